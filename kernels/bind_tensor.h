@@ -1,0 +1,62 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Lets bound functions take TensorView where Python passes any object with __dlpack__ (torch,
+// NumPy). Included by bind.cpp files only.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include "kernels/core/dlpack_abi.h"
+#include "kernels/core/tensor_view.h"
+
+namespace pybind11::detail {
+
+template <>
+struct type_caster<lsm::TensorView> {
+  PYBIND11_TYPE_CASTER(lsm::TensorView, const_name("Tensor"));
+
+  bool load(handle source, bool) {
+    if (!hasattr(source, "__dlpack__")) return false;
+    capsule_ = source.attr("__dlpack__")();
+    auto* managed = static_cast<lsm::dlpack::ManagedTensor*>(
+        PyCapsule_GetPointer(capsule_.ptr(), "dltensor"));
+    if (managed == nullptr) throw error_already_set();
+    const lsm::dlpack::Tensor& tensor = managed->tensor;
+    lsm::check_argument(tensor.ndim <= lsm::TensorView::kMaxDims, "expected at most ",
+                        lsm::TensorView::kMaxDims, " dimensions, got ", tensor.ndim);
+    value.data = static_cast<std::byte*>(tensor.data) + tensor.byte_offset;
+    value.dtype = dtype(tensor);
+    value.on_host = tensor.device_type == lsm::dlpack::kCpu ||
+                    tensor.device_type == lsm::dlpack::kCudaHost;
+    value.num_dims = tensor.ndim;
+    int64_t row_major = 1;
+    for (int d = tensor.ndim - 1; d >= 0; --d) {
+      value.shape[d] = tensor.shape[d];
+      value.strides[d] = tensor.strides ? tensor.strides[d] : row_major;
+      row_major *= tensor.shape[d];
+    }
+    return true;
+  }
+
+ private:
+  static lsm::DType dtype(const lsm::dlpack::Tensor& tensor) {
+    const int bytes = tensor.type_lanes == 1 ? tensor.type_bits / 8 : 0;
+    switch (tensor.type_code) {
+      case lsm::dlpack::kInt:
+        return {lsm::DTypeKind::kInt, bytes};
+      case lsm::dlpack::kUInt:
+        return {lsm::DTypeKind::kUInt, bytes};
+      case lsm::dlpack::kFloat:
+        return {lsm::DTypeKind::kFloat, bytes};
+      case lsm::dlpack::kBfloat:
+        return {lsm::DTypeKind::kBFloat, bytes};
+      case lsm::dlpack::kBool:
+        return {lsm::DTypeKind::kBool, bytes};
+      default:
+        return {};
+    }
+  }
+
+  object capsule_;  // keeps the tensor's memory alive for the duration of the call
+};
+
+}  // namespace pybind11::detail

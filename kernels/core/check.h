@@ -1,0 +1,43 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Errors that callers see: ArgumentError becomes ValueError in Python, SystemError becomes OSError
+// (with errno and file name), TimeoutError becomes TimeoutError, std::runtime_error RuntimeError.
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace lsm {
+
+/// Bad input: what was expected, what was got.
+struct ArgumentError : std::invalid_argument {
+  using std::invalid_argument::invalid_argument;
+};
+
+/// A system call or a read failed: errno, the file, and what was attempted.
+struct SystemError : std::runtime_error {
+  SystemError(int errno_value, std::string file_name, const std::string& what)
+      : std::runtime_error(what), error_number(errno_value), file(std::move(file_name)) {}
+  int error_number;
+  std::string file;
+};
+
+/// A wait ran out of time; the message names what was awaited and for how many seconds.
+struct TimeoutError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+template <class... Args>
+std::string concat(const Args&... args) {
+  std::ostringstream out;
+  (out << ... << args);
+  return out.str();
+}
+
+/// Throws ArgumentError with the concatenation of `message` unless `condition` holds.
+template <class... Args>
+void check_argument(bool condition, const Args&... message) {
+  if (!condition) throw ArgumentError(concat(message...));
+}
+
+}  // namespace lsm

@@ -1,0 +1,43 @@
+"""The only importer of the native module ``lsm._core``.
+
+Tensors go in as DLPack (torch or NumPy, host memory); memory comes out as ``Buffer`` objects that
+torch wraps without a copy.
+"""
+
+from __future__ import annotations
+
+import torch
+
+try:
+    from lsm import _core
+except ImportError as error:
+    raise RuntimeError(
+        f"the native module lsm._core cannot be imported ({error}); "
+        "build it with `pip install .` or `make build`"
+    ) from error
+
+Buffer = _core.Buffer
+BufferPool = _core.BufferPool
+ThreadPool = _core.ThreadPool
+batch_key = _core.batch_key
+build_info = _core.build_info
+
+__all__ = [
+    "Buffer",
+    "BufferPool",
+    "ThreadPool",
+    "as_tensor",
+    "batch_key",
+    "build_info",
+]
+
+
+def as_tensor(buffer: Buffer, dtype: torch.dtype) -> torch.Tensor:
+    """The bytes of ``buffer`` as a 1-D tensor of ``dtype``, without a copy.
+
+    The tensor's storage holds the buffer; its memory returns to the pool when the last tensor that
+    shares the storage is gone.
+    """
+    if buffer.size == 0:
+        return torch.empty(0, dtype=dtype)
+    return torch.frombuffer(buffer, dtype=dtype)
