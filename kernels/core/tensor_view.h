@@ -54,6 +54,7 @@ struct TensorView {
   }
 
   bool is_contiguous() const {
+    if (num_elements() == 0) return true;
     int64_t expected = 1;
     for (int d = num_dims - 1; d >= 0; --d) {
       if (shape[d] != 1 && strides[d] != expected) return false;
