@@ -21,6 +21,7 @@ BufferPool = _core.BufferPool
 ThreadPool = _core.ThreadPool
 batch_key = _core.batch_key
 build_info = _core.build_info
+gather_rows = _core.gather_rows
 
 __all__ = [
     "Buffer",
@@ -29,6 +30,8 @@ __all__ = [
     "as_tensor",
     "batch_key",
     "build_info",
+    "gather_rows",
+    "unique_relabel",
 ]
 
 
@@ -41,3 +44,14 @@ def as_tensor(buffer: Buffer, dtype: torch.dtype) -> torch.Tensor:
     if buffer.size == 0:
         return torch.empty(0, dtype=dtype)
     return torch.frombuffer(buffer, dtype=dtype)
+
+
+def unique_relabel(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The distinct values of ``ids`` [n] int64 in first-seen order, and the inverse [n] int64.
+
+    ``unique[inverse]`` equals ``ids``. Unlike ``torch.unique`` it does not sort.
+    """
+    unique = torch.empty(len(ids) + 1, dtype=torch.int64)
+    inverse = torch.empty(len(ids), dtype=torch.int64)
+    count = _core.unique_relabel(ids, unique, inverse)
+    return unique[:count], inverse
