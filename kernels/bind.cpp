@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "kernels/bind.h"
 #include "kernels/bind_tensor.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/check.h"
@@ -103,5 +104,6 @@ PYBIND11_MODULE(_core, module) {
   register_errors();
   bind_core(module);
   bind_gather(module);
+  lsm::bind_io(module);
   module.def("build_info", &build_info, "How this module was built.");
 }

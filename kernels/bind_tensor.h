@@ -17,16 +17,16 @@ struct type_caster<lsm::TensorView> {
   bool load(handle source, bool) {
     if (!hasattr(source, "__dlpack__")) return false;
     capsule_ = source.attr("__dlpack__")();
-    auto* managed = static_cast<lsm::dlpack::ManagedTensor*>(
-        PyCapsule_GetPointer(capsule_.ptr(), "dltensor"));
+    auto* managed =
+        static_cast<lsm::dlpack::ManagedTensor*>(PyCapsule_GetPointer(capsule_.ptr(), "dltensor"));
     if (managed == nullptr) throw error_already_set();
     const lsm::dlpack::Tensor& tensor = managed->tensor;
     lsm::check_argument(tensor.ndim <= lsm::TensorView::kMaxDims, "expected at most ",
                         lsm::TensorView::kMaxDims, " dimensions, got ", tensor.ndim);
     value.data = static_cast<std::byte*>(tensor.data) + tensor.byte_offset;
     value.dtype = dtype(tensor);
-    value.on_host = tensor.device_type == lsm::dlpack::kCpu ||
-                    tensor.device_type == lsm::dlpack::kCudaHost;
+    value.on_host =
+        tensor.device_type == lsm::dlpack::kCpu || tensor.device_type == lsm::dlpack::kCudaHost;
     value.num_dims = tensor.ndim;
     int64_t row_major = 1;
     for (int d = tensor.ndim - 1; d >= 0; --d) {

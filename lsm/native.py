@@ -18,20 +18,28 @@ except ImportError as error:
 
 Buffer = _core.Buffer
 BufferPool = _core.BufferPool
+DirectMode = _core.DirectMode
+Fault = _core.Fault
 ThreadPool = _core.ThreadPool
 batch_key = _core.batch_key
 build_info = _core.build_info
 gather_rows = _core.gather_rows
+io_uring_problem = _core.io_uring_problem
+open_storage = _core.open_storage
 
 __all__ = [
     "Buffer",
     "BufferPool",
+    "DirectMode",
+    "Fault",
     "ThreadPool",
     "as_tensor",
     "batch_key",
     "build_info",
     "gather_rows",
     "unique_relabel",
+    "io_uring_problem",
+    "open_storage",
 ]
 
 

@@ -11,7 +11,9 @@ namespace {
 
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 
-size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+size_t round_up(size_t bytes, size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
 
 }  // namespace
 
@@ -25,12 +27,16 @@ HostBlock::HostBlock(size_t bytes) {
   if (capacity_ >= kHugePageBytes) madvise(data_, capacity_, MADV_HUGEPAGE);
 }
 
-HostBlock::~HostBlock() { munmap(data_, capacity_); }
+HostBlock::~HostBlock() {
+  munmap(data_, capacity_);
+}
 
 Buffer::Buffer(std::shared_ptr<BufferPool> pool, std::unique_ptr<HostBlock> block, size_t bytes)
     : pool_(std::move(pool)), block_(std::move(block)), bytes_(bytes) {}
 
-Buffer::~Buffer() { pool_->give_back(std::move(block_)); }
+Buffer::~Buffer() {
+  pool_->give_back(std::move(block_));
+}
 
 std::shared_ptr<Buffer> BufferPool::take(size_t bytes) {
   std::unique_ptr<HostBlock> block;

@@ -40,9 +40,9 @@ class PhiloxStream {
 
   LSM_HOST_DEVICE uint32_t next() {
     if (used_ == 4) {
-      block_ = philox4x32({{static_cast<uint32_t>(id_), static_cast<uint32_t>(id_ >> 32), lane_,
-                            next_block_++}},
-                          key_);
+      block_ = philox4x32(
+          {{static_cast<uint32_t>(id_), static_cast<uint32_t>(id_ >> 32), lane_, next_block_++}},
+          key_);
       used_ = 0;
     }
     return block_.word[used_++];

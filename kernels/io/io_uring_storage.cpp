@@ -1,0 +1,244 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#include "kernels/io/io_uring_storage.h"
+
+#include <liburing.h>
+#include <sys/uio.h>
+
+#include <cerrno>
+#include <cstring>
+#include <future>
+
+#include "kernels/core/buffer.h"
+#include "kernels/core/check.h"
+
+namespace lsm {
+namespace {
+
+// How often a worker that waits for the device looks whether it should stop or take new work.
+constexpr int64_t kPollNs = 100'000'000;
+
+void check_ring(int result, const char* what) {
+  if (result >= 0) return;
+  throw SystemError(-result, "io_uring",
+                    concat(what, ": ", std::strerror(-result),
+                           "; use storage.engine=posix, or run `lsm doctor`"));
+}
+
+}  // namespace
+
+class IoUringStorage::Worker {
+ public:
+  explicit Worker(IoUringStorage& storage)
+      : storage_(storage),
+        depth_(static_cast<size_t>(storage.options_.queue_depth)),
+        slots_(depth_),
+        memory_(depth_ * static_cast<size_t>(storage.options_.max_read_bytes)) {
+    for (size_t i = 0; i < depth_; ++i) {
+      slots_[i].buffer = memory_.data() + i * storage.options_.max_read_bytes;
+      free_slots_.push_back(static_cast<unsigned>(depth_ - 1 - i));
+    }
+    // A ring made for a single issuer belongs to the thread that makes it, so the worker does.
+    std::promise<std::vector<std::string>> ready;
+    auto started = ready.get_future();
+    thread_ = std::thread([this, &ready] { run(ready); });
+    try {
+      for (std::string& note : started.get()) storage_.notes_.push_back(std::move(note));
+    } catch (...) {
+      thread_.join();
+      throw;
+    }
+  }
+
+  ~Worker() {
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  void run(std::promise<std::vector<std::string>>& ready) {
+    try {
+      std::vector<std::string> notes = open_ring();
+      ready.set_value(std::move(notes));
+    } catch (...) {
+      ready.set_exception(std::current_exception());
+      return;
+    }
+    while (fill()) reap();
+    // Reads that are still under way are given up; exiting the ring waits for or cancels them.
+    io_uring_queue_exit(&ring_);
+    for (ActiveRead& slot : slots_) {
+      if (slot.claim.request) abandon(slot, "the storage engine was closed during the read");
+    }
+  }
+
+  std::vector<std::string> open_ring() {
+    std::vector<std::string> notes;
+    unsigned flags = 0;
+#if defined(IORING_SETUP_SINGLE_ISSUER) && defined(IORING_SETUP_DEFER_TASKRUN)
+    // Completions are processed when this thread asks for them, not by interrupting it.
+    flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
+#endif
+    int result = io_uring_queue_init(static_cast<unsigned>(depth_), &ring_, flags);
+    if (result == -EINVAL && flags != 0) {
+      result = io_uring_queue_init(static_cast<unsigned>(depth_), &ring_, 0);  // before Linux 6.1
+    }
+    check_ring(result, "io_uring_queue_init");
+    const auto& descriptors = storage_.files_.descriptors();
+    result = io_uring_register_files(&ring_, descriptors.data(),
+                                     static_cast<unsigned>(descriptors.size()));
+    if (result < 0) {
+      io_uring_queue_exit(&ring_);
+      check_ring(result, "io_uring_register_files");
+    }
+    std::vector<iovec> vectors(depth_);
+    for (size_t i = 0; i < depth_; ++i) {
+      vectors[i] = {slots_[i].buffer, static_cast<size_t>(storage_.options_.max_read_bytes)};
+    }
+    result = io_uring_register_buffers(&ring_, vectors.data(), static_cast<unsigned>(depth_));
+    fixed_buffers_ = result == 0;
+    if (!fixed_buffers_) {
+      notes.push_back(concat("io_uring buffers are not registered (", std::strerror(-result),
+                             "): raise the locked-memory limit (ulimit -l) above ",
+                             memory_.capacity() >> 10, " KiB, or lower storage.queue_depth"));
+    }
+    return notes;
+  }
+
+  /// Starts as many reads as there are free slots and work. Returns false when it is time to stop.
+  bool fill() {
+    if (storage_.stopping_.load()) return false;
+    claims_.clear();
+    if (!free_slots_.empty()) {
+      storage_.queue_.claim(claims_, free_slots_.size(), /*block=*/in_flight_ == 0);
+    }
+    for (Claim& claim : claims_) {
+      const unsigned index = free_slots_.back();
+      free_slots_.pop_back();
+      slots_[index].claim = std::move(claim);
+      slots_[index].done = 0;
+      issue(index);
+    }
+    return !storage_.stopping_.load() || in_flight_ > 0;
+  }
+
+  void issue(unsigned index) {
+    ActiveRead& slot = slots_[index];
+    io_uring_sqe* entry = io_uring_get_sqe(&ring_);  // never null: as many entries as slots
+    const auto offset = static_cast<uint64_t>(slot.offset());
+    std::byte* target = slot.buffer + slot.done;
+    const int file = static_cast<int>(slot.claim.extent->file);
+    if (fixed_buffers_) {
+      io_uring_prep_read_fixed(entry, file, target, slot.bytes_left(), offset,
+                               static_cast<int>(index));
+    } else {
+      io_uring_prep_read(entry, file, target, slot.bytes_left(), offset);
+    }
+    entry->flags |= IOSQE_FIXED_FILE;
+    io_uring_sqe_set_data64(entry, index);
+    slot.started_ns = now_ns();
+    storage_.stats_.reads.fetch_add(1, std::memory_order_relaxed);
+    ++in_flight_;
+  }
+
+  /// Submits what was prepared, waits for at least one completion, and processes all there are.
+  void reap() {
+    if (in_flight_ == 0) return;
+    __kernel_timespec timeout{0, kPollNs};
+    io_uring_cqe* completion = nullptr;
+    const int result = io_uring_submit_and_wait_timeout(&ring_, &completion, 1, &timeout, nullptr);
+    if (result < 0 && result != -ETIME && result != -EINTR && result != -EAGAIN &&
+        result != -EBUSY) {
+      fail_all(result);
+      return;
+    }
+    unsigned head = 0;
+    unsigned count = 0;
+    const uint64_t now = now_ns();
+    reissue_.clear();
+    io_uring_for_each_cqe(&ring_, head, completion) {
+      ++count;
+      finish(static_cast<unsigned>(io_uring_cqe_get_data64(completion)), completion->res, now);
+    }
+    io_uring_cq_advance(&ring_, count);
+    for (unsigned index : reissue_) issue(index);
+  }
+
+  void finish(unsigned index, int64_t result, uint64_t now) {
+    ActiveRead& slot = slots_[index];
+    bool stalled = false;
+    const int64_t seen = storage_.faults_.apply(result, &stalled);
+    if (stalled) return;  // as if the device had lost it: the slot stays taken
+    --in_flight_;
+    storage_.stats_.latency.add(now - slot.started_ns);
+    if (storage_.advance(slot, seen) == Progress::kReadAgain) {
+      reissue_.push_back(index);
+      return;
+    }
+    slot.claim = {};
+    free_slots_.push_back(index);
+  }
+
+  void abandon(ActiveRead& slot, const char* why) {
+    slot.claim.request->fail(std::make_exception_ptr(
+        std::runtime_error(concat(slot.claim.request->description(), ": ", why))));
+    slot.claim = {};
+  }
+
+  /// The ring itself fails: no read can succeed any more, and everyone must hear of it.
+  void fail_all(int result) {
+    const std::string why = concat("io_uring_enter: ", std::strerror(-result));
+    for (ActiveRead& slot : slots_) {
+      if (slot.claim.request) abandon(slot, why.c_str());
+    }
+    storage_.stopping_.store(true);
+    storage_.queue_.close();
+    in_flight_ = 0;
+  }
+
+  IoUringStorage& storage_;
+  const size_t depth_;
+  std::vector<ActiveRead> slots_;
+  HostBlock memory_;
+  std::vector<unsigned> free_slots_;
+  std::vector<unsigned> reissue_;
+  std::vector<Claim> claims_;
+  size_t in_flight_ = 0;
+  bool fixed_buffers_ = false;
+  io_uring ring_{};
+  std::thread thread_;
+};
+
+IoUringStorage::IoUringStorage(std::vector<std::string> paths, const RowLayout& layout,
+                               const EngineOptions& options)
+    : QueuedStorage("io_uring", std::move(paths), layout, options) {
+  check_argument(options.queue_depth >= 1 && options.queue_depth <= 4096,
+                 "queue_depth: expected 1 to 4096, got ", options.queue_depth);
+  try {
+    for (int i = 0; i < options.num_threads; ++i) {
+      workers_.push_back(std::make_unique<Worker>(*this));
+    }
+  } catch (...) {
+    stopping_.store(true);
+    queue_.close();
+    workers_.clear();
+    throw;
+  }
+}
+
+IoUringStorage::~IoUringStorage() {
+  stopping_.store(true);
+  queue_.close();
+  workers_.clear();
+}
+
+std::string io_uring_problem() {
+  io_uring ring{};
+  const int result = io_uring_queue_init(2, &ring, 0);
+  if (result < 0) {
+    return concat("the kernel refuses io_uring (", std::strerror(-result),
+                  "): a container's seccomp profile or kernel.io_uring_disabled forbids it");
+  }
+  io_uring_queue_exit(&ring);
+  return "";
+}
+
+}  // namespace lsm

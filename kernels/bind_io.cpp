@@ -1,0 +1,109 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Exports the storage engines.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "kernels/bind.h"
+#include "kernels/bind_tensor.h"
+#include "kernels/io/storage.h"
+
+namespace py = pybind11;
+
+namespace {
+
+/// A request and the tensor it writes to, which must outlive it.
+class Ticket {
+ public:
+  Ticket(std::shared_ptr<lsm::Request> request, py::object output)
+      : request_(std::move(request)), output_(std::move(output)) {}
+  ~Ticket() { request_->cancel(); }
+  Ticket(const Ticket&) = delete;
+  Ticket& operator=(const Ticket&) = delete;
+
+  void wait(double timeout_secs) {
+    py::gil_scoped_release release;
+    request_->wait(timeout_secs);
+  }
+  bool done() const { return request_->done(); }
+
+ private:
+  std::shared_ptr<lsm::Request> request_;
+  py::object output_;
+};
+
+std::unique_ptr<Ticket> submit(lsm::Storage& storage, const lsm::TensorView& ids,
+                               const py::object& output) {
+  const auto rows = ids.as<int64_t>("ids");
+  py::detail::make_caster<lsm::TensorView> caster;
+  if (!caster.load(output, true)) throw py::type_error("out: expected a tensor");
+  const auto bytes = static_cast<lsm::TensorView&>(caster).as_bytes("out");
+  std::shared_ptr<lsm::Request> request;
+  {
+    py::gil_scoped_release release;
+    request = storage.submit(rows, bytes);
+  }
+  return std::make_unique<Ticket>(std::move(request), output);
+}
+
+py::dict read_stats(lsm::Storage& storage) {
+  const lsm::ReadStats& stats = storage.stats();
+  py::dict result;
+  result["requests"] = stats.requests.load();
+  result["rows"] = stats.rows.load();
+  result["bytes_requested"] = stats.bytes_requested.load();
+  result["reads"] = stats.reads.load();
+  result["bytes_read"] = stats.bytes_read.load();
+  result["short_reads"] = stats.short_reads.load();
+  result["errors"] = stats.errors.load();
+  result["p50_us"] = static_cast<double>(stats.latency.quantile(0.50)) / 1e3;
+  result["p99_us"] = static_cast<double>(stats.latency.quantile(0.99)) / 1e3;
+  return result;
+}
+
+std::unique_ptr<lsm::Storage> open_engine(const std::string& engine, std::vector<std::string> paths,
+                                          int64_t num_rows, int64_t row_bytes, int64_t stripe_bytes,
+                                          int queue_depth, int num_threads, int64_t max_read_bytes,
+                                          lsm::DirectMode direct) {
+  const lsm::RowLayout layout{num_rows, row_bytes, stripe_bytes,
+                              static_cast<int64_t>(paths.size())};
+  const lsm::EngineOptions options{queue_depth, num_threads, max_read_bytes, direct};
+  return lsm::open_storage(engine, std::move(paths), layout, options);
+}
+
+}  // namespace
+
+namespace lsm {
+
+void bind_io(py::module_& module) {
+  py::enum_<lsm::DirectMode>(module, "DirectMode")
+      .value("auto", lsm::DirectMode::kAuto)
+      .value("on", lsm::DirectMode::kOn)
+      .value("off", lsm::DirectMode::kOff);
+  py::enum_<lsm::Fault>(module, "Fault")
+      .value("error", lsm::Fault::kError)
+      .value("short", lsm::Fault::kShort)
+      .value("stall", lsm::Fault::kStall);
+  py::class_<Ticket>(module, "Ticket")
+      .def("wait", &Ticket::wait, py::arg("timeout_secs"))
+      .def_property_readonly("done", &Ticket::done);
+  py::class_<lsm::Storage>(module, "Storage")
+      .def("submit", &submit, py::arg("ids"), py::arg("out"))
+      .def("stats", &read_stats)
+      .def("reset_stats", [](lsm::Storage& storage) { storage.stats().reset(); })
+      .def("notes", &lsm::Storage::notes)
+      .def_property_readonly("direct", &lsm::Storage::direct)
+      .def_property_readonly("block_bytes", &lsm::Storage::block_bytes)
+      .def(
+          "inject_fault",
+          [](lsm::Storage& storage, lsm::Fault fault, int64_t nth, int64_t value) {
+            storage.faults().arm(fault, nth, value);
+          },
+          py::arg("fault"), py::arg("nth") = 0, py::arg("value") = 0);
+  module.def("io_uring_problem", &lsm::io_uring_problem);
+  module.def("open_storage", &open_engine, py::arg("engine"), py::arg("paths"), py::arg("num_rows"),
+             py::arg("row_bytes"), py::arg("stripe_bytes"), py::arg("queue_depth"),
+             py::arg("num_threads"), py::arg("max_read_bytes"), py::arg("direct"),
+             py::call_guard<py::gil_scoped_release>());
+}
+
+}  // namespace lsm

@@ -1,0 +1,50 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/io/row_layout.h"
+
+namespace lsm {
+
+/// Whether reads bypass the page cache: kAuto tries, and falls back where the file system refuses.
+enum class DirectMode { kAuto, kOn, kOff };
+
+/// Owns the read-only descriptors of a store's feature files.
+class FeatureFiles {
+ public:
+  /// Opens all files. Throws SystemError if one cannot be opened or is shorter than the layout
+  /// needs, and for kOn if a file does not support direct reads.
+  FeatureFiles(std::vector<std::string> paths, const RowLayout& layout, DirectMode mode);
+  ~FeatureFiles();
+  FeatureFiles(const FeatureFiles&) = delete;
+  FeatureFiles& operator=(const FeatureFiles&) = delete;
+
+  int descriptor(size_t file) const { return descriptors_[file]; }
+  const std::vector<int>& descriptors() const { return descriptors_; }
+  const std::string& path(size_t file) const { return paths_[file]; }
+  size_t count() const { return paths_.size(); }
+  bool direct() const { return direct_; }
+  /// Why direct reads are not used; empty if they are or were not asked for.
+  const std::string& fallback_reason() const { return fallback_reason_; }
+  /// The unit of a read's offset and length: the file system block, or more if direct reads ask it.
+  int64_t block_bytes() const { return block_bytes_; }
+
+  /// Throws SystemError if a file has become shorter than the layout needs.
+  void check_sizes() const;
+
+ private:
+  void open_all(int extra_flags);
+  void close_all();
+
+  std::vector<std::string> paths_;
+  RowLayout layout_;
+  std::vector<int> descriptors_;
+  bool direct_ = false;
+  std::string fallback_reason_;
+  int64_t block_bytes_ = 4096;
+};
+
+}  // namespace lsm

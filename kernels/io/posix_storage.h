@@ -1,0 +1,25 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <thread>
+#include <vector>
+
+#include "kernels/io/queued_storage.h"
+
+namespace lsm {
+
+/// Threads that call pread: works on every POSIX system; as many reads in flight as threads.
+class PosixStorage final : public QueuedStorage {
+ public:
+  PosixStorage(std::vector<std::string> paths, const RowLayout& layout,
+               const EngineOptions& options);
+  ~PosixStorage() override;
+
+ private:
+  void work();
+  void read_extent(ActiveRead& read);
+
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace lsm

@@ -1,0 +1,72 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#include "kernels/io/request.h"
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "kernels/core/check.h"
+
+namespace lsm {
+
+Request::Request(ReadPlan plan, std::byte* output, std::string description)
+    : plan_(std::move(plan)),
+      output_(output),
+      description_(std::move(description)),
+      remaining_(static_cast<int64_t>(plan_.extents.size())) {}
+
+int64_t Request::take_extent() {
+  if (next_extent_ == plan_.extents.size()) return -1;
+  return static_cast<int64_t>(next_extent_++);
+}
+
+void Request::complete(const Extent& extent, const std::byte* data) {
+  // Announce the copy, then look at the flag; cancel() does it in the opposite order. With
+  // sequentially consistent accesses one of the two sees the other.
+  copying_.fetch_add(1);
+  if (!cancelled_.load()) {
+    for (uint32_t i = extent.first_piece; i < extent.last_piece; ++i) {
+      const Piece& piece = plan_.pieces[i];
+      std::memcpy(output_ + piece.destination, data + (piece.file_offset - extent.offset),
+                  piece.length);
+    }
+  }
+  copying_.fetch_sub(1);
+  finish_one();
+}
+
+void Request::fail(std::exception_ptr error) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!error_) error_ = error;
+  }
+  finish_one();
+  changed_.notify_all();
+}
+
+void Request::finish_one() {
+  if (remaining_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  // Taking the lock orders this notification after a waiter's check of the condition.
+  std::lock_guard lock(mutex_);
+  changed_.notify_all();
+}
+
+void Request::wait(double timeout_secs) {
+  std::unique_lock lock(mutex_);
+  const bool ended = changed_.wait_for(lock, std::chrono::duration<double>(timeout_secs),
+                                       [&] { return done() || error_; });
+  if (ended && !error_) return;
+  const std::exception_ptr error = error_;
+  lock.unlock();
+  cancel();
+  if (error) std::rethrow_exception(error);
+  throw TimeoutError(concat(description_, ": ", remaining_.load(), " of ", plan_.extents.size(),
+                            " reads did not complete within ", timeout_secs, " s"));
+}
+
+void Request::cancel() {
+  cancelled_.store(true);
+  while (copying_.load() != 0) std::this_thread::yield();
+}
+
+}  // namespace lsm

@@ -1,0 +1,124 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#include "kernels/io/resident_storage.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "kernels/core/check.h"
+#include "kernels/gather/gather.h"
+
+namespace lsm {
+namespace {
+
+constexpr int64_t kCopyGrain = 256;      // rows copied by one thread at a time
+constexpr int64_t kLoadBytes = 8 << 20;  // bytes of one pread while loading
+
+/// MemAvailable of /proc/meminfo in bytes; a huge number where that file cannot be read.
+int64_t available_memory_bytes() {
+  std::ifstream meminfo("/proc/meminfo");
+  std::string key;
+  int64_t kib = 0;
+  while (meminfo >> key >> kib) {
+    if (key == "MemAvailable:") return kib << 10;
+    meminfo.ignore(64, '\n');
+  }
+  return INT64_MAX;
+}
+
+void load(const FeatureFiles& files, size_t file, int64_t bytes, std::byte* target) {
+  int64_t done = 0;
+  while (done < bytes) {
+    const ssize_t count =
+        pread(files.descriptor(file), target + done, std::min(kLoadBytes, bytes - done), done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      const int error = count < 0 ? errno : EIO;
+      throw SystemError(error, files.path(file),
+                        concat("read at offset ", done, ": ",
+                               count < 0 ? std::strerror(error) : "unexpected end of file"));
+    }
+    done += count;
+  }
+}
+
+}  // namespace
+
+ResidentStorage::ResidentStorage(std::string engine, std::vector<std::string> paths,
+                                 const RowLayout& layout, const EngineOptions& options)
+    : Storage(std::move(engine), layout),
+      files_(std::move(paths), layout, DirectMode::kOff),
+      pool_(options.num_threads) {}
+
+std::shared_ptr<Request> ResidentStorage::start(std::span<const int64_t> rows, std::byte* output) {
+  if (layout_.num_files == 1) {
+    gather_rows(bases_[0], layout_.row_bytes, rows, output, pool_);
+  } else {
+    gather_striped(rows, output);
+  }
+  stats_.reads.fetch_add(static_cast<int64_t>(rows.size()), std::memory_order_relaxed);
+  stats_.bytes_read.fetch_add(static_cast<int64_t>(rows.size()) * layout_.row_bytes,
+                              std::memory_order_relaxed);
+  return std::make_shared<Request>(ReadPlan{}, output, engine_);
+}
+
+void ResidentStorage::gather_striped(std::span<const int64_t> rows, std::byte* output) {
+  const auto copy = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      std::byte* row = output + i * layout_.row_bytes;
+      layout_.for_each_run(rows[i], [&](int64_t file, int64_t offset, int64_t length, int64_t at) {
+        std::memcpy(row + at, bases_[file] + offset, static_cast<size_t>(length));
+      });
+    }
+  };
+  pool_.parallel_for(static_cast<int64_t>(rows.size()), kCopyGrain, copy);
+}
+
+MemoryStorage::MemoryStorage(std::vector<std::string> paths, const RowLayout& layout,
+                             const EngineOptions& options)
+    : ResidentStorage("memory", std::move(paths), layout, options) {
+  const int64_t available = available_memory_bytes();
+  check_argument(layout.total_bytes() < available, "storage.engine=memory: the features take ",
+                 layout.total_bytes() >> 20, " MiB, but only ", available >> 20,
+                 " MiB of memory are available; use storage.engine=io_uring or posix");
+  for (size_t file = 0; file < files_.count(); ++file) {
+    const int64_t bytes = layout.file_bytes(static_cast<int64_t>(file));
+    blocks_.push_back(std::make_unique<HostBlock>(static_cast<size_t>(bytes)));
+    load(files_, file, bytes, blocks_.back()->data());
+    bases_.push_back(blocks_.back()->data());
+  }
+}
+
+MmapStorage::MmapStorage(std::vector<std::string> paths, const RowLayout& layout,
+                         const EngineOptions& options)
+    : ResidentStorage("mmap", std::move(paths), layout, options) {
+  for (size_t file = 0; file < files_.count(); ++file) {
+    const auto bytes =
+        static_cast<size_t>(std::max<int64_t>(1, layout.file_bytes(static_cast<int64_t>(file))));
+    void* memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, files_.descriptor(file), 0);
+    if (memory == MAP_FAILED) {
+      throw SystemError(errno, files_.path(file), concat("mmap: ", std::strerror(errno)));
+    }
+    bases_.push_back(static_cast<const std::byte*>(memory));
+    madvise(memory, bytes, MADV_RANDOM);  // read-ahead would read megabytes for each row
+  }
+}
+
+MmapStorage::~MmapStorage() {
+  for (size_t file = 0; file < bases_.size(); ++file) {
+    const auto bytes =
+        static_cast<size_t>(std::max<int64_t>(1, layout_.file_bytes(static_cast<int64_t>(file))));
+    munmap(const_cast<std::byte*>(bases_[file]), bytes);
+  }
+}
+
+std::shared_ptr<Request> MmapStorage::start(std::span<const int64_t> rows, std::byte* output) {
+  files_.check_sizes();
+  return ResidentStorage::start(rows, output);
+}
+
+}  // namespace lsm

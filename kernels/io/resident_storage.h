@@ -1,0 +1,54 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/core/buffer.h"
+#include "kernels/core/thread_pool.h"
+#include "kernels/io/storage.h"
+
+namespace lsm {
+
+/// Engines whose rows have addresses: submit() copies them and returns when that is done.
+class ResidentStorage : public Storage {
+ protected:
+  ResidentStorage(std::string engine, std::vector<std::string> paths, const RowLayout& layout,
+                  const EngineOptions& options);
+
+  std::shared_ptr<Request> start(std::span<const int64_t> rows, std::byte* output) override;
+
+  FeatureFiles files_;
+  ThreadPool pool_;
+  std::vector<const std::byte*> bases_;  // first byte of each file
+
+ private:
+  void gather_striped(std::span<const int64_t> rows, std::byte* output);
+};
+
+/// All features in RAM: the in-memory baseline. Opening reads the files, and refuses when they
+/// would not fit in the memory that is available.
+class MemoryStorage final : public ResidentStorage {
+ public:
+  MemoryStorage(std::vector<std::string> paths, const RowLayout& layout,
+                const EngineOptions& options);
+
+ private:
+  std::vector<std::unique_ptr<HostBlock>> blocks_;
+};
+
+/// Memory-mapped files with random-access advice, read by page faults: the baseline of other
+/// systems. A read error arrives as a signal that ends the process, not as an exception; sizes are
+/// checked before each request, so that a truncated file is an error.
+class MmapStorage final : public ResidentStorage {
+ public:
+  MmapStorage(std::vector<std::string> paths, const RowLayout& layout,
+              const EngineOptions& options);
+  ~MmapStorage() override;
+
+ private:
+  std::shared_ptr<Request> start(std::span<const int64_t> rows, std::byte* output) override;
+};
+
+}  // namespace lsm

@@ -1,0 +1,67 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/io/fault_injector.h"
+#include "kernels/io/feature_files.h"
+#include "kernels/io/read_stats.h"
+#include "kernels/io/request.h"
+#include "kernels/io/row_layout.h"
+
+namespace lsm {
+
+struct EngineOptions {
+  int queue_depth = 128;                  // reads in flight per ring (io_uring)
+  int num_threads = 1;                    // rings, pread threads or copying threads
+  int64_t max_read_bytes = 64 << 10;      // longest single read
+  DirectMode direct = DirectMode::kAuto;  // bypass the page cache
+};
+
+/// Reads rows of a store's feature files. Read-only by type. submit() may be called from any
+/// thread, any number of requests may be in flight; results do not depend on the engine.
+class Storage {
+ public:
+  virtual ~Storage() = default;
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  /// Starts reading rows `rows` into consecutive rows of `output`, which must stay valid until the
+  /// request's wait() or cancel() returns. Engines without asynchrony (memory, mmap) do the work
+  /// here. Throws ArgumentError for a row out of range or an output of the wrong size.
+  std::shared_ptr<Request> submit(std::span<const int64_t> rows, std::span<std::byte> output);
+
+  const RowLayout& layout() const { return layout_; }
+  ReadStats& stats() { return stats_; }
+  FaultInjector& faults() { return faults_; }
+  /// Remarks on how the engine runs (fallbacks taken), for the log.
+  virtual std::vector<std::string> notes() const { return {}; }
+  virtual int64_t block_bytes() const { return 4096; }
+  virtual bool direct() const { return false; }
+
+ protected:
+  Storage(std::string engine, const RowLayout& layout)
+      : engine_(std::move(engine)), layout_(layout) {}
+
+  virtual std::shared_ptr<Request> start(std::span<const int64_t> rows, std::byte* output) = 0;
+
+  const std::string engine_;
+  const RowLayout layout_;
+  ReadStats stats_;
+  FaultInjector faults_;
+};
+
+/// Opens `paths` with the named engine: memory, mmap, posix or io_uring.
+std::unique_ptr<Storage> open_storage(const std::string& engine, std::vector<std::string> paths,
+                                      const RowLayout& layout, const EngineOptions& options);
+
+/// Why the io_uring engine cannot run here: not built, or refused by the kernel or a sandbox. Empty
+/// if it can.
+std::string io_uring_problem();
+
+}  // namespace lsm

@@ -1,0 +1,178 @@
+"""Mini-batches of sampled neighbourhoods with their features, prepared ahead of training."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from lsm.batch import Batch
+from lsm.feature_loader import FeatureLoader
+from lsm.pipeline import LoadedGraph, Pipeline
+from lsm.sampler import NeighborSampler
+from lsm.seeds import SeedSchedule
+from lsm.storage import StorageOptions
+
+
+class NeighborLoader:
+    """Iterates over an epoch of Batches, as PyG's loader of the same name does.
+
+    Batches carry ``x, edge_index, y, n_id, batch_size, num_sampled_nodes, num_sampled_edges``.
+    Sampling and feature reads run in background threads, ahead of the consumer. What a batch holds
+    is a function of (seed, epoch, iteration, rank) and of nothing else.
+
+    store: a GraphStore.
+    num_neighbors: neighbours per node and hop, without replacement; -1 takes all.
+    input_nodes: seed nodes: a split's name, [N] int64 without repeats, or None for all nodes.
+    batch_size: seeds per rank and iteration.
+    rank, world_size: this process's place; every rank has the same number of iterations.
+    features: where rows come from; without it the loader opens one itself with ``engine`` and
+        ``storage`` and closes it in close().
+    prefetch, staging_bytes: how many iterations, and how many bytes of rows, are read ahead.
+    num_threads: sampling threads, each with an iteration of its own.
+    timeout_secs: how long the consumer waits for a batch before that is an error.
+    """
+
+    def __init__(
+        self,
+        store,
+        num_neighbors: Sequence[int],
+        input_nodes: str | torch.Tensor | None = None,
+        batch_size: int = 1024,
+        *,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        features: FeatureLoader | None = None,
+        engine: str = "auto",
+        storage: StorageOptions | None = None,
+        topology=None,
+        prefetch: int = 4,
+        staging_bytes: int = 256 << 20,
+        num_threads: int = 1,
+        timeout_secs: float = 120.0,
+    ) -> None:
+        for name, value in (("prefetch", prefetch), ("num_threads", num_threads)):
+            if value < 1:
+                raise ValueError(f"{name}: expected at least 1, got {value}")
+        self._schedule = SeedSchedule(
+            _seed_nodes(store, input_nodes),
+            batch_size,
+            shuffle=shuffle,
+            drop_last=drop_last,
+            seed=seed,
+            rank=rank,
+            world_size=world_size,
+        )
+        self._rank = rank
+        self._labels = store.labels()
+        self._sampler = NeighborSampler(topology or store.topology(), num_neighbors, seed=seed)
+        self._owns_features = features is None
+        self.features = features or FeatureLoader(store, engine=engine, options=storage)
+        self._prefetch = prefetch
+        self._staging_bytes = staging_bytes
+        self._num_threads = num_threads
+        self._timeout_secs = timeout_secs
+        self._epoch = 0
+        self._counters = {"batches": 0, "sampled_nodes": 0, "sampled_edges": 0}
+        self._seconds = {"sample_secs": 0.0, "wait_secs": 0.0}
+
+    def __len__(self) -> int:
+        """Iterations per epoch, the same on every rank."""
+        return self._schedule.num_iterations
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the epoch that ``for batch in loader`` runs through."""
+        self._epoch = epoch
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.iterate(self._epoch)
+
+    def iterate(self, epoch: int, start_iteration: int = 0) -> Iterator[Batch]:
+        """The batches of ``epoch`` from ``start_iteration`` on, as a whole run would see them.
+
+        Raises what went wrong in the background: OSError for a failed read, TimeoutError if a batch
+        is not ready in time, ValueError for a corrupt topology.
+        """
+        order = self._schedule.epoch(epoch)
+
+        def sample(iteration: int):
+            seeds = self._schedule.seeds(order, iteration)
+            return self._sampler.sample(seeds, epoch=epoch, iteration=iteration, rank=self._rank)
+
+        return self._batches(sample, epoch, start_iteration)
+
+    def global_batch_size(self, iteration: int) -> int:
+        """Seeds of ``iteration`` over all ranks."""
+        return self._schedule.global_count(iteration)
+
+    def stats(self) -> dict[str, int | float]:
+        """Counters since construction: batches, sampled_nodes, sampled_edges, sample_secs (over all
+        sampling threads), wait_secs (the consumer waited for a batch), and the storage engine's."""
+        return self._counters | self._seconds | self.features.stats()
+
+    def close(self) -> None:
+        """Closes the feature loader if this loader opened it."""
+        if self._owns_features:
+            self.features.close()
+
+    def __enter__(self) -> NeighborLoader:
+        return self
+
+    def __exit__(self, *_exception) -> None:
+        self.close()
+
+    def _batches(self, sample, epoch: int, start_iteration: int) -> Iterator[Batch]:
+        # The pipeline is made here, at the first next(): an iterator that is never used starts
+        # no threads.
+        pipeline = Pipeline(
+            sample,
+            self.features,
+            first=start_iteration,
+            last=len(self),
+            prefetch=self._prefetch,
+            staging_bytes=self._staging_bytes,
+            num_threads=self._num_threads,
+            timeout_secs=self._timeout_secs,
+        )
+        loaded_graphs = iter(pipeline)
+        try:
+            while True:
+                start = time.perf_counter()
+                loaded = next(loaded_graphs, None)
+                self._seconds["wait_secs"] += time.perf_counter() - start
+                if loaded is None:
+                    return
+                yield self._batch(loaded, epoch)
+        finally:
+            loaded_graphs.close()
+            pipeline.close()
+
+    def _batch(self, loaded: LoadedGraph, epoch: int) -> Batch:
+        graph = loaded.graph
+        self._counters["batches"] += 1
+        self._counters["sampled_nodes"] += graph.n_id.numel()
+        self._counters["sampled_edges"] += graph.edge_index.size(1)
+        self._seconds["sample_secs"] += loaded.sample_secs
+        seeds = graph.n_id[: graph.num_sampled_nodes[0]]
+        return Batch.from_graph(
+            graph, x=loaded.x, y=self._labels[seeds], epoch=epoch, iteration=loaded.iteration
+        )
+
+
+def _seed_nodes(store, input_nodes: str | torch.Tensor | None) -> torch.Tensor:
+    if input_nodes is None:
+        return torch.arange(store.num_nodes)
+    if isinstance(input_nodes, str):
+        return store.split(input_nodes)
+    nodes = torch.as_tensor(input_nodes)
+    if nodes.dtype == torch.bool:
+        nodes = nodes.nonzero().view(-1)
+    if nodes.dim() != 1 or nodes.dtype != torch.int64:
+        raise ValueError(
+            f"input_nodes: expected [N] int64 or a mask, got {list(nodes.shape)} {nodes.dtype}"
+        )
+    return nodes

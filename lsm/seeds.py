@@ -1,0 +1,64 @@
+"""Which seed nodes each rank trains on at each iteration."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from lsm import native
+
+
+class SeedSchedule:
+    """Cuts the seed nodes of an epoch into iterations and ranks.
+
+    The epoch's order (a permutation that depends on seed and epoch alone, or the given order) is
+    cut into global batches of ``batch_size * world_size``, and each of them contiguously and as
+    evenly as possible into ranks. So all ranks have the same number of iterations, and an iteration
+    sees the same seeds whether W ranks take b each or one rank takes W * b. In the last, short
+    iteration a rank may get none.
+
+    nodes: [N] int64, without repeats.
+    """
+
+    def __init__(
+        self,
+        nodes: torch.Tensor,
+        batch_size: int,
+        *,
+        shuffle: bool,
+        drop_last: bool,
+        seed: int,
+        rank: int,
+        world_size: int,
+    ) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank: expected 0 to {world_size - 1}, got {rank}")
+        self._nodes = nodes
+        self._shuffle = shuffle
+        self._seed = seed
+        self._rank = rank
+        self._world_size = world_size
+        self._global_batch = batch_size * world_size
+        whole, rest = divmod(nodes.numel(), self._global_batch)
+        self.num_iterations = whole + (1 if rest and not drop_last else 0)
+
+    def epoch(self, epoch: int) -> torch.Tensor:
+        """All seeds in the order of epoch ``epoch``: [N] int64."""
+        if not self._shuffle:
+            return self._nodes
+        key = native.batch_key(self._seed, epoch, 0, 0)
+        generator = np.random.Generator(np.random.Philox(key=key))
+        return self._nodes[torch.from_numpy(generator.permutation(self._nodes.numel()))]
+
+    def seeds(self, order: torch.Tensor, iteration: int) -> torch.Tensor:
+        """This rank's seeds at ``iteration`` of an epoch whose order is ``order``: [b] int64."""
+        batch = order[iteration * self._global_batch : (iteration + 1) * self._global_batch]
+        begin = batch.numel() * self._rank // self._world_size
+        end = batch.numel() * (self._rank + 1) // self._world_size
+        return batch[begin:end]
+
+    def global_count(self, iteration: int) -> int:
+        """How many seeds all ranks together have at ``iteration``."""
+        return min(self._global_batch, self._nodes.numel() - iteration * self._global_batch)

@@ -1,0 +1,188 @@
+"""Storage engines: rows of a store's feature files, read by id (DESIGN section 6)."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from lsm import native
+
+logger = logging.getLogger(__name__)
+
+ENGINES = ("memory", "mmap", "posix", "io_uring")
+
+# Threads an engine uses unless told otherwise: io_uring needs one per ring, pread one per read in
+# flight, and copies from memory one per core.
+_DEFAULT_THREADS = {"memory": os.cpu_count() or 1, "mmap": os.cpu_count() or 1}
+_DEFAULT_THREADS |= {"posix": 16, "io_uring": 1}
+
+
+@dataclass(frozen=True)
+class StorageOptions:
+    """How an engine reads.
+
+    queue_depth: reads in flight per ring (io_uring).
+    num_threads: rings (io_uring), reads in flight (posix), copying threads (memory, mmap);
+        None picks the engine's default.
+    max_read_bytes: the longest single read; adjacent rows are merged up to it. A multiple of 4096.
+    direct: "on" bypasses the page cache (O_DIRECT) and fails where that is impossible; "auto" falls
+        back to the page cache there; "off" always uses it. Concerns posix and io_uring.
+    timeout_secs: how long a wait for rows may take before it is an error.
+    """
+
+    queue_depth: int = 128
+    num_threads: int | None = None
+    max_read_bytes: int = 64 << 10
+    direct: str = "auto"
+    timeout_secs: float = 60.0
+
+
+def select_engine(engine: str = "auto") -> tuple[str, str]:
+    """The engine that ``engine`` stands for on this machine, and why: ``(name, reason)``.
+
+    "auto" takes io_uring where it was built and the kernel allows it, else posix. A named engine is
+    returned as it is; opening it fails if it cannot run.
+    """
+    if engine != "auto":
+        if engine not in ENGINES:
+            raise ValueError(f"storage.engine: expected auto, {', '.join(ENGINES)}, got {engine!r}")
+        return engine, "asked for by name"
+    problem = native.io_uring_problem()
+    if problem:
+        return "posix", problem
+    return "io_uring", "built with liburing, and the kernel allows it"
+
+
+class Ticket:
+    """Rows that are being read into ``out``; keeps ``out`` alive until they are there."""
+
+    def __init__(self, ticket, out: torch.Tensor, timeout_secs: float) -> None:
+        self._ticket = ticket
+        self._out = out
+        self._timeout_secs = timeout_secs
+
+    @property
+    def done(self) -> bool:
+        """Whether every read has ended, well or badly."""
+        return self._ticket.done
+
+    def wait(self, timeout_secs: float | None = None) -> torch.Tensor:
+        """Blocks until the rows are in ``out`` and returns it.
+
+        Raises OSError (file, offset, errno) if a read failed, TimeoutError (what was awaited) after
+        ``timeout_secs`` (default: the engine's). After an error nothing writes to ``out`` any more.
+        """
+        self._ticket.wait(self._timeout_secs if timeout_secs is None else timeout_secs)
+        return self._out
+
+
+class Storage:
+    """Reads rows of feature files. Thread-safe; any number of requests may be in flight."""
+
+    def __init__(
+        self,
+        paths: Sequence[Path | str],
+        *,
+        num_rows: int,
+        row_bytes: int,
+        stripe_bytes: int = 4096,
+        engine: str = "auto",
+        options: StorageOptions | None = None,
+    ) -> None:
+        """Opens ``paths``, over which ``num_rows`` rows of ``row_bytes`` bytes are striped in pages
+        of ``stripe_bytes``. Raises OSError for a missing or truncated file, ValueError for options
+        out of range, RuntimeError if the engine cannot run here."""
+        options = options or StorageOptions()
+        if options.direct not in ("auto", "on", "off"):
+            raise ValueError(f"storage.direct: expected auto, on or off, got {options.direct!r}")
+        self.engine, reason = select_engine(engine)
+        if engine == "auto" and self.engine != "io_uring":
+            logger.warning("storage.engine=auto uses %s: %s", self.engine, reason)
+        self.row_bytes = row_bytes
+        self.num_rows = num_rows
+        self.timeout_secs = options.timeout_secs
+        self._native = native.open_storage(
+            engine=self.engine,
+            paths=[os.fspath(path) for path in paths],
+            num_rows=num_rows,
+            row_bytes=row_bytes,
+            stripe_bytes=stripe_bytes,
+            queue_depth=options.queue_depth,
+            num_threads=options.num_threads or _DEFAULT_THREADS[self.engine],
+            max_read_bytes=options.max_read_bytes,
+            direct=getattr(native.DirectMode, options.direct),
+        )
+        for note in self._native.notes():
+            logger.warning("%s", note)
+
+    def submit(self, ids: torch.Tensor, out: torch.Tensor) -> Ticket:
+        """Starts reading rows ``ids`` into ``out`` and returns at once (memory, mmap: when done).
+
+        ids: [N] int64 on the host, any order, repeats allowed. out: N * row_bytes bytes of any
+        dtype, contiguous, on the host. Raises ValueError for an id out of range or a wrong size.
+        """
+        return Ticket(self._handle().submit(ids, out), out, self.timeout_secs)
+
+    def wait(self, ticket: Ticket, timeout_secs: float | None = None) -> torch.Tensor:
+        """``ticket.wait(timeout_secs)``."""
+        return ticket.wait(timeout_secs)
+
+    def stats(self) -> dict[str, int | float]:
+        """Counters since opening or reset_stats(): requests, rows, bytes_requested (rows x
+        row_bytes), reads and bytes_read (by the device; for memory and mmap: copied), short_reads,
+        errors, read_amplification (bytes_read / bytes_requested), p50_us and p99_us of one read."""
+        stats = self._handle().stats()
+        requested = stats["bytes_requested"]
+        stats["read_amplification"] = stats["bytes_read"] / requested if requested else 0.0
+        return stats
+
+    def reset_stats(self) -> None:
+        """Sets all counters to zero."""
+        self._handle().reset_stats()
+
+    def inject_fault(self, fault: native.Fault, nth: int = 0, value: int = 0) -> None:
+        """Makes the ``nth`` read from now fail: with errno ``value`` (Fault.error), with ``value``
+        bytes (Fault.short), or never (Fault.stall). For tests of what a failing device causes."""
+        self._handle().inject_fault(fault, nth, value)
+
+    @property
+    def direct(self) -> bool:
+        """Whether reads bypass the page cache."""
+        return self._handle().direct
+
+    @property
+    def block_bytes(self) -> int:
+        """The unit of a read's offset and length."""
+        return self._handle().block_bytes
+
+    def close(self) -> None:
+        """Ends the engine's threads and closes the files. Requests in flight fail."""
+        self._native = None
+
+    def __enter__(self) -> Storage:
+        return self
+
+    def __exit__(self, *_exception) -> None:
+        self.close()
+
+    def _handle(self):
+        if self._native is None:
+            raise RuntimeError("the storage engine is closed")
+        return self._native
+
+
+def open_storage(store, engine: str = "auto", options: StorageOptions | None = None) -> Storage:
+    """A Storage over the feature files of ``store`` (a GraphStore)."""
+    return Storage(
+        store.feature_paths,
+        num_rows=store.num_nodes,
+        row_bytes=store.row_bytes,
+        stripe_bytes=store.stripe_bytes,
+        engine=engine,
+        options=options,
+    )
