@@ -1,0 +1,199 @@
+"""The store's files: names, ``meta.json`` and how feature bytes are laid out over files."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+SCHEMA_VERSION = 1
+PAGE_BYTES = 4096
+
+META = "meta.json"
+INDPTR = "topology/indptr.npy"
+INDICES = "topology/indices.npy"
+LABELS = "labels.npy"
+SPLITS = ("train", "valid", "test")
+
+# Feature dtypes by their torch names, with bytes per element.
+FEATURE_DTYPES = {
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+}
+
+
+class FileMeta(BaseModel):
+    """Size and checksum of one file of the store."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    bytes: int = Field(ge=0)
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+class FeatureMeta(BaseModel):
+    """Shape, type and striping of the features; ``row_bytes = dim * itemsize``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    dim: int = Field(ge=1)
+    dtype: str
+    row_bytes: int = Field(ge=1)
+    files: list[str] = Field(min_length=1)
+    stripe_bytes: int = Field(default=PAGE_BYTES, ge=PAGE_BYTES, multiple_of=PAGE_BYTES)
+
+
+class StoreMeta(BaseModel):
+    """``meta.json``. ``files`` lists every file of the store but ``meta.json`` itself."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    schema_version: int = SCHEMA_VERSION
+    name: str
+    num_nodes: int = Field(ge=0)
+    num_edges: int = Field(ge=0)
+    num_classes: int = Field(ge=0)
+    features: FeatureMeta
+    files: dict[str, FileMeta] = Field(default_factory=dict)
+    source: str | dict[str, Any] = ""
+
+
+def split_file(name: str) -> str:
+    """Path in the store of the node ids of split ``name``."""
+    return f"split/{name}.npy"
+
+
+def score_file(name: str) -> str:
+    """Path in the store of static score ``name``."""
+    return f"scores/{name}.npy"
+
+
+def feature_files(stripes: int) -> list[str]:
+    """Names of the feature files: ``features.bin``, or ``features.K.bin`` for each stripe."""
+    if stripes == 1:
+        return ["features.bin"]
+    return [f"features.{k}.bin" for k in range(stripes)]
+
+
+def feature_file_bytes(total_bytes: int, stripes: int, stripe_bytes: int) -> list[int]:
+    """Size of each feature file that together hold ``total_bytes``.
+
+    Page p of ``stripe_bytes`` lies in file ``p % stripes``; each file is zero-padded to a multiple
+    of 4096 bytes.
+    """
+    full_pages, rest = divmod(total_bytes, stripe_bytes)
+    sizes = [(full_pages - k + stripes - 1) // stripes * stripe_bytes for k in range(stripes)]
+    sizes[full_pages % stripes] += -(-rest // PAGE_BYTES) * PAGE_BYTES
+    return sizes
+
+
+def index_dtype(num_nodes: int) -> str:
+    """NumPy name of the dtype that ``topology/indices.npy`` has for ``num_nodes`` nodes."""
+    return "int32" if num_nodes < 2**31 else "int64"
+
+
+def temporary_path(path: Path) -> Path:
+    """The sibling of ``path`` in which this process builds it."""
+    return path.with_name(f".{path.name}.tmp-{os.getpid()}")
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether ``path`` is named as a directory that a writer builds in."""
+    head, separator, pid = path.name.rpartition(".tmp-")
+    return bool(separator) and head.startswith(".") and pid.isdigit()
+
+
+def write_meta(path: Path, meta: StoreMeta) -> None:
+    """Replaces ``path`` (a ``meta.json``) atomically and durably."""
+    partial = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    try:
+        with open(partial, "w", encoding="utf-8") as file:
+            file.write(json.dumps(meta.model_dump(), indent=1) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Makes renames and new names in ``path`` durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def read_meta(store: Path) -> StoreMeta:
+    """``meta.json`` of the store directory ``store``, checked for consistency.
+
+    Raises FileNotFoundError if there is none, ValueError if it cannot be used.
+    """
+    remedy = "convert the data again with `lsm data convert`"
+    path = store / META
+    if not store.is_dir():
+        raise FileNotFoundError(f"{store}: no such store directory; make one with `lsm data`")
+    if is_temporary(store.resolve()):
+        raise ValueError(f"{store}: left by an interrupted conversion; delete it and {remedy}")
+    if not path.is_file():
+        raise FileNotFoundError(f"{store}: not a store: it has no {META}; {remedy}")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not valid JSON ({error}); {remedy}") from None
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if version != SCHEMA_VERSION:
+        raise ValueError(
+            f"{path}: expected schema_version {SCHEMA_VERSION}, got {version!r}; {remedy}"
+        )
+    try:
+        meta = StoreMeta.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ValueError(f"{path}: {where}: {first['msg']}; {remedy}") from None
+    _check_consistent(path, meta, remedy)
+    return meta
+
+
+def _check_consistent(path: Path, meta: StoreMeta, remedy: str) -> None:
+    features = meta.features
+    if features.dtype not in FEATURE_DTYPES:
+        raise ValueError(
+            f"{path}: features.dtype: expected one of {', '.join(FEATURE_DTYPES)}, "
+            f"got {features.dtype!r}; {remedy}"
+        )
+    row_bytes = features.dim * FEATURE_DTYPES[features.dtype]
+    if features.row_bytes != row_bytes:
+        raise ValueError(
+            f"{path}: features.row_bytes: expected {row_bytes} (dim x itemsize), "
+            f"got {features.row_bytes}; {remedy}"
+        )
+    needed = [INDPTR, INDICES, LABELS, *map(split_file, SPLITS), *features.files]
+    for name in needed:
+        if name not in meta.files:
+            raise ValueError(f"{path}: files: {name} is not listed; {remedy}")
+    for name in meta.files:
+        if name.startswith("/") or ".." in Path(name).parts:
+            raise ValueError(f"{path}: files: {name!r} is outside the store; {remedy}")
+    total = meta.num_nodes * row_bytes
+    sizes = feature_file_bytes(total, len(features.files), features.stripe_bytes)
+    for name, size in zip(features.files, sizes, strict=True):
+        if meta.files[name].bytes != size:
+            raise ValueError(
+                f"{path}: files: {name}: expected {size} bytes for {meta.num_nodes} rows of "
+                f"{row_bytes} bytes, got {meta.files[name].bytes}; {remedy}"
+            )

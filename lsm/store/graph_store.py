@@ -1,0 +1,193 @@
+"""Opens a store directory and hands out its arrays as tensors."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from lsm.store import format as layout
+from lsm.store.format import FileMeta, StoreMeta
+
+
+@dataclass(frozen=True)
+class Topology:
+    """In-edges by destination: the in-neighbours of v are ``indices[indptr[v]:indptr[v + 1]]``.
+
+    indptr: [N + 1] int64; indices: [E] int32, or int64 from 2**31 nodes on.
+    """
+
+    indptr: torch.Tensor
+    indices: torch.Tensor
+
+    @property
+    def num_nodes(self) -> int:
+        return self.indptr.numel() - 1
+
+    @property
+    def num_edges(self) -> int:
+        return self.indices.numel()
+
+
+class GraphStore:
+    """A store directory, opened for reading; only ``save_score`` writes."""
+
+    def __init__(self, path: Path, meta: StoreMeta) -> None:
+        """Use ``GraphStore.open``."""
+        self.path = path
+        self.meta = meta
+
+    @classmethod
+    def open(cls, path: str | Path) -> GraphStore:
+        """Opens the store at ``path``; reads ``meta.json`` and checks every file's size.
+
+        Raises FileNotFoundError (no store, a missing file) or ValueError (a file of the wrong
+        size, a ``meta.json`` that cannot be used). Contents are checked by ``lsm data verify``.
+        """
+        store = cls(Path(path), layout.read_meta(Path(path)))
+        for name, expected in store.meta.files.items():
+            problem = size_problem(store.path / name, expected)
+            if problem is not None:
+                raise problem
+        return store
+
+    @property
+    def name(self) -> str:
+        return self.meta.name
+
+    @property
+    def num_nodes(self) -> int:
+        return self.meta.num_nodes
+
+    @property
+    def num_edges(self) -> int:
+        return self.meta.num_edges
+
+    @property
+    def num_classes(self) -> int:
+        return self.meta.num_classes
+
+    @property
+    def feature_dim(self) -> int:
+        return self.meta.features.dim
+
+    @property
+    def feature_dtype(self) -> torch.dtype:
+        return getattr(torch, self.meta.features.dtype)
+
+    @property
+    def row_bytes(self) -> int:
+        return self.meta.features.row_bytes
+
+    @property
+    def feature_paths(self) -> list[Path]:
+        return [self.path / name for name in self.meta.features.files]
+
+    @property
+    def stripe_bytes(self) -> int:
+        """Bytes per stripe page: page p lies in file ``p % K`` at page ``p // K``."""
+        return self.meta.features.stripe_bytes
+
+    @property
+    def scores(self) -> list[str]:
+        """Names of the static scores that are stored."""
+        names = (name for name in self.meta.files if name.startswith("scores/"))
+        return sorted(Path(name).stem for name in names)
+
+    def topology(self, in_memory: bool = False) -> Topology:
+        """The in-edges, memory-mapped (copy on write), or read into memory."""
+        kind = layout.index_dtype(self.num_nodes)
+        indptr = self._load(layout.INDPTR, "int64", self.num_nodes + 1, in_memory)
+        indices = self._load(layout.INDICES, kind, self.num_edges, in_memory)
+        return Topology(indptr, indices)
+
+    def labels(self) -> torch.Tensor:
+        """Class of each node, -1 where unknown: [N] int64, memory-mapped copy on write."""
+        return self._load(layout.LABELS, "int64", self.num_nodes)
+
+    def split(self, name: str) -> torch.Tensor:
+        """Node ids of split ``train``, ``valid`` or ``test``: [n] int64."""
+        if name not in layout.SPLITS:
+            raise ValueError(f"split: expected one of {', '.join(layout.SPLITS)}, got {name!r}")
+        return self._load(layout.split_file(name), "int64", None, in_memory=True)
+
+    def score(self, name: str) -> torch.Tensor:
+        """Static score ``name`` of each node: [N] float32."""
+        file = layout.score_file(name)
+        if file not in self.meta.files:
+            raise ValueError(
+                f"{self.path}: score {name!r} is not stored (stored: "
+                f"{', '.join(self.scores) or 'none'}); run `lsm data score {self.path} {name}`"
+            )
+        return self._load(file, "float32", self.num_nodes)
+
+    def save_score(self, name: str, score: torch.Tensor) -> None:
+        """Stores ``score``: [N] float32 as ``scores/NAME.npy``, replacing an older one.
+
+        At any moment another process sees the old score, none, or the new one. One writer at a
+        time.
+        """
+        from lsm.store.writer import FileSink
+
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+            raise ValueError(f"score name: expected letters, digits, '_' or '-', got {name!r}")
+        if score.dtype != torch.float32 or score.shape != (self.num_nodes,):
+            raise ValueError(
+                f"score {name}: expected float32 [{self.num_nodes}], "
+                f"got {score.dtype} {list(score.shape)}"
+            )
+        file = layout.score_file(name)
+        target = self.path / file
+        target.parent.mkdir(exist_ok=True)
+        partial = target.with_name(f".{target.name}.tmp")
+        try:
+            with FileSink(partial) as sink:
+                sink.write_array(score.detach().cpu().contiguous().numpy())
+            if self.meta.files.pop(file, None) is not None:
+                layout.write_meta(self.path / layout.META, self.meta)
+            partial.replace(target)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        layout.sync_directory(target.parent)
+        self.meta.files[file] = FileMeta(bytes=sink.num_bytes, sha256=sink.sha256)
+        layout.write_meta(self.path / layout.META, self.meta)
+
+    def _load(
+        self, name: str, dtype: str, length: int | None, in_memory: bool = False
+    ) -> torch.Tensor:
+        array = load_array(self.path / name, in_memory)
+        if array.dtype != np.dtype(dtype) or array.ndim != 1 or length not in (None, len(array)):
+            expected = f"{dtype} [{'n' if length is None else length}]"
+            raise ValueError(
+                f"{self.path / name}: expected {expected}, got {array.dtype} {list(array.shape)}; "
+                "run `lsm data verify` and convert again"
+            )
+        return torch.from_numpy(array)
+
+
+def load_array(path: Path, in_memory: bool) -> np.ndarray:
+    """The array in the .npy file ``path``, memory-mapped copy on write unless ``in_memory``."""
+    try:
+        array = np.load(path, mmap_mode=None if in_memory else "c", allow_pickle=False)
+    except ValueError:
+        # NumPy maps no empty arrays; it reads them.
+        array = np.load(path, allow_pickle=False)
+    return array
+
+
+def size_problem(path: Path, expected: FileMeta) -> OSError | ValueError | None:
+    """What is wrong with the presence and size of ``path``, or None."""
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        return FileNotFoundError(f"{path}: missing; convert the data again")
+    if size != expected.bytes:
+        what = "truncated" if size < expected.bytes else "too long"
+        return ValueError(
+            f"{path}: {what}: expected {expected.bytes} bytes, got {size}; convert the data again"
+        )
+    return None

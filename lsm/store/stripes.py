@@ -1,0 +1,90 @@
+"""Feature bytes striped over files: page p lies in file p % K at page p // K."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from lsm.store.format import PAGE_BYTES
+from lsm.store.writer import FileSink
+
+
+class StripedWriter:
+    """Appends bytes to K files, ``stripe_bytes`` at a time, round robin."""
+
+    def __init__(self, sinks: Sequence[FileSink], stripe_bytes: int) -> None:
+        self._sinks = list(sinks)
+        self._stripe_bytes = stripe_bytes
+        self._rest = np.empty(0, np.uint8)  # less than one round of pages
+
+    def write(self, rows: np.ndarray) -> None:
+        """Appends the bytes of the C-contiguous ``rows``."""
+        data = rows.reshape(-1).view(np.uint8)
+        if len(self._sinks) == 1:
+            self._sinks[0].write(data)
+            return
+        round_bytes = len(self._sinks) * self._stripe_bytes
+        if len(self._rest):
+            data = np.concatenate([self._rest, data])
+        whole = len(data) // round_bytes * round_bytes
+        pages = data[:whole].reshape(-1, len(self._sinks), self._stripe_bytes)
+        for k, sink in enumerate(self._sinks):
+            sink.write(np.ascontiguousarray(pages[:, k]))
+        self._rest = data[whole:].copy()
+
+    def close(self) -> None:
+        """Writes what is left, pads each file with zeros to a multiple of 4096, closes them."""
+        for k, sink in enumerate(self._sinks):
+            begin = k * self._stripe_bytes
+            sink.write(self._rest[begin : begin + self._stripe_bytes])
+            sink.write(bytes(-sink.num_bytes % PAGE_BYTES))
+            sink.close()
+
+
+class StripedReader:
+    """Reads ranges of the logical bytes back; a context manager."""
+
+    def __init__(self, paths: Sequence[Path], stripe_bytes: int) -> None:
+        self._files = [open(path, "rb", buffering=0) for path in paths]  # noqa: SIM115
+        self._stripe_bytes = stripe_bytes
+
+    def __enter__(self) -> StripedReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files:
+            file.close()
+
+    def read(self, offset: int, num_bytes: int) -> np.ndarray:
+        """Bytes [offset, offset + num_bytes): [num_bytes] uint8; ValueError past the end."""
+        out = np.empty(num_bytes, np.uint8)
+        done = 0
+        while done < num_bytes:
+            page, within = divmod(offset + done, self._stripe_bytes)
+            row, k = divmod(page, len(self._files))
+            size = num_bytes - done
+            if len(self._files) > 1:
+                size = min(size, self._stripe_bytes - within)
+            begin = row * self._stripe_bytes + within
+            read_exactly(self._files[k].fileno(), out[done : done + size], begin)
+            done += size
+        return out
+
+    def drop_cache(self) -> None:
+        """Drops what was read from the page cache."""
+        for file in self._files:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def read_exactly(fd: int, out: np.ndarray, offset: int) -> None:
+    """Fills the C-contiguous ``out`` from byte ``offset`` of ``fd``; ValueError at end of file."""
+    view = memoryview(out.reshape(-1).view(np.uint8))
+    done = 0
+    while done < len(view):
+        size = os.preadv(fd, [view[done:]], offset + done)
+        if size == 0:
+            raise ValueError(f"file ends at byte {offset + done}, expected {len(view) - done} more")
+        done += size

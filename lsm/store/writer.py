@@ -1,0 +1,269 @@
+"""Writes a store so that it is whole or absent: a temporary sibling directory, then a rename."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import io
+import logging
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from lsm.store import format as layout
+from lsm.store.format import FileMeta, StoreMeta
+from lsm.units import format_bytes
+
+log = logging.getLogger(__name__)
+
+# Written pages are flushed and dropped from the page cache this often, so that a conversion of
+# any size neither fills memory with dirty pages nor evicts what others cached.
+FLUSH_BYTES = 128 << 20
+# The errors that mean "no more room": disk full, quota, file size limit.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class FileSink:
+    """A new file, written in sequence, its sha256 computed on the way."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.num_bytes = 0
+        self._hash = hashlib.sha256()
+        self._flushed = 0
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+
+    def __enter__(self) -> FileSink:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+    def write(self, data: bytes | memoryview | np.ndarray) -> None:
+        """Appends the bytes of ``data`` (a NumPy array must be C-contiguous)."""
+        if isinstance(data, np.ndarray):
+            data = data.reshape(-1).view(np.uint8)
+        view = memoryview(data).cast("B") if len(data) else memoryview(b"")
+        with _explaining_no_room(self.path, len(view)):
+            done = 0
+            while done < len(view):
+                done += os.write(self._fd, view[done:])
+        self._hash.update(view)
+        self.num_bytes += len(view)
+        if self.num_bytes - self._flushed >= FLUSH_BYTES:
+            self._flush()
+
+    def write_header(self, dtype: np.dtype, length: int) -> None:
+        """Starts a .npy file of ``length`` elements of ``dtype``."""
+        self.write(npy_header(dtype, length))
+
+    def write_array(self, array: np.ndarray) -> None:
+        """Writes the 1-D ``array`` as a .npy file."""
+        self.write_header(array.dtype, len(array))
+        self.write(np.ascontiguousarray(array))
+
+    def replace_header(self, dtype: np.dtype, length: int) -> None:
+        """Rewrites the header once the length is known, and with it the checksum."""
+        header = npy_header(dtype, length)
+        os.pwrite(self._fd, header, 0)
+        self._hash = hashlib.sha256()
+        offset = 0
+        while chunk := os.pread(self._fd, 8 << 20, offset):
+            self._hash.update(chunk)
+            offset += len(chunk)
+
+    def close(self) -> None:
+        """Makes the file durable and closes it."""
+        if self._fd < 0:
+            return
+        try:
+            self._flush()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Closes the file as it is."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _flush(self) -> None:
+        with _explaining_no_room(self.path, 0):
+            os.fsync(self._fd)
+        os.posix_fadvise(self._fd, 0, self.num_bytes, os.POSIX_FADV_DONTNEED)
+        self._flushed = self.num_bytes
+
+
+class StoreWriter:
+    """Context manager that builds the store ``out``.
+
+    Files are made in a temporary sibling directory; ``commit(meta)`` writes ``meta.json`` last and
+    renames. Left without ``commit``, by an exception, SIGINT or SIGTERM, it removes everything.
+    After SIGKILL the temporary directory stays, and ``GraphStore.open`` refuses it.
+    """
+
+    def __init__(self, out: str | Path, *, force: bool = False) -> None:
+        """Raises FileExistsError if ``out`` exists, unless ``force`` may replace that store."""
+        self.out = Path(os.path.abspath(out))
+        self._force = force
+        self._check_out()
+        self._directory = layout.temporary_path(self.out)
+        self._sinks: dict[str, FileSink] = {}
+        self._signals: contextlib.ExitStack = contextlib.ExitStack()
+
+    def __enter__(self) -> StoreWriter:
+        self.out.parent.mkdir(parents=True, exist_ok=True)
+        for left in self.out.parent.glob(f".{self.out.name}.tmp-*"):
+            log.warning("%s: left by an interrupted or running conversion", left)
+        self._signals.enter_context(_signals_raise())
+        try:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory.mkdir()
+        except BaseException:
+            self._signals.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with _signals_wait():
+            for sink in self._sinks.values():
+                sink.abandon()
+            if self._directory.exists():
+                shutil.rmtree(self._directory)
+        self._signals.close()
+
+    def file(self, name: str) -> FileSink:
+        """A new file ``name`` of the store; closed by its user or by ``commit``."""
+        if name in self._sinks:
+            raise ValueError(f"{name}: written twice")
+        self._sinks[name] = FileSink(self._directory / name)
+        return self._sinks[name]
+
+    def write_array(self, name: str, array: np.ndarray) -> None:
+        """Writes the 1-D ``array`` as the .npy file ``name``."""
+        with self.file(name) as sink:
+            sink.write_array(array)
+
+    def require_bytes(self, num_bytes: int) -> None:
+        """Raises OSError (ENOSPC) unless the file system has room for ``num_bytes`` more."""
+        free = shutil.disk_usage(self._directory).free
+        if free < num_bytes:
+            raise _no_room(errno.ENOSPC, self.out, num_bytes, free)
+
+    def commit(self, meta: StoreMeta) -> None:
+        """Completes ``meta.files``, makes everything durable and gives the store its name."""
+        for name, sink in self._sinks.items():
+            sink.close()
+            meta.files[name] = FileMeta(bytes=sink.num_bytes, sha256=sink.sha256)
+        for directory in {path.parent for path in self._directory.rglob("*")}:
+            layout.sync_directory(directory)
+        with _explaining_no_room(self.out, 0):
+            layout.write_meta(self._directory / layout.META, meta)
+        with _signals_wait():
+            self._check_out()
+            self._rename()
+
+    def _rename(self) -> None:
+        old = self.out.with_name(f".{self.out.name}.old-{os.getpid()}")
+        if self.out.exists():
+            os.rename(self.out, old)
+        try:
+            os.rename(self._directory, self.out)
+        except BaseException:
+            if old.exists():
+                os.rename(old, self.out)
+            raise
+        layout.sync_directory(self.out.parent)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def _check_out(self) -> None:
+        if not os.path.lexists(self.out):
+            return
+        if not self._force:
+            raise FileExistsError(f"{self.out}: exists; choose another --out or pass --force")
+        is_empty = self.out.is_dir() and not any(self.out.iterdir())
+        if self.out.is_symlink() or not (is_empty or (self.out / layout.META).is_file()):
+            raise FileExistsError(
+                f"{self.out}: exists and is not a store, so --force does not replace it; "
+                "choose another --out"
+            )
+
+
+def npy_header(dtype: np.dtype, length: int) -> bytes:
+    """The .npy header of a 1-D array; 128 bytes whatever the length."""
+    buffer = io.BytesIO()
+    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False}
+    np.lib.format.write_array_header_1_0(buffer, {**header, "shape": (length,)})
+    return buffer.getvalue()
+
+
+def _no_room(code: int, path: Path, needed: int, free: int) -> OSError:
+    hint = "the file size limit (ulimit -f) is reached" if code == errno.EFBIG else "disk full"
+    text = (
+        f"{hint}: {format_bytes(needed)} ({needed} bytes) more needed, "
+        f"{format_bytes(free)} ({free} bytes) free; free some space or choose another --out"
+    )
+    return OSError(code, text, str(path))
+
+
+@contextlib.contextmanager
+def _explaining_no_room(path: Path, num_bytes: int) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        free = shutil.disk_usage(path.parent).free
+        raise _no_room(error.errno, path, num_bytes, free) from None
+
+
+@contextlib.contextmanager
+def _signals_raise() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise SystemExit(128 + n) inside, so that clean-up runs as for ^C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    previous = {}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            previous[number] = signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _signals_wait() -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP are delivered after the block, to this thread."""
+    numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
