@@ -23,6 +23,8 @@ Fault = _core.Fault
 ThreadPool = _core.ThreadPool
 batch_key = _core.batch_key
 build_info = _core.build_info
+count_degrees = _core.count_degrees
+fill_csc = _core.fill_csc
 gather_rows = _core.gather_rows
 io_uring_problem = _core.io_uring_problem
 open_storage = _core.open_storage
@@ -36,10 +38,12 @@ __all__ = [
     "as_tensor",
     "batch_key",
     "build_info",
+    "count_degrees",
+    "fill_csc",
     "gather_rows",
-    "unique_relabel",
     "io_uring_problem",
     "open_storage",
+    "unique_relabel",
 ]
 
 

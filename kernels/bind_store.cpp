@@ -1,0 +1,69 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Exports what builds and checks stores.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "kernels/bind.h"
+#include "kernels/bind_tensor.h"
+#include "kernels/store/csc.h"
+
+namespace py = pybind11;
+
+namespace {
+
+template <class Id>
+lsm::EdgeChunk<Id> edge_chunk(const lsm::TensorView& edges, int64_t first_edge) {
+  const Id* sources = static_cast<const Id*>(edges.data);
+  return {sources, sources + edges.strides[0], edges.strides[1], edges.shape[1], first_edge};
+}
+
+/// Calls body with the EdgeChunk<int32_t or int64_t> that views `edges`: [2, n], any strides.
+template <class Body>
+void with_edge_chunk(const lsm::TensorView& edges, int64_t first_edge, const Body& body) {
+  lsm::check_argument(edges.on_host && edges.num_dims == 2 && edges.shape[0] == 2,
+                      "edges: expected a host tensor [2, n]");
+  py::gil_scoped_release release;
+  if (edges.dtype == lsm::dtype_of<int32_t>()) {
+    body(edge_chunk<int32_t>(edges, first_edge));
+  } else {
+    lsm::check_argument(edges.dtype == lsm::dtype_of<int64_t>(),
+                        "edges: expected dtype int32 or int64, got ", to_string(edges.dtype));
+    body(edge_chunk<int64_t>(edges, first_edge));
+  }
+}
+
+void count_degrees(lsm::ThreadPool& pool, const lsm::TensorView& edges, int64_t first_edge,
+                   const lsm::TensorView& degrees) {
+  const auto counts = degrees.as<int64_t>("degrees");
+  with_edge_chunk(edges, first_edge,
+                  [&](const auto& chunk) { lsm::count_degrees(pool, chunk, counts); });
+}
+
+void fill_csc(lsm::ThreadPool& pool, const lsm::TensorView& edges, int64_t first_edge,
+              const lsm::TensorView& cursors, int64_t first_node, int64_t last_node,
+              int64_t first_index, const lsm::TensorView& indices) {
+  const auto next = cursors.as<int64_t>("cursors");
+  with_edge_chunk(edges, first_edge, [&](const auto& chunk) {
+    if (indices.dtype == lsm::dtype_of<int32_t>()) {
+      lsm::fill(pool, chunk, next, first_node, last_node, first_index,
+                indices.as<int32_t>("indices"));
+    } else {
+      lsm::fill(pool, chunk, next, first_node, last_node, first_index,
+                indices.as<int64_t>("indices"));
+    }
+  });
+}
+
+}  // namespace
+
+namespace lsm {
+
+void bind_store(py::module_& module) {
+  module.def("count_degrees", &::count_degrees, py::arg("pool"), py::arg("edges"),
+             py::arg("first_edge"), py::arg("degrees"));
+  module.def("fill_csc", &::fill_csc, py::arg("pool"), py::arg("edges"), py::arg("first_edge"),
+             py::arg("cursors"), py::arg("first_node"), py::arg("last_node"),
+             py::arg("first_index"), py::arg("indices"));
+}
+
+}  // namespace lsm

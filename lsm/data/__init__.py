@@ -1,0 +1,1 @@
+"""Makes, converts and checks stores."""

@@ -1,0 +1,81 @@
+"""Streams feature rows into the store's files, converting their type on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import torch
+
+from lsm.store import format as layout
+from lsm.store.format import FEATURE_DTYPES, PAGE_BYTES, FeatureMeta
+from lsm.store.stripes import StripedWriter
+from lsm.store.writer import StoreWriter
+
+CONVERSIONS = ("float16", "float32", "bfloat16")
+
+
+def feature_meta(
+    dim: int, dtype: str, stripes: int = 1, stripe_bytes: int = PAGE_BYTES
+) -> FeatureMeta:
+    """Layout of features of ``dim`` elements of ``dtype``; ValueError for an unusable one."""
+    if dtype not in FEATURE_DTYPES:
+        raise ValueError(f"dtype: expected one of {', '.join(FEATURE_DTYPES)}, got {dtype}")
+    if stripes < 1:
+        raise ValueError(f"stripes: expected at least 1, got {stripes}")
+    if stripe_bytes < PAGE_BYTES or stripe_bytes % PAGE_BYTES:
+        raise ValueError(f"stripe bytes: expected a multiple of {PAGE_BYTES}, got {stripe_bytes}")
+    return FeatureMeta(
+        dim=dim,
+        dtype=dtype,
+        row_bytes=dim * FEATURE_DTYPES[dtype],
+        files=layout.feature_files(stripes),
+        stripe_bytes=stripe_bytes,
+    )
+
+
+def check_conversion(source: str, dtype: str | None) -> str:
+    """The dtype that features of ``source`` dtype get: ``dtype``, or their own if None."""
+    if dtype is None or dtype == source:
+        return source
+    if dtype not in CONVERSIONS:
+        raise ValueError(f"dtype: expected one of {', '.join(CONVERSIONS)}, got {dtype}")
+    return dtype
+
+
+def write_features(
+    writer: StoreWriter,
+    meta: FeatureMeta,
+    chunks: Iterable[tuple[int, np.ndarray]],
+    advance: Callable[[int], None],
+) -> None:
+    """Writes ``chunks`` of (first row, [n, dim] rows) in order; ``advance`` gets source bytes."""
+    striped = StripedWriter([writer.file(name) for name in meta.files], meta.stripe_bytes)
+    for first_row, rows in chunks:
+        striped.write(convert(rows, meta.dtype, first_row))
+        advance(rows.nbytes)
+    striped.close()
+
+
+def convert(rows: np.ndarray, dtype: str, first_row: int) -> np.ndarray:
+    """``rows`` with elements of ``dtype`` (bfloat16 as its uint16 bit patterns).
+
+    Raises ValueError, naming the row, if a finite value becomes infinite.
+    """
+    if dtype == str(rows.dtype):
+        return rows
+    if dtype == "bfloat16":
+        out = torch.from_numpy(rows).to(torch.bfloat16).view(torch.uint16).numpy()
+        is_infinite = (out & 0x7FFF) == 0x7F80
+    else:
+        with np.errstate(over="ignore"):
+            out = rows.astype(dtype)
+        is_infinite = np.isinf(out)
+    if is_infinite.any():
+        overflowed = np.flatnonzero((is_infinite & np.isfinite(rows)).any(axis=1))
+        if len(overflowed):
+            raise ValueError(
+                f"features: row {first_row + overflowed[0]} has values too large for {dtype}; "
+                "convert without --dtype"
+            )
+    return out

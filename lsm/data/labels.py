@@ -1,0 +1,91 @@
+"""Checks and writes labels and splits, keeping one byte per node in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lsm.data.source import ArrayFile
+from lsm.store import format as layout
+from lsm.store.writer import StoreWriter
+
+_LABELLED = 1
+_IN_SPLIT = 2
+
+
+def write_labels(
+    writer: StoreWriter, labels: ArrayFile, num_nodes: int, num_classes: int | None
+) -> tuple[int, np.ndarray]:
+    """Writes ``labels.npy``; returns (number of classes, state of each node: [N] uint8).
+
+    ``labels``: [N] or [N, 1], integers or integral floats; NaN and -1 mean no label. Without
+    ``num_classes`` it is the largest label + 1.
+    Raises ValueError naming the file, the node and the value of a label that is out of range.
+    """
+    if labels.shape not in ((num_nodes,), (num_nodes, 1)):
+        raise ValueError(
+            f"{labels.path}: expected one label for each of the {num_nodes} rows of the features, "
+            f"got shape {list(labels.shape)}"
+        )
+    state = np.zeros(num_nodes, np.uint8)
+    largest = -1
+    with writer.file(layout.LABELS) as sink:
+        sink.write_header(np.dtype(np.int64), num_nodes)
+        for first, chunk in labels.chunks():
+            classes = _to_classes(labels, first, chunk.reshape(-1), num_classes)
+            state[first : first + len(classes)] = classes >= 0
+            largest = max(largest, int(classes.max(initial=-1)))
+            sink.write(classes)
+    return (largest + 1 if num_classes is None else num_classes), state
+
+
+def _to_classes(
+    labels: ArrayFile, first: int, values: np.ndarray, num_classes: int | None
+) -> np.ndarray:
+    limit = 2**31 if num_classes is None else num_classes
+    known = np.where(np.isnan(values), -1, values) if values.dtype.kind == "f" else values
+    with np.errstate(invalid="ignore"):
+        classes = known.astype(np.int64)
+    bad = np.flatnonzero((classes != known) | (classes < -1) | (classes >= limit))
+    if len(bad):
+        raise ValueError(
+            f"{labels.path}: node {first + bad[0]}: expected a whole number in [0, {limit}), "
+            f"or -1 or NaN for no label, got {values[bad[0]]}"
+        )
+    return classes
+
+
+def write_split(writer: StoreWriter, name: str, ids: ArrayFile, state: np.ndarray) -> int:
+    """Writes ``split/NAME.npy`` from ``ids``: [n] integers and marks them in ``state``.
+
+    Returns n. Raises ValueError naming the file, the position and the id of one that is no node,
+    is already in a split, or has no label.
+    """
+    if len(ids.shape) != 1 or ids.dtype.kind not in "iu":
+        raise ValueError(
+            f"{ids.path}: expected node ids, integers [n], got {ids.dtype} {list(ids.shape)}"
+        )
+    with writer.file(layout.split_file(name)) as sink:
+        sink.write_header(np.dtype(np.int64), ids.num_rows)
+        for first, chunk in ids.chunks():
+            nodes = chunk.astype(np.int64)
+            _check_split(ids, first, nodes, state)
+            state[nodes] |= _IN_SPLIT
+            sink.write(nodes)
+    return ids.num_rows
+
+
+def _check_split(ids: ArrayFile, first: int, nodes: np.ndarray, state: np.ndarray) -> None:
+    def check(is_bad: np.ndarray, what: str) -> None:
+        bad = np.flatnonzero(is_bad)
+        if len(bad):
+            raise ValueError(f"{ids.path}: position {first + bad[0]}: node {nodes[bad[0]]} {what}")
+
+    check(
+        (nodes < 0) | (nodes >= len(state)),
+        f"does not exist: expected an id in [0, {len(state)})",
+    )
+    check((state[nodes] & _LABELLED) == 0, "has no label; remove it from the split")
+    repeated = np.ones(len(nodes), bool)
+    repeated[np.unique(nodes, return_index=True)[1]] = False
+    in_split = (state[nodes] & _IN_SPLIT) != 0
+    check(repeated | in_split, "is in this or another split already; splits must be disjoint")

@@ -1,0 +1,176 @@
+"""Reads arrays from files in chunks with pread: no page is ever mapped into the process."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from lsm.store.stripes import read_exactly
+
+NPY_MAGIC = b"\x93NUMPY"
+CHUNK_BYTES = 16 << 20
+
+
+class ArrayFile:
+    """A 1-D or 2-D array in a .npy file, or headerless; read by rows. A context manager.
+
+    ``shape`` and ``dtype`` describe the array; ``read`` gives native, C-contiguous rows.
+    """
+
+    def __init__(
+        self, path: Path, *, raw_dtype: str | None = None, raw_shape: tuple[int, ...] | None = None
+    ) -> None:
+        """Opens ``path``; a file without the .npy magic is taken as headerless ``raw_shape``.
+
+        Raises FileNotFoundError, or ValueError if the file is no array of numbers or is truncated.
+        """
+        if not path.is_file():
+            raise FileNotFoundError(f"{path}: missing")
+        self.path = path
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115
+        try:
+            self._read_header(raw_dtype, raw_shape)
+            self._check()
+        except BaseException:
+            self._file.close()
+            raise
+        os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+
+    def __enter__(self) -> ArrayFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    @property
+    def num_rows(self) -> int:
+        return self.shape[0]
+
+    @property
+    def num_bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def read(self, begin: int, end: int) -> np.ndarray:
+        """Rows [begin, end) as a new array."""
+        if self._is_column_major:
+            columns = np.empty((self.shape[1], end - begin), self.dtype)
+            for c, column in enumerate(columns):
+                self._pread(column, c * self.shape[0] + begin)
+            return np.ascontiguousarray(columns.T)
+        out = np.empty((end - begin, *self.shape[1:]), self.dtype)
+        self._pread(out, begin * math.prod(self.shape[1:]))
+        return out
+
+    def read_all(self) -> np.ndarray:
+        """The whole array."""
+        return self.read(0, self.num_rows)
+
+    def chunks(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[int, np.ndarray]]:
+        """(first row, rows) in order, the next chunk being read meanwhile."""
+        row_bytes = max(1, math.prod(self.shape[1:]) * self.dtype.itemsize)
+        step = max(1, chunk_bytes // row_bytes)
+        yield from read_ahead(self.read, self.num_rows, step)
+
+    def read_edges(self, begin: int, end: int) -> np.ndarray:
+        """Edges [begin, end) as [2, n] in any memory order: row 0 sources, row 1 destinations.
+
+        The array is [2, E], or [E, 2]; which one does not matter to the caller.
+        """
+        if self._edges_are_planar:
+            num_edges = max(self.shape)
+            out = np.empty((2, end - begin), self.dtype)
+            for row in range(2):
+                self._pread(out[row], row * num_edges + begin)
+            return out
+        out = np.empty((end - begin, 2), self.dtype)
+        self._pread(out, 2 * begin)
+        return out.T
+
+    def expect_edges(self, *, edges_first: bool) -> int:
+        """The number of edges of [E, 2] (``edges_first``) or [2, E]; ValueError if it is neither.
+
+        To be called before ``read_edges``.
+        """
+        axis = 0 if edges_first else 1
+        if len(self.shape) != 2 or self.shape[1 - axis] != 2:
+            form = "[E, 2]" if edges_first else "[2, E] (row 0 sources, row 1 destinations)"
+            hint = "; transpose it" if 2 in self.shape else ""
+            raise ValueError(f"{self.path}: expected shape {form}, got {list(self.shape)}{hint}")
+        if self.dtype not in (np.int32, np.int64):
+            raise ValueError(f"{self.path}: expected dtype int32 or int64, got {self.dtype}")
+        self._edges_are_planar = edges_first == self._is_column_major
+        self._num_edges = self.shape[axis]
+        return self._num_edges
+
+    def edge_chunks(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[int, np.ndarray]]:
+        """(position of the first edge, [2, n] edges) in order, reading ahead."""
+        step = chunk_bytes // (2 * self.dtype.itemsize)
+        yield from read_ahead(self.read_edges, self._num_edges, step)
+
+    def _pread(self, out: np.ndarray, first_element: int) -> None:
+        offset = self._data_offset + first_element * self.dtype.itemsize
+        try:
+            read_exactly(self._file.fileno(), out, offset)
+        except ValueError as error:
+            raise ValueError(f"{self.path}: {error}; it shrank while it was read") from None
+        os.posix_fadvise(self._file.fileno(), offset, out.nbytes, os.POSIX_FADV_DONTNEED)
+
+    def _read_header(self, raw_dtype: str | None, raw_shape: tuple[int, ...] | None) -> None:
+        is_npy = self._file.read(len(NPY_MAGIC)) == NPY_MAGIC
+        self._file.seek(0)
+        if is_npy:
+            try:
+                version = np.lib.format.read_magic(self._file)
+                read = np.lib.format.read_array_header_1_0
+                if version != (1, 0):
+                    read = np.lib.format.read_array_header_2_0
+                self.shape, fortran, self.dtype = read(self._file)
+            except (ValueError, EOFError) as error:
+                raise ValueError(f"{self.path}: bad .npy header: {error}") from None
+            self._data_offset = self._file.tell()
+        elif raw_dtype is not None and raw_shape is not None:
+            self.shape, fortran, self.dtype = raw_shape, False, np.dtype(raw_dtype)
+            self._data_offset = 0
+        else:
+            raise ValueError(f"{self.path}: not a .npy file; save it with numpy.save")
+        self._is_column_major = fortran and len(self.shape) == 2
+
+    def _check(self) -> None:
+        if self.dtype.kind not in "fiu" or not self.dtype.isnative:
+            raise ValueError(
+                f"{self.path}: expected little-endian integers or floats, got {self.dtype}; "
+                "convert it with astype and save it again"
+            )
+        if len(self.shape) not in (1, 2):
+            raise ValueError(f"{self.path}: expected 1 or 2 dimensions, got {list(self.shape)}")
+        size = self.path.stat().st_size
+        expected = self._data_offset + self.num_bytes
+        if size < expected or (self._data_offset == 0 and size != expected):
+            what = "truncated" if size < expected else "too long"
+            raise ValueError(
+                f"{self.path}: {what}: expected {expected} bytes for {self.dtype} "
+                f"{list(self.shape)}, got {size}"
+            )
+
+
+def read_ahead(read, num_rows: int, step: int) -> Iterator[tuple[int, np.ndarray]]:
+    """(begin, read(begin, end)) over [0, num_rows) in steps, one read ahead on a thread."""
+    with ThreadPoolExecutor(1) as executor:
+        pending = executor.submit(read, 0, min(step, num_rows)) if num_rows else None
+        for begin in range(0, num_rows, step):
+            rows = pending.result()
+            next_begin = begin + step
+            if next_begin < num_rows:
+                pending = executor.submit(read, next_begin, min(next_begin + step, num_rows))
+            yield begin, rows

@@ -1,0 +1,96 @@
+"""Turns an edge list on disk into the store's in-edge lists by a counting sort."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import numpy as np
+
+from lsm import native
+from lsm.data.source import ArrayFile
+from lsm.store import format as layout
+from lsm.store.writer import StoreWriter
+
+# Memory for the part of ``indices`` that one pass over the edges fills. A graph with more edges
+# takes more passes.
+SORT_BYTES = 4 << 30
+
+
+def write_topology(
+    writer: StoreWriter,
+    edges: ArrayFile,
+    num_nodes: int,
+    num_edges: int,
+    advance: Callable[[int], None],
+    sort_bytes: int = SORT_BYTES,
+) -> None:
+    """Writes ``topology/{indptr,indices}.npy``; in-neighbours keep the order of the edge list.
+
+    ``edges.expect_edges`` must have been called. ``advance`` gets the bytes read: the file's size
+    for the count and, for the last pass, once more; further passes are not counted.
+    Memory: 8 bytes per node, and ``sort_bytes`` or the indices, whichever is less.
+    Raises ValueError naming the file and the first edge whose end is not a node.
+    """
+    pool = native.ThreadPool(min(8, os.cpu_count() or 1))
+    degrees = np.zeros(num_nodes, np.int64)
+    for first_edge, chunk in edges.edge_chunks():
+        try:
+            native.count_degrees(pool, chunk, first_edge, degrees)
+        except ValueError as error:
+            raise ValueError(f"{edges.path}: {error}") from None
+        advance(chunk.nbytes)
+    cursors = _starts(degrees)
+    with writer.file(layout.INDICES) as sink:
+        dtype = np.dtype(layout.index_dtype(num_nodes))
+        sink.write_header(dtype, num_edges)
+        for first, last in _passes(cursors, num_edges, sort_bytes // dtype.itemsize):
+            first_index = int(cursors[first])
+            end = int(cursors[last]) if last < num_nodes else num_edges
+            indices = np.empty(end - first_index, dtype)
+            for first_edge, chunk in edges.edge_chunks():
+                native.fill_csc(pool, chunk, first_edge, cursors, first, last, first_index, indices)
+                if last == num_nodes:
+                    advance(chunk.nbytes)
+            _write_in_pieces(sink.write, indices)
+    # Each node's cursor has moved to its list's end, which is where the next node's list starts.
+    with writer.file(layout.INDPTR) as sink:
+        sink.write_header(np.dtype(np.int64), num_nodes + 1)
+        sink.write(np.zeros(1, np.int64))
+        _write_in_pieces(sink.write, cursors)
+
+
+def _starts(degrees: np.ndarray) -> np.ndarray:
+    """Exclusive prefix sum, in place."""
+    total = np.int64(0)
+    step = 1 << 20
+    for begin in range(0, len(degrees), step):
+        part = degrees[begin : begin + step]
+        ends = np.cumsum(part) + total
+        part[1:] = ends[:-1]
+        part[0], total = total, ends[-1]
+    return degrees
+
+
+def _passes(starts: np.ndarray, num_edges: int, max_edges: int) -> list[tuple[int, int]]:
+    """Node ranges [first, last) that cover all nodes, each with at most ``max_edges`` edges.
+
+    A node with more edges than that gets a range of its own.
+    """
+    ranges = []
+    first = 0
+    while first < len(starts):
+        limit = int(starts[first]) + max_edges
+        if limit >= num_edges:
+            last = len(starts)
+        else:
+            last = max(first + 1, int(np.searchsorted(starts, limit, side="right")) - 1)
+        ranges.append((first, last))
+        first = last
+    return ranges
+
+
+def _write_in_pieces(write: Callable[[np.ndarray], None], array: np.ndarray) -> None:
+    step = (64 << 20) // array.itemsize
+    for begin in range(0, len(array), step):
+        write(array[begin : begin + step])
