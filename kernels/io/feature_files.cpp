@@ -19,7 +19,7 @@ constexpr int64_t kFileSystemBlockBytes = 4096;
 /// The alignment that direct reads of this file need; 0 if the kernel does not tell.
 int64_t direct_alignment(int descriptor) {
 #ifdef STATX_DIOALIGN
-  struct statx status {};
+  struct statx status{};
   if (statx(descriptor, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) == 0 &&
       (status.stx_mask & STATX_DIOALIGN) != 0) {
     return status.stx_dio_offset_align;
@@ -84,7 +84,7 @@ void FeatureFiles::close_all() {
 
 void FeatureFiles::check_sizes() const {
   for (size_t i = 0; i < paths_.size(); ++i) {
-    struct stat status {};
+    struct stat status{};
     if (fstat(descriptors_[i], &status) != 0) {
       throw SystemError(errno, paths_[i], concat("fstat: ", std::strerror(errno)));
     }

@@ -19,9 +19,9 @@ constexpr int64_t kPollNs = 100'000'000;
 
 void check_ring(int result, const char* what) {
   if (result >= 0) return;
-  throw SystemError(-result, "io_uring",
-                    concat(what, ": ", std::strerror(-result),
-                           "; use storage.engine=posix, or run `lsm doctor`"));
+  const char* remedy = result == -ENOMEM ? "raise the locked-memory limit (ulimit -l)"
+                                         : "use storage.engine=posix, or run `lsm doctor`";
+  throw SystemError(-result, "io_uring", concat(what, ": ", std::strerror(-result), "; ", remedy));
 }
 
 }  // namespace
@@ -231,8 +231,9 @@ IoUringStorage::~IoUringStorage() {
 }
 
 std::string io_uring_problem() {
+  constexpr unsigned kProbeDepth = 128;  // a usual depth: small rings pass tighter memory limits
   io_uring ring{};
-  const int result = io_uring_queue_init(2, &ring, 0);
+  const int result = io_uring_queue_init(kProbeDepth, &ring, 0);
   if (result < 0) {
     return concat("the kernel refuses io_uring (", std::strerror(-result),
                   "): a container's seccomp profile or kernel.io_uring_disabled forbids it");

@@ -1,0 +1,1 @@
+"""Measurements that users run on their own machines: ``lsm bench NAME``."""

@@ -1,0 +1,59 @@
+"""What a record of a measurement says about how it was made."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+import lsm
+
+
+def make(results: dict, config: dict | None = None) -> dict:
+    """``results`` with commit, command, config and machine beside them, ready for JSON."""
+    return {
+        "commit": _commit(),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "config": config or {},
+        "machine": machine(),
+        **results,
+    }
+
+
+def machine() -> dict:
+    """Processor, cores, memory, kernel and versions; no host name and no path."""
+    return {
+        "cpu": _cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "lsm": lsm.__version__,
+    }
+
+
+def _cpu_name() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _commit() -> str:
+    """The commit of the source tree ("-dirty": it has changes), "unknown" for an installed copy."""
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip() or "unknown"
