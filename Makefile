@@ -1,0 +1,88 @@
+# Two commands do everything: `make quickstart` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+PIP_ARGS ?=
+NPROC ?= 2
+
+BIN := $(VENV)/bin
+STORE := stores/amazon-computers
+GRAPH := tests/data/amazon-computers/amazon-computers.tar.gz
+NATIVE := $(shell find kernels -name '*.h' -o -name '*.cpp') CMakeLists.txt
+CPP := $(filter %.h %.cpp,$(NATIVE))
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
+
+.PHONY: help quickstart test test-dgl lint format build system setup clean
+
+help:
+	@echo 'make quickstart  install, build, convert a small real graph, train it from disk'
+	@echo 'make test        install, build, run the tests'
+	@echo 'make build       rebuild the native module after a change'
+	@echo 'make test-dgl    test Batch.to_dgl() in an environment with DGL'
+	@echo 'make lint        ruff and clang-format, without changing anything'
+	@echo 'make format      ruff and clang-format, in place'
+	@echo 'make clean       remove what the above made'
+
+quickstart: setup $(STORE)/meta.json
+	PATH="$(abspath $(BIN)):$$PATH" launch/torchrun.sh $(NPROC) quickstart
+
+test: setup
+	$(BIN)/python -m pytest
+
+# Debian packages that something above needs and that are missing, as `probe:package` pairs.
+system:
+	@missing=''; \
+	command -v c++ >/dev/null || missing="$$missing g++"; \
+	command -v $(PYTHON) >/dev/null || missing="$$missing python3"; \
+	$(PYTHON) -c 'import ensurepip' 2>/dev/null || missing="$$missing python3-venv"; \
+	$(PYTHON) -c 'import os, sysconfig as s; os.stat(s.get_path("include") + "/Python.h")' \
+	  2>/dev/null || missing="$$missing python3-dev"; \
+	echo '#include <liburing.h>' | c++ -E -x c++ - >/dev/null 2>&1 || missing="$$missing liburing-dev"; \
+	[ -z "$$missing" ] && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing:$$missing"; \
+	  export DEBIAN_FRONTEND=noninteractive; \
+	  { apt-get update && apt-get install -y --no-install-recommends $$missing; } >/dev/null; \
+	elif [ "$$missing" = ' liburing-dev' ]; then \
+	  echo 'liburing-dev is missing: building without the io_uring engine'; \
+	else \
+	  echo "missing:$$missing; install with: sudo apt-get install$$missing" >&2; exit 1; \
+	fi
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo 'Python 3.11 or newer is needed: make PYTHON=python3.12 ...' >&2; exit 1; }
+
+setup: system $(VENV)/.built
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# torch first and by itself: its version decides which build of everything else fits.
+$(VENV)/.dependencies: pyproject.toml constraints.txt | $(BIN)/python
+	@echo 'installing Python packages into $(VENV)'
+	$(PIP) torch
+	$(PIP) scikit-build-core pybind11 cmake ninja
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.dependencies $(NATIVE)
+	@echo 'building'
+	$(PIP) --no-build-isolation -e '.[dev,plot]'
+	@touch $@
+
+build: setup
+
+$(STORE)/meta.json: | setup
+	$(BIN)/python -m tarfile -e $(GRAPH) build/data
+	$(BIN)/lsm data convert npy build/data/amazon-computers --out $(STORE)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run -Werror $(CPP)
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CPP)
+
+clean:
+	rm -rf build dist $(VENV) .venv-dgl stores runs .pytest_cache .ruff_cache .hypothesis
+	rm -f lsm/_core*.so
