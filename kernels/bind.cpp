@@ -10,6 +10,7 @@
 #include "kernels/core/philox.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/gather/gather.h"
+#include "kernels/sample/sampler.h"
 #include "kernels/sample/unique.h"
 
 namespace py = pybind11;
@@ -87,6 +88,41 @@ void bind_gather(py::module_& module) {
              py::arg("inverse"));
 }
 
+lsm::SampledSubgraph sample(lsm::NeighborSampler& sampler, const lsm::TensorView& seeds,
+                            uint64_t seed, uint64_t epoch, uint64_t iteration, uint64_t rank) {
+  const auto seed_span = seeds.as<const int64_t>("seeds");
+  lsm::check_argument(seeds.num_dims == 1, "seeds: expected [n], got ", seeds.num_dims, " dims");
+  py::gil_scoped_release release;
+  return sampler.sample(seed_span, {seed, epoch, iteration, rank});
+}
+
+void bind_sample(py::module_& module) {
+  py::class_<lsm::SampledSubgraph>(module, "SampledSubgraph")
+      .def_readonly("n_id", &lsm::SampledSubgraph::n_id)
+      .def_readonly("edges", &lsm::SampledSubgraph::edges)
+      .def_readonly("indptr", &lsm::SampledSubgraph::indptr)
+      .def_readonly("num_nodes", &lsm::SampledSubgraph::num_nodes)
+      .def_readonly("num_edges", &lsm::SampledSubgraph::num_edges)
+      .def_readonly("num_expanded", &lsm::SampledSubgraph::num_expanded)
+      .def_readonly("num_sampled_nodes", &lsm::SampledSubgraph::num_sampled_nodes)
+      .def_readonly("num_sampled_edges", &lsm::SampledSubgraph::num_sampled_edges);
+  // The sampler reads the tensors' memory, so it keeps the tensors.
+  py::class_<lsm::NeighborSampler>(module, "NeighborSampler")
+      .def(py::init(&lsm::make_neighbor_sampler), py::arg("indptr"), py::arg("indices"),
+           py::arg("fanouts"), py::arg("num_threads"), py::keep_alive<1, 2>(),
+           py::keep_alive<1, 3>())
+      .def("sample", &sample, py::arg("seeds"), py::arg("seed"), py::arg("epoch"),
+           py::arg("iteration"), py::arg("rank"));
+  module.def(
+      "philox4x32",
+      [](std::array<uint32_t, 4> counter, uint64_t key) {
+        const auto [a, b, c, d] =
+            lsm::philox4x32({{counter[0], counter[1], counter[2], counter[3]}}, key).word;
+        return std::array{a, b, c, d};
+      },
+      py::arg("counter"), py::arg("key"));
+}
+
 py::dict build_info() {
   py::dict info;
   info["compiler"] = LSM_COMPILER;
@@ -103,5 +139,6 @@ PYBIND11_MODULE(_core, module) {
   register_errors();
   bind_core(module);
   bind_gather(module);
+  bind_sample(module);
   module.def("build_info", &build_info, "How this module was built.");
 }

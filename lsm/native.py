@@ -18,19 +18,25 @@ except ImportError as error:
 
 Buffer = _core.Buffer
 BufferPool = _core.BufferPool
+NeighborSampler = _core.NeighborSampler
+SampledSubgraph = _core.SampledSubgraph
 ThreadPool = _core.ThreadPool
 batch_key = _core.batch_key
 build_info = _core.build_info
 gather_rows = _core.gather_rows
+philox4x32 = _core.philox4x32
 
 __all__ = [
     "Buffer",
     "BufferPool",
+    "NeighborSampler",
+    "SampledSubgraph",
     "ThreadPool",
     "as_tensor",
     "batch_key",
     "build_info",
     "gather_rows",
+    "philox4x32",
     "unique_relabel",
 ]
 
