@@ -10,6 +10,7 @@
 #include "kernels/core/philox.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/gather/gather.h"
+#include "kernels/pagerank/reverse_pagerank.h"
 #include "kernels/sample/sampler.h"
 #include "kernels/sample/unique.h"
 
@@ -123,6 +124,30 @@ void bind_sample(py::module_& module) {
       py::arg("counter"), py::arg("key"));
 }
 
+void reverse_pagerank(const lsm::TensorView& indptr, const lsm::TensorView& indices,
+                      const lsm::TensorView& train_ids, int iterations, double damping,
+                      const lsm::TensorView& scores, lsm::ThreadPool& pool) {
+  const auto train_span = train_ids.as<const int64_t>("train_ids");
+  const auto score_span = scores.as<float>("scores");
+  py::gil_scoped_release release;
+  lsm::reverse_pagerank(indptr, indices, train_span, {iterations, damping}, score_span, pool);
+}
+
+void in_degree(const lsm::TensorView& indptr, const lsm::TensorView& scores,
+               lsm::ThreadPool& pool) {
+  const auto offsets = indptr.as<const int64_t>("indptr");
+  const auto score_span = scores.as<float>("scores");
+  py::gil_scoped_release release;
+  lsm::in_degree(offsets, score_span, pool);
+}
+
+void bind_scores(py::module_& module) {
+  module.def("reverse_pagerank", &reverse_pagerank, py::arg("indptr"), py::arg("indices"),
+             py::arg("train_ids"), py::arg("iterations"), py::arg("damping"), py::arg("scores"),
+             py::arg("pool"));
+  module.def("in_degree", &in_degree, py::arg("indptr"), py::arg("scores"), py::arg("pool"));
+}
+
 py::dict build_info() {
   py::dict info;
   info["compiler"] = LSM_COMPILER;
@@ -140,5 +165,6 @@ PYBIND11_MODULE(_core, module) {
   bind_core(module);
   bind_gather(module);
   bind_sample(module);
+  bind_scores(module);
   module.def("build_info", &build_info, "How this module was built.");
 }

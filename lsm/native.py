@@ -24,7 +24,9 @@ ThreadPool = _core.ThreadPool
 batch_key = _core.batch_key
 build_info = _core.build_info
 gather_rows = _core.gather_rows
+in_degree = _core.in_degree
 philox4x32 = _core.philox4x32
+reverse_pagerank = _core.reverse_pagerank
 
 __all__ = [
     "Buffer",
@@ -36,7 +38,9 @@ __all__ = [
     "batch_key",
     "build_info",
     "gather_rows",
+    "in_degree",
     "philox4x32",
+    "reverse_pagerank",
     "unique_relabel",
 ]
 

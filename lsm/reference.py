@@ -80,3 +80,22 @@ def check_sample(indptr, indices, seeds, fanouts, sampled) -> None:
     assert len(sources) == offset
     assert len(sampled.num_sampled_edges) == len(fanouts)
     np.testing.assert_array_equal(n_id, np.array(list(local), dtype=np.int64))
+
+
+def reverse_pagerank(indptr, indices, train_ids, iterations: int, damping: float) -> np.ndarray:
+    """Dense float64 power iteration: column v of the matrix is what node v passes on."""
+    indptr, indices = np.asarray(indptr), np.asarray(indices)
+    num_nodes = len(indptr) - 1
+    teleport = np.bincount(train_ids, minlength=num_nodes) / len(train_ids)
+    matrix = np.empty((num_nodes, num_nodes))
+    for v in range(num_nodes):
+        neighbors = in_neighbors(indptr, indices, v)
+        if len(neighbors):
+            passed = np.bincount(neighbors, minlength=num_nodes) / len(neighbors)
+            matrix[:, v] = damping * passed + (1 - damping) * teleport
+        else:
+            matrix[:, v] = teleport
+    mass = teleport
+    for _ in range(iterations):
+        mass = matrix @ mass
+    return mass
