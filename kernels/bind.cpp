@@ -64,7 +64,7 @@ PYBIND11_MODULE(_core, module) {
   module.doc() = "Native core of LSM-GNN; import it through lsm.native.";
   register_errors();
   bind_core(module);
-  lsm::bind_sample(module);
+  lsm::bind_sampling(module);
   lsm::bind_io(module);
   lsm::bind_store(module);
   module.def("build_info", &build_info, "How this module was built.");

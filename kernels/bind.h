@@ -7,7 +7,7 @@
 namespace lsm {
 
 void bind_io(pybind11::module_& module);
-void bind_sample(pybind11::module_& module);
+void bind_sampling(pybind11::module_& module);
 void bind_store(pybind11::module_& module);
 
 }  // namespace lsm

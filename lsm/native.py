@@ -20,20 +20,27 @@ Buffer = _core.Buffer
 BufferPool = _core.BufferPool
 DirectMode = _core.DirectMode
 Fault = _core.Fault
+NeighborSampler = _core.NeighborSampler
+SampledSubgraph = _core.SampledSubgraph
 ThreadPool = _core.ThreadPool
 batch_key = _core.batch_key
 build_info = _core.build_info
 count_degrees = _core.count_degrees
 fill_csc = _core.fill_csc
 gather_rows = _core.gather_rows
+in_degree = _core.in_degree
 io_uring_problem = _core.io_uring_problem
 open_storage = _core.open_storage
+philox4x32 = _core.philox4x32
+reverse_pagerank = _core.reverse_pagerank
 
 __all__ = [
     "Buffer",
     "BufferPool",
     "DirectMode",
     "Fault",
+    "NeighborSampler",
+    "SampledSubgraph",
     "ThreadPool",
     "as_tensor",
     "batch_key",
@@ -41,8 +48,11 @@ __all__ = [
     "count_degrees",
     "fill_csc",
     "gather_rows",
+    "in_degree",
     "io_uring_problem",
     "open_storage",
+    "philox4x32",
+    "reverse_pagerank",
     "unique_relabel",
 ]
 

@@ -70,8 +70,8 @@ class IdTable {
     Slot* slot = &slots_[home(id)];
     *next = id;
     while (slot->local >= 0 && slot->id != id) [[unlikely]] {
-        slot = slot == &slots_[capacity_ - 1] ? &slots_[0] : slot + 1;
-      }
+      slot = slot == &slots_[capacity_ - 1] ? &slots_[0] : slot + 1;
+    }
     // Old and new ids come in no predictable order: a branch here would be mispredicted often.
     const bool is_new = slot->local < 0;
     const int32_t local = is_new ? static_cast<int32_t>(size_) : slot->local;

@@ -1,0 +1,123 @@
+"""Edges sampled per second: ``python bench/sampler.py --fanouts 10,5``; prints one JSON line.
+
+The graph is a store's topology or a synthetic power-law graph, in memory, in huge pages where the
+system gives them. Each of ``--threads`` Python threads samples batches of its own, as the loader
+does. After a warm-up round, every round samples the same batches; the median over rounds is
+reported with its spread. ``--check`` first compares a few batches with the slow reference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+from lsm import native, reference
+from lsm.sampler import NeighborSampler
+
+
+def power_law_graph(num_nodes: int, num_edges: int, seed: int = 1) -> SimpleNamespace:
+    """Both ends of every edge drawn with weight 1 / rank^0.75 over shuffled ranks."""
+    rng = np.random.default_rng(seed)
+    weight = 1 / np.arange(10, num_nodes + 10) ** 0.75
+    rng.shuffle(weight)
+    cumulative = np.cumsum(weight) / weight.sum()
+    ends = [
+        np.minimum(np.searchsorted(cumulative, rng.random(num_edges)), num_nodes - 1)
+        for _ in range(2)
+    ]
+    indptr = np.zeros(num_nodes + 1, np.int64)
+    np.cumsum(np.bincount(ends[0], minlength=num_nodes), out=indptr[1:])
+    indices = torch.from_numpy(ends[1].astype(np.int32))
+    return SimpleNamespace(indptr=torch.from_numpy(indptr), indices=indices)
+
+
+def in_huge_pages(tensor: torch.Tensor, pool: native.BufferPool) -> torch.Tensor:
+    copy = native.as_tensor(pool.take(tensor.nbytes), tensor.dtype)
+    return copy.copy_(tensor)
+
+
+def load_graph(options: argparse.Namespace) -> SimpleNamespace:
+    if options.store:
+        from lsm.store.graph_store import GraphStore
+
+        graph = GraphStore.open(options.store).topology()
+    else:
+        graph = power_law_graph(options.nodes, options.edges)
+    pool = native.BufferPool(0)
+    return SimpleNamespace(
+        indptr=in_huge_pages(graph.indptr, pool), indices=in_huge_pages(graph.indices, pool)
+    )
+
+
+def seed_batches(num_nodes: int, options: argparse.Namespace) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    size = options.batch_size
+    draws = (torch.randperm(num_nodes, generator=generator)[:size] for _ in range(options.batches))
+    return list(draws)
+
+
+def time_round(sampler: NeighborSampler, batches: list[torch.Tensor], num_threads: int) -> dict:
+    def work(first: int) -> int:
+        edges = 0
+        for i in range(first, len(batches), num_threads):
+            edges += sum(sampler.sample(batches[i], epoch=0, iteration=i).num_sampled_edges)
+        return edges
+
+    with ThreadPoolExecutor(num_threads) as executor:
+        start = time.perf_counter()
+        edges = sum(executor.map(work, range(num_threads)))
+        return {"edges": edges, "secs": time.perf_counter() - start}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--store", help="a store directory; default: a synthetic graph")
+    parser.add_argument("--nodes", type=int, default=1_000_000)
+    parser.add_argument("--edges", type=int, default=12_000_000)
+    parser.add_argument("--fanouts", default="10,5")
+    parser.add_argument("--batch-size", type=int, default=1024)
+    parser.add_argument("--batches", type=int, default=50, help="batches per round")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=1, help="batches sampled at once")
+    parser.add_argument("--threads-per-batch", type=int, default=1)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+
+    fanouts = [int(fanout) for fanout in options.fanouts.split(",")]
+    graph = load_graph(options)
+    sampler = NeighborSampler(graph, fanouts, num_threads=options.threads_per_batch)
+    batches = seed_batches(len(graph.indptr) - 1, options)
+    if options.check:
+        for i, seeds in enumerate(batches[:2]):
+            sampled = sampler.sample(seeds, epoch=0, iteration=i)
+            reference.check_sample(graph.indptr, graph.indices, seeds, fanouts, sampled)
+    time_round(sampler, batches, options.threads)
+    rounds = [time_round(sampler, batches, options.threads) for _ in range(options.rounds)]
+    rates = [r["edges"] / r["secs"] for r in rounds]
+    record = {
+        "bench": "sampler",
+        "nodes": len(graph.indptr) - 1,
+        "edges": len(graph.indices),
+        "fanouts": fanouts,
+        "batch_size": options.batch_size,
+        "threads": options.threads,
+        "threads_per_batch": options.threads_per_batch,
+        "batches": options.batches,
+        "checked": options.check,
+        "edges_per_batch": rounds[0]["edges"] / options.batches,
+        "edges_per_s": statistics.median(rates),
+        "edges_per_s_min": min(rates),
+        "edges_per_s_max": max(rates),
+    }
+    print(json.dumps(record))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Exports sampling, relabelling, row gathers and static scores.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "kernels/bind.h"
+#include "kernels/bind_tensor.h"
+#include "kernels/core/check.h"
+#include "kernels/core/philox.h"
+#include "kernels/core/thread_pool.h"
+#include "kernels/gather/gather.h"
+#include "kernels/pagerank/reverse_pagerank.h"
+#include "kernels/sample/sampler.h"
+#include "kernels/sample/unique.h"
+
+namespace py = pybind11;
+
+namespace {
+
+void gather_rows(const lsm::TensorView& source, const lsm::TensorView& ids,
+                 const lsm::TensorView& out, lsm::ThreadPool& pool) {
+  const auto id_span = ids.as<const int64_t>("ids");
+  const auto source_bytes = source.as_bytes("source");
+  const auto out_bytes = out.as_bytes("out");
+  lsm::check_argument(source.num_dims == 2 && out.num_dims == 2 && ids.num_dims == 1,
+                      "expected source [N, dim], ids [n] and out [n, dim]");
+  lsm::check_argument(out.dtype == source.dtype && out.shape[1] == source.shape[1],
+                      "out: expected rows of ", source.shape[1], " ", to_string(source.dtype),
+                      ", got ", out.shape[1], " ", to_string(out.dtype));
+  lsm::check_argument(out.shape[0] == ids.shape[0], "out: expected ", ids.shape[0], " rows, got ",
+                      out.shape[0]);
+  py::gil_scoped_release release;
+  lsm::check_ids("ids", id_span, source.shape[0]);
+  lsm::gather_rows(source_bytes.data(), source.shape[1] * source.dtype.bytes, id_span,
+                   out_bytes.data(), pool);
+}
+
+int64_t unique_relabel(const lsm::TensorView& ids, const lsm::TensorView& unique,
+                       const lsm::TensorView& inverse) {
+  const auto id_span = ids.as<const int64_t>("ids");
+  const auto unique_span = unique.as<int64_t>("unique");
+  const auto inverse_span = inverse.as<int64_t>("inverse");
+  lsm::check_argument(
+      unique_span.size() == id_span.size() + 1 && inverse_span.size() == id_span.size(),
+      "unique, inverse: expected ", id_span.size() + 1, " and ", id_span.size(), " elements");
+  py::gil_scoped_release release;
+  return lsm::unique_relabel(id_span, unique_span.data(), inverse_span.data());
+}
+
+lsm::SampledSubgraph sample(lsm::NeighborSampler& sampler, const lsm::TensorView& seeds,
+                            uint64_t seed, uint64_t epoch, uint64_t iteration, uint64_t rank) {
+  const auto seed_span = seeds.as<const int64_t>("seeds");
+  lsm::check_argument(seeds.num_dims == 1, "seeds: expected [n], got ", seeds.num_dims, " dims");
+  py::gil_scoped_release release;
+  return sampler.sample(seed_span, {seed, epoch, iteration, rank});
+}
+
+void reverse_pagerank(const lsm::TensorView& indptr, const lsm::TensorView& indices,
+                      const lsm::TensorView& train_ids, int iterations, double damping,
+                      const lsm::TensorView& scores, lsm::ThreadPool& pool) {
+  const auto train_span = train_ids.as<const int64_t>("train_ids");
+  const auto score_span = scores.as<float>("scores");
+  py::gil_scoped_release release;
+  lsm::reverse_pagerank(indptr, indices, train_span, {iterations, damping}, score_span, pool);
+}
+
+void in_degree(const lsm::TensorView& indptr, const lsm::TensorView& scores,
+               lsm::ThreadPool& pool) {
+  const auto offsets = indptr.as<const int64_t>("indptr");
+  const auto score_span = scores.as<float>("scores");
+  py::gil_scoped_release release;
+  lsm::in_degree(offsets, score_span, pool);
+}
+
+void bind_gather(py::module_& module) {
+  module.def("gather_rows", &gather_rows, py::arg("source"), py::arg("ids"), py::arg("out"),
+             py::arg("pool"));
+  module.def("unique_relabel", &unique_relabel, py::arg("ids"), py::arg("unique"),
+             py::arg("inverse"));
+}
+
+void bind_sample(py::module_& module) {
+  py::class_<lsm::SampledSubgraph>(module, "SampledSubgraph")
+      .def_readonly("n_id", &lsm::SampledSubgraph::n_id)
+      .def_readonly("edges", &lsm::SampledSubgraph::edges)
+      .def_readonly("indptr", &lsm::SampledSubgraph::indptr)
+      .def_readonly("num_nodes", &lsm::SampledSubgraph::num_nodes)
+      .def_readonly("num_edges", &lsm::SampledSubgraph::num_edges)
+      .def_readonly("num_expanded", &lsm::SampledSubgraph::num_expanded)
+      .def_readonly("num_sampled_nodes", &lsm::SampledSubgraph::num_sampled_nodes)
+      .def_readonly("num_sampled_edges", &lsm::SampledSubgraph::num_sampled_edges);
+  // The sampler reads the tensors' memory, so it keeps the tensors.
+  py::class_<lsm::NeighborSampler>(module, "NeighborSampler")
+      .def(py::init(&lsm::make_neighbor_sampler), py::arg("indptr"), py::arg("indices"),
+           py::arg("fanouts"), py::arg("num_threads"), py::keep_alive<1, 2>(),
+           py::keep_alive<1, 3>())
+      .def("sample", &sample, py::arg("seeds"), py::arg("seed"), py::arg("epoch"),
+           py::arg("iteration"), py::arg("rank"));
+  module.def(
+      "philox4x32",
+      [](std::array<uint32_t, 4> counter, uint64_t key) {
+        const auto [a, b, c, d] =
+            lsm::philox4x32({{counter[0], counter[1], counter[2], counter[3]}}, key).word;
+        return std::array{a, b, c, d};
+      },
+      py::arg("counter"), py::arg("key"));
+}
+
+void bind_scores(py::module_& module) {
+  module.def("reverse_pagerank", &reverse_pagerank, py::arg("indptr"), py::arg("indices"),
+             py::arg("train_ids"), py::arg("iterations"), py::arg("damping"), py::arg("scores"),
+             py::arg("pool"));
+  module.def("in_degree", &in_degree, py::arg("indptr"), py::arg("scores"), py::arg("pool"));
+}
+
+}  // namespace
+
+namespace lsm {
+
+void bind_sampling(py::module_& module) {
+  ::bind_gather(module);
+  ::bind_sample(module);
+  ::bind_scores(module);
+}
+
+}  // namespace lsm

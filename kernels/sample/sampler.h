@@ -1,0 +1,59 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/core/buffer.h"
+#include "kernels/core/tensor_view.h"
+
+namespace lsm {
+
+/// Names one batch; its sample is a function of this, the seeds and the graph, and of nothing else.
+struct BatchName {
+  uint64_t seed = 0;
+  uint64_t epoch = 0;
+  uint64_t iteration = 0;
+  uint64_t rank = 0;
+};
+
+/// A sampled subgraph, relabelled. Memory comes from the sampler's BufferPool; buffers may be
+/// larger than what is used of them.
+struct SampledSubgraph {
+  std::shared_ptr<Buffer> n_id;    // int64 [num_nodes]: seeds, then each hop's new nodes
+  std::shared_ptr<Buffer> edges;   // int64 [2, num_edges]: local sources, local destinations
+  std::shared_ptr<Buffer> indptr;  // int64 [num_expanded + 1]: in-edges of the expanded nodes
+  std::vector<int64_t> num_sampled_nodes;  // seeds, then new nodes of each hop
+  std::vector<int64_t> num_sampled_edges;  // of each hop
+
+  int64_t num_nodes = 0;
+  int64_t num_edges = 0;
+  int64_t num_expanded = 0;  // all nodes but the last hop's new ones
+};
+
+/// Uniform neighbour sampling without replacement over a graph in CSC form. Hop h draws
+/// min(degree, fanouts[h]) in-edges (-1: all) of each node that hop h - 1 saw first, so a node is
+/// expanded once. A node's draw comes from PhiloxStream(batch key, node id, hop).
+class NeighborSampler {
+ public:
+  virtual ~NeighborSampler() = default;
+
+  /// `seeds` are distinct nodes. Any number of threads may call at once.
+  virtual SampledSubgraph sample(std::span<const int64_t> seeds, const BatchName& batch) = 0;
+};
+
+/// `indptr` int64 [N + 1] and `indices` int32 or int64 [E] stay with the caller and must outlive
+/// the sampler. Checks indptr; the values of indices are checked as they are met. `num_threads`
+/// threads share the drawing of one batch.
+std::unique_ptr<NeighborSampler> make_neighbor_sampler(const TensorView& indptr,
+                                                       const TensorView& indices,
+                                                       std::vector<int64_t> fanouts,
+                                                       int num_threads);
+
+/// Throws ArgumentError unless `indptr` int64 [N + 1] rises from 0 to `num_edges` and every degree
+/// fits 32 bits. Returns N.
+int64_t check_indptr(std::span<const int64_t> indptr, int64_t num_edges);
+
+}  // namespace lsm

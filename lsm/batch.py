@@ -1,0 +1,136 @@
+"""One training batch: what was sampled, its features and labels, and views of it for GNN layers."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lsm.dgl_adapter import import_dgl
+from lsm.sampler import SampledGraph
+
+if TYPE_CHECKING:
+    from dgl import DGLBlock
+
+
+# Layer.adj uses nothing of sparse CSR but a product that PyTorch has long had.
+warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The bipartite graph that one GNN layer aggregates over.
+
+    Sources are the first ``num_src`` nodes of the batch, destinations the first ``num_dst`` of
+    those. ``edge_index`` [2, e] int64 is grouped by destination, and ``indptr`` [num_dst + 1]
+    int64 bounds the groups. Both are views of the batch.
+    """
+
+    indptr: torch.Tensor
+    edge_index: torch.Tensor
+    num_src: int
+    num_dst: int
+
+    @cached_property
+    def adj(self) -> torch.Tensor:
+        """[num_dst, num_src] float32 sparse CSR with a one per edge. The column indices of a row
+        are not sorted, and repeat where the graph has parallel edges."""
+        sources = self.edge_index[0]
+        return torch.sparse_csr_tensor(
+            self.indptr,
+            sources,
+            torch.ones(len(sources), device=sources.device),
+            size=(self.num_dst, self.num_src),
+            check_invariants=False,
+        )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The fields of a PyG mini-batch, and where in training it stands.
+
+    ``x`` [n, dim] features of ``n_id`` (None if not fetched); ``y`` [batch_size] labels of the
+    seeds (None if there are none); ``n_id`` [n] int64 global ids, seeds first; ``edge_index``
+    [2, e] int64 local; ``indptr`` [num_expanded + 1] int64. See SampledGraph for their order.
+    """
+
+    x: torch.Tensor | None
+    y: torch.Tensor | None
+    n_id: torch.Tensor
+    edge_index: torch.Tensor
+    indptr: torch.Tensor
+    batch_size: int
+    num_sampled_nodes: list[int]
+    num_sampled_edges: list[int]
+    epoch: int = 0
+    iteration: int = 0
+
+    @classmethod
+    def from_sampled(
+        cls,
+        sampled: SampledGraph,
+        *,
+        x: torch.Tensor | None = None,
+        y: torch.Tensor | None = None,
+        epoch: int = 0,
+        iteration: int = 0,
+    ) -> Batch:
+        return cls(
+            x=x,
+            y=y,
+            batch_size=sampled.num_sampled_nodes[0],
+            epoch=epoch,
+            iteration=iteration,
+            **{f.name: getattr(sampled, f.name) for f in fields(sampled)},
+        )
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.n_id)
+
+    def layers(self) -> list[Layer]:
+        """What each layer of a GNN with as many layers as hops needs, outermost first.
+
+        Layer l computes the nodes within L - 1 - l hops of the seeds from those within L - l hops;
+        the last one computes the seeds. A layer's output is thus the next one's input, row by row.
+        """
+        num_hops = len(self.num_sampled_edges)
+        return [self._layer(num_hops - 1 - layer) for layer in range(num_hops)]
+
+    def _layer(self, last_hop: int) -> Layer:
+        """The edges of hops 0 .. last_hop."""
+        num_dst = sum(self.num_sampled_nodes[: last_hop + 1])
+        return Layer(
+            indptr=self.indptr[: num_dst + 1],
+            edge_index=self.edge_index[:, : sum(self.num_sampled_edges[: last_hop + 1])],
+            num_src=num_dst + self.num_sampled_nodes[last_hop + 1],
+            num_dst=num_dst,
+        )
+
+    def to_dgl(self) -> list[DGLBlock]:
+        """The layers as DGL blocks, with global ids as ``dgl.NID``. RuntimeError without dgl."""
+        dgl = import_dgl()
+        blocks = []
+        for layer in self.layers():
+            block = dgl.create_block(
+                ("csc", (layer.indptr, layer.edge_index[0], [])),
+                num_src_nodes=layer.num_src,
+                num_dst_nodes=layer.num_dst,
+                device=self.n_id.device,
+            )
+            block.srcdata[dgl.NID] = self.n_id[: layer.num_src]
+            block.dstdata[dgl.NID] = self.n_id[: layer.num_dst]
+            blocks.append(block)
+        return blocks
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
+        """This batch with its tensors on ``device``."""
+        moved: dict[str, Any] = {
+            f.name: value.to(device, non_blocking=non_blocking)
+            for f in fields(self)
+            if isinstance(value := getattr(self, f.name), torch.Tensor)
+        }
+        return replace(self, **moved)

@@ -1,0 +1,79 @@
+"""Uniform neighbour sampling: which nodes and edges a batch needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from lsm import native
+
+
+class Topology(Protocol):
+    """A graph in CSC form: the in-neighbours of v are ``indices[indptr[v]:indptr[v + 1]]``."""
+
+    indptr: torch.Tensor  # int64 [N + 1]
+    indices: torch.Tensor  # int32 or int64 [E]
+
+
+@dataclass(frozen=True)
+class SampledGraph:
+    """A sampled subgraph with local indices; the fields of a PyG batch, in PyG's order.
+
+    ``n_id`` [n] int64: global ids, seeds first, then each hop's new nodes as first seen.
+    ``edge_index`` [2, e] int64: local (source, destination), grouped by hop, and within a hop by
+    destination in the order of ``n_id``. ``indptr`` [num_expanded + 1] int64: the edges into node i
+    are ``edge_index[:, indptr[i]:indptr[i + 1]]``; every node but the last hop's new ones is
+    expanded, once. ``num_sampled_nodes``: seeds, then new nodes per hop; ``num_sampled_edges``:
+    edges per hop.
+    """
+
+    n_id: torch.Tensor
+    edge_index: torch.Tensor
+    indptr: torch.Tensor
+    num_sampled_nodes: list[int]
+    num_sampled_edges: list[int]
+
+
+class NeighborSampler:
+    """Draws up to ``num_neighbors[h]`` in-neighbours per node at hop h, without replacement.
+
+    -1 takes all neighbours. ``topology`` is used in place, also when it is memory-mapped.
+    ``num_threads`` threads share the drawing of one batch; for throughput, call :meth:`sample` from
+    several Python threads instead. Raises ValueError if ``indptr`` is not that of a graph.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        num_neighbors: Sequence[int],
+        seed: int = 0,
+        num_threads: int = 1,
+    ) -> None:
+        self.num_neighbors = list(num_neighbors)
+        self.seed = seed
+        self._native = native.NeighborSampler(
+            topology.indptr, topology.indices, self.num_neighbors, num_threads
+        )
+
+    def sample(
+        self, seeds: torch.Tensor, *, epoch: int, iteration: int, rank: int = 0
+    ) -> SampledGraph:
+        """The subgraph that ``seeds`` [b] int64 (distinct) need: a function of the arguments,
+        ``self.seed`` and the graph, whatever the number of threads.
+
+        Thread-safe; releases the GIL. The tensors share memory that returns to the sampler when
+        they are gone. Raises ValueError if seeds are repeated or out of range, or if the topology
+        leads to a node that does not exist.
+        """
+        result = self._native.sample(seeds, self.seed, epoch, iteration, rank)
+        edges = native.as_tensor(result.edges, torch.int64)[: 2 * result.num_edges]
+        return SampledGraph(
+            n_id=native.as_tensor(result.n_id, torch.int64)[: result.num_nodes],
+            edge_index=edges.view(2, result.num_edges),
+            indptr=native.as_tensor(result.indptr, torch.int64)[: result.num_expanded + 1],
+            num_sampled_nodes=result.num_sampled_nodes,
+            num_sampled_edges=result.num_sampled_edges,
+        )

@@ -1,0 +1,35 @@
+"""Small graphs for tests."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def from_edges(sources, destinations, num_nodes, dtype=np.int32):
+    """CSC topology of the edges, in-neighbours in the order of the edges."""
+    order = np.argsort(destinations, kind="stable")
+    indptr = np.zeros(num_nodes + 1, np.int64)
+    np.cumsum(np.bincount(destinations, minlength=num_nodes), out=indptr[1:])
+    indices = np.asarray(sources)[order].astype(dtype)
+    return SimpleNamespace(indptr=torch.from_numpy(indptr), indices=torch.from_numpy(indices))
+
+
+def random_graph(num_nodes, num_edges, seed=0, dtype=np.int32):
+    """Skewed degrees, self loops, parallel edges, nodes without in-edges."""
+    rng = np.random.default_rng(seed)
+    sources = (num_nodes * rng.random(num_edges) ** 2).astype(np.int64)
+    destinations = (num_nodes * rng.random(num_edges) ** 3).astype(np.int64)
+    return from_edges(sources, destinations, num_nodes, dtype)
+
+
+def cora():
+    path = SHARED_DATA / "cora"
+    if not path.exists():
+        pytest.skip("the Cora data are not beside this checkout")
+    sources, destinations = np.load(path / "edge_index.npy")
+    return from_edges(sources, destinations, 2708)
