@@ -1,3 +1,26 @@
 """LSM-GNN: train graph neural networks on graphs whose features do not fit in memory."""
 
+from typing import TYPE_CHECKING
+
 __version__ = "0.1.0"
+__all__ = ["FeatureLoader", "GraphStore", "NeighborLoader"]
+
+if TYPE_CHECKING:
+    from lsm.feature_loader import FeatureLoader
+    from lsm.neighbor_loader import NeighborLoader
+    from lsm.store.graph_store import GraphStore
+
+_HOMES = {
+    "FeatureLoader": "lsm.feature_loader",
+    "GraphStore": "lsm.store.graph_store",
+    "NeighborLoader": "lsm.neighbor_loader",
+}
+
+
+def __getattr__(name: str):
+    """Imports torch and the native module only when something of them is used."""
+    if name in _HOMES:
+        from importlib import import_module
+
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'lsm' has no attribute {name!r}")

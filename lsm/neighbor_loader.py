@@ -158,7 +158,7 @@ class NeighborLoader:
         self._counters["sampled_edges"] += graph.edge_index.size(1)
         self._seconds["sample_secs"] += loaded.sample_secs
         seeds = graph.n_id[: graph.num_sampled_nodes[0]]
-        return Batch.from_graph(
+        return Batch.from_sampled(
             graph, x=loaded.x, y=self._labels[seeds], epoch=epoch, iteration=loaded.iteration
         )
 
