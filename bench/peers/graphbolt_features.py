@@ -21,8 +21,9 @@ rate over all batches is reported, with the median and the extremes over batches
 that this process made the kernel fetch from storage (/proc/self/io), which tells apart a cache
 from a device. One run has one cold file: repeat the run for a spread.
 
-Input: FILE, a C-ordered .npy array of --num-rows x --dim elements of --dtype, writable (GraphBolt
-maps it "r+"). It is not changed. Output: one line of JSON on stdout.
+Input: FILE, a C-ordered array of --num-rows x --dim elements of --dtype, either .npy or raw (only
+`mmap` takes a raw file), writable (GraphBolt maps it "r+"). It is not changed. Output: one line of
+JSON on stdout.
 
 Needs dgl with the torch its GraphBolt library was built for (dgl 2.1: torch 2.2.1 or older), and
 torchdata below 0.8.
@@ -70,10 +71,17 @@ def device_bytes():
     return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes"))
 
 
+def map_features(args, mode):
+    """The feature file as a memory-mapped array."""
+    if args.features.suffix == ".npy":
+        return np.load(args.features, mmap_mode=mode)
+    return np.memmap(args.features, args.dtype, mode, shape=(args.num_rows, args.dim))
+
+
 def open_feature(gb, torch, args, reader):
     if reader == "disk":
         return gb.DiskBasedFeature(str(args.features))
-    array = np.load(args.features, mmap_mode="r+")
+    array = map_features(args, "r+")
     if args.random_advice:
         array._mmap.madvise(mmap.MADV_RANDOM)
     return gb.TorchBasedFeature(torch.from_numpy(array))
@@ -95,7 +103,7 @@ def main():
     if reader == "disk" and not has_disk:
         raise SystemExit(f"dgl {dgl.__version__} has no graphbolt.DiskBasedFeature")
 
-    header = np.load(args.features, mmap_mode="r")
+    header = map_features(args, "r")
     expected = (args.num_rows, args.dim), np.dtype(args.dtype)
     if (header.shape, header.dtype) != expected:
         raise SystemExit(f"{args.features} is {header.shape} {header.dtype}, not {expected}")

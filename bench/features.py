@@ -1,0 +1,174 @@
+"""Random feature rows per second from disk: FeatureLoader, NumPy's memmap, and GraphBolt.
+
+``python bench/features.py --path DIR --size 16GiB --peer-python /path/to/python``
+
+Every round draws distinct random rows; the file's pages are dropped from the page cache before each
+round, so all of its reads come from the device, as they would with a file much larger than memory.
+The memory map has MADV_RANDOM (without it, read-ahead fetches megabytes per row). The readers take
+turns; medians over rounds are reported. ``--check`` compares the rows of all readers first.
+GraphBolt runs in its own environment (see bench/peers/graphbolt_features.py), also over a raw file,
+with MADV_RANDOM where it maps memory. Prints one JSON record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import mmap
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+from lsm.bench import record
+from lsm.bench.storage import test_file
+from lsm.feature_loader import FeatureLoader
+from lsm.storage import StorageOptions
+from lsm.units import parse_bytes
+
+ROWS_AHEAD = 4  # requests in flight, as a loader has them
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--path", type=Path, default=Path("."), help="a file, or a directory")
+    parser.add_argument("--size", type=parse_bytes, default=parse_bytes("4GiB"))
+    parser.add_argument("--row-bytes", default="1024,4096")
+    parser.add_argument("--rows-per-batch", type=int, default=10_000)
+    parser.add_argument("--batches", type=int, default=8)
+    parser.add_argument("--memmap-batches", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--queue-depth", type=int, default=128)
+    parser.add_argument("--engines", default="io_uring")
+    parser.add_argument("--peer-python", help="the python of an environment with dgl.graphbolt")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args()
+
+
+def drop_cache(path: Path) -> None:
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def feature_file(path: Path, row_bytes: int) -> SimpleNamespace:
+    """What FeatureLoader needs of a store, for a raw file of float32 rows."""
+    return SimpleNamespace(
+        feature_paths=[path],
+        num_nodes=path.stat().st_size // row_bytes,
+        row_bytes=row_bytes,
+        stripe_bytes=4096,
+        feature_dim=row_bytes // 4,
+        feature_dtype=torch.float32,
+    )
+
+
+def draw_batches(num_rows: int, batches: int, rows_per_batch: int, seed: int) -> list[torch.Tensor]:
+    rng = np.random.default_rng(seed)
+    ids = rng.choice(num_rows, min(num_rows, batches * rows_per_batch), replace=False)
+    return [torch.from_numpy(part) for part in np.array_split(ids, batches)]
+
+
+def time_loader(path: Path, row_bytes: int, engine: str, args, seed: int) -> float:
+    store = feature_file(path, row_bytes)
+    batches = draw_batches(store.num_nodes, args.batches, args.rows_per_batch, seed)
+    drop_cache(path)
+    options = StorageOptions(queue_depth=args.queue_depth)
+    with FeatureLoader(store, engine=engine, options=options) as loader:
+        start = time.perf_counter()
+        pending = [loader.prefetch(ids) for ids in batches[:ROWS_AHEAD]]
+        for ids in batches[ROWS_AHEAD:]:
+            pending.pop(0).result()
+            pending.append(loader.prefetch(ids))
+        for rows in pending:
+            rows.result()
+        seconds = time.perf_counter() - start
+    return sum(map(len, batches)) / seconds
+
+
+def open_memmap(path: Path, row_bytes: int) -> np.memmap:
+    rows = np.memmap(
+        path, np.float32, "r", shape=(path.stat().st_size // row_bytes, row_bytes // 4)
+    )
+    rows._mmap.madvise(mmap.MADV_RANDOM)
+    return rows
+
+
+def time_memmap(path: Path, row_bytes: int, args, seed: int) -> float:
+    rows = open_memmap(path, row_bytes)
+    batches = draw_batches(len(rows), args.memmap_batches, args.rows_per_batch, seed)
+    drop_cache(path)
+    start = time.perf_counter()
+    for ids in batches:
+        torch.from_numpy(rows[ids.numpy()])
+    return sum(map(len, batches)) / (time.perf_counter() - start)
+
+
+def time_graphbolt(path: Path, row_bytes: int, args, seed: int) -> dict:
+    script = Path(__file__).parent / "peers" / "graphbolt_features.py"
+    command = [args.peer_python, str(script), "--features", str(path), "--random-advice"]
+    command += ["--num-rows", str(path.stat().st_size // row_bytes), "--dim", str(row_bytes // 4)]
+    command += ["--rows-per-batch", str(args.rows_per_batch), "--batches", str(args.batches)]
+    done = subprocess.run(
+        [*command, "--seed", str(seed)], capture_output=True, text=True, timeout=600, check=False
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"the peer failed: {done.stderr.strip().splitlines()[-1]}")
+    return json.loads(done.stdout)
+
+
+def check(path: Path, row_bytes: int, engines: list[str]) -> None:
+    expected = open_memmap(path, row_bytes)
+    ids = torch.from_numpy(np.random.default_rng(0).integers(0, len(expected), 2000))
+    for engine in engines:
+        with FeatureLoader(feature_file(path, row_bytes), engine=engine) as loader:
+            got = loader.fetch(ids).view(torch.uint8).numpy()
+            if not np.array_equal(got, expected[ids].view(np.uint8)):
+                raise SystemExit(f"{engine}: rows differ from the file")
+
+
+def measure(path: Path, row_bytes: int, engines: list[str], args) -> dict:
+    rates: dict[str, list[float]] = {}
+    for seed in range(args.rounds):
+        for engine in engines:
+            rate = time_loader(path, row_bytes, engine, args, seed)
+            rates.setdefault(f"FeatureLoader({engine})", []).append(rate)
+        rate = time_memmap(path, row_bytes, args, seed)
+        rates.setdefault("numpy.memmap(MADV_RANDOM)", []).append(rate)
+        if args.peer_python:
+            peer = time_graphbolt(path, row_bytes, args, seed)
+            rates.setdefault(f"GraphBolt {peer['reader']}", []).append(peer["rows_per_s"])
+    medians = {reader: statistics.median(values) for reader, values in rates.items()}
+    first = medians[f"FeatureLoader({engines[0]})"]
+    return {
+        "row_bytes": row_bytes,
+        "rows_per_s": {reader: round(value) for reader, value in medians.items()},
+        "spread": {reader: [round(min(v)), round(max(v))] for reader, v in rates.items()},
+        "ratio": {reader: round(first / value, 2) for reader, value in medians.items()},
+    }
+
+
+def main() -> None:
+    args = parse_args()
+    engines = args.engines.split(",")
+    results = []
+    with test_file(args.path, args.size) as path:
+        for row_bytes in map(int, args.row_bytes.split(",")):
+            if args.check:
+                check(path, row_bytes, engines)
+            results.append(measure(path, row_bytes, engines, args))
+            print(json.dumps(results[-1]), file=sys.stderr)
+    made = record.make({"file_bytes": args.size, "features": results})
+    print(json.dumps(made))
+    if args.json:
+        args.json.write_text(json.dumps(made, indent=1))
+
+
+if __name__ == "__main__":
+    main()
