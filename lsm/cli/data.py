@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -63,6 +65,149 @@ def convert_npy_command(
         progress=progress,
     )
     _done(store)
+
+
+@convert_app.command("igb")
+def convert_igb_command(
+    src: Annotated[Path, typer.Argument(help="Directory that holds SIZE/processed/paper/...")],
+    out: Out,
+    size: Annotated[str, typer.Option(help="tiny, small, medium, large or full.")],
+    num_classes: Annotated[int, typer.Option(help="Which labels: 19 or 2983.")] = 19,
+    num_nodes: Annotated[
+        int | None, typer.Option(min=1, help="For a part of a dataset: its number of nodes.")
+    ] = None,
+    num_labelled: Annotated[
+        int | None, typer.Option(min=0, help="... and how many of them, from 0, have a label.")
+    ] = None,
+    name: Name = None,
+    dtype: Dtype = None,
+    stripes: Stripes = 1,
+    stripe_bytes: StripeBytes = "4KiB",
+    force: Force = False,
+    progress: Progress = None,
+) -> None:
+    """Convert a homogeneous IGB dataset to a store."""
+    from lsm.data.igb import convert_igb
+
+    store = convert_igb(
+        src,
+        out,
+        size=size,
+        num_classes=num_classes,
+        num_nodes=num_nodes,
+        num_labelled=num_labelled,
+        name=name,
+        dtype=dtype,
+        stripes=stripes,
+        stripe_bytes=stripe_bytes,
+        force=force,
+        progress=progress,
+    )
+    _done(store)
+
+
+@app.command("synth")
+def synth_command(
+    out: Out,
+    nodes: Annotated[int, typer.Option(min=2)],
+    dim: Annotated[int, typer.Option(min=1, help="Features per node.")],
+    classes: Annotated[int, typer.Option(min=1)] = 16,
+    avg_degree: Annotated[float, typer.Option(help="Mean in-degree.")] = 12.0,
+    degree_exponent: Annotated[
+        float, typer.Option(help="Exponent of the in-degrees' power law, above 2.")
+    ] = 2.5,
+    popularity_exponent: Annotated[
+        float, typer.Option(help="Exponent of the popularity of sources, 0 (flat) to below 1.")
+    ] = 0.7,
+    homophily: Annotated[
+        float, typer.Option(help="Share of edges drawn inside the node's own class.")
+    ] = 0.7,
+    signal: Annotated[
+        float, typer.Option(help="Length of the class centroids; noise has deviation 1.")
+    ] = 1.0,
+    train_fraction: float = 0.6,
+    valid_fraction: float = 0.2,
+    test_fraction: float = 0.2,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    name: Name = None,
+    dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "float32",
+    stripes: Stripes = 1,
+    stripe_bytes: StripeBytes = "4KiB",
+    force: Force = False,
+    progress: Progress = None,
+) -> None:
+    """Make a graph whose labels can be learnt from its features and, better, its edges."""
+    from lsm.data.synth import synthesize
+
+    store = synthesize(
+        out,
+        nodes=nodes,
+        dim=dim,
+        classes=classes,
+        avg_degree=avg_degree,
+        degree_exponent=degree_exponent,
+        popularity_exponent=popularity_exponent,
+        homophily=homophily,
+        signal=signal,
+        train_fraction=train_fraction,
+        valid_fraction=valid_fraction,
+        test_fraction=test_fraction,
+        seed=seed,
+        name=name,
+        dtype=dtype,
+        stripes=stripes,
+        stripe_bytes=stripe_bytes,
+        force=force,
+        progress=progress,
+    )
+    _done(store)
+
+
+Store = Annotated[Path, typer.Argument(metavar="DIR", help="Store directory.")]
+
+
+@app.command("info")
+def info_command(
+    store: Store,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead.")] = False,
+) -> None:
+    """Show what a store holds."""
+    from rich.console import Console
+
+    from lsm.data.info import as_table, describe
+    from lsm.store import GraphStore
+
+    info = describe(GraphStore.open(store))
+    if as_json:
+        typer.echo(json.dumps(info))
+    else:
+        Console().print(as_table(info))
+
+
+@app.command("verify")
+def verify_command(store: Store, progress: Progress = None) -> None:
+    """Check checksums, index ranges, labels, splits and features; exit 1 if there is a problem."""
+    from lsm.data.verify import verify_store
+
+    problems = verify_store(store, progress=progress)
+    for problem in problems:
+        typer.echo(problem)
+    if problems:
+        raise typer.Exit(1)
+    typer.echo(f"{store}: no problems")
+
+
+@app.command("score")
+def score_command(
+    store: Store,
+    name: Annotated[str, typer.Argument(help="in_degree, reverse_pagerank or presample.")],
+) -> None:
+    """Compute a static score of the nodes and keep it in the store."""
+    from lsm.scores import compute_score
+    from lsm.store import GraphStore
+
+    compute_score(GraphStore.open(store), name, num_threads=os.cpu_count() or 1)
+    typer.echo(f"{store}: stored score {name}")
 
 
 def _done(store) -> None:

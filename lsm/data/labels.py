@@ -13,12 +13,17 @@ _IN_SPLIT = 2
 
 
 def write_labels(
-    writer: StoreWriter, labels: ArrayFile, num_nodes: int, num_classes: int | None
+    writer: StoreWriter,
+    labels: ArrayFile,
+    num_nodes: int,
+    num_classes: int | None,
+    num_labelled: int | None = None,
 ) -> tuple[int, np.ndarray]:
     """Writes ``labels.npy``; returns (number of classes, state of each node: [N] uint8).
 
     ``labels``: [N] or [N, 1], integers or integral floats; NaN and -1 mean no label. Without
-    ``num_classes`` it is the largest label + 1.
+    ``num_classes`` it is the largest label + 1. From node ``num_labelled`` on there is no label,
+    whatever the file says.
     Raises ValueError naming the file, the node and the value of a label that is out of range.
     """
     if labels.shape not in ((num_nodes,), (num_nodes, 1)):
@@ -31,7 +36,10 @@ def write_labels(
     with writer.file(layout.LABELS) as sink:
         sink.write_header(np.dtype(np.int64), num_nodes)
         for first, chunk in labels.chunks():
-            classes = _to_classes(labels, first, chunk.reshape(-1), num_classes)
+            values = chunk.reshape(-1)
+            known = len(values) if num_labelled is None else max(0, num_labelled - first)
+            classes = np.full(len(values), -1, np.int64)
+            classes[:known] = _to_classes(labels, first, values[:known], num_classes)
             state[first : first + len(classes)] = classes >= 0
             largest = max(largest, int(classes.max(initial=-1)))
             sink.write(classes)
@@ -72,6 +80,28 @@ def write_split(writer: StoreWriter, name: str, ids: ArrayFile, state: np.ndarra
             state[nodes] |= _IN_SPLIT
             sink.write(nodes)
     return ids.num_rows
+
+
+def write_ordered_splits(writer: StoreWriter, state: np.ndarray) -> dict[str, int]:
+    """Splits the labelled nodes in order of id: 60% train, 20% valid, the rest test.
+
+    Returns the size of each.
+    """
+    step = 1 << 20
+    num_labelled = int(np.count_nonzero(state))
+    sizes = {"train": int(num_labelled * 0.6), "valid": int(num_labelled * 0.2)}
+    sizes["test"] = num_labelled - sum(sizes.values())
+    ends = np.cumsum(list(sizes.values()))
+    sinks = [writer.file(layout.split_file(name)) for name in sizes]
+    for sink, size in zip(sinks, sizes.values(), strict=True):
+        sink.write_header(np.dtype(np.int64), size)
+    done = 0
+    for begin in range(0, len(state), step):
+        ids = np.flatnonzero(state[begin : begin + step]) + begin
+        for sink, part in zip(sinks, np.split(ids, np.clip(ends[:2] - done, 0, None)), strict=True):
+            sink.write(part)
+        done += len(ids)
+    return sizes
 
 
 def _check_split(ids: ArrayFile, first: int, nodes: np.ndarray, state: np.ndarray) -> None:

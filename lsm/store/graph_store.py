@@ -11,6 +11,7 @@ import torch
 
 from lsm.store import format as layout
 from lsm.store.format import FileMeta, StoreMeta
+from lsm.store.sink import FileSink
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,6 @@ class GraphStore:
         At any moment another process sees the old score, none, or the new one. One writer at a
         time.
         """
-        from lsm.store.writer import FileSink
-
         if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
             raise ValueError(f"score name: expected letters, digits, '_' or '-', got {name!r}")
         if score.dtype != torch.float32 or score.shape != (self.num_nodes,):

@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from lsm.store.format import PAGE_BYTES
-from lsm.store.writer import FileSink
+from lsm.store.sink import FileSink
+
+_MAX_VIEWS = os.sysconf("SC_IOV_MAX")
 
 
 class StripedWriter:
@@ -61,16 +63,23 @@ class StripedReader:
     def read(self, offset: int, num_bytes: int) -> np.ndarray:
         """Bytes [offset, offset + num_bytes): [num_bytes] uint8; ValueError past the end."""
         out = np.empty(num_bytes, np.uint8)
+        if len(self._files) == 1:
+            read_exactly(self._files[0].fileno(), out, offset)
+            return out
+        view = memoryview(out)
+        # Pages that follow each other in one file are read together, each to its own place.
+        starts: dict[int, int] = {}
+        places: dict[int, list[memoryview]] = {}
         done = 0
         while done < num_bytes:
             page, within = divmod(offset + done, self._stripe_bytes)
             row, k = divmod(page, len(self._files))
-            size = num_bytes - done
-            if len(self._files) > 1:
-                size = min(size, self._stripe_bytes - within)
-            begin = row * self._stripe_bytes + within
-            read_exactly(self._files[k].fileno(), out[done : done + size], begin)
+            size = min(num_bytes - done, self._stripe_bytes - within)
+            starts.setdefault(k, row * self._stripe_bytes + within)
+            places.setdefault(k, []).append(view[done : done + size])
             done += size
+        for k, views in places.items():
+            _read_scattered(self._files[k].fileno(), views, starts[k])
         return out
 
     def drop_cache(self) -> None:
@@ -81,10 +90,20 @@ class StripedReader:
 
 def read_exactly(fd: int, out: np.ndarray, offset: int) -> None:
     """Fills the C-contiguous ``out`` from byte ``offset`` of ``fd``; ValueError at end of file."""
-    view = memoryview(out.reshape(-1).view(np.uint8))
-    done = 0
-    while done < len(view):
-        size = os.preadv(fd, [view[done:]], offset + done)
+    _read_scattered(fd, [memoryview(out.reshape(-1).view(np.uint8))], offset)
+
+
+def _read_scattered(fd: int, views: list[memoryview], offset: int) -> None:
+    pending = [view for view in views if len(view)]
+    first = 0
+    while first < len(pending):
+        size = os.preadv(fd, pending[first : first + _MAX_VIEWS], offset)
         if size == 0:
-            raise ValueError(f"file ends at byte {offset + done}, expected {len(view) - done} more")
-        done += size
+            missing = sum(len(view) for view in pending[first:])
+            raise ValueError(f"file ends at byte {offset}, expected {missing} more")
+        offset += size
+        while size and size >= len(pending[first]):
+            size -= len(pending[first])
+            first += 1
+        if size:
+            pending[first] = pending[first][size:]

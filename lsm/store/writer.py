@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
-import io
 import logging
 import os
 import shutil
@@ -19,94 +17,9 @@ import numpy as np
 
 from lsm.store import format as layout
 from lsm.store.format import FileMeta, StoreMeta
-from lsm.units import format_bytes
+from lsm.store.sink import FileSink, explaining_no_room, no_room
 
 log = logging.getLogger(__name__)
-
-# Written pages are flushed and dropped from the page cache this often, so that a conversion of
-# any size neither fills memory with dirty pages nor evicts what others cached.
-FLUSH_BYTES = 128 << 20
-# The errors that mean "no more room": disk full, quota, file size limit.
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-class FileSink:
-    """A new file, written in sequence, its sha256 computed on the way."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.num_bytes = 0
-        self._hash = hashlib.sha256()
-        self._flushed = 0
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-
-    def __enter__(self) -> FileSink:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abandon()
-
-    @property
-    def sha256(self) -> str:
-        return self._hash.hexdigest()
-
-    def write(self, data: bytes | memoryview | np.ndarray) -> None:
-        """Appends the bytes of ``data`` (a NumPy array must be C-contiguous)."""
-        if isinstance(data, np.ndarray):
-            data = data.reshape(-1).view(np.uint8)
-        view = memoryview(data).cast("B") if len(data) else memoryview(b"")
-        with _explaining_no_room(self.path, len(view)):
-            done = 0
-            while done < len(view):
-                done += os.write(self._fd, view[done:])
-        self._hash.update(view)
-        self.num_bytes += len(view)
-        if self.num_bytes - self._flushed >= FLUSH_BYTES:
-            self._flush()
-
-    def write_header(self, dtype: np.dtype, length: int) -> None:
-        """Starts a .npy file of ``length`` elements of ``dtype``."""
-        self.write(npy_header(dtype, length))
-
-    def write_array(self, array: np.ndarray) -> None:
-        """Writes the 1-D ``array`` as a .npy file."""
-        self.write_header(array.dtype, len(array))
-        self.write(np.ascontiguousarray(array))
-
-    def replace_header(self, dtype: np.dtype, length: int) -> None:
-        """Rewrites the header once the length is known, and with it the checksum."""
-        header = npy_header(dtype, length)
-        os.pwrite(self._fd, header, 0)
-        self._hash = hashlib.sha256()
-        offset = 0
-        while chunk := os.pread(self._fd, 8 << 20, offset):
-            self._hash.update(chunk)
-            offset += len(chunk)
-
-    def close(self) -> None:
-        """Makes the file durable and closes it."""
-        if self._fd < 0:
-            return
-        try:
-            self._flush()
-        finally:
-            self.abandon()
-
-    def abandon(self) -> None:
-        """Closes the file as it is."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def _flush(self) -> None:
-        with _explaining_no_room(self.path, 0):
-            os.fsync(self._fd)
-        os.posix_fadvise(self._fd, 0, self.num_bytes, os.POSIX_FADV_DONTNEED)
-        self._flushed = self.num_bytes
 
 
 class StoreWriter:
@@ -168,7 +81,7 @@ class StoreWriter:
         """Raises OSError (ENOSPC) unless the file system has room for ``num_bytes`` more."""
         free = shutil.disk_usage(self._directory).free
         if free < num_bytes:
-            raise _no_room(errno.ENOSPC, self.out, num_bytes, free)
+            raise no_room(errno.ENOSPC, self.out, num_bytes, free)
 
     def commit(self, meta: StoreMeta) -> None:
         """Completes ``meta.files``, makes everything durable and gives the store its name."""
@@ -177,7 +90,7 @@ class StoreWriter:
             meta.files[name] = FileMeta(bytes=sink.num_bytes, sha256=sink.sha256)
         for directory in {path.parent for path in self._directory.rglob("*")}:
             layout.sync_directory(directory)
-        with _explaining_no_room(self.out, 0):
+        with explaining_no_room(self.out, 0):
             layout.write_meta(self._directory / layout.META, meta)
         with _signals_wait():
             self._check_out()
@@ -207,34 +120,6 @@ class StoreWriter:
                 f"{self.out}: exists and is not a store, so --force does not replace it; "
                 "choose another --out"
             )
-
-
-def npy_header(dtype: np.dtype, length: int) -> bytes:
-    """The .npy header of a 1-D array; 128 bytes whatever the length."""
-    buffer = io.BytesIO()
-    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False}
-    np.lib.format.write_array_header_1_0(buffer, {**header, "shape": (length,)})
-    return buffer.getvalue()
-
-
-def _no_room(code: int, path: Path, needed: int, free: int) -> OSError:
-    hint = "the file size limit (ulimit -f) is reached" if code == errno.EFBIG else "disk full"
-    text = (
-        f"{hint}: {format_bytes(needed)} ({needed} bytes) more needed, "
-        f"{format_bytes(free)} ({free} bytes) free; free some space or choose another --out"
-    )
-    return OSError(code, text, str(path))
-
-
-@contextlib.contextmanager
-def _explaining_no_room(path: Path, num_bytes: int) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _NO_ROOM:
-            raise
-        free = shutil.disk_usage(path.parent).free
-        raise _no_room(error.errno, path, num_bytes, free) from None
 
 
 @contextlib.contextmanager

@@ -1,0 +1,106 @@
+"""Writes a store from arrays on disk; what the source formats share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict
+
+import numpy as np
+
+from lsm.data.features import check_conversion, feature_meta, write_features
+from lsm.data.labels import write_labels
+from lsm.data.progress import ByteProgress
+from lsm.data.source import ArrayFile
+from lsm.data.topology import write_topology
+from lsm.store import format as layout
+from lsm.store.format import FeatureMeta, StoreMeta
+from lsm.store.graph_store import GraphStore
+from lsm.store.writer import StoreWriter
+
+# Headers, meta.json and the file system's own needs.
+SLACK_BYTES = 1 << 20
+
+
+class StoreOptions(TypedDict, total=False):
+    """How the store is written, whatever the source."""
+
+    name: str | None  # of the graph; the source's by default
+    dtype: str | None  # float16, float32 or bfloat16 converts the features
+    stripes: int  # feature files; 1 by default
+    stripe_bytes: int  # a multiple of 4096, the default
+    force: bool  # replace an existing store, once the new one is complete
+    progress: bool | None  # bars on stderr; None: if it is a terminal
+
+
+@dataclass(frozen=True)
+class GraphSource:
+    """A graph as it lies on disk before conversion."""
+
+    name: str
+    description: dict[str, Any]
+    edges: ArrayFile
+    edges_first: bool  # [E, 2] instead of [2, E]
+    features: ArrayFile  # [N, dim]
+    labels: ArrayFile  # [N] or [N, 1]
+    write_splits: Callable[[StoreWriter, np.ndarray], object]  # given the state of each node
+    num_classes: int | None = None  # None: the largest label + 1
+    num_labelled: int | None = None  # None: every node may have a label
+
+
+def write_store(graph: GraphSource, out: str | Path, options: StoreOptions) -> GraphStore:
+    """Writes ``graph`` to the store ``out`` and opens it.
+
+    Memory: the topology, one byte per node and tens of MiB, whatever the size of the features.
+    Raises ValueError or OSError and leaves nothing behind.
+    """
+    features, edges = graph.features, graph.edges
+    meta = _feature_layout(features, options)
+    num_nodes = features.num_rows
+    num_edges = edges.expect_edges(edges_first=graph.edges_first)
+    with (
+        StoreWriter(out, force=options.get("force", False)) as writer,
+        ByteProgress(options.get("progress")) as bars,
+    ):
+        writer.require_bytes(store_bytes(num_nodes, num_edges, meta))
+        num_classes, state = write_labels(
+            writer, graph.labels, num_nodes, graph.num_classes, graph.num_labelled
+        )
+        graph.write_splits(writer, state)
+        del state
+        sorting = bars.task("topology", 2 * edges.num_bytes)
+        write_topology(writer, edges, num_nodes, num_edges, sorting)
+        write_features(writer, meta, features.chunks(), bars.task("features", features.num_bytes))
+        writer.commit(
+            StoreMeta(
+                name=options.get("name") or graph.name,
+                num_nodes=num_nodes,
+                num_edges=num_edges,
+                num_classes=num_classes,
+                features=meta,
+                source=graph.description,
+            )
+        )
+    return GraphStore.open(out)
+
+
+def _feature_layout(features: ArrayFile, options: StoreOptions) -> FeatureMeta:
+    if len(features.shape) != 2 or features.shape[1] == 0:
+        raise ValueError(
+            f"{features.path}: expected features [nodes, dim], got shape {list(features.shape)}"
+        )
+    dtype = check_conversion(str(features.dtype), options.get("dtype"))
+    stripes = options.get("stripes", 1)
+    return feature_meta(
+        features.shape[1], dtype, stripes, options.get("stripe_bytes", layout.PAGE_BYTES)
+    )
+
+
+def store_bytes(num_nodes: int, num_edges: int, features: FeatureMeta) -> int:
+    """Bytes that a store takes on disk, a little more rather than less."""
+    index_bytes = 4 if layout.index_dtype(num_nodes) == "int32" else 8
+    topology = 8 * num_nodes + index_bytes * num_edges
+    labels_and_splits = 16 * num_nodes
+    padding = len(features.files) * layout.PAGE_BYTES
+    return num_nodes * features.row_bytes + padding + topology + labels_and_splits + SLACK_BYTES

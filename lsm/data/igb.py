@@ -1,0 +1,123 @@
+"""Converts a homogeneous dataset of the Illinois Graph Benchmark (IGB) to a store.
+
+Layout and splits are those of IGB's own loader (IllinoisGraphBenchmark/IGB-Datasets,
+``igb/dataloader.py``). Where we differ: it removes self-loops and adds one per node when it builds
+its graph; we keep the edges as they are on disk, since models add the loops that they want.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Unpack
+
+from lsm.data.convert import GraphSource, StoreOptions, write_store
+from lsm.data.labels import write_ordered_splits
+from lsm.data.source import ArrayFile
+from lsm.store.graph_store import GraphStore
+
+FEATURE_DIM = 1024
+NUM_NODES = {
+    "tiny": 100_000,
+    "small": 1_000_000,
+    "medium": 10_000_000,
+    "large": 100_000_000,
+    "full": 269_346_174,
+}
+LABEL_FILES = {19: "node_label_19.npy", 2983: "node_label_2K.npy"}
+# In "full" only the first nodes have a label, by number of classes.
+NUM_LABELLED = {19: 227_130_858, 2983: 157_675_969}
+
+
+@dataclass(frozen=True)
+class _Counts:
+    num_nodes: int
+    num_labelled: int
+
+
+def convert_igb(
+    src: str | Path,
+    out: str | Path,
+    *,
+    size: str,
+    num_classes: int = 19,
+    num_nodes: int | None = None,
+    num_labelled: int | None = None,
+    **options: Unpack[StoreOptions],
+) -> GraphStore:
+    """Writes the store ``out`` from ``src/SIZE/processed`` and opens it.
+
+    ``paper/node_feat.npy``: float32 [N, 1024] and ``paper/node_label_{19,2K}.npy``: float32 [N],
+    each with a .npy header (tiny, small, medium) or without (large, full): told by its first bytes.
+    ``paper__cites__paper/edge_index.npy``: [E, 2], from column 0 to column 1.
+
+    Splits: the labelled nodes in order of id, 60% train, 20% valid, the rest test. ``num_nodes``
+    and ``num_labelled`` replace the size's own numbers, for a part of a dataset.
+    See ``StoreOptions``. Raises ValueError or OSError and leaves nothing behind.
+    """
+    counts = _counts(size, num_classes, num_nodes, num_labelled)
+    processed = _processed(Path(src), size)
+    paper = processed / "paper"
+    with contextlib.ExitStack() as stack:
+        features = stack.enter_context(
+            ArrayFile(
+                paper / "node_feat.npy",
+                raw_dtype="float32",
+                raw_shape=(counts.num_nodes, FEATURE_DIM),
+            )
+        )
+        labels = stack.enter_context(
+            ArrayFile(
+                paper / LABEL_FILES[num_classes],
+                raw_dtype="float32",
+                raw_shape=(counts.num_nodes,),
+            )
+        )
+        edges = stack.enter_context(ArrayFile(processed / "paper__cites__paper" / "edge_index.npy"))
+        if features.num_rows != counts.num_nodes:
+            raise ValueError(
+                f"{features.path}: expected {counts.num_nodes} rows for --size {size}, got "
+                f"{features.num_rows}; pass the right --size, or --num-nodes {features.num_rows}"
+            )
+        graph = GraphSource(
+            name=f"igb-{size}",
+            description={"format": "igb", "size": size, "num_classes": num_classes},
+            edges=edges,
+            edges_first=True,
+            features=features,
+            labels=labels,
+            write_splits=write_ordered_splits,
+            num_classes=num_classes,
+            num_labelled=counts.num_labelled,
+        )
+        return write_store(graph, out, options)
+
+
+def _counts(
+    size: str, num_classes: int, num_nodes: int | None, num_labelled: int | None
+) -> _Counts:
+    if size not in NUM_NODES:
+        raise ValueError(f"size: expected one of {', '.join(NUM_NODES)}, got {size}")
+    if num_classes not in LABEL_FILES:
+        raise ValueError(f"num_classes: expected 19 or 2983, got {num_classes}")
+    if num_labelled is None and size == "full" and num_nodes is None:
+        num_labelled = NUM_LABELLED[num_classes]
+    if num_nodes is None:
+        num_nodes = NUM_NODES[size]
+    if num_labelled is None:
+        num_labelled = num_nodes
+    if not 0 <= num_labelled <= num_nodes:
+        raise ValueError(f"num_labelled: expected 0 to {num_nodes}, got {num_labelled}")
+    return _Counts(num_nodes, num_labelled)
+
+
+def _processed(src: Path, size: str) -> Path:
+    # Older downloads call the tiny dataset "experimental".
+    names = [size, "experimental"] if size == "tiny" else [size]
+    for name in names:
+        if (src / name / "processed").is_dir():
+            return src / name / "processed"
+    raise FileNotFoundError(
+        f"{src / size / 'processed'}: no such directory; expected the IGB layout SRC/SIZE/processed"
+    )

@@ -1,0 +1,360 @@
+"""Makes graphs of any size whose labels can be learnt: planted communities, power-law degrees.
+
+Everything is made in chunks, each from its own random stream keyed by (seed, purpose, chunk), so
+the result does not depend on threads or timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Unpack
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from lsm.data.convert import StoreOptions, store_bytes
+from lsm.data.features import convert, feature_meta
+from lsm.data.progress import ByteProgress
+from lsm.store import format as layout
+from lsm.store.format import FeatureMeta, StoreMeta
+from lsm.store.graph_store import GraphStore
+from lsm.store.stripes import StripedWriter
+from lsm.store.writer import StoreWriter
+
+_THREADS = 2
+_NODE_CHUNK = 1 << 20
+_EDGE_CHUNK = 1 << 20
+_FEATURE_CHUNK_BYTES = 8 << 20
+_BLOCK_BYTES = 256 << 10  # features are made a cache-sized block at a time
+# Sources that are drawn twice are drawn again, so often by popularity, then from all nodes alike.
+_POPULAR_DRAWS = 4
+_UNIFORM_DRAWS = 4
+
+
+class SynthSpec(BaseModel):
+    """The graph to make. ``nodes``, ``dim`` and ``classes`` are counts."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    nodes: int = Field(ge=2, lt=2**40)
+    dim: int = Field(ge=1)
+    classes: int = Field(default=16, ge=1)
+    avg_degree: float = Field(default=12.0, ge=0)
+    """Mean in-degree. A few edges fewer appear where all distinct neighbours are used up."""
+    degree_exponent: float = Field(default=2.5, gt=2)
+    """In-degrees: P(degree > d) falls as d**(1 - degree_exponent)."""
+    popularity_exponent: float = Field(default=0.7, ge=0, lt=1)
+    """The k-th most popular source of a community is drawn in proportion to k**-this."""
+    homophily: float = Field(default=0.7, ge=0, le=1)
+    """Share of edges that are drawn inside the destination's community; the others anywhere."""
+    signal: float = Field(default=1.0, ge=0)
+    """Length of the class centroids; the noise has standard deviation 1 in every dimension."""
+    train_fraction: float = Field(default=0.6, ge=0, le=1)
+    valid_fraction: float = Field(default=0.2, ge=0, le=1)
+    test_fraction: float = Field(default=0.2, ge=0, le=1)
+    seed: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _check(self) -> SynthSpec:
+        if self.classes > self.nodes:
+            raise ValueError(f"classes: expected at most nodes = {self.nodes}, got {self.classes}")
+        if self.avg_degree > self.nodes - 1:
+            raise ValueError(f"avg_degree: expected at most nodes - 1, got {self.avg_degree}")
+        if self.train_fraction + self.valid_fraction + self.test_fraction > 1 + 1e-9:
+            raise ValueError("train, valid and test fractions: expected a sum of at most 1")
+        return self
+
+
+class _Stream(IntEnum):
+    """What a random stream is for."""
+
+    LABELS = 0
+    ORDER = 1
+    DEGREES = 2
+    EDGES = 3
+    CENTROIDS = 4
+    FEATURES = 5
+    SPLITS = 6
+
+
+def _generator(seed: int, stream: _Stream, chunk: int = 0) -> np.random.Generator:
+    return np.random.Generator(np.random.SFC64(np.random.SeedSequence([seed, stream, chunk])))
+
+
+def synthesize(out: str | Path, *, progress: bool | None = None, **parameters) -> GraphStore:
+    """Makes the store ``out``; ``parameters`` are the fields of ``SynthSpec`` and StoreOptions.
+
+    In-degrees follow a Pareto law, and so does the popularity of sources. There are no self-loops
+    and no duplicate edges. A node's features are its class's centroid plus noise: too weak to tell
+    the class alone, strong enough when averaged over a neighbourhood.
+    Memory: tens of bytes per node and tens of MiB, whatever the features and the edges.
+    """
+    keys = StoreOptions.__annotations__.keys() & parameters.keys()
+    options: StoreOptions = {key: parameters.pop(key) for key in keys}
+    try:
+        spec = SynthSpec(**parameters)
+    except ValidationError as error:
+        first = error.errors()[0]
+        if first["type"] == "value_error":
+            raise ValueError(str(first["ctx"]["error"])) from None
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{where}: {first['msg']}, got {first['input']!r}") from None
+    return _write(spec, out, progress=progress, **options)
+
+
+def _write(spec: SynthSpec, out: str | Path, **options: Unpack[StoreOptions]) -> GraphStore:
+    meta = feature_meta(
+        spec.dim,
+        options.get("dtype") or "float32",
+        options.get("stripes", 1),
+        options.get("stripe_bytes", layout.PAGE_BYTES),
+    )
+    with (
+        StoreWriter(out, force=options.get("force", False)) as writer,
+        ByteProgress(options.get("progress")) as bars,
+        ThreadPoolExecutor(_THREADS) as executor,
+    ):
+        num_edges = int(spec.nodes * spec.avg_degree * 1.01)
+        writer.require_bytes(store_bytes(spec.nodes, num_edges, meta))
+        labels = _make_labels(spec)
+        writer.write_array(layout.LABELS, labels.astype(np.int64))
+        _write_splits(spec, writer)
+        advance = bars.task("edges", num_edges * 4)
+        num_edges = _write_edges(spec, writer, labels, executor, advance)
+        advance = bars.task("features", spec.nodes * meta.row_bytes)
+        _write_features(spec, writer, meta, labels, executor, advance)
+        writer.commit(
+            StoreMeta(
+                name=options.get("name") or "synth",
+                num_nodes=spec.nodes,
+                num_edges=num_edges,
+                num_classes=spec.classes,
+                features=meta,
+                source={"format": "synth", **spec.model_dump()},
+            )
+        )
+    return GraphStore.open(out)
+
+
+def _chunks(total: int, step: int) -> Iterator[tuple[int, int, int]]:
+    """(number, begin, end) of each chunk of ``step`` that covers [0, total)."""
+    for number, begin in enumerate(range(0, total, step)):
+        yield number, begin, min(begin + step, total)
+
+
+def _make_labels(spec: SynthSpec) -> np.ndarray:
+    """Class of each node, uniform and independent of its id: [N] int32."""
+    labels = np.empty(spec.nodes, np.int32)
+    for number, begin, end in _chunks(spec.nodes, _NODE_CHUNK):
+        generator = _generator(spec.seed, _Stream.LABELS, number)
+        labels[begin:end] = generator.integers(spec.classes, size=end - begin, dtype=np.int32)
+    return labels
+
+
+def _write_splits(spec: SynthSpec, writer: StoreWriter) -> None:
+    """Each node draws its split, or none."""
+    fractions = [spec.train_fraction, spec.valid_fraction, spec.test_fraction]
+    bounds = np.cumsum(fractions)
+    if bounds[-1] > 1 - 1e-9:
+        bounds[-1] = np.inf  # no node falls out by rounding
+    kinds = np.empty(spec.nodes, np.uint8)
+    for number, begin, end in _chunks(spec.nodes, _NODE_CHUNK):
+        draws = _generator(spec.seed, _Stream.SPLITS, number).random(end - begin)
+        kinds[begin:end] = np.searchsorted(bounds, draws, side="right")
+    for kind, name in enumerate(layout.SPLITS):
+        with writer.file(layout.split_file(name)) as sink:
+            sink.write_header(np.dtype(np.int64), int(np.count_nonzero(kinds == kind)))
+            for _, begin, end in _chunks(spec.nodes, _NODE_CHUNK):
+                sink.write(np.flatnonzero(kinds[begin:end] == kind) + begin)
+
+
+@dataclass(frozen=True)
+class _Communities:
+    """Nodes by community, the most popular first: community c is members[starts[c]:starts[c+1]]."""
+
+    members: np.ndarray
+    starts: np.ndarray  # [classes + 1] int64
+
+    @classmethod
+    def of(cls, spec: SynthSpec, labels: np.ndarray) -> _Communities:
+        index_dtype = layout.index_dtype(spec.nodes)
+        order = np.arange(spec.nodes, dtype=index_dtype)
+        _generator(spec.seed, _Stream.ORDER).shuffle(order)
+        members = order[np.argsort(labels[order], kind="stable")]
+        counts = np.bincount(labels, minlength=spec.classes)
+        return cls(members, np.concatenate([[0], np.cumsum(counts)]))
+
+    def draw(
+        self, spec: SynthSpec, generator: np.random.Generator, homes: np.ndarray
+    ) -> np.ndarray:
+        """One source for each destination of community ``homes``, popular ones more often."""
+        num = len(homes)
+        # The community at a uniform position in members is drawn in proportion to its size.
+        anywhere = generator.integers(self.starts[-1], size=num)
+        chosen = np.searchsorted(self.starts, anywhere, side="right") - 1
+        at_home = generator.random(num, dtype=np.float32) < spec.homophily
+        chosen[at_home] = homes[at_home]
+        sizes = np.diff(self.starts)[chosen]
+        # Inverse of the cumulative k**-a: a share u of the draws goes to the first u**(1/(1-a)).
+        power = 1 / (1 - spec.popularity_exponent)
+        ranks = (sizes * generator.random(num) ** power).astype(np.int64)
+        return self.members[self.starts[chosen] + np.minimum(ranks, sizes - 1)]
+
+
+def _make_degrees(spec: SynthSpec) -> np.ndarray:
+    """Wanted in-degrees: [N] int64, Pareto, cut at N - 1, with the given mean."""
+    shape = spec.degree_exponent - 1
+    largest = spec.nodes - 1
+    smallest = _pareto_scale(spec.avg_degree, shape, largest)
+    degrees = np.empty(spec.nodes, np.int64)
+    for number, begin, end in _chunks(spec.nodes, _NODE_CHUNK):
+        generator = _generator(spec.seed, _Stream.DEGREES, number)
+        tail = 1 - generator.random(end - begin)
+        values = np.minimum(smallest * tail ** (-1 / shape), largest)
+        # Rounding up with the probability of the fraction keeps the mean.
+        degrees[begin:end] = values + generator.random(end - begin)
+    return np.minimum(degrees, largest)
+
+
+def _pareto_scale(mean: float, shape: float, largest: float) -> float:
+    """The smallest value of a Pareto law, cut at ``largest``, that has ``mean``; by bisection."""
+    low, high = 0.0, mean
+    for _ in range(100):
+        scale = (low + high) / 2
+        cut_mean = (shape * scale - scale**shape * largest ** (1 - shape)) / (shape - 1)
+        low, high = (scale, high) if cut_mean < mean else (low, scale)
+    return high
+
+
+def _write_edges(
+    spec: SynthSpec,
+    writer: StoreWriter,
+    labels: np.ndarray,
+    executor: ThreadPoolExecutor,
+    advance: Callable[[int], None],
+) -> int:
+    """Writes the topology; in-neighbours of a node ascend. Returns the number of edges."""
+    communities = _Communities.of(spec, labels)
+    degrees = _make_degrees(spec)
+    dtype = np.dtype(layout.index_dtype(spec.nodes))
+    num_edges = 0
+    with writer.file(layout.INDICES) as sink:
+        sink.write_header(dtype, 0)
+
+        def make(number: int, first: int, last: int) -> np.ndarray:
+            generator = _generator(spec.seed, _Stream.EDGES, number)
+            wanted, homes = degrees[first:last], labels[first:last]
+            return _draw_edges(spec, generator, communities, first, wanted, homes)
+
+        for (first, last), keys in _in_order(executor, make, _edge_ranges(degrees)):
+            nodes, sources = np.divmod(keys, spec.nodes)
+            sink.write(sources.astype(dtype))
+            degrees[first:last] = np.bincount(nodes, minlength=last - first)
+            num_edges += len(keys)
+            advance(4 * len(keys))
+        sink.replace_header(dtype, num_edges)
+    with writer.file(layout.INDPTR) as sink:
+        sink.write_header(np.dtype(np.int64), spec.nodes + 1)
+        sink.write(np.zeros(1, np.int64))
+        sink.write(np.cumsum(degrees, out=degrees))
+    return num_edges
+
+
+def _edge_ranges(degrees: np.ndarray) -> list[tuple[int, int]]:
+    """Ranges of destinations with about _EDGE_CHUNK edges each (one node may have more)."""
+    ranges = []
+    for _, begin, end in _chunks(len(degrees), _EDGE_CHUNK):
+        ends = np.cumsum(degrees[begin:end])
+        first = 0
+        while first < end - begin:
+            done = ends[first - 1] if first else 0
+            last = int(np.searchsorted(ends, done + _EDGE_CHUNK, side="right"))
+            last = max(last, first + 1)
+            ranges.append((begin + first, begin + last))
+            first = last
+    return ranges
+
+
+def _draw_edges(
+    spec: SynthSpec,
+    generator: np.random.Generator,
+    communities: _Communities,
+    first: int,
+    wanted: np.ndarray,
+    homes: np.ndarray,
+) -> np.ndarray:
+    """Distinct edges as sorted keys (destination - first) * nodes + source: int64."""
+    keys = np.empty(0, np.int64)
+    missing = wanted
+    for attempt in range(_POPULAR_DRAWS + _UNIFORM_DRAWS):
+        nodes = np.repeat(np.arange(len(wanted)), missing)
+        if attempt < _POPULAR_DRAWS:
+            sources = communities.draw(spec, generator, homes[nodes])
+        else:
+            sources = generator.integers(spec.nodes, size=len(nodes))
+        fresh = (nodes * spec.nodes + sources)[sources != nodes + first]
+        keys = _sorted_unique(np.concatenate([keys, fresh]))
+        missing = wanted - np.bincount(keys // spec.nodes, minlength=len(wanted))
+        if not missing.any():
+            break
+    return keys
+
+
+def _sorted_unique(keys: np.ndarray) -> np.ndarray:
+    keys.sort()
+    is_first = np.ones(len(keys), bool)
+    np.not_equal(keys[1:], keys[:-1], out=is_first[1:])
+    return keys[is_first]
+
+
+def _write_features(
+    spec: SynthSpec,
+    writer: StoreWriter,
+    meta: FeatureMeta,
+    labels: np.ndarray,
+    executor: ThreadPoolExecutor,
+    advance: Callable[[int], None],
+) -> None:
+    centroids = _generator(spec.seed, _Stream.CENTROIDS).standard_normal(
+        (spec.classes, spec.dim), dtype=np.float32
+    )
+    lengths = np.linalg.norm(centroids, axis=1, keepdims=True)
+    centroids *= np.float32(spec.signal) / lengths
+    step = max(1, _FEATURE_CHUNK_BYTES // (4 * spec.dim))
+    block = max(1, _BLOCK_BYTES // (4 * spec.dim))
+
+    def make(number: int, first: int, last: int) -> np.ndarray:
+        generator = _generator(spec.seed, _Stream.FEATURES, number)
+        rows = np.empty((last - first, spec.dim), np.float32)
+        for _, begin, end in _chunks(len(rows), block):
+            part = rows[begin:end]
+            generator.standard_normal(dtype=np.float32, out=part)
+            part += centroids[labels[first + begin : first + end]]
+        return convert(rows, meta.dtype, first)
+
+    striped = StripedWriter([writer.file(name) for name in meta.files], meta.stripe_bytes)
+    ranges = ((begin, end) for _, begin, end in _chunks(spec.nodes, step))
+    for _, rows in _in_order(executor, make, ranges):
+        striped.write(rows)
+        advance(rows.nbytes)
+    striped.close()
+
+
+def _in_order(
+    executor: ThreadPoolExecutor,
+    make: Callable[[int, int, int], np.ndarray],
+    ranges,
+) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
+    """(range, make(number, first, last)) in order; a few are made ahead, no more."""
+    pending: list[tuple[tuple[int, int], Future]] = []
+    for number, (first, last) in enumerate(ranges):
+        pending.append(((first, last), executor.submit(make, number, first, last)))
+        if len(pending) > _THREADS + 1:
+            done, future = pending.pop(0)
+            yield done, future.result()
+    for done, future in pending:
+        yield done, future.result()
