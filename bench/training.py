@@ -1,0 +1,144 @@
+"""Training iterations per second of GraphSAGE through NeighborLoader, from memory or from disk.
+
+``python bench/training.py --store DIR --engine memory,io_uring --fio-iops 75000``
+
+The model is GraphSAGE with mean aggregation, Adam and cross entropy; the loop is what a user of the
+Python interface writes. Each engine trains the same batches: after a warm-up, rounds of ``--iters``
+iterations are timed, and the median round is reported with its spread. The page cache of the
+features is dropped first. With ``--fio-iops`` (random reads per second of this device, from
+``lsm bench storage --fio``) the time that the storage reads alone would take is reported beside.
+Prints one JSON record. Memory is that of this process: resident anonymous and file-backed pages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch.nn import functional
+
+import lsm
+from lsm.batch import Batch
+from lsm.bench import record
+from lsm.config import ModelConfig
+from lsm.models import build_model
+from lsm.units import parse_bytes
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--store", type=Path, required=True)
+    parser.add_argument("--engine", default="memory")
+    parser.add_argument("--fanouts", default="10,5", help="per hop, seeds first")
+    parser.add_argument("--batch-size", type=int, default=1024)
+    parser.add_argument("--hidden", type=int, default=128)
+    parser.add_argument("--lr", type=float, default=0.003)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--sample-threads", type=int, default=1)
+    parser.add_argument("--prefetch", type=int, default=4)
+    parser.add_argument("--staging-bytes", type=parse_bytes, default=parse_bytes("256MiB"))
+    parser.add_argument("--iters", type=int, default=50)
+    parser.add_argument("--warmup", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--fio-iops", type=float)
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args()
+
+
+def endless(loader: lsm.NeighborLoader) -> Iterator[Batch]:
+    epoch = 0
+    while True:
+        yield from loader.iterate(epoch)
+        epoch += 1
+
+
+def memory_kib() -> dict[str, int]:
+    """Resident memory of this process and its peak, in KiB."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    names = {"VmHWM": "peak", "RssAnon": "anonymous", "RssFile": "file_backed"}
+    return {name: int(fields[field].split()[0]) for field, name in names.items()}
+
+
+def drop_cache(store: lsm.GraphStore) -> None:
+    for path in store.feature_paths:
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def measure(store: lsm.GraphStore, engine: str, args: argparse.Namespace) -> dict:
+    fanouts = [int(fanout) for fanout in args.fanouts.split(",")]
+    drop_cache(store)
+    torch.manual_seed(0)
+    config = ModelConfig(name="graphsage", hidden_dim=args.hidden, dropout=0.0)
+    model = build_model(config, store.feature_dim, store.num_classes, len(fanouts))
+    optimizer = torch.optim.Adam(model.parameters(), lr=args.lr, fused=True)
+
+    def step(batch: Batch) -> None:
+        loss = functional.cross_entropy(model(batch), batch.y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    with lsm.NeighborLoader(
+        store,
+        fanouts,
+        "train",
+        args.batch_size,
+        shuffle=True,
+        drop_last=True,
+        engine=engine,
+        num_threads=args.sample_threads,
+        prefetch=args.prefetch,
+        staging_bytes=args.staging_bytes,
+    ) as loader:
+        batches = endless(loader)
+        for _ in range(args.warmup):
+            step(next(batches))
+        before, seconds = loader.stats(), []
+        for _ in range(args.rounds):
+            start = time.perf_counter()
+            for _ in range(args.iters):
+                step(next(batches))
+            seconds.append(time.perf_counter() - start)
+        after = loader.stats()
+        batches.close()
+    grown = {key: after[key] - before[key] for key in ("rows", "reads", "bytes_read", "wait_secs")}
+    iterations = args.rounds * args.iters
+    result = {
+        "engine": engine,
+        "iterations_per_s": args.iters / statistics.median(seconds),
+        "iterations_per_s_min": args.iters / max(seconds),
+        "iterations_per_s_max": args.iters / min(seconds),
+        "seconds_per_iteration": sum(seconds) / iterations,
+        "rows_per_iteration": grown["rows"] / iterations,
+        "reads_per_iteration": grown["reads"] / iterations,
+        "bytes_read_per_iteration": grown["bytes_read"] / iterations,
+        "wait_share": grown["wait_secs"] / sum(seconds),
+        "memory_kib": memory_kib(),
+    }
+    if args.fio_iops and engine not in ("memory", "mmap"):
+        result["read_seconds_per_iteration"] = result["reads_per_iteration"] / args.fio_iops
+    return result
+
+
+def main() -> None:
+    args = parse_args()
+    torch.set_num_threads(args.threads)
+    store = lsm.GraphStore.open(args.store)
+    results = [measure(store, engine, args) for engine in args.engine.split(",")]
+    config = {key: str(value) for key, value in vars(args).items() if key not in ("json", "store")}
+    graph = {"nodes": store.num_nodes, "edges": store.num_edges, "row_bytes": store.row_bytes}
+    made = record.make({"graph": graph, "training": results}, config)
+    print(json.dumps(made))
+    if args.json:
+        args.json.write_text(json.dumps(made, indent=1))
+
+
+if __name__ == "__main__":
+    main()
