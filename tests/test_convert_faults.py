@@ -63,7 +63,7 @@ def wait_for_features(process, directory):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_signal_in_the_middle(tmp_path, number):
-    source = sparse_graph(tmp_path / "graph", num_rows=1 << 20)
+    source = sparse_graph(tmp_path / "graph", num_rows=1 << 19)
     process = start(source, tmp_path / "out")
     directory = wait_for_features(process, tmp_path)
     os.kill(process.pid, number)

@@ -185,3 +185,12 @@ def test_command_line(tmp_path):
     store = GraphStore.open(out)
     assert (store.num_nodes, store.feature_dim, store.num_classes) == (500, 8, 3)
     assert store.meta.source["seed"] == 5
+
+
+def test_score_command(tmp_path):
+    store = synthesize(tmp_path / "out", nodes=500, dim=2)
+    result = CliRunner().invoke(app, ["score", str(store.path), "in_degree"])
+    assert result.exit_code == 0, result.output
+    degrees = np.diff(store.topology().indptr.numpy())
+    assert (GraphStore.open(store.path).score("in_degree").numpy() == degrees).all()
+    assert verify_store(store.path) == []
