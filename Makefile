@@ -28,6 +28,22 @@ quickstart: setup $(STORE)/meta.json
 test: setup
 	$(BIN)/python -m pytest
 
+# DGL lives in an environment of its own, on top of $(VENV): its wheels ask for other versions of
+# what we use. --no-deps, because all that blocks need is there already.
+.venv-dgl/.built: $(VENV)/.built
+	$(PYTHON) -m venv .venv-dgl
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" \
+	  % sysconfig.get_path("purelib"))' > "$$(.venv-dgl/bin/python -c \
+	  'import sysconfig; print(sysconfig.get_path("purelib"))')/outer.pth"
+	.venv-dgl/bin/python -m pip install -q --disable-pip-version-check --no-deps dgl==1.1.3
+	@touch $@
+
+# The import comes first by itself: the tests would skip where it fails.
+test-dgl: export DGLBACKEND = pytorch
+test-dgl: setup .venv-dgl/.built
+	.venv-dgl/bin/python -c 'from lsm.dgl_adapter import import_dgl; import_dgl()'
+	.venv-dgl/bin/python -m pytest tests/test_dgl.py
+
 # Debian packages that something above needs and that are missing, as `probe:package` pairs.
 system:
 	@missing=''; \
