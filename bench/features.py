@@ -1,13 +1,15 @@
 """Random feature rows per second from disk: FeatureLoader, NumPy's memmap, and GraphBolt.
 
-``python bench/features.py --path DIR --size 16GiB --peer-python /path/to/python``
+``python bench/features.py --dir DIR --size 8GiB --peer-python /path/to/python``
 
 Every round draws distinct random rows; the file's pages are dropped from the page cache before each
 round, so all of its reads come from the device, as they would with a file much larger than memory.
 The memory map has MADV_RANDOM (without it, read-ahead fetches megabytes per row). The readers take
-turns; medians over rounds are reported. ``--check`` compares the rows of all readers first.
-GraphBolt runs in its own environment (see bench/peers/graphbolt_features.py), also over a raw file,
-with MADV_RANDOM where it maps memory. Prints one JSON record.
+turns; medians over rounds are reported. ``--check`` first compares the rows of our engines with the
+file. GraphBolt runs in environments of its own (bench/peers/README.md; the option may be repeated),
+with MADV_RANDOM where it maps memory. All read one .npy file, whose header is padded to 4 KiB:
+GraphBolt's reader finds rows aligned, and ours sees the header as the first rows. Prints one JSON
+record.
 """
 
 from __future__ import annotations
@@ -27,18 +29,19 @@ import numpy as np
 import torch
 
 from lsm.bench import record
-from lsm.bench.storage import test_file
+from lsm.bench.storage import scratch_file
 from lsm.feature_loader import FeatureLoader
 from lsm.storage import StorageOptions
 from lsm.units import parse_bytes
 
+HEADER_BYTES = 4096
 ROWS_AHEAD = 4  # requests in flight, as a loader has them
 
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--path", type=Path, default=Path("."), help="a file, or a directory")
-    parser.add_argument("--size", type=parse_bytes, default=parse_bytes("4GiB"))
+    parser.add_argument("--dir", type=Path, default=Path("."), help="where the file is made")
+    parser.add_argument("--size", type=parse_bytes, default=parse_bytes("8GiB"))
     parser.add_argument("--row-bytes", default="1024,4096")
     parser.add_argument("--rows-per-batch", type=int, default=10_000)
     parser.add_argument("--batches", type=int, default=8)
@@ -46,7 +49,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--queue-depth", type=int, default=128)
     parser.add_argument("--engines", default="io_uring")
-    parser.add_argument("--peer-python", help="the python of an environment with dgl.graphbolt")
+    parser.add_argument("--peer-python", action="append", default=[])
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
@@ -57,9 +60,23 @@ def drop_cache(path: Path) -> None:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def feature_file(path: Path, row_bytes: int) -> SimpleNamespace:
-    """What FeatureLoader needs of a store, for a raw file of float32 rows."""
-    return SimpleNamespace(
+def write_header(path: Path, row_bytes: int) -> None:
+    """Turns the file's first 4 KiB into the .npy header of float32 rows of ``row_bytes``."""
+    shape = (num_rows(path, row_bytes), row_bytes // 4)
+    text = repr({"descr": "<f4", "fortran_order": False, "shape": shape})
+    prefix = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little")
+    with path.open("r+b") as file:
+        file.write(prefix + text.ljust(HEADER_BYTES - 11).encode() + b"\n")
+        os.fsync(file.fileno())
+
+
+def num_rows(path: Path, row_bytes: int) -> int:
+    return (path.stat().st_size - HEADER_BYTES) // row_bytes
+
+
+def open_loader(path: Path, row_bytes: int, engine: str, queue_depth: int) -> FeatureLoader:
+    """A loader over the whole file; the header takes the first HEADER_BYTES / row_bytes rows."""
+    store = SimpleNamespace(
         feature_paths=[path],
         num_nodes=path.stat().st_size // row_bytes,
         row_bytes=row_bytes,
@@ -67,6 +84,7 @@ def feature_file(path: Path, row_bytes: int) -> SimpleNamespace:
         feature_dim=row_bytes // 4,
         feature_dtype=torch.float32,
     )
+    return FeatureLoader(store, engine=engine, options=StorageOptions(queue_depth=queue_depth))
 
 
 def draw_batches(num_rows: int, batches: int, rows_per_batch: int, seed: int) -> list[torch.Tensor]:
@@ -76,11 +94,13 @@ def draw_batches(num_rows: int, batches: int, rows_per_batch: int, seed: int) ->
 
 
 def time_loader(path: Path, row_bytes: int, engine: str, args, seed: int) -> float:
-    store = feature_file(path, row_bytes)
-    batches = draw_batches(store.num_nodes, args.batches, args.rows_per_batch, seed)
+    rows = num_rows(path, row_bytes)
+    batches = [
+        ids + HEADER_BYTES // row_bytes
+        for ids in draw_batches(rows, args.batches, args.rows_per_batch, seed)
+    ]
     drop_cache(path)
-    options = StorageOptions(queue_depth=args.queue_depth)
-    with FeatureLoader(store, engine=engine, options=options) as loader:
+    with open_loader(path, row_bytes, engine, args.queue_depth) as loader:
         start = time.perf_counter()
         pending = [loader.prefetch(ids) for ids in batches[:ROWS_AHEAD]]
         for ids in batches[ROWS_AHEAD:]:
@@ -92,16 +112,14 @@ def time_loader(path: Path, row_bytes: int, engine: str, args, seed: int) -> flo
     return sum(map(len, batches)) / seconds
 
 
-def open_memmap(path: Path, row_bytes: int) -> np.memmap:
-    rows = np.memmap(
-        path, np.float32, "r", shape=(path.stat().st_size // row_bytes, row_bytes // 4)
-    )
+def open_memmap(path: Path) -> np.memmap:
+    rows = np.load(path, mmap_mode="r")
     rows._mmap.madvise(mmap.MADV_RANDOM)
     return rows
 
 
-def time_memmap(path: Path, row_bytes: int, args, seed: int) -> float:
-    rows = open_memmap(path, row_bytes)
+def time_memmap(path: Path, args, seed: int) -> float:
+    rows = open_memmap(path)
     batches = draw_batches(len(rows), args.memmap_batches, args.rows_per_batch, seed)
     drop_cache(path)
     start = time.perf_counter()
@@ -110,10 +128,10 @@ def time_memmap(path: Path, row_bytes: int, args, seed: int) -> float:
     return sum(map(len, batches)) / (time.perf_counter() - start)
 
 
-def time_graphbolt(path: Path, row_bytes: int, args, seed: int) -> dict:
+def time_graphbolt(python: str, path: Path, row_bytes: int, args, seed: int) -> dict:
     script = Path(__file__).parent / "peers" / "graphbolt_features.py"
-    command = [args.peer_python, str(script), "--features", str(path), "--random-advice"]
-    command += ["--num-rows", str(path.stat().st_size // row_bytes), "--dim", str(row_bytes // 4)]
+    command = [python, str(script), "--features", str(path), "--random-advice"]
+    command += ["--num-rows", str(num_rows(path, row_bytes)), "--dim", str(row_bytes // 4)]
     command += ["--rows-per-batch", str(args.rows_per_batch), "--batches", str(args.batches)]
     done = subprocess.run(
         [*command, "--seed", str(seed)], capture_output=True, text=True, timeout=600, check=False
@@ -124,11 +142,11 @@ def time_graphbolt(path: Path, row_bytes: int, args, seed: int) -> dict:
 
 
 def check(path: Path, row_bytes: int, engines: list[str]) -> None:
-    expected = open_memmap(path, row_bytes)
+    expected = open_memmap(path)
     ids = torch.from_numpy(np.random.default_rng(0).integers(0, len(expected), 2000))
     for engine in engines:
-        with FeatureLoader(feature_file(path, row_bytes), engine=engine) as loader:
-            got = loader.fetch(ids).view(torch.uint8).numpy()
+        with open_loader(path, row_bytes, engine, queue_depth=128) as loader:
+            got = loader.fetch(ids + HEADER_BYTES // row_bytes).view(torch.uint8).numpy()
             if not np.array_equal(got, expected[ids].view(np.uint8)):
                 raise SystemExit(f"{engine}: rows differ from the file")
 
@@ -139,10 +157,10 @@ def measure(path: Path, row_bytes: int, engines: list[str], args) -> dict:
         for engine in engines:
             rate = time_loader(path, row_bytes, engine, args, seed)
             rates.setdefault(f"FeatureLoader({engine})", []).append(rate)
-        rate = time_memmap(path, row_bytes, args, seed)
+        rate = time_memmap(path, args, seed)
         rates.setdefault("numpy.memmap(MADV_RANDOM)", []).append(rate)
-        if args.peer_python:
-            peer = time_graphbolt(path, row_bytes, args, seed)
+        for python in args.peer_python:
+            peer = time_graphbolt(python, path, row_bytes, args, seed)
             rates.setdefault(f"GraphBolt {peer['reader']}", []).append(peer["rows_per_s"])
     medians = {reader: statistics.median(values) for reader, values in rates.items()}
     first = medians[f"FeatureLoader({engines[0]})"]
@@ -158,8 +176,9 @@ def main() -> None:
     args = parse_args()
     engines = args.engines.split(",")
     results = []
-    with test_file(args.path, args.size) as path:
+    with scratch_file(args.dir, args.size, suffix=".npy") as path:
         for row_bytes in map(int, args.row_bytes.split(",")):
+            write_header(path, row_bytes)
             if args.check:
                 check(path, row_bytes, engines)
             results.append(measure(path, row_bytes, engines, args))

@@ -100,10 +100,11 @@ def storage(features: Path, directory: Path) -> tuple[dict, list[Line], float]:
     return result, lines, max(rate["fio", 32], rate["fio", 128])
 
 
-def features(path: Path, args: argparse.Namespace) -> tuple[dict, list[Line]]:
-    options = ["--path", path, "--check", "--rounds", 3]
-    peer = args.disk_peer_python or args.peer_python
-    result = bench("features.py", *options, *(["--peer-python", peer] if peer else []))
+def features(directory: Path, args: argparse.Namespace) -> tuple[dict, list[Line]]:
+    options = ["--dir", directory, "--size", int(args.scale * 2**33), "--check", "--rounds", 3]
+    for python in (args.peer_python, args.disk_peer_python):
+        options += ["--peer-python", python] if python else []
+    result = bench("features.py", *options)
     lines = []
     for row in result["features"]:
         rates = row["rows_per_s"]
@@ -211,7 +212,7 @@ def main() -> None:
         results["storage"], more, fio_iops = storage(large / "features.bin", directory)
         lines += more
         for name, measured in (
-            ("features", features(large / "features.bin", args)),
+            ("features", features(directory, args)),
             ("sampler", sampler(small, args)),
             ("training", training(small, fio_iops, args)),
             ("memory", resident_memory(large)),

@@ -40,7 +40,7 @@ class Point:
 
 
 @contextlib.contextmanager
-def test_file(path: Path, num_bytes: int) -> Iterator[Path]:
+def scratch_file(path: Path, num_bytes: int, suffix: str = ".bin") -> Iterator[Path]:
     """``path`` itself if it is a file, else a file of ``num_bytes`` random bytes in that directory,
     which is removed afterwards. Raises OSError if the disk has no room for it."""
     if path.is_file():
@@ -49,7 +49,7 @@ def test_file(path: Path, num_bytes: int) -> Iterator[Path]:
     free = shutil.disk_usage(path).free
     if free < num_bytes:
         raise OSError(f"{path}: the test file takes {num_bytes} bytes, but only {free} are free")
-    descriptor, name = tempfile.mkstemp(prefix="lsm-bench-", dir=path)
+    descriptor, name = tempfile.mkstemp(suffix, "lsm-bench-", dir=path)
     try:
         with os.fdopen(descriptor, "wb", buffering=0) as file:
             block = np.random.default_rng(0).bytes(_WRITE_BYTES)

@@ -36,7 +36,7 @@ def storage(
     from rich.console import Console
 
     from lsm.bench import record
-    from lsm.bench.storage import as_record, sweep, test_file
+    from lsm.bench.storage import as_record, sweep, scratch_file
     from lsm.units import parse_bytes
 
     block_sizes = [parse_bytes(text) for text in blocks.split(",")]
@@ -59,7 +59,7 @@ def storage(
             highlight=False,
         )
 
-    with test_file(path, parse_bytes(size)) as file:
+    with scratch_file(path, parse_bytes(size)) as file:
         points = sweep(
             file,
             engine=engine,
