@@ -36,7 +36,7 @@ def storage(
     from rich.console import Console
 
     from lsm.bench import record
-    from lsm.bench.storage import as_record, sweep, scratch_file
+    from lsm.bench.storage import as_record, scratch_file, sweep
     from lsm.units import parse_bytes
 
     block_sizes = [parse_bytes(text) for text in blocks.split(",")]
