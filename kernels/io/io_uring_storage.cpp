@@ -17,6 +17,10 @@ namespace {
 // How often a worker that waits for the device looks whether it should stop or take new work.
 constexpr int64_t kPollNs = 100'000'000;
 
+// Reads are handed to the kernel a few at a time: the device works on the first while the next are
+// prepared. All at once left it idle (0.85x the reads/s at depth 32); one by one costs more calls.
+constexpr int kSubmitBatch = 4;
+
 void check_ring(int result, const char* what) {
   if (result >= 0) return;
   const char* remedy = result == -ENOMEM ? "raise the locked-memory limit (ulimit -l)"
@@ -137,11 +141,20 @@ class IoUringStorage::Worker {
     slot.started_ns = now_ns();
     storage_.stats_.reads.fetch_add(1, std::memory_order_relaxed);
     ++in_flight_;
+    if (++prepared_ == kSubmitBatch) submit();
+  }
+
+  void submit() {
+    prepared_ = 0;
+    // A failure leaves the entries in the ring; reap() submits them again and reports what
+    // persists.
+    io_uring_submit(&ring_);
   }
 
   /// Submits what was prepared, waits for at least one completion, and processes all there are.
   void reap() {
     if (in_flight_ == 0) return;
+    prepared_ = 0;
     __kernel_timespec timeout{0, kPollNs};
     io_uring_cqe* completion = nullptr;
     const int result = io_uring_submit_and_wait_timeout(&ring_, &completion, 1, &timeout, nullptr);
@@ -202,6 +215,7 @@ class IoUringStorage::Worker {
   std::vector<unsigned> reissue_;
   std::vector<Claim> claims_;
   size_t in_flight_ = 0;
+  int prepared_ = 0;
   bool fixed_buffers_ = false;
   io_uring ring_{};
   std::thread thread_;
