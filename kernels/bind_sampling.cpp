@@ -3,6 +3,10 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <array>
+#include <optional>
+#include <vector>
+
 #include "kernels/bind.h"
 #include "kernels/bind_tensor.h"
 #include "kernels/core/check.h"
@@ -10,6 +14,8 @@
 #include "kernels/core/thread_pool.h"
 #include "kernels/gather/gather.h"
 #include "kernels/pagerank/reverse_pagerank.h"
+#include "kernels/sample/draw.h"
+#include "kernels/sample/draw_lanes.h"
 #include "kernels/sample/sampler.h"
 #include "kernels/sample/unique.h"
 
@@ -79,6 +85,42 @@ void bind_gather(py::module_& module) {
              py::arg("inverse"));
 }
 
+std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, uint64_t key) {
+  const auto [a, b, c, d] =
+      lsm::philox4x32({{counter[0], counter[1], counter[2], counter[3]}}, key).word;
+  return {a, b, c, d};
+}
+
+std::vector<uint32_t> draw_positions(uint64_t key, uint64_t id, uint32_t hop, uint32_t degree,
+                                     uint32_t count) {
+  lsm::check_argument(count < degree, "count: expected less than degree");
+  lsm::PhiloxStream random(key, id, hop);
+  std::vector<uint32_t> positions(count + lsm::draw_scratch_words(count));
+  lsm::draw_positions(random, degree, count, positions.data() + count, positions.data());
+  positions.resize(count);
+  return positions;
+}
+
+/// As draw_positions for one node per lane; None where a lane is uncertain.
+std::vector<std::optional<std::vector<uint32_t>>> draw_lanes(
+    uint64_t key, const std::array<uint64_t, lsm::DrawLanes::kLanes>& ids, uint32_t hop,
+    const std::array<uint32_t, lsm::DrawLanes::kLanes>& degrees, uint32_t count) {
+  lsm::check_argument(count <= lsm::DrawLanes::kMaxCount, "count: expected at most 64");
+  lsm::DrawLanes lanes;
+  for (int l = 0; l < lanes.kLanes; ++l) {
+    lsm::check_argument(count < degrees[l], "count: expected less than every degree");
+    lanes.set(l, ids[l], degrees[l]);
+  }
+  lsm::draw_lanes(lanes, count, key, hop);
+  std::vector<std::optional<std::vector<uint32_t>>> drawn(lanes.kLanes);
+  for (int l = 0; l < lanes.kLanes; ++l) {
+    if (lanes.uncertain[l]) continue;
+    drawn[l].emplace();
+    for (uint32_t i = 0; i < count; ++i) drawn[l]->push_back(lanes.positions[i][l]);
+  }
+  return drawn;
+}
+
 void bind_sample(py::module_& module) {
   py::class_<lsm::SampledSubgraph>(module, "SampledSubgraph")
       .def_readonly("n_id", &lsm::SampledSubgraph::n_id)
@@ -96,14 +138,12 @@ void bind_sample(py::module_& module) {
            py::keep_alive<1, 3>())
       .def("sample", &sample, py::arg("seeds"), py::arg("seed"), py::arg("epoch"),
            py::arg("iteration"), py::arg("rank"));
-  module.def(
-      "philox4x32",
-      [](std::array<uint32_t, 4> counter, uint64_t key) {
-        const auto [a, b, c, d] =
-            lsm::philox4x32({{counter[0], counter[1], counter[2], counter[3]}}, key).word;
-        return std::array{a, b, c, d};
-      },
-      py::arg("counter"), py::arg("key"));
+  // The parts of a draw, for tests.
+  module.def("philox4x32", &philox4x32, py::arg("counter"), py::arg("key"));
+  module.def("draw_positions", &draw_positions, py::arg("key"), py::arg("id"), py::arg("hop"),
+             py::arg("degree"), py::arg("count"));
+  module.def("draw_lanes", &draw_lanes, py::arg("key"), py::arg("ids"), py::arg("hop"),
+             py::arg("degrees"), py::arg("count"));
 }
 
 void bind_scores(py::module_& module) {

@@ -27,6 +27,8 @@ batch_key = _core.batch_key
 build_info = _core.build_info
 count_degrees = _core.count_degrees
 fill_csc = _core.fill_csc
+draw_lanes = _core.draw_lanes
+draw_positions = _core.draw_positions
 gather_rows = _core.gather_rows
 in_degree = _core.in_degree
 io_uring_problem = _core.io_uring_problem
@@ -46,6 +48,8 @@ __all__ = [
     "batch_key",
     "build_info",
     "count_degrees",
+    "draw_lanes",
+    "draw_positions",
     "fill_csc",
     "gather_rows",
     "in_degree",

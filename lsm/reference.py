@@ -21,6 +21,29 @@ def in_neighbors(indptr: np.ndarray, indices: np.ndarray, node: int) -> np.ndarr
     return indices[indptr[node] : indptr[node + 1]]
 
 
+def draw_positions(philox4x32, key: int, node: int, hop: int, degree: int, count: int) -> list[int]:
+    """The positions in [0, degree) that a fanout of ``count`` takes of ``node``: Floyd's algorithm
+    over the node's Philox stream, with Lemire's rejection."""
+    words: list[int] = []
+    block = 0
+
+    def below(bound: int) -> int:
+        nonlocal block
+        while True:
+            if not words:
+                words.extend(philox4x32([node & 0xFFFFFFFF, node >> 32, hop, block], key))
+                block += 1
+            product = words.pop(0) * bound
+            if product % 2**32 >= 2**32 % bound:
+                return product >> 32
+
+    taken: list[int] = []
+    for last in range(degree - count, degree):
+        candidate = below(last + 1)
+        taken.append(last if candidate in taken else candidate)
+    return taken
+
+
 def full_neighborhood(indptr, indices, seeds, num_hops: int) -> dict:
     """All in-neighbours over ``num_hops`` hops, with the fields and the order of PyG's
     NeighborLoader: each node expanded once, edges as (source, destination) local indices."""

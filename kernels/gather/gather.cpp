@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/core/check.h"
+#include "kernels/core/prefetch.h"
 
 namespace lsm {
 namespace {
@@ -18,7 +19,7 @@ constexpr int64_t kMaxRowsAhead = 32;
 constexpr int64_t kMaxLinesPerRow = 32;
 constexpr int64_t kGrainBytes = 256 << 10;
 
-void prefetch_row(const std::byte* row, int64_t row_bytes) {
+LSM_ONLY_PREFETCHES void prefetch_row(const std::byte* row, int64_t row_bytes) {
   const int64_t bytes = std::min(row_bytes, kMaxLinesPerRow * kLineBytes);
   for (int64_t offset = 0; offset < bytes; offset += kLineBytes) __builtin_prefetch(row + offset);
 }

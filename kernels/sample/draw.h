@@ -70,7 +70,9 @@ LSM_HOST_DEVICE void draw_floyd(Random& random, uint32_t degree, uint32_t count,
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t last = degree - count + i;
     const uint32_t candidate = random.below(last + 1);
-    const uint32_t position = taken.contains(candidate, i) ? last : candidate;
+    // Selected by a mask: a branch would often be mispredicted when count is close to degree.
+    const uint32_t is_taken = -static_cast<uint32_t>(taken.contains(candidate, i));
+    const uint32_t position = (candidate & ~is_taken) | (last & is_taken);
     taken.add(position);
     positions[i] = position;
   }

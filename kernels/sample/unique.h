@@ -1,7 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // Relabelling: the distinct ids of a sequence in first-seen order, and for each element the index
-// of its id among them. What costs is memory latency, so slots are prefetched a window ahead and
-// the common paths (found or new at the first probe) share one code path without a branch.
+// of its id among them. What costs is memory latency, so slots are prefetched a window ahead, and
+// mispredicted branches, so ids that are found and ids that are new share one path without any.
 #pragma once
 
 #include <algorithm>
@@ -11,105 +11,154 @@
 #include <span>
 
 #include "kernels/core/check.h"
+#include "kernels/core/prefetch.h"
 #include "kernels/sample/host_array.h"
 
 namespace lsm {
 
-/// A hash table from ids to local indices 0, 1, 2, ... in order of insertion: open addressing with
-/// linear probing, power-of-two capacity, multiplicative hash. When the ids are known to be below
-/// `num_ids` and the capacity reaches that, the hash is the identity and nothing ever collides.
-/// Keeps its memory between batches; metadata is sized by the batch. Not thread-safe.
+/// Maps ids to local indices 0, 1, 2, ... in order of insertion. A hash table with open addressing
+/// and linear probing, sized by the batch; or, when one 32-bit index for every id of the graph
+/// takes no more memory than that, a plain array of them. Keeps its memory between batches.
+/// Not thread-safe.
 template <class Id>
 class IdTable {
  public:
-  /// At most this many distinct ids, so that local indices and the sign that marks an empty slot
-  /// share 32 bits.
+  /// At most this many distinct ids, so that a local index and the sign of an empty slot fit 32
+  /// bits.
   static constexpr int64_t kMaxIds = int64_t{1} << 30;
+  /// How many ids to prefetch before they are relabelled.
+  static constexpr int64_t kWindow = 256;
 
   /// Empties the table. Ids are in [0, num_ids), or anything if `num_ids` is negative.
   void reset(int64_t num_ids) {
     num_ids_ = num_ids;
     size_ = 0;
     capacity_ = 0;
+    is_direct_ = false;
   }
 
   int64_t size() const { return size_; }
 
-  /// Makes room for `max_size` distinct ids in all. `inserted` are those in the table, in order:
-  /// they are entered anew if the table has to grow.
+  /// Makes room for `max_size` distinct ids in all. `unique` are those in the table, in order: they
+  /// are entered anew if the table has to grow.
   template <class T>
-  void reserve(int64_t max_size, const T* inserted) {
-    if (num_ids_ >= 0) max_size = std::min(max_size, num_ids_);
+  void reserve(int64_t max_size, T* unique) {
     check_argument(max_size <= kMaxIds, "a batch of up to ", max_size,
                    " nodes; at most 2^30 are supported: use smaller batches or fanouts");
-    const int64_t needed = static_cast<int64_t>(std::bit_ceil(
-        static_cast<uint64_t>(std::max<int64_t>(max_size + max_size / 2, kMinCapacity))));
-    if (needed <= capacity_) return;
+    const int64_t needed = capacity_for(max_size);
+    if (is_direct_ || needed <= capacity_) return;
     capacity_ = needed;
-    const bool direct = num_ids_ >= 0 && capacity_ >= num_ids_;
-    multiplier_ = direct ? 1 : kGolden;
-    shift_ = direct ? 0 : 64 - std::countr_zero(static_cast<uint64_t>(capacity_));
-    slots_.resize_discarding(capacity_);
-    std::memset(static_cast<void*>(slots_.data()), 0xff, capacity_ * sizeof(Slot));
+    is_direct_ = num_ids_ >= 0 && num_ids_ * sizeof(int32_t) <= capacity_ * sizeof(Slot);
+    if (is_direct_) {
+      clear(locals_, num_ids_);
+    } else {
+      shift_ = 64 - std::countr_zero(static_cast<uint64_t>(capacity_));
+      clear(slots_, capacity_);
+    }
     const int64_t count = size_;
     size_ = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      if (i + kWindow < count) prefetch(static_cast<Id>(inserted[i + kWindow]));
-      Id ignored;
-      insert(static_cast<Id>(inserted[i]), &ignored);
-    }
+    for (int64_t i = 0; i < count; ++i) insert(static_cast<Id>(unique[i]), unique);
   }
-
-  void prefetch(Id id) const { __builtin_prefetch(&slots_[home(id)], 1); }
 
   /// The local index of `id`, which is size() if it was not in the table; in that case it is now.
-  /// Writes `id` to *next (the place of a new id in the list of distinct ids) either way. Room
-  /// must have been reserved.
+  /// Writes `id` to unique[size()] either way, so that list has room for one id more than are
+  /// reserved.
   template <class T>
-  int32_t insert(Id id, T* next) {
-    Slot* slot = &slots_[home(id)];
-    *next = id;
-    while (slot->local >= 0 && slot->id != id) [[unlikely]] {
-      slot = slot == &slots_[capacity_ - 1] ? &slots_[0] : slot + 1;
-    }
-    // Old and new ids come in no predictable order: a branch here would be mispredicted often.
-    const bool is_new = slot->local < 0;
-    const int32_t local = is_new ? static_cast<int32_t>(size_) : slot->local;
-    slot->id = id;
-    slot->local = local;
-    size_ += is_new;
-    return local;
+  int32_t insert(Id id, T* unique) {
+    return is_direct_ ? insert_direct(id, unique, &size_) : insert_hashed(id, unique, &size_);
   }
 
-  /// Replaces each of `ids` by its local index. New ids are appended to `unique`, which holds
-  /// size() ids and has room for one more than are reserved.
   template <class T>
-  void relabel(std::span<T> ids, T* unique) {
-    for (size_t i = 0; i < ids.size(); ++i) {
-      ids[i] = insert(static_cast<Id>(ids[i]), unique + size_);
+  LSM_ONLY_PREFETCHES void prefetch(std::span<const T> ids) const {
+    if (is_direct_) {
+      for (const T id : ids) __builtin_prefetch(&locals_[id], 1);
+    } else {
+      for (const T id : ids) __builtin_prefetch(&slots_[home(static_cast<Id>(id))], 1);
     }
   }
 
-  /// How many slots to prefetch before they are used.
-  static constexpr int64_t kWindow = 256;
+  /// Writes the local index of each of `ids` to `locals`, which may be the same memory, and appends
+  /// new ids to `unique`, as insert() does.
+  template <class T>
+  void relabel(std::span<const T> ids, T* locals, T* unique) {
+    int64_t size = size_;  // in a register: its memory would be read and written for every id
+    if (is_direct_) {
+      for (const T id : ids) *locals++ = insert_direct(static_cast<Id>(id), unique, &size);
+    } else {
+      for (const T id : ids) *locals++ = insert_hashed(static_cast<Id>(id), unique, &size);
+    }
+    size_ = size;
+  }
 
  private:
   struct Slot {
     Id id;
     int32_t local;  // negative: empty
   };
-  static constexpr int64_t kMinCapacity = 64;
-  static constexpr uint64_t kGolden = 0x9E3779B97F4A7C15ULL;  // 2^64 / golden ratio (Knuth 6.4)
+  static constexpr uint64_t kMinCapacity = 64;
+  static constexpr uint64_t kMaxSparseCapacity = uint64_t{1} << 19;
 
-  // The shift keeps the high bits, the well mixed ones.
-  uint64_t home(Id id) const { return (static_cast<uint64_t>(id) * multiplier_) >> shift_; }
+  /// A quarter full while the table is small, since every id that is not where it is looked for
+  /// first costs a mispredicted branch; two thirds once it is large, since then cache misses cost
+  /// more.
+  static int64_t capacity_for(int64_t size) {
+    const auto sparse = std::bit_ceil(static_cast<uint64_t>(4 * size));
+    const auto dense = std::bit_ceil(static_cast<uint64_t>(size + size / 2));
+    const auto capacity = std::min(sparse, std::max(dense, kMaxSparseCapacity));
+    return static_cast<int64_t>(std::max(capacity, kMinCapacity));
+  }
+
+  template <class T>
+  static void clear(HostArray<T>& array, int64_t count) {
+    array.resize_discarding(count);
+    std::memset(static_cast<void*>(array.data()), 0xff, count * sizeof(T));
+  }
+
+  // Multiplicative hashing by 2^64 / golden ratio (Knuth 6.4): the high bits are the mixed ones.
+  uint64_t home(Id id) const {
+    return (static_cast<uint64_t>(id) * 0x9E3779B97F4A7C15ULL) >> shift_;
+  }
+
+  template <class T>
+  int32_t insert_hashed(Id id, T* unique, int64_t* size) {
+    Slot* slot = &slots_[home(id)];
+    while (is_other(*slot, id)) [[unlikely]] {
+      slot = slot == &slots_[capacity_ - 1] ? &slots_[0] : slot + 1;
+    }
+    const int32_t local = claim(slot->local, id, unique, size);
+    *slot = {id, local};
+    return local;
+  }
+
+  /// Whether the slot holds another id, as one condition: two would be two branches, and the one on
+  /// an empty slot would be mispredicted often.
+  static bool is_other(const Slot& slot, Id id) {
+    return ((slot.id ^ id) & ~static_cast<Id>(slot.local >> 31)) != 0;
+  }
+
+  template <class T>
+  int32_t insert_direct(Id id, T* unique, int64_t* size) {
+    return locals_[id] = claim(locals_[id], id, unique, size);
+  }
+
+  /// The local index of an id whose slot holds `found`: that, or the next new one. Old and new come
+  /// in no predictable order, so an all-ones mask selects and both cases write.
+  template <class T>
+  static int32_t claim(int32_t found, Id id, T* unique, int64_t* size) {
+    const int32_t is_new = found >> 31;
+    unique[*size] = id;
+    const int32_t local = (found & ~is_new) | (static_cast<int32_t>(*size) & is_new);
+    *size -= is_new;
+    return local;
+  }
 
   HostArray<Slot> slots_;
-  int64_t capacity_ = 0;
-  int64_t size_ = 0;
+  HostArray<int32_t> locals_;
   int64_t num_ids_ = -1;
-  uint64_t multiplier_ = kGolden;
+  int64_t size_ = 0;
+  int64_t capacity_ = 0;
   int shift_ = 0;
+  bool is_direct_ = false;
 };
 
 /// Writes the distinct values of `ids` in first-seen order to `unique` (room for ids.size() + 1)

@@ -1,0 +1,159 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// The edges that one hop of one batch takes.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "kernels/core/check.h"
+#include "kernels/core/philox.h"
+#include "kernels/core/prefetch.h"
+#include "kernels/sample/draw.h"
+#include "kernels/sample/draw_lanes.h"
+
+namespace lsm {
+
+template <class Id>
+struct Graph {
+  const int64_t* indptr;
+  const Id* indices;
+  int64_t num_nodes;
+};
+
+/// Where a node's in-edges are.
+struct InEdges {
+  int64_t first;  // in the graph
+  uint32_t degree;
+};
+
+/// Nodes that are to be drawn together.
+struct LaneGroup {
+  int size = 0;
+  int64_t node[DrawLanes::kLanes];
+  InEdges in[DrawLanes::kLanes];
+  DrawLanes lanes;
+
+  bool is_full() const { return size == DrawLanes::kLanes; }
+
+  void add(int64_t local, const InEdges& in_edges, uint64_t id) {
+    node[size] = local;
+    in[size] = in_edges;
+    lanes.set(size, id, in_edges.degree);
+    ++size;
+  }
+
+  /// Gives empty lanes something to draw.
+  void fill_up() {
+    for (int l = size; l < DrawLanes::kLanes; ++l) lanes.set(l, 0, lanes.degree[0]);
+  }
+};
+
+/// A hop of a batch. Nodes are local indices, and indptr[i] is the place of node i's first edge.
+struct Hop {
+  uint64_t key;     // of the batch
+  uint32_t number;  // 0 expands the seeds
+  const int64_t* n_id;
+  const int64_t* indptr;
+  int64_t first_node;
+  const InEdges* in_edges;  // of first_node and those after it
+  int64_t* sources;
+  int64_t* destinations;
+};
+
+/// Draws the edges of a hop. Calls for different nodes may run at the same time.
+template <class Id>
+class HopDrawing {
+ public:
+  HopDrawing(const Graph<Id>& graph, const Hop& hop) : graph_(graph), hop_(hop) {}
+
+  /// Writes, for the in-edges drawn for nodes [from, to), their numbers in the graph and their
+  /// local destinations, and fetches what the numbers lead to.
+  void draw_block(int64_t from, int64_t to) const {
+    const int64_t* indptr = hop_.indptr;
+    LaneGroup group;
+    for (int64_t i = from; i < to; ++i) {
+      const uint32_t count = static_cast<uint32_t>(indptr[i + 1] - indptr[i]);
+      const InEdges& in = hop_.in_edges[i - hop_.first_node];
+      std::fill_n(hop_.destinations + indptr[i], count, i);
+      if (count == in.degree) {
+        if (count > 0) prefetch_list(in);
+        std::iota(hop_.sources + indptr[i], hop_.sources + indptr[i + 1], in.first);
+      } else if (count > DrawLanes::kMaxCount) {
+        draw_alone(i, in, count);
+      } else if (count > 0) {
+        group.add(i, in, static_cast<uint64_t>(hop_.n_id[i]));
+        if (group.is_full()) draw_group(group, count);
+      }
+    }
+    // A fanout gives all nodes that do not take everything the same count.
+    if (group.size > 0) {
+      const int64_t i = group.node[0];
+      draw_group(group, static_cast<uint32_t>(indptr[i + 1] - indptr[i]));
+    }
+  }
+
+  /// Replaces edge numbers by the ids of their sources.
+  void load_sources(int64_t begin, int64_t end) const {
+    int64_t* sources = hop_.sources;
+    const uint64_t num_nodes = static_cast<uint64_t>(graph_.num_nodes);
+    bool in_range = true;
+    for (int64_t e = begin; e < end; ++e) {
+      sources[e] = graph_.indices[sources[e]];
+      in_range &= static_cast<uint64_t>(sources[e]) < num_nodes;
+    }
+    if (in_range) return;
+    const int64_t bad = *std::find_if(sources + begin, sources + end, [=](int64_t id) {
+      return static_cast<uint64_t>(id) >= num_nodes;
+    });
+    throw ArgumentError(concat("indices: expected ids in [0, ", num_nodes, "), got ", bad,
+                               "; the topology is damaged: check it with `lsm data verify`"));
+  }
+
+ private:
+  static constexpr int64_t kIdsPerLine = 64 / sizeof(Id);
+
+  LSM_ONLY_PREFETCHES void prefetch_list(const InEdges& in) const {
+    const Id* const first = graph_.indices + in.first;
+    // Longer lists are streams that the hardware prefetcher follows by itself.
+    const int64_t count = std::min<int64_t>(in.degree, 8 * kIdsPerLine);
+    for (int64_t j = 0; j < count; j += kIdsPerLine) __builtin_prefetch(first + j);
+    __builtin_prefetch(first + count - 1);  // lists need not begin where a line does
+  }
+
+  void draw_group(LaneGroup& group, uint32_t count) const {
+    group.fill_up();
+    DrawLanes& lanes = group.lanes;
+    draw_lanes(lanes, count, hop_.key, hop_.number);
+    for (int l = 0; l < group.size; ++l) {
+      const InEdges& in = group.in[l];
+      if (lanes.uncertain[l]) [[unlikely]] {
+        draw_alone(group.node[l], in, count);
+        continue;
+      }
+      int64_t* edges = hop_.sources + hop_.indptr[group.node[l]];
+      for (uint32_t j = 0; j < count; ++j) edges[j] = in.first + lanes.positions[j][l];
+      prefetch_edges(edges, count);
+    }
+    group.size = 0;
+  }
+
+  void draw_alone(int64_t i, const InEdges& in, uint32_t count) const {
+    PhiloxStream random(hop_.key, static_cast<uint64_t>(hop_.n_id[i]), hop_.number);
+    std::vector<uint32_t> positions(count + draw_scratch_words(count));
+    draw_positions(random, in.degree, count, positions.data() + count, positions.data());
+    int64_t* edges = hop_.sources + hop_.indptr[i];
+    for (uint32_t j = 0; j < count; ++j) edges[j] = in.first + positions[j];
+    prefetch_edges(edges, count);
+  }
+
+  LSM_ONLY_PREFETCHES void prefetch_edges(const int64_t* edges, uint32_t count) const {
+    for (uint32_t j = 0; j < count; ++j) __builtin_prefetch(graph_.indices + edges[j]);
+  }
+
+  const Graph<Id>& graph_;
+  const Hop hop_;
+};
+
+}  // namespace lsm
