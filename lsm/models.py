@@ -16,6 +16,7 @@ from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 
 from lsm.batch import Batch, Layer
 from lsm.config import ModelConfig
+from lsm.linear import use_onednn
 
 
 class SampledGNN(nn.Module):
@@ -101,7 +102,13 @@ def drop(x: Tensor, probability: float) -> Tensor:
 def build_model(config: ModelConfig, in_dim: int, num_classes: int, num_layers: int) -> SampledGNN:
     """The network that ``config`` names, with weights from torch's default generator."""
     widths = [in_dim] + [config.hidden_dim] * (num_layers - 1) + [num_classes]
-    ends = list(pairwise(widths))
+    model = _assemble(config, list(pairwise(widths)))
+    use_onednn(model)
+    return model
+
+
+def _assemble(config: ModelConfig, ends: list[tuple[int, int]]) -> SampledGNN:
+    """One convolution per (input width, output width)."""
     if config.name == "graphsage":
         return GraphSAGE([SAGEConv(*end) for end in ends], config.dropout)
     if config.name == "gcn":
