@@ -1,0 +1,173 @@
+"""Checkpoints: written whole or not at all, found by name, loaded without running code.
+
+A checkpoint holds all that the next iteration depends on: weights, optimizer state, the position,
+and the running sums of the epoch. Sampling, shuffling and dropout are functions of (seed, epoch,
+iteration, rank), so they need no state. Files are named ``step-EEEEEE-IIIIIIII.pt``: the epoch and
+the iteration at which training continues.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lsm.config import Config
+
+SCHEMA_VERSION = 1
+_NAME = re.compile(r"step-(\d{6,})-(\d{8,})\.pt")
+
+
+@dataclass
+class Progress:
+    """How far training has come, and what the rest of it depends on besides the weights."""
+
+    epoch: int = 0
+    """Epoch that continues."""
+    iteration: int = 0
+    """Its next iteration."""
+    loss_sum: float = 0.0
+    """Sum of the epoch's seed losses so far, over all ranks."""
+    num_correct: int = 0
+    """Seeds of the epoch classified correctly so far (while training), over all ranks."""
+    num_seeds: int = 0
+    """Seeds of the epoch so far, over all ranks."""
+    bytes_read: int = 0
+    """Bytes read from storage since the run began, over all ranks."""
+    seconds: float = 0.0
+    """Time spent since the run began, over its restarts."""
+    best_epoch: int = -1
+    """Epoch with the best validation accuracy; -1 before the first validation."""
+    best_accuracy: float = -1.0
+    """Its validation accuracy."""
+    best_model: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Its weights; empty unless train.select is best."""
+
+    def start_epoch(self, epoch: int) -> None:
+        """Moves to the first iteration of ``epoch``."""
+        self.epoch, self.iteration = epoch, 0
+        self.loss_sum, self.num_correct, self.num_seeds = 0.0, 0, 0
+
+
+def fingerprint(config: Config, world_size: int, store: Any) -> dict[str, Any]:
+    """The settings that a resumed run must share with its checkpoint to give the same losses."""
+    values = config.model_dump(mode="json")
+    train = ("batch_size", "seed", "lr", "weight_decay", "precision", "select")
+    keys = {f"model.{key}": value for key, value in values["model"].items()}
+    keys |= {f"train.{key}": values["train"][key] for key in train}
+    keys["sampler.num_neighbors"] = values["sampler"]["num_neighbors"]
+    keys["model.num_layers"] = len(config.sampler.num_neighbors)
+    keys["world size"] = world_size
+    keys["store (name, nodes, edges, dim)"] = [
+        store.name,
+        store.num_nodes,
+        store.num_edges,
+        store.feature_dim,
+    ]
+    return keys
+
+
+def save(
+    directory: Path,
+    progress: Progress,
+    model: dict[str, torch.Tensor],
+    optimizer: dict[str, Any],
+    settings: dict[str, Any],
+    keep: int,
+) -> Path:
+    """Writes a checkpoint at ``progress`` and deletes all but the ``keep`` newest.
+
+    The file appears under its name only when it is on disk in full. Raises OSError.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"step-{progress.epoch:06d}-{progress.iteration:08d}.pt"
+    write_atomic(
+        path,
+        {
+            "schema_version": SCHEMA_VERSION,
+            "progress": asdict(progress),
+            "model": model,
+            "optimizer": optimizer,
+            "settings": settings,
+        },
+    )
+    for old in list_checkpoints(directory)[:-keep]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def write_atomic(path: Path, value: Any) -> None:
+    """``torch.save`` through a temporary file, fsync and rename: whole, or the old file stays."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            torch.save(value, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)  # the rename itself
+    finally:
+        os.close(descriptor)
+
+
+def list_checkpoints(directory: Path) -> list[Path]:
+    """Checkpoints in ``directory``, the one farthest in training last."""
+    found = [(_NAME.fullmatch(path.name), path) for path in directory.glob("step-*.pt")]
+    return [
+        path
+        for _, path in sorted(
+            ((int(match[1]), int(match[2])), path) for match, path in found if match
+        )
+    ]
+
+
+def remove_all(directory: Path) -> int:
+    """Deletes every checkpoint in ``directory``; returns how many there were."""
+    old = list_checkpoints(directory)
+    for path in old:
+        path.unlink(missing_ok=True)
+    return len(old)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The content of a checkpoint. ValueError naming the file if it is damaged or not ours."""
+    if not path.is_file():
+        raise FileNotFoundError(f"checkpoint {path} does not exist (checkpoint.resume)")
+    try:
+        content = torch.load(path, weights_only=True, map_location="cpu")
+    except Exception as error:  # torch raises many types here; each means an unreadable file
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise ValueError(
+            f"checkpoint {path} cannot be read: it is truncated, damaged or not a checkpoint "
+            f"({reason}); delete it to continue from the one before, or set "
+            "checkpoint.resume=never to start afresh"
+        ) from error
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if version != SCHEMA_VERSION:
+        raise ValueError(
+            f"checkpoint {path}: expected schema version {SCHEMA_VERSION}, got {version}; "
+            "set checkpoint.resume=never to start afresh"
+        )
+    return content
+
+
+def check_settings(path: Path, saved: dict[str, Any], current: dict[str, Any]) -> None:
+    """ValueError naming every setting in which the checkpoint differs from this run."""
+    keys = sorted(saved.keys() | current.keys())
+    differing = [key for key in keys if saved.get(key) != current.get(key)]
+    if differing:
+        listed = ", ".join(
+            f"{key} ({saved.get(key)} there, {current.get(key)} now)" for key in differing
+        )
+        raise ValueError(
+            f"checkpoint {path} belongs to a run with other settings: {listed}; restore them, "
+            "choose another run.dir, or set checkpoint.resume=never to start afresh"
+        )

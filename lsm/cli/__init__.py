@@ -1,0 +1,74 @@
+"""The ``lsm`` command. Modules of sub-commands import torch and the rest of the package only inside
+their functions, so that ``lsm --help`` answers at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Annotated
+
+import typer
+
+from lsm import __version__
+from lsm.cli import bench, data
+from lsm.cli.doctor import doctor
+from lsm.cli.train import train
+
+# How long a rank holds back an error that another rank probably explains better. In a job,
+# torchrun ends all ranks as soon as one has ended, so what is held back is usually never printed.
+_COMMON_ERROR_SECS = 2.0
+_PEER_ERROR_SECS = 5.0
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Train graph neural networks on graphs whose features do not fit in memory.",
+)
+app.add_typer(data.app, name="data")
+app.add_typer(bench.app, name="bench")
+app.command("train")(train)
+app.command("doctor")(doctor)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"lsm {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Runs the command line; bad input or a lacking environment ends in one line and code 1."""
+    try:
+        app()
+    except (ValueError, RuntimeError, OSError) as error:  # TimeoutError is an OSError
+        _report(error)
+        if "RANK" in os.environ:
+            # Unwinding a job whose ranks have failed may wait for them; the process just ends.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(1)
+        sys.exit(1)
+
+
+def _report(error: Exception) -> None:
+    """Prints ``error``; in a job, once: what all ranks met alike, or what one caused in others."""
+    rank = os.environ.get("RANK")
+    if rank is None:
+        print(f"error: {error}", file=sys.stderr)
+        return
+    if type(error).__name__ == "PeerError":
+        time.sleep(_PEER_ERROR_SECS)
+    elif os.environ.get("LOCAL_RANK", rank) != "0":
+        time.sleep(_COMMON_ERROR_SECS)
+    print(f"error: rank {rank}: {error}", file=sys.stderr, flush=True)

@@ -1,0 +1,38 @@
+"""``lsm train``: one training job; under torchrun, one rank of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Annotated
+
+import typer
+
+
+def train(
+    config: Annotated[str, typer.Argument(help="YAML file, or the name of one in configs/.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override config keys.")
+    ] = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the whole configuration and stop.")
+    ] = False,
+) -> None:
+    """Train and test a node classifier; the last line of output is its summary as JSON."""
+    from lsm.config_io import dump_config, load_config
+
+    settings = load_config(config, overrides or [])
+    if print_config:
+        typer.echo(dump_config(settings), nl=False)
+        return
+    # Read when torch loads OpenMP. Its threads spin while they wait, by default, and take the cores
+    # from the threads that sample and read.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # DDP would warn, once per rank, about an option that lsm.job sets on purpose.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    from lsm.dist import World
+    from lsm.train import train as run
+
+    summary = run(settings)
+    if World.from_env().is_main:
+        typer.echo(json.dumps(summary))

@@ -1,0 +1,226 @@
+"""The configuration tree: one class per section, every field with its meaning and its checks.
+
+Defaults live here, so an installed package needs no file; ``configs/base.yaml`` shows them all with
+comments. Reading files and overrides is in ``lsm.config_io``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    model_validator,
+)
+
+from lsm.units import parse_bytes
+
+
+def _exact_bytes(num_bytes: int) -> str | int:
+    """``num_bytes`` in the largest binary unit that divides it, so that nothing is rounded."""
+    for factor, unit in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if num_bytes and num_bytes % factor == 0:
+            return f"{num_bytes // factor}{unit}"
+    return num_bytes
+
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes), PlainSerializer(_exact_bytes)]
+"""A size in bytes; read from an int or from text with a unit (``256MiB``)."""
+
+Positive = Annotated[int, Field(ge=1)]
+NonNegative = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(gt=0)]
+Fanout = Annotated[int, Field(ge=-1)]
+Fanouts = Annotated[list[Fanout], Field(min_length=1)]
+
+
+class Section(BaseModel):
+    """Unknown keys are errors; a value of another type is an error and never converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+class RunConfig(Section):
+    dir: str = "runs/train"
+    """Directory for everything the run writes: metrics, checkpoints, the trained model."""
+
+
+class DataConfig(Section):
+    path: str | None = None
+    """Store directory, as written by `lsm data convert` or `lsm data synth`. Required."""
+    topology: Literal["mmap", "memory"] = "mmap"
+    """Where the graph structure lives: mapped from the store on demand, or read into memory."""
+
+
+class StorageConfig(Section):
+    engine: Literal["auto", "memory", "mmap", "posix", "io_uring"] = "auto"
+    """How features are read. auto: io_uring where it works, else posix (see `lsm doctor`)."""
+    queue_depth: Positive = 128
+    """Reads in flight per thread (io_uring)."""
+    num_threads: Positive | None = None
+    """Threads that read (io_uring: rings). null: the engine's default (posix 16, io_uring 1)."""
+    max_read_bytes: Bytes = 64 * 2**10
+    """Largest single read; adjacent rows are merged up to this size."""
+    direct: Literal["auto", "on", "off"] = "auto"
+    """O_DIRECT. auto: used where the file system takes it; on: an error where it does not."""
+    timeout_secs: Seconds = 60.0
+    """Longest wait for one batch of rows, in seconds, before it is an error."""
+
+
+class CacheConfig(Section):
+    policy: Literal["none"] = "none"
+    """Feature cache policy. none: every row is read from storage."""
+
+
+class SamplerConfig(Section):
+    num_neighbors: Fanouts = [10, 5]
+    """Neighbours sampled per node at each hop, the seeds' hop first; -1 takes all."""
+    num_threads: Positive = 1
+    """Threads that sample, each a batch of its own."""
+    prefetch: Positive = 4
+    """Batches sampled and read ahead of training."""
+    staging_bytes: Bytes = 256 * 2**20
+    """Memory for feature rows of batches read ahead; bounds prefetch whatever its depth."""
+
+
+class ModelConfig(Section):
+    name: Literal["graphsage", "gcn", "gat"] = "graphsage"
+    """Architecture; layers come from torch_geometric.nn."""
+    hidden_dim: Positive = 128
+    """Width of every hidden layer (gat: of all heads together)."""
+    num_layers: Positive | None = None
+    """Number of layers. null: one per hop of sampler.num_neighbors, which it must equal."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    """Probability of dropping a hidden value while training (gat: an attention weight too)."""
+    heads: Positive = 4
+    """Attention heads (gat); hidden_dim must be a multiple."""
+
+    @model_validator(mode="after")
+    def _heads_divide_hidden_dim(self) -> ModelConfig:
+        if self.name == "gat" and self.hidden_dim % self.heads:
+            raise ValueError(
+                f"model.hidden_dim: expected a multiple of model.heads ({self.heads}), "
+                f"got {self.hidden_dim}"
+            )
+        return self
+
+
+class EvalConfig(Section):
+    num_neighbors: Fanouts | None = None
+    """Neighbours per hop for validation and test. null: as in sampler.num_neighbors."""
+    batch_size: Positive | None = None
+    """Seeds per rank and batch for validation and test. null: train.batch_size."""
+
+
+class TrainConfig(Section):
+    batch_size: Positive = 1024
+    """Seeds per rank and iteration; the global batch is this times the world size."""
+    epochs: Positive = 10
+    """Passes over the training nodes."""
+    seed: NonNegative = 0
+    """Everything random is a function of it: initial weights, shuffling, sampling, dropout."""
+    lr: Annotated[float, Field(gt=0)] = 0.001
+    """Learning rate of Adam."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """L2 penalty of Adam."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Arithmetic of the model. bf16: autocast to bfloat16; weights and sums stay float32."""
+    num_threads: NonNegative = 0
+    """Threads of torch per rank. 0: this machine's cores divided by its ranks."""
+    eval_every: NonNegative = 1
+    """Validate after every this many epochs, and after the last. 0: after the last only."""
+    select: Literal["best", "last"] = "best"
+    """Model that is tested: of the epoch with the best validation accuracy, or of the last."""
+    eval: EvalConfig = EvalConfig()
+    """Sampled inference for validation and test."""
+
+
+class CheckpointConfig(Section):
+    every_steps: NonNegative = 0
+    """Write a checkpoint after every this many iterations. 0: none."""
+    every_epochs: NonNegative = 1
+    """Write a checkpoint after every this many epochs. 0: none."""
+    keep: Positive = 3
+    """Newest checkpoints kept; older ones are deleted."""
+    resume: str = "auto"
+    """auto: continue an interrupted run in run.dir; never: start afresh, replacing what is in
+    run.dir; or the path of a checkpoint to continue from."""
+
+
+class MetricsConfig(Section):
+    jsonl: bool = True
+    """Write run.dir/metrics.jsonl: one JSON line per iteration and per epoch."""
+    tensorboard: bool = True
+    """Write TensorBoard events to run.dir/tensorboard."""
+    progress: Literal["auto", "on", "off"] = "auto"
+    """Progress bars on standard error of rank 0. auto: where that is a terminal."""
+    log_every: Positive = 10
+    """Iterations between two points in TensorBoard and two flushes of metrics.jsonl."""
+
+
+class DistConfig(Section):
+    timeout_secs: Seconds = 300.0
+    """Longest wait for another rank, in seconds, before it is an error."""
+
+
+class Config(Section):
+    """Everything `lsm train` can be told."""
+
+    run: RunConfig = RunConfig()
+    """Where results go."""
+    data: DataConfig = DataConfig()
+    """The graph."""
+    storage: StorageConfig = StorageConfig()
+    """How feature rows are read."""
+    cache: CacheConfig = CacheConfig()
+    """What is kept of them."""
+    sampler: SamplerConfig = SamplerConfig()
+    """Neighbour sampling, and how far it runs ahead."""
+    model: ModelConfig = ModelConfig()
+    """The network."""
+    train: TrainConfig = TrainConfig()
+    """Optimisation."""
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    """Saving and resuming."""
+    metrics: MetricsConfig = MetricsConfig()
+    """What is recorded and shown."""
+    dist: DistConfig = DistConfig()
+    """Several ranks."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device that trains. This build trains on the host: auto is cpu, cuda is refused."""
+
+    @model_validator(mode="after")
+    def _layers_match_hops(self) -> Config:
+        hops = len(self.sampler.num_neighbors)
+        if self.model.num_layers not in (None, hops):
+            raise ValueError(
+                f"model.num_layers: expected {hops}, the number of hops in sampler.num_neighbors "
+                f"(or null), got {self.model.num_layers}"
+            )
+        eval_hops = self.train.eval.num_neighbors
+        if eval_hops is not None and len(eval_hops) != hops:
+            raise ValueError(
+                f"train.eval.num_neighbors: expected {hops} hops as in sampler.num_neighbors, "
+                f"got {len(eval_hops)}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _device_is_the_host(self) -> Config:
+        if self.device == "cuda":
+            raise ValueError("device: this build trains on the host; set device=auto or cpu")
+        return self
+
+    @property
+    def eval_num_neighbors(self) -> list[int]:
+        """Fanouts of validation and test."""
+        return self.train.eval.num_neighbors or self.sampler.num_neighbors
+
+    @property
+    def eval_batch_size(self) -> int:
+        """Seeds per rank of a validation or test batch."""
+        return self.train.eval.batch_size or self.train.batch_size

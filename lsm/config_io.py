@@ -1,0 +1,192 @@
+"""Reads a ``Config`` from YAML and ``key=value`` overrides; every error names the full key."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from lsm.config import Config
+
+_REPOSITORY_CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2 scalars (``1e-3`` is a number, ``on`` is text); a repeated key is an error."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 (overrides an attribute of the base class)
+        first: [entry for entry in entries if not entry[0].endswith((":bool", ":float"))]
+        for first, entries in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        repeated = [key for key in keys if keys.count(key) > 1]
+        if repeated:
+            line = node.start_mark.line + 1
+            raise ValueError(f"key {repeated[0]!r} appears twice in the section at line {line}")
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"true|True|TRUE|false|False|FALSE"), list("tTfF")
+)
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(
+        r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?$|[-+]?[0-9]+[eE][-+]?[0-9]+$|[-+]?\.inf$"
+    ),
+    list("-+.0123456789"),
+)
+
+
+def load_config(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """The configuration in a YAML file, with ``key=value`` overrides applied in order.
+
+    ``name_or_path``: a file, or the name of one in ``configs/`` (``quickstart``). Keys that neither
+    the file nor an override mentions keep the defaults of ``lsm.config``. Raises ValueError naming
+    the full key for unknown keys, wrong types and values out of range; OSError for the file.
+    """
+    path = find_config(name_or_path)
+    values = _read_yaml(path)
+    _check_keys(values, source=str(path))
+    for override in overrides:
+        _apply(values, override)
+    return parse_config(values)
+
+
+def parse_config(values: dict[str, Any]) -> Config:
+    """A checked ``Config`` from nested values; ValueError lists each wrong key on a line."""
+    _check_keys(values, source="config")
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        lines = dict.fromkeys(_describe(detail) for detail in error.errors())
+        raise ValueError("\n".join(lines)) from None
+
+
+def dump_config(config: Config) -> str:
+    """``config`` as YAML, every key included; ``load_config`` reads it back unchanged."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+
+
+def find_config(name_or_path: str | Path) -> Path:
+    """The file meant by a path, or by the name of a file in ``configs/``."""
+    path = Path(name_or_path)
+    if path.is_file():
+        return path
+    folders = [Path("configs"), _REPOSITORY_CONFIGS]
+    if path.name == str(name_or_path):
+        for folder in folders:
+            candidate = folder / f"{path.name.removesuffix('.yaml')}.yaml"
+            if candidate.is_file():
+                return candidate
+    known = sorted({file.stem for folder in folders for file in folder.glob("*.yaml")})
+    raise FileNotFoundError(
+        f"config {str(name_or_path)!r} is neither a file nor one of: {', '.join(known) or '(none)'}"
+    )
+
+
+def dotted_keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
+    """Every key of the tree by its full name; sections come before their fields."""
+    for name, field in model.model_fields.items():
+        yield prefix + name
+        if _is_section(field.annotation):
+            yield from dotted_keys(field.annotation, f"{prefix}{name}.")
+
+
+def _is_section(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        values = _parse(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
+        raise ValueError(f"{path} is not valid YAML: {error}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: expected sections with keys, got {type(values).__name__}")
+    return values
+
+
+def _parse(text: str) -> Any:
+    return yaml.load(text, Loader=_Loader)
+
+
+def _check_keys(values: dict[Any, Any], source: str, prefix: str = "") -> None:
+    """Raises ValueError for the first unknown key, and for a section that is not a mapping."""
+    known = set(dotted_keys())
+    sections = {key.rpartition(".")[0] for key in known}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if name not in known:
+            raise ValueError(f"{source}: {_unknown(name)}")
+        if name in sections:
+            if value is None:  # a section whose keys are all commented out
+                values[key] = value = {}
+            if not isinstance(value, dict):
+                raise ValueError(f"{name}: expected a section with keys, got {value!r}")
+            _check_keys(value, source, f"{name}.")
+
+
+def _unknown(name: str) -> str:
+    """The complaint about an unknown key, with the key the user probably meant."""
+    known = list(dotted_keys())
+    last = name.rpartition(".")[2]
+    same_last = [key for key in known if key.rpartition(".")[2] == last]
+    near = same_last or difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else "configs/base.yaml lists all keys"
+    return f"unknown key {name}; {hint}"
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    """Sets one dotted key of ``values`` from ``key=value``; the value is a YAML scalar or list."""
+    name, equals, text = override.partition("=")
+    if not equals or not name:
+        raise ValueError(f"override {override!r}: expected key=value, such as train.epochs=5")
+    if name not in set(dotted_keys()):
+        raise ValueError(_unknown(name))
+    try:
+        value = _parse(text)
+    except yaml.YAMLError as error:
+        reason = getattr(error, "problem", error)
+        raise ValueError(f"{name}: {text!r} is not a YAML value: {reason}") from None
+    *sections, key = name.split(".")
+    for section in sections:
+        values = values.setdefault(section, {})
+    values[key] = value
+
+
+_EXPECTED = {
+    "int_type": "an integer",
+    "float_type": "a number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "list_type": "a list, such as [10, 5]",
+    "greater_than_equal": "at least {ge}",
+    "greater_than": "more than {gt}",
+    "less_than": "less than {lt}",
+    "too_short": "at least {min_length} value(s)",
+    "literal_error": "one of {expected}",
+}
+
+
+def _describe(detail: ErrorDetails) -> str:
+    """One line for one error of pydantic: full key, what was expected, what was given."""
+    message = detail["msg"].removeprefix("Value error, ")
+    name = ".".join(str(part) for part in detail["loc"])
+    own_check = detail["type"] == "value_error" and not name.count(".")
+    if own_check:
+        return message
+    expected = _EXPECTED.get(detail["type"])
+    if expected is None:
+        return f"{name}: {message}"
+    return f"{name}: expected {expected.format(**detail.get('ctx', {}))}, got {detail['input']!r}"

@@ -1,0 +1,197 @@
+"""What this machine offers a training job, found by trying it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import mmap
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from lsm.units import format_bytes
+
+State = Literal["ok", "no", "info"]
+
+_BLOCK_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. state: ok, no (missing; ``detail`` says what to do), or info."""
+
+    name: str
+    state: State
+    detail: str
+
+
+def examine(path: Path) -> list[Finding]:
+    """The findings about this machine, and about the file system that holds ``path``."""
+    probes: list[Callable[[], Finding]] = [
+        _cores,
+        _memory,
+        _locked_memory,
+        _gpus,
+        _versions,
+        _native_build,
+        _cuda_build,
+        _liburing,
+        _io_uring,
+        lambda: _direct_io(path),
+        _mpirun,
+        lambda: _package("mpi4py", "to start jobs with mpirun"),
+        lambda: _package("dgl", "for batch.to_dgl(): pip install 'lsm-gnn[dgl]'"),
+        lambda: _package("kvikio", "for GPUDirect Storage: pip install 'lsm-gnn[gds]'"),
+        _engine,
+    ]
+    return [probe() for probe in probes]
+
+
+def as_records(findings: list[Finding]) -> list[dict[str, str]]:
+    """The findings as plain values, for JSON."""
+    return [asdict(finding) for finding in findings]
+
+
+def _cores() -> Finding:
+    usable, all_cores = len(os.sched_getaffinity(0)), os.cpu_count()
+    return Finding("cores", "info", f"{usable} usable of {all_cores}, {platform.machine()}")
+
+
+def _memory() -> Finding:
+    fields = {}
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        fields[name] = int(value.split()[0]) * 1024
+    total, available = format_bytes(fields["MemTotal"]), format_bytes(fields["MemAvailable"])
+    return Finding("memory", "info", f"{available} available of {total}")
+
+
+def _locked_memory() -> Finding:
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if soft == resource.RLIM_INFINITY:
+        return Finding("locked memory", "ok", "unlimited")
+    if soft >= 64 << 20:
+        return Finding("locked memory", "ok", format_bytes(soft))
+    detail = f"{format_bytes(soft)}: io_uring may not register its buffers; raise `ulimit -l`"
+    return Finding("locked memory", "no", detail)
+
+
+def _gpus() -> Finding:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return Finding("gpus", "no", "none found (no nvidia-smi); this build trains on the host")
+    command = [tool, "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (subprocess.SubprocessError, OSError) as error:
+        return Finding("gpus", "no", f"nvidia-smi failed: {error}")
+    names = [line.strip() for line in result.stdout.splitlines() if line.strip()]
+    return Finding("gpus", "ok" if names else "no", "; ".join(names) or "nvidia-smi lists none")
+
+
+def _versions() -> Finding:
+    names = ("torch", "torch-geometric", "lsm-gnn")
+    found = [f"{name} {_version(name) or 'not installed'}" for name in names]
+    return Finding("versions", "info", f"python {platform.python_version()}, " + ", ".join(found))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _build_info() -> dict:
+    from lsm import native
+
+    return native.build_info()
+
+
+def _native_build() -> Finding:
+    info = _build_info()
+    return Finding("native module", "ok", f"{info['compiler']}, {info['build_type']}")
+
+
+def _cuda_build() -> Finding:
+    if _build_info()["cuda"]:
+        return Finding("CUDA build", "ok", "yes")
+    return Finding("CUDA build", "no", "built without CUDA: host only")
+
+
+def _liburing() -> Finding:
+    if _build_info()["io_uring"]:
+        return Finding("liburing", "ok", "built with it")
+    return Finding("liburing", "no", "built without it: install liburing-dev and build again")
+
+
+def _io_uring() -> Finding:
+    from lsm import native
+
+    problem = native.io_uring_problem()
+    if problem:
+        return Finding("io_uring", "no", problem)
+    return Finding("io_uring", "ok", f"works, Linux {platform.release()}")
+
+
+def _direct_io(path: Path) -> Finding:
+    """Opens with O_DIRECT and reads one aligned block: of ``path``, of the features of the store
+    ``path``, or of a new file in the nearest folder that exists."""
+    name = f"O_DIRECT on {path}"
+    try:
+        existing = [path] if path.is_file() else sorted(path.glob("features*.bin"))
+        if existing:
+            return Finding(name, "ok", _read_directly(existing[0]))
+        folder = path.absolute()
+        while not folder.is_dir():
+            folder = folder.parent
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".lsm-doctor-") as file:
+            file.write(bytes(_BLOCK_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+            return Finding(name, "ok", _read_directly(Path(file.name)))
+    except OSError as error:
+        detail = f"{error.strerror}; engines with direct=auto use the page cache there"
+        return Finding(name, "no", detail)
+
+
+def _read_directly(path: Path) -> str:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    try:
+        with mmap.mmap(-1, _BLOCK_BYTES) as block:  # page-aligned memory
+            num_bytes = os.preadv(descriptor, [block], 0)
+    finally:
+        os.close(descriptor)
+    return f"works ({num_bytes} bytes read at an aligned offset)"
+
+
+def _mpirun() -> Finding:
+    tool = shutil.which("mpirun")
+    if tool is None:
+        return Finding("MPI", "no", "no mpirun on PATH; torchrun needs none")
+    try:
+        result = subprocess.run([tool, "--version"], capture_output=True, text=True, timeout=20)
+    except (subprocess.SubprocessError, OSError) as error:
+        return Finding("MPI", "no", f"{tool} failed: {error}")
+    first = result.stdout.strip().partition("\n")[0]
+    return Finding("MPI", "ok" if result.returncode == 0 else "no", first or tool)
+
+
+def _package(name: str, purpose: str) -> Finding:
+    if importlib.util.find_spec(name) is None:
+        return Finding(name, "no", f"not installed; optional, {purpose}")
+    return Finding(name, "ok", _version(name) or "installed")
+
+
+def _engine() -> Finding:
+    from lsm.storage import select_engine
+
+    engine, reason = select_engine("auto")
+    return Finding("storage.engine=auto", "ok", f"{engine}: {reason}")

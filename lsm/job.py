@@ -1,0 +1,181 @@
+"""What one rank of a training job holds, built from the configuration and checked."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from lsm.allocator import keep_freed_memory
+from lsm.config import Config
+from lsm.dist import World
+from lsm.feature_loader import FeatureLoader
+from lsm.models import build_model
+from lsm.neighbor_loader import NeighborLoader
+from lsm.storage import StorageOptions
+from lsm.store.graph_store import GraphStore
+
+
+@dataclass(frozen=True)
+class Job:
+    """The parts of a training job, on one rank."""
+
+    config: Config
+    world: World
+    store: GraphStore
+    features: FeatureLoader
+    loaders: dict[str, NeighborLoader]
+    """By split: train, valid, test. They share ``features``."""
+    model: nn.Module
+    """The network; its weights are the same on every rank."""
+    parallel: nn.Module
+    """The network with gradients averaged over ranks; ``model`` itself in a world of one."""
+    optimizer: torch.optim.Optimizer
+
+    @property
+    def run_dir(self) -> Path:
+        return Path(self.config.run.dir)
+
+    @property
+    def checkpoint_dir(self) -> Path:
+        return self.run_dir / "checkpoints"
+
+
+@contextmanager
+def open_job(config: Config, world: World) -> Iterator[Job]:
+    """Opens the store and builds everything; closes the feature files at the end.
+
+    Raises ValueError or OSError, on every rank alike, if the store cannot be trained on.
+    """
+    _set_up_torch(config, world)
+    store = open_store(config, world)
+    with FeatureLoader(
+        store, engine=config.storage.engine, options=_storage_options(config)
+    ) as features:
+        loaders = _build_loaders(config, world, store, features)
+        torch.manual_seed(config.train.seed)
+        model = build_model(
+            config.model,
+            in_dim=store.feature_dim,
+            num_classes=store.num_classes,
+            num_layers=len(config.sampler.num_neighbors),
+        )
+        optimizer = torch.optim.Adam(
+            model.parameters(),
+            lr=config.train.lr,
+            weight_decay=config.train.weight_decay,
+            fused=True,
+        )
+        parallel = _parallel(model, world)
+        yield Job(config, world, store, features, loaders, model, parallel, optimizer)
+
+
+def open_store(config: Config, world: World) -> GraphStore:
+    """The store that ``data.path`` names, checked to have what training needs."""
+    path = config.data.path
+    if path is None:
+        raise ValueError(
+            "data.path: not set; give a store directory (`lsm data convert` makes one)"
+        )
+    try:
+        store = GraphStore.open(path)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"data.path: {error}") from error
+    _check_split_sizes(config, world, store)
+    labels = store.labels()
+    for split in ("train", "valid", "test"):
+        _check_labels(store, split, labels[store.split(split)])
+    return store
+
+
+def _check_split_sizes(config: Config, world: World, store: GraphStore) -> None:
+    num_train = len(store.split("train"))
+    if num_train < world.size:
+        raise ValueError(
+            f"world size: {world.size} ranks need at least as many training nodes, but "
+            f"{store.path} has {num_train}; start fewer processes"
+        )
+    if config.train.select == "best" and len(store.split("valid")) == 0:
+        raise ValueError(
+            f"train.select: best needs validation nodes, and {store.path} has none; "
+            "set train.select=last"
+        )
+
+
+def _check_labels(store: GraphStore, split: str, labels: torch.Tensor) -> None:
+    if len(labels) == 0:
+        return
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= store.num_classes:
+        raise ValueError(
+            f"{store.path}: labels of split {split}: expected 0 to {store.num_classes - 1}, got "
+            f"{low} to {high}; run `lsm data verify {store.path}` and convert again"
+        )
+
+
+def _set_up_torch(config: Config, world: World) -> None:
+    """Memory, threads, and determinism: the same sums in the same order, run after run."""
+    keep_freed_memory()
+    cores = len(os.sched_getaffinity(0))
+    torch.set_num_threads(config.train.num_threads or max(1, cores // world.local_size))
+    torch.use_deterministic_algorithms(True)
+    # Would zero every new tensor, which finds reads of memory never written; it costs a pass.
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+
+
+def _storage_options(config: Config) -> StorageOptions:
+    storage = config.storage
+    return StorageOptions(
+        queue_depth=storage.queue_depth,
+        num_threads=storage.num_threads,
+        max_read_bytes=storage.max_read_bytes,
+        direct=storage.direct,
+        timeout_secs=storage.timeout_secs,
+    )
+
+
+def _build_loaders(
+    config: Config, world: World, store: GraphStore, features: FeatureLoader
+) -> dict[str, NeighborLoader]:
+    topology = store.topology(in_memory=config.data.topology == "memory")
+
+    def loader(split: str, num_neighbors: list[int], batch_size: int) -> NeighborLoader:
+        return NeighborLoader(
+            store,
+            num_neighbors,
+            split,
+            batch_size,
+            shuffle=split == "train",
+            seed=config.train.seed,
+            rank=world.rank,
+            world_size=world.size,
+            features=features,
+            topology=topology,
+            prefetch=config.sampler.prefetch,
+            staging_bytes=config.sampler.staging_bytes,
+            num_threads=config.sampler.num_threads,
+            timeout_secs=config.storage.timeout_secs,
+        )
+
+    evaluation = (config.eval_num_neighbors, config.eval_batch_size)
+    return {
+        "train": loader("train", config.sampler.num_neighbors, config.train.batch_size),
+        "valid": loader("valid", *evaluation),
+        "test": loader("test", *evaluation),
+    }
+
+
+def _parallel(model: nn.Module, world: World) -> nn.Module:
+    if world.size == 1:
+        return model
+    # find_unused_parameters keeps the first gradient buckets for good. Otherwise DDP forms new ones
+    # after the first step, so that a resumed run would add up in another order than the whole one.
+    return DistributedDataParallel(model, find_unused_parameters=True)

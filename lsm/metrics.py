@@ -1,0 +1,188 @@
+"""What a run records and shows: JSON lines, TensorBoard, a progress bar; all on rank 0 only."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from lsm.config import MetricsConfig
+
+
+class JsonLines:
+    """``metrics.jsonl``: one object per iteration (``kind: step``) and per epoch (``kind: epoch``).
+
+    Opened at a position, it keeps the lines before it and drops the rest, so that a resumed run has
+    each iteration once.
+    """
+
+    def __init__(self, path: Path, position: tuple[int, int]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kept = _lines_before(path, position) if path.exists() else []
+        temporary = path.with_name(f".{path.name}.tmp")
+        temporary.write_text("".join(kept))
+        os.replace(temporary, path)
+        self._file: TextIO = open(path, "a")  # noqa: SIM115 (closed in close)
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Appends one line; floats keep every bit."""
+        self._file.write(json.dumps(record) + "\n")
+
+    def flush(self) -> None:
+        """Hands the lines so far to the operating system."""
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _lines_before(path: Path, position: tuple[int, int]) -> list[str]:
+    """Whole lines of iterations before ``position`` (epoch, iteration), and of epochs before it."""
+    kept = []
+    for line in path.read_text().splitlines(keepends=True):
+        try:
+            record = json.loads(line)
+            at = (record["epoch"], record["iteration"] if record["kind"] == "step" else -1)
+        except (ValueError, KeyError, TypeError):
+            break  # the line that a kill cut short; nothing whole follows it
+        before = at < position if record["kind"] == "step" else record["epoch"] < position[0]
+        if before and line.endswith("\n"):
+            kept.append(line)
+    return kept
+
+
+class Metrics:
+    """Records steps and epochs where ``config`` says; does nothing on ranks other than 0."""
+
+    def __init__(
+        self,
+        config: MetricsConfig,
+        directory: Path,
+        *,
+        main: bool,
+        epochs: int,
+        iterations: int,
+        position: tuple[int, int],
+    ) -> None:
+        """``iterations``: per epoch. ``position``: (epoch, iteration) that training starts from."""
+        self._log_every = config.log_every
+        self._iterations = iterations
+        self._epochs = epochs
+        self._console = Console(file=sys.stderr, highlight=False)
+        self._main = main
+        self._lines = (
+            JsonLines(directory / "metrics.jsonl", position) if main and config.jsonl else None
+        )
+        self._board = None
+        if main and config.tensorboard:
+            from torch.utils.tensorboard import SummaryWriter  # a slow import
+
+            first_step = position[0] * iterations + position[1]
+            self._board = SummaryWriter(directory / "tensorboard", purge_step=first_step)
+        show = config.progress == "on" or (config.progress == "auto" and sys.stderr.isatty())
+        self._bar = _progress_bar(self._console) if main and show else None
+        self._task = None
+
+    def __enter__(self) -> Metrics:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def say(self, text: str) -> None:
+        """One line to the user, on standard error of rank 0."""
+        if self._main:
+            self._console.print(text, markup=False, soft_wrap=True)
+
+    def begin(self, what: str, total: int, completed: int = 0) -> None:
+        """Starts a progress bar for ``total`` iterations of ``what``."""
+        if self._bar is not None:
+            self._bar.start()
+            self._task = self._bar.add_task(what, total=total, completed=completed, note="")
+
+    def advance(self, note: str = "") -> None:
+        """One more iteration of what ``begin`` began."""
+        if self._bar is not None:
+            self._bar.update(self._task, advance=1, note=note)
+
+    def end(self) -> None:
+        """Takes the progress bar away."""
+        if self._bar is not None:
+            self._bar.remove_task(self._task)
+            self._bar.stop()
+
+    def step(self, record: dict[str, Any]) -> None:
+        """One iteration: ``record`` has epoch, iteration, loss and more (see ``lsm.train``)."""
+        if not self._main:
+            return
+        if self._lines is not None:
+            self._lines.write({"kind": "step", **record})
+        self.advance(f"loss {record['loss']:.4f}")
+        done = record["iteration"] + 1
+        if done % self._log_every and done != self._iterations:
+            return
+        if self._lines is not None:
+            self._lines.flush()
+        if self._board is not None:
+            at = record["epoch"] * self._iterations + record["iteration"]
+            for name in ("loss", "step_secs", "wait_secs", "bytes_read", "num_nodes"):
+                self._board.add_scalar(f"step/{name}", record[name], at)
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        """The end of an epoch: one line in every record, and one for the user."""
+        if not self._main:
+            return
+        if self._lines is not None:
+            self._lines.write({"kind": "epoch", **record})
+            self._lines.flush()
+        if self._board is not None:
+            for name, value in record.items():
+                if name != "epoch" and value is not None:
+                    self._board.add_scalar(f"epoch/{name}", value, record["epoch"])
+            self._board.flush()
+        valid = record["valid_accuracy"]
+        self.say(
+            f"epoch {record['epoch'] + 1:>3}/{self._epochs}  loss {record['loss']:.4f}  "
+            f"train {record['train_accuracy']:.4f}  "
+            + (f"valid {valid:.4f}  " if valid is not None else "")
+            + f"{record['seconds']:.2f} s"
+        )
+
+    def flush(self) -> None:
+        """Hands everything recorded so far to the operating system."""
+        if self._lines is not None:
+            self._lines.flush()
+        if self._board is not None:
+            self._board.flush()
+
+    def close(self) -> None:
+        """Flushes and closes every file; the progress bar disappears."""
+        if self._bar is not None:
+            self._bar.stop()
+        if self._lines is not None:
+            self._lines.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def _progress_bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+        console=console,
+        transient=True,
+    )

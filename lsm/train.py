@@ -1,0 +1,227 @@
+"""Trains a node classifier on a store: parse, build, train, close.
+
+Every rank runs this; ranks differ only in their share of each global batch. Losses are a function
+of the configuration, the store and the world size: neither the engine, nor how far batches are
+prepared ahead, nor an interruption changes a bit of them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import torch
+
+from lsm import checkpoint, dist, native
+from lsm.batch import Batch
+from lsm.checkpoint import Progress
+from lsm.config import Config
+from lsm.dist import World
+from lsm.evaluate import count_correct, evaluate
+from lsm.job import Job, open_job
+from lsm.metrics import Metrics
+from lsm.models import loss_sum
+from lsm.resume import find_progress
+
+
+def train(config: Config) -> dict[str, Any]:
+    """Trains, tests, and returns the summary that ``lsm train`` prints, on every rank alike."""
+    with dist.joined(config.dist.timeout_secs) as world:
+        return _train(config, world)
+
+
+def _train(config: Config, world: World) -> dict[str, Any]:
+    """``train`` for a rank that has joined its job; nothing of the job outlives it."""
+    with open_job(config, world) as job:
+        progress = find_progress(job)
+        metrics = Metrics(
+            config.metrics,
+            job.run_dir,
+            main=world.is_main,
+            epochs=config.train.epochs,
+            iterations=len(job.loaders["train"]),
+            position=(progress.epoch, progress.iteration),
+        )
+        with metrics:
+            trainer = Trainer(job, progress, metrics)
+            while progress.epoch < config.train.epochs:
+                trainer.train_epoch()
+            return trainer.finish()
+
+
+class Trainer:
+    """Moves a job's ``Progress`` forward, one iteration and one epoch at a time."""
+
+    def __init__(self, job: Job, progress: Progress, metrics: Metrics) -> None:
+        self.job = job
+        self.progress = progress
+        self.metrics = metrics
+        self._train = job.config.train
+        self._settings = checkpoint.fingerprint(job.config, job.world.size, job.store)
+        self._bytes_seen = 0
+        self._last_time = time.perf_counter()
+
+    def train_epoch(self) -> None:
+        """The rest of the current epoch, then validation, records and a checkpoint."""
+        progress, loader = self.progress, self.job.loaders["train"]
+        start = time.perf_counter()
+        title = f"epoch {progress.epoch + 1}/{self._train.epochs}"
+        self.metrics.begin(title, len(loader), progress.iteration)
+        self.job.model.train()
+        waiting_since = time.perf_counter()
+        for batch in loader.iterate(progress.epoch, progress.iteration):
+            self._train_step(batch, wait_secs=time.perf_counter() - waiting_since)
+            self._checkpoint_step()
+            waiting_since = time.perf_counter()
+        self.metrics.end()
+        train_secs = time.perf_counter() - start
+        valid_accuracy = self._validate() if self._validation_is_due() else None
+        self.metrics.epoch(
+            {
+                "epoch": progress.epoch,
+                "loss": progress.loss_sum / progress.num_seeds,
+                "train_accuracy": progress.num_correct / progress.num_seeds,
+                "valid_accuracy": valid_accuracy,
+                "train_secs": train_secs,
+                "seconds": time.perf_counter() - start,
+                "bytes_read": progress.bytes_read,
+            }
+        )
+        progress.start_epoch(progress.epoch + 1)
+        every = self.job.config.checkpoint.every_epochs
+        if every and progress.epoch % every == 0:
+            self._save()
+
+    def finish(self) -> dict[str, Any]:
+        """Tests the selected model, writes it and the summary, and returns the summary."""
+        job, progress = self.job, self.progress
+        if self._train.select == "best":
+            job.model.load_state_dict(progress.best_model)
+        test_accuracy = self._evaluate("test")
+        self._count_time()
+        summary = {
+            "test_accuracy": test_accuracy,
+            "epochs": self._train.epochs,
+            "world_size": job.world.size,
+            "engine": job.features.engine,
+            "bytes_read": progress.bytes_read,
+            "seconds": round(progress.seconds, 3),
+            "valid_accuracy": progress.best_accuracy if progress.best_epoch >= 0 else None,
+            "best_epoch": progress.best_epoch if progress.best_epoch >= 0 else None,
+        }
+        if job.world.is_main:
+            job.run_dir.mkdir(parents=True, exist_ok=True)
+            checkpoint.write_atomic(job.run_dir / "model.pt", job.model.state_dict())
+            (job.run_dir / "result.json").write_text(json.dumps(summary) + "\n")
+        dist.barrier(job.world)
+        return summary
+
+    def _train_step(self, batch: Batch, wait_secs: float) -> None:
+        """One optimiser step on this rank's share of a global batch."""
+        job, progress, start = self.job, self.progress, time.perf_counter()
+        # Dropout becomes a function of these four, so that a resumed run draws the same.
+        key = (self._train.seed, batch.epoch, batch.iteration, job.world.rank)
+        torch.manual_seed(native.batch_key(*key))
+        num_seeds = job.loaders["train"].global_batch_size(batch.iteration)
+        bf16 = self._train.precision == "bf16"
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            scores = job.parallel(batch)
+        local_loss = loss_sum(scores, batch.y)
+        job.optimizer.zero_grad()
+        with dist.peers("the exchange of gradients"):
+            # DDP averages over ranks; ranks may have different numbers of seeds, even none. So
+            # scaled, the average is the gradient of the mean over the global batch.
+            (local_loss * (job.world.size / num_seeds)).backward()
+        job.optimizer.step()
+
+        counts = [local_loss.item(), count_correct(scores, batch.y), self._new_bytes()]
+        counts += [sum(batch.num_sampled_nodes), sum(batch.num_sampled_edges)]
+        totals = dist.all_reduce_sum(torch.tensor(counts, dtype=torch.float64), job.world).tolist()
+        self._record(batch, num_seeds, totals, wait_secs, time.perf_counter() - start)
+        progress.iteration = batch.iteration + 1
+
+    def _record(
+        self, batch: Batch, num_seeds: int, totals: list[float], wait_secs: float, step_secs: float
+    ) -> None:
+        """Adds a step's totals over ranks to the progress and the metrics."""
+        progress = self.progress
+        loss_total, num_correct, num_bytes, num_nodes, num_edges = totals
+        loss = loss_total / num_seeds
+        if not torch.isfinite(torch.tensor(loss)):
+            raise RuntimeError(
+                f"the loss is {loss} at epoch {batch.epoch}, iteration {batch.iteration}; lower "
+                "train.lr, or look for bad features with `lsm data verify`"
+            )
+        progress.loss_sum += loss_total
+        progress.num_correct += int(num_correct)
+        progress.num_seeds += num_seeds
+        progress.bytes_read += int(num_bytes)
+        self.metrics.step(
+            {
+                "epoch": batch.epoch,
+                "iteration": batch.iteration,
+                "loss": loss,
+                "num_seeds": num_seeds,
+                "num_nodes": int(num_nodes),
+                "num_edges": int(num_edges),
+                "bytes_read": int(num_bytes),
+                "wait_secs": wait_secs,
+                "step_secs": step_secs,
+            }
+        )
+
+    def _validation_is_due(self) -> bool:
+        done, every = self.progress.epoch + 1, self._train.eval_every
+        return done == self._train.epochs or (every > 0 and done % every == 0)
+
+    def _validate(self) -> float | None:
+        """Validation accuracy; remembers the model if it is the best so far."""
+        progress = self.progress
+        accuracy = self._evaluate("valid")
+        if accuracy is not None and accuracy > progress.best_accuracy:
+            progress.best_epoch, progress.best_accuracy = progress.epoch, accuracy
+            if self._train.select == "best":
+                weights = self.job.model.state_dict()
+                progress.best_model = {name: value.clone() for name, value in weights.items()}
+        return accuracy
+
+    def _evaluate(self, split: str) -> float | None:
+        loader = self.job.loaders[split]
+        self.metrics.begin(split, len(loader))
+        accuracy = evaluate(self.job.model, loader, self.job.world, self.metrics.advance)
+        self.metrics.end()
+        num_bytes = torch.tensor([self._new_bytes()], dtype=torch.float64)
+        self.progress.bytes_read += int(dist.all_reduce_sum(num_bytes, self.job.world).item())
+        return accuracy
+
+    def _new_bytes(self) -> int:
+        """Bytes that this rank has read since the last call."""
+        seen, self._bytes_seen = self._bytes_seen, self.job.features.stats()["bytes_read"]
+        return self._bytes_seen - seen
+
+    def _count_time(self) -> None:
+        now = time.perf_counter()
+        self.progress.seconds += now - self._last_time
+        self._last_time = now
+
+    def _checkpoint_step(self) -> None:
+        progress, every = self.progress, self.job.config.checkpoint.every_steps
+        step = progress.epoch * len(self.job.loaders["train"]) + progress.iteration
+        if every and step % every == 0:
+            self._save()
+
+    def _save(self) -> None:
+        """Writes a checkpoint on rank 0, after the metrics that lead up to it."""
+        self._count_time()
+        if not self.job.world.is_main:
+            return
+        self.metrics.flush()
+        checkpoint.save(
+            self.job.checkpoint_dir,
+            self.progress,
+            self.job.model.state_dict(),
+            self.job.optimizer.state_dict(),
+            self._settings,
+            self.job.config.checkpoint.keep,
+        )

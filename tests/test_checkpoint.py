@@ -1,0 +1,161 @@
+"""A run that was killed continues to the same losses; a checkpoint is whole, ours, or an error."""
+
+import signal
+
+import pytest
+import torch
+from training import (
+    CRASH_AT,
+    config,
+    losses,
+    make_store,
+    overrides,
+    run_alone,
+    run_job,
+)
+
+from lsm import checkpoint
+from lsm.checkpoint import Progress
+from lsm.train import train
+
+STEPS = ("checkpoint.every_steps=2", "storage.engine=posix")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("checkpoint") / "store")
+
+
+def names(run_dir):
+    return [path.name for path in checkpoint.list_checkpoints(run_dir / "checkpoints")]
+
+
+@pytest.fixture(scope="module")
+def killed(store, tmp_path_factory):
+    """The directory of a run that was killed at epoch 1, iteration 4 of 5."""
+    run_dir = tmp_path_factory.mktemp("killed")
+    command = [CRASH_AT, "kill", 0, 1, 4, "base", *overrides(store, run_dir, *STEPS)]
+    assert run_alone(*command).returncode == -signal.SIGKILL
+    return run_dir
+
+
+@pytest.fixture
+def interrupted(killed, tmp_path):
+    """A copy of it, to be continued or damaged."""
+    import shutil
+
+    return shutil.copytree(killed, tmp_path / "run")
+
+
+def test_a_killed_run_continues_to_the_same_losses(store, interrupted, tmp_path):
+    assert names(interrupted)[-1] == "step-000001-00000003.pt"  # eight steps
+    resumed = train(config(store, interrupted, *STEPS))
+    whole = train(config(store, tmp_path / "whole", *STEPS))
+    assert losses(interrupted) == losses(tmp_path / "whole")
+    timing = ("bytes_read", "seconds")
+    assert {k: v for k, v in resumed.items() if k not in timing} == {
+        k: v for k, v in whole.items() if k not in timing
+    }
+
+
+@pytest.mark.slow
+def test_a_job_whose_rank_is_killed_ends_and_continues_to_the_same_losses(store, tmp_path):
+    run_dir, whole = tmp_path / "killed", tmp_path / "whole"
+    settings = [*STEPS, "train.batch_size=32"]
+    crash = [CRASH_AT, "kill", 1, 1, 4, "base", *overrides(store, run_dir, *settings)]
+    assert run_job(2, *crash).returncode != 0
+    assert names(run_dir)[-1] == "step-000001-00000003.pt"
+    for directory in (run_dir, whole):
+        job = run_job(2, "-m", "lsm", "train", "base", *overrides(store, directory, *settings))
+        assert job.returncode == 0, job.stderr
+    assert len(losses(run_dir)) == 10
+    assert losses(run_dir) == losses(whole)
+
+
+def test_metrics_after_the_checkpoint_are_dropped_on_resume(store, interrupted):
+    metrics = interrupted / "metrics.jsonl"
+    with open(metrics, "a") as file:
+        file.write('{"kind": "step", "epoch": 1, "iteration": 3, "loss": 1.0}\n{"kind": "st')
+    train(config(store, interrupted, *STEPS))
+    at = [(epoch, iteration) for epoch, iteration, _ in losses(interrupted)]
+    assert at == [(epoch, iteration) for epoch in range(2) for iteration in range(5)]
+
+
+def test_other_settings_are_refused_by_name(store, interrupted):
+    with pytest.raises(ValueError, match="other settings") as caught:
+        train(config(store, interrupted, "model.hidden_dim=8", "train.seed=3"))
+    message = str(caught.value)
+    assert "model.hidden_dim (16 there, 8 now), train.seed (0 there, 3 now)" in message
+    assert "train.lr" not in message
+
+
+def test_never_starts_afresh_and_clears_the_directory(store, interrupted):
+    train(config(store, interrupted, "checkpoint.resume=never", "train.epochs=1"))
+    assert names(interrupted) == ["step-000001-00000000.pt"]
+    assert len(losses(interrupted)) == 5
+
+
+def test_a_finished_run_starts_again_unless_it_gets_more_epochs(store, tmp_path):
+    train(config(store, tmp_path))
+    first = losses(tmp_path)
+    train(config(store, tmp_path, "train.seed=5"))  # finished, so nothing to be continued
+    assert losses(tmp_path) != first
+    second = losses(tmp_path)
+    train(config(store, tmp_path, "train.seed=5", "train.epochs=3"))
+    assert losses(tmp_path)[:10] == second
+    assert len(losses(tmp_path)) == 15
+
+
+@pytest.mark.parametrize("keep_bytes", [0, 100, 0.5, -1])
+def test_a_truncated_checkpoint_is_an_error_that_names_it(store, interrupted, keep_bytes):
+    newest = checkpoint.list_checkpoints(interrupted / "checkpoints")[-1]
+    content = newest.read_bytes()
+    size = int(len(content) * keep_bytes) if isinstance(keep_bytes, float) else keep_bytes
+    newest.write_bytes(content[:size])
+    with pytest.raises(ValueError, match="cannot be read") as caught:
+        train(config(store, interrupted))
+    assert str(newest) in str(caught.value)
+    assert newest.exists()
+
+
+def test_a_file_of_another_kind_is_refused(store, tmp_path):
+    other = tmp_path / "other.pt"
+    torch.save({"weights": torch.ones(3)}, other)
+    with pytest.raises(ValueError, match=r"other\.pt: expected schema version 1, got None"):
+        train(config(store, tmp_path / "run", f"checkpoint.resume={other}"))
+    with pytest.raises(FileNotFoundError, match=r"none\.pt does not exist"):
+        train(config(store, tmp_path / "run", f"checkpoint.resume={tmp_path / 'none.pt'}"))
+
+
+def test_code_in_a_checkpoint_is_not_run(tmp_path):
+    class Payload:
+        def __reduce__(self):
+            return open, (str(tmp_path / "executed"), "w")
+
+    torch.save({"schema_version": 1, "model": Payload()}, tmp_path / "evil.pt")
+    with pytest.raises(ValueError, match=r"evil\.pt cannot be read"):
+        checkpoint.load(tmp_path / "evil.pt")
+    assert not (tmp_path / "executed").exists()
+
+
+def test_only_the_newest_are_kept(tmp_path):
+    for epoch, iteration in [(0, 5), (0, 10), (1, 0), (10, 0), (2, 0)]:
+        checkpoint.save(tmp_path, Progress(epoch, iteration), {}, {}, {}, keep=2)
+    kept = [path.name for path in checkpoint.list_checkpoints(tmp_path)]
+    assert kept == ["step-000002-00000000.pt", "step-000010-00000000.pt"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "model.pt"
+    checkpoint.write_atomic(path, {"a": 1})
+    before = path.read_bytes()
+
+    def fail(value, file):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", fail)
+    with pytest.raises(OSError, match="No space"):
+        checkpoint.write_atomic(path, {"a": 2})
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,89 @@
+"""The doctor reports what a separate look at the machine shows."""
+
+import json
+import os
+
+import pytest
+
+from lsm import native
+from lsm.doctor import examine
+from lsm.storage import select_engine
+
+NAMES = {
+    "cores",
+    "memory",
+    "locked memory",
+    "gpus",
+    "versions",
+    "native module",
+    "CUDA build",
+    "liburing",
+    "io_uring",
+    "MPI",
+    "mpi4py",
+    "dgl",
+    "kvikio",
+    "storage.engine=auto",
+}
+
+
+def findings(path):
+    return {finding.name: finding for finding in examine(path)}
+
+
+def supports_direct_io(path):
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_DIRECT))
+    except OSError:
+        return False
+    return True
+
+
+def test_every_part_is_reported(tmp_path):
+    found = findings(tmp_path)
+    assert set(found) == NAMES | {f"O_DIRECT on {tmp_path}"}
+    assert all(finding.detail for finding in found.values())
+    assert f"{len(os.sched_getaffinity(0))} usable" in found["cores"].detail
+
+
+@pytest.mark.parametrize("make", ["folder", "file", "missing"])
+def test_o_direct_is_tried_on_the_path_and_nothing_is_left(tmp_path, make):
+    file = tmp_path / "features.bin"
+    file.write_bytes(bytes(8192))
+    path = {"folder": tmp_path, "file": file, "missing": tmp_path / "a" / "b"}[make]
+    finding = findings(path)[f"O_DIRECT on {path}"]
+    assert finding.state == ("ok" if supports_direct_io(file) else "no")
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_o_direct_that_is_refused_is_explained(tmp_path, monkeypatch):
+    def refuse(*_arguments):
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr("lsm.doctor._read_directly", refuse)
+    finding = findings(tmp_path)[f"O_DIRECT on {tmp_path}"]
+    assert finding.state == "no"
+    assert "Invalid argument; engines with direct=auto use the page cache" in finding.detail
+
+
+def test_auto_is_the_engine_that_opening_a_store_would_take(tmp_path, monkeypatch):
+    engine, reason = select_engine("auto")
+    assert findings(tmp_path)["storage.engine=auto"].detail == f"{engine}: {reason}"
+    monkeypatch.setattr(native, "io_uring_problem", lambda: "the kernel says no")
+    found = findings(tmp_path)
+    assert found["io_uring"].state == "no"
+    assert found["storage.engine=auto"].detail == "posix: the kernel says no"
+
+
+def test_table_and_json_say_the_same(tmp_path, capsys, monkeypatch):
+    from lsm.cli.doctor import doctor
+
+    monkeypatch.setenv("COLUMNS", "300")
+    doctor(tmp_path, as_json=True)
+    records = json.loads(capsys.readouterr().out)
+    doctor(tmp_path, as_json=False)
+    table = capsys.readouterr().out
+    for record in records:
+        assert record["name"] in table
+        if record["name"] != "memory":  # it changes meanwhile
+            assert record["detail"] in table
