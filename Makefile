@@ -9,6 +9,8 @@ STORE := stores/amazon-computers
 GRAPH := tests/data/amazon-computers/amazon-computers.tar.gz
 NATIVE := $(shell find kernels -name '*.h' -o -name '*.cpp') CMakeLists.txt
 CPP := $(filter %.h %.cpp,$(NATIVE))
+# An editable install knows the modules there were when it was made, so a new one means a new one.
+PACKAGES := $(shell find lsm -type d ! -name __pycache__)
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
 .PHONY: help quickstart test test-dgl lint format build system setup clean
@@ -78,7 +80,7 @@ $(VENV)/.dependencies: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) scikit-build-core pybind11 cmake ninja
 	@touch $@
 
-$(VENV)/.built: $(VENV)/.dependencies $(NATIVE)
+$(VENV)/.built: $(VENV)/.dependencies $(NATIVE) $(PACKAGES)
 	@echo 'building'
 	$(PIP) --no-build-isolation -e '.[dev,plot]'
 	@touch $@
