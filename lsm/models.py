@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 
 from lsm.batch import Batch, Layer
 from lsm.config import ModelConfig
-from lsm.linear import use_onednn
 
 
 class SampledGNN(nn.Module):
@@ -52,7 +50,7 @@ class SampledGNN(nn.Module):
         x = batch.x
         for index, (conv, layer) in enumerate(zip(self.convs, layers, strict=True)):
             if index > 0:
-                x = drop(x.relu(), self.dropout if self.training else 0.0)
+                x = functional.dropout(x.relu(), self.dropout, self.training)
             # Sums over neighbours are float32 under autocast too; 16-bit features widen here.
             x = self.convolve(conv, x.float(), layer)
         return x.float()
@@ -84,31 +82,10 @@ class GAT(SampledGNN):
         return conv((x, x[: layer.num_dst]), layer.edge_index, size=size)
 
 
-def drop(x: Tensor, probability: float) -> Tensor:
-    """``x`` with values zeroed independently and the others scaled to keep the mean.
-
-    The probability is rounded to a multiple of 2**-16. Random numbers come from torch's default
-    generator. Differs from ``functional.dropout`` in cost only: that draws one double per value on
-    one thread, which took a quarter of a training step; this draws 16 bits.
-    """
-    limit = round(probability * 2**16)
-    if limit == 0:
-        return x
-    words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-    keep = words.view(torch.int16)[: x.numel()].view(x.shape) >= limit - 2**15
-    return x * keep.to(x.dtype).mul_(2**16 / (2**16 - limit))
-
-
 def build_model(config: ModelConfig, in_dim: int, num_classes: int, num_layers: int) -> SampledGNN:
     """The network that ``config`` names, with weights from torch's default generator."""
     widths = [in_dim] + [config.hidden_dim] * (num_layers - 1) + [num_classes]
-    model = _assemble(config, list(pairwise(widths)))
-    use_onednn(model)
-    return model
-
-
-def _assemble(config: ModelConfig, ends: list[tuple[int, int]]) -> SampledGNN:
-    """One convolution per (input width, output width)."""
+    ends = list(pairwise(widths))
     if config.name == "graphsage":
         return GraphSAGE([SAGEConv(*end) for end in ends], config.dropout)
     if config.name == "gcn":

@@ -8,7 +8,7 @@ from torch_geometric.nn import models as pyg
 
 from lsm.batch import Batch
 from lsm.config import ModelConfig
-from lsm.models import build_model, drop, loss_sum
+from lsm.models import build_model, loss_sum
 from lsm.sampler import NeighborSampler
 
 DIM, HIDDEN, CLASSES = 6, 8, 4
@@ -111,25 +111,3 @@ def test_dropout_acts_in_training_only_and_follows_the_seed(topology):
     assert not torch.equal(scores(1), scores(2))
     model.eval()
     assert torch.equal(scores(1), scores(2))
-
-
-@pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
-def test_drop_zeroes_the_share_asked_for_and_keeps_the_mean(probability):
-    torch.manual_seed(0)
-    x = torch.ones(999, 333)
-    y = drop(x, probability)
-    dropped = (y == 0).double().mean().item()
-    # Five standard deviations of the share of 332,667 independent draws.
-    assert abs(dropped - probability) < 5 * (probability * (1 - probability) / x.numel()) ** 0.5
-    kept = y[y != 0]
-    torch.testing.assert_close(
-        kept, torch.full_like(kept, 1 / (1 - probability)), rtol=1e-3, atol=0
-    )
-    rows = (y == 0).double().mean(dim=1)  # independent between rows and columns
-    assert rows.std() < 1.2 * (probability * (1 - probability) / x.shape[1]) ** 0.5
-
-
-def test_drop_of_nothing_is_the_same_tensor():
-    x = torch.randn(3, 5)
-    assert drop(x, 0.0) is x
-    assert drop(torch.empty(0, 4), 0.5).shape == (0, 4)
