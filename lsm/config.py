@@ -63,7 +63,7 @@ class StorageConfig(Section):
     """Reads in flight per thread (io_uring)."""
     num_threads: Positive | None = None
     """Threads that read (io_uring: rings). null: the engine's default (posix 16, io_uring 1)."""
-    max_read_bytes: Bytes = 64 * 2**10
+    max_read_bytes: Bytes = 32 * 2**10
     """Largest single read; adjacent rows are merged up to this size."""
     direct: Literal["auto", "on", "off"] = "auto"
     """O_DIRECT. auto: used where the file system takes it; on: an error where it does not."""

@@ -37,7 +37,7 @@ class StorageOptions:
 
     queue_depth: int = 128
     num_threads: int | None = None
-    max_read_bytes: int = 64 << 10
+    max_read_bytes: int = 32 << 10
     direct: str = "auto"
     timeout_secs: float = 60.0
 

@@ -4,6 +4,7 @@
 #include <liburing.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <future>
@@ -21,6 +22,10 @@ constexpr int64_t kPollNs = 100'000'000;
 // prepared. All at once left it idle (0.85x the reads/s at depth 32); one by one costs more calls.
 constexpr int kSubmitBatch = 4;
 
+// One more slot than the depth for every so many: their reads are issued before the rows of
+// completed reads are copied out, so that the device does not wait for the copies.
+constexpr size_t kSlotsPerSpare = 4;
+
 void check_ring(int result, const char* what) {
   if (result >= 0) return;
   const char* remedy = result == -ENOMEM ? "raise the locked-memory limit (ulimit -l)"
@@ -35,11 +40,11 @@ class IoUringStorage::Worker {
   explicit Worker(IoUringStorage& storage)
       : storage_(storage),
         depth_(static_cast<size_t>(storage.options_.queue_depth)),
-        slots_(depth_),
-        memory_(depth_ * static_cast<size_t>(storage.options_.max_read_bytes)) {
-    for (size_t i = 0; i < depth_; ++i) {
+        slots_(depth_ + std::max<size_t>(1, depth_ / kSlotsPerSpare)),
+        memory_(slots_.size() * static_cast<size_t>(storage.options_.max_read_bytes)) {
+    for (size_t i = 0; i < slots_.size(); ++i) {
       slots_[i].buffer = memory_.data() + i * storage.options_.max_read_bytes;
-      free_slots_.push_back(static_cast<unsigned>(depth_ - 1 - i));
+      free_slots_.push_back(static_cast<unsigned>(slots_.size() - 1 - i));
     }
     // A ring made for a single issuer belongs to the thread that makes it, so the worker does.
     std::promise<std::vector<std::string>> ready;
@@ -58,6 +63,11 @@ class IoUringStorage::Worker {
   }
 
  private:
+  struct Completion {
+    unsigned index;  // of the slot
+    int64_t result;
+  };
+
   void run(std::promise<std::vector<std::string>>& ready) {
     try {
       std::vector<std::string> notes = open_ring();
@@ -81,9 +91,10 @@ class IoUringStorage::Worker {
     // Completions are processed when this thread asks for them, not by interrupting it.
     flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
 #endif
-    int result = io_uring_queue_init(static_cast<unsigned>(depth_), &ring_, flags);
+    int result = io_uring_queue_init(static_cast<unsigned>(slots_.size()), &ring_, flags);
     if (result == -EINVAL && flags != 0) {
-      result = io_uring_queue_init(static_cast<unsigned>(depth_), &ring_, 0);  // before Linux 6.1
+      result =
+          io_uring_queue_init(static_cast<unsigned>(slots_.size()), &ring_, 0);  // before Linux 6.1
     }
     check_ring(result, "io_uring_queue_init");
     const auto& descriptors = storage_.files_.descriptors();
@@ -93,11 +104,12 @@ class IoUringStorage::Worker {
       io_uring_queue_exit(&ring_);
       check_ring(result, "io_uring_register_files");
     }
-    std::vector<iovec> vectors(depth_);
-    for (size_t i = 0; i < depth_; ++i) {
+    std::vector<iovec> vectors(slots_.size());
+    for (size_t i = 0; i < slots_.size(); ++i) {
       vectors[i] = {slots_[i].buffer, static_cast<size_t>(storage_.options_.max_read_bytes)};
     }
-    result = io_uring_register_buffers(&ring_, vectors.data(), static_cast<unsigned>(depth_));
+    result =
+        io_uring_register_buffers(&ring_, vectors.data(), static_cast<unsigned>(vectors.size()));
     fixed_buffers_ = result == 0;
     if (!fixed_buffers_) {
       notes.push_back(concat("io_uring buffers are not registered (", std::strerror(-result),
@@ -110,10 +122,14 @@ class IoUringStorage::Worker {
   /// Starts as many reads as there are free slots and work. Returns false when it is time to stop.
   bool fill() {
     if (storage_.stopping_.load()) return false;
+    start_reads(/*block=*/in_flight_ == 0);
+    return !storage_.stopping_.load() || in_flight_ > 0;
+  }
+
+  void start_reads(bool block) {
     claims_.clear();
-    if (!free_slots_.empty()) {
-      storage_.queue_.claim(claims_, free_slots_.size(), /*block=*/in_flight_ == 0);
-    }
+    const size_t room = std::min(free_slots_.size(), depth_ - std::min(depth_, in_flight_));
+    if (room > 0) storage_.queue_.claim(claims_, room, block);
     for (Claim& claim : claims_) {
       const unsigned index = free_slots_.back();
       free_slots_.pop_back();
@@ -121,7 +137,6 @@ class IoUringStorage::Worker {
       slots_[index].done = 0;
       issue(index);
     }
-    return !storage_.stopping_.load() || in_flight_ > 0;
   }
 
   void issue(unsigned index) {
@@ -154,7 +169,6 @@ class IoUringStorage::Worker {
   /// Submits what was prepared, waits for at least one completion, and processes all there are.
   void reap() {
     if (in_flight_ == 0) return;
-    prepared_ = 0;
     __kernel_timespec timeout{0, kPollNs};
     io_uring_cqe* completion = nullptr;
     const int result = io_uring_submit_and_wait_timeout(&ring_, &completion, 1, &timeout, nullptr);
@@ -163,31 +177,40 @@ class IoUringStorage::Worker {
       fail_all(result);
       return;
     }
-    unsigned head = 0;
-    unsigned count = 0;
-    const uint64_t now = now_ns();
-    reissue_.clear();
-    io_uring_for_each_cqe(&ring_, head, completion) {
-      ++count;
-      finish(static_cast<unsigned>(io_uring_cqe_get_data64(completion)), completion->res, now);
-    }
-    io_uring_cq_advance(&ring_, count);
-    for (unsigned index : reissue_) issue(index);
+    collect();
+    start_reads(/*block=*/false);
+    submit();
+    for (const Completion& done : completions_) finish(done);
   }
 
-  void finish(unsigned index, int64_t result, uint64_t now) {
-    ActiveRead& slot = slots_[index];
-    bool stalled = false;
-    const int64_t seen = storage_.faults_.apply(result, &stalled);
-    if (stalled) return;  // as if the device had lost it: the slot stays taken
-    --in_flight_;
-    storage_.stats_.latency.add(now - slot.started_ns);
-    if (storage_.advance(slot, seen) == Progress::kReadAgain) {
-      reissue_.push_back(index);
+  /// Takes all completions off the ring.
+  void collect() {
+    completions_.clear();
+    const uint64_t now = now_ns();
+    io_uring_cqe* entry = nullptr;
+    unsigned head = 0;
+    unsigned count = 0;
+    io_uring_for_each_cqe(&ring_, head, entry) {
+      ++count;
+      const auto index = static_cast<unsigned>(io_uring_cqe_get_data64(entry));
+      bool stalled = false;
+      const int64_t result = storage_.faults_.apply(entry->res, &stalled);
+      if (stalled) continue;  // as if the device had lost it: the slot stays taken
+      --in_flight_;
+      storage_.stats_.latency.add(now - slots_[index].started_ns);
+      completions_.push_back({index, result});
+    }
+    io_uring_cq_advance(&ring_, count);
+  }
+
+  void finish(const Completion& done) {
+    ActiveRead& slot = slots_[done.index];
+    if (storage_.advance(slot, done.result) == Progress::kReadAgain) {
+      issue(done.index);
       return;
     }
     slot.claim = {};
-    free_slots_.push_back(index);
+    free_slots_.push_back(done.index);
   }
 
   void abandon(ActiveRead& slot, const char* why) {
@@ -212,7 +235,7 @@ class IoUringStorage::Worker {
   std::vector<ActiveRead> slots_;
   HostBlock memory_;
   std::vector<unsigned> free_slots_;
-  std::vector<unsigned> reissue_;
+  std::vector<Completion> completions_;
   std::vector<Claim> claims_;
   size_t in_flight_ = 0;
   int prepared_ = 0;

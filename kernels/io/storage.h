@@ -19,7 +19,7 @@ namespace lsm {
 struct EngineOptions {
   int queue_depth = 128;                  // reads in flight per ring (io_uring)
   int num_threads = 1;                    // rings, pread threads or copying threads
-  int64_t max_read_bytes = 64 << 10;      // longest single read
+  int64_t max_read_bytes = 32 << 10;      // longest single read
   DirectMode direct = DirectMode::kAuto;  // bypass the page cache
 };
 
