@@ -1,9 +1,10 @@
 """Edges sampled per second: ``python bench/sampler.py --fanouts 10,5``; prints one JSON line.
 
-The graph is a store's topology or a synthetic power-law graph, in memory, in huge pages where the
-system gives them. Each of ``--threads`` Python threads samples batches of its own, as the loader
-does. After a warm-up round, every round samples the same batches; the median over rounds is
-reported with its spread. ``--check`` first compares a few batches with the slow reference.
+The graph is a store's topology, read into memory or with ``--mapped`` as the loader maps it by
+default, or a synthetic power-law graph. Each of ``--threads`` Python threads samples batches of
+its own, as the loader does. After a warm-up round, every round samples the same batches; the median
+over rounds is reported with its spread. ``--check`` first compares a few batches with the slow
+reference.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from lsm import native, reference
+from lsm import reference
 from lsm.sampler import NeighborSampler
 
 
@@ -38,22 +39,12 @@ def power_law_graph(num_nodes: int, num_edges: int, seed: int = 1) -> SimpleName
     return SimpleNamespace(indptr=torch.from_numpy(indptr), indices=indices)
 
 
-def in_huge_pages(tensor: torch.Tensor, pool: native.BufferPool) -> torch.Tensor:
-    copy = native.as_tensor(pool.take(tensor.nbytes), tensor.dtype)
-    return copy.copy_(tensor)
-
-
 def load_graph(options: argparse.Namespace) -> SimpleNamespace:
     if options.store:
         from lsm.store.graph_store import GraphStore
 
-        graph = GraphStore.open(options.store).topology()
-    else:
-        graph = power_law_graph(options.nodes, options.edges)
-    pool = native.BufferPool(0)
-    return SimpleNamespace(
-        indptr=in_huge_pages(graph.indptr, pool), indices=in_huge_pages(graph.indices, pool)
-    )
+        return GraphStore.open(options.store).topology(in_memory=not options.mapped)
+    return power_law_graph(options.nodes, options.edges)
 
 
 def seed_batches(num_nodes: int, options: argparse.Namespace) -> list[torch.Tensor]:
@@ -79,6 +70,7 @@ def time_round(sampler: NeighborSampler, batches: list[torch.Tensor], num_thread
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mapped", action="store_true", help="memory-map the store's topology")
     parser.add_argument("--store", help="a store directory; default: a synthetic graph")
     parser.add_argument("--nodes", type=int, default=1_000_000)
     parser.add_argument("--edges", type=int, default=12_000_000)

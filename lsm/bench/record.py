@@ -20,11 +20,16 @@ def make(results: dict, config: dict | None = None) -> dict:
     return {
         "commit": _commit(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": shlex.join(_without_directories(argument) for argument in sys.argv),
         "config": config or {},
         "machine": machine(),
         **results,
     }
+
+
+def _without_directories(argument: str) -> str:
+    """Absolute paths belong to one machine; their last part says enough."""
+    return Path(argument).name if argument.startswith("/") else argument
 
 
 def machine() -> dict:
