@@ -6,8 +6,8 @@ import os
 import pytest
 
 from lsm import native
-from lsm.doctor import examine
-from lsm.storage import select_engine
+from lsm.doctor import RING_BYTES, examine
+from lsm.storage import StorageOptions, select_engine
 
 NAMES = {
     "cores",
@@ -87,3 +87,9 @@ def test_table_and_json_say_the_same(tmp_path, capsys, monkeypatch):
         assert record["name"] in table
         if record["name"] != "memory":  # it changes meanwhile
             assert record["detail"] in table
+
+
+def test_the_memory_that_io_uring_locks_by_default():
+    options = StorageOptions()
+    buffers = options.queue_depth * 5 // 4 * options.max_read_bytes
+    assert buffers < RING_BYTES < buffers + (2 << 20)
