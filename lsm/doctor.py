@@ -83,8 +83,8 @@ def _locked_memory() -> Finding:
     if soft == resource.RLIM_INFINITY or soft >= RING_BYTES:
         return Finding("locked memory", "ok", limit)
     detail = (
-        f"{limit}: io_uring needs {format_bytes(RING_BYTES)} to register its buffers, and is slower "
-        "without; raise `ulimit -l`"
+        f"{limit}: io_uring needs {format_bytes(RING_BYTES)} to register its buffers, and is "
+        "slower without; raise `ulimit -l`"
     )
     return Finding("locked memory", "no", detail)
 
