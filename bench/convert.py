@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -23,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lsm.bench import record
 from lsm.units import format_bytes, parse_bytes
 
 DIM = 1024
@@ -80,10 +79,6 @@ def measure(arguments: argparse.Namespace) -> dict:
         "rss_before_bytes": before,
         "peak_rss_bytes": peak_bytes(),
         "beside_topology_bytes": peak_bytes() - topology,
-        "cores": os.cpu_count(),
-        "load_average": round(os.getloadavg()[0], 2),
-        "machine": platform.platform(),
-        "python": platform.python_version(),
     }
 
 
@@ -110,14 +105,14 @@ def main() -> None:
         # A process of its own: its memory is that of the conversion alone.
         options = [option for option in sys.argv[1:] if option != "--check"]
         command = [sys.executable, __file__, *options, "--dir", str(directory), "--measure"]
-        record = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        measured = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
         if arguments.check:
             from lsm.data.verify import verify_store
 
             problems = verify_store(directory / "store")
             if problems:
                 sys.exit("\n".join(problems))
-        print(record, end="")
+        print(json.dumps(record.make(json.loads(measured))))
 
 
 if __name__ == "__main__":
