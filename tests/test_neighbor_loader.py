@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from engines import ENGINES, QUEUED_ENGINES
 
 import lsm
 from lsm import native
 from lsm.data.npy import convert_npy
 from lsm.sampler import NeighborSampler
 from lsm.seeds import SeedSchedule
-from lsm.storage import ENGINES, StorageOptions
+from lsm.storage import StorageOptions
 
 NUM_NODES, DIM = 3000, 37
 
@@ -228,8 +229,9 @@ def test_reads_run_ahead_only_as_far_as_the_staging_allows(store):
         batches.close()
 
 
-def test_a_read_error_reaches_the_consumer_at_its_iteration(store):
-    with lsm.NeighborLoader(store, [4, 3], "train", 100, engine="io_uring", prefetch=2) as loader:
+@pytest.mark.parametrize("engine", QUEUED_ENGINES)
+def test_a_read_error_reaches_the_consumer_at_its_iteration(store, engine):
+    with lsm.NeighborLoader(store, [4, 3], "train", 100, engine=engine, prefetch=2) as loader:
         batches = iter(loader)
         next(batches)
         loader.features.storage.inject_fault(native.Fault.error, nth=0, value=errno.EIO)
@@ -239,12 +241,11 @@ def test_a_read_error_reaches_the_consumer_at_its_iteration(store):
     assert not lsm_threads()
 
 
-def test_a_lost_read_is_a_time_out_not_a_hang(store):
-    with lsm.NeighborLoader(
-        store, [4, 3], "train", 100, engine="io_uring", timeout_secs=1.0
-    ) as loader:
+@pytest.mark.parametrize("engine", QUEUED_ENGINES)
+def test_a_lost_read_is_a_time_out_not_a_hang(store, engine):
+    with lsm.NeighborLoader(store, [4, 3], "train", 100, engine=engine, timeout_secs=1.0) as loader:
         loader.features.storage.inject_fault(native.Fault.stall)
-        with pytest.raises(TimeoutError, match=r"io_uring: reading .* rows"):
+        with pytest.raises(TimeoutError, match=rf"{engine}: reading .* rows"):
             list(loader)
 
 

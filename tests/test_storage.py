@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from engines import ENGINES, QUEUED_ENGINES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsm import native
-from lsm.storage import ENGINES, Storage, StorageOptions, select_engine
+from lsm.storage import Storage, StorageOptions, select_engine
 
-QUEUED = ("posix", "io_uring")
 PAGE = 4096
 
-pytestmark = pytest.mark.skipif(
-    bool(native.io_uring_problem()), reason=f"io_uring: {native.io_uring_problem()}"
+needs_io_uring = pytest.mark.skipif(
+    "io_uring" not in ENGINES, reason=f"io_uring: {native.io_uring_problem()}"
 )
 
 
@@ -85,7 +85,7 @@ def test_any_layout_any_request(tmp_path_factory, data):
     ids = data.draw(st.lists(st.integers(0, num_rows - 1), max_size=80), label="ids")
     rows = random_rows(num_rows, row_bytes, seed=row_bytes)
     paths = write_rows(tmp_path_factory.mktemp("rows"), rows, num_files)
-    for engine in QUEUED:
+    for engine in QUEUED_ENGINES:
         with open_rows(
             paths, rows, engine, max_read_bytes=max_read_bytes, queue_depth=3, num_threads=2
         ) as storage:
@@ -104,7 +104,7 @@ def runs_of(blocks: set[int]) -> int:
     return sum(block - 1 not in blocks for block in blocks)
 
 
-@pytest.mark.parametrize("engine", QUEUED)
+@pytest.mark.parametrize("engine", QUEUED_ENGINES)
 @pytest.mark.parametrize("row_bytes", [256, 1000, 4096, 6000])
 def test_each_block_is_read_once_and_adjacent_blocks_together(tmp_path, engine, row_bytes):
     rows = random_rows(800, row_bytes)
@@ -122,7 +122,7 @@ def test_each_block_is_read_once_and_adjacent_blocks_together(tmp_path, engine, 
     assert 0 < stats["p50_us"] <= stats["p99_us"]
 
 
-@pytest.mark.parametrize("engine", QUEUED)
+@pytest.mark.parametrize("engine", QUEUED_ENGINES)
 def test_counters_agree_with_the_kernel(tmp_path, engine):
     """With direct reads the bytes we count are those that the kernel says this process read."""
     rows = random_rows(2000, PAGE)
@@ -140,7 +140,7 @@ def kernel_read_bytes() -> int:
     return int(fields["read_bytes"])
 
 
-@pytest.mark.parametrize("engine", QUEUED)
+@pytest.mark.parametrize("engine", QUEUED_ENGINES)
 def test_requests_from_many_threads_do_not_mix(tmp_path, engine):
     rows = random_rows(3000, 500)
     paths = write_rows(tmp_path, rows)
@@ -162,7 +162,7 @@ def test_requests_from_many_threads_do_not_mix(tmp_path, engine):
     assert not wrong
 
 
-@pytest.mark.parametrize("engine", QUEUED)
+@pytest.mark.parametrize("engine", QUEUED_ENGINES)
 @pytest.mark.parametrize("short", [1, 4096, 5000])
 def test_a_short_read_continues(tmp_path, engine, short):
     rows = random_rows(64, PAGE)
@@ -173,7 +173,7 @@ def test_a_short_read_continues(tmp_path, engine, short):
         assert storage.stats()["short_reads"] == 1
 
 
-@pytest.mark.parametrize("engine", QUEUED)
+@pytest.mark.parametrize("engine", QUEUED_ENGINES)
 def test_a_read_error_names_file_offset_and_errno_and_spares_others(tmp_path, engine):
     rows = random_rows(64, PAGE)
     paths = write_rows(tmp_path, rows)
@@ -187,7 +187,7 @@ def test_a_read_error_names_file_offset_and_errno_and_spares_others(tmp_path, en
         assert storage.stats()["errors"] == 1
 
 
-@pytest.mark.parametrize("engine", QUEUED)
+@pytest.mark.parametrize("engine", QUEUED_ENGINES)
 @pytest.mark.parametrize("code", [errno.EINTR, errno.EAGAIN])
 def test_an_interrupted_read_is_repeated(tmp_path, engine, code):
     rows = random_rows(64, PAGE)
@@ -197,7 +197,7 @@ def test_an_interrupted_read_is_repeated(tmp_path, engine, code):
         assert np.array_equal(read(storage, [3, 9, 20]), rows[[3, 9, 20]])
 
 
-@pytest.mark.parametrize("engine", QUEUED)
+@pytest.mark.parametrize("engine", QUEUED_ENGINES)
 def test_a_lost_completion_is_a_time_out_that_names_what_was_awaited(tmp_path, engine):
     rows = random_rows(64, PAGE)
     paths = write_rows(tmp_path, rows)
@@ -210,7 +210,7 @@ def test_a_lost_completion_is_a_time_out_that_names_what_was_awaited(tmp_path, e
         assert np.array_equal(read(storage, [5]), rows[[5]])  # the engine goes on
 
 
-@pytest.mark.parametrize("engine", QUEUED)
+@pytest.mark.parametrize("engine", QUEUED_ENGINES)
 def test_closing_with_reads_under_way_fails_them(tmp_path, engine):
     rows = random_rows(64, PAGE)
     paths = write_rows(tmp_path, rows)
@@ -225,7 +225,7 @@ def test_closing_with_reads_under_way_fails_them(tmp_path, engine):
         storage.submit(torch.arange(1), torch.zeros(1, PAGE, dtype=torch.uint8))
 
 
-@pytest.mark.parametrize("engine", QUEUED)
+@pytest.mark.parametrize("engine", QUEUED_ENGINES)
 def test_abandoned_tickets_leave_their_output_alone(tmp_path, engine):
     rows = random_rows(4000, PAGE)
     paths = write_rows(tmp_path, rows)
@@ -248,7 +248,7 @@ def test_a_truncated_file_is_found_at_opening(tmp_path, engine):
         open_rows(paths, rows, engine)
 
 
-@pytest.mark.parametrize("engine", ["mmap", *QUEUED])
+@pytest.mark.parametrize("engine", ["mmap", *QUEUED_ENGINES])
 def test_a_file_truncated_while_in_use_is_an_error(tmp_path, engine):
     rows = random_rows(64, PAGE)
     paths = write_rows(tmp_path, rows)
@@ -289,6 +289,7 @@ def test_wrong_outputs_and_ids(tmp_path):
             storage.submit(torch.arange(2, dtype=torch.int32), torch.empty(200, dtype=torch.uint8))
 
 
+@needs_io_uring
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -325,7 +326,7 @@ NO_DIRECT = Path("/sys/kernel/btf/vmlinux")
 
 
 @pytest.mark.skipif(not NO_DIRECT.exists(), reason=f"{NO_DIRECT}: this kernel has no such file")
-@pytest.mark.parametrize("engine", QUEUED)
+@pytest.mark.parametrize("engine", QUEUED_ENGINES)
 def test_without_direct_reads_auto_falls_back_and_says_so(engine, caplog):
     data = NO_DIRECT.read_bytes()
     rows = np.frombuffer(data[: len(data) // 512 * 512], np.uint8).reshape(-1, 512)
@@ -347,6 +348,7 @@ def limit_locked_memory() -> None:
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (512 << 10, 512 << 10))
 
 
+@needs_io_uring
 def test_with_little_locked_memory_io_uring_says_so_and_works(tmp_path):
     """Buffers that cannot be registered cost speed, not correctness."""
     rows = random_rows(64, PAGE)
