@@ -120,13 +120,17 @@ class Storage:
         for note in self._native.notes():
             logger.warning("%s", note)
 
-    def submit(self, ids: torch.Tensor, out: torch.Tensor) -> Ticket:
+    def submit(
+        self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor | None = None
+    ) -> Ticket:
         """Starts reading rows ``ids`` into ``out`` and returns at once (memory, mmap: when done).
 
         ids: [N] int64 on the host, any order, repeats allowed. out: N * row_bytes bytes of any
-        dtype, contiguous, on the host. Raises ValueError for an id out of range or a wrong size.
+        dtype, contiguous, on the host. positions: [N] int64: ids[i] goes to row positions[i] of
+        ``out``, which then holds any number of rows, the others of which are left alone; without
+        it, to row i. Raises ValueError for an id or position out of range or a wrong size.
         """
-        return Ticket(self._handle().submit(ids, out), out, self.timeout_secs)
+        return Ticket(self._handle().submit(ids, out, positions), out, self.timeout_secs)
 
     def wait(self, ticket: Ticket, timeout_secs: float | None = None) -> torch.Tensor:
         """``ticket.wait(timeout_secs)``."""
