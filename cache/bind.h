@@ -6,5 +6,6 @@
 namespace lsm {
 
 void bind_cache(pybind11::module_& module);
+void bind_executor(pybind11::module_& module);
 
 }  // namespace lsm

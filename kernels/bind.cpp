@@ -69,5 +69,6 @@ PYBIND11_MODULE(_core, module) {
   lsm::bind_io(module);
   lsm::bind_store(module);
   lsm::bind_cache(module);
+  lsm::bind_executor(module);
   module.def("build_info", &build_info, "How this module was built.");
 }

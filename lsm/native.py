@@ -19,6 +19,7 @@ except ImportError as error:
 COUNTER_NAMES = _core.COUNTER_NAMES
 Buffer = _core.Buffer
 BufferPool = _core.BufferPool
+CacheExecutor = _core.CacheExecutor
 DirectMode = _core.DirectMode
 Fault = _core.Fault
 NeighborSampler = _core.NeighborSampler
@@ -50,6 +51,7 @@ __all__ = [
     "COUNTER_NAMES",
     "Buffer",
     "BufferPool",
+    "CacheExecutor",
     "DirectMode",
     "Fault",
     "NeighborSampler",
