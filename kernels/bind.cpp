@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "cache/bind.h"
 #include "kernels/bind.h"
 #include "kernels/bind_tensor.h"
 #include "kernels/core/buffer.h"
@@ -67,5 +68,7 @@ PYBIND11_MODULE(_core, module) {
   lsm::bind_sampling(module);
   lsm::bind_io(module);
   lsm::bind_store(module);
+  lsm::bind_cache(module);
+  lsm::bind_executor(module);
   module.def("build_info", &build_info, "How this module was built.");
 }

@@ -3,6 +3,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <optional>
+
 #include "kernels/bind.h"
 #include "kernels/bind_tensor.h"
 #include "kernels/io/storage.h"
@@ -32,15 +34,18 @@ class Ticket {
 };
 
 std::unique_ptr<Ticket> submit(lsm::Storage& storage, const lsm::TensorView& ids,
-                               const py::object& output) {
+                               const py::object& output,
+                               const std::optional<lsm::TensorView>& positions) {
   const auto rows = ids.as<int64_t>("ids");
+  std::span<int64_t> places;
+  if (positions) places = positions->as<int64_t>("positions");
   py::detail::make_caster<lsm::TensorView> caster;
   if (!caster.load(output, true)) throw py::type_error("out: expected a tensor");
   const auto bytes = static_cast<lsm::TensorView&>(caster).as_bytes("out");
   std::shared_ptr<lsm::Request> request;
   {
     py::gil_scoped_release release;
-    request = storage.submit(rows, bytes);
+    request = positions ? storage.submit(rows, places, bytes) : storage.submit(rows, bytes);
   }
   return std::make_unique<Ticket>(std::move(request), output);
 }
@@ -87,7 +92,7 @@ void bind_io(py::module_& module) {
       .def("wait", &Ticket::wait, py::arg("timeout_secs"))
       .def_property_readonly("done", &Ticket::done);
   py::class_<lsm::Storage>(module, "Storage")
-      .def("submit", &submit, py::arg("ids"), py::arg("out"))
+      .def("submit", &submit, py::arg("ids"), py::arg("out"), py::arg("positions") = py::none())
       .def("stats", &read_stats)
       .def("reset_stats", [](lsm::Storage& storage) { storage.stats().reset(); })
       .def("notes", &lsm::Storage::notes)

@@ -3,14 +3,18 @@
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["FeatureLoader", "GraphStore", "NeighborLoader"]
+__all__ = ["CacheOptions", "CachedFeatureLoader", "FeatureLoader", "GraphStore", "NeighborLoader"]
 
 if TYPE_CHECKING:
+    from lsm.cache_options import CacheOptions
+    from lsm.cached_features import CachedFeatureLoader
     from lsm.feature_loader import FeatureLoader
     from lsm.neighbor_loader import NeighborLoader
     from lsm.store.graph_store import GraphStore
 
 _HOMES = {
+    "CacheOptions": "lsm.cache_options",
+    "CachedFeatureLoader": "lsm.cached_features",
     "FeatureLoader": "lsm.feature_loader",
     "GraphStore": "lsm.store.graph_store",
     "NeighborLoader": "lsm.neighbor_loader",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +67,8 @@ class Batch:
     num_sampled_edges: list[int]
     epoch: int = 0
     iteration: int = 0
+    stats: dict[str, float] = field(default_factory=dict, compare=False)
+    """What it took to make this batch: the counters of lsm.feature_loader, seconds per stage."""
 
     @classmethod
     def from_sampled(
@@ -77,6 +79,7 @@ class Batch:
         y: torch.Tensor | None = None,
         epoch: int = 0,
         iteration: int = 0,
+        stats: dict[str, float] | None = None,
     ) -> Batch:
         return cls(
             x=x,
@@ -84,6 +87,7 @@ class Batch:
             batch_size=sampled.num_sampled_nodes[0],
             epoch=epoch,
             iteration=iteration,
+            stats=stats or {},
             **{f.name: getattr(sampled, f.name) for f in fields(sampled)},
         )
 

@@ -36,6 +36,8 @@ class Progress:
     """Seeds of the epoch classified correctly so far (while training), over all ranks."""
     num_seeds: int = 0
     """Seeds of the epoch so far, over all ranks."""
+    row_sums: dict[str, float] = field(default_factory=dict)
+    """Sums of the epoch's row metrics so far (lsm.metrics.ROW_SUMS)."""
     bytes_read: int = 0
     """Bytes read from storage since the run began, over all ranks."""
     seconds: float = 0.0
@@ -51,6 +53,7 @@ class Progress:
         """Moves to the first iteration of ``epoch``."""
         self.epoch, self.iteration = epoch, 0
         self.loss_sum, self.num_correct, self.num_seeds = 0.0, 0, 0
+        self.row_sums = {}
 
 
 def fingerprint(config: Config, world_size: int, store: Any) -> dict[str, Any]:

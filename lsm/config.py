@@ -71,9 +71,73 @@ class StorageConfig(Section):
     """Longest wait for one batch of rows, in seconds, before it is an error."""
 
 
+class VictimConfig(Section):
+    mode: Literal["none", "queues", "pool"] = "none"
+    """Buffer for rows that leave the cache but will be needed again within the window. queues: as
+    much room for each iteration of the window; pool: room for whichever are needed soonest."""
+    bytes: Bytes = 256 * 2**20
+    """Memory of the victim buffer (queues: of all queues together), where there is one."""
+
+
+class ConstantConfig(Section):
+    bytes: Bytes = 0
+    """Host memory for the rows with the highest scores, for good. 0: none."""
+
+
+class StaticConfig(Section):
+    bytes: Bytes = 0
+    """Memory beside the cache, on the device that trains, for the rows with the highest scores, for
+    good. 0: none."""
+
+
 class CacheConfig(Section):
-    policy: Literal["none"] = "none"
-    """Feature cache policy. none: every row is read from storage."""
+    policy: Literal[
+        "none",
+        "round_robin",
+        "random",
+        "lru",
+        "clock",
+        "sieve",
+        "s3fifo",
+        "lfu",
+        "window",
+        "static",
+        "dynamic",
+        "hybrid",
+        "lookahead",
+    ] = "none"
+    """Which rows stay in memory while training. none: every row is read from storage; lookahead:
+    those needed soonest; the others are for comparison (`lsm ablate`)."""
+    bytes: Bytes = 512 * 2**20
+    """Memory of the cache, per rank."""
+    ways: Positive = 32
+    """Lines per set: how many rows compete for a place."""
+    window: Annotated[int, Field(ge=1, le=65_535)] = 256
+    """Iterations sampled ahead, so that it is known what they need. Their graphs are held in
+    memory, without features. Policies that do not look ahead ignore it, without a victim buffer."""
+    update_period: Positive = 4
+    """dynamic, hybrid: iterations between two passes over the window."""
+    near_fraction: Annotated[float, Field(ge=0, le=1)] = 0.125
+    """hybrid: part of the window within which a row counts as needed soon."""
+    victim: VictimConfig = VictimConfig()
+    """Rows on their way out."""
+    constant: ConstantConfig = ConstantConfig()
+    """The hottest rows, in host memory."""
+    static: StaticConfig = StaticConfig()
+    """The hottest rows, in a partition of their own."""
+    score: Literal["none", "in_degree", "reverse_pagerank", "presample"] = "none"
+    """How hot a node is expected to be, for static, hybrid and lookahead, and to choose constant
+    and static rows. Taken from the store; computed and stored if it is not there."""
+
+    @model_validator(mode="after")
+    def _has_room(self) -> CacheConfig:
+        if self.policy != "none" and self.bytes == 0:
+            raise ValueError("cache.bytes: expected more than 0 bytes; or set cache.policy=none")
+        if self.victim.mode != "none" and self.victim.bytes == 0:
+            raise ValueError(
+                "cache.victim.bytes: expected more than 0 bytes; or set cache.victim.mode=none"
+            )
+        return self
 
 
 class SamplerConfig(Section):

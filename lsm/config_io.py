@@ -172,6 +172,7 @@ _EXPECTED = {
     "bool_type": "true or false",
     "list_type": "a list, such as [10, 5]",
     "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
     "greater_than": "more than {gt}",
     "less_than": "less than {lt}",
     "too_short": "at least {min_length} value(s)",

@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+import time
+
 import torch
 
 from lsm import native
-from lsm.storage import StorageOptions, Ticket, open_storage
+from lsm.storage import Storage, StorageOptions, Ticket, open_storage
+
+COUNTERS = (
+    "requests",
+    "hits",
+    "static_hits",
+    "victim_hits",
+    "constant_hits",
+    "misses",
+    "bypasses",
+    "evictions",
+    "spilled",
+    "victim_overflow",
+)
+"""What is counted for each batch of rows: rows asked for; those that the cache, the static
+partition, the victim buffer and the constant buffer held; those read from storage; rows not cached,
+rows that left the cache, rows put into the victim buffer and rows that found no room there."""
+
+STAGES = ("plan_secs", "read_wait_secs", "replay_secs")
+"""Where the time of each batch of rows goes: planning, waiting for storage, copying."""
 
 
 class PendingRows:
@@ -14,6 +35,9 @@ class PendingRows:
     def __init__(self, ticket: Ticket, rows: torch.Tensor) -> None:
         self._ticket = ticket
         self._rows = rows
+        self.stats: dict[str, float] = dict.fromkeys(COUNTERS, 0) | dict.fromkeys(STAGES, 0.0)
+        """COUNTERS and STAGES of these rows; final once result() has returned."""
+        self.stats["requests"] = self.stats["misses"] = len(rows)
 
     @property
     def num_bytes(self) -> int:
@@ -23,7 +47,9 @@ class PendingRows:
     def result(self, timeout_secs: float | None = None) -> torch.Tensor:
         """Blocks until the rows have arrived: [N, dim]. Raises OSError if a read failed,
         TimeoutError after ``timeout_secs`` (default: the engine's)."""
+        start = time.perf_counter()
         self._ticket.wait(timeout_secs)
+        self.stats["read_wait_secs"] += time.perf_counter() - start
         return self._rows
 
 
@@ -31,10 +57,15 @@ class FeatureLoader:
     """Feature rows of a store's nodes: ``rows = FeatureLoader(store).fetch(ids)``.
 
     Rows come back in memory that is reused once no tensor refers to it any more. Thread-safe.
+    Every row is read from storage; ``lsm.CachedFeatureLoader`` keeps some in memory.
 
-    store: a GraphStore. engine: auto, memory, mmap, posix or io_uring. idle_bytes: how much memory
-    of returned rows is kept for reuse.
+    store: a GraphStore. engine: auto, memory, mmap, posix or io_uring. storage: an engine that is
+    open already, instead of ``engine`` and ``options``; close() leaves it open. idle_bytes: how
+    much memory of returned rows is kept for reuse.
     """
+
+    window = 1
+    """How many batches, the next one included, it is of use to announce."""
 
     def __init__(
         self,
@@ -42,11 +73,13 @@ class FeatureLoader:
         *,
         engine: str = "auto",
         options: StorageOptions | None = None,
+        storage: Storage | None = None,
         idle_bytes: int = 512 << 20,
     ) -> None:
         self.dim = store.feature_dim
         self.dtype = store.feature_dtype
-        self.storage = open_storage(store, engine, options)
+        self._owns_storage = storage is None
+        self.storage = storage or open_storage(store, engine, options)
         self._pool = native.BufferPool(idle_bytes)
 
     @property
@@ -54,14 +87,18 @@ class FeatureLoader:
         """The engine in use ("auto" resolved)."""
         return self.storage.engine
 
+    def announce(self, ids: torch.Tensor) -> None:
+        """Says that ``ids`` ([N] int64, no repeats) will be asked for, after all batches announced
+        before. Of no use without a cache."""
+
+    def forget_announced(self) -> None:
+        """Says that batches which were announced, but not yet asked for, never will be."""
+
     def prefetch(self, ids: torch.Tensor) -> PendingRows:
         """Starts reading rows ``ids`` ([N] int64, any order, repeats allowed); ``result()`` of what
         it returns gives them. Raises ValueError for an id out of range."""
-        if ids.dim() != 1 or ids.dtype != torch.int64:
-            raise ValueError(f"ids: expected [N] int64, got {list(ids.shape)} {ids.dtype}")
-        ids = ids.contiguous()
-        buffer = self._pool.take(ids.numel() * self.storage.row_bytes)
-        rows = native.as_tensor(buffer, self.dtype).view(ids.numel(), self.dim)
+        ids = vector_of_ids(ids)
+        rows = self._take_rows(len(ids))
         return PendingRows(self.storage.submit(ids, rows), rows)
 
     def fetch(self, ids: torch.Tensor, timeout_secs: float | None = None) -> torch.Tensor:
@@ -74,10 +111,23 @@ class FeatureLoader:
 
     def close(self) -> None:
         """Closes the engine. Rows that were delivered stay valid."""
-        self.storage.close()
+        if self._owns_storage:
+            self.storage.close()
 
     def __enter__(self) -> FeatureLoader:
         return self
 
     def __exit__(self, *_exception) -> None:
         self.close()
+
+    def _take_rows(self, num_rows: int) -> torch.Tensor:
+        """Memory for ``num_rows`` rows: [num_rows, dim], not initialised."""
+        buffer = self._pool.take(num_rows * self.storage.row_bytes)
+        return native.as_tensor(buffer, self.dtype).view(num_rows, self.dim)
+
+
+def vector_of_ids(ids: torch.Tensor) -> torch.Tensor:
+    """``ids``, contiguous; ValueError unless it is [N] int64."""
+    if ids.dim() != 1 or ids.dtype != torch.int64:
+        raise ValueError(f"ids: expected [N] int64, got {list(ids.shape)} {ids.dtype}")
+    return ids.contiguous()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from collections.abc import Iterator
@@ -13,7 +14,10 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from lsm import dist, scores
 from lsm.allocator import keep_freed_memory
+from lsm.cache_options import CacheOptions, CacheRows
+from lsm.cached_features import CachedFeatureLoader
 from lsm.config import Config
 from lsm.dist import World
 from lsm.feature_loader import FeatureLoader
@@ -21,6 +25,8 @@ from lsm.models import build_model
 from lsm.neighbor_loader import NeighborLoader
 from lsm.storage import StorageOptions
 from lsm.store.graph_store import GraphStore
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,8 @@ class Job:
     store: GraphStore
     features: FeatureLoader
     loaders: dict[str, NeighborLoader]
-    """By split: train, valid, test. They share ``features``."""
+    """By split: train, valid, test. They share ``features``, but for train if it has a cache; the
+    engine they share in any case."""
     model: nn.Module
     """The network; its weights are the same on every rank."""
     parallel: nn.Module
@@ -56,10 +63,13 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
     """
     _set_up_torch(config, world)
     store = open_store(config, world)
-    with FeatureLoader(
-        store, engine=config.storage.engine, options=_storage_options(config)
-    ) as features:
-        loaders = _build_loaders(config, world, store, features)
+    with (
+        FeatureLoader(
+            store, engine=config.storage.engine, options=_storage_options(config)
+        ) as features,
+        _training_features(config, world, store, features) as training_features,
+    ):
+        loaders = _build_loaders(config, world, store, features, training_features)
         torch.manual_seed(config.train.seed)
         model = build_model(
             config.model,
@@ -123,12 +133,15 @@ def _check_labels(store: GraphStore, split: str, labels: torch.Tensor) -> None:
 def _set_up_torch(config: Config, world: World) -> None:
     """Memory, threads, and determinism: the same sums in the same order, run after run."""
     keep_freed_memory()
-    cores = len(os.sched_getaffinity(0))
-    torch.set_num_threads(config.train.num_threads or max(1, cores // world.local_size))
+    torch.set_num_threads(config.train.num_threads or _cores_per_rank(world))
     torch.use_deterministic_algorithms(True)
     # Would zero every new tensor, which finds reads of memory never written; it costs a pass.
     torch.utils.deterministic.fill_uninitialized_memory = False
     warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+
+
+def _cores_per_rank(world: World) -> int:
+    return max(1, len(os.sched_getaffinity(0)) // world.local_size)
 
 
 def _storage_options(config: Config) -> StorageOptions:
@@ -142,8 +155,66 @@ def _storage_options(config: Config) -> StorageOptions:
     )
 
 
-def _build_loaders(
+def _training_features(
     config: Config, world: World, store: GraphStore, features: FeatureLoader
+) -> FeatureLoader:
+    """What the training batches take their rows from: ``features``, or a cache over its engine."""
+    cache = config.cache
+    if cache.policy == "none":
+        return features
+    if cache.policy in ("static", "hybrid") and cache.score == "none":
+        logger.warning("cache.policy=%s goes by cache.score, which is none", cache.policy)
+    options = CacheOptions(
+        policy=cache.policy,
+        bytes=cache.bytes,
+        ways=cache.ways,
+        window=cache.window,
+        update_period=cache.update_period,
+        near_fraction=cache.near_fraction,
+        victim_mode=cache.victim.mode,
+        victim_bytes=cache.victim.bytes,
+        constant_bytes=cache.constant.bytes,
+        static_bytes=cache.static.bytes,
+        score=cache.score,
+        seed=config.train.seed,
+    )
+    CacheRows.of(options, store.row_bytes)  # a mistake shows before a score is computed for long
+    return CachedFeatureLoader(
+        store,
+        options,
+        storage=features.storage,
+        scores=_score(config, world, store),
+        num_threads=max(1, _cores_per_rank(world) // 2),
+    )
+
+
+def _score(config: Config, world: World, store: GraphStore) -> torch.Tensor | None:
+    """The score that the cache goes by. Rank 0 computes it if it is not stored."""
+    name = config.cache.score
+    if name == "none":
+        return None
+
+    def stored_score(store: GraphStore) -> torch.Tensor:
+        return scores.stored_score(
+            store,
+            name,
+            num_neighbors=config.sampler.num_neighbors,
+            batch_size=config.train.batch_size,
+            seed=config.train.seed,
+            num_threads=_cores_per_rank(world),
+        )
+
+    score = stored_score(store) if world.is_main else None
+    dist.barrier(world)
+    return score if world.is_main else stored_score(GraphStore.open(store.path))
+
+
+def _build_loaders(
+    config: Config,
+    world: World,
+    store: GraphStore,
+    features: FeatureLoader,
+    training_features: FeatureLoader,
 ) -> dict[str, NeighborLoader]:
     topology = store.topology(in_memory=config.data.topology == "memory")
 
@@ -157,7 +228,7 @@ def _build_loaders(
             seed=config.train.seed,
             rank=world.rank,
             world_size=world.size,
-            features=features,
+            features=training_features if split == "train" else features,
             topology=topology,
             prefetch=config.sampler.prefetch,
             staging_bytes=config.sampler.staging_bytes,

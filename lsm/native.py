@@ -16,37 +16,54 @@ except ImportError as error:
         "build it with `pip install .` or `make build`"
     ) from error
 
+COUNTER_NAMES = _core.COUNTER_NAMES
 Buffer = _core.Buffer
 BufferPool = _core.BufferPool
+CacheExecutor = _core.CacheExecutor
 DirectMode = _core.DirectMode
 Fault = _core.Fault
 NeighborSampler = _core.NeighborSampler
+Planner = _core.Planner
+PlannerConfig = _core.PlannerConfig
 SampledSubgraph = _core.SampledSubgraph
 ThreadPool = _core.ThreadPool
 batch_key = _core.batch_key
 build_info = _core.build_info
+check_metadata_limits = _core.check_metadata_limits
+check_planner_config = _core.check_planner_config
 count_degrees = _core.count_degrees
-fill_csc = _core.fill_csc
 draw_lanes = _core.draw_lanes
 draw_positions = _core.draw_positions
+fill_csc = _core.fill_csc
 gather_rows = _core.gather_rows
 in_degree = _core.in_degree
 io_uring_problem = _core.io_uring_problem
+needs_window = _core.needs_window
 open_storage = _core.open_storage
+pack_metadata = _core.pack_metadata
 philox4x32 = _core.philox4x32
+policy_names = _core.policy_names
 reverse_pagerank = _core.reverse_pagerank
+simulate_cache = _core.simulate_cache
+unpack_metadata = _core.unpack_metadata
 
 __all__ = [
+    "COUNTER_NAMES",
     "Buffer",
     "BufferPool",
+    "CacheExecutor",
     "DirectMode",
     "Fault",
     "NeighborSampler",
+    "Planner",
+    "PlannerConfig",
     "SampledSubgraph",
     "ThreadPool",
     "as_tensor",
     "batch_key",
     "build_info",
+    "check_metadata_limits",
+    "check_planner_config",
     "count_degrees",
     "draw_lanes",
     "draw_positions",
@@ -54,10 +71,15 @@ __all__ = [
     "gather_rows",
     "in_degree",
     "io_uring_problem",
+    "needs_window",
     "open_storage",
+    "pack_metadata",
     "philox4x32",
+    "policy_names",
     "reverse_pagerank",
+    "simulate_cache",
     "unique_relabel",
+    "unpack_metadata",
 ]
 
 

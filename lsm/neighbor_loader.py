@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from lsm.batch import Batch
+from lsm.cache_options import CacheOptions
+from lsm.cached_features import CachedFeatureLoader
 from lsm.feature_loader import FeatureLoader
 from lsm.pipeline import LoadedGraph, Pipeline
 from lsm.sampler import NeighborSampler
@@ -27,8 +29,10 @@ class NeighborLoader:
     input_nodes: seed nodes: a split's name, [N] int64 without repeats, or None for all nodes.
     batch_size: seeds per rank and iteration.
     rank, world_size: this process's place; every rank has the same number of iterations.
-    features: where rows come from; without it the loader opens one itself with ``engine`` and
-        ``storage`` and closes it in close().
+    features: where rows come from; without it the loader opens one itself with ``engine``,
+        ``storage`` and ``cache`` and closes it in close().
+    cache: keep rows in memory as these options say. Sampling then runs ``cache.window`` iterations
+        ahead. An epoch that is left early makes the cache start cold in the next.
     prefetch, staging_bytes: how many iterations, and how many bytes of rows, are read ahead.
     num_threads: sampling threads, each with an iteration of its own.
     timeout_secs: how long the consumer waits for a batch before that is an error.
@@ -49,6 +53,7 @@ class NeighborLoader:
         features: FeatureLoader | None = None,
         engine: str = "auto",
         storage: StorageOptions | None = None,
+        cache: CacheOptions | None = None,
         topology=None,
         prefetch: int = 4,
         staging_bytes: int = 256 << 20,
@@ -71,14 +76,16 @@ class NeighborLoader:
         self._labels = store.labels()
         self._sampler = NeighborSampler(topology or store.topology(), num_neighbors, seed=seed)
         self._owns_features = features is None
+        if self._owns_features and cache is not None:
+            features = CachedFeatureLoader(store, cache, engine=engine, options=storage)
         self.features = features or FeatureLoader(store, engine=engine, options=storage)
         self._prefetch = prefetch
         self._staging_bytes = staging_bytes
         self._num_threads = num_threads
         self._timeout_secs = timeout_secs
         self._epoch = 0
-        self._counters = {"batches": 0, "sampled_nodes": 0, "sampled_edges": 0}
-        self._seconds = {"sample_secs": 0.0, "wait_secs": 0.0}
+        self._totals: dict[str, float] = {"batches": 0, "sampled_nodes": 0, "sampled_edges": 0}
+        self._totals |= {"sample_secs": 0.0, "wait_secs": 0.0}
 
     def __len__(self) -> int:
         """Iterations per epoch, the same on every rank."""
@@ -112,7 +119,7 @@ class NeighborLoader:
     def stats(self) -> dict[str, int | float]:
         """Counters since construction: batches, sampled_nodes, sampled_edges, sample_secs (over all
         sampling threads), wait_secs (the consumer waited for a batch), and the storage engine's."""
-        return self._counters | self._seconds | self.features.stats()
+        return self._totals | self.features.stats()
 
     def close(self) -> None:
         """Closes the feature loader if this loader opened it."""
@@ -143,7 +150,7 @@ class NeighborLoader:
             while True:
                 start = time.perf_counter()
                 loaded = next(loaded_graphs, None)
-                self._seconds["wait_secs"] += time.perf_counter() - start
+                self._totals["wait_secs"] += time.perf_counter() - start
                 if loaded is None:
                     return
                 yield self._batch(loaded, epoch)
@@ -153,13 +160,18 @@ class NeighborLoader:
 
     def _batch(self, loaded: LoadedGraph, epoch: int) -> Batch:
         graph = loaded.graph
-        self._counters["batches"] += 1
-        self._counters["sampled_nodes"] += graph.n_id.numel()
-        self._counters["sampled_edges"] += graph.edge_index.size(1)
-        self._seconds["sample_secs"] += loaded.sample_secs
+        self._totals["batches"] += 1
+        self._totals["sampled_nodes"] += graph.n_id.numel()
+        self._totals["sampled_edges"] += graph.edge_index.size(1)
+        self._totals["sample_secs"] += loaded.stats["sample_secs"]
         seeds = graph.n_id[: graph.num_sampled_nodes[0]]
         return Batch.from_sampled(
-            graph, x=loaded.x, y=self._labels[seeds], epoch=epoch, iteration=loaded.iteration
+            graph,
+            x=loaded.x,
+            y=self._labels[seeds],
+            epoch=epoch,
+            iteration=loaded.iteration,
+            stats=loaded.stats,
         )
 
 

@@ -26,24 +26,37 @@ class LoadedGraph:
     iteration: int
     graph: SampledGraph
     x: torch.Tensor
+    stats: dict[str, float]
+    """COUNTERS and STAGES of lsm.feature_loader, and ``sample_secs``."""
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    iteration: int
+    graph: SampledGraph
     sample_secs: float
 
 
 @dataclass(frozen=True)
 class _Staged:
-    iteration: int
-    graph: SampledGraph
+    sampled: _Sampled
     rows: PendingRows
-    sample_secs: float
+    x: Future  # of the rows
 
 
 class Pipeline:
     """Iterates over LoadedGraphs for iterations ``first`` to ``last - 1``, in order.
 
-    ``num_threads`` threads sample; one thread starts the feature reads of sampled iterations, at
-    most ``prefetch`` of them ahead of the consumer and at most ``staging_bytes`` of rows (but at
-    least one iteration, or nothing would ever move). An error in any stage is raised to the
-    consumer at the iteration where it happened.
+    Three stages run ahead of the consumer, each in iteration order:
+
+    - ``num_threads`` threads sample. The graphs of the next ``features.window`` iterations are held
+      and their nodes announced before the first of them asks for rows; at the end of the range the
+      window runs dry. Graphs hold no rows.
+    - One thread asks for the rows of at most ``prefetch`` iterations and at most ``staging_bytes``
+      of them (but for at least one iteration, or nothing would ever move).
+    - One thread completes the rows: waits for reads, and copies what comes from memory.
+
+    An error in any stage is raised to the consumer at the iteration where it happened.
     """
 
     def __init__(
@@ -61,104 +74,143 @@ class Pipeline:
         self._sample = sample
         self._features = features
         self._iterations = range(first, last)
-        self._lookahead = prefetch + num_threads
+        self._max_sampling = prefetch + num_threads
+        self._prefetch = prefetch
         self._staging_bytes = staging_bytes
         self._timeout_secs = timeout_secs
         self._closed = threading.Event()
-        self._staged: queue.Queue[_Staged | BaseException] = queue.Queue(maxsize=prefetch)
-        self._staged_bytes = 0
+        self._staged: queue.SimpleQueue[_Staged | BaseException] = queue.SimpleQueue()
         self._room = threading.Condition()
+        self._num_staged = 0
+        self._staged_bytes = 0
+        self._last_sample = time.monotonic()
         self._samplers = ThreadPoolExecutor(num_threads, thread_name_prefix="lsm-sample")
+        self._completer = ThreadPoolExecutor(1, thread_name_prefix="lsm-rows")
         self._reader = threading.Thread(target=self._run, name="lsm-read", daemon=True)
         self._reader.start()
 
     def __iter__(self) -> Iterator[LoadedGraph]:
         for iteration in self._iterations:
-            staged = self._next_staged(iteration)
-            x = staged.rows.result(self._timeout_secs)
-            with self._room:
-                self._staged_bytes -= staged.rows.num_bytes
-                self._room.notify_all()
-            yield LoadedGraph(iteration, staged.graph, x, staged.sample_secs)
+            yield self._next(iteration)
 
     def close(self) -> None:
-        """Ends all threads; what was staged is dropped. Reads under way are abandoned."""
+        """Ends all threads; what was staged is dropped. Reads under way are abandoned, but for
+        those of one iteration, which are waited for."""
         self._closed.set()
         with self._room:
             self._room.notify_all()
         self._reader.join(self._timeout_secs)
         self._samplers.shutdown(wait=True, cancel_futures=True)
+        self._completer.shutdown(wait=True, cancel_futures=True)
+        self._features.forget_announced()
+
+    def _next(self, iteration: int) -> LoadedGraph:
+        staged = self._next_staged(iteration)
+        x = self._completed(staged)
+        self._leave(staged.rows.num_bytes)
+        stats = staged.rows.stats | {"sample_secs": staged.sampled.sample_secs}
+        return LoadedGraph(iteration, staged.sampled.graph, x, stats)
 
     def _next_staged(self, iteration: int) -> _Staged:
-        deadline = time.monotonic() + self._timeout_secs
+        asked = time.monotonic()
         while True:
             try:
                 staged = self._staged.get(timeout=_POLL_SECS)
             except queue.Empty:
-                if time.monotonic() > deadline:
+                if time.monotonic() > max(asked, self._last_sample) + self._timeout_secs:
                     raise TimeoutError(
-                        f"the sample of iteration {iteration} was not ready within "
-                        f"{self._timeout_secs} s"
+                        f"the sample of iteration {iteration} was not ready: none was finished "
+                        f"within {self._timeout_secs} s"
                     ) from None
                 continue
             if isinstance(staged, BaseException):
                 raise staged
             return staged
 
+    def _completed(self, staged: _Staged) -> torch.Tensor:
+        # The completing thread began to wait no later than now and has the same patience; its error
+        # says more. The extra time is for the copies.
+        try:
+            return staged.x.result(2 * self._timeout_secs)
+        except TimeoutError:
+            if staged.x.done():
+                raise
+            raise TimeoutError(
+                f"the rows of iteration {staged.sampled.iteration} were not ready within "
+                f"{2 * self._timeout_secs} s"
+            ) from None
+
     def _run(self) -> None:
         """The reader thread: keeps the samplers busy and starts reads in iteration order."""
         sampling: deque[tuple[int, Future]] = deque()
+        announced: deque[_Sampled] = deque()
         to_sample = iter(self._iterations)
         try:
             while not self._closed.is_set():
-                while len(sampling) < self._lookahead:
-                    iteration = next(to_sample, None)
-                    if iteration is None:
+                while len(announced) < self._features.window:
+                    self._keep_sampling(sampling, to_sample)
+                    if not sampling:
                         break
-                    future = self._samplers.submit(self._timed_sample, iteration)
-                    sampling.append((iteration, future))
-                if not sampling:
+                    announced.append(self._await(*sampling.popleft()))
+                    self._features.announce(announced[-1].graph.n_id)
+                self._keep_sampling(sampling, to_sample)
+                if not announced:
                     return
-                iteration, future = sampling.popleft()
-                graph, sample_secs = self._await(future)
-                self._stage(iteration, graph, sample_secs)
+                self._stage(announced.popleft())
         except _ClosedError:
             pass
         except BaseException as error:
             # Whatever it was, the consumer must hear of it instead of waiting for its time-out.
-            self._put(error)
+            self._staged.put(error)
+
+    def _keep_sampling(self, sampling: deque[tuple[int, Future]], to_sample: Iterator[int]) -> None:
+        while len(sampling) < self._max_sampling:
+            iteration = next(to_sample, None)
+            if iteration is None:
+                return
+            sampling.append((iteration, self._samplers.submit(self._timed_sample, iteration)))
 
     def _timed_sample(self, iteration: int) -> tuple[SampledGraph, float]:
         start = time.perf_counter()
         graph = self._sample(iteration)
         return graph, time.perf_counter() - start
 
-    def _await(self, future: Future) -> tuple[SampledGraph, float]:
+    def _await(self, iteration: int, future: Future) -> _Sampled:
         while True:
             try:
-                return future.result(timeout=_POLL_SECS)
+                graph, sample_secs = future.result(timeout=_POLL_SECS)
             except TimeoutError:
                 if future.done():
                     raise
                 self._check_open()
+                continue
+            self._last_sample = time.monotonic()
+            return _Sampled(iteration, graph, sample_secs)
 
-    def _stage(self, iteration: int, graph: SampledGraph, sample_secs: float) -> None:
-        num_bytes = graph.n_id.numel() * self._features.storage.row_bytes
+    def _stage(self, sampled: _Sampled) -> None:
+        num_bytes = sampled.graph.n_id.numel() * self._features.storage.row_bytes
         with self._room:
-            while self._staged_bytes and self._staged_bytes + num_bytes > self._staging_bytes:
+            while self._is_full(num_bytes):
                 self._check_open()
                 self._room.wait(_POLL_SECS)
+            self._num_staged += 1
             self._staged_bytes += num_bytes
-        rows = self._features.prefetch(graph.n_id)
-        self._put(_Staged(iteration, graph, rows, sample_secs))
+        self._check_open()
+        rows = self._features.prefetch(sampled.graph.n_id)
+        x = self._completer.submit(rows.result, self._timeout_secs)
+        self._staged.put(_Staged(sampled, rows, x))
 
-    def _put(self, item: _Staged | BaseException) -> None:
-        while not self._closed.is_set():
-            try:
-                self._staged.put(item, timeout=_POLL_SECS)
-            except queue.Full:
-                continue
-            return
+    def _is_full(self, num_bytes: int) -> bool:
+        if self._num_staged == 0:
+            return False
+        too_many_bytes = self._staged_bytes + num_bytes > self._staging_bytes
+        return self._num_staged >= self._prefetch or too_many_bytes
+
+    def _leave(self, num_bytes: int) -> None:
+        with self._room:
+            self._num_staged -= 1
+            self._staged_bytes -= num_bytes
+            self._room.notify_all()
 
     def _check_open(self) -> None:
         if self._closed.is_set():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ from lsm.sampler import NeighborSampler, Topology
 
 if TYPE_CHECKING:
     from lsm.store.graph_store import GraphStore
+
+logger = logging.getLogger(__name__)
 
 SCORE_NAMES = ("in_degree", "reverse_pagerank", "presample")
 
@@ -89,20 +92,50 @@ def _shuffled_batches(
             yield epoch, iteration, train_ids[picked]
 
 
+def stored_score(
+    store: GraphStore,
+    name: str,
+    *,
+    num_neighbors: Sequence[int] = (10, 5),
+    batch_size: int = 1024,
+    seed: int = 0,
+    num_threads: int = 1,
+) -> torch.Tensor:
+    """The store's score ``name``, computed and stored first if it is not there: [N] float32.
+
+    ``num_neighbors, batch_size, seed`` are for presample. Where the store cannot be written, a
+    warning says so, and the score is computed again next time.
+    """
+    if name in store.scores:
+        return store.score(name)
+    options = {"num_threads": num_threads}
+    if name == "presample":
+        options |= {"num_neighbors": num_neighbors, "batch_size": batch_size, "seed": seed}
+    scores = _compute(store, name, **options)
+    try:
+        store.save_score(name, scores)
+    except OSError as error:
+        logger.warning("score %s is not stored: %s", name, error)
+    return scores
+
+
 def compute_score(store: GraphStore, name: str, **options) -> torch.Tensor:
     """Computes the score ``name`` (one of SCORE_NAMES), saves it in the store and returns it.
 
     ``options`` are the keyword arguments of the function of that name. Raises ValueError for an
     unknown name.
     """
-    topology = store.topology()
-    if name == "in_degree":
-        scores = in_degree(topology, **options)
-    elif name == "reverse_pagerank":
-        scores = reverse_pagerank(topology, store.split("train"), **options)
-    elif name == "presample":
-        scores = presample(topology, store.split("train"), **options)
-    else:
-        raise ValueError(f"score: expected one of {', '.join(SCORE_NAMES)}, got {name!r}")
+    scores = _compute(store, name, **options)
     store.save_score(name, scores)
     return scores
+
+
+def _compute(store: GraphStore, name: str, **options) -> torch.Tensor:
+    topology = store.topology()
+    if name == "in_degree":
+        return in_degree(topology, **options)
+    if name == "reverse_pagerank":
+        return reverse_pagerank(topology, store.split("train"), **options)
+    if name == "presample":
+        return presample(topology, store.split("train"), **options)
+    raise ValueError(f"score: expected one of {', '.join(SCORE_NAMES)}, got {name!r}")

@@ -120,13 +120,17 @@ class Storage:
         for note in self._native.notes():
             logger.warning("%s", note)
 
-    def submit(self, ids: torch.Tensor, out: torch.Tensor) -> Ticket:
+    def submit(
+        self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor | None = None
+    ) -> Ticket:
         """Starts reading rows ``ids`` into ``out`` and returns at once (memory, mmap: when done).
 
         ids: [N] int64 on the host, any order, repeats allowed. out: N * row_bytes bytes of any
-        dtype, contiguous, on the host. Raises ValueError for an id out of range or a wrong size.
+        dtype, contiguous, on the host. positions: [N] int64: ids[i] goes to row positions[i] of
+        ``out``, which then holds any number of rows, the others of which are left alone; without
+        it, to row i. Raises ValueError for an id or position out of range or a wrong size.
         """
-        return Ticket(self._handle().submit(ids, out), out, self.timeout_secs)
+        return Ticket(self.handle().submit(ids, out, positions), out, self.timeout_secs)
 
     def wait(self, ticket: Ticket, timeout_secs: float | None = None) -> torch.Tensor:
         """``ticket.wait(timeout_secs)``."""
@@ -136,29 +140,29 @@ class Storage:
         """Counters since opening or reset_stats(): requests, rows, bytes_requested (rows x
         row_bytes), reads and bytes_read (by the device; for memory and mmap: copied), short_reads,
         errors, read_amplification (bytes_read / bytes_requested), p50_us and p99_us of one read."""
-        stats = self._handle().stats()
+        stats = self.handle().stats()
         requested = stats["bytes_requested"]
         stats["read_amplification"] = stats["bytes_read"] / requested if requested else 0.0
         return stats
 
     def reset_stats(self) -> None:
         """Sets all counters to zero."""
-        self._handle().reset_stats()
+        self.handle().reset_stats()
 
     def inject_fault(self, fault: native.Fault, nth: int = 0, value: int = 0) -> None:
         """Makes the ``nth`` read from now fail: with errno ``value`` (Fault.error), with ``value``
         bytes (Fault.short), or never (Fault.stall). For tests of what a failing device causes."""
-        self._handle().inject_fault(fault, nth, value)
+        self.handle().inject_fault(fault, nth, value)
 
     @property
     def direct(self) -> bool:
         """Whether reads bypass the page cache."""
-        return self._handle().direct
+        return self.handle().direct
 
     @property
     def block_bytes(self) -> int:
         """The unit of a read's offset and length."""
-        return self._handle().block_bytes
+        return self.handle().block_bytes
 
     def close(self) -> None:
         """Ends the engine's threads and closes the files. Requests in flight fail."""
@@ -170,7 +174,8 @@ class Storage:
     def __exit__(self, *_exception) -> None:
         self.close()
 
-    def _handle(self):
+    def handle(self):
+        """The native engine. Raises RuntimeError once closed."""
         if self._native is None:
             raise RuntimeError("the storage engine is closed")
         return self._native

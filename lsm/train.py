@@ -19,8 +19,9 @@ from lsm.checkpoint import Progress
 from lsm.config import Config
 from lsm.dist import World
 from lsm.evaluate import count_correct, evaluate
+from lsm.feature_loader import COUNTERS, STAGES
 from lsm.job import Job, open_job
-from lsm.metrics import Metrics
+from lsm.metrics import STORAGE_SUMS, Metrics, row_metrics
 from lsm.models import loss_sum
 from lsm.resume import find_progress
 
@@ -59,7 +60,7 @@ class Trainer:
         self.metrics = metrics
         self._train = job.config.train
         self._settings = checkpoint.fingerprint(job.config, job.world.size, job.store)
-        self._bytes_seen = 0
+        self._storage_seen = dict.fromkeys(STORAGE_SUMS, 0)
         self._last_time = time.perf_counter()
 
     def train_epoch(self) -> None:
@@ -86,6 +87,7 @@ class Trainer:
                 "train_secs": train_secs,
                 "seconds": time.perf_counter() - start,
                 "bytes_read": progress.bytes_read,
+                **row_metrics(progress.row_sums, self.job.store.row_bytes),
             }
         )
         progress.start_epoch(progress.epoch + 1)
@@ -135,8 +137,9 @@ class Trainer:
             (local_loss * (job.world.size / num_seeds)).backward()
         job.optimizer.step()
 
-        counts = [local_loss.item(), count_correct(scores, batch.y), self._new_bytes()]
+        counts = [local_loss.item(), count_correct(scores, batch.y)]
         counts += [sum(batch.num_sampled_nodes), sum(batch.num_sampled_edges)]
+        counts += [*self._new_reads(), *(batch.stats[name] for name in COUNTERS)]
         totals = dist.all_reduce_sum(torch.tensor(counts, dtype=torch.float64), job.world).tolist()
         self._record(batch, num_seeds, totals, wait_secs, time.perf_counter() - start)
         progress.iteration = batch.iteration + 1
@@ -146,7 +149,9 @@ class Trainer:
     ) -> None:
         """Adds a step's totals over ranks to the progress and the metrics."""
         progress = self.progress
-        loss_total, num_correct, num_bytes, num_nodes, num_edges = totals
+        loss_total, num_correct, num_nodes, num_edges, *row_totals = totals
+        rows = dict(zip((*STORAGE_SUMS, *COUNTERS), row_totals, strict=True))
+        rows |= {name: batch.stats[name] for name in ("sample_secs", *STAGES)}
         loss = loss_total / num_seeds
         if not torch.isfinite(torch.tensor(loss)):
             raise RuntimeError(
@@ -156,7 +161,9 @@ class Trainer:
         progress.loss_sum += loss_total
         progress.num_correct += int(num_correct)
         progress.num_seeds += num_seeds
-        progress.bytes_read += int(num_bytes)
+        progress.bytes_read += int(rows["bytes_read"])
+        for name, value in rows.items():
+            progress.row_sums[name] = progress.row_sums.get(name, 0) + value
         self.metrics.step(
             {
                 "epoch": batch.epoch,
@@ -165,9 +172,10 @@ class Trainer:
                 "num_seeds": num_seeds,
                 "num_nodes": int(num_nodes),
                 "num_edges": int(num_edges),
-                "bytes_read": int(num_bytes),
+                "bytes_read": int(rows["bytes_read"]),
                 "wait_secs": wait_secs,
                 "step_secs": step_secs,
+                **row_metrics(rows, self.job.store.row_bytes),
             }
         )
 
@@ -191,14 +199,15 @@ class Trainer:
         self.metrics.begin(split, len(loader))
         accuracy = evaluate(self.job.model, loader, self.job.world, self.metrics.advance)
         self.metrics.end()
-        num_bytes = torch.tensor([self._new_bytes()], dtype=torch.float64)
-        self.progress.bytes_read += int(dist.all_reduce_sum(num_bytes, self.job.world).item())
+        reads = torch.tensor(self._new_reads(), dtype=torch.float64)
+        self.progress.bytes_read += int(dist.all_reduce_sum(reads, self.job.world)[0].item())
         return accuracy
 
-    def _new_bytes(self) -> int:
-        """Bytes that this rank has read since the last call."""
-        seen, self._bytes_seen = self._bytes_seen, self.job.features.stats()["bytes_read"]
-        return self._bytes_seen - seen
+    def _new_reads(self) -> list[int]:
+        """STORAGE_SUMS of this rank since the last call."""
+        seen, stats = self._storage_seen, self.job.features.stats()
+        self._storage_seen = {name: stats[name] for name in STORAGE_SUMS}
+        return [self._storage_seen[name] - seen[name] for name in STORAGE_SUMS]
 
     def _count_time(self) -> None:
         now = time.perf_counter()

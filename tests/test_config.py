@@ -3,11 +3,12 @@
 import re
 from itertools import pairwise
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 
-from lsm.config import Config
+from lsm.config import CacheConfig, Config
 from lsm.config_io import dotted_keys, dump_config, load_config, parse_config
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
@@ -93,7 +94,17 @@ def test_dump_reads_back_unchanged(tmp_path):
         ("train.epochs=0", "train.epochs: expected at least 1, got 0"),
         ("model.dropout=1", "model.dropout: expected less than 1.0, got 1"),
         ("train=3", "train: expected a section with keys, got 3"),
-        ("cache.policy=lru", "cache.policy: expected one of 'none', got 'lru'"),
+        (
+            "cache.policy=mru",
+            "cache.policy: expected one of 'none', 'round_robin', 'random', 'lru'",
+        ),
+        ("cache.bytes=-1", "cache.bytes: size: expected a number of bytes >= 0, got -1"),
+        ("cache.window=0", "cache.window: expected at least 1, got 0"),
+        ("cache.window=65536", "cache.window: expected at most 65535, got 65536"),
+        ("cache.ways=0", "cache.ways: expected at least 1, got 0"),
+        ("cache.victim.mode=heap", "cache.victim.mode: expected one of 'none', 'queues' or 'pool'"),
+        ("cache.victim.bytes=lots", "cache.victim.bytes: size: expected a size such as 16GiB"),
+        ("cache.score=hot", "cache.score: expected one of 'none', 'in_degree'"),
         ("sampler.num_neighbors=[5, x]", "sampler.num_neighbors.1: expected an integer, got 'x'"),
         ("sampler.num_neighbors=[5, -2]", "sampler.num_neighbors.1: expected at least -1, got -2"),
         ("device=cuda", "device: this build trains on the host"),
@@ -105,6 +116,20 @@ def test_dump_reads_back_unchanged(tmp_path):
 )
 def test_a_mistake_is_named_with_its_full_key(override, message):
     assert message in error_of(override)
+
+
+def test_a_cache_needs_room():
+    lru = "cache.policy=lru"
+    assert "cache.bytes: expected more than 0 bytes" in error_of(lru, "cache.bytes=0")
+    assert load_config(BASE, ["cache.bytes=0"]).cache.bytes == 0  # of no concern without a policy
+    pool = "cache.victim.mode=pool"
+    assert "cache.victim.bytes: expected more" in error_of(lru, pool, "cache.victim.bytes=0")
+
+
+def test_the_policies_are_those_of_the_planner():
+    from lsm.cache_options import ONLINE_POLICIES
+
+    assert get_args(CacheConfig.model_fields["policy"].annotation) == ("none", *ONLINE_POLICIES)
 
 
 def test_all_mistakes_are_listed():

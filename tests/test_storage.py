@@ -162,6 +162,25 @@ def test_requests_from_many_threads_do_not_mix(tmp_path, engine):
     assert not wrong
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("row_bytes", "num_files"), [(1000, 1), (6000, 3)])
+def test_rows_go_to_the_positions_asked_for(tmp_path, engine, row_bytes, num_files):
+    rows = random_rows(800, row_bytes)
+    paths = write_rows(tmp_path, rows, num_files)
+    rng = np.random.default_rng(3)
+    ids, positions = rng.integers(0, 800, 300), rng.choice(700, 300, replace=False)
+    expected = np.full((700, row_bytes), 0xEE, np.uint8)  # rows not asked for keep what they hold
+    expected[positions] = rows[ids]
+    with open_rows(paths, rows, engine, num_threads=2) as storage:
+        out = torch.full((700, row_bytes), 0xEE, dtype=torch.uint8)
+        ticket = storage.submit(torch.from_numpy(ids), out, torch.from_numpy(positions))
+        assert np.array_equal(ticket.wait(20), expected)
+        none = torch.empty(0, dtype=torch.int64)
+        storage.submit(none, out, none).wait(20)
+        assert np.array_equal(out, expected)
+        assert storage.stats()["bytes_requested"] == 300 * row_bytes
+
+
 @pytest.mark.parametrize("engine", QUEUED_ENGINES)
 @pytest.mark.parametrize("short", [1, 4096, 5000])
 def test_a_short_read_continues(tmp_path, engine, short):
@@ -287,6 +306,13 @@ def test_wrong_outputs_and_ids(tmp_path):
             storage.submit(torch.arange(2), torch.empty(2, 200, dtype=torch.uint8)[:, ::2])
         with pytest.raises(ValueError, match="int64"):
             storage.submit(torch.arange(2, dtype=torch.int32), torch.empty(200, dtype=torch.uint8))
+        out = torch.empty(500, dtype=torch.uint8)
+        with pytest.raises(ValueError, match=r"positions: .*\[0, 5\), got 5 at position 1"):
+            storage.submit(torch.arange(2), out, torch.tensor([4, 5]))
+        with pytest.raises(ValueError, match="positions: expected 2, one per id, got 3"):
+            storage.submit(torch.arange(2), out, torch.arange(3))
+        with pytest.raises(ValueError, match=r"multiple of 100 .* got 499"):
+            storage.submit(torch.arange(2), out[:499], torch.arange(2))
 
 
 @needs_io_uring

@@ -23,8 +23,11 @@ QueuedStorage::QueuedStorage(std::string engine, std::vector<std::string> paths,
   if (!files_.fallback_reason().empty()) notes_.push_back(files_.fallback_reason());
 }
 
-std::shared_ptr<Request> QueuedStorage::start(std::span<const int64_t> rows, std::byte* output) {
-  ReadPlan plan = plan_reads(rows, layout_, files_.block_bytes(), options_.max_read_bytes);
+std::shared_ptr<Request> QueuedStorage::start(std::span<const int64_t> rows,
+                                              std::span<const int64_t> positions,
+                                              std::byte* output) {
+  ReadPlan plan =
+      plan_reads(rows, positions, layout_, files_.block_bytes(), options_.max_read_bytes);
   const std::string where =
       files_.count() == 1 ? files_.path(0)
                           : concat(files_.path(0), " and ", files_.count() - 1, " more files");

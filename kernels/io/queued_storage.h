@@ -21,7 +21,8 @@ class QueuedStorage : public Storage {
   QueuedStorage(std::string engine, std::vector<std::string> paths, const RowLayout& layout,
                 const EngineOptions& options);
 
-  std::shared_ptr<Request> start(std::span<const int64_t> rows, std::byte* output) override;
+  std::shared_ptr<Request> start(std::span<const int64_t> rows, std::span<const int64_t> positions,
+                                 std::byte* output) override;
 
   /// A claimed extent while it is read into `buffer`.
   struct ActiveRead {

@@ -13,12 +13,13 @@ bool in_disk_order(const Piece& a, const Piece& b) {
   return a.file != b.file ? a.file < b.file : a.file_offset < b.file_offset;
 }
 
-std::vector<Piece> make_pieces(std::span<const int64_t> rows, const RowLayout& layout,
-                               int64_t max_read_bytes) {
+std::vector<Piece> make_pieces(std::span<const int64_t> rows, std::span<const int64_t> positions,
+                               const RowLayout& layout, int64_t max_read_bytes) {
   std::vector<Piece> pieces;
   pieces.reserve(rows.size());
   for (size_t i = 0; i < rows.size(); ++i) {
-    const int64_t row_start = static_cast<int64_t>(i) * layout.row_bytes;
+    const int64_t position = positions.empty() ? static_cast<int64_t>(i) : positions[i];
+    const int64_t row_start = position * layout.row_bytes;
     layout.for_each_run(rows[i], [&](int64_t file, int64_t offset, int64_t length, int64_t in_row) {
       // Cutting at multiples of max_read_bytes keeps every piece's blocks within one extent.
       while (length > 0) {
@@ -40,13 +41,13 @@ std::vector<Piece> make_pieces(std::span<const int64_t> rows, const RowLayout& l
 
 }  // namespace
 
-ReadPlan plan_reads(std::span<const int64_t> rows, const RowLayout& layout, int64_t block_bytes,
-                    int64_t max_read_bytes) {
+ReadPlan plan_reads(std::span<const int64_t> rows, std::span<const int64_t> positions,
+                    const RowLayout& layout, int64_t block_bytes, int64_t max_read_bytes) {
   check_argument(max_read_bytes >= 2 * block_bytes && max_read_bytes % block_bytes == 0,
                  "max_read_bytes: expected a multiple of ", block_bytes, " of at least two, got ",
                  max_read_bytes);
   ReadPlan plan;
-  plan.pieces = make_pieces(rows, layout, max_read_bytes);
+  plan.pieces = make_pieces(rows, positions, layout, max_read_bytes);
   check_argument(plan.pieces.size() < std::numeric_limits<uint32_t>::max(),
                  "too many rows in one request: ", rows.size());
   for (uint32_t i = 0; i < plan.pieces.size(); ++i) {

@@ -33,10 +33,11 @@ struct ReadPlan {
   std::vector<Extent> extents;
 };
 
-/// The reads that bring rows `rows` (any order, repeats allowed) to consecutive rows of an output.
+/// The reads that bring rows `rows` (any order, repeats allowed) to rows `positions` of an output,
+/// one per row, or to consecutive rows if `positions` is empty.
 /// Runs that touch the same or adjacent blocks share an extent, up to `max_read_bytes`, which is a
 /// multiple of `block_bytes`. Rows longer than that are read in several extents.
-ReadPlan plan_reads(std::span<const int64_t> rows, const RowLayout& layout, int64_t block_bytes,
-                    int64_t max_read_bytes);
+ReadPlan plan_reads(std::span<const int64_t> rows, std::span<const int64_t> positions,
+                    const RowLayout& layout, int64_t block_bytes, int64_t max_read_bytes);
 
 }  // namespace lsm

@@ -10,7 +10,7 @@
 #include <fstream>
 
 #include "kernels/core/check.h"
-#include "kernels/gather/gather.h"
+#include "kernels/gather/copy_rows.h"
 
 namespace lsm {
 namespace {
@@ -54,11 +54,18 @@ ResidentStorage::ResidentStorage(std::string engine, std::vector<std::string> pa
       files_(std::move(paths), layout, DirectMode::kOff),
       pool_(options.num_threads) {}
 
-std::shared_ptr<Request> ResidentStorage::start(std::span<const int64_t> rows, std::byte* output) {
+std::shared_ptr<Request> ResidentStorage::start(std::span<const int64_t> rows,
+                                                std::span<const int64_t> positions,
+                                                std::byte* output) {
+  const int64_t row_bytes = layout_.row_bytes;
   if (layout_.num_files == 1) {
-    gather_rows(bases_[0], layout_.row_bytes, rows, output, pool_);
+    copy_rows(
+        static_cast<int64_t>(rows.size()), row_bytes,
+        [=, base = bases_[0]](int64_t i) { return base + rows[i] * row_bytes; },
+        [=](int64_t i) { return output + (positions.empty() ? i : positions[i]) * row_bytes; },
+        pool_);
   } else {
-    gather_striped(rows, output);
+    gather_striped(rows, positions, output);
   }
   stats_.reads.fetch_add(static_cast<int64_t>(rows.size()), std::memory_order_relaxed);
   stats_.bytes_read.fetch_add(static_cast<int64_t>(rows.size()) * layout_.row_bytes,
@@ -66,10 +73,11 @@ std::shared_ptr<Request> ResidentStorage::start(std::span<const int64_t> rows, s
   return std::make_shared<Request>(ReadPlan{}, output, engine_);
 }
 
-void ResidentStorage::gather_striped(std::span<const int64_t> rows, std::byte* output) {
+void ResidentStorage::gather_striped(std::span<const int64_t> rows,
+                                     std::span<const int64_t> positions, std::byte* output) {
   const auto copy = [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      std::byte* row = output + i * layout_.row_bytes;
+      std::byte* row = output + (positions.empty() ? i : positions[i]) * layout_.row_bytes;
       layout_.for_each_run(rows[i], [&](int64_t file, int64_t offset, int64_t length, int64_t at) {
         std::memcpy(row + at, bases_[file] + offset, static_cast<size_t>(length));
       });
@@ -116,9 +124,10 @@ MmapStorage::~MmapStorage() {
   }
 }
 
-std::shared_ptr<Request> MmapStorage::start(std::span<const int64_t> rows, std::byte* output) {
+std::shared_ptr<Request> MmapStorage::start(std::span<const int64_t> rows,
+                                            std::span<const int64_t> positions, std::byte* output) {
   files_.check_sizes();
-  return ResidentStorage::start(rows, output);
+  return ResidentStorage::start(rows, positions, output);
 }
 
 }  // namespace lsm

@@ -17,14 +17,16 @@ class ResidentStorage : public Storage {
   ResidentStorage(std::string engine, std::vector<std::string> paths, const RowLayout& layout,
                   const EngineOptions& options);
 
-  std::shared_ptr<Request> start(std::span<const int64_t> rows, std::byte* output) override;
+  std::shared_ptr<Request> start(std::span<const int64_t> rows, std::span<const int64_t> positions,
+                                 std::byte* output) override;
 
   FeatureFiles files_;
   ThreadPool pool_;
   std::vector<const std::byte*> bases_;  // first byte of each file
 
  private:
-  void gather_striped(std::span<const int64_t> rows, std::byte* output);
+  void gather_striped(std::span<const int64_t> rows, std::span<const int64_t> positions,
+                      std::byte* output);
 };
 
 /// All features in RAM: the in-memory baseline. Opening reads the files, and refuses when they
@@ -48,7 +50,8 @@ class MmapStorage final : public ResidentStorage {
   ~MmapStorage() override;
 
  private:
-  std::shared_ptr<Request> start(std::span<const int64_t> rows, std::byte* output) override;
+  std::shared_ptr<Request> start(std::span<const int64_t> rows, std::span<const int64_t> positions,
+                                 std::byte* output) override;
 };
 
 }  // namespace lsm

@@ -36,6 +36,12 @@ class Storage {
   /// here. Throws ArgumentError for a row out of range or an output of the wrong size.
   std::shared_ptr<Request> submit(std::span<const int64_t> rows, std::span<std::byte> output);
 
+  /// The same, but rows[i] goes to row positions[i] of `output`, which holds any number of rows;
+  /// its other rows are left alone. Where positions repeat, any of the rows (or a mix) may be the
+  /// last.
+  std::shared_ptr<Request> submit(std::span<const int64_t> rows, std::span<const int64_t> positions,
+                                  std::span<std::byte> output);
+
   const RowLayout& layout() const { return layout_; }
   ReadStats& stats() { return stats_; }
   FaultInjector& faults() { return faults_; }
@@ -48,12 +54,18 @@ class Storage {
   Storage(std::string engine, const RowLayout& layout)
       : engine_(std::move(engine)), layout_(layout) {}
 
-  virtual std::shared_ptr<Request> start(std::span<const int64_t> rows, std::byte* output) = 0;
+  /// Reads rows[i] into row positions[i] of `output`, or into row i if `positions` is empty.
+  virtual std::shared_ptr<Request> start(std::span<const int64_t> rows,
+                                         std::span<const int64_t> positions, std::byte* output) = 0;
 
   const std::string engine_;
   const RowLayout layout_;
   ReadStats stats_;
   FaultInjector faults_;
+
+ private:
+  std::shared_ptr<Request> checked_start(std::span<const int64_t> rows,
+                                         std::span<const int64_t> positions, std::byte* output);
 };
 
 /// Opens `paths` with the named engine: memory, mmap, posix or io_uring.

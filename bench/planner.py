@@ -1,0 +1,118 @@
+"""Ids planned per second, push and plan: ``python bench/planner.py``; prints one JSON line.
+
+Lists of distinct ids are drawn from a power law over ``--nodes`` ids. First the window is filled
+and ``--warm-up`` iterations are planned; then every iteration pushes one list and plans one. The
+median over iterations is reported with its spread. ``--check`` first compares the counters of a
+small trace at one and at three threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from lsm import native
+from lsm.cache import POLICIES, VICTIM_MODES, Planner, PlannerConfig, simulate
+
+
+def power_law_lists(num_nodes: int, num_ids: int, count: int, exponent: float) -> list:
+    """``count`` lists of ``num_ids`` distinct ids, drawn with weight 1 / rank^exponent."""
+    rng = np.random.default_rng(1)
+    stride = 0x9E3779B1  # a prime: ranks are spread over the ids one to one
+    lists = []
+    for _ in range(count):
+        ids = torch.empty(0, dtype=torch.int64)
+        while len(ids) < num_ids:
+            uniform = rng.random(num_ids)
+            ranks = (1 + uniform * (num_nodes ** (1 - exponent) - 1)) ** (1 / (1 - exponent)) - 1
+            drawn = torch.from_numpy(ranks.astype(np.int64) * stride % num_nodes)
+            ids, _ = native.unique_relabel(torch.cat([ids, drawn]))
+        lists.append(ids[:num_ids].clone())
+    return lists
+
+
+def check(config: PlannerConfig) -> None:
+    batches = power_law_lists(5_000, 500, 30, 0.75)
+    small = replace(config, num_lines=8 * config.ways, victim_rows=min(config.victim_rows, 50))
+    if simulate(batches, small) != simulate(batches, small, num_threads=3):
+        raise RuntimeError("the plans of 1 and of 3 threads differ")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    online = [policy for policy in POLICIES if policy != "belady"]
+    parser.add_argument("--policy", default="lookahead", choices=online)
+    parser.add_argument("--lines", type=int, default=1_000_000)
+    parser.add_argument("--ways", type=int, default=32)
+    parser.add_argument("--window", type=int, default=256)
+    parser.add_argument("--ids", type=int, default=100_000, help="per list")
+    parser.add_argument("--nodes", type=int, default=20_000_000)
+    parser.add_argument("--exponent", type=float, default=0.75, help="of the power law")
+    parser.add_argument("--victim", default="none", choices=VICTIM_MODES)
+    parser.add_argument("--victim-rows", type=int, default=0)
+    parser.add_argument("--warm-up", type=int, default=40, help="iterations")
+    parser.add_argument("--iterations", type=int, default=60)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+
+    config = PlannerConfig(
+        num_lines=options.lines,
+        ways=options.ways,
+        policy=options.policy,
+        window=options.window,
+        victim_mode=options.victim,
+        victim_rows=options.victim_rows,
+    )
+    if options.check:
+        check(config)
+    count = options.window + options.warm_up + options.iterations
+    lists = power_law_lists(options.nodes, options.ids, count, options.exponent)
+    scores = 1 / torch.arange(1, options.nodes + 1)
+    planner = Planner(config, scores=scores, num_threads=options.threads)
+    for ids in lists[: options.window]:
+        planner.push(ids)
+    for ids in lists[options.window : options.window + options.warm_up]:
+        planner.plan()
+        planner.push(ids)
+    push_secs, plan_secs, hits = [], [], 0
+    for ids in lists[options.window + options.warm_up :]:
+        start = time.perf_counter()
+        hits += planner.plan().counters["hits"]
+        plan_secs.append(time.perf_counter() - start)
+        start = time.perf_counter()
+        planner.push(ids)
+        push_secs.append(time.perf_counter() - start)
+    rates = [options.ids / (a + b) for a, b in zip(push_secs, plan_secs, strict=True)]
+    metadata = planner.metadata_bytes()
+    record = {
+        "bench": "planner",
+        **{name: getattr(config, name) for name in ("policy", "num_lines", "ways", "window")},
+        "victim_mode": config.victim_mode,
+        "victim_rows": config.victim_rows,
+        "ids": options.ids,
+        "nodes": options.nodes,
+        "exponent": options.exponent,
+        "threads": options.threads,
+        "iterations": options.iterations,
+        "checked": options.check,
+        "hit_ratio": hits / (options.ids * options.iterations),
+        "ids_per_s": statistics.median(rates),
+        "ids_per_s_min": min(rates),
+        "ids_per_s_max": max(rates),
+        "push_ns_per_id": 1e9 * statistics.median(push_secs) / options.ids,
+        "plan_ns_per_id": 1e9 * statistics.median(plan_secs) / options.ids,
+        "bytes_per_line": metadata["lines"] / config.num_lines,
+        "bytes_per_window_entry": metadata["window"] / metadata["window_entries"],
+    }
+    print(json.dumps(record))
+
+
+if __name__ == "__main__":
+    main()

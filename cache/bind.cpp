@@ -1,0 +1,198 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Exports the planner, the simulation of whole traces and the metadata word.
+#include "cache/bind.h"
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "cache/metadata_word.h"
+#include "cache/planner.h"
+#include "cache/simulate.h"
+#include "kernels/bind_tensor.h"
+
+namespace py = pybind11;
+
+namespace {
+
+namespace cache = lsm::cache;
+
+/// Memory of a plan that torch wraps without a copy: bytes, like lsm.native's Buffer.
+struct PlanArray {
+  std::vector<int64_t> words;
+  std::vector<cache::Source> sources;
+
+  size_t size() const { return words.size() * sizeof(int64_t) + sources.size(); }
+  void* data() {
+    return words.empty() ? static_cast<void*>(sources.data()) : static_cast<void*>(words.data());
+  }
+};
+
+std::span<const int64_t> ids_of(const lsm::TensorView& ids, const char* name) {
+  const auto span = ids.as<const int64_t>(name);
+  lsm::check_argument(ids.num_dims == 1, name, ": expected [n], got ", ids.num_dims, " dims");
+  return span;
+}
+
+std::vector<std::span<const int64_t>> batches_of(const std::vector<lsm::TensorView>& batches) {
+  std::vector<std::span<const int64_t>> spans;
+  spans.reserve(batches.size());
+  for (const lsm::TensorView& batch : batches) spans.push_back(ids_of(batch, "ids"));
+  return spans;
+}
+
+cache::PlannerInput input_of(const std::optional<lsm::TensorView>& scores,
+                             const std::optional<lsm::TensorView>& static_ids,
+                             const std::optional<lsm::TensorView>& constant_ids) {
+  cache::PlannerInput input;
+  if (scores) {
+    input.scores = scores->as<const float>("scores");
+    lsm::check_argument(scores->num_dims == 1, "scores: expected [N], got ", scores->num_dims,
+                        " dims");
+  }
+  if (static_ids) input.static_ids = ids_of(*static_ids, "static_ids");
+  if (constant_ids) input.constant_ids = ids_of(*constant_ids, "constant_ids");
+  return input;
+}
+
+std::unique_ptr<cache::Planner> make_planner(
+    const cache::PlannerConfig& config, const std::optional<lsm::TensorView>& scores,
+    const std::optional<lsm::TensorView>& static_ids,
+    const std::optional<lsm::TensorView>& constant_ids,
+    const std::optional<std::vector<lsm::TensorView>>& trace,
+    std::shared_ptr<lsm::ThreadPool> pool) {
+  cache::PlannerInput input = input_of(scores, static_ids, constant_ids);
+  const auto batches = batches_of(trace.value_or(std::vector<lsm::TensorView>{}));
+  input.trace = batches;
+  py::gil_scoped_release release;
+  return std::make_unique<cache::Planner>(config, input, std::move(pool));
+}
+
+void push(cache::Planner& planner, const lsm::TensorView& ids) {
+  const auto span = ids_of(ids, "ids");
+  py::gil_scoped_release release;
+  planner.push(span);
+}
+
+cache::Plan plan(cache::Planner& planner) {
+  py::gil_scoped_release release;
+  cache::Plan plan;
+  planner.plan(&plan);
+  return plan;
+}
+
+/// Counters of each iteration, in the order of COUNTER_NAMES, one after the other.
+PlanArray simulate(const std::vector<lsm::TensorView>& batches, const cache::PlannerConfig& config,
+                   const std::optional<lsm::TensorView>& scores,
+                   const std::optional<lsm::TensorView>& static_ids,
+                   const std::optional<lsm::TensorView>& constant_ids,
+                   std::shared_ptr<lsm::ThreadPool> pool) {
+  const cache::PlannerInput input = input_of(scores, static_ids, constant_ids);
+  const auto spans = batches_of(batches);
+  py::gil_scoped_release release;
+  const auto counters = cache::simulate(spans, config, input, std::move(pool));
+  const auto* words = reinterpret_cast<const int64_t*>(counters.data());
+  return {{words, words + counters.size() * cache::kCounterNames.size()}, {}};
+}
+
+void bind_config(py::module_& module) {
+  using cache::PlannerConfig;
+  py::class_<PlannerConfig>(module, "PlannerConfig")
+      .def(py::init<>())
+      .def_readwrite("num_lines", &PlannerConfig::num_lines)
+      .def_readwrite("ways", &PlannerConfig::ways)
+      .def_readwrite("policy", &PlannerConfig::policy)
+      .def_readwrite("window", &PlannerConfig::window)
+      .def_readwrite("update_period", &PlannerConfig::update_period)
+      .def_readwrite("near_fraction", &PlannerConfig::near_fraction)
+      .def_readwrite("victim_mode", &PlannerConfig::victim_mode)
+      .def_readwrite("victim_rows", &PlannerConfig::victim_rows)
+      .def_readwrite("seed", &PlannerConfig::seed)
+      .def_readwrite("num_nodes", &PlannerConfig::num_nodes);
+  module.def("check_planner_config", &cache::check_config, py::arg("config"));
+  module.def("policy_names", &cache::policy_names);
+  module.def(
+      "needs_window",
+      [](const std::string& name) { return needs_window(cache::policy_kind(name)); },
+      py::arg("policy"));
+  module.attr("COUNTER_NAMES") =
+      std::vector<std::string>(cache::kCounterNames.begin(), cache::kCounterNames.end());
+}
+
+void bind_plan(py::module_& module) {
+  py::class_<PlanArray>(module, "PlanArray", py::buffer_protocol())
+      .def_buffer([](PlanArray& array) {
+        return py::buffer_info(array.data(), 1, py::format_descriptor<uint8_t>::format(),
+                               static_cast<py::ssize_t>(array.size()));
+      })
+      .def_property_readonly("size", &PlanArray::size);
+  auto plan = py::class_<cache::Plan>(module, "Plan");
+  plan.def_readonly("iteration", &cache::Plan::iteration);
+  plan.def("take_source", [](cache::Plan& p) { return PlanArray{{}, std::move(p.source)}; });
+  plan.def("counters", [](const cache::Plan& p) {
+    const auto* words = reinterpret_cast<const int64_t*>(&p.counters);
+    return std::vector<int64_t>(words, words + cache::kCounterNames.size());
+  });
+  // Each can be taken once: the memory moves out.
+  const auto take = [&](const char* name, std::vector<int64_t> cache::Plan::* field) {
+    plan.def(name, [field](cache::Plan& p) { return PlanArray{std::move(p.*field), {}}; });
+  };
+  take("take_ids", &cache::Plan::ids);
+  take("take_slot", &cache::Plan::slot);
+  take("take_evict_line", &cache::Plan::evict_line);
+  take("take_evict_slot", &cache::Plan::evict_slot);
+  take("take_insert_position", &cache::Plan::insert_position);
+  take("take_insert_line", &cache::Plan::insert_line);
+  take("take_spill_position", &cache::Plan::spill_position);
+  take("take_spill_slot", &cache::Plan::spill_slot);
+}
+
+void bind_planner(py::module_& module) {
+  // The planner reads the scores' memory, so it keeps the tensor; it copies everything else.
+  py::class_<cache::Planner>(module, "Planner")
+      .def(py::init(&make_planner), py::arg("config"), py::arg("scores"), py::arg("static_ids"),
+           py::arg("constant_ids"), py::arg("trace"), py::arg("pool"), py::keep_alive<1, 3>())
+      .def("push", &push, py::arg("ids"))
+      .def("plan", &plan)
+      .def_property_readonly("num_pushed", &cache::Planner::num_pushed)
+      .def_property_readonly("num_planned", &cache::Planner::num_planned)
+      .def_property_readonly("line_bytes", &cache::Planner::line_bytes)
+      .def_property_readonly("window_bytes", &cache::Planner::window_bytes)
+      .def_property_readonly("window_entries", &cache::Planner::window_entries);
+  module.def("simulate_cache", &simulate, py::arg("batches"), py::arg("config"), py::arg("scores"),
+             py::arg("static_ids"), py::arg("constant_ids"), py::arg("pool"));
+}
+
+void bind_metadata(py::module_& module) {
+  module.def("check_metadata_limits", &cache::check_metadata_limits, py::arg("window"),
+             py::arg("world_size"), py::arg("batch_rows"));
+  module.def(
+      "pack_metadata",
+      [](uint64_t next_use, uint64_t rank, uint64_t position) {
+        return cache::pack_metadata({next_use, rank, position});
+      },
+      py::arg("next_use"), py::arg("rank"), py::arg("position"));
+  module.def(
+      "unpack_metadata",
+      [](uint64_t word, uint64_t t) {
+        const cache::RowMetadata row = cache::unpack_metadata(word, t);
+        return std::make_tuple(row.next_use, row.rank, row.position);
+      },
+      py::arg("word"), py::arg("t"));
+}
+
+}  // namespace
+
+namespace lsm {
+
+void bind_cache(py::module_& module) {
+  ::bind_config(module);
+  ::bind_plan(module);
+  ::bind_planner(module);
+  ::bind_metadata(module);
+}
+
+}  // namespace lsm

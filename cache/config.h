@@ -1,0 +1,56 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// What a planner is asked to do, and the checks of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lsm::cache {
+
+/// As published, or ours: cache/policy/ has a header for each.
+enum class PolicyKind : uint8_t {
+  kRoundRobin,
+  kRandom,
+  kLru,
+  kClock,
+  kSieve,
+  kS3Fifo,
+  kLfu,
+  kWindow,
+  kStatic,
+  kDynamic,
+  kHybrid,
+  kLookahead,
+  kBelady,
+};
+
+enum class VictimMode : uint8_t { kNone, kQueues, kPool };
+
+struct PlannerConfig {
+  int64_t num_lines = 0;  // a multiple of ways
+  int64_t ways = 32;
+  std::string policy = "lookahead";
+  int64_t window = 256;
+  int64_t update_period = 4;
+  double near_fraction = 0.125;
+  std::string victim_mode = "none";
+  int64_t victim_rows = 0;  // per queue, or of the pool
+  uint64_t seed = 0;
+  int64_t num_nodes = -1;  // ids are below it; -1: not checked
+};
+
+/// Names in the order of PolicyKind.
+const std::vector<std::string>& policy_names();
+
+/// Whether eviction depends on next uses: such a policy is nothing without a window.
+bool needs_window(PolicyKind kind);
+
+/// These throw ArgumentError that lists the names there are.
+PolicyKind policy_kind(const std::string& name);
+VictimMode victim_mode(const std::string& name);
+
+/// Throws ArgumentError, naming the key, if no planner can be made of `config`.
+void check_config(const PlannerConfig& config);
+
+}  // namespace lsm::cache

@@ -1,0 +1,83 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// What the cache knows about a line: a 64-bit tag and at most 16 bytes of reuse data. Sized by the
+// cache, never by the dataset.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/core/macros.h"
+
+namespace lsm::cache {
+
+/// The tag of a line that holds no row; ids are not negative.
+inline constexpr int64_t kEmptyTag = -1;
+/// Batch 0 comes before every other, so it is nobody's next use.
+inline constexpr uint32_t kNoNextUse = 0;
+inline constexpr uint32_t kMaxIterations = 0xFFFFFFFEu;
+
+/// Reuse data of one line. `word`s belong to the policy.
+template <int kWords>
+struct Line {
+  uint32_t touched;   // 1 + the iteration of the last hit, or of the insertion
+  uint32_t next_use;  // first batch in the window after that iteration, or kNoNextUse
+  uint32_t word[kWords];
+};
+static_assert(sizeof(Line<2>) == 16);
+
+/// A row that asks for a line: it came from storage or from the victim buffer.
+struct Newcomer {
+  int64_t id;
+  uint32_t next_use;
+  uint32_t score;  // bits of the static score, a float that is not negative: they order like it
+};
+
+/// What a decision may depend on besides the set: no clock and no hidden random state.
+struct Turn {
+  uint32_t t;          // the iteration that is planned
+  uint32_t set;        // index of the set
+  uint32_t evictions;  // from this set at this iteration, so far
+};
+
+/// One set, as a policy sees it. Does not own its memory.
+template <class Policy>
+struct SetView {
+  int64_t* tags;                 // [ways]
+  typename Policy::Line* lines;  // [ways]
+  typename Policy::State* state;
+  uint64_t* extra;  // [Policy::extra_words(ways)]
+  int32_t ways;
+
+  /// Lines touched or inserted at t are never evicted at t.
+  LSM_HOST_DEVICE bool can_evict(int32_t way, const Turn& turn) const {
+    return lines[way].touched != turn.t + 1;
+  }
+};
+
+/// The nearer of two next uses has the higher rank; none ranks below all.
+LSM_HOST_DEVICE constexpr uint64_t next_use_rank(uint32_t next_use) {
+  return next_use == kNoNextUse ? 0 : (uint64_t{1} << 32) - next_use;
+}
+
+/// What a policy is unless it says otherwise. A policy is trivially copyable and has either
+/// key(line, turn), where the lowest key is evicted first, or pick_victim(set, turn), which returns
+/// a way, or -1 if no line can be evicted. With kAdmits, a newcomer is inserted over a victim only
+/// if admits(newcomer, victim, turn); such a policy has a key.
+struct PolicyDefaults {
+  static constexpr bool kNeedsWindow = false;
+  static constexpr bool kNeedsScore = false;
+  static constexpr bool kRefreshes = false;
+  static constexpr bool kAdmits = false;
+
+  using Line = cache::Line<2>;
+  struct State {};
+  LSM_HOST_DEVICE static constexpr int32_t extra_words(int32_t) { return 0; }
+
+  template <class AnyLine>
+  LSM_HOST_DEVICE void on_hit(AnyLine&) const {}
+  template <class AnyLine>
+  LSM_HOST_DEVICE void refresh(AnyLine&) const {}
+  template <class Policy>
+  LSM_HOST_DEVICE void on_insert(SetView<Policy>&, int32_t, const Newcomer&) const {}
+};
+
+}  // namespace lsm::cache

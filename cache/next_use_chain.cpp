@@ -1,0 +1,152 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#include "cache/next_use_chain.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/core/check.h"
+
+namespace lsm::cache {
+namespace {
+
+/// Ids whose memory is fetched together: enough to hide latency, few enough for the L1 cache.
+constexpr int64_t kGroup = 64;
+
+uint64_t hash_of(int64_t id) {
+  return mix64(static_cast<uint64_t>(id));
+}
+
+}  // namespace
+
+std::span<const uint32_t> NextUseChain::push(std::span<const int64_t> ids) {
+  const int64_t count = static_cast<int64_t>(ids.size());
+  latest_.reserve(latest_.size() + count,
+                  [this](uint32_t index) { return hash_of(at(index).id()); });
+  const Batch& batch = open_batch(ids);
+  previous_.resize(ids.size());
+  unlinked_.clear();
+  uint64_t hashes[kGroup];
+  for (int64_t begin = 0; begin < count; begin += kGroup) {
+    const auto group = ids.subspan(begin, std::min(kGroup, count - begin));
+    for (size_t i = 0; i < group.size(); ++i) {
+      hashes[i] = hash_of(group[i]);
+      latest_.prefetch(hashes[i]);
+    }
+    for (size_t i = 0; i < group.size(); ++i) {
+      const int64_t index = latest_.likely_index(hashes[i]);
+      if (index >= 0) __builtin_prefetch(&at(static_cast<uint32_t>(index)), 1);
+    }
+    link(ids, hashes, begin, batch.first_index);
+  }
+  return unlinked_;
+}
+
+/// Enters ids [begin, begin + kGroup) of the last batch, whose first occurrence is `first`.
+void NextUseChain::link(std::span<const int64_t> ids, const uint64_t* hashes, int64_t begin,
+                        uint32_t first) {
+  const uint32_t number = static_cast<uint32_t>(end_batch() - 1);
+  const int64_t end = std::min<int64_t>(begin + kGroup, ids.size());
+  for (int64_t i = begin; i < end; ++i) {
+    const uint32_t index = first + static_cast<uint32_t>(i);
+    const auto place =
+        latest_.find(hashes[i - begin], [&](uint32_t other) { return at(other).id() == ids[i]; });
+    if (place.slot < 0) {
+      latest_.insert(hashes[i - begin], index);
+      unlinked_.push_back(static_cast<uint32_t>(i));
+      previous_[i] = -1;
+      continue;
+    }
+    uint32_t& latest = latest_.index_at(place);
+    const uint32_t offset = latest - first;
+    if (offset < static_cast<uint32_t>(i)) {
+      undo(ids, i);
+      throw ArgumentError(concat("ids: expected distinct ids in batch ", number, ", got ", ids[i],
+                                 " at positions ", offset, " and ", i));
+    }
+    previous_[i] = latest;
+    at(latest).next_use = number;
+    latest = index;
+  }
+}
+
+/// Makes room for a batch of `ids`, with no next uses.
+NextUseChain::Batch& NextUseChain::open_batch(std::span<const int64_t> ids) {
+  const uint32_t num_blocks = static_cast<uint32_t>(ids.size() / kBlockSize + 1);
+  const uint32_t live_blocks = end_block_ - first_block_;
+  check_argument(live_blocks + num_blocks < (1u << 24),
+                 "cache.window: at most 2^32 ids fit into the window; make it smaller");
+  if (live_blocks + num_blocks > blocks_.size()) {
+    std::vector<Occurrence*> larger(std::bit_ceil(live_blocks + num_blocks));
+    for (uint32_t block = first_block_; block != end_block_; ++block) {
+      larger[block & (larger.size() - 1)] = blocks_[block & (blocks_.size() - 1)];
+    }
+    blocks_ = std::move(larger);
+  }
+  Batch& batch = batches_.emplace_back();
+  batch.first_index = end_block_ * kBlockSize;
+  batch.occurrences = std::exchange(spare_, {});
+  batch.occurrences.clear();
+  if (batch.occurrences.capacity() > ids.size() + ids.size() / 4) batch.occurrences = {};
+  batch.occurrences.resize(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const uint64_t id = static_cast<uint64_t>(ids[i]);
+    batch.occurrences[i] = {static_cast<uint32_t>(id), static_cast<uint32_t>(id >> 32), kNoNextUse};
+  }
+  for (uint32_t block = 0; block < num_blocks; ++block) {
+    blocks_[end_block_++ & (blocks_.size() - 1)] =
+        batch.occurrences.data() + int64_t{block} * kBlockSize;
+  }
+  num_entries_ += ids.size();
+  return batch;
+}
+
+/// Takes the last batch back, of which the first `count` ids are linked.
+void NextUseChain::undo(std::span<const int64_t> ids, int64_t count) {
+  for (int64_t i = count - 1; i >= 0; --i) {
+    const uint64_t hash = hash_of(ids[i]);
+    const auto place = latest_.find(hash, [&](uint32_t other) { return at(other).id() == ids[i]; });
+    if (previous_[i] < 0) {
+      latest_.erase(hash, place);
+    } else {
+      latest_.index_at(place) = static_cast<uint32_t>(previous_[i]);
+      at(static_cast<uint32_t>(previous_[i])).next_use = kNoNextUse;
+    }
+  }
+  end_block_ = batches_.back().first_index / kBlockSize;
+  num_entries_ -= ids.size();
+  batches_.pop_back();
+}
+
+void NextUseChain::retire() {
+  Batch& batch = batches_.front();
+  const std::vector<Occurrence>& occurrences = batch.occurrences;
+  const int64_t count = static_cast<int64_t>(occurrences.size());
+  for (int64_t begin = 0; begin < count; begin += kGroup) {
+    const int64_t end = std::min(begin + kGroup, count);
+    // An id that has a next use is in the table as that one.
+    for (int64_t i = begin; i < end; ++i) {
+      if (occurrences[i].next_use == kNoNextUse) latest_.prefetch(hash_of(occurrences[i].id()));
+    }
+    for (int64_t i = begin; i < end; ++i) {
+      if (occurrences[i].next_use != kNoNextUse) continue;
+      const uint32_t index = batch.first_index + static_cast<uint32_t>(i);
+      const uint64_t hash = hash_of(occurrences[i].id());
+      latest_.erase(hash, latest_.find(hash, [&](uint32_t other) { return other == index; }));
+    }
+  }
+  first_block_ += static_cast<uint32_t>(count / kBlockSize + 1);
+  num_entries_ -= count;
+  spare_ = std::move(batch.occurrences);
+  batches_.pop_front();
+  ++first_batch_;
+}
+
+int64_t NextUseChain::num_bytes() const {
+  int64_t bytes = latest_.num_bytes() + blocks_.capacity() * sizeof(Occurrence*);
+  for (const Batch& batch : batches_) {
+    bytes += sizeof(Batch) + batch.occurrences.capacity() * sizeof(Occurrence);
+  }
+  return bytes;
+}
+
+}  // namespace lsm::cache

@@ -1,0 +1,79 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// The next-use chain: for every occurrence of an id in the window, the batch of its next one. Ours;
+// it replaces the passes over the window that LSM-GNN makes every few iterations (section 4.2).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "cache/line.h"
+#include "cache/occurrence_table.h"
+
+namespace lsm::cache {
+
+/// An id in a batch, and the next batch in the window that contains it (or kNoNextUse). 12 bytes,
+/// so that with the table's 7 to 10 an entry of the window takes less than 24.
+struct Occurrence {
+  uint32_t id_low;
+  uint32_t id_high;
+  uint32_t next_use;
+
+  int64_t id() const { return static_cast<int64_t>(uint64_t{id_high} << 32 | id_low); }
+};
+static_assert(sizeof(Occurrence) == 12);
+
+/// Holds the batches of the window. Not thread-safe.
+class NextUseChain {
+ public:
+  NextUseChain() : blocks_(16) {}
+
+  int64_t first_batch() const { return first_batch_; }
+  int64_t end_batch() const { return first_batch_ + static_cast<int64_t>(batches_.size()); }
+
+  /// Appends a batch and links each id from its latest earlier occurrence in the window. Throws
+  /// ArgumentError, changing nothing, if an id is repeated. Returns the positions of the ids that
+  /// had no earlier occurrence, valid until the next call.
+  std::span<const uint32_t> push(std::span<const int64_t> ids);
+
+  /// Batch `b` in [first_batch(), end_batch()). Valid until it is retired.
+  std::span<const Occurrence> batch(int64_t b) const {
+    return batches_[static_cast<size_t>(b - first_batch_)].occurrences;
+  }
+
+  /// Drops the first batch of the window.
+  void retire();
+
+  int64_t num_entries() const { return num_entries_; }
+  int64_t num_bytes() const;
+
+ private:
+  // Occurrences are numbered over all batches, mod 2^32. A batch starts a new block, so that an
+  // index leads to its occurrence through a small table.
+  static constexpr uint32_t kBlockSize = 256;
+  struct Batch {
+    uint32_t first_index = 0;
+    std::vector<Occurrence> occurrences;
+  };
+
+  Occurrence& at(uint32_t index) const {
+    return blocks_[(index / kBlockSize) & (blocks_.size() - 1)][index % kBlockSize];
+  }
+  Batch& open_batch(std::span<const int64_t> ids);
+  void link(std::span<const int64_t> ids, const uint64_t* hashes, int64_t begin, uint32_t first);
+  void undo(std::span<const int64_t> ids, int64_t count);
+
+  std::deque<Batch> batches_;
+  int64_t first_batch_ = 0;
+  int64_t num_entries_ = 0;
+  OccurrenceTable latest_;
+  std::vector<Occurrence*> blocks_;  // a ring; its size is a power of two
+  uint32_t first_block_ = 0;
+  uint32_t end_block_ = 0;
+  std::vector<int64_t> previous_;   // of the batch being pushed: earlier occurrence, or -1
+  std::vector<uint32_t> unlinked_;  // of the batch pushed last
+  std::vector<Occurrence> spare_;   // memory of a batch that left, for the next one
+};
+
+}  // namespace lsm::cache

@@ -1,0 +1,148 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Finds the latest occurrence of an id in the window. Cache misses are what costs, so a bucket is
+// one cache line with 12 slots of 4-byte occurrence indices and 1-byte tags, and a look-up touches
+// one bucket and, as a rule, no occurrence but the right one.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/core/hash.h"
+#include "kernels/core/prefetch.h"
+#include "kernels/sample/host_array.h"
+
+namespace lsm::cache {
+
+/// Maps hashes of ids to 32-bit indices of things whose ids the caller can compare. Ids are
+/// distinct. Deletion leaves no tombstones: a bucket counts the entries that went past it.
+class OccurrenceTable {
+ public:
+  OccurrenceTable() { allocate(1); }
+
+  /// A slot, as long as nothing is inserted or erased.
+  struct Place {
+    uint32_t bucket;
+    int32_t slot;  // -1: not found
+  };
+
+  int64_t size() const { return size_; }
+  int64_t num_bytes() const { return int64_t{num_buckets_} * sizeof(Bucket); }
+
+  LSM_ONLY_PREFETCHES void prefetch(uint64_t hash) const {
+    __builtin_prefetch(&buckets_[home(hash)], 1);
+  }
+
+  /// The index in the first slot whose tag is that of `hash`, or -1: a guess, to prefetch it.
+  int64_t likely_index(uint64_t hash) const {
+    const Bucket& bucket = buckets_[home(hash)];
+    const uint64_t low = zero_bytes(bucket.tags(0) ^ spread(tag_of(hash)));
+    if (low != 0) return bucket.index[std::countr_zero(low) / 8];
+    const uint64_t high = zero_bytes(bucket.tags(8) ^ spread(tag_of(hash))) & kHighTags;
+    return high != 0 ? int64_t{bucket.index[8 + std::countr_zero(high) / 8]} : -1;
+  }
+
+  /// Where the entry is that `matches(index)` holds for.
+  template <class Matches>
+  Place find(uint64_t hash, const Matches& matches) const {
+    const uint64_t tag = spread(tag_of(hash));
+    for (uint32_t b = home(hash);; b = next(b)) {
+      const Bucket& bucket = buckets_[b];
+      // A byte that follows a match may be taken for one; then the ids differ.
+      for (uint64_t hits = zero_bytes(bucket.tags(0) ^ tag); hits != 0; hits &= hits - 1) {
+        const int32_t slot = std::countr_zero(hits) / 8;
+        if (bucket.tag[slot] != 0 && matches(bucket.index[slot])) return {b, slot};
+      }
+      for (uint64_t hits = zero_bytes(bucket.tags(8) ^ tag) & kHighTags; hits != 0;
+           hits &= hits - 1) {
+        const int32_t slot = 8 + std::countr_zero(hits) / 8;
+        if (bucket.tag[slot] != 0 && matches(bucket.index[slot])) return {b, slot};
+      }
+      if (bucket.num_past == 0) return {b, -1};
+    }
+  }
+
+  uint32_t& index_at(Place place) { return buckets_[place.bucket].index[place.slot]; }
+
+  /// Adds an entry that is not in the table; reserve() has made room for it.
+  void insert(uint64_t hash, uint32_t index) {
+    uint32_t b = home(hash);
+    int32_t slot;
+    while ((slot = buckets_[b].empty_slot()) < 0) {
+      ++buckets_[b].num_past;
+      b = next(b);
+    }
+    buckets_[b].tag[slot] = tag_of(hash);
+    buckets_[b].index[slot] = index;
+    ++size_;
+  }
+
+  void erase(uint64_t hash, Place place) {
+    for (uint32_t b = home(hash); b != place.bucket; b = next(b)) --buckets_[b].num_past;
+    buckets_[place.bucket].tag[place.slot] = 0;
+    --size_;
+  }
+
+  /// Makes room for `count` entries in all. `hash_of(index)` enters those there are anew.
+  template <class HashOf>
+  void reserve(int64_t count, const HashOf& hash_of) {
+    const int64_t needed = count * 5 / (4 * kSlots) + 1;  // at most 80% full
+    if (needed <= num_buckets_) return;
+    const HostArray<Bucket> old = std::move(buckets_);
+    const uint32_t old_buckets = num_buckets_;
+    allocate(std::max(needed, int64_t{num_buckets_} * 3 / 2));
+    for (uint32_t b = 0; b < old_buckets; ++b) {
+      for (int32_t slot = 0; slot < kSlots; ++slot) {
+        if (old[b].tag[slot] != 0) insert(hash_of(old[b].index[slot]), old[b].index[slot]);
+      }
+    }
+  }
+
+ private:
+  static constexpr int32_t kSlots = 12;
+  static constexpr uint64_t kHighTags = 0xFFFFFFFFu;  // tags 8..11 of the second word
+
+  struct alignas(64) Bucket {
+    uint32_t index[kSlots];
+    uint8_t tag[kSlots];  // 0: empty
+    uint32_t num_past;    // entries that are in a later bucket because this one was full
+
+    uint64_t tags(int32_t from) const {
+      uint64_t word;
+      std::memcpy(&word, reinterpret_cast<const char*>(this) + sizeof(index) + from, sizeof(word));
+      return word;
+    }
+    int32_t empty_slot() const {
+      for (int32_t slot = 0; slot < kSlots; ++slot) {
+        if (tag[slot] == 0) return slot;
+      }
+      return -1;
+    }
+  };
+  static_assert(sizeof(Bucket) == 64 && std::endian::native == std::endian::little);
+
+  static constexpr uint64_t spread(uint8_t tag) { return tag * 0x0101010101010101ULL; }
+  /// The top bit of every byte of `word` that is zero; bytes above a zero may be marked wrongly.
+  static constexpr uint64_t zero_bytes(uint64_t word) {
+    return (word - 0x0101010101010101ULL) & ~word & 0x8080808080808080ULL;
+  }
+
+  static uint8_t tag_of(uint64_t hash) { return std::max<uint8_t>(hash & 0xFF, 1); }
+  uint32_t home(uint64_t hash) const { return ((hash >> 32) * num_buckets_) >> 32; }
+  uint32_t next(uint32_t bucket) const { return bucket + 1 == num_buckets_ ? 0 : bucket + 1; }
+
+  void allocate(int64_t num_buckets) {
+    num_buckets_ = static_cast<uint32_t>(num_buckets);
+    buckets_ = {};
+    buckets_.resize_discarding(num_buckets);
+    std::memset(static_cast<void*>(buckets_.data()), 0, num_buckets * sizeof(Bucket));
+    size_ = 0;
+  }
+
+  HostArray<Bucket> buckets_;
+  uint32_t num_buckets_ = 0;
+  int64_t size_ = 0;
+};
+
+}  // namespace lsm::cache

@@ -1,0 +1,256 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#include "cache/planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_set>
+
+#include "kernels/core/check.h"
+
+namespace lsm::cache {
+namespace {
+
+/// Ids that one task looks up at a time.
+constexpr int64_t kLookUpGrain = 4096;
+
+PlannerConfig checked(PlannerConfig config) {
+  check_config(config);
+  config.window = std::max<int64_t>(config.window, 1);
+  return config;
+}
+
+IdMap index_of(const char* name, std::span<const int64_t> ids) {
+  IdMap map;
+  map.reset(static_cast<int64_t>(ids.size()));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    check_argument(ids[i] >= 0, name, ": expected ids >= 0, got ", ids[i], " at position ", i);
+    check_argument(map.insert(ids[i], static_cast<int64_t>(i)), name,
+                   ": expected distinct ids, got ", ids[i], " again at position ", i);
+  }
+  return map;
+}
+
+void check_scores(Scores scores) {
+  for (size_t i = 0; i < scores.size(); ++i) {
+    check_argument(std::isfinite(scores[i]) && scores[i] >= 0,
+                   "scores: expected finite scores >= 0, got ", scores[i], " for node ", i);
+  }
+}
+
+}  // namespace
+
+Planner::Planner(const PlannerConfig& config, const PlannerInput& input,
+                 std::shared_ptr<ThreadPool> pool)
+    : config_(checked(config)),
+      has_trace_(policy_kind(config.policy) == PolicyKind::kBelady),
+      pool_(std::move(pool)),
+      static_ids_(index_of("static_ids", input.static_ids)),
+      constant_ids_(index_of("constant_ids", input.constant_ids)),
+      cache_(make_set_cache(config_, input.scores)),
+      victims_(victim_mode(config.victim_mode), config.victim_rows, config_.window),
+      num_sets_(config.num_lines / config.ways),
+      offsets_(num_sets_ + 1) {
+  check_scores(input.scores);
+  check_argument(has_trace_ || input.trace.empty(), "trace: only the policy 'belady' takes one");
+  for (const std::span<const int64_t> ids : input.trace) {
+    check_ids(ids);
+    chain_.push(ids);
+  }
+}
+
+void Planner::check_ids(std::span<const int64_t> ids) const {
+  check_argument(ids.size() < kMaxIterations, "ids: expected fewer than 2^32 ids in a batch");
+  const int64_t end = config_.num_nodes < 0 ? INT64_MAX : config_.num_nodes;
+  const auto bad =
+      std::find_if(ids.begin(), ids.end(), [end](int64_t id) { return id < 0 || id >= end; });
+  if (bad == ids.end()) return;
+  const std::string expected = config_.num_nodes < 0 ? ">= 0" : concat("in [0, ", end, ")");
+  throw ArgumentError(
+      concat("ids: expected ids ", expected, ", got ", *bad, " at position ", bad - ids.begin()));
+}
+
+void Planner::check_against_trace(std::span<const int64_t> ids) const {
+  check_argument(num_pushed_ < chain_.end_batch(), "ids: the trace given to 'belady' has only ",
+                 chain_.end_batch(), " batches");
+  const auto expected = chain_.batch(num_pushed_);
+  const bool is_same = std::equal(ids.begin(), ids.end(), expected.begin(), expected.end(),
+                                  [](int64_t id, const Occurrence& row) { return id == row.id(); });
+  check_argument(is_same, "ids: batch ", num_pushed_, " differs from that of the trace");
+}
+
+void Planner::push(std::span<const int64_t> ids) {
+  check_argument(num_pushed_ - num_planned() < config_.window, "the window is full: its ",
+                 config_.window, " batches wait for their plans; plan an iteration first");
+  check_argument(num_pushed_ < kMaxIterations, "a planner makes at most 2^32 plans");
+  if (has_trace_) {
+    check_against_trace(ids);
+  } else {
+    check_ids(ids);
+    const auto unlinked = chain_.push(ids);
+    if (cache_->uses_window() || victims_.is_on()) {
+      cache_->link(ids, unlinked, static_cast<uint32_t>(num_pushed_));
+    }
+  }
+  ++num_pushed_;
+}
+
+void Planner::plan(Plan* plan) {
+  const int64_t t = num_planned();
+  check_argument(t < num_pushed_, "plan of iteration ", t, ": its batch has not been pushed");
+  const auto batch = chain_.batch(t);
+  *plan = {};
+  plan->iteration = t;
+  if (cache_->refreshes() && t % config_.update_period == 0) refresh_lines();
+  victims_.open(static_cast<uint32_t>(t));
+  look_up(batch, plan);
+  victims_.serve();
+  bucket_candidates(plan);
+  place_candidates(batch, plan);
+  record_moves(batch, plan);
+  chain_.retire();
+}
+
+void Planner::refresh_lines() {
+  const int64_t grain = std::max<int64_t>(1, (int64_t{1} << 16) / config_.ways);
+  pool_->parallel_for(num_sets_, grain,
+                      [&](int64_t begin, int64_t end) { cache_->refresh(begin, end); });
+}
+
+/// Finds every request; leaves -1 - its set in the slots of those that ask for a line.
+void Planner::look_up(std::span<const Occurrence> batch, Plan* plan) {
+  const int64_t count = static_cast<int64_t>(batch.size());
+  plan->ids.resize(count);
+  plan->source.resize(count);
+  plan->slot.resize(count);
+  pool_->parallel_for(count, kLookUpGrain, [&](int64_t begin, int64_t end) {
+    cache_->look_up(batch.subspan(begin, end - begin), static_cast<uint32_t>(plan->iteration),
+                    plan->slot.data() + begin);
+    for (int64_t i = begin; i < end; ++i) {
+      plan->ids[i] = batch[i].id();
+      plan->source[i] =
+          plan->slot[i] >= 0 ? Source::kCache : find_in_buffers(plan->ids[i], &plan->slot[i]);
+    }
+  });
+}
+
+/// The tier of a row that is not in the cache. No row is in two tiers, so their order is free: the
+/// rows of the static and the constant tier never ask for a line.
+Source Planner::find_in_buffers(int64_t id, int64_t* slot) const {
+  int64_t found;
+  if ((found = static_ids_.find(id)) >= 0) {
+    *slot = found;
+    return Source::kStatic;
+  }
+  if (victims_.find(id) >= 0) return Source::kVictim;
+  if ((found = constant_ids_.find(id)) >= 0) {
+    *slot = found;
+    return Source::kConstant;
+  }
+  return Source::kStorage;
+}
+
+/// Counts the requests by tier and sorts those that ask for a line by set.
+void Planner::bucket_candidates(Plan* plan) {
+  const int64_t count = static_cast<int64_t>(plan->source.size());
+  const auto asks = [&](int64_t i) {
+    return plan->source[i] == Source::kVictim || plan->source[i] == Source::kStorage;
+  };
+  int64_t hits[5] = {};
+  std::fill(offsets_.begin(), offsets_.end(), 0);
+  for (int64_t i = 0; i < count; ++i) {
+    ++hits[static_cast<int>(plan->source[i])];
+    if (asks(i)) ++offsets_[-1 - plan->slot[i]];
+  }
+  uint32_t num_candidates = 0;
+  for (uint32_t& offset : offsets_) offset = num_candidates += offset;
+  positions_.resize(num_candidates);
+  outcomes_.resize(num_candidates);
+  // From the last on, so that the ends of the sets become their beginnings.
+  for (int64_t i = count - 1; i >= 0; --i) {
+    if (!asks(i)) continue;
+    positions_[--offsets_[-1 - plan->slot[i]]] = static_cast<uint32_t>(i);
+    plan->slot[i] = plan->source[i] == Source::kVictim ? victims_.find(plan->ids[i]) : -1;
+  }
+  Counters& counters = plan->counters;
+  counters.requests = count;
+  counters.static_hits = hits[static_cast<int>(Source::kStatic)];
+  counters.hits = hits[static_cast<int>(Source::kCache)];
+  counters.victim_hits = hits[static_cast<int>(Source::kVictim)];
+  counters.constant_hits = hits[static_cast<int>(Source::kConstant)];
+  counters.misses = hits[static_cast<int>(Source::kStorage)];
+}
+
+void Planner::place_candidates(std::span<const Occurrence> batch, Plan* plan) {
+  const Candidates candidates = {static_cast<uint32_t>(plan->iteration), batch, positions_,
+                                 offsets_, outcomes_};
+  const int64_t grain = std::max<int64_t>(1, num_sets_ / (8 * pool_->num_threads()));
+  pool_->parallel_for(num_sets_, grain,
+                      [&](int64_t begin, int64_t end) { cache_->place(candidates, begin, end); });
+}
+
+/// Writes the moves that the outcomes ask for, and passes rows to the victim buffer, in order.
+void Planner::record_moves(std::span<const Occurrence> batch, Plan* plan) {
+  has_displaced_ = false;
+  plan->insert_position.reserve(outcomes_.size());
+  plan->insert_line.reserve(outcomes_.size());
+  plan->evict_line.reserve(outcomes_.size());
+  plan->evict_slot.reserve(outcomes_.size());
+  for (size_t i = 0; i < outcomes_.size(); ++i) {
+    const Outcome& outcome = outcomes_[i];
+    const uint32_t position = positions_[i];
+    if (outcome.line >= 0) {
+      plan->insert_position.push_back(position);
+      plan->insert_line.push_back(outcome.line);
+      if (outcome.evicted_id == kEmptyTag) continue;
+      plan->evict_line.push_back(outcome.line);
+      plan->evict_slot.push_back(spill(outcome.evicted_id, outcome.evicted_next_use, plan));
+      continue;
+    }
+    ++plan->counters.bypasses;
+    const int64_t slot = spill(plan->ids[position], batch[position].next_use, plan);
+    if (slot < 0) continue;
+    plan->spill_position.push_back(position);
+    plan->spill_slot.push_back(slot);
+  }
+  plan->counters.evictions = static_cast<int64_t>(plan->evict_line.size());
+  if (has_displaced_) drop_displaced(plan);
+}
+
+/// The victim slot of a row that leaves the device, or -1. A next use counts once it is pushed:
+/// with a trace, lines know more.
+int64_t Planner::spill(int64_t id, uint32_t next_use, Plan* plan) {
+  if (!victims_.is_on() || next_use == kNoNextUse || next_use >= num_pushed_) return -1;
+  const VictimBuffer::Entry entry = victims_.put(id, next_use);
+  if (entry.slot < 0 || entry.displaced) ++plan->counters.victim_overflow;
+  if (entry.slot >= 0) ++plan->counters.spilled;
+  has_displaced_ |= entry.displaced;
+  return entry.slot;
+}
+
+/// Takes out of the moves those rows that entered the victim buffer and then gave way to another of
+/// the same plan: two copies into one slot would race.
+void Planner::drop_displaced(Plan* plan) {
+  std::unordered_set<int64_t> seen;
+  const auto keep_last = [&](int64_t& slot) {
+    if (slot >= 0 && !seen.insert(slot).second) slot = -1;
+  };
+  size_t evicted = plan->evict_slot.size();
+  size_t spilled = plan->spill_slot.size();
+  for (size_t i = outcomes_.size(); i-- > 0;) {
+    if (outcomes_[i].evicted_id != kEmptyTag) {
+      keep_last(plan->evict_slot[--evicted]);
+    } else if (spilled > 0 && plan->spill_position[spilled - 1] == positions_[i]) {
+      keep_last(plan->spill_slot[--spilled]);
+    }
+  }
+  size_t kept = 0;
+  for (size_t i = 0; i < plan->spill_slot.size(); ++i) {
+    if (plan->spill_slot[i] < 0) continue;
+    plan->spill_slot[kept] = plan->spill_slot[i];
+    plan->spill_position[kept++] = plan->spill_position[i];
+  }
+  plan->spill_slot.resize(kept);
+  plan->spill_position.resize(kept);
+}
+
+}  // namespace lsm::cache

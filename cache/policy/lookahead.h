@@ -1,0 +1,36 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Lookahead (ours; after Belady, 1966): lines without a next use in the window go first, by static
+// score, then those with the farthest next use. A newcomer is admitted only if its key is higher
+// than the victim's. The next-use chain keeps next uses exact, so there is no refresh. With the
+// window covering the trace and no scores this is Belady's MIN with bypass, per set.
+// Batch-synchrony: newcomers of one iteration are taken in request order, not best first.
+#pragma once
+
+#include "cache/line.h"
+
+namespace lsm::cache {
+
+struct Lookahead : PolicyDefaults {
+  static constexpr bool kNeedsWindow = true;
+  static constexpr bool kNeedsScore = true;
+  static constexpr bool kAdmits = true;
+  using Line = cache::Line<1>;  // word 0: score
+
+  LSM_HOST_DEVICE void on_insert(SetView<Lookahead>& set, int32_t way, const Newcomer& row) const {
+    set.lines[way].word[0] = row.score;
+  }
+  LSM_HOST_DEVICE uint64_t key(const Line& line, const Turn&) const {
+    return key_of(line.next_use, line.word[0]);
+  }
+  LSM_HOST_DEVICE bool admits(const Newcomer& row, const Line& victim, const Turn& turn) const {
+    return key_of(row.next_use, row.score) > key(victim, turn);
+  }
+
+ private:
+  LSM_HOST_DEVICE static uint64_t key_of(uint32_t next_use, uint32_t score) {
+    if (next_use == kNoNextUse) return score;
+    return uint64_t{1} << 32 | (0xFFFFFFFFu - next_use);
+  }
+};
+
+}  // namespace lsm::cache

@@ -1,0 +1,116 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// S3-FIFO (Yang et al., SOSP 2023): newcomers enter a small queue of a tenth of the lines, or the
+// main queue if a ghost queue remembers them. From the small queue, lines hit more than once move
+// to the main queue, their counts cleared, and others leave, remembered by the ghost; from the main
+// queue, lines with a positive count go round once more with one less. Counts go up to 3. Queues,
+// and a ghost of `ways` ids, per set. Batch-synchrony: the lines touched at t stand still: a queue
+// is served as if they were not in it, though they count for its length. If the queue whose turn it
+// is has no line that can be evicted, the other one is served. The main queue gets what the small
+// one leaves, so it needs no limit of its own: after every move it is asked again which queue is
+// too long.
+#pragma once
+
+#include "cache/policy/insertion_order.h"
+
+namespace lsm::cache {
+
+struct S3Fifo : PolicyDefaults {
+  // One word, so that the ghost's 8 bytes per line fit in the 32 that a line may take.
+  // Bit 31..3: sequence number in its queue, bit 2: in the main queue, bits 1..0: count.
+  using Line = cache::Line<1>;
+  struct State {
+    uint32_t next_sequence;
+    uint32_t num_small;
+    uint32_t num_ghosts;
+  };
+  static constexpr uint32_t kMain = 4;
+  static constexpr uint32_t kCount = 3;
+  static constexpr uint32_t kMaxSequence = (1u << 29) - 1;
+
+  /// Ghosts: ids, oldest first.
+  LSM_HOST_DEVICE static constexpr int32_t extra_words(int32_t ways) { return ways; }
+
+  LSM_HOST_DEVICE void on_hit(Line& line) const {
+    if ((line.word[0] & kCount) < 3) ++line.word[0];
+  }
+
+  LSM_HOST_DEVICE void on_insert(SetView<S3Fifo>& set, int32_t way, const Newcomer& row) const {
+    const bool remembered = forget_ghost(set, row.id);
+    if (!remembered) ++set.state->num_small;
+    append(set, way, remembered ? kMain : 0);
+  }
+
+  LSM_HOST_DEVICE int32_t pick_victim(SetView<S3Fifo>& set, const Turn& turn) const {
+    const uint32_t small_target = set.ways < 20 ? 1 : set.ways / 10;
+    for (;;) {
+      int32_t small = oldest(set, turn, 0);
+      int32_t main = oldest(set, turn, kMain);
+      if (small < 0 && main < 0) return -1;
+      const bool serve_small = main < 0 || (small >= 0 && set.state->num_small >= small_target);
+      const int32_t way = serve_small ? small : main;
+      const uint32_t count = set.lines[way].word[0] & kCount;
+      if (serve_small) {
+        --set.state->num_small;
+        if (count <= 1) {
+          add_ghost(set, set.tags[way]);
+          return way;
+        }
+        append(set, way, kMain);
+      } else {
+        if (count == 0) return way;
+        append(set, way, kMain | (count - 1));
+      }
+    }
+  }
+
+ private:
+  LSM_HOST_DEVICE static int32_t oldest(const SetView<S3Fifo>& set, const Turn& turn,
+                                        uint32_t queue) {
+    return oldest_way(
+        set.ways, 0, [&](int32_t way) { return set.lines[way].word[0] >> 3; },
+        [&](int32_t way) {
+          return (set.lines[way].word[0] & kMain) == queue && set.can_evict(way, turn);
+        });
+  }
+
+  /// Puts the line at the end of the queue that `flags` names.
+  LSM_HOST_DEVICE static void append(SetView<S3Fifo>& set, int32_t way, uint32_t flags) {
+    if (set.state->next_sequence > kMaxSequence) renumber(set);
+    set.lines[way].word[0] = set.state->next_sequence++ << 3 | flags;
+  }
+
+  /// Replaces the sequence numbers by their ranks: 2^29 appends to one set are possible.
+  LSM_HOST_DEVICE static void renumber(SetView<S3Fifo>& set) {
+    const auto sequence_of = [&](int32_t way) { return set.lines[way].word[0] >> 3; };
+    uint32_t from = 0;
+    uint32_t rank = 0;
+    for (;; ++rank) {
+      const int32_t way = oldest_way(set.ways, from, sequence_of, [](int32_t) { return true; });
+      if (way < 0) break;
+      from = sequence_of(way) + 1;
+      set.lines[way].word[0] = rank << 3 | (set.lines[way].word[0] & 7);
+    }
+    set.state->next_sequence = rank;
+  }
+
+  LSM_HOST_DEVICE static void add_ghost(SetView<S3Fifo>& set, int64_t id) {
+    if (set.state->num_ghosts == static_cast<uint32_t>(set.ways)) erase_ghost(set, 0);
+    set.extra[set.state->num_ghosts++] = static_cast<uint64_t>(id);
+  }
+
+  LSM_HOST_DEVICE static bool forget_ghost(SetView<S3Fifo>& set, int64_t id) {
+    for (uint32_t i = 0; i < set.state->num_ghosts; ++i) {
+      if (set.extra[i] != static_cast<uint64_t>(id)) continue;
+      erase_ghost(set, i);
+      return true;
+    }
+    return false;
+  }
+
+  LSM_HOST_DEVICE static void erase_ghost(SetView<S3Fifo>& set, uint32_t position) {
+    --set.state->num_ghosts;
+    for (uint32_t i = position; i < set.state->num_ghosts; ++i) set.extra[i] = set.extra[i + 1];
+  }
+};
+
+}  // namespace lsm::cache

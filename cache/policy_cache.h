@@ -1,0 +1,170 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// A set-associative cache under one policy. The loops are here, the decisions in set_loop.h. What
+// costs is memory latency, so sets are fetched some ids before their turn.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "cache/set_cache.h"
+#include "cache/set_loop.h"
+#include "kernels/core/hash.h"
+#include "kernels/core/prefetch.h"
+#include "kernels/sample/host_array.h"
+
+namespace lsm::cache {
+
+template <class Policy>
+class PolicyCache final : public SetCache {
+ public:
+  PolicyCache(const Policy& policy, int64_t num_lines, int64_t ways, Scores scores)
+      : policy_(policy),
+        ways_(static_cast<int32_t>(ways)),
+        num_sets_(num_lines / ways),
+        extra_words_(Policy::extra_words(ways_)),
+        scores_(scores),
+        states_(num_sets_),
+        extra_(num_sets_ * extra_words_) {
+    tags_.resize_discarding(num_lines);
+    std::fill_n(tags_.data(), num_lines, kEmptyTag);
+    lines_.resize_discarding(num_lines);
+    std::memset(static_cast<void*>(lines_.data()), 0, num_lines * sizeof(Line));
+  }
+
+  bool uses_window() const override { return Policy::kNeedsWindow; }
+  bool refreshes() const override { return Policy::kRefreshes; }
+
+  void look_up(std::span<const Occurrence> batch, uint32_t t, int64_t* lines) override {
+    const int64_t count = static_cast<int64_t>(batch.size());
+    for (int64_t begin = 0; begin < count; begin += kGroup) {
+      const int64_t end = std::min(begin + kGroup, count);
+      for (int64_t i = begin; i < end; ++i) {
+        lines[i] = set_of(batch[i].id());
+        prefetch_tags(lines[i]);
+      }
+      for (int64_t i = begin; i < end; ++i) {
+        lines[i] = find_line(lines[i], batch[i].id());
+        if (lines[i] >= 0) __builtin_prefetch(&lines_[lines[i]], 1);
+      }
+      for (int64_t i = begin; i < end; ++i) {
+        if (lines[i] < 0) continue;
+        Line& line = lines_[lines[i]];
+        line.touched = t + 1;
+        line.next_use = batch[i].next_use;
+        policy_.on_hit(line);
+      }
+    }
+  }
+
+  void link(std::span<const int64_t> ids, std::span<const uint32_t> positions,
+            uint32_t batch) override {
+    int64_t sets[kGroup];
+    for (size_t begin = 0; begin < positions.size(); begin += kGroup) {
+      const size_t count = std::min<size_t>(kGroup, positions.size() - begin);
+      for (size_t i = 0; i < count; ++i) {
+        sets[i] = set_of(ids[positions[begin + i]]);
+        prefetch_tags(sets[i]);
+      }
+      for (size_t i = 0; i < count; ++i) {
+        sets[i] = find_line(sets[i], ids[positions[begin + i]]);
+        if (sets[i] >= 0) __builtin_prefetch(&lines_[sets[i]], 1);
+      }
+      for (size_t i = 0; i < count; ++i) {
+        if (sets[i] < 0) continue;
+        Line& line = lines_[sets[i]];
+        if (line.next_use == kNoNextUse) line.next_use = batch;
+      }
+    }
+  }
+
+  void place(const Candidates& candidates, int64_t begin, int64_t end) override {
+    // Scores are far apart in memory, a set's lines are next to each other.
+    constexpr uint32_t kScoresAhead = 24;
+    constexpr int64_t kSetsAhead = 4;
+    const uint32_t last = candidates.offsets[end];
+    for (int64_t set = begin; set < end; ++set) {
+      const int64_t later = std::min(set + kSetsAhead, end - 1);
+      if (candidates.offsets[later] != candidates.offsets[later + 1]) prefetch_set(later);
+      SetView<Policy> view = view_of(set);
+      Turn turn = {candidates.t, static_cast<uint32_t>(set), 0};
+      for (uint32_t i = candidates.offsets[set]; i < candidates.offsets[set + 1]; ++i) {
+        if (i + kScoresAhead < last) {
+          prefetch_score(candidates.batch[candidates.positions[i + kScoresAhead]].id());
+        }
+        const Occurrence& row = candidates.batch[candidates.positions[i]];
+        const Placement placement =
+            cache::place(policy_, view, turn, {row.id(), row.next_use, score_of(row.id())});
+        candidates.outcomes[i] = {placement.way < 0 ? -1 : set * ways_ + placement.way,
+                                  placement.evicted_id, placement.evicted_next_use};
+      }
+    }
+  }
+
+  void refresh(int64_t begin, int64_t end) override {
+    for (int64_t line = begin * ways_; line < end * ways_; ++line) policy_.refresh(lines_[line]);
+  }
+
+  int64_t num_bytes() const override {
+    return num_sets_ * (ways_ * (sizeof(int64_t) + sizeof(Line)) + sizeof(State) +
+                        extra_words_ * sizeof(uint64_t));
+  }
+
+ private:
+  using Line = typename Policy::Line;
+  using State = typename Policy::State;
+  static constexpr int64_t kGroup = 32;
+  static constexpr int64_t kMaxPrefetchBytes = 1024;  // of one set; a larger one streams
+
+  int64_t set_of(int64_t id) const {
+    return static_cast<int64_t>(mix64(static_cast<uint64_t>(id)) %
+                                static_cast<uint64_t>(num_sets_));
+  }
+
+  int64_t find_line(int64_t set, int64_t id) const {
+    const int32_t way = find_way(&tags_[set * ways_], ways_, id);
+    return way < 0 ? -1 - set : set * ways_ + way;
+  }
+
+  SetView<Policy> view_of(int64_t set) {
+    return {&tags_[set * ways_], &lines_[set * ways_], &states_[set],
+            extra_.data() + set * extra_words_, ways_};
+  }
+
+  uint32_t score_of(int64_t id) const {
+    if (!Policy::kNeedsScore || id >= static_cast<int64_t>(scores_.size())) return 0;
+    return std::bit_cast<uint32_t>(scores_[id] + 0.0f);  // -0 becomes 0
+  }
+
+  LSM_ONLY_PREFETCHES void prefetch_score(int64_t id) const {
+    if (Policy::kNeedsScore && id < static_cast<int64_t>(scores_.size())) {
+      __builtin_prefetch(&scores_[id]);
+    }
+  }
+
+  LSM_ONLY_PREFETCHES void prefetch_tags(int64_t set) const {
+    const char* tags = reinterpret_cast<const char*>(&tags_[set * ways_]);
+    const int64_t bytes = std::min<int64_t>(ways_ * sizeof(int64_t), kMaxPrefetchBytes);
+    for (int64_t offset = 0; offset < bytes; offset += 64) __builtin_prefetch(tags + offset);
+  }
+
+  LSM_ONLY_PREFETCHES void prefetch_set(int64_t set) const {
+    prefetch_tags(set);
+    const char* lines = reinterpret_cast<const char*>(&lines_[set * ways_]);
+    const int64_t bytes = std::min<int64_t>(ways_ * sizeof(Line), kMaxPrefetchBytes);
+    for (int64_t offset = 0; offset < bytes; offset += 64) __builtin_prefetch(lines + offset, 1);
+  }
+
+  Policy policy_;
+  int32_t ways_;
+  int64_t num_sets_;
+  int32_t extra_words_;
+  Scores scores_;
+  HostArray<int64_t> tags_;
+  HostArray<Line> lines_;
+  std::vector<State> states_;
+  std::vector<uint64_t> extra_;
+};
+
+}  // namespace lsm::cache

@@ -1,0 +1,63 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// The cache's metadata and the loops over it, behind an interface without the policy's type.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "cache/config.h"
+#include "cache/next_use_chain.h"
+
+namespace lsm::cache {
+
+/// Static scores of ids [0, scores.size()); ids beyond score 0. Does not own the memory.
+using Scores = std::span<const float>;
+
+/// What became of a row that asked for a line.
+struct Outcome {
+  int64_t line;        // -1: bypassed
+  int64_t evicted_id;  // kEmptyTag: none
+  uint32_t evicted_next_use;
+};
+
+/// The rows of one iteration that ask for a line, bucketed by set.
+struct Candidates {
+  uint32_t t;
+  std::span<const Occurrence> batch;
+  std::span<const uint32_t> positions;  // in the batch: sets ascending, then in request order
+  std::span<const uint32_t> offsets;    // [num_sets + 1]: where the positions of each set begin
+  std::span<Outcome> outcomes;          // one for each of positions
+};
+
+/// Calls for distinct ids, and calls of place() and refresh() for distinct sets, may run in
+/// parallel; calls of different functions may not.
+class SetCache {
+ public:
+  virtual ~SetCache() = default;
+
+  /// Whether next uses are of any interest to the policy.
+  virtual bool uses_window() const = 0;
+  virtual bool refreshes() const = 0;
+
+  /// Touches the lines of a part of batch t that is in the cache. Writes to lines[i] the line of
+  /// batch[i], or if it has none, -1 - its set.
+  virtual void look_up(std::span<const Occurrence> batch, uint32_t t, int64_t* lines) = 0;
+
+  /// Gives lines that hold any of ids[positions[i]] and have no next use the next use `batch`.
+  virtual void link(std::span<const int64_t> ids, std::span<const uint32_t> positions,
+                    uint32_t batch) = 0;
+
+  /// Decides over the candidates of sets [begin, end).
+  virtual void place(const Candidates& candidates, int64_t begin, int64_t end) = 0;
+
+  /// Tells the lines of sets [begin, end) what the window knows.
+  virtual void refresh(int64_t begin, int64_t end) = 0;
+
+  virtual int64_t num_bytes() const = 0;
+};
+
+/// A cache as checked by check_config().
+std::unique_ptr<SetCache> make_set_cache(const PlannerConfig& config, Scores scores);
+
+}  // namespace lsm::cache

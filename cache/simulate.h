@@ -1,0 +1,27 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Whole traces through a planner: what a policy would have done.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cache/plan.h"
+#include "cache/planner.h"
+
+namespace lsm::cache {
+
+using Batches = std::span<const std::span<const int64_t>>;
+
+/// The counters of each iteration of `batches`, under the planner that `config` and `input`
+/// describe. 'belady' with a single set and no victim buffer takes simulate_belady().
+std::vector<Counters> simulate(Batches batches, const PlannerConfig& config,
+                               const PlannerInput& input, std::shared_ptr<ThreadPool> pool);
+
+/// Belady's MIN with bypass, fully associative: what a planner with one set of `num_lines` ways and
+/// the policy 'belady' counts, without its scan of all ways per miss. O(log) per request.
+/// Rows of static and constant ids do not ask for lines.
+std::vector<Counters> simulate_belady(Batches batches, int64_t num_lines, const IdMap& static_ids,
+                                      const IdMap& constant_ids);
+
+}  // namespace lsm::cache

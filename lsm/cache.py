@@ -1,0 +1,210 @@
+"""The planner of the feature cache: what happens to the cache at each iteration, from ids alone.
+
+Batches enter a window (:meth:`Planner.push`), plans leave it (:meth:`Planner.plan`); moving the
+rows is the executor's part. The decisions are native and batch-synchronous: first all look-ups of
+an iteration, then the rows that ask for a line, set by set. A plan is a function of the arguments
+and the seed, whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import torch
+
+from lsm import native
+
+POLICIES: tuple[str, ...] = tuple(native.policy_names())
+#: Policies that are nothing without a window of coming batches.
+NEEDS_WINDOW: frozenset[str] = frozenset(p for p in POLICIES if native.needs_window(p))
+VICTIM_MODES: tuple[str, ...] = ("none", "queues", "pool")
+COUNTERS: tuple[str, ...] = tuple(native.COUNTER_NAMES)
+
+
+class Source(IntEnum):
+    """The tier that serves a request."""
+
+    STATIC = 0
+    CACHE = 1
+    VICTIM = 2
+    CONSTANT = 3
+    STORAGE = 4
+
+
+@dataclass(frozen=True)
+class PlannerConfig:
+    """How one owner's cache is planned.
+
+    ``num_lines`` lines in sets of ``ways``: rounded down to whole sets, but at least one set, with
+    a warning. ``window`` batches are known ahead, the one that is planned included; policies that
+    are not in NEEDS_WINDOW also take 0 if there is no victim buffer. ``update_period``: iterations
+    between the refreshes of ``dynamic`` and ``hybrid``; ``near_fraction`` of the window is near to
+    ``hybrid``. ``victim_rows``: of each queue, or of the pool. ``seed``: of ``random`` and
+    ``window``. Raises ValueError for what no planner can do.
+    """
+
+    num_lines: int
+    ways: int = 32
+    policy: str = "lookahead"
+    window: int = 256
+    update_period: int = 4
+    near_fraction: float = 0.125
+    victim_mode: str = "none"
+    victim_rows: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.num_lines > 0 and self.ways > 0 and self.num_lines % self.ways != 0:
+            num_lines = max(1, self.num_lines // self.ways) * self.ways
+            warnings.warn(
+                f"cache: {self.num_lines} lines do not make whole sets of {self.ways}; "
+                f"using {num_lines} lines",
+                stacklevel=3,
+            )
+            object.__setattr__(self, "num_lines", num_lines)
+        native.check_planner_config(self.to_native())
+
+    def to_native(self, num_nodes: int | None = None) -> native.PlannerConfig:
+        """The same for the native planner; ids are checked against ``num_nodes`` if it is given."""
+        config = native.PlannerConfig()
+        for name in self.__dataclass_fields__:
+            setattr(config, name, getattr(self, name))
+        config.num_nodes = -1 if num_nodes is None else num_nodes
+        return config
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The moves of one iteration; host tensors.
+
+    ``ids`` [n] int64: the requests. ``source`` [n] uint8: a Source. ``slot`` [n] int64: the line,
+    the victim slot, the index in the list of static or constant ids, or -1 for storage.
+    ``evict_line``, ``evict_slot`` [m] int64: rows that leave their line, for a victim slot or, if
+    -1, for good. ``insert_position``, ``insert_line`` [k] int64: requests, as indices into ``ids``,
+    that enter a line. ``spill_position``, ``spill_slot`` [j] int64: requests that got no line and
+    go to the victim buffer.
+
+    Victim slots that the look-ups of this plan free may be used by its ``evict_slot`` and
+    ``spill_slot``: gather the rows before writing any. Evicted rows leave before the rows inserted
+    in their lines enter. Moves are in the order of the decisions: by set, then by request.
+    """
+
+    iteration: int
+    ids: torch.Tensor
+    source: torch.Tensor
+    slot: torch.Tensor
+    evict_line: torch.Tensor
+    evict_slot: torch.Tensor
+    insert_position: torch.Tensor
+    insert_line: torch.Tensor
+    spill_position: torch.Tensor
+    spill_slot: torch.Tensor
+    counters: dict[str, int]
+
+
+class Planner:
+    """Plans one owner's cache, iteration by iteration. Not thread-safe; releases the GIL.
+
+    ``scores`` [N] float32, finite and >= 0: static scores by id; ids beyond it score 0. It is read
+    in place. ``static_ids``, ``constant_ids`` int64, distinct: rows of the static partition and of
+    the constant buffer. ``trace``: all batches, for ``belady`` and for it only. ``num_nodes``: ids
+    must be below it. ``num_threads`` share the sets of the cache.
+    """
+
+    def __init__(
+        self,
+        config: PlannerConfig,
+        *,
+        scores: torch.Tensor | None = None,
+        static_ids: torch.Tensor | None = None,
+        constant_ids: torch.Tensor | None = None,
+        trace: Sequence[torch.Tensor] | None = None,
+        num_nodes: int | None = None,
+        num_threads: int = 1,
+    ) -> None:
+        if config.policy == "belady" and trace is None:
+            raise ValueError("trace: policy 'belady' expects the list of all batches, got none")
+        self.config = config
+        self._native = native.Planner(
+            config.to_native(num_nodes),
+            scores,
+            static_ids,
+            constant_ids,
+            None if trace is None else list(trace),
+            native.ThreadPool(num_threads),
+        )
+
+    @property
+    def num_pushed(self) -> int:
+        """Batches that have entered the window so far."""
+        return self._native.num_pushed
+
+    @property
+    def num_planned(self) -> int:
+        """Iterations planned so far."""
+        return self._native.num_planned
+
+    def push(self, ids: torch.Tensor) -> None:
+        """Appends the next batch to the window: [n] int64, distinct, in the order of the requests.
+
+        Raises ValueError, and changes nothing, if an id is repeated or out of range, if ``window``
+        batches already wait for their plans, or if the batch is not that of belady's trace.
+        """
+        self._native.push(ids)
+
+    def plan(self) -> Plan:
+        """The plan of the next iteration. What it does depends on the batches pushed so far: push
+        ``window`` of them, or all there are, before. Raises ValueError if its own is missing."""
+        plan = self._native.plan()
+        return Plan(
+            iteration=plan.iteration,
+            ids=native.as_tensor(plan.take_ids(), torch.int64),
+            source=native.as_tensor(plan.take_source(), torch.uint8),
+            slot=native.as_tensor(plan.take_slot(), torch.int64),
+            evict_line=native.as_tensor(plan.take_evict_line(), torch.int64),
+            evict_slot=native.as_tensor(plan.take_evict_slot(), torch.int64),
+            insert_position=native.as_tensor(plan.take_insert_position(), torch.int64),
+            insert_line=native.as_tensor(plan.take_insert_line(), torch.int64),
+            spill_position=native.as_tensor(plan.take_spill_position(), torch.int64),
+            spill_slot=native.as_tensor(plan.take_spill_slot(), torch.int64),
+            counters=dict(zip(COUNTERS, plan.counters(), strict=True)),
+        )
+
+    def metadata_bytes(self) -> dict[str, int]:
+        """Bytes of the metadata of all lines (``lines``) and of the window (``window``), and the
+        ids that are in the window (``window_entries``)."""
+        return {
+            "lines": self._native.line_bytes,
+            "window": self._native.window_bytes,
+            "window_entries": self._native.window_entries,
+        }
+
+
+def simulate(
+    batches: Sequence[torch.Tensor],
+    config: PlannerConfig,
+    *,
+    scores: torch.Tensor | None = None,
+    static_ids: torch.Tensor | None = None,
+    constant_ids: torch.Tensor | None = None,
+    num_nodes: int | None = None,
+    num_threads: int = 1,
+) -> list[dict[str, int]]:
+    """The counters of each iteration of a whole trace. Native; releases the GIL.
+
+    Arguments as for :class:`Planner`; ``belady`` takes ``batches`` for its trace, and with a single
+    set and no victim buffer it is computed without a scan over the ways.
+    """
+    counters = native.simulate_cache(
+        list(batches),
+        config.to_native(num_nodes),
+        scores,
+        static_ids,
+        constant_ids,
+        native.ThreadPool(num_threads),
+    )
+    table = native.as_tensor(counters, torch.int64).view(-1, len(COUNTERS))
+    return [dict(zip(COUNTERS, row, strict=True)) for row in table.tolist()]

@@ -1,0 +1,293 @@
+"""Feature rows from a cache that was planned ahead, and from storage."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+
+import torch
+
+from lsm import native
+from lsm.cache import Plan, Planner, Source
+from lsm.cache_options import CacheOptions, CacheRows, hottest
+from lsm.feature_loader import COUNTERS, STAGES, FeatureLoader, vector_of_ids
+from lsm.scores import stored_score
+from lsm.storage import Storage, StorageOptions, Ticket
+
+
+class _Move:
+    """A plan that was made and not replayed yet, its rows from storage on their way."""
+
+    def __init__(self, plan: Plan, rows: torch.Tensor, ticket: Ticket | None) -> None:
+        self.plan = plan
+        self.rows = rows
+        self.ticket = ticket
+        self.done = False
+        self.dropped = False
+        self.stats = dict.fromkeys(STAGES, 0.0) | {name: plan.counters[name] for name in COUNTERS}
+
+    def drop(self) -> None:
+        """Gives up the reads that are under way."""
+        self.dropped = True
+        self.ticket = None
+
+
+class CachedRows:
+    """What PendingRows is to FeatureLoader."""
+
+    def __init__(
+        self, loader: CachedFeatureLoader, move: _Move, inverse: torch.Tensor | None
+    ) -> None:
+        self._loader = loader
+        self._move = move
+        self._inverse = inverse
+        self.stats = move.stats
+        """COUNTERS and STAGES of these rows; final once result() has returned."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the rows take."""
+        return self._move.rows.numel() * self._move.rows.element_size()
+
+    def result(self, timeout_secs: float | None = None) -> torch.Tensor:
+        """Blocks until the rows are there: [N, dim]. Rows that were asked for before these, and
+        that nobody has waited for, are waited for first, each at most ``timeout_secs`` (default:
+        the engine's).
+
+        Raises OSError if a read failed and TimeoutError; from then on the cache is of no use, and
+        every later result() and prefetch() raises RuntimeError.
+        """
+        self._loader.replay_up_to(self._move, timeout_secs)
+        rows = self._move.rows
+        return rows if self._inverse is None else rows[self._inverse]
+
+
+class CachedFeatureLoader(FeatureLoader):
+    """A FeatureLoader that keeps rows in memory, those that ``cache`` says.
+
+    Which rows those are is planned from ids alone, as soon as they are asked for; the copying
+    follows in the same order when the rows are needed. The plans are better for knowing what comes
+    next: announce() batches up to ``window`` ahead. Without announcements each call of prefetch()
+    or fetch() is a batch of its own. Rows are the same whatever the cache does. Thread-safe, with
+    the batches in one order for all threads.
+
+    store, engine, options, storage, idle_bytes: as for FeatureLoader. scores: [N] float32,
+    instead of the store's score ``cache.score``, which is computed and stored if it is missing.
+    num_threads: threads that plan, and threads that copy.
+    """
+
+    def __init__(
+        self,
+        store,
+        cache: CacheOptions | None = None,
+        *,
+        engine: str = "auto",
+        options: StorageOptions | None = None,
+        storage: Storage | None = None,
+        scores: torch.Tensor | None = None,
+        idle_bytes: int = 512 << 20,
+        num_threads: int = 1,
+    ) -> None:
+        self.cache = cache or CacheOptions()
+        tiers = CacheRows.of(self.cache, store.row_bytes)
+        if scores is None and self.cache.score != "none":
+            scores = stored_score(store, self.cache.score)
+        super().__init__(
+            store, engine=engine, options=options, storage=storage, idle_bytes=idle_bytes
+        )
+        self.window = tiers.planner.window
+        try:
+            self._set_up(tiers, scores, num_threads)
+        except BaseException:
+            self.close()
+            raise
+
+    def _set_up(self, tiers: CacheRows, scores: torch.Tensor | None, num_threads: int) -> None:
+        none = torch.empty(0, dtype=torch.int64)
+        static_ids, constant_ids = none, none
+        if tiers.static or tiers.constant:
+            static_ids, constant_ids = hottest(scores, tiers.static, tiers.constant)
+        self._new_planner = lambda: Planner(
+            tiers.planner,
+            scores=scores,
+            static_ids=static_ids if len(static_ids) else None,
+            constant_ids=constant_ids if len(constant_ids) else None,
+            num_threads=num_threads,
+        )
+        self._executor = native.CacheExecutor(
+            self.storage.handle(),
+            num_lines=tiers.planner.num_lines,
+            victim_slots=tiers.victim_slots,
+            static_ids=static_ids,
+            constant_ids=constant_ids,
+            timeout_secs=self.storage.timeout_secs,
+        )
+        self._threads = native.ThreadPool(num_threads)
+        # Two locks, so that plans are made while earlier ones are replayed; who takes both takes
+        # the one for replays first.
+        self._planning = threading.Lock()
+        self._replaying = threading.Lock()
+        self._planner = self._new_planner()
+        self._announced: deque[torch.Tensor] = deque()
+        self._announce_secs = 0.0
+        self._moves: deque[_Move] = deque()  # not replayed yet, in the order of their plans
+        self._failure: str | None = None
+        self._totals: dict[str, float] = dict.fromkeys(COUNTERS, 0) | dict.fromkeys(STAGES, 0.0)
+
+    def announce(self, ids: torch.Tensor) -> None:
+        """Says that ``ids`` ([N] int64, no repeats) will be asked for, after all batches announced
+        before. Then prefetch() must ask for exactly these, in this order.
+
+        Raises ValueError for an id out of range or a repeated one.
+        """
+        ids = self._checked(ids)
+        with self._planning:
+            self._check_usable()
+            self._push(ids)
+            self._announced.append(ids)
+
+    def forget_announced(self) -> None:
+        """Says that batches which were announced, but not yet asked for, never will be. If there
+        are any, the plans made so far count on them: then the cache starts cold again, and rows
+        that were asked for and not waited for are dropped."""
+        with self._replaying, self._planning:
+            if not self._announced or self._failure:
+                return
+            self._announced.clear()
+            self._drop_moves()
+            self._planner = self._new_planner()
+
+    def prefetch(self, ids: torch.Tensor) -> CachedRows:
+        """Plans for rows ``ids`` ([N] int64, any order) and starts reading those that no memory
+        tier will hold. If batches are announced, these must be the ids of the oldest; if not, ids
+        may repeat. Raises ValueError otherwise, and for an id out of range."""
+        ids, inverse = self._checked(ids), None
+        with self._planning:
+            self._check_usable()
+            if self._announced:
+                self._take_announced(ids)
+            else:
+                unique, inverse = native.unique_relabel(ids)
+                if len(unique) == len(ids):
+                    inverse = None
+                self._push(unique)
+            try:
+                move = self._start_move()
+            except BaseException as error:
+                self._fail(error)
+                raise
+        return CachedRows(self, move, inverse)
+
+    def replay_up_to(self, move: _Move, timeout_secs: float | None) -> None:
+        """Replays all plans up to that of ``move``, each when its rows have arrived."""
+        with self._replaying:
+            while not move.done:
+                self._check_usable()
+                if move.dropped:
+                    raise RuntimeError(
+                        "these rows were dropped when batches announced before were forgotten"
+                    )
+                try:
+                    self._replay(self._moves[0], timeout_secs)
+                except BaseException as error:
+                    with self._planning:
+                        self._fail(error)
+                        self._drop_moves()
+                    raise
+                self._moves.popleft()
+
+    def stats(self) -> dict[str, int | float]:
+        """The storage engine's counters (see Storage.stats), and the sums of COUNTERS and STAGES
+        over the batches delivered so far as ``cache_requests``, ``cache_hits`` and so on."""
+        with self._replaying:
+            totals = {f"cache_{name}": value for name, value in self._totals.items()}
+        return super().stats() | totals
+
+    def close(self) -> None:
+        """Closes the engine and frees the cache. Rows that were delivered stay valid."""
+        if hasattr(self, "_moves"):
+            with self._replaying, self._planning:
+                self._failure = self._failure or "the feature loader is closed"
+                self._drop_moves()
+                self._announced.clear()
+                self._executor = self._planner = None
+        super().close()
+
+    def _checked(self, ids: torch.Tensor) -> torch.Tensor:
+        ids = vector_of_ids(ids)
+        if len(ids):
+            low, high = torch.aminmax(ids)
+            if low < 0 or high >= self.storage.num_rows:
+                raise ValueError(
+                    f"ids: expected ids in [0, {self.storage.num_rows}), "
+                    f"got {int(low if low < 0 else high)}"
+                )
+        return ids
+
+    def _check_usable(self) -> None:
+        if self._failure:
+            raise RuntimeError(self._failure)
+
+    def _push(self, ids: torch.Tensor) -> None:
+        start = time.perf_counter()
+        self._planner.push(ids)
+        self._announce_secs += time.perf_counter() - start
+
+    def _take_announced(self, ids: torch.Tensor) -> None:
+        if not torch.equal(self._announced[0], ids):
+            raise ValueError(
+                f"ids: expected the {len(self._announced[0])} ids of the oldest batch that was "
+                f"announced, got {len(ids)} others; use a loader of its own for other rows"
+            )
+        self._announced.popleft()
+
+    def _start_move(self) -> _Move:
+        start = time.perf_counter()
+        plan = self._planner.plan()
+        plan_secs = time.perf_counter() - start + self._announce_secs
+        self._announce_secs = 0.0
+        rows, ticket = self._take_rows(len(plan.ids)), None
+        positions = (plan.source == Source.STORAGE).nonzero().view(-1)
+        if len(positions):
+            ticket = self.storage.submit(plan.ids[positions], rows, positions)
+        move = _Move(plan, rows, ticket)
+        move.stats["plan_secs"] = plan_secs
+        self._moves.append(move)
+        return move
+
+    def _replay(self, move: _Move, timeout_secs: float | None) -> None:
+        start = time.perf_counter()
+        if move.ticket is not None:
+            move.ticket.wait(timeout_secs)
+        waited = time.perf_counter()
+        plan = move.plan
+        self._executor.replay(
+            source=plan.source,
+            slot=plan.slot,
+            evict_line=plan.evict_line,
+            evict_slot=plan.evict_slot,
+            insert_position=plan.insert_position,
+            insert_line=plan.insert_line,
+            spill_position=plan.spill_position,
+            spill_slot=plan.spill_slot,
+            out=move.rows,
+            pool=self._threads,
+        )
+        move.stats["read_wait_secs"] = waited - start
+        move.stats["replay_secs"] = time.perf_counter() - waited
+        for name, value in move.stats.items():
+            self._totals[name] += value
+        move.plan = move.ticket = None
+        move.done = True
+
+    def _fail(self, error: BaseException) -> None:
+        """After a plan that could not be carried out, tiers do not hold what later ones expect."""
+        self._failure = (
+            f"the feature cache lost rows in an earlier failure ({error}); open a new loader"
+        )
+
+    def _drop_moves(self) -> None:
+        for move in self._moves:
+            move.drop()
+        self._moves.clear()

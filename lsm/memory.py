@@ -1,0 +1,36 @@
+"""How much memory this process can still take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/proc/self/cgroup")
+_CGROUP_ROOT = Path("/sys/fs/cgroup")
+
+
+def available_bytes() -> int:
+    """Bytes that can be allocated without swapping: what the kernel estimates, or what the limits
+    of this process's control groups (cgroup v2) leave, whichever is less."""
+    fields = dict(line.split(":") for line in _MEMINFO.read_text().splitlines())
+    machine = int(fields["MemAvailable"].split()[0]) << 10
+    return max(0, min([machine, *_cgroup_rooms()]))
+
+
+def _cgroup_rooms() -> list[int]:
+    """For each control group that limits this process: its limit, less what cannot be freed."""
+    rooms = []
+    try:
+        lines = _CGROUP.read_text().splitlines()
+        name = next(line[3:] for line in lines if line.startswith("0::"))
+        group = _CGROUP_ROOT / name.strip("/")
+        while group != _CGROUP_ROOT.parent:
+            limit = group / "memory.max"
+            if limit.exists() and (text := limit.read_text().strip()) != "max":
+                stat = dict(line.split() for line in (group / "memory.stat").open())
+                cached = int(stat["active_file"]) + int(stat["inactive_file"])
+                rooms.append(int(text) - int((group / "memory.current").read_text()) + cached)
+            group = group.parent
+    except (OSError, KeyError, ValueError, StopIteration):
+        return rooms  # no cgroup v2 here, or not for us to see
+    return rooms

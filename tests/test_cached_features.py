@@ -1,0 +1,348 @@
+"""A cache changes what is read from storage, and never a row that is delivered."""
+
+import errno
+import gc
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lsm.cache
+from lsm import memory, native
+from lsm.cache_options import ONLINE_POLICIES, CacheOptions, CacheRows, hottest
+from lsm.cached_features import CachedFeatureLoader
+from lsm.feature_loader import COUNTERS, FeatureLoader
+from lsm.storage import StorageOptions
+
+NUM_NODES, DIM = 500, 25
+ROW_BYTES = 4 * DIM
+ENGINES = ("memory", "posix", "io_uring")
+TIERS = ("hits", "static_hits", "victim_hits", "constant_hits", "misses")
+# One set; less than a batch; more than a batch; more than the graph.
+SIZES = (8 * ROW_BYTES, 40 * ROW_BYTES, 200 * ROW_BYTES, 1000 * ROW_BYTES)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return np.random.default_rng(0).standard_normal((NUM_NODES, DIM), dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def store(rows, tmp_path_factory):
+    path = tmp_path_factory.mktemp("features") / "features.bin"
+    path.write_bytes(rows.tobytes() + bytes(-rows.nbytes % 4096))
+    return SimpleNamespace(
+        feature_paths=[path],
+        num_nodes=NUM_NODES,
+        row_bytes=ROW_BYTES,
+        stripe_bytes=4096,
+        feature_dim=DIM,
+        feature_dtype=torch.float32,
+        scores=["hot"],
+        score=lambda _name: hot_scores(),
+    )
+
+
+def hot_scores() -> torch.Tensor:
+    return torch.linspace(1, 0, NUM_NODES)
+
+
+def batches(count: int, size: int = 80, seed: int = 0) -> list[torch.Tensor]:
+    """Skewed, so that a cache is of use; distinct ids in random order."""
+    rng = np.random.default_rng(seed)
+    drawn = [(NUM_NODES * rng.random(size) ** 2).astype(np.int64) for _ in range(count)]
+    return [torch.from_numpy(rng.permutation(np.unique(ids))) for ids in drawn]
+
+
+def options(**changes) -> CacheOptions:
+    return CacheOptions(**{"bytes": 40 * ROW_BYTES, "ways": 8, "window": 6} | changes)
+
+
+def open_loader(store, engine="posix", timeout_secs=20.0, num_threads=1, **changes):
+    if engine == "io_uring" and native.io_uring_problem():
+        pytest.skip(native.io_uring_problem())
+    return CachedFeatureLoader(
+        store,
+        options(**changes),
+        engine=engine,
+        options=StorageOptions(timeout_secs=timeout_secs),
+        num_threads=num_threads,
+    )
+
+
+def deliver(loader, requests, ahead: int = 3):
+    """Announces as far as the window goes, prefetches ``ahead``; yields (ids, pending, rows)."""
+    announced, pending = 0, []
+    for t in range(len(requests) + ahead):
+        while announced < min(t + loader.window, len(requests)):
+            loader.announce(requests[announced])
+            announced += 1
+        if t < len(requests):
+            pending.append((requests[t], loader.prefetch(requests[t])))
+        if t >= ahead:
+            ids, got = pending[t - ahead]
+            yield ids, got, got.result()
+
+
+def check(loader, requests, rows, ahead: int = 3) -> dict[str, float]:
+    """Every row right, every row counted once; the sums of the counters."""
+    sums, before = {}, loader.stats()
+    for ids, pending, got in deliver(loader, requests, ahead):
+        assert np.array_equal(got, rows[ids.numpy()])
+        assert pending.stats["requests"] == len(ids)
+        assert sum(pending.stats[tier] for tier in TIERS) == len(ids)
+        for name, value in pending.stats.items():
+            sums[name] = sums.get(name, 0) + value
+    assert loader.stats()["cache_misses"] - before["cache_misses"] == sums["misses"]
+    return sums
+
+
+@pytest.mark.parametrize("policy", ONLINE_POLICIES)
+@pytest.mark.parametrize("num_bytes", SIZES, ids=["set", "small", "middle", "all"])
+@pytest.mark.parametrize("victim_mode", ["none", "queues", "pool"])
+def test_rows_are_those_of_the_file(store, rows, policy, num_bytes, victim_mode):
+    requests = batches(20)
+    cache = {"policy": policy, "bytes": num_bytes, "victim_mode": victim_mode}
+    with open_loader(store, **cache, victim_bytes=60 * ROW_BYTES, score="hot") as loader:
+        sums = check(loader, requests, rows)
+        assert loader.stats()["rows"] == sums["misses"]
+    distinct = len(torch.cat(requests).unique())
+    assert distinct <= sums["misses"] < sums["requests"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_every_engine_and_every_tier(store, rows, engine, num_threads):
+    tiers = {"victim_mode": "pool", "victim_bytes": 30 * ROW_BYTES, "score": "hot"}
+    tiers |= {"constant_bytes": 20 * ROW_BYTES, "static_bytes": 10 * ROW_BYTES}
+    with open_loader(store, engine, num_threads=num_threads, **tiers) as loader:
+        sums = check(loader, batches(30), rows)
+        assert all(sums[tier] > 0 for tier in TIERS)
+        # Static and constant rows were read at the start.
+        assert loader.stats()["rows"] == sums["misses"] + 30
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_any_cache_any_requests(store, rows, data):
+    draw = data.draw
+    cache = {
+        "policy": draw(st.sampled_from(ONLINE_POLICIES)),
+        "bytes": draw(st.integers(1, 100)) * ROW_BYTES,
+        "ways": draw(st.sampled_from([1, 2, 8, 32])),
+        "window": draw(st.integers(1, 9)),
+        "victim_mode": draw(st.sampled_from(["none", "queues", "pool"])),
+        "victim_bytes": draw(st.integers(9, 60)) * ROW_BYTES,
+        "constant_bytes": draw(st.integers(0, 30)) * ROW_BYTES,
+        "static_bytes": draw(st.integers(0, 30)) * ROW_BYTES,
+        "score": "hot",
+    }
+    requests = batches(12, draw(st.integers(0, 150)), draw(st.integers(0, 99)))
+    with open_loader(store, num_threads=draw(st.sampled_from([1, 2])), **cache) as loader:
+        check(loader, requests, rows, ahead=draw(st.integers(0, 5)))
+
+
+def test_fetch_alone_needs_no_announcements(store, rows):
+    with open_loader(store, bytes=1000 * ROW_BYTES) as loader:
+        for _ in range(2):
+            for ids in ([5, 0, 499, 5, 17], [], [17, 17], range(NUM_NODES)):
+                ids = torch.tensor(ids, dtype=torch.int64)
+                assert np.array_equal(loader.fetch(ids), rows[ids.numpy()])
+        assert loader.stats()["rows"] == NUM_NODES  # each once
+
+
+def test_rows_may_be_asked_for_in_any_order_or_not_at_all(store, rows):
+    requests = batches(9)
+    with open_loader(store) as loader:
+        pending = [loader.prefetch(ids) for ids in requests]
+        assert np.array_equal(pending[4].result(), rows[requests[4]])
+        assert np.array_equal(pending[1].result(), rows[requests[1]])
+        kept = pending[7]
+        del pending
+        gc.collect()
+        assert np.array_equal(kept.result(), rows[requests[7]])
+        assert np.array_equal(kept.result(), rows[requests[7]])  # again
+        assert np.array_equal(loader.fetch(requests[0]), rows[requests[0]])
+        assert loader.stats()["cache_requests"] == sum(map(len, requests)) + len(requests[0])
+
+
+def test_the_cache_reads_less(store, rows):
+    requests = batches(40)
+    with open_loader(store, bytes=150 * ROW_BYTES, window=30) as loader:
+        sums = check(loader, requests, rows)
+        cached = loader.stats()["bytes_requested"]
+    assert cached == sums["misses"] * ROW_BYTES
+    assert cached < 0.6 * sums["requests"] * ROW_BYTES
+
+
+@pytest.mark.parametrize("engine", ["posix", "io_uring"])
+@pytest.mark.parametrize("nth", [0, 5, 30])
+def test_a_read_error_surfaces_and_no_stale_row_follows(store, rows, engine, nth):
+    with open_loader(store, engine) as loader:
+        loader.storage.inject_fault(native.Fault.error, nth=nth, value=errno.EIO)
+        requests = batches(40)
+        with pytest.raises(OSError, match=r"features\.bin") as caught:
+            check(loader, requests, rows)
+        assert caught.value.errno == errno.EIO
+        for call in (loader.fetch, loader.prefetch, loader.announce):
+            with pytest.raises(RuntimeError, match=r"lost rows in an earlier failure .*features"):
+                call(requests[0])
+        assert loader.storage.stats()["errors"] == 1
+
+
+def test_an_error_of_rows_that_nobody_took_reaches_the_next(store):
+    one_by_one = StorageOptions(num_threads=1)
+    with CachedFeatureLoader(store, options(), engine="posix", options=one_by_one) as loader:
+        loader.storage.inject_fault(native.Fault.error, value=errno.EIO)
+        first, second = (loader.prefetch(ids) for ids in batches(2))
+        with pytest.raises(OSError, match="features"):
+            second.result()
+        for pending in (first, second):
+            with pytest.raises(RuntimeError, match="lost rows"):
+                pending.result()
+
+
+@pytest.mark.parametrize("engine", ["posix", "io_uring"])
+def test_a_lost_read_is_a_time_out(store, engine):
+    with open_loader(store, engine, timeout_secs=0.5) as loader:
+        loader.storage.inject_fault(native.Fault.stall)
+        with pytest.raises(TimeoutError, match=r"reading .* rows"):
+            loader.fetch(batches(1)[0])
+        with pytest.raises(RuntimeError, match="lost rows"):
+            loader.fetch(batches(1)[0])
+
+
+@pytest.mark.parametrize("engine", ["posix", "io_uring"])
+def test_short_reads_continue(store, rows, engine):
+    with open_loader(store, engine) as loader:
+        loader.storage.inject_fault(native.Fault.short, nth=2, value=50)
+        check(loader, batches(10), rows)
+        assert loader.storage.stats()["short_reads"] == 1
+
+
+def test_announced_batches_come_as_announced(store, rows):
+    first, second, third = batches(3)
+    with open_loader(store) as loader:
+        for ids in (first, second):
+            loader.announce(ids)
+        with pytest.raises(ValueError, match=r"oldest batch that was announced, got 2 others"):
+            loader.prefetch(torch.tensor([1, 2]))
+        assert np.array_equal(loader.fetch(first), rows[first])
+        with pytest.raises(ValueError, match="oldest batch"):
+            loader.fetch(third)
+        assert np.array_equal(loader.fetch(second), rows[second])
+        assert np.array_equal(loader.fetch(third), rows[third])
+
+
+def test_what_was_announced_can_be_forgotten(store, rows):
+    requests = batches(6)
+    with open_loader(store) as loader:
+        for ids in requests[:4]:
+            loader.announce(ids)
+        assert np.array_equal(loader.fetch(requests[0]), rows[requests[0]])
+        dropped = loader.prefetch(requests[1])
+        loader.forget_announced()
+        with pytest.raises(RuntimeError, match="dropped"):
+            dropped.result()
+        check(loader, requests, rows)
+        kept = loader.prefetch(requests[0])
+        loader.forget_announced()  # nothing is announced, so nothing is forgotten
+        assert np.array_equal(kept.result(), rows[requests[0]])
+
+
+@pytest.mark.parametrize("bad", [-1, NUM_NODES, 2**40])
+def test_an_id_out_of_range_does_no_harm(store, rows, bad):
+    with open_loader(store) as loader:
+        for call in (loader.fetch, loader.announce):
+            with pytest.raises(ValueError, match=rf"ids in \[0, 500\), got {bad}"):
+                call(torch.tensor([3, bad]))
+        with pytest.raises(ValueError, match=r"\[N\] int64"):
+            loader.fetch(torch.zeros(3))
+        check(loader, batches(5), rows)
+
+
+def test_announced_batches_have_no_repeats(store, rows):
+    with open_loader(store) as loader:
+        with pytest.raises(ValueError, match="distinct"):
+            loader.announce(torch.tensor([3, 4, 3]))
+        check(loader, batches(5), rows)
+
+
+def test_closing(store, rows):
+    ids = batches(1)[0]
+    with FeatureLoader(store, engine="posix") as source:
+        with CachedFeatureLoader(store, options(), storage=source.storage) as loader:
+            got, pending = loader.fetch(ids), loader.prefetch(ids)
+        assert np.array_equal(got, rows[ids.numpy()])
+        for call in (lambda: loader.fetch(ids), pending.result):
+            with pytest.raises(RuntimeError, match="closed"):
+                call()
+        assert np.array_equal(source.fetch(ids), rows[ids.numpy()])  # its engine is still open
+
+
+def test_counters_are_those_of_the_planner():
+    assert COUNTERS == lsm.cache.COUNTERS
+
+
+def test_the_hottest_rows():
+    scores = torch.tensor([1.0, 5, 3, 5, 0])
+    assert [ids.tolist() for ids in hottest(scores, 2, 1)] == [[1, 3], [2]]
+    assert [ids.tolist() for ids in hottest(scores, 0, 9)] == [[], [1, 3, 2, 0, 4]]
+    assert [ids.tolist() for ids in hottest(scores, 4, 9)] == [[1, 3, 2, 0], [4]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"policy": "mru"}, r"cache\.policy: expected one of .*lookahead.*, got 'mru'"),
+        ({"policy": "belady"}, r"cache\.policy: expected one of .*, got 'belady'"),
+        ({"bytes": 0}, r"cache\.bytes: expected room for a row of 100 bytes, got 0"),
+        ({"bytes": 99}, r"cache\.bytes: expected room for a row of 100 bytes, got 99"),
+        ({"bytes": -1}, r"cache\.bytes: expected a size >= 0, got -1"),
+        ({"bytes": 2**60}, r"cache\.bytes: expected less than the memory that is available"),
+        (
+            {"victim_mode": "pool", "victim_bytes": 2**60},
+            r"cache\.victim\.bytes: expected less than the memory that is available",
+        ),
+        (
+            {"victim_mode": "queues", "victim_bytes": 599},
+            r"cache\.victim\.bytes: .* row of 100 bytes for each of 6 iterations .*, got 599",
+        ),
+        ({"victim_mode": "heap"}, r"cache\.victim\.mode: expected one of none, .*, got 'heap'"),
+        ({"window": 0}, r"cache\.window: expected 1 to 65535, got 0"),
+        ({"window": 65_536}, r"cache\.window: expected 1 to 65535, got 65536"),
+        ({"static_bytes": 100}, r"cache\.static\.bytes: .* set cache\.score"),
+        ({"constant_bytes": 2**60, "score": "hot"}, r"cache\.constant\.bytes: expected less"),
+    ],
+)
+def test_options_that_cannot_be(store, changes, message):
+    with pytest.raises(ValueError, match=message):
+        open_loader(store, **changes)
+
+
+def test_bytes_become_rows_of_each_tier():
+    cache = options(bytes=4096, ways=8, window=4, victim_mode="queues", victim_bytes=1000)
+    tiers = CacheRows.of(cache, row_bytes=100)
+    assert (tiers.planner.num_lines, tiers.planner.ways) == (40, 8)
+    assert (tiers.planner.victim_rows, tiers.victim_slots) == (2, 8)
+    one_set = CacheRows.of(options(bytes=500, ways=8), row_bytes=100)
+    assert (one_set.planner.num_lines, one_set.planner.ways) == (5, 5)
+    unused = CacheRows.of(options(policy="lru", window=100), row_bytes=100)
+    assert unused.planner.window == 1
+
+
+def test_the_limit_of_a_control_group_counts(tmp_path, monkeypatch):
+    group = tmp_path / "a" / "b"
+    group.mkdir(parents=True)
+    (tmp_path / "self").write_text("0::/a/b\n")
+    (group / "memory.max").write_text("max\n")
+    (tmp_path / "a" / "memory.max").write_text("5000000\n")
+    (tmp_path / "a" / "memory.current").write_text("2000000\n")
+    (tmp_path / "a" / "memory.stat").write_text("anon 1\nactive_file 300\ninactive_file 40\n")
+    machine = memory.available_bytes()
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path / "self")
+    monkeypatch.setattr(memory, "_CGROUP_ROOT", tmp_path)
+    assert memory.available_bytes() == 3_000_340 < machine

@@ -1,0 +1,202 @@
+"""The executor moves exactly the rows that a plan names, in the order of its steps."""
+
+import errno
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lsm import native
+from lsm.storage import Storage
+
+NUM_ROWS, LINES, SLOTS = 60, 16, 7
+STATIC_IDS, CONSTANT_IDS = [59, 3, 4], [20, 7]
+STATIC, CACHE, VICTIM, CONSTANT, STORAGE = range(5)
+FIELDS = (
+    "source",
+    "slot",
+    "evict_line",
+    "evict_slot",
+    "insert_position",
+    "insert_line",
+    "spill_position",
+    "spill_slot",
+)
+
+
+class Tiers:
+    """What the executor holds, in NumPy: a plan's steps, one after the other, on whole arrays."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        row_bytes = rows.shape[1]
+        self.lines = np.zeros((LINES, row_bytes), np.uint8)
+        self.victims = np.zeros((SLOTS, row_bytes), np.uint8)
+        self.static, self.constant = rows[STATIC_IDS], rows[CONSTANT_IDS]
+
+    def replay(self, plan: dict[str, np.ndarray], out: np.ndarray) -> None:
+        tiers = {STATIC: self.static, CACHE: self.lines, VICTIM: self.victims}
+        tiers[CONSTANT] = self.constant
+        for position, (source, slot) in enumerate(zip(plan["source"], plan["slot"], strict=True)):
+            if source != STORAGE:
+                out[position] = tiers[source][slot]
+        kept = plan["evict_slot"] >= 0
+        self.victims[plan["evict_slot"][kept]] = self.lines[plan["evict_line"][kept]]
+        self.victims[plan["spill_slot"]] = out[plan["spill_position"]]
+        self.lines[plan["insert_line"]] = out[plan["insert_position"]]
+
+
+def open_rows(directory, row_bytes, engine="posix"):
+    rows = np.random.default_rng(row_bytes).integers(0, 256, (NUM_ROWS, row_bytes), dtype=np.uint8)
+    path = directory / f"rows.{row_bytes}.bin"
+    path.write_bytes(rows.tobytes() + bytes(-rows.nbytes % 4096))
+    storage = Storage([path], num_rows=NUM_ROWS, row_bytes=row_bytes, engine=engine)
+    return rows, storage
+
+
+def open_executor(storage):
+    return native.CacheExecutor(
+        storage.handle(),
+        num_lines=LINES,
+        victim_slots=SLOTS,
+        static_ids=torch.tensor(STATIC_IDS),
+        constant_ids=torch.tensor(CONSTANT_IDS),
+        timeout_secs=10,
+    )
+
+
+def make_plan(**fields) -> dict[str, np.ndarray]:
+    plan = {name: np.empty(0, np.int64) for name in FIELDS} | {"source": np.empty(0, np.uint8)}
+    for name, values in fields.items():
+        plan[name] = np.array(values, plan[name].dtype)
+    return plan
+
+
+def replay(executor, plan, out, num_threads=1):
+    tensors = {name: torch.from_numpy(values) for name, values in plan.items()}
+    executor.replay(**tensors, out=torch.from_numpy(out), pool=native.ThreadPool(num_threads))
+
+
+def random_plan(rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Any plan that writes no line and no slot twice, sensible or not."""
+    n = int(rng.integers(0, 30))
+    source = rng.integers(0, 5, n).astype(np.uint8)
+    bound = np.array([len(STATIC_IDS), LINES, SLOTS, len(CONSTANT_IDS), 1])[source]
+    slot = np.where(source == STORAGE, -1, rng.integers(0, 2**40, n) % bound)
+    slots = rng.permutation(SLOTS)
+    num_evicted, num_spilled = int(rng.integers(0, 5)), int(rng.integers(0, 3)) if n else 0
+    evict_slot = slots[:num_evicted].copy()
+    evict_slot[rng.random(num_evicted) < 0.3] = -1
+    num_inserted = int(rng.integers(0, min(n, LINES) + 1))
+    return make_plan(
+        source=source,
+        slot=slot,
+        evict_line=rng.permutation(LINES)[:num_evicted],
+        evict_slot=evict_slot,
+        insert_position=rng.permutation(n)[:num_inserted],
+        insert_line=rng.permutation(LINES)[:num_inserted],
+        spill_position=rng.integers(0, max(n, 1), num_spilled),
+        spill_slot=slots[5 : 5 + num_spilled],
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32), row_bytes=st.sampled_from([1, 100, 4096, 100_000]))
+def test_any_sequence_of_plans(tmp_path_factory, seed, row_bytes):
+    rng = np.random.default_rng(seed)
+    rows, storage = open_rows(tmp_path_factory.mktemp("rows"), row_bytes)
+    with storage:
+        executor, tiers = open_executor(storage), Tiers(rows)
+        for num_threads in (1, 3, 1, 3):
+            plan = random_plan(rng)
+            out = rng.integers(0, 256, (len(plan["source"]), row_bytes), dtype=np.uint8)
+            expected = out.copy()
+            tiers.replay(plan, expected)
+            replay(executor, plan, out, num_threads)
+            assert np.array_equal(out, expected)
+        # Every line and slot, read back.
+        plan = make_plan(
+            source=[CACHE] * LINES + [VICTIM] * SLOTS, slot=[*range(LINES), *range(SLOTS)]
+        )
+        out = np.empty((LINES + SLOTS, row_bytes), np.uint8)
+        replay(executor, plan, out)
+        assert np.array_equal(out, np.concatenate([tiers.lines, tiers.victims]))
+
+
+def test_a_slot_that_is_read_is_written_again_in_the_same_plan(tmp_path):
+    _, storage = open_rows(tmp_path, 8)
+    with storage:
+        executor = open_executor(storage)
+        a, b = np.full((1, 8), 1, np.uint8), np.full((1, 8), 2, np.uint8)
+        insert = {"insert_position": [0], "insert_line": [5]}
+        replay(executor, make_plan(source=[STORAGE], slot=[-1], **insert), a)
+        move = {"evict_line": [5], "evict_slot": [3]}
+        replay(executor, make_plan(source=[STORAGE], slot=[-1], **insert, **move), b)
+        # Now line 5 holds b and slot 3 a: swap them, through the batch.
+        swapped = np.zeros((1, 8), np.uint8)
+        replay(executor, make_plan(source=[VICTIM], slot=[3], **insert, **move), swapped)
+        assert np.array_equal(swapped, a)
+        both = np.zeros((2, 8), np.uint8)
+        replay(executor, make_plan(source=[CACHE, VICTIM], slot=[5, 3]), both)
+        assert np.array_equal(both, np.concatenate([a, b]))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"source": [5], "slot": [0]}, "source: expected 0 to 4, got 5 at position 0"),
+        ({"source": [STATIC], "slot": [3]}, "slot: expected 0 to 2 for source 0, got 3"),
+        ({"source": [CACHE], "slot": [LINES]}, "slot: expected 0 to 15 for source 1, got 16"),
+        ({"source": [VICTIM], "slot": [-1]}, "slot: expected 0 to 6 for source 2, got -1"),
+        ({"source": [CONSTANT], "slot": [2]}, "slot: expected 0 to 1 for source 3, got 2"),
+        ({"evict_line": [LINES], "evict_slot": [-1]}, "evict_line: .* got 16 at position 0"),
+        ({"evict_line": [0], "evict_slot": [SLOTS]}, "evict_slot: expected 0 to 6, got 7"),
+        ({"evict_line": [0], "evict_slot": [-2]}, "evict_slot: expected 0 to 6, got -2"),
+        ({"insert_position": [2], "insert_line": [0]}, "insert_position: .* got 2"),
+        ({"insert_position": [0], "insert_line": [-1]}, "insert_line: expected 0 to 15, got -1"),
+        ({"spill_position": [-1], "spill_slot": [0]}, "spill_position: .* got -1"),
+        ({"spill_position": [0], "spill_slot": [-1]}, "spill_slot: expected 0 to 6, got -1"),
+        ({"insert_position": [0, 1], "insert_line": [3, 3]}, "insert_line: 3 .* written twice"),
+        (
+            {"evict_line": [1], "evict_slot": [2], "spill_position": [0], "spill_slot": [2]},
+            "spill_slot: 2 at position 0 is written twice",
+        ),
+        ({"insert_position": [0]}, "insert_position, insert_line: expected the same length"),
+        ({"source": [STORAGE] * 3, "slot": [-1] * 3}, "out: expected 3 rows of 8 bytes, got 16"),
+    ],
+)
+def test_a_wrong_plan_moves_nothing(tmp_path, fields, message):
+    _, storage = open_rows(tmp_path, 8)
+    with storage:
+        executor = open_executor(storage)
+        out = np.full((2, 8), 9, np.uint8)
+        full = {"source": [STATIC, STATIC], "slot": [0, 1]} | fields
+        if len(full["source"]) == 1:
+            full["source"], full["slot"] = full["source"] * 2, full["slot"] * 2
+        with pytest.raises(ValueError, match=message):
+            replay(executor, make_plan(**full), out)
+        assert (out == 9).all()
+
+
+@pytest.mark.parametrize("engine", ["posix", "io_uring"])
+def test_rows_that_cannot_be_read_at_first_are_an_error(tmp_path, engine):
+    if engine == "io_uring" and native.io_uring_problem():
+        pytest.skip(native.io_uring_problem())
+    _, storage = open_rows(tmp_path, 4096, engine)
+    with storage:
+        storage.inject_fault(native.Fault.error, nth=1, value=errno.EIO)
+        with pytest.raises(OSError, match=r"rows\.4096\.bin"):
+            open_executor(storage)
+
+
+def test_sizes_are_checked(tmp_path):
+    _, storage = open_rows(tmp_path, 8)
+    none = torch.empty(0, dtype=torch.int64)
+    sizes = {"num_lines": 1, "victim_slots": 0, "static_ids": none, "constant_ids": none}
+    with storage:
+        with pytest.raises(ValueError, match="num_lines: expected at least 0, got -1"):
+            native.CacheExecutor(storage.handle(), **sizes | {"num_lines": -1}, timeout_secs=1)
+        bad = {"static_ids": torch.tensor([60])}
+        with pytest.raises(ValueError, match=r"ids in \[0, 60\), got 60"):
+            native.CacheExecutor(storage.handle(), **sizes | bad, timeout_secs=1)
