@@ -42,7 +42,8 @@ void CacheExecutor::fill(Tier& tier, Storage& storage, std::span<const int64_t> 
     const auto part = ids.subspan(begin, std::min(kFillRows, ids.size() - begin));
     const size_t bytes = part.size() * static_cast<size_t>(row_bytes_);
     // On an error or a time-out wait() sees to it that nothing is written any more.
-    storage.submit(part, {target, bytes})->wait(timeout_secs);
+    const RowRead read{part, {}, {target, bytes}};
+    storage.submit({&read, 1}).front()->wait(timeout_secs);
     target += bytes;
   }
 }

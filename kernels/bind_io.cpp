@@ -33,21 +33,31 @@ class Ticket {
   py::object output_;
 };
 
-std::unique_ptr<Ticket> submit(lsm::Storage& storage, const lsm::TensorView& ids,
-                               const py::object& output,
-                               const std::optional<lsm::TensorView>& positions) {
-  const auto rows = ids.as<int64_t>("ids");
-  std::span<int64_t> places;
-  if (positions) places = positions->as<int64_t>("positions");
-  py::detail::make_caster<lsm::TensorView> caster;
-  if (!caster.load(output, true)) throw py::type_error("out: expected a tensor");
-  const auto bytes = static_cast<lsm::TensorView&>(caster).as_bytes("out");
-  std::shared_ptr<lsm::Request> request;
+/// reads: a list of (ids, out, positions or None). Returns a Ticket for each.
+py::list submit(lsm::Storage& storage, const py::list& reads) {
+  std::vector<lsm::RowRead> requests;
+  for (const py::handle& item : reads) {
+    const auto [ids, out, positions] =
+        item.cast<std::tuple<lsm::TensorView, lsm::TensorView, std::optional<lsm::TensorView>>>();
+    lsm::RowRead& request = requests.emplace_back();
+    request.rows = ids.as<const int64_t>("ids");
+    request.output = out.as_bytes("out");
+    if (!positions) continue;
+    request.positions = positions->as<const int64_t>("positions");
+    lsm::check_argument(request.positions.size() == request.rows.size(), "positions: expected ",
+                        request.rows.size(), ", one per id, got ", request.positions.size());
+  }
+  lsm::Storage::Requests submitted;
   {
     py::gil_scoped_release release;
-    request = positions ? storage.submit(rows, places, bytes) : storage.submit(rows, bytes);
+    submitted = storage.submit(requests);
   }
-  return std::make_unique<Ticket>(std::move(request), output);
+  py::list tickets;
+  for (size_t i = 0; i < submitted.size(); ++i) {
+    const py::object out = reads[i].cast<py::tuple>()[1];
+    tickets.append(std::make_unique<Ticket>(std::move(submitted[i]), out));
+  }
+  return tickets;
 }
 
 py::dict read_stats(lsm::Storage& storage) {
@@ -68,10 +78,10 @@ py::dict read_stats(lsm::Storage& storage) {
 std::unique_ptr<lsm::Storage> open_engine(const std::string& engine, std::vector<std::string> paths,
                                           int64_t num_rows, int64_t row_bytes, int64_t stripe_bytes,
                                           int queue_depth, int num_threads, int64_t max_read_bytes,
-                                          lsm::DirectMode direct) {
+                                          int64_t max_gap_bytes, lsm::DirectMode direct) {
   const lsm::RowLayout layout{num_rows, row_bytes, stripe_bytes,
                               static_cast<int64_t>(paths.size())};
-  const lsm::EngineOptions options{queue_depth, num_threads, max_read_bytes, direct};
+  const lsm::EngineOptions options{queue_depth, num_threads, max_read_bytes, max_gap_bytes, direct};
   return lsm::open_storage(engine, std::move(paths), layout, options);
 }
 
@@ -92,7 +102,7 @@ void bind_io(py::module_& module) {
       .def("wait", &Ticket::wait, py::arg("timeout_secs"))
       .def_property_readonly("done", &Ticket::done);
   py::class_<lsm::Storage>(module, "Storage")
-      .def("submit", &submit, py::arg("ids"), py::arg("out"), py::arg("positions") = py::none())
+      .def("submit", &submit, py::arg("reads"))
       .def("stats", &read_stats)
       .def("reset_stats", [](lsm::Storage& storage) { storage.stats().reset(); })
       .def("notes", &lsm::Storage::notes)
@@ -107,8 +117,8 @@ void bind_io(py::module_& module) {
   module.def("io_uring_problem", &lsm::io_uring_problem);
   module.def("open_storage", &open_engine, py::arg("engine"), py::arg("paths"), py::arg("num_rows"),
              py::arg("row_bytes"), py::arg("stripe_bytes"), py::arg("queue_depth"),
-             py::arg("num_threads"), py::arg("max_read_bytes"), py::arg("direct"),
-             py::call_guard<py::gil_scoped_release>());
+             py::arg("num_threads"), py::arg("max_read_bytes"), py::arg("max_gap_bytes"),
+             py::arg("direct"), py::call_guard<py::gil_scoped_release>());
 }
 
 }  // namespace lsm

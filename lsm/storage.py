@@ -30,6 +30,8 @@ class StorageOptions:
     num_threads: rings (io_uring), reads in flight (posix), copying threads (memory, mmap);
         None picks the engine's default.
     max_read_bytes: the longest single read; adjacent rows are merged up to it. A multiple of 4096.
+    max_gap_bytes: bytes that nobody asked for between two rows, up to which both are read at once;
+        worth it where an IO costs more than those bytes (``lsm bench storage --profile``).
     direct: "on" bypasses the page cache (O_DIRECT) and fails where that is impossible; "auto" falls
         back to the page cache there; "off" always uses it. Concerns posix and io_uring.
     timeout_secs: how long a wait for rows may take before it is an error.
@@ -38,6 +40,7 @@ class StorageOptions:
     queue_depth: int = 128
     num_threads: int | None = None
     max_read_bytes: int = 32 << 10
+    max_gap_bytes: int = 0
     direct: str = "auto"
     timeout_secs: float = 60.0
 
@@ -115,6 +118,7 @@ class Storage:
             queue_depth=options.queue_depth,
             num_threads=options.num_threads or _DEFAULT_THREADS[self.engine],
             max_read_bytes=options.max_read_bytes,
+            max_gap_bytes=options.max_gap_bytes,
             direct=getattr(native.DirectMode, options.direct),
         )
         for note in self._native.notes():
@@ -126,11 +130,23 @@ class Storage:
         """Starts reading rows ``ids`` into ``out`` and returns at once (memory, mmap: when done).
 
         ids: [N] int64 on the host, any order, repeats allowed. out: N * row_bytes bytes of any
-        dtype, contiguous, on the host. positions: [N] int64: ids[i] goes to row positions[i] of
-        ``out``, which then holds any number of rows, the others of which are left alone; without
-        it, to row i. Raises ValueError for an id or position out of range or a wrong size.
+        dtype, contiguous, on the host. With ``positions`` ([N] int64), row ids[i] goes to row
+        positions[i] of ``out``, which may hold more rows; the others are left alone. Raises
+        ValueError for an id or position out of range or a wrong size.
         """
-        return Ticket(self.handle().submit(ids, out, positions), out, self.timeout_secs)
+        return self.submit_together([(ids, out, positions)])[0]
+
+    def submit_together(
+        self, reads: Sequence[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]]
+    ) -> list[Ticket]:
+        """submit() of several (ids, out, positions), planned together: blocks that more than one of
+        them needs are read once, and reads go in the order of the file over all of them. A ticket
+        for each; every one of them may be waited for as soon as its own rows are there."""
+        tickets = self.handle().submit(list(reads))
+        return [
+            Ticket(ticket, out, self.timeout_secs)
+            for ticket, (_, out, _) in zip(tickets, reads, strict=True)
+        ]
 
     def wait(self, ticket: Ticket, timeout_secs: float | None = None) -> torch.Tensor:
         """``ticket.wait(timeout_secs)``."""

@@ -80,7 +80,7 @@ class IoUringStorage::Worker {
     // Reads that are still under way are given up; exiting the ring waits for or cancels them.
     io_uring_queue_exit(&ring_);
     for (ActiveRead& slot : slots_) {
-      if (slot.claim.request) abandon(slot, "the storage engine was closed during the read");
+      if (slot.claim.group) abandon(slot, "the storage engine was closed during the read");
     }
   }
 
@@ -214,8 +214,7 @@ class IoUringStorage::Worker {
   }
 
   void abandon(ActiveRead& slot, const char* why) {
-    slot.claim.request->fail(std::make_exception_ptr(
-        std::runtime_error(concat(slot.claim.request->description(), ": ", why))));
+    slot.claim.group->fail(*slot.claim.extent, std::make_exception_ptr(std::runtime_error(why)));
     slot.claim = {};
   }
 
@@ -223,7 +222,7 @@ class IoUringStorage::Worker {
   void fail_all(int result) {
     const std::string why = concat("io_uring_enter: ", std::strerror(-result));
     for (ActiveRead& slot : slots_) {
-      if (slot.claim.request) abandon(slot, why.c_str());
+      if (slot.claim.group) abandon(slot, why.c_str());
     }
     storage_.stopping_.store(true);
     storage_.queue_.close();

@@ -20,21 +20,24 @@ QueuedStorage::QueuedStorage(std::string engine, std::vector<std::string> paths,
                      options.max_read_bytes % files_.block_bytes() == 0,
                  "max_read_bytes: expected a multiple of the block (", files_.block_bytes(),
                  " bytes) of at least two blocks, got ", options.max_read_bytes);
+  check_argument(options.max_gap_bytes >= 0, "max_gap_bytes: expected at least 0, got ",
+                 options.max_gap_bytes);
   if (!files_.fallback_reason().empty()) notes_.push_back(files_.fallback_reason());
 }
 
-std::shared_ptr<Request> QueuedStorage::start(std::span<const int64_t> rows,
-                                              std::span<const int64_t> positions,
-                                              std::byte* output) {
-  ReadPlan plan =
-      plan_reads(rows, positions, layout_, files_.block_bytes(), options_.max_read_bytes);
+Storage::Requests QueuedStorage::start(std::span<const RowRead> reads) {
   const std::string where =
       files_.count() == 1 ? files_.path(0)
                           : concat(files_.path(0), " and ", files_.count() - 1, " more files");
-  auto request = std::make_shared<Request>(
-      std::move(plan), output, concat(engine_, ": reading ", rows.size(), " rows of ", where));
-  if (!request->done()) queue_.push(request);
-  return request;
+  Requests requests;
+  for (const RowRead& read : reads) {
+    requests.push_back(std::make_shared<Request>(
+        read.output.data(), concat(engine_, ": reading ", read.rows.size(), " rows of ", where)));
+  }
+  const MergeRule rule{files_.block_bytes(), options_.max_read_bytes, options_.max_gap_bytes};
+  auto group = std::make_shared<ReadGroup>(plan_reads(reads, layout_, rule), requests);
+  if (!group->empty()) queue_.push(std::move(group));
+  return requests;
 }
 
 QueuedStorage::Progress QueuedStorage::advance(ActiveRead& read, int64_t result) {
@@ -46,7 +49,7 @@ QueuedStorage::Progress QueuedStorage::advance(ActiveRead& read, int64_t result)
   }
   stats_.bytes_read.fetch_add(result, std::memory_order_relaxed);
   if (read.done + result >= extent.needed) {
-    read.claim.request->complete(extent, read.buffer);
+    read.claim.group->complete(extent, read.buffer);
     return Progress::kFinished;
   }
   stats_.short_reads.fetch_add(1, std::memory_order_relaxed);
@@ -64,9 +67,11 @@ QueuedStorage::Progress QueuedStorage::advance(ActiveRead& read, int64_t result)
 void QueuedStorage::deliver_error(ActiveRead& read, int error_number, const std::string& what) {
   stats_.errors.fetch_add(1, std::memory_order_relaxed);
   const std::string& path = files_.path(read.claim.extent->file);
-  read.claim.request->fail(std::make_exception_ptr(SystemError(
-      error_number, path,
-      concat("read of ", read.bytes_left(), " bytes at offset ", read.offset(), ": ", what))));
+  read.claim.group->fail(
+      *read.claim.extent,
+      std::make_exception_ptr(SystemError(
+          error_number, path,
+          concat("read of ", read.bytes_left(), " bytes at offset ", read.offset(), ": ", what))));
 }
 
 uint64_t QueuedStorage::now_ns() {

@@ -21,8 +21,7 @@ class QueuedStorage : public Storage {
   QueuedStorage(std::string engine, std::vector<std::string> paths, const RowLayout& layout,
                 const EngineOptions& options);
 
-  std::shared_ptr<Request> start(std::span<const int64_t> rows, std::span<const int64_t> positions,
-                                 std::byte* output) override;
+  Requests start(std::span<const RowRead> reads) override;
 
   /// A claimed extent while it is read into `buffer`.
   struct ActiveRead {

@@ -9,28 +9,14 @@
 
 namespace lsm {
 
-Request::Request(ReadPlan plan, std::byte* output, std::string description)
-    : plan_(std::move(plan)),
-      output_(output),
-      description_(std::move(description)),
-      remaining_(static_cast<int64_t>(plan_.extents.size())) {}
+Request::Request(std::byte* output, std::string description)
+    : output_(output), description_(std::move(description)) {}
 
-int64_t Request::take_extent() {
-  if (next_extent_ == plan_.extents.size()) return -1;
-  return static_cast<int64_t>(next_extent_++);
-}
-
-void Request::complete(const Extent& extent, const std::byte* data) {
+void Request::deliver(const Piece& piece, const std::byte* data) {
   // Announce the copy, then look at the flag; cancel() does it in the opposite order. With
   // sequentially consistent accesses one of the two sees the other.
   copying_.fetch_add(1);
-  if (!cancelled_.load()) {
-    for (uint32_t i = extent.first_piece; i < extent.last_piece; ++i) {
-      const Piece& piece = plan_.pieces[i];
-      std::memcpy(output_ + piece.destination, data + (piece.file_offset - extent.offset),
-                  piece.length);
-    }
-  }
+  if (!cancelled_.load()) std::memcpy(output_ + piece.destination, data, piece.length);
   copying_.fetch_sub(1);
   finish_one();
 }
@@ -60,8 +46,8 @@ void Request::wait(double timeout_secs) {
   lock.unlock();
   cancel();
   if (error) std::rethrow_exception(error);
-  throw TimeoutError(concat(description_, ": ", remaining_.load(), " of ", plan_.extents.size(),
-                            " reads did not complete within ", timeout_secs, " s"));
+  throw TimeoutError(concat(description_, ": ", remaining_.load(), " of ", num_pieces_,
+                            " pieces did not arrive within ", timeout_secs, " s"));
 }
 
 void Request::cancel() {

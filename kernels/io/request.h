@@ -13,41 +13,39 @@
 
 namespace lsm {
 
-/// One submitted request: a plan, where its rows go, and how far it is. Workers complete its
-/// extents in any order; one caller waits. Once wait() has returned or thrown, and once cancel()
-/// has returned, nothing writes to the output any more.
+/// One submitted request: where its rows go, and how far it is. Workers deliver its pieces in any
+/// order; one caller waits. Once wait() has returned or thrown, and once cancel() has returned,
+/// nothing writes to the output any more.
 class Request {
  public:
-  Request(ReadPlan plan, std::byte* output, std::string description);
+  Request(std::byte* output, std::string description);
 
-  const ReadPlan& plan() const { return plan_; }
   const std::string& description() const { return description_; }
 
-  /// The next extent that no worker has taken, or -1. Called under the queue's lock.
-  int64_t take_extent();
+  /// How many pieces it has, told before any of them is delivered.
+  void expect(int64_t num_pieces) { num_pieces_ = num_pieces, remaining_.store(num_pieces); }
 
-  /// Copies an extent's pieces from `data`, which holds the extent's bytes, to the output.
-  void complete(const Extent& extent, const std::byte* data);
-  /// Ends an extent without data. The first error is what wait() throws.
+  /// Copies a piece's bytes from `data` to the output.
+  void deliver(const Piece& piece, const std::byte* data);
+  /// Ends a piece without data. The first error is what wait() throws.
   void fail(std::exception_ptr error);
 
-  /// Returns when every extent is complete. Throws the first error of an extent; TimeoutError,
-  /// naming the request and how many reads are missing, after `timeout_secs`.
+  /// Returns when every piece is there. Throws the first error; TimeoutError, naming the request
+  /// and how much is missing, after `timeout_secs`.
   void wait(double timeout_secs);
   bool done() const { return remaining_.load(std::memory_order_acquire) == 0; }
-  /// Drops the interest in the output: later completions are discarded.
+  /// Drops the interest in the output: later deliveries are discarded.
   void cancel();
   bool cancelled() const { return cancelled_.load(); }
 
  private:
   void finish_one();
 
-  const ReadPlan plan_;
   std::byte* const output_;
   const std::string description_;
-  size_t next_extent_ = 0;
+  int64_t num_pieces_ = 0;
 
-  std::atomic<int64_t> remaining_;
+  std::atomic<int64_t> remaining_{0};
   std::atomic<int> copying_{0};
   std::atomic<bool> cancelled_{false};
   std::mutex mutex_;

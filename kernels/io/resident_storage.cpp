@@ -54,36 +54,45 @@ ResidentStorage::ResidentStorage(std::string engine, std::vector<std::string> pa
       files_(std::move(paths), layout, DirectMode::kOff),
       pool_(options.num_threads) {}
 
-std::shared_ptr<Request> ResidentStorage::start(std::span<const int64_t> rows,
-                                                std::span<const int64_t> positions,
-                                                std::byte* output) {
-  const int64_t row_bytes = layout_.row_bytes;
-  if (layout_.num_files == 1) {
-    copy_rows(
-        static_cast<int64_t>(rows.size()), row_bytes,
-        [=, base = bases_[0]](int64_t i) { return base + rows[i] * row_bytes; },
-        [=](int64_t i) { return output + (positions.empty() ? i : positions[i]) * row_bytes; },
-        pool_);
-  } else {
-    gather_striped(rows, positions, output);
+Storage::Requests ResidentStorage::start(std::span<const RowRead> reads) {
+  Requests requests;
+  for (const RowRead& read : reads) {
+    if (layout_.num_files == 1) {
+      gather(read);
+    } else {
+      gather_striped(read);
+    }
+    const auto num_rows = static_cast<int64_t>(read.rows.size());
+    stats_.reads.fetch_add(num_rows, std::memory_order_relaxed);
+    stats_.bytes_read.fetch_add(num_rows * layout_.row_bytes, std::memory_order_relaxed);
+    requests.push_back(std::make_shared<Request>(read.output.data(), engine_));
   }
-  stats_.reads.fetch_add(static_cast<int64_t>(rows.size()), std::memory_order_relaxed);
-  stats_.bytes_read.fetch_add(static_cast<int64_t>(rows.size()) * layout_.row_bytes,
-                              std::memory_order_relaxed);
-  return std::make_shared<Request>(ReadPlan{}, output, engine_);
+  return requests;
 }
 
-void ResidentStorage::gather_striped(std::span<const int64_t> rows,
-                                     std::span<const int64_t> positions, std::byte* output) {
+void ResidentStorage::gather(const RowRead& read) {
+  const int64_t row_bytes = layout_.row_bytes;
+  copy_rows(
+      static_cast<int64_t>(read.rows.size()), row_bytes,
+      [=, base = bases_[0]](int64_t i) { return base + read.rows[i] * row_bytes; },
+      [=](int64_t i) {
+        return read.output.data() + (read.positions.empty() ? i : read.positions[i]) * row_bytes;
+      },
+      pool_);
+}
+
+void ResidentStorage::gather_striped(const RowRead& read) {
   const auto copy = [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      std::byte* row = output + (positions.empty() ? i : positions[i]) * layout_.row_bytes;
-      layout_.for_each_run(rows[i], [&](int64_t file, int64_t offset, int64_t length, int64_t at) {
-        std::memcpy(row + at, bases_[file] + offset, static_cast<size_t>(length));
-      });
+      std::byte* row =
+          read.output.data() + (read.positions.empty() ? i : read.positions[i]) * layout_.row_bytes;
+      layout_.for_each_run(
+          read.rows[i], [&](int64_t file, int64_t offset, int64_t length, int64_t at) {
+            std::memcpy(row + at, bases_[file] + offset, static_cast<size_t>(length));
+          });
     }
   };
-  pool_.parallel_for(static_cast<int64_t>(rows.size()), kCopyGrain, copy);
+  pool_.parallel_for(static_cast<int64_t>(read.rows.size()), kCopyGrain, copy);
 }
 
 MemoryStorage::MemoryStorage(std::vector<std::string> paths, const RowLayout& layout,
@@ -124,10 +133,9 @@ MmapStorage::~MmapStorage() {
   }
 }
 
-std::shared_ptr<Request> MmapStorage::start(std::span<const int64_t> rows,
-                                            std::span<const int64_t> positions, std::byte* output) {
+Storage::Requests MmapStorage::start(std::span<const RowRead> reads) {
   files_.check_sizes();
-  return ResidentStorage::start(rows, positions, output);
+  return ResidentStorage::start(reads);
 }
 
 }  // namespace lsm

@@ -17,16 +17,15 @@ class ResidentStorage : public Storage {
   ResidentStorage(std::string engine, std::vector<std::string> paths, const RowLayout& layout,
                   const EngineOptions& options);
 
-  std::shared_ptr<Request> start(std::span<const int64_t> rows, std::span<const int64_t> positions,
-                                 std::byte* output) override;
+  Requests start(std::span<const RowRead> reads) override;
 
   FeatureFiles files_;
   ThreadPool pool_;
   std::vector<const std::byte*> bases_;  // first byte of each file
 
  private:
-  void gather_striped(std::span<const int64_t> rows, std::span<const int64_t> positions,
-                      std::byte* output);
+  void gather(const RowRead& read);
+  void gather_striped(const RowRead& read);
 };
 
 /// All features in RAM: the in-memory baseline. Opening reads the files, and refuses when they
@@ -50,8 +49,7 @@ class MmapStorage final : public ResidentStorage {
   ~MmapStorage() override;
 
  private:
-  std::shared_ptr<Request> start(std::span<const int64_t> rows, std::span<const int64_t> positions,
-                                 std::byte* output) override;
+  Requests start(std::span<const RowRead> reads) override;
 };
 
 }  // namespace lsm

@@ -11,35 +11,32 @@
 
 namespace lsm {
 
-std::shared_ptr<Request> Storage::submit(std::span<const int64_t> rows,
-                                         std::span<std::byte> output) {
-  const auto expected = rows.size() * static_cast<size_t>(layout_.row_bytes);
-  check_argument(output.size() == expected, "out: expected ", expected, " bytes (", rows.size(),
-                 " rows of ", layout_.row_bytes, "), got ", output.size());
-  return checked_start(rows, {}, output.data());
-}
-
-std::shared_ptr<Request> Storage::submit(std::span<const int64_t> rows,
-                                         std::span<const int64_t> positions,
-                                         std::span<std::byte> output) {
+void Storage::check(const RowRead& read) const {
+  check_ids("ids", read.rows, layout_.num_rows);
   const auto row_bytes = static_cast<size_t>(layout_.row_bytes);
-  check_argument(positions.size() == rows.size(), "positions: expected ", rows.size(),
-                 ", one per id, got ", positions.size());
-  check_argument(output.size() % row_bytes == 0, "out: expected a multiple of ", row_bytes,
-                 " bytes (whole rows), got ", output.size());
-  check_ids("positions", positions, static_cast<int64_t>(output.size() / row_bytes));
-  return checked_start(rows, positions, output.data());
+  if (read.positions.empty()) {
+    const size_t expected = read.rows.size() * row_bytes;
+    check_argument(read.rows.empty() || read.output.size() == expected, "out: expected ", expected,
+                   " bytes (", read.rows.size(), " rows of ", row_bytes, "), got ",
+                   read.output.size());
+    return;
+  }
+  check_argument(read.positions.size() == read.rows.size(), "positions: expected ",
+                 read.rows.size(), ", one per id, got ", read.positions.size());
+  check_argument(read.output.size() % row_bytes == 0, "out: expected a multiple of ", row_bytes,
+                 " bytes (whole rows), got ", read.output.size());
+  check_ids("positions", read.positions, static_cast<int64_t>(read.output.size() / row_bytes));
 }
 
-std::shared_ptr<Request> Storage::checked_start(std::span<const int64_t> rows,
-                                                std::span<const int64_t> positions,
-                                                std::byte* output) {
-  check_ids("ids", rows, layout_.num_rows);
-  const auto num_rows = static_cast<int64_t>(rows.size());
-  stats_.requests.fetch_add(1, std::memory_order_relaxed);
-  stats_.rows.fetch_add(num_rows, std::memory_order_relaxed);
-  stats_.bytes_requested.fetch_add(num_rows * layout_.row_bytes, std::memory_order_relaxed);
-  return start(rows, positions, output);
+Storage::Requests Storage::submit(std::span<const RowRead> reads) {
+  for (const RowRead& read : reads) check(read);
+  for (const RowRead& read : reads) {
+    const auto num_rows = static_cast<int64_t>(read.rows.size());
+    stats_.requests.fetch_add(1, std::memory_order_relaxed);
+    stats_.rows.fetch_add(num_rows, std::memory_order_relaxed);
+    stats_.bytes_requested.fetch_add(num_rows * layout_.row_bytes, std::memory_order_relaxed);
+  }
+  return reads.empty() ? Requests{} : start(reads);
 }
 
 std::unique_ptr<Storage> open_storage(const std::string& engine, std::vector<std::string> paths,

@@ -20,6 +20,7 @@ struct EngineOptions {
   int queue_depth = 128;                  // reads in flight per ring (io_uring)
   int num_threads = 1;                    // rings, pread threads or copying threads
   int64_t max_read_bytes = 32 << 10;      // longest single read
+  int64_t max_gap_bytes = 0;              // bytes nobody asked for, read to save another read
   DirectMode direct = DirectMode::kAuto;  // bypass the page cache
 };
 
@@ -31,16 +32,14 @@ class Storage {
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
-  /// Starts reading rows `rows` into consecutive rows of `output`, which must stay valid until the
-  /// request's wait() or cancel() returns. Engines without asynchrony (memory, mmap) do the work
-  /// here. Throws ArgumentError for a row out of range or an output of the wrong size.
-  std::shared_ptr<Request> submit(std::span<const int64_t> rows, std::span<std::byte> output);
+  using Requests = std::vector<std::shared_ptr<Request>>;
 
-  /// The same, but rows[i] goes to row positions[i] of `output`, which holds any number of rows;
-  /// its other rows are left alone. Where positions repeat, any of the rows (or a mix) may be the
-  /// last.
-  std::shared_ptr<Request> submit(std::span<const int64_t> rows, std::span<const int64_t> positions,
-                                  std::span<std::byte> output);
+  /// Starts reading the rows of all `reads`, planned together, and returns a request for each. The
+  /// outputs must stay valid until the request's wait() or cancel() returns; rows of an output that
+  /// are no position are left alone; where positions repeat, any of the rows (or a mix) may be the
+  /// last. Engines without asynchrony (memory, mmap) do the work here. Throws ArgumentError for a
+  /// row or position out of range or an output of the wrong size.
+  Requests submit(std::span<const RowRead> reads);
 
   const RowLayout& layout() const { return layout_; }
   ReadStats& stats() { return stats_; }
@@ -54,9 +53,8 @@ class Storage {
   Storage(std::string engine, const RowLayout& layout)
       : engine_(std::move(engine)), layout_(layout) {}
 
-  /// Reads rows[i] into row positions[i] of `output`, or into row i if `positions` is empty.
-  virtual std::shared_ptr<Request> start(std::span<const int64_t> rows,
-                                         std::span<const int64_t> positions, std::byte* output) = 0;
+  /// submit() without the checks; `reads` is not empty.
+  virtual Requests start(std::span<const RowRead> reads) = 0;
 
   const std::string engine_;
   const RowLayout layout_;
@@ -64,8 +62,7 @@ class Storage {
   FaultInjector faults_;
 
  private:
-  std::shared_ptr<Request> checked_start(std::span<const int64_t> rows,
-                                         std::span<const int64_t> positions, std::byte* output);
+  void check(const RowRead& read) const;
 };
 
 /// Opens `paths` with the named engine: memory, mmap, posix or io_uring.

@@ -1,0 +1,37 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <vector>
+
+#include "kernels/io/read_plan.h"
+#include "kernels/io/request.h"
+
+namespace lsm {
+
+/// Requests that were submitted together, and the one plan of reads that serves them.
+class ReadGroup {
+ public:
+  ReadGroup(ReadPlan plan, std::vector<std::shared_ptr<Request>> requests);
+
+  /// The next extent that no worker has taken, or null. Called under the queue's lock.
+  const Extent* take_extent();
+  bool empty() const { return plan_.extents.empty(); }
+  /// Whether nobody wants any of it any more.
+  bool cancelled() const;
+
+  /// Hands the pieces of an extent, whose bytes `data` holds, to their requests.
+  void complete(const Extent& extent, const std::byte* data);
+  void fail(const Extent& extent, const std::exception_ptr& error);
+  /// Fails every extent that no worker has taken, for the reason `why`.
+  void fail_rest(const char* why);
+
+ private:
+  const ReadPlan plan_;
+  const std::vector<std::shared_ptr<Request>> requests_;
+  size_t next_extent_ = 0;
+};
+
+}  // namespace lsm
