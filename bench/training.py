@@ -28,6 +28,7 @@ from lsm.batch import Batch
 from lsm.bench import record
 from lsm.config import ModelConfig
 from lsm.models import build_model
+from lsm.storage import StorageOptions
 from lsm.units import parse_bytes
 
 
@@ -42,6 +43,9 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--sample-threads", type=int, default=1)
     parser.add_argument("--prefetch", type=int, default=4)
+    parser.add_argument("--merge-iterations", type=int, default=1)
+    parser.add_argument("--max-gap-bytes", type=parse_bytes, default=0)
+    parser.add_argument("--max-read-bytes", type=parse_bytes, default=parse_bytes("32KiB"))
     parser.add_argument("--staging-bytes", type=parse_bytes, default=parse_bytes("256MiB"))
     parser.add_argument("--iters", type=int, default=50)
     parser.add_argument("--warmup", type=int, default=10)
@@ -93,6 +97,11 @@ def measure(store: lsm.GraphStore, engine: str, args: argparse.Namespace) -> dic
         shuffle=True,
         drop_last=True,
         engine=engine,
+        storage=StorageOptions(
+            merge_iterations=args.merge_iterations,
+            max_gap_bytes=args.max_gap_bytes,
+            max_read_bytes=args.max_read_bytes,
+        ),
         num_threads=args.sample_threads,
         prefetch=args.prefetch,
         staging_bytes=args.staging_bytes,

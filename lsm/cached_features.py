@@ -12,14 +12,15 @@ from lsm import native
 from lsm.cache import Plan, Planner, Source
 from lsm.cache_options import CacheOptions, CacheRows, hottest
 from lsm.feature_loader import COUNTERS, STAGES, FeatureLoader, vector_of_ids
+from lsm.read_scheduler import ScheduledTicket
 from lsm.scores import stored_score
-from lsm.storage import Storage, StorageOptions, Ticket
+from lsm.storage import Storage, StorageOptions
 
 
 class _Move:
     """A plan that was made and not replayed yet, its rows from storage on their way."""
 
-    def __init__(self, plan: Plan, rows: torch.Tensor, ticket: Ticket | None) -> None:
+    def __init__(self, plan: Plan, rows: torch.Tensor, ticket: ScheduledTicket | None) -> None:
         self.plan = plan
         self.rows = rows
         self.ticket = ticket
@@ -250,7 +251,7 @@ class CachedFeatureLoader(FeatureLoader):
         rows, ticket = self._take_rows(len(plan.ids)), None
         positions = (plan.source == Source.STORAGE).nonzero().view(-1)
         if len(positions):
-            ticket = self.storage.submit(plan.ids[positions], rows, positions)
+            ticket = self._reads.submit(plan.ids[positions], rows, positions)
         move = _Move(plan, rows, ticket)
         move.stats["plan_secs"] = plan_secs
         self._moves.append(move)

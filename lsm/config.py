@@ -65,6 +65,10 @@ class StorageConfig(Section):
     """Threads that read (io_uring: rings). null: the engine's default (posix 16, io_uring 1)."""
     max_read_bytes: Bytes = 32 * 2**10
     """Largest single read; adjacent rows are merged up to this size."""
+    max_gap_bytes: Bytes = 0
+    """Bytes nobody asked for between two rows, up to which both are read at once."""
+    merge_iterations: Positive = 1
+    """Iterations whose reads are planned together; at most half of sampler.prefetch is of use."""
     direct: Literal["auto", "on", "off"] = "auto"
     """O_DIRECT. auto: used where the file system takes it; on: an error where it does not."""
     timeout_secs: Seconds = 60.0

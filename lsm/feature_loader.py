@@ -7,7 +7,8 @@ import time
 import torch
 
 from lsm import native
-from lsm.storage import Storage, StorageOptions, Ticket, open_storage
+from lsm.read_scheduler import ReadScheduler, ScheduledTicket
+from lsm.storage import Storage, StorageOptions, open_storage
 
 COUNTERS = (
     "requests",
@@ -32,7 +33,7 @@ STAGES = ("plan_secs", "read_wait_secs", "replay_secs")
 class PendingRows:
     """Rows that were asked for and may still be on their way."""
 
-    def __init__(self, ticket: Ticket, rows: torch.Tensor) -> None:
+    def __init__(self, ticket: ScheduledTicket, rows: torch.Tensor) -> None:
         self._ticket = ticket
         self._rows = rows
         self.stats: dict[str, float] = dict.fromkeys(COUNTERS, 0) | dict.fromkeys(STAGES, 0.0)
@@ -81,6 +82,7 @@ class FeatureLoader:
         self._owns_storage = storage is None
         self.storage = storage or open_storage(store, engine, options)
         self._pool = native.BufferPool(idle_bytes)
+        self._reads = ReadScheduler(self.storage, self.storage.merge_iterations)
 
     @property
     def engine(self) -> str:
@@ -99,7 +101,7 @@ class FeatureLoader:
         it returns gives them. Raises ValueError for an id out of range."""
         ids = vector_of_ids(ids)
         rows = self._take_rows(len(ids))
-        return PendingRows(self.storage.submit(ids, rows), rows)
+        return PendingRows(self._reads.submit(ids, rows), rows)
 
     def fetch(self, ids: torch.Tensor, timeout_secs: float | None = None) -> torch.Tensor:
         """Rows ``ids`` as [N, dim] in the store's dtype: row i is the feature of node ids[i]."""

@@ -150,6 +150,8 @@ def _storage_options(config: Config) -> StorageOptions:
         queue_depth=storage.queue_depth,
         num_threads=storage.num_threads,
         max_read_bytes=storage.max_read_bytes,
+        max_gap_bytes=storage.max_gap_bytes,
+        merge_iterations=storage.merge_iterations,
         direct=storage.direct,
         timeout_secs=storage.timeout_secs,
     )

@@ -32,6 +32,8 @@ class StorageOptions:
     max_read_bytes: the longest single read; adjacent rows are merged up to it. A multiple of 4096.
     max_gap_bytes: bytes that nobody asked for between two rows, up to which both are read at once;
         worth it where an IO costs more than those bytes (``lsm bench storage --profile``).
+    merge_iterations: how many iterations' reads a feature loader hands to the engine together
+        (lsm.read_scheduler); their rows wait in the loader's staging memory meanwhile.
     direct: "on" bypasses the page cache (O_DIRECT) and fails where that is impossible; "auto" falls
         back to the page cache there; "off" always uses it. Concerns posix and io_uring.
     timeout_secs: how long a wait for rows may take before it is an error.
@@ -41,6 +43,7 @@ class StorageOptions:
     num_threads: int | None = None
     max_read_bytes: int = 32 << 10
     max_gap_bytes: int = 0
+    merge_iterations: int = 1
     direct: str = "auto"
     timeout_secs: float = 60.0
 
@@ -109,6 +112,7 @@ class Storage:
         self.row_bytes = row_bytes
         self.num_rows = num_rows
         self.timeout_secs = options.timeout_secs
+        self.merge_iterations = options.merge_iterations
         self._native = native.open_storage(
             engine=self.engine,
             paths=[os.fspath(path) for path in paths],
