@@ -104,9 +104,9 @@ void Planner::plan(Plan* plan) {
   victims_.open(static_cast<uint32_t>(t));
   look_up(batch, plan);
   victims_.serve();
-  bucket_candidates(plan);
-  place_candidates(batch, plan);
-  record_moves(batch, plan);
+  bucket_candidates(batch, plan);
+  place_candidates(static_cast<uint32_t>(t));
+  record_moves(plan);
   chain_.retire();
 }
 
@@ -150,7 +150,7 @@ Source Planner::find_in_buffers(int64_t id, int64_t* slot) const {
 }
 
 /// Counts the requests by tier and sorts those that ask for a line by set.
-void Planner::bucket_candidates(Plan* plan) {
+void Planner::bucket_candidates(std::span<const Occurrence> batch, Plan* plan) {
   const int64_t count = static_cast<int64_t>(plan->source.size());
   const auto asks = [&](int64_t i) {
     return plan->source[i] == Source::kVictim || plan->source[i] == Source::kStorage;
@@ -163,12 +163,13 @@ void Planner::bucket_candidates(Plan* plan) {
   }
   uint32_t num_candidates = 0;
   for (uint32_t& offset : offsets_) offset = num_candidates += offset;
-  positions_.resize(num_candidates);
+  candidates_.resize(num_candidates);
   outcomes_.resize(num_candidates);
   // From the last on, so that the ends of the sets become their beginnings.
   for (int64_t i = count - 1; i >= 0; --i) {
     if (!asks(i)) continue;
-    positions_[--offsets_[-1 - plan->slot[i]]] = static_cast<uint32_t>(i);
+    candidates_[--offsets_[-1 - plan->slot[i]]] = {batch[i].id(), batch[i].next_use,
+                                                   static_cast<uint32_t>(i)};
     plan->slot[i] = plan->source[i] == Source::kVictim ? victims_.find(plan->ids[i]) : -1;
   }
   Counters& counters = plan->counters;
@@ -180,16 +181,15 @@ void Planner::bucket_candidates(Plan* plan) {
   counters.misses = hits[static_cast<int>(Source::kStorage)];
 }
 
-void Planner::place_candidates(std::span<const Occurrence> batch, Plan* plan) {
-  const Candidates candidates = {static_cast<uint32_t>(plan->iteration), batch, positions_,
-                                 offsets_, outcomes_};
+void Planner::place_candidates(uint32_t t) {
+  const Candidates candidates = {t, candidates_, offsets_, outcomes_};
   const int64_t grain = std::max<int64_t>(1, num_sets_ / (8 * pool_->num_threads()));
   pool_->parallel_for(num_sets_, grain,
                       [&](int64_t begin, int64_t end) { cache_->place(candidates, begin, end); });
 }
 
 /// Writes the moves that the outcomes ask for, and passes rows to the victim buffer, in order.
-void Planner::record_moves(std::span<const Occurrence> batch, Plan* plan) {
+void Planner::record_moves(Plan* plan) {
   has_displaced_ = false;
   plan->insert_position.reserve(outcomes_.size());
   plan->insert_line.reserve(outcomes_.size());
@@ -197,9 +197,9 @@ void Planner::record_moves(std::span<const Occurrence> batch, Plan* plan) {
   plan->evict_slot.reserve(outcomes_.size());
   for (size_t i = 0; i < outcomes_.size(); ++i) {
     const Outcome& outcome = outcomes_[i];
-    const uint32_t position = positions_[i];
+    const Candidate& row = candidates_[i];
     if (outcome.line >= 0) {
-      plan->insert_position.push_back(position);
+      plan->insert_position.push_back(row.position);
       plan->insert_line.push_back(outcome.line);
       if (outcome.evicted_id == kEmptyTag) continue;
       plan->evict_line.push_back(outcome.line);
@@ -207,9 +207,9 @@ void Planner::record_moves(std::span<const Occurrence> batch, Plan* plan) {
       continue;
     }
     ++plan->counters.bypasses;
-    const int64_t slot = spill(plan->ids[position], batch[position].next_use, plan);
+    const int64_t slot = spill(row.id, row.next_use, plan);
     if (slot < 0) continue;
-    plan->spill_position.push_back(position);
+    plan->spill_position.push_back(row.position);
     plan->spill_slot.push_back(slot);
   }
   plan->counters.evictions = static_cast<int64_t>(plan->evict_line.size());
@@ -239,7 +239,7 @@ void Planner::drop_displaced(Plan* plan) {
   for (size_t i = outcomes_.size(); i-- > 0;) {
     if (outcomes_[i].evicted_id != kEmptyTag) {
       keep_last(plan->evict_slot[--evicted]);
-    } else if (spilled > 0 && plan->spill_position[spilled - 1] == positions_[i]) {
+    } else if (spilled > 0 && plan->spill_position[spilled - 1] == candidates_[i].position) {
       keep_last(plan->spill_slot[--spilled]);
     }
   }

@@ -11,6 +11,7 @@
 #include "cache/byte_match.h"
 #include "cache/set_cache.h"
 #include "cache/set_loop.h"
+#include "cache/staged.h"
 #include "kernels/core/hash.h"
 #include "kernels/core/prefetch.h"
 #include "kernels/sample/host_array.h"
@@ -40,35 +41,27 @@ class PolicyCache final : public SetCache {
   bool refreshes() const override { return Policy::kRefreshes; }
 
   void look_up(std::span<const Occurrence> batch, uint32_t t, int64_t* lines) override {
-    Probe probes[kGroup];
-    for (size_t begin = 0; begin < batch.size(); begin += kGroup) {
-      const auto group = batch.subspan(begin, std::min(kGroup, batch.size() - begin));
-      for (size_t i = 0; i < group.size(); ++i) probes[i] = start(group[i].id());
-      for (size_t i = 0; i < group.size(); ++i) prefetch_match(probes[i]);
-      for (size_t i = 0; i < group.size(); ++i) {
-        const int64_t found = find_line(probes[i], group[i].id());
-        lines[begin + i] = found < 0 ? -1 - probes[i].set : found;
-        if (found < 0) continue;
-        Line& line = lines_[found];
-        line.touched = t + 1;
-        line.next_use = group[i].next_use;
-        policy_.on_hit(line);
-      }
-    }
+    find_lines(
+        batch.size(), [&](size_t i) { return batch[i].id(); },
+        [&](size_t i, const Probe& probe) {
+          lines[i] = probe.line < 0 ? -1 - probe.set : probe.line;
+          if (probe.line < 0) return;
+          Line& line = lines_[probe.line];
+          line.touched = t + 1;
+          line.next_use = batch[i].next_use;
+          policy_.on_hit(line);
+        });
   }
 
   void link(std::span<const int64_t> ids, std::span<const uint32_t> positions,
             uint32_t batch) override {
-    Probe probes[kGroup];
-    for (size_t begin = 0; begin < positions.size(); begin += kGroup) {
-      const auto group = positions.subspan(begin, std::min(kGroup, positions.size() - begin));
-      for (size_t i = 0; i < group.size(); ++i) probes[i] = start(ids[group[i]]);
-      for (size_t i = 0; i < group.size(); ++i) prefetch_match(probes[i]);
-      for (size_t i = 0; i < group.size(); ++i) {
-        const int64_t found = find_line(probes[i], ids[group[i]]);
-        if (found >= 0 && lines_[found].next_use == kNoNextUse) lines_[found].next_use = batch;
-      }
-    }
+    find_lines(
+        positions.size(), [&](size_t i) { return ids[positions[i]]; },
+        [&](size_t, const Probe& probe) {
+          if (probe.line < 0) return;
+          Line& line = lines_[probe.line];
+          if (line.next_use == kNoNextUse) line.next_use = batch;
+        });
   }
 
   void place(const Candidates& candidates, int64_t begin, int64_t end) override {
@@ -82,16 +75,15 @@ class PolicyCache final : public SetCache {
       SetView<Policy> view = view_of(set);
       Turn turn = {candidates.t, static_cast<uint32_t>(set), 0};
       for (uint32_t i = candidates.offsets[set]; i < candidates.offsets[set + 1]; ++i) {
-        if (i + kScoresAhead < last) {
-          prefetch_score(candidates.batch[candidates.positions[i + kScoresAhead]].id());
-        }
-        const Occurrence& row = candidates.batch[candidates.positions[i]];
+        if (i + kScoresAhead < last) prefetch_score(candidates.rows[i + kScoresAhead].id);
+        const Candidate& row = candidates.rows[i];
         const Placement placement =
-            cache::place(policy_, view, turn, {row.id(), row.next_use, score_of(row.id())});
-        if (placement.way >= 0)
-          prints_[set * ways_ + placement.way] = print_of(mix64(static_cast<uint64_t>(row.id())));
-        candidates.outcomes[i] = {placement.way < 0 ? -1 : set * ways_ + placement.way,
-                                  placement.evicted_id, placement.evicted_next_use};
+            cache::place(policy_, view, turn, {row.id, row.next_use, score_of(row.id)});
+        candidates.outcomes[i] = {-1, placement.evicted_id, placement.evicted_next_use};
+        if (placement.way < 0) continue;
+        const int64_t line = set * ways_ + placement.way;
+        prints_[line] = print_of(mix64(static_cast<uint64_t>(row.id)));
+        candidates.outcomes[i].line = line;
       }
     }
   }
@@ -108,12 +100,12 @@ class PolicyCache final : public SetCache {
  private:
   using Line = typename Policy::Line;
   using State = typename Policy::State;
-  static constexpr size_t kGroup = 32;
   static constexpr int64_t kMaxPrefetchBytes = 1024;  // of one set; a larger one streams
 
   /// A look-up under way: its set, and what its line's fingerprint would be.
   struct Probe {
     int64_t set;
+    int64_t line;  // -1: none
     uint8_t print;
   };
 
@@ -126,7 +118,7 @@ class PolicyCache final : public SetCache {
     const uint8_t* prints = &prints_[set * ways_];
     const int64_t bytes = std::min<int64_t>(ways_, kMaxPrefetchBytes);
     for (int64_t offset = 0; offset < bytes; offset += 64) __builtin_prefetch(prints + offset);
-    return {set, print_of(hash)};
+    return {set, -1, print_of(hash)};
   }
 
   /// Calls check(line) for the lines of the set whose fingerprint fits, until it returns true;
@@ -149,16 +141,32 @@ class PolicyCache final : public SetCache {
     return -1;
   }
 
-  LSM_ONLY_PREFETCHES void prefetch_match(const Probe& probe) const {
-    find_match(probe, [this](int64_t line) {
-      __builtin_prefetch(&tags_[line]);
-      __builtin_prefetch(&lines_[line], 1);
-      return true;
-    });
-  }
-
-  int64_t find_line(const Probe& probe, int64_t id) const {
-    return find_match(probe, [&](int64_t line) { return tags_[line] == id; });
+  /// Calls found(i, probe) for i in [0, count), with the line of id_of(i) in probe.
+  template <class IdOf, class Found>
+  void find_lines(size_t count, const IdOf& id_of, const Found& found) const {
+    Probe probes[kUnderWay];
+    const auto request = [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) probes[i % kUnderWay] = start(id_of(i));
+    };
+    const auto locate = [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) {
+        Probe& probe = probes[i % kUnderWay];
+        probe.line = find_match(probe, [](int64_t) { return true; });
+        if (probe.line < 0) continue;
+        __builtin_prefetch(&tags_[probe.line]);
+        __builtin_prefetch(&lines_[probe.line], 1);
+      }
+    };
+    const auto finish = [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) {
+        Probe& probe = probes[i % kUnderWay];
+        if (probe.line >= 0 && tags_[probe.line] != id_of(i)) {
+          probe.line = find_match(probe, [&](int64_t line) { return tags_[line] == id_of(i); });
+        }
+        found(i, probe);
+      }
+    };
+    run_staged(count, request, locate, finish);
   }
 
   SetView<Policy> view_of(int64_t set) {
