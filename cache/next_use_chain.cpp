@@ -4,13 +4,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "cache/staged.h"
 #include "kernels/core/check.h"
 
 namespace lsm::cache {
 namespace {
-
-/// Ids whose memory is fetched together: enough to hide latency, few enough for the L1 cache.
-constexpr int64_t kGroup = 64;
 
 uint64_t hash_of(int64_t id) {
   return mix64(static_cast<uint64_t>(id));
@@ -19,54 +17,52 @@ uint64_t hash_of(int64_t id) {
 }  // namespace
 
 std::span<const uint32_t> NextUseChain::push(std::span<const int64_t> ids) {
-  const int64_t count = static_cast<int64_t>(ids.size());
-  latest_.reserve(latest_.size() + count,
+  latest_.reserve(latest_.size() + static_cast<int64_t>(ids.size()),
                   [this](uint32_t index) { return hash_of(at(index).id()); });
-  const Batch& batch = open_batch(ids);
+  const uint32_t first = open_batch(ids).first_index;
   previous_.resize(ids.size());
   unlinked_.clear();
-  uint64_t hashes[kGroup];
-  for (int64_t begin = 0; begin < count; begin += kGroup) {
-    const auto group = ids.subspan(begin, std::min(kGroup, count - begin));
-    for (size_t i = 0; i < group.size(); ++i) {
-      hashes[i] = hash_of(group[i]);
-      latest_.prefetch(hashes[i]);
+  uint64_t hashes[kUnderWay];
+  const auto request = [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      hashes[i % kUnderWay] = hash_of(ids[i]);
+      latest_.prefetch(hashes[i % kUnderWay]);
     }
-    for (size_t i = 0; i < group.size(); ++i) {
-      const int64_t index = latest_.likely_index(hashes[i]);
-      if (index >= 0) __builtin_prefetch(&at(static_cast<uint32_t>(index)), 1);
+  };
+  const auto locate = [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      previous_[i] = latest_.likely_index(hashes[i % kUnderWay]);
+      if (previous_[i] >= 0) __builtin_prefetch(&at(static_cast<uint32_t>(previous_[i])), 1);
     }
-    link(ids, hashes, begin, batch.first_index);
-  }
+  };
+  const auto finish = [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) link(ids, i, hashes[i % kUnderWay], first);
+  };
+  run_staged(ids.size(), request, locate, finish);
   return unlinked_;
 }
 
-/// Enters ids [begin, begin + kGroup) of the last batch, whose first occurrence is `first`.
-void NextUseChain::link(std::span<const int64_t> ids, const uint64_t* hashes, int64_t begin,
-                        uint32_t first) {
+/// Enters ids[i] of the last batch, whose first occurrence is `first`.
+void NextUseChain::link(std::span<const int64_t> ids, size_t i, uint64_t hash, uint32_t first) {
   const uint32_t number = static_cast<uint32_t>(end_batch() - 1);
-  const int64_t end = std::min<int64_t>(begin + kGroup, ids.size());
-  for (int64_t i = begin; i < end; ++i) {
-    const uint32_t index = first + static_cast<uint32_t>(i);
-    const auto place =
-        latest_.find(hashes[i - begin], [&](uint32_t other) { return at(other).id() == ids[i]; });
-    if (place.slot < 0) {
-      latest_.insert(hashes[i - begin], index);
-      unlinked_.push_back(static_cast<uint32_t>(i));
-      previous_[i] = -1;
-      continue;
-    }
-    uint32_t& latest = latest_.index_at(place);
-    const uint32_t offset = latest - first;
-    if (offset < static_cast<uint32_t>(i)) {
-      undo(ids, i);
-      throw ArgumentError(concat("ids: expected distinct ids in batch ", number, ", got ", ids[i],
-                                 " at positions ", offset, " and ", i));
-    }
-    previous_[i] = latest;
-    at(latest).next_use = number;
-    latest = index;
+  const uint32_t index = first + static_cast<uint32_t>(i);
+  const auto place = latest_.find(hash, [&](uint32_t other) { return at(other).id() == ids[i]; });
+  if (place.slot < 0) {
+    latest_.insert(hash, index);
+    unlinked_.push_back(static_cast<uint32_t>(i));
+    previous_[i] = -1;
+    return;
   }
+  uint32_t& latest = latest_.index_at(place);
+  const uint32_t offset = latest - first;
+  if (offset < static_cast<uint32_t>(i)) {
+    undo(ids, i);
+    throw ArgumentError(concat("ids: expected distinct ids in batch ", number, ", got ", ids[i],
+                               " at positions ", offset, " and ", i));
+  }
+  previous_[i] = latest;
+  at(latest).next_use = number;
+  latest = index;
 }
 
 /// Makes room for a batch of `ids`, with no next uses.
@@ -120,14 +116,14 @@ void NextUseChain::undo(std::span<const int64_t> ids, int64_t count) {
 void NextUseChain::retire() {
   Batch& batch = batches_.front();
   const std::vector<Occurrence>& occurrences = batch.occurrences;
-  const int64_t count = static_cast<int64_t>(occurrences.size());
-  for (int64_t begin = 0; begin < count; begin += kGroup) {
-    const int64_t end = std::min(begin + kGroup, count);
+  const size_t count = occurrences.size();
+  for (size_t begin = 0; begin < count; begin += kGroup) {
+    const size_t end = std::min(begin + kGroup, count);
     // An id that has a next use is in the table as that one.
-    for (int64_t i = begin; i < end; ++i) {
+    for (size_t i = begin; i < end; ++i) {
       if (occurrences[i].next_use == kNoNextUse) latest_.prefetch(hash_of(occurrences[i].id()));
     }
-    for (int64_t i = begin; i < end; ++i) {
+    for (size_t i = begin; i < end; ++i) {
       if (occurrences[i].next_use != kNoNextUse) continue;
       const uint32_t index = batch.first_index + static_cast<uint32_t>(i);
       const uint64_t hash = hash_of(occurrences[i].id());

@@ -61,7 +61,7 @@ class NextUseChain {
     return blocks_[(index / kBlockSize) & (blocks_.size() - 1)][index % kBlockSize];
   }
   Batch& open_batch(std::span<const int64_t> ids);
-  void link(std::span<const int64_t> ids, const uint64_t* hashes, int64_t begin, uint32_t first);
+  void link(std::span<const int64_t> ids, size_t i, uint64_t hash, uint32_t first);
   void undo(std::span<const int64_t> ids, int64_t count);
 
   std::deque<Batch> batches_;

@@ -5,10 +5,10 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <cstring>
 
+#include "cache/byte_match.h"
 #include "kernels/core/hash.h"
 #include "kernels/core/prefetch.h"
 #include "kernels/sample/host_array.h"
@@ -37,27 +37,25 @@ class OccurrenceTable {
   /// The index in the first slot whose tag is that of `hash`, or -1: a guess, to prefetch it.
   int64_t likely_index(uint64_t hash) const {
     const Bucket& bucket = buckets_[home(hash)];
-    const uint64_t low = zero_bytes(bucket.tags(0) ^ spread(tag_of(hash)));
-    if (low != 0) return bucket.index[std::countr_zero(low) / 8];
-    const uint64_t high = zero_bytes(bucket.tags(8) ^ spread(tag_of(hash))) & kHighTags;
-    return high != 0 ? int64_t{bucket.index[8 + std::countr_zero(high) / 8]} : -1;
+    const uint64_t low = match_byte(bucket.tags(0), tag_of(hash));
+    if (low != 0) return bucket.index[first_match(low)];
+    const uint64_t high = match_byte(bucket.tags(8), tag_of(hash)) & kHighTags;
+    return high != 0 ? int64_t{bucket.index[8 + first_match(high)]} : -1;
   }
 
   /// Where the entry is that `matches(index)` holds for.
   template <class Matches>
   Place find(uint64_t hash, const Matches& matches) const {
-    const uint64_t tag = spread(tag_of(hash));
+    const uint8_t tag = tag_of(hash);
     for (uint32_t b = home(hash);; b = next(b)) {
       const Bucket& bucket = buckets_[b];
-      // A byte that follows a match may be taken for one; then the ids differ.
-      for (uint64_t hits = zero_bytes(bucket.tags(0) ^ tag); hits != 0; hits &= hits - 1) {
-        const int32_t slot = std::countr_zero(hits) / 8;
-        if (bucket.tag[slot] != 0 && matches(bucket.index[slot])) return {b, slot};
-      }
-      for (uint64_t hits = zero_bytes(bucket.tags(8) ^ tag) & kHighTags; hits != 0;
-           hits &= hits - 1) {
-        const int32_t slot = 8 + std::countr_zero(hits) / 8;
-        if (bucket.tag[slot] != 0 && matches(bucket.index[slot])) return {b, slot};
+      const uint64_t marks[2] = {match_byte(bucket.tags(0), tag),
+                                 match_byte(bucket.tags(8), tag) & kHighTags};
+      for (int half = 0; half < 2; ++half) {
+        for (uint64_t left = marks[half]; left != 0; left &= left - 1) {
+          const int32_t slot = 8 * half + first_match(left);
+          if (bucket.tag[slot] == tag && matches(bucket.index[slot])) return {b, slot};
+        }
       }
       if (bucket.num_past == 0) return {b, -1};
     }
@@ -108,10 +106,9 @@ class OccurrenceTable {
     uint8_t tag[kSlots];  // 0: empty
     uint32_t num_past;    // entries that are in a later bucket because this one was full
 
+    /// Tags from..from + 7; past the last tag comes num_past.
     uint64_t tags(int32_t from) const {
-      uint64_t word;
-      std::memcpy(&word, reinterpret_cast<const char*>(this) + sizeof(index) + from, sizeof(word));
-      return word;
+      return load_bytes(reinterpret_cast<const char*>(this) + sizeof(index) + from);
     }
     int32_t empty_slot() const {
       for (int32_t slot = 0; slot < kSlots; ++slot) {
@@ -120,13 +117,7 @@ class OccurrenceTable {
       return -1;
     }
   };
-  static_assert(sizeof(Bucket) == 64 && std::endian::native == std::endian::little);
-
-  static constexpr uint64_t spread(uint8_t tag) { return tag * 0x0101010101010101ULL; }
-  /// The top bit of every byte of `word` that is zero; bytes above a zero may be marked wrongly.
-  static constexpr uint64_t zero_bytes(uint64_t word) {
-    return (word - 0x0101010101010101ULL) & ~word & 0x8080808080808080ULL;
-  }
+  static_assert(sizeof(Bucket) == 64);
 
   static uint8_t tag_of(uint64_t hash) { return std::max<uint8_t>(hash & 0xFF, 1); }
   uint32_t home(uint64_t hash) const { return ((hash >> 32) * num_buckets_) >> 32; }

@@ -19,17 +19,6 @@ PlannerConfig checked(PlannerConfig config) {
   return config;
 }
 
-IdMap index_of(const char* name, std::span<const int64_t> ids) {
-  IdMap map;
-  map.reset(static_cast<int64_t>(ids.size()));
-  for (size_t i = 0; i < ids.size(); ++i) {
-    check_argument(ids[i] >= 0, name, ": expected ids >= 0, got ", ids[i], " at position ", i);
-    check_argument(map.insert(ids[i], static_cast<int64_t>(i)), name,
-                   ": expected distinct ids, got ", ids[i], " again at position ", i);
-  }
-  return map;
-}
-
 void check_scores(Scores scores) {
   for (size_t i = 0; i < scores.size(); ++i) {
     check_argument(std::isfinite(scores[i]) && scores[i] >= 0,
@@ -44,8 +33,8 @@ Planner::Planner(const PlannerConfig& config, const PlannerInput& input,
     : config_(checked(config)),
       has_trace_(policy_kind(config.policy) == PolicyKind::kBelady),
       pool_(std::move(pool)),
-      static_ids_(index_of("static_ids", input.static_ids)),
-      constant_ids_(index_of("constant_ids", input.constant_ids)),
+      static_ids_(index_ids("static_ids", input.static_ids)),
+      constant_ids_(index_ids("constant_ids", input.constant_ids)),
       cache_(make_set_cache(config_, input.scores)),
       victims_(victim_mode(config.victim_mode), config.victim_rows, config_.window),
       num_sets_(config.num_lines / config.ways),
@@ -104,9 +93,9 @@ void Planner::plan(Plan* plan) {
   victims_.open(static_cast<uint32_t>(t));
   look_up(batch, plan);
   victims_.serve();
-  bucket_candidates(plan);
-  place_candidates(batch, plan);
-  record_moves(batch, plan);
+  bucket_candidates(batch, plan);
+  place_candidates(static_cast<uint32_t>(t));
+  record_moves(plan);
   chain_.retire();
 }
 
@@ -150,7 +139,7 @@ Source Planner::find_in_buffers(int64_t id, int64_t* slot) const {
 }
 
 /// Counts the requests by tier and sorts those that ask for a line by set.
-void Planner::bucket_candidates(Plan* plan) {
+void Planner::bucket_candidates(std::span<const Occurrence> batch, Plan* plan) {
   const int64_t count = static_cast<int64_t>(plan->source.size());
   const auto asks = [&](int64_t i) {
     return plan->source[i] == Source::kVictim || plan->source[i] == Source::kStorage;
@@ -163,12 +152,13 @@ void Planner::bucket_candidates(Plan* plan) {
   }
   uint32_t num_candidates = 0;
   for (uint32_t& offset : offsets_) offset = num_candidates += offset;
-  positions_.resize(num_candidates);
+  candidates_.resize(num_candidates);
   outcomes_.resize(num_candidates);
   // From the last on, so that the ends of the sets become their beginnings.
   for (int64_t i = count - 1; i >= 0; --i) {
     if (!asks(i)) continue;
-    positions_[--offsets_[-1 - plan->slot[i]]] = static_cast<uint32_t>(i);
+    candidates_[--offsets_[-1 - plan->slot[i]]] = {batch[i].id(), batch[i].next_use,
+                                                   static_cast<uint32_t>(i)};
     plan->slot[i] = plan->source[i] == Source::kVictim ? victims_.find(plan->ids[i]) : -1;
   }
   Counters& counters = plan->counters;
@@ -180,16 +170,15 @@ void Planner::bucket_candidates(Plan* plan) {
   counters.misses = hits[static_cast<int>(Source::kStorage)];
 }
 
-void Planner::place_candidates(std::span<const Occurrence> batch, Plan* plan) {
-  const Candidates candidates = {static_cast<uint32_t>(plan->iteration), batch, positions_,
-                                 offsets_, outcomes_};
+void Planner::place_candidates(uint32_t t) {
+  const Candidates candidates = {t, candidates_, offsets_, outcomes_};
   const int64_t grain = std::max<int64_t>(1, num_sets_ / (8 * pool_->num_threads()));
   pool_->parallel_for(num_sets_, grain,
                       [&](int64_t begin, int64_t end) { cache_->place(candidates, begin, end); });
 }
 
 /// Writes the moves that the outcomes ask for, and passes rows to the victim buffer, in order.
-void Planner::record_moves(std::span<const Occurrence> batch, Plan* plan) {
+void Planner::record_moves(Plan* plan) {
   has_displaced_ = false;
   plan->insert_position.reserve(outcomes_.size());
   plan->insert_line.reserve(outcomes_.size());
@@ -197,9 +186,9 @@ void Planner::record_moves(std::span<const Occurrence> batch, Plan* plan) {
   plan->evict_slot.reserve(outcomes_.size());
   for (size_t i = 0; i < outcomes_.size(); ++i) {
     const Outcome& outcome = outcomes_[i];
-    const uint32_t position = positions_[i];
+    const Candidate& row = candidates_[i];
     if (outcome.line >= 0) {
-      plan->insert_position.push_back(position);
+      plan->insert_position.push_back(row.position);
       plan->insert_line.push_back(outcome.line);
       if (outcome.evicted_id == kEmptyTag) continue;
       plan->evict_line.push_back(outcome.line);
@@ -207,9 +196,9 @@ void Planner::record_moves(std::span<const Occurrence> batch, Plan* plan) {
       continue;
     }
     ++plan->counters.bypasses;
-    const int64_t slot = spill(plan->ids[position], batch[position].next_use, plan);
+    const int64_t slot = spill(row.id, row.next_use, plan);
     if (slot < 0) continue;
-    plan->spill_position.push_back(position);
+    plan->spill_position.push_back(row.position);
     plan->spill_slot.push_back(slot);
   }
   plan->counters.evictions = static_cast<int64_t>(plan->evict_line.size());
@@ -239,7 +228,7 @@ void Planner::drop_displaced(Plan* plan) {
   for (size_t i = outcomes_.size(); i-- > 0;) {
     if (outcomes_[i].evicted_id != kEmptyTag) {
       keep_last(plan->evict_slot[--evicted]);
-    } else if (spilled > 0 && plan->spill_position[spilled - 1] == positions_[i]) {
+    } else if (spilled > 0 && plan->spill_position[spilled - 1] == candidates_[i].position) {
       keep_last(plan->spill_slot[--spilled]);
     }
   }

@@ -54,9 +54,9 @@ class Planner {
   void refresh_lines();
   void look_up(std::span<const Occurrence> batch, Plan* plan);
   Source find_in_buffers(int64_t id, int64_t* slot) const;
-  void bucket_candidates(Plan* plan);
-  void place_candidates(std::span<const Occurrence> batch, Plan* plan);
-  void record_moves(std::span<const Occurrence> batch, Plan* plan);
+  void bucket_candidates(std::span<const Occurrence> batch, Plan* plan);
+  void place_candidates(uint32_t t);
+  void record_moves(Plan* plan);
   int64_t spill(int64_t id, uint32_t next_use, Plan* plan);
   void drop_displaced(Plan* plan);
 
@@ -72,10 +72,10 @@ class Planner {
   int64_t num_pushed_ = 0;
 
   // Of the iteration that is planned; members to keep their memory.
-  std::vector<uint32_t> offsets_;    // [num_sets + 1]
-  std::vector<uint32_t> positions_;  // candidates, by set
-  std::vector<Outcome> outcomes_;    // of positions_
-  bool has_displaced_ = false;       // a row that entered the victim buffer may have left again
+  std::vector<uint32_t> offsets_;      // [num_sets + 1]
+  std::vector<Candidate> candidates_;  // by set
+  std::vector<Outcome> outcomes_;      // of candidates_
+  bool has_displaced_ = false;         // a row that entered the victim buffer may have left again
 };
 
 }  // namespace lsm::cache

@@ -8,8 +8,10 @@
 #include <cstring>
 #include <vector>
 
+#include "cache/byte_match.h"
 #include "cache/set_cache.h"
 #include "cache/set_loop.h"
+#include "cache/staged.h"
 #include "kernels/core/hash.h"
 #include "kernels/core/prefetch.h"
 #include "kernels/sample/host_array.h"
@@ -31,52 +33,35 @@ class PolicyCache final : public SetCache {
     std::fill_n(tags_.data(), num_lines, kEmptyTag);
     lines_.resize_discarding(num_lines);
     std::memset(static_cast<void*>(lines_.data()), 0, num_lines * sizeof(Line));
+    prints_.resize_discarding(num_lines);
+    std::memset(prints_.data(), 0, num_lines);
   }
 
   bool uses_window() const override { return Policy::kNeedsWindow; }
   bool refreshes() const override { return Policy::kRefreshes; }
 
   void look_up(std::span<const Occurrence> batch, uint32_t t, int64_t* lines) override {
-    const int64_t count = static_cast<int64_t>(batch.size());
-    for (int64_t begin = 0; begin < count; begin += kGroup) {
-      const int64_t end = std::min(begin + kGroup, count);
-      for (int64_t i = begin; i < end; ++i) {
-        lines[i] = set_of(batch[i].id());
-        prefetch_tags(lines[i]);
-      }
-      for (int64_t i = begin; i < end; ++i) {
-        lines[i] = find_line(lines[i], batch[i].id());
-        if (lines[i] >= 0) __builtin_prefetch(&lines_[lines[i]], 1);
-      }
-      for (int64_t i = begin; i < end; ++i) {
-        if (lines[i] < 0) continue;
-        Line& line = lines_[lines[i]];
-        line.touched = t + 1;
-        line.next_use = batch[i].next_use;
-        policy_.on_hit(line);
-      }
-    }
+    find_lines(
+        batch.size(), [&](size_t i) { return batch[i].id(); },
+        [&](size_t i, const Probe& probe) {
+          lines[i] = probe.line < 0 ? -1 - probe.set : probe.line;
+          if (probe.line < 0) return;
+          Line& line = lines_[probe.line];
+          line.touched = t + 1;
+          line.next_use = batch[i].next_use;
+          policy_.on_hit(line);
+        });
   }
 
   void link(std::span<const int64_t> ids, std::span<const uint32_t> positions,
             uint32_t batch) override {
-    int64_t sets[kGroup];
-    for (size_t begin = 0; begin < positions.size(); begin += kGroup) {
-      const size_t count = std::min<size_t>(kGroup, positions.size() - begin);
-      for (size_t i = 0; i < count; ++i) {
-        sets[i] = set_of(ids[positions[begin + i]]);
-        prefetch_tags(sets[i]);
-      }
-      for (size_t i = 0; i < count; ++i) {
-        sets[i] = find_line(sets[i], ids[positions[begin + i]]);
-        if (sets[i] >= 0) __builtin_prefetch(&lines_[sets[i]], 1);
-      }
-      for (size_t i = 0; i < count; ++i) {
-        if (sets[i] < 0) continue;
-        Line& line = lines_[sets[i]];
-        if (line.next_use == kNoNextUse) line.next_use = batch;
-      }
-    }
+    find_lines(
+        positions.size(), [&](size_t i) { return ids[positions[i]]; },
+        [&](size_t, const Probe& probe) {
+          if (probe.line < 0) return;
+          Line& line = lines_[probe.line];
+          if (line.next_use == kNoNextUse) line.next_use = batch;
+        });
   }
 
   void place(const Candidates& candidates, int64_t begin, int64_t end) override {
@@ -90,14 +75,15 @@ class PolicyCache final : public SetCache {
       SetView<Policy> view = view_of(set);
       Turn turn = {candidates.t, static_cast<uint32_t>(set), 0};
       for (uint32_t i = candidates.offsets[set]; i < candidates.offsets[set + 1]; ++i) {
-        if (i + kScoresAhead < last) {
-          prefetch_score(candidates.batch[candidates.positions[i + kScoresAhead]].id());
-        }
-        const Occurrence& row = candidates.batch[candidates.positions[i]];
+        if (i + kScoresAhead < last) prefetch_score(candidates.rows[i + kScoresAhead].id);
+        const Candidate& row = candidates.rows[i];
         const Placement placement =
-            cache::place(policy_, view, turn, {row.id(), row.next_use, score_of(row.id())});
-        candidates.outcomes[i] = {placement.way < 0 ? -1 : set * ways_ + placement.way,
-                                  placement.evicted_id, placement.evicted_next_use};
+            cache::place(policy_, view, turn, {row.id, row.next_use, score_of(row.id)});
+        candidates.outcomes[i] = {-1, placement.evicted_id, placement.evicted_next_use};
+        if (placement.way < 0) continue;
+        const int64_t line = set * ways_ + placement.way;
+        prints_[line] = print_of(mix64(static_cast<uint64_t>(row.id)));
+        candidates.outcomes[i].line = line;
       }
     }
   }
@@ -107,24 +93,80 @@ class PolicyCache final : public SetCache {
   }
 
   int64_t num_bytes() const override {
-    return num_sets_ * (ways_ * (sizeof(int64_t) + sizeof(Line)) + sizeof(State) +
+    return num_sets_ * (ways_ * (sizeof(int64_t) + sizeof(Line) + sizeof(uint8_t)) + sizeof(State) +
                         extra_words_ * sizeof(uint64_t));
   }
 
  private:
   using Line = typename Policy::Line;
   using State = typename Policy::State;
-  static constexpr int64_t kGroup = 32;
   static constexpr int64_t kMaxPrefetchBytes = 1024;  // of one set; a larger one streams
 
-  int64_t set_of(int64_t id) const {
-    return static_cast<int64_t>(mix64(static_cast<uint64_t>(id)) %
-                                static_cast<uint64_t>(num_sets_));
+  /// A look-up under way: its set, and what its line's fingerprint would be.
+  struct Probe {
+    int64_t set;
+    int64_t line;  // -1: none
+    uint8_t print;
+  };
+
+  /// Never 0, which is the fingerprint of an empty line. The hash's low bits choose the set.
+  static uint8_t print_of(uint64_t hash) { return std::max<uint8_t>(hash >> 56, 1); }
+
+  Probe start(int64_t id) const {
+    const uint64_t hash = mix64(static_cast<uint64_t>(id));
+    const int64_t set = static_cast<int64_t>(hash % static_cast<uint64_t>(num_sets_));
+    const uint8_t* prints = &prints_[set * ways_];
+    const int64_t bytes = std::min<int64_t>(ways_, kMaxPrefetchBytes);
+    for (int64_t offset = 0; offset < bytes; offset += 64) __builtin_prefetch(prints + offset);
+    return {set, -1, print_of(hash)};
   }
 
-  int64_t find_line(int64_t set, int64_t id) const {
-    const int32_t way = find_way(&tags_[set * ways_], ways_, id);
-    return way < 0 ? -1 - set : set * ways_ + way;
+  /// Calls check(line) for the lines of the set whose fingerprint fits, until it returns true;
+  /// returns that line, or -1.
+  template <class Check>
+  int64_t find_match(const Probe& probe, const Check& check) const {
+    const int64_t first = probe.set * ways_;
+    const uint8_t* prints = &prints_[first];
+    int32_t way = 0;
+    for (; way + 8 <= ways_; way += 8) {
+      uint64_t matches = match_byte(load_bytes(prints + way), probe.print);
+      for (; matches != 0; matches &= matches - 1) {
+        const int64_t line = first + way + first_match(matches);
+        if (check(line)) return line;
+      }
+    }
+    for (; way < ways_; ++way) {
+      if (prints[way] == probe.print && check(first + way)) return first + way;
+    }
+    return -1;
+  }
+
+  /// Calls found(i, probe) for i in [0, count), with the line of id_of(i) in probe.
+  template <class IdOf, class Found>
+  void find_lines(size_t count, const IdOf& id_of, const Found& found) const {
+    Probe probes[kUnderWay];
+    const auto request = [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) probes[i % kUnderWay] = start(id_of(i));
+    };
+    const auto locate = [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) {
+        Probe& probe = probes[i % kUnderWay];
+        probe.line = find_match(probe, [](int64_t) { return true; });
+        if (probe.line < 0) continue;
+        __builtin_prefetch(&tags_[probe.line]);
+        __builtin_prefetch(&lines_[probe.line], 1);
+      }
+    };
+    const auto finish = [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) {
+        Probe& probe = probes[i % kUnderWay];
+        if (probe.line >= 0 && tags_[probe.line] != id_of(i)) {
+          probe.line = find_match(probe, [&](int64_t line) { return tags_[line] == id_of(i); });
+        }
+        found(i, probe);
+      }
+    };
+    run_staged(count, request, locate, finish);
   }
 
   SetView<Policy> view_of(int64_t set) {
@@ -143,17 +185,17 @@ class PolicyCache final : public SetCache {
     }
   }
 
-  LSM_ONLY_PREFETCHES void prefetch_tags(int64_t set) const {
-    const char* tags = reinterpret_cast<const char*>(&tags_[set * ways_]);
-    const int64_t bytes = std::min<int64_t>(ways_ * sizeof(int64_t), kMaxPrefetchBytes);
-    for (int64_t offset = 0; offset < bytes; offset += 64) __builtin_prefetch(tags + offset);
-  }
-
   LSM_ONLY_PREFETCHES void prefetch_set(int64_t set) const {
-    prefetch_tags(set);
+    const char* tags = reinterpret_cast<const char*>(&tags_[set * ways_]);
     const char* lines = reinterpret_cast<const char*>(&lines_[set * ways_]);
-    const int64_t bytes = std::min<int64_t>(ways_ * sizeof(Line), kMaxPrefetchBytes);
-    for (int64_t offset = 0; offset < bytes; offset += 64) __builtin_prefetch(lines + offset, 1);
+    const int64_t tag_bytes = std::min<int64_t>(ways_ * sizeof(int64_t), kMaxPrefetchBytes);
+    const int64_t line_bytes = std::min<int64_t>(ways_ * sizeof(Line), kMaxPrefetchBytes);
+    for (int64_t offset = 0; offset < line_bytes; offset += 64) {
+      __builtin_prefetch(lines + offset, 1);
+    }
+    for (int64_t offset = 0; offset < tag_bytes; offset += 64) {
+      __builtin_prefetch(tags + offset, 1);
+    }
   }
 
   Policy policy_;
@@ -163,6 +205,7 @@ class PolicyCache final : public SetCache {
   Scores scores_;
   HostArray<int64_t> tags_;
   HostArray<Line> lines_;
+  HostArray<uint8_t> prints_;  // one byte of each tag's hash; 0: empty
   std::vector<State> states_;
   std::vector<uint64_t> extra_;
 };

@@ -21,13 +21,19 @@ struct Outcome {
   uint32_t evicted_next_use;
 };
 
-/// The rows of one iteration that ask for a line, bucketed by set.
+/// A row that asks for a line.
+struct Candidate {
+  int64_t id;
+  uint32_t next_use;
+  uint32_t position;  // in its batch
+};
+
+/// Those of one iteration, bucketed by set.
 struct Candidates {
   uint32_t t;
-  std::span<const Occurrence> batch;
-  std::span<const uint32_t> positions;  // in the batch: sets ascending, then in request order
-  std::span<const uint32_t> offsets;    // [num_sets + 1]: where the positions of each set begin
-  std::span<Outcome> outcomes;          // one for each of positions
+  std::span<const Candidate> rows;    // sets ascending, within a set in request order
+  std::span<const uint32_t> offsets;  // [num_sets + 1]: where the rows of each set begin
+  std::span<Outcome> outcomes;        // one for each row
 };
 
 /// Calls for distinct ids, and calls of place() and refresh() for distinct sets, may run in

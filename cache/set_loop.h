@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What happens in one set: look-ups, and the placement of a newcomer. One task owns a set for a
+// What happens to one set when a row asks for a line. One task owns a set for a
 // whole iteration, so there are no locks and no per-line states.
 #pragma once
 
@@ -7,12 +7,14 @@
 
 namespace lsm::cache {
 
-/// The way that holds `id`, or -1.
-LSM_HOST_DEVICE inline int32_t find_way(const int64_t* tags, int32_t ways, int64_t id) {
-  for (int32_t way = 0; way < ways; ++way) {
-    if (tags[way] == id) return way;
-  }
-  return -1;
+/// The lowest way whose line holds no row, or -1. Lines are filled from the lowest way up and never
+/// emptied.
+template <class Policy>
+LSM_HOST_DEVICE int32_t empty_way(const SetView<Policy>& set) {
+  if (set.lines[set.ways - 1].touched != 0) return -1;
+  int32_t way = 0;
+  while (set.lines[way].touched != 0) ++way;
+  return way;
 }
 
 /// Where a newcomer went, and which row had to go for it.
@@ -29,11 +31,11 @@ LSM_HOST_DEVICE int32_t pick_victim(const Policy& policy, SetView<Policy>& set, 
     int32_t lowest = -1;
     uint64_t lowest_key = ~uint64_t{0};
     for (int32_t way = 0; way < set.ways; ++way) {
-      if (!set.can_evict(way, turn)) continue;
+      // Without branches: which line is lowest cannot be predicted.
       const uint64_t key = policy.key(set.lines[way], turn);
-      if (lowest >= 0 && key >= lowest_key) continue;
-      lowest = way;
-      lowest_key = key;
+      const bool is_lower = set.can_evict(way, turn) & (key < lowest_key);
+      lowest = is_lower ? way : lowest;
+      lowest_key = is_lower ? key : lowest_key;
     }
     return lowest;
   } else {
@@ -46,10 +48,8 @@ template <class Policy>
 LSM_HOST_DEVICE Placement place(const Policy& policy, SetView<Policy>& set, Turn& turn,
                                 const Newcomer& row) {
   Placement placement;
-  // Lines are filled from the lowest way up and never emptied.
-  if (set.tags[set.ways - 1] == kEmptyTag) {
-    placement.way = find_way(set.tags, set.ways, kEmptyTag);
-  } else {
+  placement.way = empty_way(set);
+  if (placement.way < 0) {
     const int32_t victim = pick_victim(policy, set, turn);
     if (victim < 0) return placement;
     if constexpr (Policy::kAdmits) {
