@@ -78,6 +78,8 @@ class CachedFeatureLoader(FeatureLoader):
     num_threads: threads that plan, and threads that copy.
     """
 
+    copies_rows = True
+
     def __init__(
         self,
         store,
@@ -134,6 +136,7 @@ class CachedFeatureLoader(FeatureLoader):
         self._announce_secs = 0.0
         self._moves: deque[_Move] = deque()  # not replayed yet, in the order of their plans
         self._failure: str | None = None
+        self._counting = threading.Lock()
         self._totals: dict[str, float] = dict.fromkeys(COUNTERS, 0) | dict.fromkeys(STAGES, 0.0)
 
     def announce(self, ids: torch.Tensor) -> None:
@@ -201,7 +204,7 @@ class CachedFeatureLoader(FeatureLoader):
     def stats(self) -> dict[str, int | float]:
         """The storage engine's counters (see Storage.stats), and the sums of COUNTERS and STAGES
         over the batches delivered so far as ``cache_requests``, ``cache_hits`` and so on."""
-        with self._replaying:
+        with self._counting:
             totals = {f"cache_{name}": value for name, value in self._totals.items()}
         return super().stats() | totals
 
@@ -277,8 +280,9 @@ class CachedFeatureLoader(FeatureLoader):
         )
         move.stats["read_wait_secs"] = waited - start
         move.stats["replay_secs"] = time.perf_counter() - waited
-        for name, value in move.stats.items():
-            self._totals[name] += value
+        with self._counting:
+            for name, value in move.stats.items():
+                self._totals[name] += value
         move.plan = move.ticket = None
         move.done = True
 

@@ -68,6 +68,9 @@ class FeatureLoader:
     window = 1
     """How many batches, the next one included, it is of use to announce."""
 
+    copies_rows = False
+    """Whether result() works, and does not only wait: then it is worth a thread of its own."""
+
     def __init__(
         self,
         store,

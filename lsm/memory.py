@@ -27,7 +27,7 @@ def _cgroup_rooms() -> list[int]:
         while group != _CGROUP_ROOT.parent:
             limit = group / "memory.max"
             if limit.exists() and (text := limit.read_text().strip()) != "max":
-                stat = dict(line.split() for line in (group / "memory.stat").open())
+                stat = dict(map(str.split, (group / "memory.stat").read_text().splitlines()))
                 cached = int(stat["active_file"]) + int(stat["inactive_file"])
                 rooms.append(int(text) - int((group / "memory.current").read_text()) + cached)
             group = group.parent

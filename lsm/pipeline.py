@@ -41,7 +41,7 @@ class _Sampled:
 class _Staged:
     sampled: _Sampled
     rows: PendingRows
-    x: Future  # of the rows
+    x: Future | PendingRows
 
 
 class Pipeline:
@@ -54,7 +54,7 @@ class Pipeline:
       window runs dry. Graphs hold no rows.
     - One thread asks for the rows of at most ``prefetch`` iterations and at most ``staging_bytes``
       of them (but for at least one iteration, or nothing would ever move).
-    - One thread completes the rows: waits for reads, and copies what comes from memory.
+    - Where rows are copied from a cache, one thread waits for their reads and copies.
 
     An error in any stage is raised to the consumer at the iteration where it happened.
     """
@@ -128,6 +128,8 @@ class Pipeline:
             return staged
 
     def _completed(self, staged: _Staged) -> torch.Tensor:
+        if staged.x is staged.rows:
+            return staged.rows.result(self._timeout_secs)
         # The completing thread began to wait no later than now and has the same patience; its error
         # says more. The extra time is for the copies.
         try:
@@ -197,7 +199,9 @@ class Pipeline:
             self._staged_bytes += num_bytes
         self._check_open()
         rows = self._features.prefetch(sampled.graph.n_id)
-        x = self._completer.submit(rows.result, self._timeout_secs)
+        x = rows
+        if self._features.copies_rows:
+            x = self._completer.submit(rows.result, self._timeout_secs)
         self._staged.put(_Staged(sampled, rows, x))
 
     def _is_full(self, num_bytes: int) -> bool:
