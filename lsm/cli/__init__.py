@@ -12,6 +12,7 @@ import typer
 
 from lsm import __version__
 from lsm.cli import bench, data
+from lsm.cli.ablate import ablate
 from lsm.cli.doctor import doctor
 from lsm.cli.trace import trace
 from lsm.cli.train import train
@@ -31,6 +32,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 app.command("train")(train)
 app.command("trace")(trace)
+app.command("ablate")(ablate)
 app.command("doctor")(doctor)
 
 
