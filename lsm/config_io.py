@@ -1,4 +1,7 @@
-"""Reads a ``Config`` from YAML and ``key=value`` overrides; every error names the full key."""
+"""Reads a configuration from YAML and ``key=value`` overrides; every error names the full key.
+
+``lsm train`` reads a ``lsm.config.Config``; the same rules hold for any other tree of sections.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -15,6 +18,8 @@ from pydantic_core import ErrorDetails
 from lsm.config import Config
 
 _REPOSITORY_CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+
+Tree = TypeVar("Tree", bound=BaseModel)
 
 
 class _Loader(yaml.SafeLoader):
@@ -53,35 +58,39 @@ def load_config(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Conf
     the file nor an override mentions keep the defaults of ``lsm.config``. Raises ValueError naming
     the full key for unknown keys, wrong types and values out of range; OSError for the file.
     """
-    path = find_config(name_or_path)
+    return load_tree(Config, find_config(name_or_path), overrides)
+
+
+def load_tree(model: type[Tree], path: Path, overrides: Sequence[str] = ()) -> Tree:
+    """A configuration of type ``model`` from the file ``path``, as ``load_config`` does it."""
     values = _read_yaml(path)
-    _check_keys(values, source=str(path))
+    _check_keys(model, values, source=str(path))
     for override in overrides:
-        _apply(values, override)
-    return parse_config(values)
+        _apply(model, values, override)
+    return parse_config(values, model)
 
 
-def parse_config(values: dict[str, Any]) -> Config:
+def parse_config(values: dict[str, Any], model: type[Tree] = Config) -> Tree:
     """A checked ``Config`` from nested values; ValueError lists each wrong key on a line."""
-    _check_keys(values, source="config")
+    _check_keys(model, values, source="config")
     try:
-        return Config.model_validate(values)
+        return model.model_validate(values)
     except ValidationError as error:
         lines = dict.fromkeys(_describe(detail) for detail in error.errors())
         raise ValueError("\n".join(lines)) from None
 
 
-def dump_config(config: Config) -> str:
+def dump_config(config: BaseModel) -> str:
     """``config`` as YAML, every key included; ``load_config`` reads it back unchanged."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
 
 
-def find_config(name_or_path: str | Path) -> Path:
-    """The file meant by a path, or by the name of a file in ``configs/``."""
+def find_config(name_or_path: str | Path, subfolder: str = "") -> Path:
+    """The file meant by a path, or by the name of a file in ``configs/`` (or a subfolder of it)."""
     path = Path(name_or_path)
     if path.is_file():
         return path
-    folders = [Path("configs"), _REPOSITORY_CONFIGS]
+    folders = [folder / subfolder for folder in (Path("configs"), _REPOSITORY_CONFIGS)]
     if path.name == str(name_or_path):
         for folder in folders:
             candidate = folder / f"{path.name.removesuffix('.yaml')}.yaml"
@@ -121,39 +130,44 @@ def _parse(text: str) -> Any:
     return yaml.load(text, Loader=_Loader)
 
 
-def _check_keys(values: dict[Any, Any], source: str, prefix: str = "") -> None:
+def _check_keys(
+    model: type[BaseModel], values: dict[Any, Any], source: str, prefix: str = ""
+) -> None:
     """Raises ValueError for the first unknown key, and for a section that is not a mapping."""
-    known = set(dotted_keys())
+    known = set(dotted_keys(model))
     sections = {key.rpartition(".")[0] for key in known}
     for key, value in values.items():
         name = f"{prefix}{key}"
         if name not in known:
-            raise ValueError(f"{source}: {_unknown(name)}")
+            raise ValueError(f"{source}: {_unknown(model, name)}")
         if name in sections:
             if value is None:  # a section whose keys are all commented out
                 values[key] = value = {}
             if not isinstance(value, dict):
                 raise ValueError(f"{name}: expected a section with keys, got {value!r}")
-            _check_keys(value, source, f"{name}.")
+            _check_keys(model, value, source, f"{name}.")
 
 
-def _unknown(name: str) -> str:
+def _unknown(model: type[BaseModel], name: str) -> str:
     """The complaint about an unknown key, with the key the user probably meant."""
-    known = list(dotted_keys())
+    known = list(dotted_keys(model))
     last = name.rpartition(".")[2]
     same_last = [key for key in known if key.rpartition(".")[2] == last]
     near = same_last or difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else "configs/base.yaml lists all keys"
+    everything = "configs/base.yaml lists all keys"
+    if model is not Config:
+        everything = f"the sections are {', '.join(model.model_fields)}"
+    hint = f"did you mean {near[0]}?" if near else everything
     return f"unknown key {name}; {hint}"
 
 
-def _apply(values: dict[str, Any], override: str) -> None:
+def _apply(model: type[BaseModel], values: dict[str, Any], override: str) -> None:
     """Sets one dotted key of ``values`` from ``key=value``; the value is a YAML scalar or list."""
     name, equals, text = override.partition("=")
     if not equals or not name:
         raise ValueError(f"override {override!r}: expected key=value, such as train.epochs=5")
-    if name not in set(dotted_keys()):
-        raise ValueError(_unknown(name))
+    if name not in set(dotted_keys(model)):
+        raise ValueError(_unknown(model, name))
     try:
         value = _parse(text)
     except yaml.YAMLError as error:

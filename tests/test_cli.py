@@ -29,7 +29,7 @@ def test_help_names_the_commands_without_importing_torch():
         [sys.executable, "-c", script], capture_output=True, text=True, env=environment()
     )
     assert result.stderr.strip() == "False"
-    for name in ("data", "train", "bench", "doctor"):
+    for name in ("data", "train", "trace", "ablate", "bench", "doctor"):
         assert name in result.stdout
 
 

@@ -12,7 +12,9 @@ import typer
 
 from lsm import __version__
 from lsm.cli import bench, data
+from lsm.cli.ablate import ablate
 from lsm.cli.doctor import doctor
+from lsm.cli.trace import trace
 from lsm.cli.train import train
 
 # How long a rank holds back an error that another rank probably explains better. In a job,
@@ -29,6 +31,8 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 app.command("train")(train)
+app.command("trace")(trace)
+app.command("ablate")(ablate)
 app.command("doctor")(doctor)
 
 

@@ -1,0 +1,1 @@
+"""Cache-policy studies: many caches over one trace, side by side."""

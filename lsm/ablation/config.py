@@ -1,0 +1,134 @@
+"""The configuration of a cache-policy study; ``configs/ablation/`` holds one per question."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from lsm import cache
+from lsm.config import Fanouts, NonNegative, Positive, Section
+
+Mode = Literal["shared", "independent"]
+Multiple = Annotated[float, Field(gt=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class GraphConfig(Section):
+    path: str = "stores/ablation"
+    """Store directory. One that does not exist yet is made with the parameters below."""
+    nodes: Annotated[int, Field(ge=2)] = 1_000_000
+    """Nodes of the graph to make."""
+    avg_degree: Annotated[float, Field(ge=0)] = 12.8
+    """Mean in-degree."""
+    degree_exponent: Annotated[float, Field(gt=2)] = 2.5
+    """Exponent of the in-degrees' power law."""
+    popularity_exponent: Annotated[float, Field(ge=0, lt=1)] = 0.58
+    """The k-th most popular source of a community is drawn in proportion to k**-this."""
+    classes: Positive = 16
+    """Communities."""
+    homophily: Fraction = 0.7
+    """Share of edges inside the destination's community."""
+    train_fraction: Fraction = 0.6
+    """Share of the nodes that seeds are drawn from."""
+    seed: NonNegative = 0
+    """Which of these graphs."""
+
+
+class TraceConfig(Section):
+    num_neighbors: Fanouts = Field([5, 2, 2, 2])
+    """Neighbours sampled per node at each hop, the seeds' hop first; -1 takes all."""
+    batch_size: Positive = 12
+    """Seeds per rank and iteration."""
+    ranks: Positive = 2
+    """Ranks, each with a cache of its own."""
+    iterations: Positive = 2000
+    """Iterations to sample; the second half is what is reported as warm."""
+    seed: NonNegative = 0
+    """Order of the seeds and choice of the neighbours."""
+    score: Literal["reverse_pagerank", "in_degree", "presample"] | None = "reverse_pagerank"
+    """Static score that policies and the constant buffer use; null: none, all nodes alike."""
+
+
+class VictimConfig(Section):
+    modes: Annotated[list[Literal["none", "queues", "pool"]], Field(min_length=1)] = Field(["none"])
+    """Victim buffers to compare."""
+    queue_lists: Multiple = 0.2
+    """Rows of one queue, in multiples of the mean request list (the paper: 16K rows)."""
+    pool_caches: Multiple = 1.0
+    """Rows of the pool, in multiples of the cache."""
+
+
+class ConstantConfig(Section):
+    fractions: Annotated[list[Fraction], Field(min_length=1)] = Field([0.0])
+    """Shares of all nodes whose rows a constant buffer holds."""
+    chosen_by: Annotated[list[Literal["random", "static_score"]], Field(min_length=1)] = Field(
+        ["static_score"]
+    )
+    """How its nodes are chosen: at random, or the best by the static score."""
+
+
+class CacheConfig(Section):
+    policies: Annotated[list[str], Field(min_length=1)] = Field(["hybrid", "lookahead", "belady"])
+    """Eviction policies."""
+    sizes: Annotated[list[Multiple], Field(min_length=1)] = Field([10.0, 20.0, 40.0])
+    """Lines per rank, in multiples of the mean request list, to the nearest multiple of ways."""
+    ways: Positive = 32
+    """Lines per set (belady: one set)."""
+    windows: Annotated[list[NonNegative], Field(min_length=1)] = Field([256])
+    """Iterations known ahead."""
+    update_periods: Annotated[list[Positive], Field(min_length=1)] = Field([4])
+    """Iterations between two refreshes (dynamic, hybrid)."""
+    near_fractions: Annotated[list[Fraction], Field(min_length=1)] = Field([0.125])
+    """Threshold of hybrid between near and far, as a share of the window."""
+    modes: Annotated[list[Mode], Field(min_length=1)] = Field(["shared"])
+    """shared: every id has one owner, and only its cache holds it; independent: each rank caches
+    what itself requests."""
+    hash: Literal["stride", "mix64"] = "stride"
+    """Which rank owns an id: the id itself, or its hash, modulo the ranks."""
+    seed: NonNegative = 0
+    """Of random decisions."""
+    victim: VictimConfig = VictimConfig()
+    """Where evicted rows go that are needed again."""
+    constant: ConstantConfig = ConstantConfig()
+    """Rows that are always in host memory (GIDS)."""
+
+    @model_validator(mode="after")
+    def _policies_exist(self) -> CacheConfig:
+        for policy in self.policies:
+            if policy not in cache.POLICIES:
+                raise ValueError(
+                    f"cache.policies: expected some of {', '.join(cache.POLICIES)}, got {policy!r}"
+                )
+        return self
+
+
+class PlotConfig(Section):
+    enabled: bool = True
+    """Draw a plot (needs matplotlib)."""
+    title: str = "Hit ratio of the warm cache"
+    """Title."""
+    kind: Literal["lines", "dots"] = "lines"
+    """lines: a curve per cache over plot.x; dots: a row per cache, a colour per value of plot.x."""
+    x: Literal["size", "window", "update_period", "near_fraction", "constant_fraction"] = "size"
+    """What is varied along a curve."""
+    panels: Literal["none", "size", "window", "update_period", "victim", "mode"] = "none"
+    """One panel per value of this parameter."""
+    y: Literal["hit_ratio_2nd", "hit_ratio", "reads_per_request_2nd"] = "hit_ratio_2nd"
+    """What is shown: hit ratio of all memory tiers (second half of the trace, or all of it), or the
+    rows read from storage per request."""
+
+
+class AblationConfig(Section):
+    """Everything a study can be told."""
+
+    output: str = "runs/ablation"
+    """Directory for the results: records.json, records.csv, table.md, plot.png, study.json."""
+    graph: GraphConfig = GraphConfig()
+    """The graph."""
+    trace: TraceConfig = TraceConfig()
+    """The accesses."""
+    cache: CacheConfig = CacheConfig()
+    """The caches to compare: every combination of the lists below."""
+    plot: PlotConfig = PlotConfig()
+    """The picture."""

@@ -1,0 +1,95 @@
+"""Writes the records of a study as JSON, CSV, and tables for a terminal and for Markdown."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from lsm.ablation.runs import ignored
+
+PARAMETERS = (
+    "policy",
+    "size",
+    "lines",
+    "ways",
+    "window",
+    "update_period",
+    "near_fraction",
+    "victim",
+    "victim_rows",
+    "mode",
+    "hash",
+    "constant_fraction",
+    "constant_rows",
+    "constant_score",
+)
+_RESULTS = ("requests", "hits", "victim_hits", "constant_hits", "misses")
+_RATIOS = ("hit_ratio", "hit_ratio_2nd")
+
+
+def write_json(path: Path, records: Sequence[dict]) -> None:
+    """A JSON array, one record per line."""
+    lines = ",\n".join(json.dumps(record) for record in records)
+    path.write_text(f"[\n{lines}\n]\n")
+
+
+def write_csv(path: Path, records: Sequence[dict]) -> None:
+    """One row per record, the keys as header."""
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(records[0]))
+        writer.writeheader()
+        writer.writerows(records)
+
+
+def markdown(records: Sequence[dict]) -> str:
+    """A Markdown table of the parameters that vary and of what came out.
+
+    "-" stands for a parameter that the record's policy ignores.
+    """
+    columns = _columns(records)
+    rows = [columns, ["---"] * len(columns), *(_row(record, columns) for record in records)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def table(records: Sequence[dict]) -> Table:
+    """The same for a terminal."""
+    columns = _columns(records)
+    out = Table()
+    for column in columns:
+        out.add_column(column, justify="left" if column in ("policy", "victim") else "right")
+    for record in records:
+        out.add_row(*_row(record, columns))
+    return out
+
+
+def varying(records: Sequence[dict], names: Iterable[str] = PARAMETERS) -> list[str]:
+    """Those of ``names`` that do not have the same value in every record."""
+    present = [name for name in names if name in records[0]]
+    return [name for name in present if len({record[name] for record in records}) > 1]
+
+
+def _columns(records: Sequence[dict]) -> list[str]:
+    parameters = dict.fromkeys(["policy", "lines", *varying(records)])
+    ordered = [name for name in PARAMETERS if name in parameters]
+    always = ("requests", "hits", "misses")
+    results = [
+        name for name in _RESULTS if name in always or any(record[name] for record in records)
+    ]
+    return [*ordered, *results, *_RATIOS]
+
+
+def _row(record: dict, columns: Sequence[str]) -> list[str]:
+    unused = ignored(record)
+    return ["-" if name in unused else _text(name, record[name]) for name in columns]
+
+
+def _text(name: str, value) -> str:
+    if name in _RATIOS:
+        return f"{value:.4f}"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"{value:,}" if isinstance(value, int) and name in _RESULTS else str(value)

@@ -1,0 +1,270 @@
+"""Simulates caches over a trace: what each combination of parameters would hit and miss."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, fields, replace
+
+import numpy as np
+import torch
+
+from lsm import cache
+from lsm.progress import counting
+from lsm.trace import OwnerHash, Trace
+from lsm.units import format_bytes
+
+SCORED = ("static", "hybrid", "lookahead")
+"""Policies that look at the static score."""
+
+_TIERS = ("hits", "static_hits", "victim_hits", "constant_hits")
+_COUNTED = (
+    "requests",
+    "hits",
+    "victim_hits",
+    "misses",
+    "static_hits",
+    "constant_hits",
+    "bypasses",
+    "evictions",
+    "spilled",
+    "victim_overflow",
+)
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One cache to simulate on every rank. Parameters that its policy ignores change nothing.
+
+    lines, victim_rows: per rank. mode: ``shared`` (one cache over all ranks: an id counts once per
+    owner and iteration) or ``independent`` (each rank caches what itself requests). constant_rows:
+    the rows of so many nodes of the graph are in host memory: those that are best by
+    constant_score (``random``, or the trace's own ``static_score``).
+    """
+
+    policy: str
+    lines: int
+    ways: int = 32
+    window: int = 256
+    update_period: int = 4
+    near_fraction: float = 0.125
+    victim: str = "none"
+    victim_rows: int = 0
+    mode: str = "shared"
+    hash: OwnerHash = "stride"
+    constant_rows: int = 0
+    constant_score: str = "static_score"
+    seed: int = 0
+
+    @property
+    def needs_window(self) -> bool:
+        return self.policy in cache.NEEDS_WINDOW or self.victim != "none"
+
+    def ignored(self) -> dict:
+        """The parameters that make no difference to this cache, each with a fixed value."""
+        if self.policy == "belady":
+            kept = ("policy", "lines", "mode", "hash", "constant_rows", "constant_score")
+            return {
+                field.name: field.default for field in fields(self) if field.name not in kept
+            } | ({} if self.constant_rows else {"constant_score": ""})
+        out: dict = {}
+        if not self.needs_window:
+            out["window"] = 1
+        if self.policy not in ("dynamic", "hybrid"):
+            out["update_period"] = 1
+        if self.policy != "hybrid":
+            out["near_fraction"] = 0.125
+        if self.victim == "none":
+            out["victim_rows"] = 0
+        if self.mode == "independent":
+            out["hash"] = "stride"
+        if self.constant_rows == 0:
+            out["constant_score"] = ""
+        return out
+
+    def simplified(self) -> Combination:
+        """The same cache with every ignored parameter at its fixed value: equal if it is equal."""
+        return replace(self, **self.ignored())
+
+    def planner_bytes(self) -> int:
+        """About how much memory simulating it takes: 32 bytes per line and per victim slot."""
+        per_row = {"none": 0, "pool": 1, "queues": self.window}
+        return 32 * (self.lines + self.victim_rows * per_row.get(self.victim, 0))
+
+    def planner_config(self) -> cache.PlannerConfig:
+        """What the planner is told; ValueError for a value that it cannot work with."""
+        if self.policy == "belady":  # one set of all lines: the bound knows no ways and no window
+            return cache.PlannerConfig(
+                num_lines=self.lines, ways=self.lines, policy="belady", window=1
+            )
+        return cache.PlannerConfig(
+            num_lines=self.lines,
+            ways=self.ways,
+            policy=self.policy,
+            window=self.window,
+            update_period=self.update_period,
+            near_fraction=self.near_fraction,
+            victim_mode=self.victim,
+            victim_rows=0 if self.victim == "none" else self.victim_rows,
+            seed=self.seed,
+        )
+
+
+def ignored(record: dict) -> set[str]:
+    """The parameters of ``record`` that its cache ignores."""
+    names = (field.name for field in fields(Combination))
+    return set(Combination(**{name: record[name] for name in names}).ignored())
+
+
+def planner_configs(
+    combinations: Sequence[Combination],
+) -> dict[Combination, cache.PlannerConfig]:
+    """The planner's configuration of each combination.
+
+    Raises ValueError for the first that cannot be simulated here; warns of lines that are rounded.
+    """
+    available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    configs = {}
+    for each in combinations:
+        configs[each] = each.planner_config()
+        if each.planner_bytes() > available:
+            raise ValueError(
+                f"lines {each.lines}, victim rows {each.victim_rows}: expected a cache that this "
+                f"machine's memory ({format_bytes(available)}) can simulate, got one that takes "
+                f"{format_bytes(each.planner_bytes())}"
+            )
+    return configs
+
+
+def run(
+    trace: Trace,
+    combinations: Sequence[Combination],
+    *,
+    jobs: int | None = None,
+    progress: bool | None = None,
+) -> list[dict]:
+    """One record per combination, in their order; the caches of all ranks are simulated and summed.
+
+    A record holds the combination, the trace's size, and over the whole trace and (with the suffix
+    ``_2nd``) over its second half: requests, hits (of the cache), victim_hits, misses, ...,
+    hit_ratio (of all memory tiers). ``jobs`` simulations run at once (None: this machine's cores);
+    the records do not depend on it. Equal caches are simulated once.
+    """
+    distinct = list(dict.fromkeys(each.simplified() for each in combinations))
+    configs = planner_configs(distinct)
+    _warn_of_surprises(trace, distinct)
+    inputs = _Inputs(trace, distinct)
+    totals = {each: np.zeros((2, len(_COUNTED)), np.int64) for each in distinct}
+    tasks = [(each, rank) for each in distinct for rank in range(trace.num_ranks)]
+    with (
+        counting("simulating", len(tasks), progress) as advance,
+        ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as executor,
+    ):
+        futures = {
+            executor.submit(_simulate, inputs, each, configs[each], rank): each
+            for each, rank in tasks
+        }
+        try:
+            for future in as_completed(futures):
+                totals[futures[future]] += future.result()
+                advance(1)
+        except BaseException:
+            executor.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [_record(trace, each, totals[each.simplified()]) for each in combinations]
+
+
+class _Inputs:
+    """What several simulations of one trace share; made before they start, read by all threads."""
+
+    def __init__(self, trace: Trace, combinations: Sequence[Combination]) -> None:
+        self.scores = None
+        if trace.static_score is not None:
+            self.scores = torch.from_numpy(trace.static_score)
+        self._batches = {
+            (mode, hash): [
+                trace.owner_batches(rank, hash, shared=mode == "shared")
+                for rank in range(trace.num_ranks)
+            ]
+            for mode, hash in {(each.mode, each.hash) for each in combinations}
+        }
+        self._constant_ids = {
+            key: _constant_ids(trace, *key)
+            for key in {_constant_key(each) for each in combinations}
+        }
+
+    def batches(self, combination: Combination, rank: int) -> list[torch.Tensor]:
+        return self._batches[combination.mode, combination.hash][rank]
+
+    def constant_ids(self, combination: Combination) -> torch.Tensor | None:
+        return self._constant_ids[_constant_key(combination)]
+
+
+def _constant_key(combination: Combination) -> tuple[int, str, int]:
+    return combination.constant_rows, combination.constant_score, combination.seed
+
+
+def _constant_ids(trace: Trace, count: int, score: str, seed: int) -> torch.Tensor | None:
+    """The nodes whose rows the constant buffer holds: [count] int64, ascending; None if none."""
+    if count == 0:
+        return None
+    if score == "random":
+        order = np.random.default_rng(seed).permutation(trace.num_nodes)
+    elif trace.static_score is None:
+        raise ValueError("a constant buffer by static score needs a trace with a static_score")
+    else:
+        order = np.argsort(-trace.static_score, kind="stable")
+    return torch.from_numpy(np.sort(order[:count].astype(np.int64)))
+
+
+def _warn_of_surprises(trace: Trace, combinations: Sequence[Combination]) -> None:
+    scored = [name for name in SCORED if name in {each.policy for each in combinations}]
+    if trace.static_score is None and scored:
+        warnings.warn(
+            f"the trace has no static_score: {', '.join(scored)} take every node as equally hot; "
+            "`lsm trace --score reverse_pagerank` adds one",
+            stacklevel=3,
+        )
+    for each in combinations:
+        num_sets = 1 if each.policy == "belady" else max(1, each.lines // each.ways)
+        shared_factor = math.gcd(num_sets, trace.num_ranks)
+        if each.hash == "mix64" and shared_factor > 1:
+            warnings.warn(
+                f"hash mix64 with {num_sets} sets and {trace.num_ranks} ranks: owner and set come "
+                f"from the same bits, so a rank's ids reach one set in {shared_factor}; take hash "
+                "stride, or lines that give a number of sets prime to the ranks",
+                stacklevel=3,
+            )
+
+
+def _simulate(
+    inputs: _Inputs, combination: Combination, config: cache.PlannerConfig, rank: int
+) -> np.ndarray:
+    """Counts of one rank's cache, whole trace and second half: [2, len(_COUNTED)] int64."""
+    counters = cache.simulate(
+        inputs.batches(combination, rank),
+        config,
+        scores=inputs.scores if combination.policy in SCORED else None,
+        constant_ids=inputs.constant_ids(combination),
+    )
+    counts = np.array([[step[name] for name in _COUNTED] for step in counters], np.int64)
+    return np.stack([counts.sum(0), counts[len(counts) // 2 :].sum(0)])
+
+
+def _record(trace: Trace, combination: Combination, counts: np.ndarray) -> dict:
+    record = asdict(combination) | {
+        "num_ranks": trace.num_ranks,
+        "num_iterations": trace.num_iterations,
+        "num_nodes": trace.num_nodes,
+        "mean_list": round(trace.mean_list, 2),
+    }
+    for suffix, row in (("", counts[0]), ("_2nd", counts[1])):
+        values = dict(zip(_COUNTED, row.tolist(), strict=True))
+        served = sum(values[name] for name in _TIERS)
+        requests = values["requests"]
+        record |= {name + suffix: value for name, value in values.items()}
+        record["hit_ratio" + suffix] = served / requests if requests else 0.0
+    return record

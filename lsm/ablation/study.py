@@ -1,0 +1,132 @@
+"""Runs a study from its configuration: graph, trace, every combination, and the reports."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+from lsm.ablation import plots, report, runs
+from lsm.ablation.config import AblationConfig, GraphConfig
+from lsm.ablation.runs import Combination
+from lsm.bench import record
+from lsm.data.synth import synthesize
+from lsm.store.graph_store import GraphStore
+from lsm.trace import Trace
+from lsm.trace_sampling import sample_trace
+
+
+def run_study(
+    config: AblationConfig, *, jobs: int | None = None, progress: bool | None = None
+) -> list[dict]:
+    """Samples the trace of ``config``, simulates every combination and writes ``config.output``.
+
+    Returns the records: those of ``runs.run`` with the size (lines per mean request list) and the
+    constant buffer's fraction beside. Files: records.json, records.csv, table.md, study.json (the
+    configuration, machine and commit) and plot.png; they are written when all runs are done.
+    """
+    if config.plot.enabled:
+        plots.require_matplotlib()
+    store = open_or_make(config.graph, progress=progress)
+    trace = sample_trace(
+        store,
+        config.trace.num_neighbors,
+        config.trace.batch_size,
+        ranks=config.trace.ranks,
+        iterations=config.trace.iterations,
+        seed=config.trace.seed,
+        score=config.trace.score,
+        progress=progress,
+    )
+    named = combinations(config, trace)
+    records = runs.run(trace, [each for each, _ in named], jobs=jobs, progress=progress)
+    records = [names | each for each, (_, names) in zip(records, named, strict=True)]
+    _write(config, records)
+    return records
+
+
+def combinations(config: AblationConfig, trace: Trace) -> list[tuple[Combination, dict]]:
+    """Every combination of the lists in ``config.cache``, with what its records are named by.
+
+    Of combinations that differ only in what their policy ignores, the first stands for all; one
+    without a constant buffer is there for each way to choose its nodes, as where they start from.
+    """
+    settings = config.cache
+    axes = itertools.product(
+        settings.policies,
+        settings.sizes,
+        settings.windows,
+        settings.update_periods,
+        settings.near_fractions,
+        settings.modes,
+        settings.victim.modes,
+        settings.constant.fractions,
+        settings.constant.chosen_by,
+    )
+    distinct: dict[tuple[Combination, str], tuple[Combination, dict]] = {}
+    for policy, size, window, period, near, mode, victim, fraction, chosen_by in axes:
+        sets = max(1, round(size * trace.mean_list / settings.ways))
+        lines = sets * settings.ways
+        each = Combination(
+            policy=policy,
+            lines=lines,
+            ways=settings.ways,
+            window=window,
+            update_period=period,
+            near_fraction=near,
+            victim=victim,
+            victim_rows=_victim_rows(config, trace, victim, lines),
+            mode=mode,
+            hash=settings.hash,
+            constant_rows=round(fraction * trace.num_nodes),
+            constant_score=chosen_by,
+            seed=settings.seed,
+        )
+        names = {"size": size, "constant_fraction": fraction}
+        distinct.setdefault((each.simplified(), chosen_by), (each, names))
+    return list(distinct.values())
+
+
+def _victim_rows(config: AblationConfig, trace: Trace, mode: str, lines: int) -> int:
+    victim = config.cache.victim
+    if mode == "queues":
+        return max(1, round(victim.queue_lists * trace.mean_list))
+    return round(victim.pool_caches * lines) if mode == "pool" else 0
+
+
+def open_or_make(graph: GraphConfig, *, progress: bool | None = None) -> GraphStore:
+    """The store at ``graph.path``, made first if there is none.
+
+    Raises ValueError if it was synthesised with other parameters. A store made in any other way is
+    taken as it is.
+    """
+    path = Path(graph.path)
+    # Studies look at ids only: one feature of each node is enough for a store.
+    wanted = graph.model_dump(exclude={"path"}) | {"dim": 1}
+    if not (path / "meta.json").exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rest = {"valid_fraction": 0.0, "test_fraction": 0.0}
+        return synthesize(path, progress=progress, name="ablation", **wanted, **rest)
+    store = GraphStore.open(path)
+    source = store.meta.source
+    if isinstance(source, dict) and source.get("format") == "synth" and store.name == "ablation":
+        other = [key for key, value in wanted.items() if source.get(key) != value]
+        if other:
+            key = other[0]
+            raise ValueError(
+                f"graph.{key}: expected {source.get(key)}, as the store {path} was made with, got "
+                f"{wanted[key]}; give another graph.path, or delete the store to make it again"
+            )
+    return store
+
+
+def _write(config: AblationConfig, records: list[dict]) -> None:
+    folder = Path(config.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    report.write_json(folder / "records.json", records)
+    report.write_csv(folder / "records.csv", records)
+    (folder / "table.md").write_text(report.markdown(records))
+    about = record.make({"results": ["records.json"]}, config.model_dump(mode="json"))
+    (folder / "study.json").write_text(json.dumps(about, indent=1) + "\n")
+    if config.plot.enabled:
+        plots.draw(config.plot, records, folder / "plot.png")

@@ -1,0 +1,173 @@
+"""``lsm ablate``: what caches of many kinds would make of the accesses of a run."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lsm.cli.trace import Progress, integers, require_folder
+
+
+def ablate(
+    context: typer.Context,
+    config: Annotated[
+        str | None,
+        typer.Argument(help="Study: a YAML file, or the name of one in configs/ablation/."),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="With a config: key=value ...")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", help="Trace (.npz) to simulate, instead of a config.")
+    ] = None,
+    policies: Annotated[str, typer.Option(help="Eviction policies.")] = "hybrid,lookahead,belady",
+    lines: Annotated[str | None, typer.Option(help="Cache lines per rank.")] = None,
+    ways: Annotated[int, typer.Option(help="Lines per set.")] = 32,
+    window: Annotated[str, typer.Option(help="Iterations known ahead.")] = "256",
+    update_period: Annotated[
+        int, typer.Option(help="Iterations between refreshes (dynamic, hybrid).")
+    ] = 4,
+    near_fraction: Annotated[
+        float, typer.Option(help="What counts as near, as a share of the window (hybrid).")
+    ] = 0.125,
+    victim: Annotated[str, typer.Option(help="Victim buffer: none, queues or pool.")] = "none",
+    victim_rows: Annotated[
+        int, typer.Option(help="Rows per rank of the pool, or of each queue.")
+    ] = 0,
+    mode: Annotated[
+        str, typer.Option(help="shared: one cache over all ranks; independent: one each.")
+    ] = "shared",
+    hash: Annotated[str, typer.Option(help="Which rank owns an id: stride or mix64.")] = "stride",
+    seed: Annotated[int, typer.Option(min=0, help="Of random decisions.")] = 0,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Simulations at once; default: one per core.")
+    ] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write the records to this file.")
+    ] = None,
+    progress: Progress = None,
+) -> None:
+    """Compare cache policies: every combination, over a trace or as a study says.
+
+    Where a list is meant, values are separated by commas.
+    """
+    if (config is None) == (trace is None):
+        raise ValueError("expected either a CONFIG or --trace FILE; `lsm ablate --help` shows both")
+    if config is not None:
+        _refuse_trace_options(context)
+        _run_config(config, overrides or [], jobs, json_path, progress)
+        return
+    if lines is None:
+        raise ValueError("--lines: not set; give the cache lines per rank, such as 10000,20000")
+    axes = {
+        "policies": [name.strip() for name in policies.split(",")],
+        "lines": integers("--lines", lines),
+        "windows": integers("--window", window),
+        "victims": [name.strip() for name in victim.split(",")],
+    }
+    _check_choice("--mode", mode, ("shared", "independent"))
+    _check_choice("--hash", hash, ("stride", "mix64"))
+    for name in axes["victims"]:
+        _check_choice("--victim", name, ("none", "queues", "pool"))
+    settings = {
+        "ways": ways,
+        "update_period": update_period,
+        "near_fraction": near_fraction,
+        "mode": mode,
+        "hash": hash,
+        "seed": seed,
+    }
+    _run_trace(trace, axes, settings, victim_rows, jobs, json_path, progress)
+
+
+def _run_config(config, overrides, jobs, json_path, progress) -> None:
+    from lsm.ablation.config import AblationConfig
+    from lsm.ablation.report import write_json
+    from lsm.ablation.study import run_study
+    from lsm.config_io import find_config, load_tree
+
+    study = load_tree(AblationConfig, find_config(config, "ablation"), overrides)
+    if json_path is not None:
+        require_folder("--json", json_path)
+    with _plain_warnings():
+        records = run_study(study, jobs=jobs, progress=progress)
+    if json_path is not None:
+        write_json(json_path, records)
+    _show(records)
+    typer.echo(f"results: {study.output}")
+
+
+def _run_trace(path, axes, settings, victim_rows, jobs, json_path, progress) -> None:
+    import itertools
+
+    from lsm.ablation import runs
+    from lsm.ablation.report import write_json
+    from lsm.trace import Trace
+
+    combinations = [
+        runs.Combination(
+            policy=policy,
+            lines=num_lines,
+            window=window,
+            victim=victim,
+            victim_rows=0 if victim == "none" else victim_rows,
+            **settings,
+        )
+        for policy, num_lines, window, victim in itertools.product(
+            axes["policies"], axes["lines"], axes["windows"], axes["victims"]
+        )
+    ]
+    if json_path is not None:
+        require_folder("--json", json_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # only errors are wanted before a long trace is read
+        runs.planner_configs(combinations)
+    loaded = Trace.load(path)
+    with _plain_warnings():
+        records = runs.run(loaded, combinations, jobs=jobs, progress=progress)
+    if json_path is not None:
+        write_json(json_path, records)
+    _show(records)
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Each warning is one line on standard error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
+        yield
+
+
+def _show(records: list[dict]) -> None:
+    from rich.console import Console
+
+    from lsm.ablation.report import table
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)  # a file has no width to fit into
+    console.print(table(records))
+
+
+def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{option}: expected one of {', '.join(choices)}, got {value!r}")
+
+
+def _refuse_trace_options(context: typer.Context) -> None:
+    free = ("config", "overrides", "jobs", "json_path", "progress")
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name)
+        is_given = source is not None and source.name == "COMMANDLINE"
+        if is_given and parameter.name not in free:
+            raise ValueError(
+                f"{parameter.opts[0]}: goes with --trace; a config says it in its keys, "
+                "such as cache.sizes=[10,20]"
+            )

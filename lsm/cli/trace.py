@@ -1,0 +1,76 @@
+"""``lsm trace``: what the ranks of a training run request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Progress = Annotated[
+    bool | None, typer.Option("--progress/--no-progress", help="Bars; default: on a terminal.")
+]
+
+
+def trace(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="Store directory.")],
+    out: Annotated[Path, typer.Option("--out", help="Trace to write (.npz).")],
+    num_neighbors: Annotated[str, typer.Option(help="Neighbours per hop.")] = "10,5",
+    batch_size: Annotated[int, typer.Option(help="Seeds per rank and iteration.")] = 1024,
+    ranks: Annotated[int, typer.Option(help="Ranks of the run.")] = 1,
+    iterations: Annotated[
+        int | None, typer.Option(help="Iterations, over the end of an epoch if need be.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Whole epochs, instead of --iterations; default: one.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the run.")] = 0,
+    split: Annotated[str, typer.Option(help="Seed nodes: train, valid or test.")] = "train",
+    score: Annotated[
+        str | None,
+        typer.Option(help="Static score to add: reverse_pagerank, in_degree or presample."),
+    ] = None,
+    progress: Progress = None,
+) -> None:
+    """Write which nodes every rank of a training run requests at every iteration."""
+    from lsm.store import GraphStore
+    from lsm.trace_sampling import sample_trace
+
+    if iterations is not None and epochs is not None:
+        raise ValueError("--iterations and --epochs: expected one of them, got both")
+    require_folder("--out", out)
+    sampled = sample_trace(
+        GraphStore.open(store),
+        integers("--num-neighbors", num_neighbors),
+        batch_size,
+        ranks=ranks,
+        iterations=iterations,
+        epochs=1 if epochs is None else epochs,
+        seed=seed,
+        split=split,
+        score=score,
+        progress=progress,
+    )
+    sampled.save(out)
+    typer.echo(
+        f"{out}: {sampled.num_iterations:,} iterations, {sampled.num_ranks} ranks, "
+        f"{len(sampled.ids):,} requests, {sampled.mean_list:,.0f} per list"
+    )
+
+
+def integers(option: str, text: str) -> list[int]:
+    """The whole numbers in ``text``, separated by commas; ValueError naming ``option``."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(
+            f"{option}: expected whole numbers separated by commas, got {text!r}"
+        ) from None
+
+
+def require_folder(option: str, path: Path) -> None:
+    """Before hours of work: the file can be written where it is wanted."""
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"{option}: {path.parent}: no such directory")
+    if path.is_dir():
+        raise IsADirectoryError(f"{option}: {path} is a directory; expected a file")

@@ -1,0 +1,115 @@
+"""Samples the access trace of a training run, without training and without reading features."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+
+from lsm.progress import counting
+from lsm.sampler import NeighborSampler
+from lsm.scores import SCORE_NAMES, compute_score
+from lsm.seeds import SeedSchedule
+from lsm.store.graph_store import GraphStore
+from lsm.trace import Trace
+
+
+def sample_trace(
+    store: GraphStore,
+    num_neighbors: Sequence[int],
+    batch_size: int,
+    *,
+    ranks: int = 1,
+    iterations: int | None = None,
+    epochs: int = 1,
+    seed: int = 0,
+    split: str = "train",
+    score: str | None = None,
+    num_threads: int | None = None,
+    progress: bool | None = None,
+) -> Trace:
+    """The requests of a training run: those of ``NeighborLoader(shuffle=True)`` on each rank.
+
+    iterations: how many, running on into the next epoch; None: ``epochs`` whole epochs.
+    batch_size: seeds per rank. score: a static score to put beside the requests; computed and kept
+    in the store where it is missing. The result does not depend on ``num_threads`` (None: this
+    machine's cores). Memory: 8 bytes per request, twice.
+    """
+    for name, value in (("ranks", ranks), ("iterations", iterations), ("epochs", epochs)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name}: expected at least 1, got {value}")
+    if score is not None and score not in (*SCORE_NAMES, *store.scores):
+        known = dict.fromkeys((*SCORE_NAMES, *store.scores))
+        raise ValueError(f"score: expected one of {', '.join(known)}, got {score!r}")
+    schedules = [
+        SeedSchedule(
+            store.split(split),
+            batch_size,
+            shuffle=True,
+            drop_last=False,
+            seed=seed,
+            rank=rank,
+            world_size=ranks,
+        )
+        for rank in range(ranks)
+    ]
+    per_epoch = schedules[0].num_iterations
+    if per_epoch == 0:
+        raise ValueError(f"{store.path}: split {split!r} is empty; there is nothing to sample")
+    total = iterations or epochs * per_epoch
+    threads = num_threads or len(os.sched_getaffinity(0))
+    sampler = NeighborSampler(store.topology(), num_neighbors, seed=seed)
+
+    def requested(task: tuple[int, int, int, torch.Tensor]) -> np.ndarray:
+        epoch, iteration, rank, seeds = task
+        graph = sampler.sample(seeds, epoch=epoch, iteration=iteration, rank=rank)
+        return graph.n_id.numpy().copy()
+
+    lists = []
+    with counting("sampling", total, progress) as advance, ThreadPoolExecutor(threads) as executor:
+        tasks = _tasks(schedules, total)
+        for ids in _map_ahead(executor, requested, tasks, 4 * threads):
+            lists.append(ids)
+            if len(lists) % ranks == 0:
+                advance(1)
+    return Trace(
+        ids=np.concatenate(lists),
+        offsets=np.concatenate([[0], np.cumsum([len(ids) for ids in lists])]).astype(np.int64),
+        num_nodes=store.num_nodes,
+        num_ranks=ranks,
+        static_score=None if score is None else _score(store, score, threads),
+        name=f"trace of {store.path}",
+    )
+
+
+def _tasks(
+    schedules: Sequence[SeedSchedule], total: int
+) -> Iterator[tuple[int, int, int, torch.Tensor]]:
+    """(epoch, iteration of it, rank, seeds) of the first ``total`` iterations."""
+    for t in range(total):
+        epoch, iteration = divmod(t, schedules[0].num_iterations)
+        if iteration == 0:
+            order = schedules[0].epoch(epoch)
+        for rank, schedule in enumerate(schedules):
+            yield epoch, iteration, rank, schedule.seeds(order, iteration)
+
+
+def _map_ahead(executor: ThreadPoolExecutor, function, tasks: Iterable, ahead: int) -> Iterator:
+    """``map(function, tasks)`` in order, with at most ``ahead`` tasks under way."""
+    pending: deque = deque()
+    for task in tasks:
+        pending.append(executor.submit(function, task))
+        if len(pending) >= ahead:
+            yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()
+
+
+def _score(store: GraphStore, name: str, num_threads: int) -> np.ndarray:
+    if name in store.scores:
+        return store.score(name).numpy()
+    return compute_score(store, name, num_threads=num_threads).numpy()
