@@ -13,7 +13,7 @@ from planner_golden import BATCHES, GOLDEN_MISSES, NUM_LINES, SCORES, WAYS, WIND
 from planner_traces import ARRAYS, POLICIES, plans, power_law_trace, replay
 
 from lsm import cache
-from lsm.cache import Planner, PlannerConfig, simulate
+from lsm.cache import Planner, PlannerConfig, simulate, simulate_optimal
 from lsm.reference.planner import ReferencePlanner
 
 MODES = ("none", "queues", "pool")
@@ -182,3 +182,17 @@ def test_simulated_belady_on_one_set():
         counters = simulate(tensors(batches), config)
         assert counters == [plan.counters for plan in expected]
         assert sum(c["hits"] for c in counters) <= optimal_hits(batches, num_lines)
+
+
+@pytest.mark.parametrize("num_lines", [1, 16, 100, 512])
+def test_simulated_optimum(num_lines):
+    static_ids, constant_ids = [0, 3, 70], [3, 5]
+    served = {*static_ids, *constant_ids}
+    for fixed in ({}, {"static_ids": static_ids, "constant_ids": constant_ids}):
+        arguments = {name: torch.tensor(ids) for name, ids in fixed.items()}
+        counters = simulate_optimal(tensors(BATCHES), num_lines, **arguments)
+        cached = [[n for n in batch if not fixed or n not in served] for batch in BATCHES]
+        assert sum(c["hits"] for c in counters) == optimal_hits(cached, num_lines)
+        for c, batch in zip(counters, BATCHES, strict=True):
+            fixed_hits = c["static_hits"] + c["constant_hits"]
+            assert len(batch) == c["requests"] == c["hits"] + c["misses"] + fixed_hits
