@@ -85,6 +85,11 @@ cache::Plan plan(cache::Planner& planner) {
 }
 
 /// Counters of each iteration, in the order of COUNTER_NAMES, one after the other.
+PlanArray words_of(const std::vector<cache::Counters>& counters) {
+  const auto* words = reinterpret_cast<const int64_t*>(counters.data());
+  return {{words, words + counters.size() * cache::kCounterNames.size()}, {}};
+}
+
 PlanArray simulate(const std::vector<lsm::TensorView>& batches, const cache::PlannerConfig& config,
                    const std::optional<lsm::TensorView>& scores,
                    const std::optional<lsm::TensorView>& static_ids,
@@ -93,9 +98,19 @@ PlanArray simulate(const std::vector<lsm::TensorView>& batches, const cache::Pla
   const cache::PlannerInput input = input_of(scores, static_ids, constant_ids);
   const auto spans = batches_of(batches);
   py::gil_scoped_release release;
-  const auto counters = cache::simulate(spans, config, input, std::move(pool));
-  const auto* words = reinterpret_cast<const int64_t*>(counters.data());
-  return {{words, words + counters.size() * cache::kCounterNames.size()}, {}};
+  return words_of(cache::simulate(spans, config, input, std::move(pool)));
+}
+
+PlanArray simulate_optimal(const std::vector<lsm::TensorView>& batches, int64_t num_lines,
+                           const std::optional<lsm::TensorView>& static_ids,
+                           const std::optional<lsm::TensorView>& constant_ids) {
+  lsm::check_argument(num_lines > 0, "num_lines: expected at least 1, got ", num_lines);
+  const cache::PlannerInput input = input_of(std::nullopt, static_ids, constant_ids);
+  const auto spans = batches_of(batches);
+  py::gil_scoped_release release;
+  return words_of(cache::simulate_optimal(spans, num_lines,
+                                          cache::index_ids("static_ids", input.static_ids),
+                                          cache::index_ids("constant_ids", input.constant_ids)));
 }
 
 void bind_config(py::module_& module) {
@@ -164,6 +179,8 @@ void bind_planner(py::module_& module) {
       .def_property_readonly("window_entries", &cache::Planner::window_entries);
   module.def("simulate_cache", &simulate, py::arg("batches"), py::arg("config"), py::arg("scores"),
              py::arg("static_ids"), py::arg("constant_ids"), py::arg("pool"));
+  module.def("simulate_optimal", &simulate_optimal, py::arg("batches"), py::arg("num_lines"),
+             py::arg("static_ids"), py::arg("constant_ids"));
 }
 
 void bind_metadata(py::module_& module) {

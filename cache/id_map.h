@@ -58,4 +58,8 @@ class IdMap {
   int64_t size_ = 0;
 };
 
+/// The index of each of `ids`. Throws ArgumentError, naming the list, unless they are distinct and
+/// none is negative.
+IdMap index_ids(const char* name, std::span<const int64_t> ids);
+
 }  // namespace lsm::cache

@@ -19,17 +19,6 @@ PlannerConfig checked(PlannerConfig config) {
   return config;
 }
 
-IdMap index_of(const char* name, std::span<const int64_t> ids) {
-  IdMap map;
-  map.reset(static_cast<int64_t>(ids.size()));
-  for (size_t i = 0; i < ids.size(); ++i) {
-    check_argument(ids[i] >= 0, name, ": expected ids >= 0, got ", ids[i], " at position ", i);
-    check_argument(map.insert(ids[i], static_cast<int64_t>(i)), name,
-                   ": expected distinct ids, got ", ids[i], " again at position ", i);
-  }
-  return map;
-}
-
 void check_scores(Scores scores) {
   for (size_t i = 0; i < scores.size(); ++i) {
     check_argument(std::isfinite(scores[i]) && scores[i] >= 0,
@@ -44,8 +33,8 @@ Planner::Planner(const PlannerConfig& config, const PlannerInput& input,
     : config_(checked(config)),
       has_trace_(policy_kind(config.policy) == PolicyKind::kBelady),
       pool_(std::move(pool)),
-      static_ids_(index_of("static_ids", input.static_ids)),
-      constant_ids_(index_of("constant_ids", input.constant_ids)),
+      static_ids_(index_ids("static_ids", input.static_ids)),
+      constant_ids_(index_ids("constant_ids", input.constant_ids)),
       cache_(make_set_cache(config_, input.scores)),
       victims_(victim_mode(config.victim_mode), config.victim_rows, config_.window),
       num_sets_(config.num_lines / config.ways),

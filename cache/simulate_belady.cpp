@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "cache/simulate.h"
+#include "cache/trace_uses.h"
 
 namespace lsm::cache {
 namespace {
@@ -55,33 +56,6 @@ class EvictionOrder {
 
   std::vector<Entry> entries_;
 };
-
-/// Numbers of the distinct ids of a trace, in first-seen order.
-IdMap number_ids(Batches batches) {
-  size_t count = 0;
-  for (const auto& batch : batches) count += batch.size();
-  IdMap numbers;
-  numbers.reset(static_cast<int64_t>(count));
-  for (const auto& batch : batches) {
-    for (const int64_t id : batch) numbers.insert(id, numbers.size());
-  }
-  return numbers;
-}
-
-/// For each request of a trace, the next batch that contains its id.
-std::vector<std::vector<uint32_t>> next_uses(Batches batches, const IdMap& numbers) {
-  std::vector<uint32_t> next(numbers.size(), kNoNextUse);
-  std::vector<std::vector<uint32_t>> uses(batches.size());
-  for (size_t b = batches.size(); b-- > 0;) {
-    uses[b].reserve(batches[b].size());
-    for (const int64_t id : batches[b]) {
-      uint32_t& later = next[numbers.find(id)];
-      uses[b].push_back(later);
-      later = static_cast<uint32_t>(b);
-    }
-  }
-  return uses;
-}
 
 /// The state of the simulation: ids are their numbers in the trace.
 struct Belady {

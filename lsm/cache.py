@@ -206,5 +206,26 @@ def simulate(
         constant_ids,
         native.ThreadPool(num_threads),
     )
+    return _by_name(counters)
+
+
+def simulate_optimal(
+    batches: Sequence[torch.Tensor],
+    num_lines: int,
+    *,
+    static_ids: torch.Tensor | None = None,
+    constant_ids: torch.Tensor | None = None,
+) -> list[dict[str, int]]:
+    """The counters of a fully associative cache of ``num_lines`` that no policy can beat.
+
+    Belady's MIN with bypass, free to give up any row after any iteration. ``belady`` follows the
+    planner's rules instead: a line touched at t stays at t. The two differ when a batch is not
+    small against the cache; then a set-associative policy can have more hits than a fully
+    associative ``belady``, but never more than this.
+    """
+    return _by_name(native.simulate_optimal(list(batches), num_lines, static_ids, constant_ids))
+
+
+def _by_name(counters: native.PlanArray) -> list[dict[str, int]]:
     table = native.as_tensor(counters, torch.int64).view(-1, len(COUNTERS))
     return [dict(zip(COUNTERS, row, strict=True)) for row in table.tolist()]

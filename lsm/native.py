@@ -22,6 +22,7 @@ BufferPool = _core.BufferPool
 DirectMode = _core.DirectMode
 Fault = _core.Fault
 NeighborSampler = _core.NeighborSampler
+PlanArray = _core.PlanArray
 Planner = _core.Planner
 PlannerConfig = _core.PlannerConfig
 SampledSubgraph = _core.SampledSubgraph
@@ -44,6 +45,7 @@ philox4x32 = _core.philox4x32
 policy_names = _core.policy_names
 reverse_pagerank = _core.reverse_pagerank
 simulate_cache = _core.simulate_cache
+simulate_optimal = _core.simulate_optimal
 unpack_metadata = _core.unpack_metadata
 
 __all__ = [
@@ -53,6 +55,7 @@ __all__ = [
     "DirectMode",
     "Fault",
     "NeighborSampler",
+    "PlanArray",
     "Planner",
     "PlannerConfig",
     "SampledSubgraph",
@@ -76,6 +79,7 @@ __all__ = [
     "policy_names",
     "reverse_pagerank",
     "simulate_cache",
+    "simulate_optimal",
     "unique_relabel",
     "unpack_metadata",
 ]

@@ -16,6 +16,7 @@ from lsm.cache import (
     PlannerConfig,
     Source,
     simulate,
+    simulate_optimal,
 )
 
 NUM_NODES = 600
@@ -85,6 +86,35 @@ def test_counters_add_up(policy, mode):
         assert len(slots[slots >= 0].unique()) == (slots >= 0).sum() <= counters["spilled"]
         assert (plan.slot[plan.source == Source.STORAGE] == -1).all()
         assert (plan.slot[plan.source != Source.STORAGE] >= 0).all()
+
+
+def optimal_hits(batches, num_lines):
+    """Keeps the rows whose next uses are nearest, by sorting all of them."""
+    lists = [ids.tolist() for ids in batches]
+    kept, hits = {}, []
+    for t, ids in enumerate(lists):
+        hits.append(sum(node in kept for node in ids))
+        kept = {node: use for node, use in kept.items() if use != t}
+        for node in ids:
+            uses = (b for b in range(t + 1, len(lists)) if node in lists[b])
+            kept[node] = next(uses, None)
+        known = [(use, node) for node, use in kept.items() if use is not None]
+        kept = {node: use for use, node in sorted(known)[:num_lines]}
+    return hits
+
+
+@pytest.mark.parametrize("num_lines", [1, 12, 96, 300])
+def test_optimal_bounds_every_policy(num_lines):
+    batches = random_batches(25, 100)
+    optimal = simulate_optimal(batches, num_lines)
+    assert [c["hits"] for c in optimal] == optimal_hits(batches, num_lines)
+    for counters, ids in zip(optimal, batches, strict=True):
+        assert counters["hits"] + counters["misses"] == counters["requests"] == len(ids)
+    for policy in POLICIES:
+        for ways in (num_lines, 1):
+            config = PlannerConfig(num_lines=num_lines, ways=ways, policy=policy, window=25)
+            hits = sum(c["hits"] for c in simulate(batches, config))
+            assert hits <= sum(c["hits"] for c in optimal)
 
 
 def test_large_lists_use_every_path():
@@ -214,6 +244,12 @@ def test_rejects_bad_input():
         Planner(config, trace=[ids_of(1)])
     with pytest.raises(ValueError, match="'belady' expects the list of all batches"):
         Planner(config_of("belady"))
+    for bad, message in ((ids_of(3, 5, 3), "batch 1"), (ids_of(-2), "got -2")):
+        with pytest.raises(ValueError, match=message):
+            simulate_optimal([ids_of(3), bad], 4)
+        for policy in ("lru", "belady"):
+            with pytest.raises(ValueError, match=r"got -2|in batch 1, got 3 at positions 0 and 2"):
+                simulate([ids_of(3), bad], config_of(policy))
     planner = Planner(config_of("belady"), trace=[ids_of(1, 2)])
     with pytest.raises(ValueError, match="batch 0 differs"):
         planner.push(ids_of(2, 1))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from lsm.reference.planner import ReferencePlanner as ReferencePlanner
+
 
 def unique_relabel(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The distinct values of ``ids`` in first-seen order, and the index of each id among them."""

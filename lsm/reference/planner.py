@@ -1,0 +1,264 @@
+"""The planner of DESIGN section 4, by its rules and with nothing remembered that can be looked up.
+
+Every decision here is slow and plain: next uses are searched in the batches, victims by scanning a
+set, slots by counting from zero.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+
+from lsm.reference.hashing import mix64
+from lsm.reference.policies import POLICIES
+from lsm.reference.victim import VictimBuffer
+
+
+class Source(IntEnum):
+    STATIC = 0
+    CACHE = 1
+    VICTIM = 2
+    CONSTANT = 3
+    STORAGE = 4
+
+
+COUNTERS = (
+    *("requests", "hits", "static_hits", "victim_hits", "constant_hits", "misses"),
+    *("bypasses", "evictions", "spilled", "victim_overflow"),
+)
+COUNTER_OF_SOURCE = {
+    Source.STATIC: "static_hits",
+    Source.CACHE: "hits",
+    Source.VICTIM: "victim_hits",
+    Source.CONSTANT: "constant_hits",
+    Source.STORAGE: "misses",
+}
+
+
+@dataclass
+class ReferencePlan:
+    """The fields of lsm.cache.Plan, as NumPy arrays."""
+
+    iteration: int
+    ids: np.ndarray
+    source: np.ndarray
+    slot: np.ndarray
+    evict_line: np.ndarray
+    evict_slot: np.ndarray
+    insert_position: np.ndarray
+    insert_line: np.ndarray
+    spill_position: np.ndarray
+    spill_slot: np.ndarray
+    counters: dict[str, int]
+
+
+@dataclass
+class Moves:
+    """What one iteration moves, in the order of its events. Victim slots come last, because a row
+    that enters the buffer may be pushed out by a later event."""
+
+    evicted: list[tuple[int, int]] = field(default_factory=list)  # (line, node)
+    inserted: list[tuple[int, int]] = field(default_factory=list)  # (position, line)
+    bypassed: list[tuple[int, int]] = field(default_factory=list)  # (position, node)
+    leaving: list[int] = field(default_factory=list)  # evicted and bypassed nodes
+
+
+class Occurrences:
+    """At which iterations a node is requested."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, list[int]] = defaultdict(list)
+
+    def add(self, b: int, nodes: list[int]) -> None:
+        for node in nodes:
+            self.of[node].append(b)
+
+    def after(self, node: int, t: int) -> int | None:
+        """The first iteration > t that requests ``node``."""
+        known = self.of.get(node, [])
+        i = bisect_right(known, t)
+        return known[i] if i < len(known) else None
+
+
+class ReferencePlanner:
+    """lsm.cache.Planner's interface; ``config`` has the fields of PlannerConfig.
+
+    ``scores``: one float32 per node; ``static_ids``, ``constant_ids``: node ids; ``trace``: all
+    batches, for ``belady``. Anything NumPy reads is accepted. ``num_threads`` changes nothing.
+    """
+
+    def __init__(
+        self,
+        config,
+        *,
+        scores=None,
+        static_ids=None,
+        constant_ids=None,
+        trace=None,
+        num_threads: int = 1,
+    ) -> None:
+        self.config = config
+        self.ways = config.ways
+        self.num_sets = max(1, config.num_lines // config.ways)
+        self.scores = None if scores is None else np.asarray(scores, np.float32)
+        self.static = _index(static_ids)
+        self.constant = _index(constant_ids)
+        self.whole_trace = Occurrences()
+        for b, batch in enumerate(trace or []):
+            self.whole_trace.add(b, _nodes(batch))
+        self.iteration = 0
+        self.batches: list[list[int]] = []
+        self.pushed = Occurrences()
+        self.lines: list[int | None] = [None] * (self.num_sets * self.ways)
+        self.last_touch = [-1] * len(self.lines)
+        self.victims = VictimBuffer(config.victim_mode, config.victim_rows, config.window)
+        self.policy = POLICIES[config.policy](self)
+
+    # What policies ask.
+
+    def next_use(self, node: int, t: int) -> int | None:
+        return self.pushed.after(node, t)
+
+    def next_use_in_trace(self, node: int, t: int) -> int | None:
+        return self.whole_trace.after(node, t)
+
+    def score(self, node: int) -> float:
+        known = self.scores is not None and node < len(self.scores)
+        return float(self.scores[node]) if known else 0.0
+
+    def node_of(self, set_: int, way: int) -> int:
+        return self.lines[set_ * self.ways + way]
+
+    def resident(self) -> list[tuple[tuple[int, int], int]]:
+        """((set, way), node) of every line in use."""
+        places = ((divmod(line, self.ways), node) for line, node in enumerate(self.lines))
+        return [(place, node) for place, node in places if node is not None]
+
+    # What users call.
+
+    def push(self, ids) -> None:
+        nodes = _nodes(ids)
+        if len(set(nodes)) != len(nodes):
+            raise ValueError(f"batch {len(self.batches)} requests a node twice")
+        self.pushed.add(len(self.batches), nodes)
+        self.batches.append(nodes)
+
+    def plan(self) -> ReferencePlan:
+        t = self.iteration
+        if t >= len(self.batches):
+            raise ValueError(f"plan({t}) needs batch {t}, which was not pushed")
+        nodes = self.batches[t]
+        counters = dict.fromkeys(COUNTERS, 0)
+        self.policy.refresh(t)
+        sources, slots = self._look_up(nodes, t, counters)
+        moves = self._insert(nodes, sources, t, counters)
+        self._spill(moves, t, counters)
+        self.iteration += 1
+        return self._plan(t, nodes, sources, slots, moves, counters)
+
+    # The steps of one iteration.
+
+    def _look_up(self, nodes, t, counters) -> tuple[list[Source], list[int]]:
+        line_of = {node: line for line, node in enumerate(self.lines) if node is not None}
+        sources, slots = [], []
+        for node in nodes:
+            if node in self.static:
+                source, slot = Source.STATIC, self.static[node]
+            elif node in line_of:
+                source, slot = Source.CACHE, line_of[node]
+                self.last_touch[slot] = t
+                self.policy.on_hit(*divmod(slot, self.ways), t)
+            elif node in self.victims.slot:
+                source, slot = Source.VICTIM, self.victims.take(node)
+            elif node in self.constant:
+                source, slot = Source.CONSTANT, self.constant[node]
+            else:
+                source, slot = Source.STORAGE, -1
+            sources.append(source)
+            slots.append(slot)
+            counters["requests"] += 1
+            counters[COUNTER_OF_SOURCE[source]] += 1
+        return sources, slots
+
+    def _insert(self, nodes, sources, t, counters) -> Moves:
+        by_set = defaultdict(list)
+        for position, (node, source) in enumerate(zip(nodes, sources, strict=True)):
+            if source in (Source.VICTIM, Source.STORAGE):
+                by_set[mix64(node) % self.num_sets].append((position, node))
+        moves = Moves()
+        for set_ in sorted(by_set):
+            num_evicted = 0
+            for position, node in by_set[set_]:
+                way = self._way_for(node, set_, t, num_evicted)
+                if way is None:
+                    moves.bypassed.append((position, node))
+                    moves.leaving.append(node)
+                    counters["bypasses"] += 1
+                    continue
+                line = set_ * self.ways + way
+                if self.lines[line] is not None:
+                    moves.evicted.append((line, self.lines[line]))
+                    moves.leaving.append(self.lines[line])
+                    num_evicted += 1
+                    counters["evictions"] += 1
+                self.lines[line] = node
+                self.last_touch[line] = t
+                self.policy.on_insert(set_, way, t)
+                moves.inserted.append((position, line))
+        return moves
+
+    def _way_for(self, node: int, set_: int, t: int, num_evicted: int) -> int | None:
+        lines = range(set_ * self.ways, (set_ + 1) * self.ways)
+        for way, line in enumerate(lines):
+            if self.lines[line] is None:
+                return way
+        untouched = [way for way, line in enumerate(lines) if self.last_touch[line] != t]
+        if not untouched:
+            return None
+        way = self.policy.victim(set_, untouched, t, num_evicted)
+        if way is None or not self.policy.admits(node, set_, way, t):
+            return None
+        return way
+
+    def _spill(self, moves: Moves, t: int, counters) -> None:
+        if self.config.victim_mode == "none":
+            return
+        for node in moves.leaving:
+            next_use = self.next_use(node, t)
+            if next_use is not None:
+                entered, num_lost = self.victims.put(node, next_use)
+                counters["spilled"] += entered
+                counters["victim_overflow"] += num_lost
+
+    def _plan(self, t, nodes, sources, slots, moves, counters) -> ReferencePlan:
+        victim_slot = self.victims.slot
+        spilled = [(p, victim_slot[node]) for p, node in moves.bypassed if node in victim_slot]
+        return ReferencePlan(
+            iteration=t,
+            ids=_int64(nodes),
+            source=np.array(sources, np.uint8),
+            slot=_int64(slots),
+            evict_line=_int64([line for line, _ in moves.evicted]),
+            evict_slot=_int64([victim_slot.get(node, -1) for _, node in moves.evicted]),
+            insert_position=_int64([position for position, _ in moves.inserted]),
+            insert_line=_int64([line for _, line in moves.inserted]),
+            spill_position=_int64([position for position, _ in spilled]),
+            spill_slot=_int64([slot for _, slot in spilled]),
+            counters=counters,
+        )
+
+
+def _int64(values: list[int]) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def _nodes(ids) -> list[int]:
+    return [int(node) for node in ids]
+
+
+def _index(ids) -> dict[int, int]:
+    return {} if ids is None else {node: i for i, node in enumerate(_nodes(ids))}

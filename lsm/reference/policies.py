@@ -1,0 +1,288 @@
+"""The eviction policies of DESIGN section 5, one class each, over plain Python containers.
+
+A policy is asked for a victim only among ``ways``: the untouched ways of a full set, ascending and
+not empty. With nothing to choose from, nobody asks, so no pointer, hand or bit moves.
+"""
+
+from __future__ import annotations
+
+from lsm.reference.hashing import philox4x32
+
+# A key part above every iteration.
+NEVER = 2**62
+
+
+class Policy:
+    """``planner`` answers next_use(node, t), score(node), node_of(set, way); it has the config."""
+
+    def __init__(self, planner) -> None:
+        self.planner = planner
+
+    def refresh(self, t: int) -> None:
+        """Iteration t begins; the batches of its window are known."""
+
+    def on_hit(self, set_: int, way: int, t: int) -> None: ...
+
+    def on_insert(self, set_: int, way: int, t: int) -> None: ...
+
+    def victim(self, set_: int, ways: list[int], t: int, num_evicted: int) -> int | None:
+        """The way to evict, ``num_evicted`` having left this set at t before; None: bypass."""
+        raise NotImplementedError
+
+    def admits(self, node: int, set_: int, way: int, t: int) -> bool:
+        """Whether ``node`` may take the place of the victim."""
+        return True
+
+
+class RoundRobin(Policy):
+    def __init__(self, planner) -> None:
+        super().__init__(planner)
+        self.pointer = [0] * planner.num_sets
+
+    def victim(self, set_, ways, t, num_evicted):
+        num_ways = self.planner.ways
+        way = min(ways, key=lambda way: (way - self.pointer[set_]) % num_ways)
+        self.pointer[set_] = (way + 1) % num_ways
+        return way
+
+
+class Random(Policy):
+    def victim(self, set_, ways, t, num_evicted):
+        word = philox4x32([set_, t, num_evicted, 0], self.planner.config.seed)[0]
+        return ways[word * len(ways) >> 32]
+
+
+class Window(Random):
+    """GIDS: lines with a next use are pinned, one of the others leaves at random."""
+
+    def victim(self, set_, ways, t, num_evicted):
+        next_use, node_of = self.planner.next_use, self.planner.node_of
+        free = [way for way in ways if next_use(node_of(set_, way), t) is None]
+        return super().victim(set_, free, t, num_evicted) if free else None
+
+
+class Keyed(Policy):
+    """Evicts the lowest key, ties the lowest way."""
+
+    def key(self, set_: int, way: int, t: int):
+        raise NotImplementedError
+
+    def victim(self, set_, ways, t, num_evicted):
+        return min(ways, key=lambda way: (self.key(set_, way, t), way))
+
+
+class Lru(Keyed):
+    def __init__(self, planner) -> None:
+        super().__init__(planner)
+        self.last: dict[tuple[int, int], int] = {}
+
+    def on_hit(self, set_, way, t):
+        self.last[set_, way] = t
+
+    on_insert = on_hit
+
+    def key(self, set_, way, t):
+        return self.last[set_, way]
+
+
+class Lfu(Keyed):
+    def __init__(self, planner) -> None:
+        super().__init__(planner)
+        self.count: dict[tuple[int, int], int] = {}
+        self.last: dict[tuple[int, int], int] = {}
+
+    def on_hit(self, set_, way, t):
+        self.count[set_, way] += 1
+        self.last[set_, way] = t
+
+    def on_insert(self, set_, way, t):
+        self.count[set_, way] = 1
+        self.last[set_, way] = t
+
+    def key(self, set_, way, t):
+        return self.count[set_, way], self.last[set_, way]
+
+
+class Clock(Policy):
+    """One reference bit per line and a hand per set. The hand steps over touched lines and leaves
+    their bits alone: their next chance comes when they are not pinned."""
+
+    def __init__(self, planner) -> None:
+        super().__init__(planner)
+        self.hand = [0] * planner.num_sets
+        self.referenced: set[tuple[int, int]] = set()
+
+    def on_hit(self, set_, way, t):
+        self.referenced.add((set_, way))
+
+    def on_insert(self, set_, way, t):
+        self.referenced.discard((set_, way))
+
+    def victim(self, set_, ways, t, num_evicted):
+        while True:
+            way = self.hand[set_]
+            self.hand[set_] = (way + 1) % self.planner.ways
+            if way in ways:
+                if (set_, way) not in self.referenced:
+                    return way
+                self.referenced.remove((set_, way))
+
+
+class Sieve(Policy):
+    """Zhang et al., NSDI 2024: the hand walks from the oldest to the newest line and stays where it
+    took one. Touched lines are stepped over and keep their bit."""
+
+    def __init__(self, planner) -> None:
+        super().__init__(planner)
+        self.order: list[list[int]] = [[] for _ in range(planner.num_sets)]  # ways, oldest first
+        self.hand: list[int | None] = [None] * planner.num_sets  # a way; None: the oldest
+        self.visited: set[tuple[int, int]] = set()
+
+    def on_hit(self, set_, way, t):
+        self.visited.add((set_, way))
+
+    def on_insert(self, set_, way, t):
+        self.visited.discard((set_, way))
+        self.order[set_].append(way)
+
+    def victim(self, set_, ways, t, num_evicted):
+        order = self.order[set_]
+        i = 0 if self.hand[set_] is None else order.index(self.hand[set_])
+        while order[i] not in ways or (set_, order[i]) in self.visited:
+            if order[i] in ways:
+                self.visited.remove((set_, order[i]))
+            i = (i + 1) % len(order)
+        way = order.pop(i)
+        self.hand[set_] = order[i] if i < len(order) else None
+        return way
+
+
+class S3Fifo(Policy):
+    """Yang et al., SOSP 2023, algorithm 1, per set. A step looks at the oldest untouched line of
+    the small queue S if S has its share of the ways, else of the main queue M; where that queue
+    has only touched lines, at the other's. Steps go on until one line is evicted."""
+
+    def __init__(self, planner) -> None:
+        super().__init__(planner)
+        num_sets = planner.num_sets
+        self.small_share = max(1, planner.ways // 10)
+        self.small: list[list[int]] = [[] for _ in range(num_sets)]  # ways, oldest first
+        self.main: list[list[int]] = [[] for _ in range(num_sets)]
+        self.ghost: list[list[int]] = [[] for _ in range(num_sets)]  # nodes, oldest first
+        self.frequency: dict[tuple[int, int], int] = {}
+
+    def on_hit(self, set_, way, t):
+        self.frequency[set_, way] = min(self.frequency[set_, way] + 1, 3)
+
+    def on_insert(self, set_, way, t):
+        node = self.planner.node_of(set_, way)
+        if node in self.ghost[set_]:
+            self.ghost[set_].remove(node)
+            self.main[set_].append(way)
+        else:
+            self.small[set_].append(way)
+        self.frequency[set_, way] = 0
+
+    def victim(self, set_, ways, t, num_evicted):
+        small, main = self.small[set_], self.main[set_]
+        while True:
+            oldest_small = next((way for way in small if way in ways), None)
+            oldest_main = next((way for way in main if way in ways), None)
+            share_filled = len(small) >= self.small_share
+            if oldest_main is None or (share_filled and oldest_small is not None):
+                way = oldest_small
+                small.remove(way)
+                if self.frequency[set_, way] <= 1:
+                    ghost = self.ghost[set_]
+                    ghost.append(self.planner.node_of(set_, way))
+                    del ghost[: -self.planner.ways]
+                    return way
+                self.frequency[set_, way] = 0
+            else:
+                way = oldest_main
+                main.remove(way)
+                if self.frequency[set_, way] == 0:
+                    return way
+                self.frequency[set_, way] -= 1
+            main.append(way)
+
+
+class Static(Keyed):
+    def key(self, set_, way, t):
+        return self.planner.score(self.planner.node_of(set_, way))
+
+
+class Refreshed(Keyed):
+    """Reuse as of the last refresh: an iteration, None (not in the window), or absent (unknown:
+    the line was inserted or hit since)."""
+
+    def __init__(self, planner) -> None:
+        super().__init__(planner)
+        self.reuse: dict[tuple[int, int], int | None] = {}
+
+    def refresh(self, t):
+        planner = self.planner
+        if t % planner.config.update_period == 0:
+            self.reuse = {place: planner.next_use(n, t - 1) for place, n in planner.resident()}
+
+    def on_hit(self, set_, way, t):
+        self.reuse.pop((set_, way), None)
+
+    on_insert = on_hit
+
+
+class Dynamic(Refreshed):
+    def key(self, set_, way, t):
+        if (set_, way) not in self.reuse:
+            return 1, 0
+        reuse = self.reuse[set_, way]
+        return (0, 0) if reuse is None else (2, -reuse)
+
+
+class Hybrid(Refreshed):
+    def level(self, set_: int, way: int, t: int) -> int:
+        config = self.planner.config
+        none, far = (0, 1) if config.victim_mode == "none" else (1, 0)
+        if (set_, way) not in self.reuse:
+            return 2
+        reuse = self.reuse[set_, way]
+        if reuse is None:
+            return none
+        return far if reuse - t > config.near_fraction * config.window else 3
+
+    def key(self, set_, way, t):
+        return self.level(set_, way, t), self.planner.score(self.planner.node_of(set_, way))
+
+
+class Lookahead(Keyed):
+    def node_key(self, node: int, t: int):
+        next_use = self.planner.next_use(node, t)
+        return (0, self.planner.score(node)) if next_use is None else (1, -next_use)
+
+    def key(self, set_, way, t):
+        return self.node_key(self.planner.node_of(set_, way), t)
+
+    def admits(self, node, set_, way, t):
+        return self.node_key(node, t) > self.key(set_, way, t)
+
+
+class Belady(Lookahead):
+    def node_key(self, node, t):
+        return -(self.planner.next_use_in_trace(node, t) or NEVER)
+
+
+POLICIES: dict[str, type[Policy]] = {
+    "round_robin": RoundRobin,
+    "random": Random,
+    "lru": Lru,
+    "clock": Clock,
+    "sieve": Sieve,
+    "s3fifo": S3Fifo,
+    "lfu": Lfu,
+    "window": Window,
+    "static": Static,
+    "dynamic": Dynamic,
+    "hybrid": Hybrid,
+    "lookahead": Lookahead,
+    "belady": Belady,
+}
