@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -107,7 +108,7 @@ class Trace:
                 raise ValueError("one .npy array")
             with loaded as file:
                 arrays = {key: file[key] for key in file.files}
-        except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
+        except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
             raise ValueError(
                 f"{path}: expected an .npz file as `lsm trace` writes it, got: {error}"
             ) from None

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from lsm import cache
+from lsm.ablation.runs import POLICIES
 from lsm.config import Fanouts, NonNegative, Positive, Section
 
 Mode = Literal["shared", "independent"]
@@ -74,7 +74,7 @@ class CacheConfig(Section):
     sizes: Annotated[list[Multiple], Field(min_length=1)] = Field([10.0, 20.0, 40.0])
     """Lines per rank, in multiples of the mean request list, to the nearest multiple of ways."""
     ways: Positive = 32
-    """Lines per set (belady: one set)."""
+    """Lines per set (belady, optimal: one set)."""
     windows: Annotated[list[NonNegative], Field(min_length=1)] = Field([256])
     """Iterations known ahead."""
     update_periods: Annotated[list[Positive], Field(min_length=1)] = Field([4])
@@ -96,9 +96,9 @@ class CacheConfig(Section):
     @model_validator(mode="after")
     def _policies_exist(self) -> CacheConfig:
         for policy in self.policies:
-            if policy not in cache.POLICIES:
+            if policy not in POLICIES:
                 raise ValueError(
-                    f"cache.policies: expected some of {', '.join(cache.POLICIES)}, got {policy!r}"
+                    f"cache.policies: expected some of {', '.join(POLICIES)}, got {policy!r}"
                 )
         return self
 

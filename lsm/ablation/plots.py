@@ -97,8 +97,10 @@ def _label(config: PlotConfig, record: dict, records: Sequence[dict]) -> str:
         value = record[name]
         if name == "victim":
             parts.append(f"+ {value}" if value != "none" else "")
-        elif name in ("mode", "constant_score"):
-            parts.append(f"({value.replace('_', ' ')})")
+        elif name == "mode":
+            parts.append(f"({value})")
+        elif name == "constant_score":
+            parts.append(f"(buffer: {value.replace('_', ' ')})")
         else:
             parts.append(f"{_SHORT.get(name, name)}={value:g}")
     return " ".join(part for part in parts if part)

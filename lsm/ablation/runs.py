@@ -20,6 +20,12 @@ from lsm.units import format_bytes
 SCORED = ("static", "hybrid", "lookahead")
 """Policies that look at the static score."""
 
+BOUNDS = ("belady", "optimal")
+"""Fully associative, with the whole trace known. ``belady`` keeps the planner's rules (what an
+iteration touched stays); ``optimal`` may drop any row after any iteration: nothing beats it."""
+
+POLICIES = (*cache.POLICIES, "optimal")
+
 _TIERS = ("hits", "static_hits", "victim_hits", "constant_hits")
 _COUNTED = (
     "requests",
@@ -65,7 +71,7 @@ class Combination:
 
     def ignored(self) -> dict:
         """The parameters that make no difference to this cache, each with a fixed value."""
-        if self.policy == "belady":
+        if self.policy in BOUNDS:
             kept = ("policy", "lines", "mode", "hash", "constant_rows", "constant_score")
             return {
                 field.name: field.default for field in fields(self) if field.name not in kept
@@ -96,7 +102,7 @@ class Combination:
 
     def planner_config(self) -> cache.PlannerConfig:
         """What the planner is told; ValueError for a value that it cannot work with."""
-        if self.policy == "belady":  # one set of all lines: the bound knows no ways and no window
+        if self.policy in BOUNDS:  # one set of all lines: a bound knows no ways and no window
             return cache.PlannerConfig(
                 num_lines=self.lines, ways=self.lines, policy="belady", window=1
             )
@@ -229,7 +235,7 @@ def _warn_of_surprises(trace: Trace, combinations: Sequence[Combination]) -> Non
             stacklevel=3,
         )
     for each in combinations:
-        num_sets = 1 if each.policy == "belady" else max(1, each.lines // each.ways)
+        num_sets = 1 if each.policy in BOUNDS else max(1, each.lines // each.ways)
         shared_factor = math.gcd(num_sets, trace.num_ranks)
         if each.hash == "mix64" and shared_factor > 1:
             warnings.warn(
@@ -244,12 +250,12 @@ def _simulate(
     inputs: _Inputs, combination: Combination, config: cache.PlannerConfig, rank: int
 ) -> np.ndarray:
     """Counts of one rank's cache, whole trace and second half: [2, len(_COUNTED)] int64."""
-    counters = cache.simulate(
-        inputs.batches(combination, rank),
-        config,
-        scores=inputs.scores if combination.policy in SCORED else None,
-        constant_ids=inputs.constant_ids(combination),
-    )
+    batches, constant_ids = inputs.batches(combination, rank), inputs.constant_ids(combination)
+    if combination.policy == "optimal":
+        counters = cache.simulate_optimal(batches, config.num_lines, constant_ids=constant_ids)
+    else:
+        scores = inputs.scores if combination.policy in SCORED else None
+        counters = cache.simulate(batches, config, scores=scores, constant_ids=constant_ids)
     counts = np.array([[step[name] for name in _COUNTED] for step in counters], np.int64)
     return np.stack([counts.sum(0), counts[len(counts) // 2 :].sum(0)])
 

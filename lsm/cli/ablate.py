@@ -26,7 +26,9 @@ def ablate(
     trace: Annotated[
         Path | None, typer.Option("--trace", help="Trace (.npz) to simulate, instead of a config.")
     ] = None,
-    policies: Annotated[str, typer.Option(help="Eviction policies.")] = "hybrid,lookahead,belady",
+    policies: Annotated[
+        str, typer.Option(help="Eviction policies, belady, optimal.")
+    ] = "hybrid,lookahead,belady",
     lines: Annotated[str | None, typer.Option(help="Cache lines per rank.")] = None,
     ways: Annotated[int, typer.Option(help="Lines per set.")] = 32,
     window: Annotated[str, typer.Option(help="Iterations known ahead.")] = "256",
