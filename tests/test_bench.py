@@ -84,3 +84,17 @@ def test_storage(tmp_path):
     ]
     assert len(table.splitlines()) == 1 + len(points)
     assert [path.name for path in tmp_path.iterdir()] == ["record.json"]
+
+
+def test_merged_reads(tmp_path):
+    options = ["--size", "4MiB", "--rounds", 1, "--engine", "posix"]
+    record = bench("merged_reads.py", "--dir", tmp_path, *options)
+    for row in record["merged_reads"]:
+        reads = [row["medians"][way]["reads"] for way in ("one by one", "together")]
+        assert reads[1] < reads[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_planner():
+    record = bench("planner.py", "--lines", 2048, "--ids", 500)
+    assert record
