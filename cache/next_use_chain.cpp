@@ -67,12 +67,12 @@ void NextUseChain::link(std::span<const int64_t> ids, size_t i, uint64_t hash, u
 
 /// Makes room for a batch of `ids`, with no next uses.
 NextUseChain::Batch& NextUseChain::open_batch(std::span<const int64_t> ids) {
-  const uint32_t num_blocks = static_cast<uint32_t>(ids.size() / kBlockSize + 1);
+  const uint32_t added = num_blocks(ids.size());
   const uint32_t live_blocks = end_block_ - first_block_;
-  check_argument(live_blocks + num_blocks < (1u << 24),
+  check_argument(live_blocks + added < kMaxBlocks,
                  "cache.window: at most 2^32 ids fit into the window; make it smaller");
-  if (live_blocks + num_blocks > blocks_.size()) {
-    std::vector<Occurrence*> larger(std::bit_ceil(live_blocks + num_blocks));
+  if (live_blocks + added > blocks_.size()) {
+    std::vector<Occurrence*> larger(std::bit_ceil(live_blocks + added));
     for (uint32_t block = first_block_; block != end_block_; ++block) {
       larger[block & (larger.size() - 1)] = blocks_[block & (blocks_.size() - 1)];
     }
@@ -88,7 +88,7 @@ NextUseChain::Batch& NextUseChain::open_batch(std::span<const int64_t> ids) {
     const uint64_t id = static_cast<uint64_t>(ids[i]);
     batch.occurrences[i] = {static_cast<uint32_t>(id), static_cast<uint32_t>(id >> 32), kNoNextUse};
   }
-  for (uint32_t block = 0; block < num_blocks; ++block) {
+  for (uint32_t block = 0; block < added; ++block) {
     blocks_[end_block_++ & (blocks_.size() - 1)] =
         batch.occurrences.data() + int64_t{block} * kBlockSize;
   }
@@ -108,7 +108,7 @@ void NextUseChain::undo(std::span<const int64_t> ids, int64_t count) {
       at(static_cast<uint32_t>(previous_[i])).next_use = kNoNextUse;
     }
   }
-  end_block_ = batches_.back().first_index / kBlockSize;
+  end_block_ -= num_blocks(ids.size());
   num_entries_ -= ids.size();
   batches_.pop_back();
 }
@@ -130,7 +130,7 @@ void NextUseChain::retire() {
       latest_.erase(hash, latest_.find(hash, [&](uint32_t other) { return other == index; }));
     }
   }
-  first_block_ += static_cast<uint32_t>(count / kBlockSize + 1);
+  first_block_ += num_blocks(count);
   num_entries_ -= count;
   spare_ = std::move(batch.occurrences);
   batches_.pop_front();

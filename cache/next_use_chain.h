@@ -51,7 +51,11 @@ class NextUseChain {
  private:
   // Occurrences are numbered over all batches, mod 2^32. A batch starts a new block, so that an
   // index leads to its occurrence through a small table.
-  static constexpr uint32_t kBlockSize = 256;
+  static constexpr uint32_t kBlockSize = 1024;
+  static constexpr uint32_t kMaxBlocks = uint32_t{1} << 22;
+  static constexpr uint32_t num_blocks(size_t num_ids) {
+    return static_cast<uint32_t>(num_ids / kBlockSize + 1);
+  }
   struct Batch {
     uint32_t first_index = 0;
     std::vector<Occurrence> occurrences;
@@ -69,8 +73,9 @@ class NextUseChain {
   int64_t num_entries_ = 0;
   OccurrenceTable latest_;
   std::vector<Occurrence*> blocks_;  // a ring; its size is a power of two
-  uint32_t first_block_ = 0;
-  uint32_t end_block_ = 0;
+  // Shortly before the occurrences' numbers wrap, so that every run takes that path.
+  uint32_t first_block_ = kMaxBlocks - 3;
+  uint32_t end_block_ = first_block_;
   std::vector<int64_t> previous_;   // of the batch being pushed: earlier occurrence, or -1
   std::vector<uint32_t> unlinked_;  // of the batch pushed last
   std::vector<Occurrence> spare_;   // memory of a batch that left, for the next one
