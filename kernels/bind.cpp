@@ -41,7 +41,8 @@ void bind_core(py::module_& module) {
       .def_property_readonly("size", &lsm::Buffer::size);
   py::class_<lsm::BufferPool, std::shared_ptr<lsm::BufferPool>>(module, "BufferPool")
       .def(py::init<size_t>(), py::arg("max_idle_bytes"))
-      .def("take", &lsm::BufferPool::take, py::arg("bytes"))
+      .def("take", &lsm::BufferPool::take, py::arg("bytes"),
+           py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("idle_bytes", &lsm::BufferPool::idle_bytes);
   py::class_<lsm::ThreadPool, std::shared_ptr<lsm::ThreadPool>>(module, "ThreadPool")
       .def(py::init<int>(), py::arg("num_threads"))

@@ -21,6 +21,10 @@ class HostBlock {
   std::byte* data() const { return data_; }
   size_t capacity() const { return capacity_; }
 
+  /// Makes the first `bytes` bytes present now, so that whoever writes them later takes no page
+  /// faults.
+  void populate(size_t bytes);
+
  private:
   std::byte* data_;
   size_t capacity_;
