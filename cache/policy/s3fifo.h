@@ -3,19 +3,21 @@
 // main queue if a ghost queue remembers them. From the small queue, lines hit more than once move
 // to the main queue, their counts cleared, and others leave, remembered by the ghost; from the main
 // queue, lines with a positive count go round once more with one less. Counts go up to 3. Queues,
-// and a ghost of `ways` ids, per set. Batch-synchrony: the lines touched at t stand still: a queue
-// is served as if they were not in it, though they count for its length. If the queue whose turn it
-// is has no line that can be evicted, the other one is served. The main queue gets what the small
-// one leaves, so it needs no limit of its own: after every move it is asked again which queue is
-// too long.
+// and a ghost of `ways` fingerprints, per set. Batch-synchrony: the lines touched at t stand still:
+// a queue is served as if they were not in it, though they count for its length. If the queue whose
+// turn it is has no line that can be evicted, the other one is served. The main queue gets what the
+// small one leaves, so it needs no limit of its own: after every move it is asked again which queue
+// is too long.
 #pragma once
 
 #include "cache/policy/insertion_order.h"
+#include "kernels/core/hash.h"
 
 namespace lsm::cache {
 
 struct S3Fifo : PolicyDefaults {
-  // One word, so that the ghost's 8 bytes per line fit in the 32 that a line may take.
+  // One word, so that with the ghost and the position that a victim buffer asks for a line takes
+  // less than 32 bytes.
   // Bit 31..3: sequence number in its queue, bit 2: in the main queue, bits 1..0: count.
   using Line = cache::Line<1>;
   struct State {
@@ -27,8 +29,8 @@ struct S3Fifo : PolicyDefaults {
   static constexpr uint32_t kCount = 3;
   static constexpr uint32_t kMaxSequence = (1u << 29) - 1;
 
-  /// Ghosts: ids, oldest first.
-  LSM_HOST_DEVICE static constexpr int32_t extra_words(int32_t ways) { return ways; }
+  /// Ghosts: fingerprints of 4 bytes, as published, oldest first; two to a word.
+  LSM_HOST_DEVICE static constexpr int32_t extra_words(int32_t ways) { return (ways + 1) / 2; }
 
   LSM_HOST_DEVICE void on_hit(Line& line) const {
     if ((line.word[0] & kCount) < 3) ++line.word[0];
@@ -95,12 +97,12 @@ struct S3Fifo : PolicyDefaults {
 
   LSM_HOST_DEVICE static void add_ghost(SetView<S3Fifo>& set, int64_t id) {
     if (set.state->num_ghosts == static_cast<uint32_t>(set.ways)) erase_ghost(set, 0);
-    set.extra[set.state->num_ghosts++] = static_cast<uint64_t>(id);
+    set_ghost(set, set.state->num_ghosts++, fingerprint(id));
   }
 
   LSM_HOST_DEVICE static bool forget_ghost(SetView<S3Fifo>& set, int64_t id) {
     for (uint32_t i = 0; i < set.state->num_ghosts; ++i) {
-      if (set.extra[i] != static_cast<uint64_t>(id)) continue;
+      if (ghost(set, i) != fingerprint(id)) continue;
       erase_ghost(set, i);
       return true;
     }
@@ -109,7 +111,21 @@ struct S3Fifo : PolicyDefaults {
 
   LSM_HOST_DEVICE static void erase_ghost(SetView<S3Fifo>& set, uint32_t position) {
     --set.state->num_ghosts;
-    for (uint32_t i = position; i < set.state->num_ghosts; ++i) set.extra[i] = set.extra[i + 1];
+    for (uint32_t i = position; i < set.state->num_ghosts; ++i) {
+      set_ghost(set, i, ghost(set, i + 1));
+    }
+  }
+
+  LSM_HOST_DEVICE static uint32_t fingerprint(int64_t id) {
+    return static_cast<uint32_t>(mix64(static_cast<uint64_t>(id)) >> 32);
+  }
+  LSM_HOST_DEVICE static uint32_t ghost(const SetView<S3Fifo>& set, uint32_t i) {
+    return static_cast<uint32_t>(set.extra[i / 2] >> (i % 2 * 32));
+  }
+  LSM_HOST_DEVICE static void set_ghost(SetView<S3Fifo>& set, uint32_t i, uint32_t print) {
+    const uint32_t shift = i % 2 * 32;
+    set.extra[i / 2] = (set.extra[i / 2] & ~(uint64_t{0xFFFFFFFFu} << shift)) |
+                       static_cast<uint64_t>(print) << shift;
   }
 };
 

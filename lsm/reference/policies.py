@@ -6,7 +6,7 @@ not empty. With nothing to choose from, nobody asks, so no pointer, hand or bit 
 
 from __future__ import annotations
 
-from lsm.reference.hashing import philox4x32
+from lsm.reference.hashing import mix64, philox4x32
 
 # A key part above every iteration.
 NEVER = 2**62
@@ -157,6 +157,11 @@ class Sieve(Policy):
         return way
 
 
+def _fingerprint(node: int) -> int:
+    """What the ghost queue of S3-FIFO remembers of a node: 32 bits, as published."""
+    return mix64(node) >> 32
+
+
 class S3Fifo(Policy):
     """Yang et al., SOSP 2023, algorithm 1, per set. A step looks at the oldest untouched line of
     the small queue S if S has its share of the ways, else of the main queue M; where that queue
@@ -168,7 +173,7 @@ class S3Fifo(Policy):
         self.small_share = max(1, planner.ways // 10)
         self.small: list[list[int]] = [[] for _ in range(num_sets)]  # ways, oldest first
         self.main: list[list[int]] = [[] for _ in range(num_sets)]
-        self.ghost: list[list[int]] = [[] for _ in range(num_sets)]  # nodes, oldest first
+        self.ghost: list[list[int]] = [[] for _ in range(num_sets)]  # fingerprints, oldest first
         self.frequency: dict[tuple[int, int], int] = {}
 
     def on_hit(self, set_, way, t):
@@ -176,8 +181,8 @@ class S3Fifo(Policy):
 
     def on_insert(self, set_, way, t):
         node = self.planner.node_of(set_, way)
-        if node in self.ghost[set_]:
-            self.ghost[set_].remove(node)
+        if _fingerprint(node) in self.ghost[set_]:
+            self.ghost[set_].remove(_fingerprint(node))
             self.main[set_].append(way)
         else:
             self.small[set_].append(way)
@@ -194,7 +199,7 @@ class S3Fifo(Policy):
                 small.remove(way)
                 if self.frequency[set_, way] <= 1:
                     ghost = self.ghost[set_]
-                    ghost.append(self.planner.node_of(set_, way))
+                    ghost.append(_fingerprint(self.planner.node_of(set_, way)))
                     del ghost[: -self.planner.ways]
                     return way
                 self.frequency[set_, way] = 0
