@@ -71,10 +71,14 @@ std::unique_ptr<cache::Planner> make_planner(
   return std::make_unique<cache::Planner>(config, input, std::move(pool));
 }
 
-void push(cache::Planner& planner, const lsm::TensorView& ids) {
+void push(cache::Planner& planner, const lsm::TensorView& ids,
+          const std::optional<lsm::TensorView>& rank_starts) {
   const auto span = ids_of(ids, "ids");
+  const auto starts =
+      rank_starts ? ids_of(*rank_starts, "rank_starts") : std::span<const int64_t>{};
+  lsm::check_argument(!rank_starts || !starts.empty(), "rank_starts: expected one per rank, got 0");
   py::gil_scoped_release release;
-  planner.push(span);
+  planner.push(span, starts);
 }
 
 cache::Plan plan(cache::Planner& planner) {
@@ -159,10 +163,12 @@ void bind_plan(py::module_& module) {
   take("take_slot", &cache::Plan::slot);
   take("take_evict_line", &cache::Plan::evict_line);
   take("take_evict_slot", &cache::Plan::evict_slot);
+  take("take_evict_word", &cache::Plan::evict_word);
   take("take_insert_position", &cache::Plan::insert_position);
   take("take_insert_line", &cache::Plan::insert_line);
   take("take_spill_position", &cache::Plan::spill_position);
   take("take_spill_slot", &cache::Plan::spill_slot);
+  take("take_spill_word", &cache::Plan::spill_word);
 }
 
 void bind_planner(py::module_& module) {
@@ -170,7 +176,7 @@ void bind_planner(py::module_& module) {
   py::class_<cache::Planner>(module, "Planner")
       .def(py::init(&make_planner), py::arg("config"), py::arg("scores"), py::arg("static_ids"),
            py::arg("constant_ids"), py::arg("trace"), py::arg("pool"), py::keep_alive<1, 3>())
-      .def("push", &push, py::arg("ids"))
+      .def("push", &push, py::arg("ids"), py::arg("rank_starts") = py::none())
       .def("plan", &plan)
       .def_property_readonly("num_pushed", &cache::Planner::num_pushed)
       .def_property_readonly("num_planned", &cache::Planner::num_planned)

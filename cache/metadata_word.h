@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// The word that travels with a row in the victim buffer (LSM-GNN, section 5.2): 16 bits of next
+// The word that travels with a row in the victim buffer (LSM-GNN, section 4.3.3): 16 bits of next
 // use, 8 bits of rank, 40 bits of position in the batch.
 #pragma once
 

@@ -61,7 +61,7 @@ void NextUseChain::link(std::span<const int64_t> ids, size_t i, uint64_t hash, u
                                " at positions ", offset, " and ", i));
   }
   previous_[i] = latest;
-  at(latest).next_use = number;
+  at(latest).next_distance = index - latest;
   latest = index;
 }
 
@@ -72,9 +72,9 @@ NextUseChain::Batch& NextUseChain::open_batch(std::span<const int64_t> ids) {
   check_argument(live_blocks + added < kMaxBlocks,
                  "cache.window: at most 2^32 ids fit into the window; make it smaller");
   if (live_blocks + added > blocks_.size()) {
-    std::vector<Occurrence*> larger(std::bit_ceil(live_blocks + added));
-    for (uint32_t block = first_block_; block != end_block_; ++block) {
-      larger[block & (larger.size() - 1)] = blocks_[block & (blocks_.size() - 1)];
+    std::vector<Block> larger(std::bit_ceil(live_blocks + added));
+    for (uint32_t number = first_block_; number != end_block_; ++number) {
+      larger[number & (larger.size() - 1)] = block(number);
     }
     blocks_ = std::move(larger);
   }
@@ -86,11 +86,12 @@ NextUseChain::Batch& NextUseChain::open_batch(std::span<const int64_t> ids) {
   batch.occurrences.resize(ids.size());
   for (size_t i = 0; i < ids.size(); ++i) {
     const uint64_t id = static_cast<uint64_t>(ids[i]);
-    batch.occurrences[i] = {static_cast<uint32_t>(id), static_cast<uint32_t>(id >> 32), kNoNextUse};
+    batch.occurrences[i] = {static_cast<uint32_t>(id), static_cast<uint32_t>(id >> 32), 0};
   }
-  for (uint32_t block = 0; block < added; ++block) {
-    blocks_[end_block_++ & (blocks_.size() - 1)] =
-        batch.occurrences.data() + int64_t{block} * kBlockSize;
+  const uint32_t number = static_cast<uint32_t>(end_batch() - 1);
+  for (uint32_t i = 0; i < added; ++i) {
+    block(end_block_++) = {batch.occurrences.data() + int64_t{i} * kBlockSize, number,
+                           i * kBlockSize};
   }
   num_entries_ += ids.size();
   return batch;
@@ -105,12 +106,25 @@ void NextUseChain::undo(std::span<const int64_t> ids, int64_t count) {
       latest_.erase(hash, place);
     } else {
       latest_.index_at(place) = static_cast<uint32_t>(previous_[i]);
-      at(static_cast<uint32_t>(previous_[i])).next_use = kNoNextUse;
+      at(static_cast<uint32_t>(previous_[i])).next_distance = 0;
     }
   }
   end_block_ -= num_blocks(ids.size());
   num_entries_ -= ids.size();
   batches_.pop_back();
+}
+
+void NextUseChain::read(int64_t b, size_t begin, size_t end, Access* accesses) const {
+  const Batch& batch = batches_[static_cast<size_t>(b - first_batch_)];
+  for (size_t i = begin; i < end; ++i) {
+    const Occurrence& occurrence = batch.occurrences[i];
+    accesses[i] = {occurrence.id(), kNoNextUse, 0};
+    if (occurrence.next_distance == 0) continue;
+    const uint32_t next = batch.first_index + static_cast<uint32_t>(i) + occurrence.next_distance;
+    const Block& place = block(next / kBlockSize);
+    accesses[i].next_use = place.batch;
+    accesses[i].next_position = place.first_position + next % kBlockSize;
+  }
 }
 
 void NextUseChain::retire() {
@@ -121,10 +135,10 @@ void NextUseChain::retire() {
     const size_t end = std::min(begin + kGroup, count);
     // An id that has a next use is in the table as that one.
     for (size_t i = begin; i < end; ++i) {
-      if (occurrences[i].next_use == kNoNextUse) latest_.prefetch(hash_of(occurrences[i].id()));
+      if (occurrences[i].next_distance == 0) latest_.prefetch(hash_of(occurrences[i].id()));
     }
     for (size_t i = begin; i < end; ++i) {
-      if (occurrences[i].next_use != kNoNextUse) continue;
+      if (occurrences[i].next_distance != 0) continue;
       const uint32_t index = batch.first_index + static_cast<uint32_t>(i);
       const uint64_t hash = hash_of(occurrences[i].id());
       latest_.erase(hash, latest_.find(hash, [&](uint32_t other) { return other == index; }));
@@ -138,7 +152,7 @@ void NextUseChain::retire() {
 }
 
 int64_t NextUseChain::num_bytes() const {
-  int64_t bytes = latest_.num_bytes() + blocks_.capacity() * sizeof(Occurrence*);
+  int64_t bytes = latest_.num_bytes() + blocks_.capacity() * sizeof(Block);
   for (const Batch& batch : batches_) {
     bytes += sizeof(Batch) + batch.occurrences.capacity() * sizeof(Occurrence);
   }

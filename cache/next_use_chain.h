@@ -13,16 +13,25 @@
 
 namespace lsm::cache {
 
-/// An id in a batch, and the next batch in the window that contains it (or kNoNextUse). 12 bytes,
-/// so that with the table's 7 to 10 an entry of the window takes less than 24.
+/// An id in a batch, and how many occurrences later in the window the next one of it comes (0:
+/// none), which names both its batch and its position there. 12 bytes, so that with the table's 7
+/// to 10 an entry of the window takes less than 24.
 struct Occurrence {
   uint32_t id_low;
   uint32_t id_high;
-  uint32_t next_use;
+  uint32_t next_distance;
 
   int64_t id() const { return static_cast<int64_t>(uint64_t{id_high} << 32 | id_low); }
 };
 static_assert(sizeof(Occurrence) == 12);
+
+/// A request, as the cache sees it: the next batch in the window that contains the id (or
+/// kNoNextUse), and its position there.
+struct Access {
+  int64_t id;
+  uint32_t next_use;
+  uint32_t next_position;
+};
 
 /// Holds the batches of the window. Not thread-safe.
 class NextUseChain {
@@ -42,6 +51,9 @@ class NextUseChain {
     return batches_[static_cast<size_t>(b - first_batch_)].occurrences;
   }
 
+  /// Writes requests [begin, end) of batch `b` to accesses[begin .. end).
+  void read(int64_t b, size_t begin, size_t end, Access* accesses) const;
+
   /// Drops the first batch of the window.
   void retire();
 
@@ -60,9 +72,16 @@ class NextUseChain {
     uint32_t first_index = 0;
     std::vector<Occurrence> occurrences;
   };
+  struct Block {
+    Occurrence* occurrences;
+    uint32_t batch;
+    uint32_t first_position;  // in that batch
+  };
 
+  Block& block(uint32_t number) { return blocks_[number & (blocks_.size() - 1)]; }
+  const Block& block(uint32_t number) const { return blocks_[number & (blocks_.size() - 1)]; }
   Occurrence& at(uint32_t index) const {
-    return blocks_[(index / kBlockSize) & (blocks_.size() - 1)][index % kBlockSize];
+    return block(index / kBlockSize).occurrences[index % kBlockSize];
   }
   Batch& open_batch(std::span<const int64_t> ids);
   void link(std::span<const int64_t> ids, size_t i, uint64_t hash, uint32_t first);
@@ -72,7 +91,7 @@ class NextUseChain {
   int64_t first_batch_ = 0;
   int64_t num_entries_ = 0;
   OccurrenceTable latest_;
-  std::vector<Occurrence*> blocks_;  // a ring; its size is a power of two
+  std::vector<Block> blocks_;  // a ring; its size is a power of two
   // Shortly before the occurrences' numbers wrap, so that every run takes that path.
   uint32_t first_block_ = kMaxBlocks - 3;
   uint32_t end_block_ = first_block_;

@@ -32,7 +32,7 @@ inline constexpr std::array<const char*, 10> kCounterNames = {
 static_assert(sizeof(Counters) == kCounterNames.size() * sizeof(int64_t));
 
 /// The moves of one iteration. evict, insert and spill entries are in the order of the decisions:
-/// sets ascending, within a set in request order.
+/// sets ascending, within a set in request order. Metadata words (metadata_word.h) as int64.
 struct Plan {
   int64_t iteration = 0;
   std::vector<int64_t> ids;              // [n] requests, in order
@@ -40,10 +40,12 @@ struct Plan {
   std::vector<int64_t> slot;             // [n] line, victim slot, index in the id list, or -1
   std::vector<int64_t> evict_line;       // [m]
   std::vector<int64_t> evict_slot;       // [m] victim slot, or -1: discarded
+  std::vector<int64_t> evict_word;       // [m] metadata word of the row there, or 0
   std::vector<int64_t> insert_position;  // [k] index into ids
   std::vector<int64_t> insert_line;      // [k]
   std::vector<int64_t> spill_position;   // [j] bypassed rows that the victim buffer keeps
   std::vector<int64_t> spill_slot;       // [j]
+  std::vector<int64_t> spill_word;       // [j]
   Counters counters;
 };
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <unordered_set>
 
+#include "cache/metadata_word.h"
 #include "kernels/core/check.h"
 
 namespace lsm::cache {
@@ -24,6 +25,15 @@ void check_scores(Scores scores) {
     check_argument(std::isfinite(scores[i]) && scores[i] >= 0,
                    "scores: expected finite scores >= 0, got ", scores[i], " for node ", i);
   }
+}
+
+void check_rank_starts(std::span<const int64_t> starts, int64_t num_ids) {
+  if (starts.empty()) return;
+  check_metadata_limits(1, static_cast<int64_t>(starts.size()), num_ids);
+  check_argument(
+      starts[0] == 0 && std::is_sorted(starts.begin(), starts.end()) && starts.back() <= num_ids,
+      "rank_starts: expected positions that rise from 0 to at most the ", num_ids,
+      " ids of the batch, got ", starts[0], " to ", starts.back());
 }
 
 }  // namespace
@@ -67,10 +77,11 @@ void Planner::check_against_trace(std::span<const int64_t> ids) const {
   check_argument(is_same, "ids: batch ", num_pushed_, " differs from that of the trace");
 }
 
-void Planner::push(std::span<const int64_t> ids) {
+void Planner::push(std::span<const int64_t> ids, std::span<const int64_t> rank_starts) {
   check_argument(num_pushed_ - num_planned() < config_.window, "the window is full: its ",
                  config_.window, " batches wait for their plans; plan an iteration first");
   check_argument(num_pushed_ < kMaxIterations, "a planner makes at most 2^32 plans");
+  check_rank_starts(rank_starts, static_cast<int64_t>(ids.size()));
   if (has_trace_) {
     check_against_trace(ids);
   } else {
@@ -80,23 +91,32 @@ void Planner::push(std::span<const int64_t> ids) {
       cache_->link(ids, unlinked, static_cast<uint32_t>(num_pushed_));
     }
   }
+  rank_starts_.emplace_back(rank_starts.begin(), rank_starts.end());
   ++num_pushed_;
 }
 
 void Planner::plan(Plan* plan) {
   const int64_t t = num_planned();
   check_argument(t < num_pushed_, "plan of iteration ", t, ": its batch has not been pushed");
-  const auto batch = chain_.batch(t);
   *plan = {};
   plan->iteration = t;
   if (cache_->refreshes() && t % config_.update_period == 0) refresh_lines();
   victims_.open(static_cast<uint32_t>(t));
-  look_up(batch, plan);
+  look_up(plan);
   victims_.serve();
-  bucket_candidates(batch, plan);
+  bucket_candidates(plan);
   place_candidates(static_cast<uint32_t>(t));
   record_moves(plan);
   chain_.retire();
+  rank_starts_.pop_front();
+}
+
+int64_t Planner::window_bytes() const {
+  int64_t bytes = chain_.num_bytes();
+  for (const auto& starts : rank_starts_) {
+    bytes += sizeof(starts) + starts.capacity() * sizeof(int64_t);
+  }
+  return bytes;
 }
 
 void Planner::refresh_lines() {
@@ -106,16 +126,19 @@ void Planner::refresh_lines() {
 }
 
 /// Finds every request; leaves -1 - its set in the slots of those that ask for a line.
-void Planner::look_up(std::span<const Occurrence> batch, Plan* plan) {
-  const int64_t count = static_cast<int64_t>(batch.size());
+void Planner::look_up(Plan* plan) {
+  const int64_t t = plan->iteration;
+  const int64_t count = static_cast<int64_t>(chain_.batch(t).size());
+  accesses_.resize(count);
   plan->ids.resize(count);
   plan->source.resize(count);
   plan->slot.resize(count);
   pool_->parallel_for(count, kLookUpGrain, [&](int64_t begin, int64_t end) {
-    cache_->look_up(batch.subspan(begin, end - begin), static_cast<uint32_t>(plan->iteration),
+    chain_.read(t, begin, end, accesses_.data());
+    cache_->look_up({&accesses_[begin], static_cast<size_t>(end - begin)}, static_cast<uint32_t>(t),
                     plan->slot.data() + begin);
     for (int64_t i = begin; i < end; ++i) {
-      plan->ids[i] = batch[i].id();
+      plan->ids[i] = accesses_[i].id;
       plan->source[i] =
           plan->slot[i] >= 0 ? Source::kCache : find_in_buffers(plan->ids[i], &plan->slot[i]);
     }
@@ -139,7 +162,7 @@ Source Planner::find_in_buffers(int64_t id, int64_t* slot) const {
 }
 
 /// Counts the requests by tier and sorts those that ask for a line by set.
-void Planner::bucket_candidates(std::span<const Occurrence> batch, Plan* plan) {
+void Planner::bucket_candidates(Plan* plan) {
   const int64_t count = static_cast<int64_t>(plan->source.size());
   const auto asks = [&](int64_t i) {
     return plan->source[i] == Source::kVictim || plan->source[i] == Source::kStorage;
@@ -157,8 +180,7 @@ void Planner::bucket_candidates(std::span<const Occurrence> batch, Plan* plan) {
   // From the last on, so that the ends of the sets become their beginnings.
   for (int64_t i = count - 1; i >= 0; --i) {
     if (!asks(i)) continue;
-    candidates_[--offsets_[-1 - plan->slot[i]]] = {batch[i].id(), batch[i].next_use,
-                                                   static_cast<uint32_t>(i)};
+    candidates_[--offsets_[-1 - plan->slot[i]]] = {accesses_[i], static_cast<uint32_t>(i)};
     plan->slot[i] = plan->source[i] == Source::kVictim ? victims_.find(plan->ids[i]) : -1;
   }
   Counters& counters = plan->counters;
@@ -184,6 +206,7 @@ void Planner::record_moves(Plan* plan) {
   plan->insert_line.reserve(outcomes_.size());
   plan->evict_line.reserve(outcomes_.size());
   plan->evict_slot.reserve(outcomes_.size());
+  plan->evict_word.reserve(outcomes_.size());
   for (size_t i = 0; i < outcomes_.size(); ++i) {
     const Outcome& outcome = outcomes_[i];
     const Candidate& row = candidates_[i];
@@ -192,28 +215,42 @@ void Planner::record_moves(Plan* plan) {
       plan->insert_line.push_back(outcome.line);
       if (outcome.evicted_id == kEmptyTag) continue;
       plan->evict_line.push_back(outcome.line);
-      plan->evict_slot.push_back(spill(outcome.evicted_id, outcome.evicted_next_use, plan));
+      const Spilled spilled = spill(
+          {outcome.evicted_id, outcome.evicted_next_use, outcome.evicted_next_position}, plan);
+      plan->evict_slot.push_back(spilled.slot);
+      plan->evict_word.push_back(spilled.word);
       continue;
     }
     ++plan->counters.bypasses;
-    const int64_t slot = spill(row.id, row.next_use, plan);
-    if (slot < 0) continue;
+    const Spilled spilled = spill(row.access, plan);
+    if (spilled.slot < 0) continue;
     plan->spill_position.push_back(row.position);
-    plan->spill_slot.push_back(slot);
+    plan->spill_slot.push_back(spilled.slot);
+    plan->spill_word.push_back(spilled.word);
   }
   plan->counters.evictions = static_cast<int64_t>(plan->evict_line.size());
   if (has_displaced_) drop_displaced(plan);
 }
 
-/// The victim slot of a row that leaves the device, or -1. A next use counts once it is pushed:
-/// with a trace, lines know more.
-int64_t Planner::spill(int64_t id, uint32_t next_use, Plan* plan) {
-  if (!victims_.is_on() || next_use == kNoNextUse || next_use >= num_pushed_) return -1;
-  const VictimBuffer::Entry entry = victims_.put(id, next_use);
+/// Puts a row that leaves the device into the victim buffer, if it takes it. A next use counts once
+/// it is pushed: with a trace, lines know more.
+Planner::Spilled Planner::spill(const Access& row, Plan* plan) {
+  if (!victims_.is_on() || row.next_use == kNoNextUse || row.next_use >= num_pushed_) return {};
+  const VictimBuffer::Entry entry = victims_.put(row.id, row.next_use);
   if (entry.slot < 0 || entry.displaced) ++plan->counters.victim_overflow;
-  if (entry.slot >= 0) ++plan->counters.spilled;
+  if (entry.slot < 0) return {};
+  ++plan->counters.spilled;
   has_displaced_ |= entry.displaced;
-  return entry.slot;
+  const uint64_t word = pack_metadata({row.next_use, rank_of(row), row.next_position});
+  return {entry.slot, static_cast<int64_t>(word)};
+}
+
+/// The rank that requests a row first at its next use.
+uint64_t Planner::rank_of(const Access& row) const {
+  const std::vector<int64_t>& starts = rank_starts_[row.next_use - num_planned()];
+  if (starts.empty()) return 0;
+  return std::upper_bound(starts.begin(), starts.end(), int64_t{row.next_position}) -
+         starts.begin() - 1;
 }
 
 /// Takes out of the moves those rows that entered the victim buffer and then gave way to another of
@@ -223,11 +260,12 @@ void Planner::drop_displaced(Plan* plan) {
   const auto keep_last = [&](int64_t& slot) {
     if (slot >= 0 && !seen.insert(slot).second) slot = -1;
   };
-  size_t evicted = plan->evict_slot.size();
+  size_t evicted = plan->evict_slot.size();  // of the moves that are still to be looked at
   size_t spilled = plan->spill_slot.size();
   for (size_t i = outcomes_.size(); i-- > 0;) {
     if (outcomes_[i].evicted_id != kEmptyTag) {
       keep_last(plan->evict_slot[--evicted]);
+      if (plan->evict_slot[evicted] < 0) plan->evict_word[evicted] = 0;
     } else if (spilled > 0 && plan->spill_position[spilled - 1] == candidates_[i].position) {
       keep_last(plan->spill_slot[--spilled]);
     }
@@ -236,9 +274,11 @@ void Planner::drop_displaced(Plan* plan) {
   for (size_t i = 0; i < plan->spill_slot.size(); ++i) {
     if (plan->spill_slot[i] < 0) continue;
     plan->spill_slot[kept] = plan->spill_slot[i];
+    plan->spill_word[kept] = plan->spill_word[i];
     plan->spill_position[kept++] = plan->spill_position[i];
   }
   plan->spill_slot.resize(kept);
+  plan->spill_word.resize(kept);
   plan->spill_position.resize(kept);
 }
 

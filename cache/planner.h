@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -34,8 +35,9 @@ class Planner {
   Planner(const PlannerConfig& config, const PlannerInput& input, std::shared_ptr<ThreadPool> pool);
 
   /// Batch num_pushed() enters the window: distinct ids, in the order of the requests. At most
-  /// config.window batches may wait for their plans.
-  void push(std::span<const int64_t> ids);
+  /// config.window batches may wait for their plans. ids[rank_starts[r]] is the first that rank r
+  /// requests and no rank before it; without `rank_starts` rank 0 requests all.
+  void push(std::span<const int64_t> ids, std::span<const int64_t> rank_starts = {});
 
   /// Plans iteration num_planned(), whose batch then leaves the window.
   void plan(Plan* plan);
@@ -45,19 +47,26 @@ class Planner {
   const IdMap& static_ids() const { return static_ids_; }
   const IdMap& constant_ids() const { return constant_ids_; }
   int64_t line_bytes() const { return cache_->num_bytes(); }
-  int64_t window_bytes() const { return chain_.num_bytes(); }
+  int64_t window_bytes() const;
   int64_t window_entries() const { return chain_.num_entries(); }
 
  private:
+  /// Where a row that leaves the device goes in the victim buffer (-1: nowhere), with what word.
+  struct Spilled {
+    int64_t slot = -1;
+    int64_t word = 0;
+  };
+
   void check_ids(std::span<const int64_t> ids) const;
   void check_against_trace(std::span<const int64_t> ids) const;
   void refresh_lines();
-  void look_up(std::span<const Occurrence> batch, Plan* plan);
+  void look_up(Plan* plan);
   Source find_in_buffers(int64_t id, int64_t* slot) const;
-  void bucket_candidates(std::span<const Occurrence> batch, Plan* plan);
+  void bucket_candidates(Plan* plan);
   void place_candidates(uint32_t t);
   void record_moves(Plan* plan);
-  int64_t spill(int64_t id, uint32_t next_use, Plan* plan);
+  Spilled spill(const Access& row, Plan* plan);
+  uint64_t rank_of(const Access& row) const;
   void drop_displaced(Plan* plan);
 
   PlannerConfig config_;
@@ -70,8 +79,10 @@ class Planner {
   VictimBuffer victims_;
   int64_t num_sets_;
   int64_t num_pushed_ = 0;
+  std::deque<std::vector<int64_t>> rank_starts_;  // of the batches pushed and not planned
 
   // Of the iteration that is planned; members to keep their memory.
+  std::vector<Access> accesses_;
   std::vector<uint32_t> offsets_;      // [num_sets + 1]
   std::vector<Candidate> candidates_;  // by set
   std::vector<Outcome> outcomes_;      // of candidates_

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "cache/byte_match.h"
@@ -21,12 +22,15 @@ namespace lsm::cache {
 template <class Policy>
 class PolicyCache final : public SetCache {
  public:
-  PolicyCache(const Policy& policy, int64_t num_lines, int64_t ways, Scores scores)
+  /// With `keeps_positions`, lines know where in the batch of their next use they are requested.
+  PolicyCache(const Policy& policy, int64_t num_lines, int64_t ways, Scores scores,
+              bool keeps_positions)
       : policy_(policy),
         ways_(static_cast<int32_t>(ways)),
         num_sets_(num_lines / ways),
         extra_words_(Policy::extra_words(ways_)),
         scores_(scores),
+        keeps_positions_(keeps_positions),
         states_(num_sets_),
         extra_(num_sets_ * extra_words_) {
     tags_.resize_discarding(num_lines);
@@ -35,20 +39,22 @@ class PolicyCache final : public SetCache {
     std::memset(static_cast<void*>(lines_.data()), 0, num_lines * sizeof(Line));
     prints_.resize_discarding(num_lines);
     std::memset(prints_.data(), 0, num_lines);
+    if (keeps_positions_) next_positions_.resize_discarding(num_lines);
   }
 
   bool uses_window() const override { return Policy::kNeedsWindow; }
   bool refreshes() const override { return Policy::kRefreshes; }
 
-  void look_up(std::span<const Occurrence> batch, uint32_t t, int64_t* lines) override {
+  void look_up(std::span<const Access> batch, uint32_t t, int64_t* lines) override {
     find_lines(
-        batch.size(), [&](size_t i) { return batch[i].id(); },
+        batch.size(), [&](size_t i) { return batch[i].id; },
         [&](size_t i, const Probe& probe) {
           lines[i] = probe.line < 0 ? -1 - probe.set : probe.line;
           if (probe.line < 0) return;
           Line& line = lines_[probe.line];
           line.touched = t + 1;
           line.next_use = batch[i].next_use;
+          if (keeps_positions_) next_positions_[probe.line] = batch[i].next_position;
           policy_.on_hit(line);
         });
   }
@@ -57,10 +63,12 @@ class PolicyCache final : public SetCache {
             uint32_t batch) override {
     find_lines(
         positions.size(), [&](size_t i) { return ids[positions[i]]; },
-        [&](size_t, const Probe& probe) {
+        [&](size_t i, const Probe& probe) {
           if (probe.line < 0) return;
           Line& line = lines_[probe.line];
-          if (line.next_use == kNoNextUse) line.next_use = batch;
+          if (line.next_use != kNoNextUse) return;
+          line.next_use = batch;
+          if (keeps_positions_) next_positions_[probe.line] = positions[i];
         });
   }
 
@@ -75,15 +83,18 @@ class PolicyCache final : public SetCache {
       SetView<Policy> view = view_of(set);
       Turn turn = {candidates.t, static_cast<uint32_t>(set), 0};
       for (uint32_t i = candidates.offsets[set]; i < candidates.offsets[set + 1]; ++i) {
-        if (i + kScoresAhead < last) prefetch_score(candidates.rows[i + kScoresAhead].id);
-        const Candidate& row = candidates.rows[i];
+        if (i + kScoresAhead < last) prefetch_score(candidates.rows[i + kScoresAhead].access.id);
+        const Access& row = candidates.rows[i].access;
         const Placement placement =
             cache::place(policy_, view, turn, {row.id, row.next_use, score_of(row.id)});
-        candidates.outcomes[i] = {-1, placement.evicted_id, placement.evicted_next_use};
+        candidates.outcomes[i] = {-1, placement.evicted_id, placement.evicted_next_use, 0};
         if (placement.way < 0) continue;
         const int64_t line = set * ways_ + placement.way;
         prints_[line] = print_of(mix64(static_cast<uint64_t>(row.id)));
         candidates.outcomes[i].line = line;
+        if (!keeps_positions_) continue;
+        candidates.outcomes[i].evicted_next_position =
+            std::exchange(next_positions_[line], row.next_position);
       }
     }
   }
@@ -93,8 +104,10 @@ class PolicyCache final : public SetCache {
   }
 
   int64_t num_bytes() const override {
-    return num_sets_ * (ways_ * (sizeof(int64_t) + sizeof(Line) + sizeof(uint8_t)) + sizeof(State) +
-                        extra_words_ * sizeof(uint64_t));
+    const int64_t position_bytes = keeps_positions_ ? sizeof(uint32_t) : 0;
+    return num_sets_ *
+           (ways_ * (sizeof(int64_t) + sizeof(Line) + sizeof(uint8_t) + position_bytes) +
+            sizeof(State) + extra_words_ * sizeof(uint64_t));
   }
 
  private:
@@ -155,6 +168,7 @@ class PolicyCache final : public SetCache {
         if (probe.line < 0) continue;
         __builtin_prefetch(&tags_[probe.line]);
         __builtin_prefetch(&lines_[probe.line], 1);
+        if (keeps_positions_) __builtin_prefetch(&next_positions_[probe.line], 1);
       }
     };
     const auto finish = [&](size_t begin, size_t end) {
@@ -203,9 +217,12 @@ class PolicyCache final : public SetCache {
   int64_t num_sets_;
   int32_t extra_words_;
   Scores scores_;
+  bool keeps_positions_;
   HostArray<int64_t> tags_;
   HostArray<Line> lines_;
   HostArray<uint8_t> prints_;  // one byte of each tag's hash; 0: empty
+  // Not part of a line, which is what decisions depend on; valid where there is a next use.
+  HostArray<uint32_t> next_positions_;
   std::vector<State> states_;
   std::vector<uint64_t> extra_;
 };

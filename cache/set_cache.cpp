@@ -25,7 +25,9 @@ template <class Policy>
 std::unique_ptr<SetCache> make(const PlannerConfig& config, Scores scores,
                                const Policy& policy = {}) {
   static_assert(std::is_trivially_copyable_v<Policy>);
-  return std::make_unique<PolicyCache<Policy>>(policy, config.num_lines, config.ways, scores);
+  const bool keeps_positions = victim_mode(config.victim_mode) != VictimMode::kNone;
+  return std::make_unique<PolicyCache<Policy>>(policy, config.num_lines, config.ways, scores,
+                                               keeps_positions);
 }
 
 template <class Policy>

@@ -19,12 +19,12 @@ struct Outcome {
   int64_t line;        // -1: bypassed
   int64_t evicted_id;  // kEmptyTag: none
   uint32_t evicted_next_use;
+  uint32_t evicted_next_position;  // if positions are kept
 };
 
 /// A row that asks for a line.
 struct Candidate {
-  int64_t id;
-  uint32_t next_use;
+  Access access;
   uint32_t position;  // in its batch
 };
 
@@ -48,9 +48,10 @@ class SetCache {
 
   /// Touches the lines of a part of batch t that is in the cache. Writes to lines[i] the line of
   /// batch[i], or if it has none, -1 - its set.
-  virtual void look_up(std::span<const Occurrence> batch, uint32_t t, int64_t* lines) = 0;
+  virtual void look_up(std::span<const Access> batch, uint32_t t, int64_t* lines) = 0;
 
-  /// Gives lines that hold any of ids[positions[i]] and have no next use the next use `batch`.
+  /// Gives lines that hold any of ids[positions[i]] and have no next use the next use `batch`, at
+  /// these positions.
   virtual void link(std::span<const int64_t> ids, std::span<const uint32_t> positions,
                     uint32_t batch) = 0;
 

@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// The victim buffer's book-keeping (LSM-GNN, section 5.2, "PVP"): which rows it holds, in which
+// The victim buffer's book-keeping (LSM-GNN, section 4.3, "PVP"): which rows it holds, in which
 // slots, and until when. Rows tagged i are requested at i, so they are served then and leave.
 #pragma once
 

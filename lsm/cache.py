@@ -83,9 +83,14 @@ class Plan:
     ``ids`` [n] int64: the requests. ``source`` [n] uint8: a Source. ``slot`` [n] int64: the line,
     the victim slot, the index in the list of static or constant ids, or -1 for storage.
     ``evict_line``, ``evict_slot`` [m] int64: rows that leave their line, for a victim slot or, if
-    -1, for good. ``insert_position``, ``insert_line`` [k] int64: requests, as indices into ``ids``,
-    that enter a line. ``spill_position``, ``spill_slot`` [j] int64: requests that got no line and
-    go to the victim buffer.
+    -1, for good; ``evict_word`` [m] int64: their metadata words (0 with slot -1).
+    ``insert_position``, ``insert_line`` [k] int64: requests, as indices into ``ids``, that enter a
+    line. ``spill_position``, ``spill_slot``, ``spill_word`` [j] int64: requests that
+    got no line and go to the victim buffer.
+
+    A metadata word (LSM-GNN, section 4.3.3) says for what a row waits in the victim buffer: its
+    next use mod 2^16 in the upper 16 bits, the rank that requests it first then in the next 8, and
+    its position in that batch in the lower 40.
 
     Victim slots that the look-ups of this plan free may be used by its ``evict_slot`` and
     ``spill_slot``: gather the rows before writing any. Evicted rows leave before the rows inserted
@@ -98,10 +103,12 @@ class Plan:
     slot: torch.Tensor
     evict_line: torch.Tensor
     evict_slot: torch.Tensor
+    evict_word: torch.Tensor
     insert_position: torch.Tensor
     insert_line: torch.Tensor
     spill_position: torch.Tensor
     spill_slot: torch.Tensor
+    spill_word: torch.Tensor
     counters: dict[str, int]
 
 
@@ -147,13 +154,15 @@ class Planner:
         """Iterations planned so far."""
         return self._native.num_planned
 
-    def push(self, ids: torch.Tensor) -> None:
+    def push(self, ids: torch.Tensor, rank_starts: torch.Tensor | None = None) -> None:
         """Appends the next batch to the window: [n] int64, distinct, in the order of the requests.
 
-        Raises ValueError, and changes nothing, if an id is repeated or out of range, if ``window``
-        batches already wait for their plans, or if the batch is not that of belady's trace.
+        ``rank_starts`` [number of ranks] int64: where the ids begin that rank r requests and no
+        rank before it, so it rises from 0 to at most n. Without it, rank 0 requests all. Raises
+        ValueError, and changes nothing, if an id is repeated or out of range, if ``window`` batches
+        already wait for their plans, or if the batch is not that of belady's trace.
         """
-        self._native.push(ids)
+        self._native.push(ids, rank_starts)
 
     def plan(self) -> Plan:
         """The plan of the next iteration. What it does depends on the batches pushed so far: push
@@ -166,10 +175,12 @@ class Planner:
             slot=native.as_tensor(plan.take_slot(), torch.int64),
             evict_line=native.as_tensor(plan.take_evict_line(), torch.int64),
             evict_slot=native.as_tensor(plan.take_evict_slot(), torch.int64),
+            evict_word=native.as_tensor(plan.take_evict_word(), torch.int64),
             insert_position=native.as_tensor(plan.take_insert_position(), torch.int64),
             insert_line=native.as_tensor(plan.take_insert_line(), torch.int64),
             spill_position=native.as_tensor(plan.take_spill_position(), torch.int64),
             spill_slot=native.as_tensor(plan.take_spill_slot(), torch.int64),
+            spill_word=native.as_tensor(plan.take_spill_word(), torch.int64),
             counters=dict(zip(COUNTERS, plan.counters(), strict=True)),
         )
 

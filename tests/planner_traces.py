@@ -11,8 +11,8 @@ POLICIES = (
     *("window", "static", "dynamic", "hybrid", "lookahead", "belady"),
 )
 ARRAYS = (
-    *("ids", "source", "slot", "evict_line", "evict_slot"),
-    *("insert_position", "insert_line", "spill_position", "spill_slot"),
+    *("ids", "source", "slot", "evict_line", "evict_slot", "evict_word"),
+    *("insert_position", "insert_line", "spill_position", "spill_slot", "spill_word"),
 )
 
 
@@ -31,12 +31,14 @@ def config(policy, num_lines, ways, **fields):
     return SimpleNamespace(**fields)
 
 
-def plans(planner, batches, window):
-    """Yields every plan of the trace; before plan t the batches t .. t + window - 1 are pushed."""
+def plans(planner, batches, window, rank_starts=None):
+    """Yields every plan of the trace; before plan t the batches t .. t + window - 1 are pushed.
+    rank_starts: of each batch, if there is more than one rank."""
     num_pushed = 0
     for t in range(len(batches)):
         while num_pushed < min(t + window, len(batches)):
-            planner.push(batches[num_pushed])
+            of_ranks = () if rank_starts is None else (rank_starts[num_pushed],)
+            planner.push(batches[num_pushed], *of_ranks)
             num_pushed += 1
         yield planner.plan()
 
@@ -102,8 +104,9 @@ def follow(policy, ways, trace, *, scores=None, static_ids=None, constant_ids=No
 
 def replay(plans, static_ids=(), constant_ids=()):
     """Moves ids as an executor moves rows: gathers before it writes, then evictions, insertions and
-    spills. Every request must find its own row, and no place may be written twice in a plan."""
-    lines, victims = {}, {}
+    spills. Every request must find its own row, and no place may be written twice in a plan. The
+    word of a row in the victim buffer must name the iteration and the position it is served at."""
+    lines, victims, words = {}, {}, {}
     tiers = {
         Source.STATIC: dict(enumerate(static_ids)),
         Source.CACHE: lines,
@@ -112,19 +115,27 @@ def replay(plans, static_ids=(), constant_ids=()):
     }
     for plan in plans:
         ids = plan.ids.tolist()
-        for node, source, slot in zip(ids, plan.source.tolist(), plan.slot.tolist(), strict=True):
+        served = zip(ids, plan.source.tolist(), plan.slot.tolist(), strict=True)
+        for position, (node, source, slot) in enumerate(served):
             assert slot == -1 if source == Source.STORAGE else tiers[source][slot] == node
+            if source == Source.VICTIM:
+                assert words[slot] >> 48 == plan.iteration % 2**16
+                assert words[slot] % 2**40 == position
+        evict = (plan.evict_line, plan.evict_slot, plan.evict_word)
         kept = [
-            (line, slot)
-            for line, slot in zip(plan.evict_line.tolist(), plan.evict_slot.tolist(), strict=True)
+            (line, slot, word)
+            for line, slot, word in zip(*(array.tolist() for array in evict), strict=True)
             if slot >= 0
         ]
         spill_slots, insert_lines = plan.spill_slot.tolist(), plan.insert_line.tolist()
-        written = [slot for _, slot in kept] + spill_slots
+        written = [slot for _, slot, _ in kept] + spill_slots
+        words.update({slot: word % 2**64 for _, slot, word in kept})
+        spill_words = [word % 2**64 for word in plan.spill_word.tolist()]
+        words.update(zip(spill_slots, spill_words, strict=True))
         assert len(set(written)) == len(written)
         assert len(set(insert_lines)) == len(insert_lines)
         assert set(plan.evict_line.tolist()) <= set(insert_lines) & lines.keys()
-        victims.update({slot: lines[line] for line, slot in kept})
+        victims.update({slot: lines[line] for line, slot, _ in kept})
         inserted = zip(insert_lines, plan.insert_position.tolist(), strict=True)
         lines.update({line: ids[position] for line, position in inserted})
         spilled = zip(spill_slots, plan.spill_position.tolist(), strict=True)

@@ -31,15 +31,24 @@ def planner_of(settings, arguments, num_threads):
     return Planner(settings, **arguments, num_threads=num_threads)
 
 
-def assert_equal_plans(settings, batches, arguments, threads=(1, 3)):
+def rank_starts_of(batches, num_ranks):
+    """Any positions that rise from 0 to at most the length of the batch."""
+    rng = np.random.default_rng(num_ranks)
+    return [
+        [0, *sorted(rng.integers(0, len(batch) + 1, num_ranks - 1).tolist())] for batch in batches
+    ]
+
+
+def assert_equal_plans(settings, batches, arguments, threads=(1, 3), num_ranks=1):
     """Compares every field of every plan, at each number of threads."""
     if settings.policy == "belady":
         arguments = arguments | {"trace": batches}
     window = settings.window
-    expected = list(plans(ReferencePlanner(settings, **arguments), batches, window))
+    starts = rank_starts_of(batches, num_ranks)
+    expected = list(plans(ReferencePlanner(settings, **arguments), batches, window, starts))
     for num_threads in threads:
         planner = planner_of(settings, arguments, num_threads)
-        made = plans(planner, tensors(batches), window)
+        made = plans(planner, tensors(batches), window, None if num_ranks == 1 else tensors(starts))
         for plan, reference in zip(made, expected, strict=True):
             where = f"iteration {reference.iteration}, {num_threads} threads"
             assert plan.iteration == reference.iteration
@@ -96,7 +105,8 @@ def cases(draw, policy, mode):
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_random_traces(policy, mode, data):
-    assert_equal_plans(*data.draw(cases(policy, mode)))
+    num_ranks = data.draw(st.sampled_from([1, 2, 256]))
+    assert_equal_plans(*data.draw(cases(policy, mode)), num_ranks=num_ranks)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -230,6 +230,23 @@ def test_rejects_calls_out_of_turn():
     planner.push(ids_of(3))
 
 
+@pytest.mark.parametrize(
+    ("starts", "message"),
+    [
+        (ids_of(), "rank_starts: expected one per rank, got 0"),
+        (ids_of(1, 2), "rank_starts: expected positions that rise from 0 .* 3 ids"),
+        (ids_of(0, 2, 1), "rank_starts: expected positions that rise"),
+        (ids_of(0, 4), "rank_starts: expected positions that rise .* got 0 to 4"),
+        (torch.zeros(257, dtype=torch.int64), "expected 1 to 256 ranks"),
+    ],
+)
+def test_rejects_bad_rank_starts(starts, message):
+    planner = Planner(config_of("lookahead", "pool"))
+    with pytest.raises(ValueError, match=message):
+        planner.push(ids_of(5, 6, 7), starts)
+    planner.push(ids_of(5, 6, 7), ids_of(0, 0, 3))
+
+
 def test_rejects_bad_input():
     config = config_of("lookahead")
     with pytest.raises(ValueError, match="scores: expected finite scores >= 0, got -1 for node 2"):
@@ -258,14 +275,15 @@ def test_rejects_bad_input():
         planner.push(ids_of(1))
 
 
+@pytest.mark.parametrize("mode", ["none", "pool"])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_metadata_is_small(policy):
+def test_metadata_is_small(policy, mode):
     """Under 32 bytes per line and 24 per entry of the window, also while the window moves."""
     batches = [
         torch.from_numpy(np.random.default_rng(b).choice(10**6, 20_000, replace=False))
         for b in range(24)
     ]
-    config = PlannerConfig(num_lines=32_000, policy=policy, window=16)
+    config = config_of(policy, mode, num_lines=32_000, ways=32, window=16)
     planner = Planner(config, trace=batches if policy == "belady" else None)
     for t in range(len(batches)):
         for ids in batches[planner.num_pushed : t + config.window]:

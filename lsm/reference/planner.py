@@ -49,10 +49,12 @@ class ReferencePlan:
     slot: np.ndarray
     evict_line: np.ndarray
     evict_slot: np.ndarray
+    evict_word: np.ndarray
     insert_position: np.ndarray
     insert_line: np.ndarray
     spill_position: np.ndarray
     spill_slot: np.ndarray
+    spill_word: np.ndarray
     counters: dict[str, int]
 
 
@@ -112,6 +114,7 @@ class ReferencePlanner:
             self.whole_trace.add(b, _nodes(batch))
         self.iteration = 0
         self.batches: list[list[int]] = []
+        self.rank_starts: list[list[int]] = []
         self.pushed = Occurrences()
         self.lines: list[int | None] = [None] * (self.num_sets * self.ways)
         self.last_touch = [-1] * len(self.lines)
@@ -140,12 +143,13 @@ class ReferencePlanner:
 
     # What users call.
 
-    def push(self, ids) -> None:
+    def push(self, ids, rank_starts=(0,)) -> None:
         nodes = _nodes(ids)
         if len(set(nodes)) != len(nodes):
             raise ValueError(f"batch {len(self.batches)} requests a node twice")
         self.pushed.add(len(self.batches), nodes)
         self.batches.append(nodes)
+        self.rank_starts.append([int(start) for start in rank_starts])
 
     def plan(self) -> ReferencePlan:
         t = self.iteration
@@ -236,7 +240,11 @@ class ReferencePlanner:
 
     def _plan(self, t, nodes, sources, slots, moves, counters) -> ReferencePlan:
         victim_slot = self.victims.slot
-        spilled = [(p, victim_slot[node]) for p, node in moves.bypassed if node in victim_slot]
+        spilled = [
+            (p, victim_slot[node], self._word(node))
+            for p, node in moves.bypassed
+            if node in victim_slot
+        ]
         return ReferencePlan(
             iteration=t,
             ids=_int64(nodes),
@@ -244,12 +252,25 @@ class ReferencePlanner:
             slot=_int64(slots),
             evict_line=_int64([line for line, _ in moves.evicted]),
             evict_slot=_int64([victim_slot.get(node, -1) for _, node in moves.evicted]),
+            evict_word=_int64([self._word(node) for _, node in moves.evicted]),
             insert_position=_int64([position for position, _ in moves.inserted]),
             insert_line=_int64([line for _, line in moves.inserted]),
-            spill_position=_int64([position for position, _ in spilled]),
-            spill_slot=_int64([slot for _, slot in spilled]),
+            spill_position=_int64([position for position, _, _ in spilled]),
+            spill_slot=_int64([slot for _, slot, _ in spilled]),
+            spill_word=_int64([word for _, _, word in spilled]),
             counters=counters,
         )
+
+    def _word(self, node: int) -> int:
+        """What the victim buffer notes about a row, as a signed integer; 0 if it is not there."""
+        next_use = self.victims.next_use.get(node)
+        if next_use is None:
+            return 0
+        position = self.batches[next_use].index(node)
+        starts = self.rank_starts[next_use]
+        rank = max(r for r, start in enumerate(starts) if start <= position)
+        word = next_use % 2**16 * 2**48 + rank * 2**40 + position
+        return word - 2**64 if word >= 2**63 else word
 
 
 def _int64(values: list[int]) -> np.ndarray:
