@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 
+#include "cache/metadata_word.h"
+
 #include "kernels/core/check.h"
 #include "kernels/gather/copy_rows.h"
 #include "kernels/gather/gather.h"
@@ -14,10 +16,31 @@ namespace {
 constexpr size_t kFillRows = 1 << 16;  // rows of one read while filling; bounds its bookkeeping
 constexpr size_t kNumTiers = 4;
 
+/// A row that enters the victim buffer waits for an iteration to come.
+void check_words(const char* name, int64_t iteration, const VictimMoves& moves) {
+  for (size_t i = 0; i < moves.slot.size(); ++i) {
+    const auto word = static_cast<uint64_t>(moves.word[i]);
+    check_argument(moves.slot[i] < 0 ||
+                       cache::unpack_metadata(word, iteration).next_use != uint64_t(iteration),
+                   name, ": expected a next use after iteration ", iteration, ", got ", iteration,
+                   " at position ", i);
+  }
+}
+
 void check_pair(const char* a, size_t a_size, const char* b, size_t b_size) {
   check_argument(a_size == b_size, a, ", ", b, ": expected the same length, got ", a_size, " and ",
                  b_size);
 }
+
+/// Nothing is prefetched during its lifetime.
+struct Pause {
+  explicit Pause(VictimPrefetcher& prefetcher) : prefetcher(prefetcher) { prefetcher.pause(); }
+  ~Pause() { prefetcher.resume(); }
+  Pause(const Pause&) = delete;
+  Pause& operator=(const Pause&) = delete;
+
+  VictimPrefetcher& prefetcher;
+};
 
 }  // namespace
 
@@ -28,7 +51,9 @@ CacheExecutor::CacheExecutor(const Sizes& sizes, Storage& storage,
       static_rows_(static_cast<int64_t>(static_ids.size()), row_bytes_),
       lines_(sizes.num_lines, row_bytes_),
       victims_(sizes.victim_slots, row_bytes_),
-      constant_rows_(static_cast<int64_t>(constant_ids.size()), row_bytes_) {
+      constant_rows_(static_cast<int64_t>(constant_ids.size()), row_bytes_),
+      prefetcher_({sizes.victim_slots, row_bytes_, sizes.prefetch_iterations, timeout_secs},
+                  victims_.block.data()) {
   lines_.written.resize(static_cast<size_t>(sizes.num_lines));
   victims_.written.resize(static_cast<size_t>(sizes.victim_slots));
   fill(static_rows_, storage, static_ids, timeout_secs);
@@ -54,8 +79,16 @@ void CacheExecutor::replay(const PlanMoves& plan, std::span<std::byte> batch, Th
                  "out: expected ", num_positions, " rows of ", row_bytes_, " bytes, got ",
                  batch.size(), " bytes");
   check(plan, num_positions);
+  const Pause pause(prefetcher_);
+  move(plan, prefetcher_.arrived(plan.iteration, batch), batch.data(), pool);
+  const VictimMoves moves[] = {{plan.evict_slot, plan.evict_word},
+                               {plan.spill_slot, plan.spill_word}};
+  prefetcher_.record(plan.iteration, moves);
+}
 
-  std::byte* const rows = batch.data();
+/// Rows that have `arrived` are not copied to the batch again.
+void CacheExecutor::move(const PlanMoves& plan, std::span<const uint8_t> arrived, std::byte* rows,
+                         ThreadPool& pool) {
   std::byte* const lines = lines_.block.data();
   std::byte* const victims = victims_.block.data();
   const std::array<const std::byte*, kNumTiers> tiers = {static_rows_.block.data(), lines, victims,
@@ -68,13 +101,15 @@ void CacheExecutor::replay(const PlanMoves& plan, std::span<std::byte> batch, Th
   };
   const auto from_tier = [&](int64_t i) -> const std::byte* {
     const uint8_t source = plan.source[i];
-    return source < kNumTiers ? tiers[source] + plan.slot[i] * row_bytes_ : nullptr;
+    if (source >= kNumTiers || (!arrived.empty() && arrived[i] != 0)) return nullptr;
+    return tiers[source] + plan.slot[i] * row_bytes_;
   };
   const auto evicted = [&](int64_t i) -> const std::byte* {
     return plan.evict_slot[i] < 0 ? nullptr : lines + plan.evict_line[i] * row_bytes_;
   };
   copy_rows(
-      num_positions, row_bytes_, from_tier, [&](int64_t i) { return rows + i * row_bytes_; }, pool);
+      static_cast<int64_t>(plan.source.size()), row_bytes_, from_tier,
+      [&](int64_t i) { return rows + i * row_bytes_; }, pool);
   copy_rows(count(plan.evict_line), row_bytes_, evicted, row_of(victims, plan.evict_slot), pool);
   copy_rows(count(plan.spill_position), row_bytes_, row_of(rows, plan.spill_position),
             row_of(victims, plan.spill_slot), pool);
@@ -85,9 +120,13 @@ void CacheExecutor::replay(const PlanMoves& plan, std::span<std::byte> batch, Th
 void CacheExecutor::check(const PlanMoves& plan, int64_t num_positions) {
   check_pair("source", plan.source.size(), "slot", plan.slot.size());
   check_pair("evict_line", plan.evict_line.size(), "evict_slot", plan.evict_slot.size());
+  check_pair("evict_slot", plan.evict_slot.size(), "evict_word", plan.evict_word.size());
   check_pair("insert_position", plan.insert_position.size(), "insert_line",
              plan.insert_line.size());
   check_pair("spill_position", plan.spill_position.size(), "spill_slot", plan.spill_slot.size());
+  check_pair("spill_slot", plan.spill_slot.size(), "spill_word", plan.spill_word.size());
+  check_words("evict_word", plan.iteration, {plan.evict_slot, plan.evict_word});
+  check_words("spill_word", plan.iteration, {plan.spill_slot, plan.spill_word});
   check_sources(plan);
   check_ids("evict_line", plan.evict_line, lines_.num_rows);
   check_ids("insert_position", plan.insert_position, num_positions);

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "cache/victim_prefetcher.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/io/storage.h"
@@ -23,11 +24,12 @@ enum class RowSource : uint8_t {
 
 /// One iteration's moves, as the planner decided them. Positions are rows of the batch.
 struct PlanMoves {
+  int64_t iteration = 0;
   std::span<const uint8_t> source;  // per position: a RowSource
   std::span<const int64_t> slot;    // per position: row of that tier; ignored for kStorage
-  std::span<const int64_t> evict_line, evict_slot;  // slot -1: the row is dropped
+  std::span<const int64_t> evict_line, evict_slot, evict_word;  // slot -1: the row is dropped
   std::span<const int64_t> insert_position, insert_line;
-  std::span<const int64_t> spill_position, spill_slot;
+  std::span<const int64_t> spill_position, spill_slot, spill_word;
 };
 
 /// The memory tiers of a feature cache, and the replay of plans on them: copies only, no decisions.
@@ -36,8 +38,9 @@ struct PlanMoves {
 class CacheExecutor {
  public:
   struct Sizes {
-    int64_t num_lines = 0;     // rows of the cache
-    int64_t victim_slots = 0;  // rows of the victim buffer
+    int64_t num_lines = 0;            // rows of the cache
+    int64_t victim_slots = 0;         // rows of the victim buffer
+    int64_t prefetch_iterations = 0;  // whose rows a thread takes from there ahead of replays
   };
 
   /// Reads rows `static_ids` and `constant_ids` from `storage`, which need not outlive this call;
@@ -46,14 +49,28 @@ class CacheExecutor {
   CacheExecutor(const Sizes& sizes, Storage& storage, std::span<const int64_t> static_ids,
                 std::span<const int64_t> constant_ids, double timeout_secs);
 
+  /// Tells where the rows of a coming plan will be, so that those of the victim buffer may be
+  /// prefetched: `batch` as for replay(), and of the plan its source and slot. They must stay valid
+  /// until that replay or start_over(). From any thread.
+  void open_batch(int64_t iteration, const VictimPrefetcher::Batch& batch) {
+    prefetcher_.open(iteration, batch);
+  }
+
   /// Replays one plan on `batch`, a row per position, in which the rows from storage have arrived:
   ///   1. rows of the memory tiers -> batch
   ///   2. evicted lines, and spilled rows of the batch -> victim slots
   ///   3. inserted rows of the batch -> lines
-  /// Slots and lines that are read in a step may thus be written in a later one. Throws
-  /// ArgumentError, before anything moves, if an index is out of range or a slot or line is written
-  /// twice.
+  /// Slots and lines that are read in a step may thus be written in a later one. Rows that were
+  /// prefetched are not copied again. Throws, before anything moves, ArgumentError if an index is
+  /// out of range, a slot or line is written twice or a word names no coming iteration, and what
+  /// went wrong in prefetching.
   void replay(const PlanMoves& plan, std::span<std::byte> batch, ThreadPool& pool);
+
+  /// Forgets the batches that are open and what the victim buffer holds: plans start anew.
+  void start_over() { prefetcher_.forget(); }
+
+  /// Rows that were prefetched from the victim buffer.
+  int64_t prefetched_rows() const { return prefetcher_.num_copied(); }
 
   int64_t row_bytes() const { return row_bytes_; }
   int64_t num_lines() const { return lines_.num_rows; }
@@ -73,6 +90,8 @@ class CacheExecutor {
   void fill(Tier& tier, Storage& storage, std::span<const int64_t> ids, double timeout_secs);
   void check(const PlanMoves& plan, int64_t num_positions);
   void check_sources(const PlanMoves& plan);
+  void move(const PlanMoves& plan, std::span<const uint8_t> arrived, std::byte* rows,
+            ThreadPool& pool);
   void claim(const char* name, Tier& tier, std::span<const int64_t> rows, bool may_drop);
 
   const int64_t row_bytes_;
@@ -81,6 +100,7 @@ class CacheExecutor {
   Tier victims_;
   Tier constant_rows_;
   uint32_t plan_number_ = 0;
+  VictimPrefetcher prefetcher_;  // last: its thread reads victims_
 };
 
 }  // namespace lsm

@@ -25,7 +25,8 @@ class CacheOptions:
     policy: one of ONLINE_POLICIES. bytes: memory of the cache. ways: lines per set.
     window: iterations sampled ahead; of use to policies in NEEDS_WINDOW and to the victim buffer.
     update_period, near_fraction: of dynamic and hybrid. victim_mode: none, queues or pool;
-    victim_bytes: memory of the victim buffer (queues: of all queues together). constant_bytes,
+    victim_bytes: memory of the victim buffer (queues: of all queues together); victim_prefetch:
+    iterations whose rows a thread copies from there before they are due. constant_bytes,
     static_bytes: memory of the rows with the highest scores, as host buffer and static partition.
     score: static score that policies, constant and static rows go by: none or one of
     lsm.scores.SCORE_NAMES. seed: of the policies that draw.
@@ -39,6 +40,7 @@ class CacheOptions:
     near_fraction: float = 0.125
     victim_mode: str = "none"
     victim_bytes: int = 0
+    victim_prefetch: int = 4
     constant_bytes: int = 0
     static_bytes: int = 0
     score: str = "none"
@@ -75,6 +77,10 @@ class CacheRows:
             )
         if not 1 <= options.window <= MAX_WINDOW:
             raise ValueError(f"cache.window: expected 1 to {MAX_WINDOW}, got {options.window}")
+        if not 0 <= options.victim_prefetch <= MAX_WINDOW:
+            raise ValueError(
+                f"cache.victim.prefetch: expected 0 to {MAX_WINDOW}, got {options.victim_prefetch}"
+            )
         _check_memory(options)
         num_lines = _num_rows("cache.bytes", options.bytes, row_bytes)
         victim_rows = victim_slots = 0

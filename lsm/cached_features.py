@@ -125,6 +125,7 @@ class CachedFeatureLoader(FeatureLoader):
             static_ids=static_ids,
             constant_ids=constant_ids,
             timeout_secs=self.storage.timeout_secs,
+            prefetch_iterations=self.cache.victim_prefetch,
         )
         self._threads = native.ThreadPool(num_threads)
         # Two locks, so that plans are made while earlier ones are replayed; who takes both takes
@@ -203,9 +204,12 @@ class CachedFeatureLoader(FeatureLoader):
 
     def stats(self) -> dict[str, int | float]:
         """The storage engine's counters (see Storage.stats), and the sums of COUNTERS and STAGES
-        over the batches delivered so far as ``cache_requests``, ``cache_hits`` and so on."""
+        over the batches delivered so far as ``cache_requests``, ``cache_hits`` and so on;
+        ``cache_victim_prefetched``: victim hits whose rows were copied before their batch was due.
+        """
         with self._counting:
             totals = {f"cache_{name}": value for name, value in self._totals.items()}
+        totals["cache_victim_prefetched"] = self._executor.prefetched_rows if self._executor else 0
         return super().stats() | totals
 
     def close(self) -> None:
@@ -255,6 +259,9 @@ class CachedFeatureLoader(FeatureLoader):
         positions = (plan.source == Source.STORAGE).nonzero().view(-1)
         if len(positions):
             ticket = self._reads.submit(plan.ids[positions], rows, positions)
+        self._executor.open_batch(
+            iteration=plan.iteration, source=plan.source, slot=plan.slot, out=rows
+        )
         move = _Move(plan, rows, ticket)
         move.stats["plan_secs"] = plan_secs
         self._moves.append(move)
@@ -267,14 +274,17 @@ class CachedFeatureLoader(FeatureLoader):
         waited = time.perf_counter()
         plan = move.plan
         self._executor.replay(
+            iteration=plan.iteration,
             source=plan.source,
             slot=plan.slot,
             evict_line=plan.evict_line,
             evict_slot=plan.evict_slot,
+            evict_word=plan.evict_word,
             insert_position=plan.insert_position,
             insert_line=plan.insert_line,
             spill_position=plan.spill_position,
             spill_slot=plan.spill_slot,
+            spill_word=plan.spill_word,
             out=move.rows,
             pool=self._threads,
         )
@@ -293,6 +303,8 @@ class CachedFeatureLoader(FeatureLoader):
         )
 
     def _drop_moves(self) -> None:
+        if self._executor is not None:
+            self._executor.start_over()
         for move in self._moves:
             move.drop()
         self._moves.clear()

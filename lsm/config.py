@@ -81,6 +81,9 @@ class VictimConfig(Section):
     much room for each iteration of the window; pool: room for whichever are needed soonest."""
     bytes: Bytes = 256 * 2**20
     """Memory of the victim buffer (queues: of all queues together), where there is one."""
+    prefetch: Annotated[int, Field(ge=0, le=65_535)] = 4
+    """Iterations whose rows a thread copies from the victim buffer while training runs, before they
+    are due. 0: none."""
 
 
 class ConstantConfig(Section):

@@ -175,6 +175,7 @@ def _training_features(
         near_fraction=cache.near_fraction,
         victim_mode=cache.victim.mode,
         victim_bytes=cache.victim.bytes,
+        victim_prefetch=cache.victim.prefetch,
         constant_bytes=cache.constant.bytes,
         static_bytes=cache.static.bytes,
         score=cache.score,

@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -143,6 +144,24 @@ def test_any_cache_any_requests(store, rows, data):
     requests = batches(12, draw(st.integers(0, 150)), draw(st.integers(0, 99)))
     with open_loader(store, num_threads=draw(st.sampled_from([1, 2])), **cache) as loader:
         check(loader, requests, rows, ahead=draw(st.integers(0, 5)))
+
+
+@pytest.mark.parametrize("mode", ["queues", "pool"])
+def test_rows_are_prefetched_from_the_victim_buffer(store, rows, mode):
+    """Between two batches there is time; that it is used shows in a counter, not in a row."""
+    requests = batches(30)
+    prefetched = {}
+    for ahead in (0, 1, 4):
+        cache = {"victim_mode": mode, "victim_bytes": 90 * ROW_BYTES, "victim_prefetch": ahead}
+        with open_loader(store, **cache) as loader:
+            victim_hits = 0
+            for ids, pending, got in deliver(loader, requests):
+                assert np.array_equal(got, rows[ids.numpy()])
+                victim_hits += pending.stats["victim_hits"]
+                time.sleep(0.002)
+            prefetched[ahead] = loader.stats()["cache_victim_prefetched"]
+        assert 0 < victim_hits >= prefetched[ahead]
+    assert prefetched[0] == 0 < prefetched[4]
 
 
 def test_fetch_alone_needs_no_announcements(store, rows):
@@ -313,6 +332,7 @@ def test_the_hottest_rows():
         ),
         ({"victim_mode": "heap"}, r"cache\.victim\.mode: expected one of none, .*, got 'heap'"),
         ({"window": 0}, r"cache\.window: expected 1 to 65535, got 0"),
+        ({"victim_prefetch": -1}, r"cache\.victim\.prefetch: expected 0 to 65535, got -1"),
         ({"window": 65_536}, r"cache\.window: expected 1 to 65535, got 65536"),
         ({"static_bytes": 100}, r"cache\.static\.bytes: .* set cache\.score"),
         ({"constant_bytes": 2**60, "score": "hot"}, r"cache\.constant\.bytes: expected less"),

@@ -1,6 +1,7 @@
 """The executor moves exactly the rows that a plan names, in the order of its steps."""
 
 import errno
+import itertools
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from lsm.storage import Storage
 
 NUM_ROWS, LINES, SLOTS = 60, 16, 7
 STATIC_IDS, CONSTANT_IDS = [59, 3, 4], [20, 7]
+ITERATIONS = itertools.count()
 STATIC, CACHE, VICTIM, CONSTANT, STORAGE = range(5)
 FIELDS = (
     "source",
@@ -67,15 +69,22 @@ def open_executor(storage):
 
 
 def make_plan(**fields) -> dict[str, np.ndarray]:
-    plan = {name: np.empty(0, np.int64) for name in FIELDS} | {"source": np.empty(0, np.uint8)}
-    for name, values in fields.items():
-        plan[name] = np.array(values, plan[name].dtype)
-    return plan
+    plan = {name: [] for name in FIELDS} | fields
+    return {
+        name: np.array(values, np.uint8 if name == "source" else np.int64)
+        for name, values in plan.items()
+    }
 
 
 def replay(executor, plan, out, num_threads=1):
+    """At an iteration after all before; rows that enter the victim buffer wait for the next."""
+    iteration = next(ITERATIONS)
+    waits = native.pack_metadata(iteration + 1, 0, 0)
+    plan = {"evict_word": np.full(len(plan["evict_slot"]), waits)} | plan
+    plan = {"spill_word": np.full(len(plan["spill_slot"]), waits)} | plan
     tensors = {name: torch.from_numpy(values) for name, values in plan.items()}
-    executor.replay(**tensors, out=torch.from_numpy(out), pool=native.ThreadPool(num_threads))
+    pool = native.ThreadPool(num_threads)
+    executor.replay(iteration=iteration, **tensors, out=torch.from_numpy(out), pool=pool)
 
 
 def random_plan(rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -163,13 +172,22 @@ def test_a_slot_that_is_read_is_written_again_in_the_same_plan(tmp_path):
             "spill_slot: 2 at position 0 is written twice",
         ),
         ({"insert_position": [0]}, "insert_position, insert_line: expected the same length"),
+        (
+            {"evict_line": [1], "evict_slot": [2], "evict_word": []},
+            "evict_slot, evict_word: expected the same length, got 1 and 0",
+        ),
+        (
+            {"spill_position": [0], "spill_slot": [2], "spill_word": [0]},
+            "spill_word: expected a next use after iteration 0, got 0 at position 0",
+        ),
         ({"source": [STORAGE] * 3, "slot": [-1] * 3}, "out: expected 3 rows of 8 bytes, got 16"),
     ],
 )
-def test_a_wrong_plan_moves_nothing(tmp_path, fields, message):
+def test_a_wrong_plan_moves_nothing(tmp_path, monkeypatch, fields, message):
     _, storage = open_rows(tmp_path, 8)
     with storage:
         executor = open_executor(storage)
+        monkeypatch.setitem(globals(), "ITERATIONS", itertools.count())
         out = np.full((2, 8), 9, np.uint8)
         full = {"source": [STATIC, STATIC], "slot": [0, 1]} | fields
         if len(full["source"]) == 1:
