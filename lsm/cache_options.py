@@ -9,6 +9,7 @@ import torch
 
 from lsm import memory
 from lsm.cache import NEEDS_WINDOW, POLICIES, VICTIM_MODES, PlannerConfig
+from lsm.dist import World
 from lsm.units import format_bytes
 
 ONLINE_POLICIES = tuple(policy for policy in POLICIES if policy != "belady")
@@ -149,12 +150,14 @@ def _check_memory(options: CacheOptions) -> None:
     for key, num_bytes in sizes.items():
         if num_bytes < 0:
             raise ValueError(f"{key}: expected a size >= 0, got {num_bytes}")
-    available = memory.available_bytes()
+    available = memory.available_bytes_per_rank()
     largest = max(sizes, key=sizes.get)
     if sum(sizes.values()) <= available:
         return
+    num_ranks = World.from_env().local_size
+    to_whom = f" to each of the {num_ranks} ranks on this machine" if num_ranks > 1 else ""
     beside = " (with the cache's other parts)" if sizes[largest] <= available else ""
     raise ValueError(
-        f"{largest}: expected less than the memory that is available, "
+        f"{largest}: expected less than the memory that is available{to_whom}, "
         f"{format_bytes(available)}, got {format_bytes(sizes[largest])}{beside}; make it smaller"
     )

@@ -1,8 +1,10 @@
-"""How much memory this process can still take."""
+"""How much memory this process, and each of its machine's ranks, can still take."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+from lsm.dist import World
 
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/proc/self/cgroup")
@@ -15,6 +17,12 @@ def available_bytes() -> int:
     fields = dict(line.split(":") for line in _MEMINFO.read_text().splitlines())
     machine = int(fields["MemAvailable"].split()[0]) << 10
     return max(0, min([machine, *_cgroup_rooms()]))
+
+
+def available_bytes_per_rank() -> int:
+    """The same for each of the ranks on this machine if all take as much, which they do: of a job
+    whose processes are in control groups of their own, this is less than it could be."""
+    return available_bytes() // World.from_env().local_size
 
 
 def _cgroup_rooms() -> list[int]:

@@ -343,6 +343,23 @@ def test_options_that_cannot_be(store, changes, message):
         open_loader(store, **changes)
 
 
+@pytest.mark.parametrize("num_ranks", [1, 4])
+def test_the_ranks_of_a_machine_share_its_memory(monkeypatch, num_ranks):
+    """Each rank's cache and victim buffer would fit alone."""
+    monkeypatch.setattr(memory, "available_bytes", lambda: 4 * 3000 * ROW_BYTES)
+    job = {"RANK": 1, "WORLD_SIZE": 8, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": num_ranks}
+    for name, value in (job | {"MASTER_ADDR": "localhost", "MASTER_PORT": 1}).items():
+        monkeypatch.setenv(name, str(value))
+    cache = {"victim_mode": "pool", "victim_bytes": 1000 * ROW_BYTES}
+    assert CacheRows.of(options(bytes=2000 * ROW_BYTES, **cache), ROW_BYTES).victim_slots == 1000
+    too_large = options(bytes=2001 * ROW_BYTES, **cache)
+    if num_ranks == 1:
+        CacheRows.of(too_large, ROW_BYTES)
+        return
+    with pytest.raises(ValueError, match=r"cache\.bytes: .* to each of the 4 ranks .* other parts"):
+        CacheRows.of(too_large, ROW_BYTES)
+
+
 def test_bytes_become_rows_of_each_tier():
     cache = options(bytes=4096, ways=8, window=4, victim_mode="queues", victim_bytes=1000)
     tiers = CacheRows.of(cache, row_bytes=100)
