@@ -8,17 +8,18 @@ BIN := $(VENV)/bin
 STORE := stores/amazon-computers
 GRAPH := tests/data/amazon-computers/amazon-computers.tar.gz
 NATIVE := $(shell find cache kernels -name '*.h' -o -name '*.cpp') CMakeLists.txt
-CPP := $(filter %.h %.cpp,$(NATIVE))
+CPP := $(filter %.h %.cpp,$(NATIVE)) $(wildcard tests/native/*.h tests/native/*.cpp)
 # An editable install knows the modules there were when it was made, so a new one means a new one.
 PACKAGES := $(shell find lsm -type d ! -name __pycache__)
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
-.PHONY: help quickstart test test-dgl lint format build system setup clean
+.PHONY: help quickstart test test-dgl test-sanitize lint format build system setup clean
 
 help:
 	@echo 'make quickstart  install, build, convert a small real graph, train it from disk'
 	@echo 'make test        install, build, run the tests'
 	@echo 'make build       rebuild the native module after a change'
+	@echo 'make test-sanitize  run the native tests under the address, undefined and thread sanitizers'
 	@echo 'make test-dgl    test Batch.to_dgl() in an environment with DGL'
 	@echo 'make lint        ruff and clang-format, without changing anything'
 	@echo 'make format      ruff and clang-format, in place'
@@ -45,6 +46,20 @@ test-dgl: export DGLBACKEND = pytorch
 test-dgl: setup .venv-dgl/.built
 	.venv-dgl/bin/python -c 'from lsm.dgl_adapter import import_dgl; import_dgl()'
 	.venv-dgl/bin/python -m pytest tests/test_dgl.py
+
+# The native code without Python, in builds of their own: the sanitizers in a comma-separated list
+# share one. A report ends the tests with an error.
+SANITIZERS ?= address,undefined thread
+test-sanitize: export ASAN_OPTIONS = detect_stack_use_after_return=1:check_initialization_order=1
+test-sanitize: export TSAN_OPTIONS = halt_on_error=1:second_deadlock_stack=1
+test-sanitize: export UBSAN_OPTIONS = print_stacktrace=1
+test-sanitize: system $(if $(shell command -v cmake),,$(VENV)/.dependencies)
+	set -e; export PATH="$$PATH:$(abspath $(BIN))"; for sanitizers in $(SANITIZERS); do \
+	  build=build/sanitize-$$sanitizers; \
+	  cmake -S . -B $$build -DLSM_NATIVE_TESTS=ON -DLSM_SANITIZE=$$sanitizers; \
+	  cmake --build $$build --target native_tests --parallel $$(nproc); \
+	  $$build/tests/native/native_tests; \
+	done
 
 # Debian packages that something above needs and that are missing, as `probe:package` pairs.
 system:

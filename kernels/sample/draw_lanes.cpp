@@ -3,8 +3,9 @@
 // for each of the instruction sets below, and the loader picks.
 #include "kernels/sample/draw_lanes.h"
 
-// The loader of glibc can pick; others cannot.
-#if defined(__x86_64__) && defined(__GLIBC__)
+// The loader of glibc can pick; others cannot. It picks before the thread sanitizer's library is
+// ready, which the picking would call.
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_THREAD__)
 #define LSM_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define LSM_VECTOR_CLONES

@@ -1,0 +1,95 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// The thread pool and the buffer pool under many callers at once.
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "kernels/core/buffer.h"
+#include "kernels/core/thread_pool.h"
+#include "tests/native/testing.h"
+
+namespace lsm::testing {
+namespace {
+
+void run_on_threads(int count, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        body(i);
+      } catch (...) {
+        errors[static_cast<size_t>(i)] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+/// Loops from several threads, and loops inside loops: each element is visited once.
+void loops_share_a_pool() {
+  for (const int num_threads : {1, 4}) {
+    ThreadPool pool(num_threads);
+    run_on_threads(3, [&](int caller) {
+      for (int64_t size = 0; size < 60; ++size) {
+        std::vector<int> visits(static_cast<size_t>(size * size));
+        pool.parallel_for(size, 1 + caller, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            pool.parallel_for(size, 7, [&](int64_t from, int64_t to) {
+              for (int64_t j = from; j < to; ++j) ++visits[static_cast<size_t>(i * size + j)];
+            });
+          }
+        });
+        for (const int visit : visits) LSM_EXPECT(visit == 1, "size ", size, ": ", visit);
+      }
+    });
+  }
+}
+
+/// The first error of a loop comes out of it, after all of its ranges have ended.
+void errors_leave_loops() {
+  ThreadPool pool(4);
+  for (int round = 0; round < 50; ++round) {
+    std::atomic<int64_t> num_visited = 0;
+    expect_throw<ArgumentError>("at 40", [&] {
+      pool.parallel_for(100, 1, [&](int64_t begin, int64_t) {
+        num_visited.fetch_add(1);
+        check_argument(begin != 40, "at ", begin);
+      });
+    });
+    LSM_EXPECT(num_visited == 100, num_visited);
+  }
+}
+
+/// Buffers hold what their owner wrote, wherever they are given back.
+void buffers_come_back() {
+  const auto pool = std::make_shared<BufferPool>(size_t{3} << 20);
+  run_on_threads(4, [&](int thread) {
+    Random random(static_cast<uint64_t>(thread));
+    std::vector<std::shared_ptr<Buffer>> held;
+    for (int round = 0; round < 200; ++round) {
+      const size_t bytes = static_cast<size_t>(random.between(1, 200'000));
+      held.push_back(pool->take(bytes));
+      std::memset(held.back()->data(), thread, bytes);
+      const auto& kept = random.pick(held);
+      for (size_t i = 0; i < kept->size(); i += 97) {
+        LSM_EXPECT(static_cast<int>(kept->data()[i]) == thread, "byte ", i);
+      }
+      if (held.size() > 6) held.erase(held.begin() + random.between(0, 6));
+    }
+  });
+  LSM_EXPECT(pool->idle_bytes() <= size_t{3} << 20, pool->idle_bytes());
+}
+
+}  // namespace
+
+std::vector<Test> core_tests() {
+  return {{"core: loops share a pool", loops_share_a_pool},
+          {"core: errors leave loops", errors_leave_loops},
+          {"core: buffers come back", buffers_come_back}};
+}
+
+}  // namespace lsm::testing

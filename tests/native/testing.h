@@ -1,0 +1,125 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// What the native tests share: checks, random numbers, files of rows whose bytes are known.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kernels/core/check.h"
+#include "kernels/core/hash.h"
+#include "kernels/io/storage.h"
+
+namespace lsm::testing {
+
+struct Failure : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Throws Failure, saying what was being done, unless `condition` holds.
+#define LSM_EXPECT(condition, ...)                                                         \
+  do {                                                                                     \
+    if (!(condition)) {                                                                    \
+      throw ::lsm::testing::Failure(                                                       \
+          ::lsm::concat(__FILE__, ":", __LINE__, ": " #condition " (", __VA_ARGS__, ")")); \
+    }                                                                                      \
+  } while (false)
+
+/// Expects an Error whose message contains `part`.
+template <class Error>
+void expect_throw(const std::string& part, const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    LSM_EXPECT(std::string(error.what()).find(part) != std::string::npos, error.what());
+    return;
+  }
+  throw Failure("expected an error: ..." + part);
+}
+
+/// splitmix64: the same numbers from the same seed everywhere.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t next() { return mix64(state_ += 0x9E3779B97F4A7C15ULL); }
+  /// In [low, high].
+  int64_t between(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(next() % static_cast<uint64_t>(high - low + 1));
+  }
+  bool chance(int percent) { return between(1, 100) <= percent; }
+  template <class T>
+  const T& pick(const std::vector<T>& values) {
+    return values[next() % values.size()];
+  }
+
+ private:
+  uint64_t state_;
+};
+
+/// Distinct ids below `num_ids`, low ones more often, in random order.
+inline std::vector<int64_t> skewed_ids(Random& random, int64_t num_ids, int64_t count) {
+  std::vector<int64_t> ids;
+  std::vector<bool> taken(static_cast<size_t>(num_ids));
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t id = random.between(0, random.between(0, num_ids - 1));
+    if (taken[static_cast<size_t>(id)]) continue;
+    taken[static_cast<size_t>(id)] = true;
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+/// Byte `i` of row `row` in every file of the tests.
+inline std::byte byte_of(int64_t row, int64_t i) {
+  return static_cast<std::byte>(mix64(static_cast<uint64_t>(row * 1'000'003 + i)) >> 56);
+}
+
+inline bool is_row(std::span<const std::byte> bytes, int64_t row) {
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (bytes[i] != byte_of(row, static_cast<int64_t>(i))) return false;
+  }
+  return true;
+}
+
+/// Feature files in a directory of their own, which goes away with them.
+class RowFiles {
+ public:
+  explicit RowFiles(const RowLayout& layout);
+  ~RowFiles() { std::filesystem::remove_all(directory_); }
+  RowFiles(const RowFiles&) = delete;
+  RowFiles& operator=(const RowFiles&) = delete;
+
+  std::unique_ptr<Storage> open(const std::string& engine, const EngineOptions& options = {}) {
+    return open_storage(engine, paths_, layout_, options);
+  }
+  const std::vector<std::string>& paths() const { return paths_; }
+  const RowLayout& layout() const { return layout_; }
+
+ private:
+  RowLayout layout_;
+  std::filesystem::path directory_;
+  std::vector<std::string> paths_;
+};
+
+/// Engines that work here.
+const std::vector<std::string>& engines();
+
+struct Test {
+  const char* name;
+  void (*run)();
+};
+
+std::vector<Test> core_tests();
+std::vector<Test> storage_tests();
+std::vector<Test> sampler_tests();
+std::vector<Test> planner_tests();
+std::vector<Test> prefetch_tests();
+std::vector<Test> pipeline_tests();
+
+}  // namespace lsm::testing
