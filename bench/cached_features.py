@@ -2,8 +2,8 @@
 
 ``python bench/cached_features.py --trace FILE.npz --dir DIR --peer-python /path/to/python``
 
-The request lists of one trace (``lsm trace``, one rank) are served from one file, list by list, as a
-training loop would ask for them. Every side has the same bytes of cache in all: ours divides them
+The request lists of one trace (``lsm trace``, one rank) are served from one file, list by list, as
+a training loop would ask for them. Every side has the same bytes of cache in all: ours divides them
 between cache and victim buffer (``--victim-share``). What both sides stage beside is not counted,
 but reported: for us up to ``--staging-bytes`` and ``--prefetch`` lists, for the peer the lists in
 flight. With ``--count-staging`` the peer runs once more with our staging bytes added to its cache.

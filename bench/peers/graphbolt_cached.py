@@ -2,9 +2,9 @@
 
 What is measured: `CPUCachedFeature` over `DiskBasedFeature` (GraphBolt after 2.1.0; it reads with
 io_uring and O_DIRECT), asked for the request lists of a trace in their order, with a cache of
-`--cache-bytes` and the eviction policy `--policy` (sieve, s3-fifo, lru, clock). With `--in-flight 1`
-every list is read with `read()`; with more, that many lists are under way in `read_async()`, stage by
-stage, as GraphBolt's own data loader overlaps them. A cache must hold the lists in flight
+`--cache-bytes` and the eviction policy `--policy` (sieve, s3-fifo, lru, clock). With `--in-flight
+1` every list is read with `read()`; with more, that many lists are under way in `read_async()`,
+stage by stage, as GraphBolt's own data loader overlaps them. A cache must hold the lists in flight
 several times over, or GraphBolt waits for ever; a smaller one is refused here.
 
 How: the file's pages are dropped from the page cache first. The first half of the trace fills the
@@ -13,8 +13,8 @@ every row with the file instead of leaving them alone, and its rates are then of
 
 Input: FILE, a C-ordered .npy array of rows (its header padded to 4 KiB gives the reader its best
 case: rows that do not straddle a block), writable (GraphBolt maps it "r+"; it is not changed), and
-TRACE, an .npz with `ids` and `offsets` int64 (list t is ids[offsets[t]:offsets[t + 1]]). Output: one
-line of JSON on stdout.
+TRACE, an .npz with `ids` and `offsets` int64 (list t is ids[offsets[t]:offsets[t + 1]]). Output:
+one line of JSON on stdout.
 
 Allocate large tensors from the heap (MALLOC_MMAP_THRESHOLD_=1073741824,
 MALLOC_TRIM_THRESHOLD_=4294967296 in the environment) for the peer's best rate.
