@@ -36,7 +36,8 @@ MEASURED = (
 )
 """What real reads add to a record. Sums over the ranks, which read one after the other, over the
 whole trace; of several repeats, the one of median time. read_secs: from the first request to the
-last row's arrival. read_amplification: bytes from storage per byte of the rows that missed."""
+last row's arrival; what a constant buffer is filled with is in the bytes, but not in the time.
+read_amplification: bytes from storage per byte of the rows that missed."""
 
 _STAGES = ("plan_secs", "read_wait_secs", "replay_secs")
 
