@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -124,10 +123,10 @@ def require_runnable(combinations: Sequence[Combination]) -> None:
 
 
 def _median(runs: list[dict]) -> dict:
+    """The run of median time (of two in the middle, the faster one), with the spread."""
     ranked = sorted(runs, key=lambda run: run["read_secs"])
-    secs = [run["read_secs"] for run in ranked]
-    median = next(run for run in ranked if run["read_secs"] >= statistics.median_low(secs))
-    return median | {"read_secs_min": secs[0], "read_secs_max": secs[-1]}
+    spread = {"read_secs_min": ranked[0]["read_secs"], "read_secs_max": ranked[-1]["read_secs"]}
+    return ranked[(len(ranked) - 1) // 2] | spread
 
 
 def _read(config, store, trace, combination, record, merge_iterations) -> dict:
@@ -140,13 +139,16 @@ def _read(config, store, trace, combination, record, merge_iterations) -> dict:
         shared = combination.mode == "shared"
         batches = trace.owner_batches(rank, combination.hash, shared=shared)
         _drop_page_cache(store)
-        with _loader(config, store, trace, combination, merge_iterations) as loader:
+        with (
+            _loader(config, store, trace, combination, merge_iterations) as loader,
+            FeatureLoader(store, engine="mmap") as plain,
+        ):
             arrived = deliver(
                 loader,
                 batches,
                 prefetch=config.prefetch,
                 staging_bytes=config.staging_bytes,
-                receive=_comparer(store, batches) if config.check else None,
+                receive=_comparer(store, plain, batches) if config.check else None,
             )
             stats = loader.stats()
         sums["read_secs"] += arrived[-1]
@@ -201,10 +203,9 @@ def _loader(config, store, trace, combination, merge_iterations) -> FeatureLoade
 
 
 def _comparer(
-    store: GraphStore, batches: Sequence[torch.Tensor]
+    store: GraphStore, plain: FeatureLoader, batches: Sequence[torch.Tensor]
 ) -> Callable[[int, torch.Tensor], None]:
-    """Compares rows with those of a plain reader, through the page cache."""
-    plain = FeatureLoader(store, engine="mmap")
+    """Compares rows with those of ``plain``, which reads through the page cache."""
 
     def compare(iteration: int, rows: torch.Tensor) -> None:
         wanted = plain.fetch(batches[iteration])
