@@ -26,6 +26,7 @@ from torch.nn import functional
 import lsm
 from lsm.batch import Batch
 from lsm.bench import record
+from lsm.cache_options import CacheOptions
 from lsm.config import ModelConfig
 from lsm.models import build_model
 from lsm.storage import StorageOptions
@@ -47,6 +48,10 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--max-gap-bytes", type=parse_bytes, default=0)
     parser.add_argument("--max-read-bytes", type=parse_bytes, default=parse_bytes("32KiB"))
     parser.add_argument("--staging-bytes", type=parse_bytes, default=parse_bytes("256MiB"))
+    parser.add_argument("--cache-policy", default="none", help="none: read every row")
+    parser.add_argument("--cache-bytes", type=parse_bytes, default=parse_bytes("512MiB"))
+    parser.add_argument("--victim-bytes", type=parse_bytes, default=0, help="of a pool; 0: none")
+    parser.add_argument("--window", type=int, default=256)
     parser.add_argument("--iters", type=int, default=50)
     parser.add_argument("--warmup", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)
@@ -73,6 +78,18 @@ def drop_cache(store: lsm.GraphStore) -> None:
     for path in store.feature_paths:
         with path.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def cache_options(args: argparse.Namespace) -> CacheOptions | None:
+    if args.cache_policy == "none":
+        return None
+    return CacheOptions(
+        policy=args.cache_policy,
+        bytes=args.cache_bytes,
+        window=args.window,
+        victim_mode="pool" if args.victim_bytes else "none",
+        victim_bytes=args.victim_bytes,
+    )
 
 
 def measure(store: lsm.GraphStore, engine: str, args: argparse.Namespace) -> dict:
@@ -102,6 +119,7 @@ def measure(store: lsm.GraphStore, engine: str, args: argparse.Namespace) -> dic
             max_gap_bytes=args.max_gap_bytes,
             max_read_bytes=args.max_read_bytes,
         ),
+        cache=cache_options(args),
         num_threads=args.sample_threads,
         prefetch=args.prefetch,
         staging_bytes=args.staging_bytes,
@@ -131,6 +149,11 @@ def measure(store: lsm.GraphStore, engine: str, args: argparse.Namespace) -> dic
         "wait_share": grown["wait_secs"] / sum(seconds),
         "memory_kib": memory_kib(),
     }
+    if args.cache_policy != "none":
+        counted = ("requests", "misses")
+        requests, misses = (after[f"cache_{name}"] - before[f"cache_{name}"] for name in counted)
+        result["hit_ratio"] = 1 - misses / max(1, requests)
+        result["rows_per_iteration"] = requests / iterations
     if args.fio_iops and engine not in ("memory", "mmap"):
         result["read_seconds_per_iteration"] = result["reads_per_iteration"] / args.fio_iops
     return result

@@ -1,6 +1,7 @@
 """The benchmark scripts run, at small sizes, so that they cannot rot, and report what they did."""
 
 import json
+import mmap
 import os
 import subprocess
 import sys
@@ -9,7 +10,9 @@ import pytest
 from store_files import REPOSITORY
 
 import lsm
+from lsm.bench.limit import MemoryLimit
 from lsm.data.synth import synthesize
+from lsm.trace_sampling import sample_trace
 
 
 def run(*command: object) -> str:
@@ -98,3 +101,73 @@ def test_merged_reads(tmp_path):
 def test_planner():
     record = bench("planner.py", "--lines", 2048, "--ids", 500)
     assert record
+
+
+def test_cached_features(tmp_path, store):
+    trace = sample_trace(store, [5, 5], 16, iterations=12)
+    trace.save(tmp_path / "trace.npz")
+    options = [
+        "--engine",
+        "posix",
+        "--cache-share",
+        "0.1",
+        "--window",
+        4,
+        "--staging-bytes",
+        "1MiB",
+    ]
+    record = bench(
+        "cached_features.py", "--trace", tmp_path / "trace.npz", "--dir", tmp_path, "--check",
+        "--merge-iterations", "1,4", "--prefetch", 8, *options)  # fmt: skip
+    assert record["trace"] == {"nodes": 4000, "lists": 12, "mean_list": trace.mean_list}
+    assert [row["row_bytes"] for row in record["cached_features"]] == [1024, 4096]
+    for row in record["cached_features"]:
+        assert row["cache_bytes"] == 400 * row["row_bytes"]
+        one, four = row["readers"].values()
+        assert 0 < one["hit_ratio"] == four["hit_ratio"] < 1
+        assert four["reads"] <= one["reads"]
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.npz"]
+
+
+def test_limited_training(store):
+    planned = "--cache-policy lookahead --cache-bytes 256KiB --victim-bytes 128KiB --window 4"
+    options = ["--engine", "posix", "--iters", 10, "--rounds", 1, "--batch-size", 200]
+    record = bench(
+        "limited_training.py", "--store", store.path, "--limit", "none",
+        "--ours=", "--ours", planned, *options)  # fmt: skip
+    assert record["limit"] == {"bytes": None, "feature_bytes": 4000 * 256, "mechanism": "none"}
+    every, cached = record["training"]
+    assert "failed" not in every | cached
+    assert "hit_ratio" not in every
+    assert 0 < cached["hit_ratio"] < 1
+
+
+FILE_BYTES, LIMIT_BYTES = 48 << 20, 24 << 20
+READ_A_FILE = f"""
+import mmap, sys
+with open(sys.argv[1], "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    print(sum(data[at] for at in range(0, {FILE_BYTES}, {mmap.PAGESIZE})))
+"""
+
+
+def test_a_memory_limit_covers_the_page_cache(tmp_path):
+    path = tmp_path / "features.bin"
+    path.write_bytes(b"\1" * FILE_BYTES)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    try:
+        limit = MemoryLimit(LIMIT_BYTES)
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    with limit:
+        command = [sys.executable, "-c", READ_A_FILE, str(path)]
+        done = limit.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert int(done.stdout) == FILE_BYTES // mmap.PAGESIZE
+        peak = limit.peak_bytes()
+        assert peak is None or FILE_BYTES // 4 < peak <= LIMIT_BYTES
+        greedy = [sys.executable, "-c", f"print(len(b'x' * {FILE_BYTES}))"]
+        assert limit.run(greedy, capture_output=True, timeout=60).returncode != 0
+        group = limit._group
+    assert not group.exists()

@@ -1,7 +1,7 @@
-"""GraphSAGE training iterations per second of DGL with GraphBolt, from memory (peer measurement).
+"""GraphSAGE training iterations per second of DGL with GraphBolt (peer measurement).
 
 What is measured: whole training iterations on the CPU, from a mini-batch of seeds to the
-optimiser's step, with graph, features and labels in memory:
+optimiser's step, with graph and labels in memory, and features in memory or mapped from their file:
 
     ItemSampler -> sample_neighbor -> fetch_feature -> DataLoader
     -> `--layers` x dgl.nn.SAGEConv (mean), ReLU between them -> cross entropy -> Adam
@@ -36,6 +36,7 @@ import argparse
 import gc
 import itertools
 import json
+import mmap
 import os
 import statistics
 import time
@@ -57,6 +58,12 @@ def parse_args():
     parser.add_argument("--num-workers", default="0,1,2", help="settings to try, by commas")
     parser.add_argument("--warmup", type=int, default=20, help="untimed iterations")
     parser.add_argument("--repeats", type=int, default=5, help="timed rounds")
+    parser.add_argument(
+        "--features",
+        choices=("memory", "mmap"),
+        default="memory",
+        help="mmap: mapped from the file with MADV_RANDOM",
+    )
     parser.add_argument("--lr", type=float, default=0.003)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
@@ -67,11 +74,15 @@ def parse_args():
     return args
 
 
-def load(store):
-    """(indptr, indices, features, labels, train ids) as numpy arrays in memory."""
+def load(store, where):
+    """(indptr, indices, features, labels, train ids) as numpy arrays, the features as `where`."""
     meta = json.loads((store / "meta.json").read_text())
     shape = (meta["num_nodes"], meta["features"]["dim"])
-    features = np.fromfile(store / "features.bin", dtype=np.float32, count=shape[0] * shape[1])
+    if where == "mmap":
+        features = np.memmap(store / "features.bin", np.float32, "r+", shape=shape)
+        features._mmap.madvise(mmap.MADV_RANDOM)
+    else:
+        features = np.fromfile(store / "features.bin", dtype=np.float32, count=shape[0] * shape[1])
     return (
         np.load(store / "topology" / "indptr.npy"),
         np.load(store / "topology" / "indices.npy"),
@@ -120,7 +131,7 @@ def main():
     torch.set_num_threads(args.threads)
     dgl.utils.set_num_threads(args.threads)
 
-    indptr, indices, features, labels, train = load(args.store)
+    indptr, indices, features, labels, train = load(args.store, args.features)
     classes = int(labels.max()) + 1
     graph = gb.fused_csc_sampling_graph(torch.from_numpy(indptr), torch.from_numpy(indices))
     store = gb.BasicFeatureStore(
@@ -182,6 +193,7 @@ def main():
         "by_num_workers": found,
         "versions": {"dgl": dgl.__version__, "torch": torch.__version__, "numpy": np.__version__},
         "malloc": {k: v for k, v in os.environ.items() if k.startswith("MALLOC_")},
+        "features": args.features,
         "threads": args.threads,
         "fanouts": args.fanouts,
         "batch_size": args.batch_size,

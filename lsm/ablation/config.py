@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from lsm.ablation.runs import POLICIES
-from lsm.config import Fanouts, NonNegative, Positive, Section
+from lsm.config import Bytes, Fanouts, NonNegative, Positive, Section
 
 Mode = Literal["shared", "independent"]
 Multiple = Annotated[float, Field(gt=0)]
@@ -19,6 +19,8 @@ class GraphConfig(Section):
     """Store directory. One that does not exist yet is made with the parameters below."""
     nodes: Annotated[int, Field(ge=2)] = 1_000_000
     """Nodes of the graph to make."""
+    dim: Positive = 1
+    """Features of each node (float32). Only real reads look at more than ids."""
     avg_degree: Annotated[float, Field(ge=0)] = 12.8
     """Mean in-degree."""
     degree_exponent: Annotated[float, Field(gt=2)] = 2.5
@@ -70,7 +72,7 @@ class ConstantConfig(Section):
 
 class CacheConfig(Section):
     policies: Annotated[list[str], Field(min_length=1)] = Field(["hybrid", "lookahead", "belady"])
-    """Eviction policies."""
+    """Eviction policies. belady and optimal are bounds; none: no cache."""
     sizes: Annotated[list[Multiple], Field(min_length=1)] = Field([10.0, 20.0, 40.0])
     """Lines per rank, in multiples of the mean request list, to the nearest multiple of ways."""
     ways: Positive = 32
@@ -103,6 +105,31 @@ class CacheConfig(Section):
         return self
 
 
+class ReadsConfig(Section):
+    enabled: bool = False
+    """Whether each combination's rows are also read, from the feature files of graph.path."""
+    merge_iterations: Annotated[list[Positive], Field(min_length=1)] = Field([1])
+    """Iterations whose reads are planned together: every combination is read for with each."""
+    engine: Literal["auto", "memory", "mmap", "posix", "io_uring"] = "auto"
+    """Storage engine. posix and io_uring bypass the page cache (O_DIRECT) where they can."""
+    queue_depth: Positive = 128
+    """Reads in flight (io_uring)."""
+    max_read_bytes: Bytes = 256 * 2**10
+    """Longest single read."""
+    max_gap_bytes: Bytes = 0
+    """Bytes nobody asked for between two rows, up to which both are read at once."""
+    prefetch: Positive = 4
+    """Iterations whose rows are under way or wait; twice merge_iterations is of use."""
+    staging_bytes: Bytes = 256 * 2**20
+    """Memory for their rows, beside the cache."""
+    threads: Positive = 1
+    """Threads that plan, and threads that copy."""
+    repeats: Positive = 1
+    """Passes over the trace, each with a cold cache; the one of median time is reported."""
+    check: bool = False
+    """Compare every row with the store. Then times mean nothing."""
+
+
 class PlotConfig(Section):
     enabled: bool = True
     """Draw a plot (needs matplotlib)."""
@@ -114,9 +141,11 @@ class PlotConfig(Section):
     """What is varied along a curve."""
     panels: Literal["none", "size", "window", "update_period", "victim", "mode"] = "none"
     """One panel per value of this parameter."""
-    y: Literal["hit_ratio_2nd", "hit_ratio", "reads_per_request_2nd"] = "hit_ratio_2nd"
-    """What is shown: hit ratio of all memory tiers (second half of the trace, or all of it), or the
-    rows read from storage per request."""
+    y: Literal[
+        "hit_ratio_2nd", "hit_ratio", "reads_per_request_2nd", "rows_per_s", "bytes_read"
+    ] = "hit_ratio_2nd"
+    """What is shown: hit ratio of all memory tiers (second half of the trace, or all of it), rows
+    read from storage per request; or, of real reads, rows delivered per second or bytes read."""
 
 
 class AblationConfig(Section):
@@ -130,5 +159,13 @@ class AblationConfig(Section):
     """The accesses."""
     cache: CacheConfig = CacheConfig()
     """The caches to compare: every combination of the lists below."""
+    reads: ReadsConfig = ReadsConfig()
+    """Real reads from storage, combination by combination, once all are simulated."""
     plot: PlotConfig = PlotConfig()
     """The picture."""
+
+    @model_validator(mode="after")
+    def _plot_is_measured(self) -> AblationConfig:
+        if self.plot.y in ("rows_per_s", "bytes_read") and not self.reads.enabled:
+            raise ValueError(f"plot.y: {self.plot.y} is of real reads; set reads.enabled=true")
+        return self

@@ -18,8 +18,9 @@ _SERIES = (
     "size",
     "constant_fraction",
     "constant_score",
+    "merge_iterations",
 )
-_SHORT = {"window": "W", "update_period": "U", "near_fraction": "F"}
+_SHORT = {"window": "W", "update_period": "U", "near_fraction": "F", "merge_iterations": "merged"}
 _WORDS = {
     "size": "lines per rank, in mean request lists",
     "window": "window (iterations)",
@@ -29,6 +30,8 @@ _WORDS = {
     "hit_ratio": "hit ratio",
     "hit_ratio_2nd": "hit ratio, second half of the trace",
     "reads_per_request_2nd": "rows read per request, second half of the trace",
+    "rows_per_s": "rows delivered per second",
+    "bytes_read": "bytes read from storage",
 }
 _LINE_STYLES = ("-", "--", ":", "-.")
 _MARKERS = "os^Dvp*X"
@@ -50,6 +53,7 @@ def draw(config: PlotConfig, records: Sequence[dict], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    records = [record for record in records if _value(record, config.y) is not None]
     panels = _panels(config, records)
     labels = [_label(config, record, records) for record in records]
     height = 2 + 0.28 * len(set(labels)) if config.kind == "dots" else 4.6

@@ -26,9 +26,11 @@ PARAMETERS = (
     "constant_fraction",
     "constant_rows",
     "constant_score",
+    "merge_iterations",
 )
 _RESULTS = ("requests", "hits", "victim_hits", "constant_hits", "misses")
 _RATIOS = ("hit_ratio", "hit_ratio_2nd")
+_READS = ("reads", "bytes_read", "read_amplification", "read_secs", "rows_per_s")
 
 
 def write_json(path: Path, records: Sequence[dict]) -> None:
@@ -79,7 +81,8 @@ def _columns(records: Sequence[dict]) -> list[str]:
     results = [
         name for name in _RESULTS if name in always or any(record[name] for record in records)
     ]
-    return [*ordered, *results, *_RATIOS]
+    measured = _READS if "read_secs" in records[0] else ()
+    return [*ordered, *results, *_RATIOS, *measured]
 
 
 def _row(record: dict, columns: Sequence[str]) -> list[str]:
@@ -88,8 +91,14 @@ def _row(record: dict, columns: Sequence[str]) -> list[str]:
 
 
 def _text(name: str, value) -> str:
+    if value is None:
+        return "-"
     if name in _RATIOS:
         return f"{value:.4f}"
+    if name in ("read_amplification", "read_secs"):
+        return f"{value:.2f}"
+    if name == "rows_per_s":
+        return f"{value:,.0f}"
     if isinstance(value, float):
         return f"{value:g}"
-    return f"{value:,}" if isinstance(value, int) and name in _RESULTS else str(value)
+    return f"{value:,}" if isinstance(value, int) and name in (*_RESULTS, *_READS) else str(value)

@@ -24,7 +24,8 @@ BOUNDS = ("belady", "optimal")
 """Fully associative, with the whole trace known. ``belady`` keeps the planner's rules (what an
 iteration touched stays); ``optimal`` may drop any row after any iteration: nothing beats it."""
 
-POLICIES = (*cache.POLICIES, "optimal")
+POLICIES = (*cache.POLICIES, "optimal", "none")
+"""``none``: no cache; every request is a miss."""
 
 _TIERS = ("hits", "static_hits", "victim_hits", "constant_hits")
 _COUNTED = (
@@ -71,6 +72,10 @@ class Combination:
 
     def ignored(self) -> dict:
         """The parameters that make no difference to this cache, each with a fixed value."""
+        if self.policy == "none":
+            kept = ("policy", "mode", "hash")
+            fixed = {field.name: field.default for field in fields(self) if field.name not in kept}
+            return fixed | {"lines": 0, "constant_score": ""}
         if self.policy in BOUNDS:
             kept = ("policy", "lines", "mode", "hash", "constant_rows", "constant_score")
             return {
@@ -100,8 +105,11 @@ class Combination:
         per_row = {"none": 0, "pool": 1, "queues": self.window}
         return 32 * (self.lines + self.victim_rows * per_row.get(self.victim, 0))
 
-    def planner_config(self) -> cache.PlannerConfig:
-        """What the planner is told; ValueError for a value that it cannot work with."""
+    def planner_config(self) -> cache.PlannerConfig | None:
+        """What the planner is told (None: there is no cache to plan); ValueError for a value that
+        it cannot work with."""
+        if self.policy == "none":
+            return None
         if self.policy in BOUNDS:  # one set of all lines: a bound knows no ways and no window
             return cache.PlannerConfig(
                 num_lines=self.lines, ways=self.lines, policy="belady", window=1
@@ -122,12 +130,13 @@ class Combination:
 def ignored(record: dict) -> set[str]:
     """The parameters of ``record`` that its cache ignores."""
     names = (field.name for field in fields(Combination))
-    return set(Combination(**{name: record[name] for name in names}).ignored())
+    unused = set(Combination(**{name: record[name] for name in names}).ignored())
+    return unused | ({"size"} if "lines" in unused else set())
 
 
 def planner_configs(
     combinations: Sequence[Combination],
-) -> dict[Combination, cache.PlannerConfig]:
+) -> dict[Combination, cache.PlannerConfig | None]:
     """The planner's configuration of each combination.
 
     Raises ValueError for the first that cannot be simulated here; warns of lines that are rounded.
@@ -247,11 +256,16 @@ def _warn_of_surprises(trace: Trace, combinations: Sequence[Combination]) -> Non
 
 
 def _simulate(
-    inputs: _Inputs, combination: Combination, config: cache.PlannerConfig, rank: int
+    inputs: _Inputs, combination: Combination, config: cache.PlannerConfig | None, rank: int
 ) -> np.ndarray:
     """Counts of one rank's cache, whole trace and second half: [2, len(_COUNTED)] int64."""
     batches, constant_ids = inputs.batches(combination, rank), inputs.constant_ids(combination)
-    if combination.policy == "optimal":
+    if config is None:
+        counters = [
+            dict.fromkeys(_COUNTED, 0) | {"requests": len(ids), "misses": len(ids)}
+            for ids in batches
+        ]
+    elif combination.policy == "optimal":
         counters = cache.simulate_optimal(batches, config.num_lines, constant_ids=constant_ids)
     else:
         scores = inputs.scores if combination.policy in SCORED else None

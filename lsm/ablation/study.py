@@ -6,7 +6,7 @@ import itertools
 import json
 from pathlib import Path
 
-from lsm.ablation import plots, report, runs
+from lsm.ablation import plots, reads, report, runs
 from lsm.ablation.config import AblationConfig, GraphConfig
 from lsm.ablation.runs import Combination
 from lsm.bench import record
@@ -22,7 +22,8 @@ def run_study(
     """Samples the trace of ``config``, simulates every combination and writes ``config.output``.
 
     Returns the records: those of ``runs.run`` with the size (lines per mean request list) and the
-    constant buffer's fraction beside. Files: records.json, records.csv, table.md, study.json (the
+    constant buffer's fraction beside, and with what ``reads.read_all`` measured, if it is asked
+    for. Files: records.json, records.csv, table.md, study.json (the
     configuration, machine and commit) and plot.png; they are written when all runs are done.
     """
     if config.plot.enabled:
@@ -39,8 +40,13 @@ def run_study(
         progress=progress,
     )
     named = combinations(config, trace)
-    records = runs.run(trace, [each for each, _ in named], jobs=jobs, progress=progress)
+    chosen = [each for each, _ in named]
+    if config.reads.enabled:
+        reads.require_runnable(chosen)
+    records = runs.run(trace, chosen, jobs=jobs, progress=progress)
     records = [names | each for each, (_, names) in zip(records, named, strict=True)]
+    if config.reads.enabled:
+        records = reads.read_all(config.reads, store, trace, chosen, records, progress=progress)
     _write(config, records)
     return records
 
@@ -101,8 +107,7 @@ def open_or_make(graph: GraphConfig, *, progress: bool | None = None) -> GraphSt
     taken as it is.
     """
     path = Path(graph.path)
-    # Studies look at ids only: one feature of each node is enough for a store.
-    wanted = graph.model_dump(exclude={"path"}) | {"dim": 1}
+    wanted = graph.model_dump(exclude={"path"})
     if not (path / "meta.json").exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         rest = {"valid_fraction": 0.0, "test_fraction": 0.0}

@@ -1,0 +1,248 @@
+"""Feature rows per second from disk behind a cache: ours, planned ahead, and GraphBolt's.
+
+``python bench/cached_features.py --trace FILE.npz --dir DIR --peer-python /path/to/python``
+
+The request lists of one trace (``lsm trace``, one rank) are served from one file, list by list, as
+a training loop would ask for them. Every side has the same bytes of cache in all: ours divides them
+between cache and victim buffer (``--victim-share``). What both sides stage beside is not counted,
+but reported: for us up to ``--staging-bytes`` and ``--prefetch`` lists, for the peer the lists in
+flight. With ``--count-staging`` the peer runs once more with our staging bytes added to its cache.
+Reads bypass the page cache on both sides (O_DIRECT), and the file's pages are dropped besides.
+
+The first half of the trace fills the caches; the rate is that of the second half, and that of the
+whole trace is reported beside. The readers take turns; medians over ``--rounds``. ``--check`` first
+compares the rows of our side with the file, and makes the peer do the same. GraphBolt runs in an
+environment of its own (bench/peers/README.md); every policy and number of lists in flight that is
+named is tried. Rows lie in a .npy file whose header is padded to 4 KiB: GraphBolt's reader finds
+them aligned, and ours sees the header as the first rows. Prints one JSON record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from features import HEADER_BYTES, drop_cache, write_header
+
+from lsm.ablation.reads import deliver
+from lsm.bench import record
+from lsm.cache_options import CacheOptions
+from lsm.cached_features import CachedFeatureLoader
+from lsm.storage import StorageOptions
+from lsm.trace import Trace
+from lsm.units import parse_bytes
+
+PEER_MALLOC = {
+    "MALLOC_MMAP_THRESHOLD_": str(2**30),
+    "MALLOC_TRIM_THRESHOLD_": str(2**32),
+    "DGLBACKEND": "pytorch",
+}
+CHUNK_ROWS = 16_384
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trace", type=Path, required=True, help="as written by lsm trace")
+    parser.add_argument("--dir", type=Path, default=Path("."), help="where the file is made")
+    parser.add_argument("--row-bytes", default="1024,4096")
+    parser.add_argument("--cache-share", default="0.05,0.2", help="of all rows, by commas")
+    parser.add_argument("--policy", default="lookahead")
+    parser.add_argument("--victim-share", type=float, default=0.5, help="of the cache's bytes")
+    parser.add_argument("--window", type=int, default=256)
+    parser.add_argument("--merge-iterations", default="1,16", help="settings to try, by commas")
+    parser.add_argument("--max-gap-bytes", type=parse_bytes, default=parse_bytes("16KiB"))
+    parser.add_argument("--max-read-bytes", type=parse_bytes, default=parse_bytes("256KiB"))
+    parser.add_argument("--prefetch", type=int, default=32)
+    parser.add_argument("--staging-bytes", type=parse_bytes, default=parse_bytes("256MiB"))
+    parser.add_argument("--engine", default="io_uring")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--peer-python")
+    parser.add_argument("--peer-policies", default="sieve,s3-fifo")
+    parser.add_argument("--peer-in-flight", default="1,4", help="lists in flight, by commas")
+    parser.add_argument("--count-staging", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args()
+
+
+@contextmanager
+def feature_file(folder: Path, num_rows: int, row_bytes: int) -> Iterator[Path]:
+    """A .npy file of ``num_rows`` float32 rows, no two alike; removed afterwards."""
+    descriptor, name = tempfile.mkstemp(".npy", "lsm-bench-", dir=folder)
+    path = Path(name)
+    try:
+        block = np.random.default_rng(0).random((CHUNK_ROWS, row_bytes // 4), np.float32)
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
+            file.write(bytes(HEADER_BYTES))
+            for begin in range(0, num_rows, CHUNK_ROWS):
+                rows = block[: num_rows - begin]
+                rows.view(np.int64)[:, 0] = np.arange(begin, begin + len(rows))
+                file.write(rows.data)
+            os.fsync(file.fileno())
+        write_header(path, row_bytes)
+        yield path
+    finally:
+        path.unlink()
+
+
+def open_loader(path: Path, row_bytes: int, cache_bytes: int, merge: int, args):
+    """A loader of the whole file; the header takes the first HEADER_BYTES / row_bytes rows."""
+    store = SimpleNamespace(
+        feature_paths=[path],
+        num_nodes=path.stat().st_size // row_bytes,
+        row_bytes=row_bytes,
+        stripe_bytes=4096,
+        feature_dim=row_bytes // 4,
+        feature_dtype=torch.float32,
+    )
+    victim_bytes = int(cache_bytes * args.victim_share)
+    cache = CacheOptions(
+        policy=args.policy,
+        bytes=cache_bytes - victim_bytes,
+        window=args.window,
+        victim_mode="pool" if victim_bytes else "none",
+        victim_bytes=victim_bytes,
+    )
+    merged = {"max_gap_bytes": args.max_gap_bytes, "max_read_bytes": args.max_read_bytes}
+    options = StorageOptions(merge_iterations=merge, **(merged if merge > 1 else {}))
+    return CachedFeatureLoader(
+        store, cache, engine=args.engine, options=options, num_threads=args.threads
+    )
+
+
+def time_ours(path: Path, row_bytes: int, cache_bytes: int, merge: int, lists, args) -> dict:
+    expected = None
+    if args.check:
+        expected = torch.from_numpy(np.load(path, mmap_mode="c"))
+    drop_cache(path)
+
+    def compare(iteration: int, rows: torch.Tensor) -> None:
+        # Bits, since row ids read as floats may be no numbers.
+        wanted = expected[lists[iteration]]
+        if not torch.equal(rows.view(torch.int32), wanted.view(torch.int32)):
+            raise SystemExit(f"rows of list {iteration} differ from the file")
+
+    shifted = [ids + HEADER_BYTES // row_bytes for ids in lists]
+    with open_loader(path, row_bytes, cache_bytes, merge, args) as loader:
+        secs = deliver(
+            loader,
+            shifted,
+            prefetch=args.prefetch,
+            staging_bytes=args.staging_bytes,
+            receive=compare if args.check else None,
+        )
+        stats = loader.stats()
+    return rates(secs, lists) | {
+        "hit_ratio": 1 - stats["cache_misses"] / stats["cache_requests"],
+        "reads": stats["reads"],
+        "bytes_read": stats["bytes_read"],
+        "read_amplification": stats["read_amplification"],
+        "plan_secs": stats["cache_plan_secs"],
+        "read_wait_secs": stats["cache_read_wait_secs"],
+        "replay_secs": stats["cache_replay_secs"],
+    }
+
+
+def rates(secs: list[float], lists: list[torch.Tensor]) -> dict[str, float]:
+    """Rows/s of the second half of the trace, and of all of it; ``secs``: when each list came."""
+    half = len(lists) // 2
+    warm = sum(map(len, lists[half:])) / (secs[-1] - secs[half - 1])
+    return {"rows_per_s": warm, "rows_per_s_whole": sum(map(len, lists)) / secs[-1]}
+
+
+def time_peer(path: Path, cache_bytes: int, policy: str, in_flight: str, args) -> dict:
+    script = Path(__file__).parent / "peers" / "graphbolt_cached.py"
+    command = [args.peer_python, str(script), "--features", str(path)]
+    command += ["--trace", str(args.trace), "--cache-bytes", str(cache_bytes)]
+    command += ["--policy", policy, "--in-flight", in_flight, "--threads", str(args.threads)]
+    command += ["--check"] if args.check else []
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+        env=os.environ | PEER_MALLOC,
+    )
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        raise RuntimeError(f"the peer failed: {last}")
+    return json.loads(done.stdout)
+
+
+def measure(path: Path, row_bytes: int, cache_bytes: int, lists, args) -> dict:
+    runs: dict[str, list[dict]] = {}
+    for _ in range(args.rounds):
+        for merge in map(int, args.merge_iterations.split(",")):
+            result = time_ours(path, row_bytes, cache_bytes, merge, lists, args)
+            runs.setdefault(f"ours, {merge} lists' reads together", []).append(result)
+        if not args.peer_python:
+            continue
+        sizes = {"": cache_bytes}
+        if args.count_staging:
+            sizes[", cache larger by our staging"] = cache_bytes + args.staging_bytes
+        ways = itertools.product(args.peer_policies.split(","), args.peer_in_flight.split(","))
+        for (policy, in_flight), (more, size) in itertools.product(ways, sizes.items()):
+            result = time_peer(path, size, policy, in_flight, args)
+            name = f"GraphBolt {result['reader']}, {policy}, {in_flight} in flight{more}"
+            runs.setdefault(name, []).append(result)
+    return {"cache_bytes": cache_bytes, "row_bytes": row_bytes, "readers": summary(runs)}
+
+
+def summary(runs: dict[str, list[dict]]) -> dict[str, dict]:
+    """The median run of each reader (of two in the middle, the faster one), with the spread of its
+    rates, and how many times as fast our best is: ``ratio``."""
+    out = {}
+    for name, results in runs.items():
+        ranked = sorted(results, key=lambda run: run["rows_per_s"])
+        spread = [round(run["rows_per_s"]) for run in (ranked[0], ranked[-1])]
+        out[name] = ranked[len(ranked) // 2] | {"spread": spread}
+    best = max(run["rows_per_s"] for name, run in out.items() if name.startswith("ours"))
+    return {name: run | {"ratio": round(best / run["rows_per_s"], 2)} for name, run in out.items()}
+
+
+def request_lists(path: Path) -> tuple[list[torch.Tensor], int]:
+    trace = Trace.load(path)
+    if trace.num_ranks != 1 or trace.num_iterations < 2:
+        raise SystemExit("--trace: expected one rank and at least 2 iterations; lsm trace makes it")
+    return trace.owner_batches(0), trace.num_nodes
+
+
+def main() -> None:
+    args = parse_args()
+    lists, num_nodes = request_lists(args.trace)
+    results = []
+    for row_bytes in map(int, args.row_bytes.split(",")):
+        with feature_file(args.dir, num_nodes, row_bytes) as path:
+            for share in map(float, args.cache_share.split(",")):
+                cache_bytes = int(share * num_nodes) * row_bytes
+                made = measure(path, row_bytes, cache_bytes, lists, args)
+                results.append({"cache_share": share} | made)
+                print(json.dumps(results[-1]), file=sys.stderr)
+    hidden = ("json", "dir", "trace", "peer_python")
+    settings = {key: str(value) for key, value in vars(args).items() if key not in hidden}
+    about = {
+        "nodes": num_nodes,
+        "lists": len(lists),
+        "mean_list": sum(map(len, lists)) / len(lists),
+    }
+    made = record.make({"trace": about, "cached_features": results}, settings)
+    print(json.dumps(made))
+    if args.json:
+        args.json.write_text(json.dumps(made, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""Real reads of a study: the rows of a trace through a feature loader, as training gets them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+
+import torch
+
+from lsm.ablation.config import ReadsConfig
+from lsm.ablation.runs import BOUNDS, Combination
+from lsm.cache_options import CacheOptions
+from lsm.cached_features import CachedFeatureLoader
+from lsm.feature_loader import FeatureLoader
+from lsm.pipeline import Pipeline
+from lsm.progress import counting
+from lsm.storage import StorageOptions
+from lsm.store.graph_store import GraphStore
+from lsm.trace import Trace
+
+MEASURED = (
+    "merge_iterations",
+    "reads",
+    "bytes_read",
+    "read_amplification",
+    "read_secs",
+    "read_secs_min",
+    "read_secs_max",
+    "rows_per_s",
+    "plan_secs",
+    "read_wait_secs",
+    "replay_secs",
+)
+"""What real reads add to a record. Sums over the ranks, which read one after the other, over the
+whole trace; of several repeats, the one of median time. read_secs: from the first request to the
+last row's arrival; what a constant buffer is filled with is in the bytes, but not in the time.
+read_amplification: bytes from storage per byte of the rows that missed."""
+
+_STAGES = ("plan_secs", "read_wait_secs", "replay_secs")
+
+
+def deliver(
+    features: FeatureLoader,
+    batches: Sequence[torch.Tensor],
+    *,
+    prefetch: int,
+    staging_bytes: int,
+    receive: Callable[[int, torch.Tensor], None] | None = None,
+) -> list[float]:
+    """Asks for ``batches`` ([n] int64 each, no repeats) as training does, and drops their rows.
+
+    Returns when each batch arrived, in seconds since the first request. ``receive`` is called with
+    each batch's number and rows. prefetch, staging_bytes: as for NeighborLoader.
+    """
+    start = time.perf_counter()
+    pipeline = Pipeline(
+        lambda iteration: SimpleNamespace(n_id=batches[iteration]),
+        features,
+        first=0,
+        last=len(batches),
+        prefetch=prefetch,
+        staging_bytes=staging_bytes,
+        num_threads=1,
+        timeout_secs=features.storage.timeout_secs,
+    )
+    arrived = []
+    try:
+        for loaded in pipeline:
+            arrived.append(time.perf_counter() - start)
+            if receive is not None:
+                receive(loaded.iteration, loaded.x)
+    finally:
+        pipeline.close()
+    return arrived
+
+
+def read_all(
+    config: ReadsConfig,
+    store: GraphStore,
+    trace: Trace,
+    combinations: Sequence[Combination],
+    records: Sequence[dict],
+    *,
+    progress: bool | None = None,
+) -> list[dict]:
+    """``records`` of ``combinations`` with MEASURED beside, one for each of
+    ``config.merge_iterations``; bounds (belady, optimal) cannot be run and have None there.
+
+    One combination after the other, since they share the disk. Raises RuntimeError if the rows
+    differ from the store's (``config.check``), or if a cache hits otherwise than simulated.
+    """
+    tasks = [
+        (each, record, merge)
+        for each, record in zip(combinations, records, strict=True)
+        for merge in ([None] if each.policy in BOUNDS else config.merge_iterations)
+    ]
+    out = []
+    with counting("reading", len(tasks), progress) as advance:
+        for each, record, merge in tasks:
+            measured = dict.fromkeys(MEASURED)
+            if merge is not None:
+                measured = _median(
+                    [
+                        _read(config, store, trace, each, record, merge)
+                        for _ in range(config.repeats)
+                    ]
+                )
+            out.append(record | measured)
+            advance(1)
+    return out
+
+
+def require_runnable(combinations: Sequence[Combination]) -> None:
+    """ValueError for a combination that can be simulated, but not read for."""
+    for each in combinations:
+        if each.constant_rows and each.constant_score == "random":
+            raise ValueError(
+                "cache.constant.chosen_by: expected static_score with reads.enabled, got random; "
+                "a feature loader chooses the rows by score"
+            )
+
+
+def _median(runs: list[dict]) -> dict:
+    """The run of median time (of two in the middle, the faster one), with the spread."""
+    ranked = sorted(runs, key=lambda run: run["read_secs"])
+    spread = {"read_secs_min": ranked[0]["read_secs"], "read_secs_max": ranked[-1]["read_secs"]}
+    return ranked[(len(ranked) - 1) // 2] | spread
+
+
+def _read(config, store, trace, combination, record, merge_iterations) -> dict:
+    """One pass over the trace, rank after rank."""
+    sums: dict[str, float] = dict.fromkeys(
+        ("reads", "bytes_read", "bytes_requested", "read_secs", *_STAGES), 0
+    )
+    counted = {"requests": 0, "hits": 0, "victim_hits": 0, "misses": 0}
+    for rank in range(trace.num_ranks):
+        shared = combination.mode == "shared"
+        batches = trace.owner_batches(rank, combination.hash, shared=shared)
+        _drop_page_cache(store)
+        with (
+            _loader(config, store, trace, combination, merge_iterations) as loader,
+            FeatureLoader(store, engine="mmap") as plain,
+        ):
+            arrived = deliver(
+                loader,
+                batches,
+                prefetch=config.prefetch,
+                staging_bytes=config.staging_bytes,
+                receive=_comparer(store, plain, batches) if config.check else None,
+            )
+            stats = loader.stats()
+        sums["read_secs"] += arrived[-1]
+        for name in ("reads", "bytes_read", "bytes_requested"):
+            sums[name] += stats[name]
+        for name in _STAGES:
+            sums[name] += stats.get(f"cache_{name}", 0.0)
+        uncached = {"requests": stats["rows"], "misses": stats["rows"]}
+        for name in counted:
+            counted[name] += stats.get(f"cache_{name}", uncached.get(name, 0))
+    _require_as_simulated(combination, record, counted)
+    requested = sums.pop("bytes_requested")
+    return sums | {
+        "merge_iterations": merge_iterations,
+        "read_amplification": sums["bytes_read"] / requested if requested else 0.0,
+        "rows_per_s": record["requests"] / sums["read_secs"],
+    }
+
+
+def _loader(config, store, trace, combination, merge_iterations) -> FeatureLoader:
+    options = StorageOptions(
+        queue_depth=config.queue_depth,
+        max_read_bytes=config.max_read_bytes,
+        max_gap_bytes=config.max_gap_bytes,
+        merge_iterations=merge_iterations,
+    )
+    if combination.policy == "none":
+        return FeatureLoader(store, engine=config.engine, options=options)
+    queues = combination.window if combination.victim == "queues" else 1
+    scores = None if trace.static_score is None else torch.from_numpy(trace.static_score)
+    cache = CacheOptions(
+        policy=combination.policy,
+        bytes=combination.lines * store.row_bytes,
+        ways=combination.ways,
+        window=max(1, combination.window),
+        update_period=combination.update_period,
+        near_fraction=combination.near_fraction,
+        victim_mode=combination.victim,
+        victim_bytes=combination.victim_rows * queues * store.row_bytes,
+        constant_bytes=combination.constant_rows * store.row_bytes,
+        score="none" if scores is None else "reverse_pagerank",
+        seed=combination.seed,
+    )
+    return CachedFeatureLoader(
+        store,
+        cache,
+        engine=config.engine,
+        options=options,
+        scores=scores,
+        num_threads=config.threads,
+    )
+
+
+def _comparer(
+    store: GraphStore, plain: FeatureLoader, batches: Sequence[torch.Tensor]
+) -> Callable[[int, torch.Tensor], None]:
+    """Compares rows with those of ``plain``, which reads through the page cache."""
+
+    def compare(iteration: int, rows: torch.Tensor) -> None:
+        wanted = plain.fetch(batches[iteration])
+        if not torch.equal(rows.view(torch.uint8), wanted.view(torch.uint8)):
+            raise RuntimeError(
+                f"rows of iteration {iteration} differ from those of {store.path}; "
+                "`lsm data verify` tells whether the store is whole"
+            )
+
+    return compare
+
+
+def _require_as_simulated(combination: Combination, record: dict, counted: dict) -> None:
+    for name, value in counted.items():
+        if value != record[name]:
+            raise RuntimeError(
+                f"{combination.policy}: {name}: {record[name]} were simulated, but {value} happened"
+            )
+
+
+def _drop_page_cache(store: GraphStore) -> None:
+    for path in store.feature_paths:
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
