@@ -175,6 +175,12 @@ class Storage:
         self.handle().inject_fault(fault, nth, value)
 
     @property
+    def outstanding_reads(self) -> int:
+        """Reads, merged as they are, that the device still has to do or is doing; memory and mmap
+        have none."""
+        return self.handle().outstanding_reads
+
+    @property
     def direct(self) -> bool:
         """Whether reads bypass the page cache."""
         return self.handle().direct
