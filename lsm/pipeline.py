@@ -221,7 +221,8 @@ class Pipeline:
                 if decision is Decision.START:
                     return
                 # Training says when it takes rows; the device does not say when it runs short.
-                waits = self._features.reads.keep_busy(self._read_ahead.accesses)
+                accesses = self._read_ahead.accesses
+                waits = accesses > 0 and self._features.reads.keep_busy(accesses)
                 for_device = waits or decision is Decision.WAIT_FOR_DEVICE
                 self._room.wait(_DEVICE_POLL_SECS if for_device else _POLL_SECS)
 
