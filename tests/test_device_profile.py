@@ -11,6 +11,7 @@ from training import config, losses, make_store, steps
 from training import environment as clean_environment
 
 from lsm.accumulator import ReadAhead
+from lsm.bench.profile import feature_source, measure_profile
 from lsm.config import Config
 from lsm.config_io import load_config, parse_config
 from lsm.data.verify import verify_store
@@ -257,18 +258,19 @@ def test_bench_writes_the_profile_beside_the_store(tmp_path_factory):
     assert verify_store(store, progress=False) == []
 
 
-def test_bench_says_where_a_profile_cannot_go_or_come_from(store, tmp_path):
+def test_bench_says_where_a_profile_cannot_go_or_come_from(store):
     for arguments, message in (
         (["--profile"], "expected a STORE to write profile.json to, or --json FILE"),
         ([store, "--profile"], "expected at least 262144 bytes of features"),
-        ([store, "--profile", "--engine", "memory"], "expected io_uring or posix, got memory"),
-        ([store], "STORE: goes with --profile"),
-        ([tmp_path, "--profile"], "not a store"),
     ):
         done = lsm("bench", "storage", *arguments)
         assert done.returncode != 0
         assert message in done.stderr, done.stderr
         assert "Traceback" not in done.stderr
+    with pytest.raises(ValueError, match="expected io_uring or posix, got memory"):
+        measure_profile(feature_source(store), "memory", 0.01, 1)
+    with pytest.raises(FileNotFoundError, match="not a store"):
+        feature_source(store.parent)
 
 
 @pytest.fixture(scope="module")

@@ -73,7 +73,7 @@ class AccumulatorConfig(Section):
     )
     """Shares of all rows that memory holds (lookahead, a window of 64)."""
     rows: Positive = 40_000
-    """Rows to ask for in each measurement; the first third is not timed."""
+    """Rows to ask for in each measurement."""
     staging_bytes: Bytes = 256 * 2**20
     """Memory for rows of iterations read ahead."""
     target_share: Annotated[float, Field(gt=0, lt=1)] = 0.95
