@@ -92,10 +92,10 @@ class StorageConfig(Section):
     """Share of the device's peak IOPS to reach: so many reads are kept outstanding."""
     max_read_bytes: AutoBytes = "auto"
     """Largest single read; adjacent rows are merged up to this size. auto: where the cost of
-    starting a read is small against its bytes, 32 to 128 KiB; without a profile 32 KiB."""
+    starting a read is small against its bytes, 32 to 128 KiB; else 32 KiB."""
     max_gap_bytes: AutoBytes = "auto"
     """Bytes nobody asked for between two rows, up to which both are read at once. auto: where they
-    cost less than another read; without a profile 0."""
+    cost less than another read; without a profile, or over a cache, 0."""
     merge_iterations: AutoPositive = "auto"
     """Iterations whose reads are planned together; at most half of sampler.prefetch is of use.
     auto: half of those in flight, where longer reads cost less than more reads; without a profile

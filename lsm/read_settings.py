@@ -26,15 +26,17 @@ class ReadSettings:
         """The settings of ``config``; those that are auto are derived from ``profile``, or are the
         defaults of StorageOptions and 4 iterations where there is none."""
         storage = config.storage
+        # Over a cache, reading iterations together did not win everywhere (bench/ablation.md).
+        merging = profile if config.cache.policy == "none" else None
         max_read_bytes = storage.max_read_bytes
         if max_read_bytes == "auto":
-            max_read_bytes = longest_read(profile)
+            max_read_bytes = longest_read(merging)
         max_gap_bytes = storage.max_gap_bytes
         if max_gap_bytes == "auto":
-            max_gap_bytes = profile.max_gap_bytes(max_read_bytes) if profile else 0
+            max_gap_bytes = merging.max_gap_bytes(max_read_bytes) if merging else 0
         # Reading a block that nobody asked for is worth it only where starting a read is what
         # costs; then so is reading iterations together, which leaves fewer and longer reads.
-        merges = profile is not None and profile.max_gap_bytes(_MOST_READ_BYTES) > 0
+        merges = merging is not None and merging.max_gap_bytes(_MOST_READ_BYTES) > 0
         merge_iterations = storage.merge_iterations
         if merge_iterations == "auto":
             merge_iterations = "auto" if merges else 1
