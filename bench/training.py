@@ -13,6 +13,7 @@ Prints one JSON record. Memory is that of this process: resident anonymous and f
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import statistics
@@ -28,9 +29,16 @@ from lsm.batch import Batch
 from lsm.bench import record
 from lsm.cache_options import CacheOptions
 from lsm.config import ModelConfig
+from lsm.config_io import parse_config
+from lsm.device_profile import load_profile
 from lsm.models import build_model
-from lsm.storage import StorageOptions
+from lsm.read_settings import ReadSettings
 from lsm.units import parse_bytes
+
+
+def auto_or(parse):
+    """``auto``, or what ``parse`` makes of the text."""
+    return lambda text: text if text == "auto" else parse(text)
 
 
 def parse_args() -> argparse.Namespace:
@@ -43,10 +51,11 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=0.003)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--sample-threads", type=int, default=1)
-    parser.add_argument("--prefetch", type=int, default=4)
-    parser.add_argument("--merge-iterations", type=int, default=1)
-    parser.add_argument("--max-gap-bytes", type=parse_bytes, default=0)
-    parser.add_argument("--max-read-bytes", type=parse_bytes, default=parse_bytes("32KiB"))
+    parser.add_argument("--profile", type=Path, help="the device's; auto follows from it")
+    parser.add_argument("--prefetch", type=auto_or(int), default=4)
+    parser.add_argument("--merge-iterations", type=auto_or(int), default=1)
+    parser.add_argument("--max-gap-bytes", type=auto_or(parse_bytes), default=0)
+    parser.add_argument("--max-read-bytes", type=auto_or(parse_bytes), default="32KiB")
     parser.add_argument("--staging-bytes", type=parse_bytes, default=parse_bytes("256MiB"))
     parser.add_argument("--cache-policy", default="none", help="none: read every row")
     parser.add_argument("--cache-bytes", type=parse_bytes, default=parse_bytes("512MiB"))
@@ -74,6 +83,14 @@ def memory_kib() -> dict[str, int]:
     return {name: int(fields[field].split()[0]) for field, name in names.items()}
 
 
+def read_settings(args: argparse.Namespace) -> ReadSettings:
+    """What the arguments about reads stand for, as `lsm train` takes the keys of those names."""
+    names = ("max_read_bytes", "max_gap_bytes", "merge_iterations")
+    storage = {name: getattr(args, name) for name in names}
+    config = parse_config({"storage": storage, "sampler": {"prefetch": args.prefetch}})
+    return ReadSettings.of(config, load_profile(args.profile) if args.profile else None)
+
+
 def drop_cache(store: lsm.GraphStore) -> None:
     for path in store.feature_paths:
         with path.open("rb") as file:
@@ -93,6 +110,7 @@ def cache_options(args: argparse.Namespace) -> CacheOptions | None:
 
 
 def measure(store: lsm.GraphStore, engine: str, args: argparse.Namespace) -> dict:
+    settings = read_settings(args)
     fanouts = [int(fanout) for fanout in args.fanouts.split(",")]
     drop_cache(store)
     torch.manual_seed(0)
@@ -114,14 +132,10 @@ def measure(store: lsm.GraphStore, engine: str, args: argparse.Namespace) -> dic
         shuffle=True,
         drop_last=True,
         engine=engine,
-        storage=StorageOptions(
-            merge_iterations=args.merge_iterations,
-            max_gap_bytes=args.max_gap_bytes,
-            max_read_bytes=args.max_read_bytes,
-        ),
+        storage=settings.options,
         cache=cache_options(args),
         num_threads=args.sample_threads,
-        prefetch=args.prefetch,
+        prefetch=settings.read_ahead,
         staging_bytes=args.staging_bytes,
     ) as loader:
         batches = endless(loader)
@@ -146,6 +160,8 @@ def measure(store: lsm.GraphStore, engine: str, args: argparse.Namespace) -> dic
         "rows_per_iteration": grown["rows"] / iterations,
         "reads_per_iteration": grown["reads"] / iterations,
         "bytes_read_per_iteration": grown["bytes_read"] / iterations,
+        "read_ahead": dataclasses.asdict(settings.read_ahead),
+        "storage": dataclasses.asdict(settings.options),
         "wait_share": grown["wait_secs"] / sum(seconds),
         "memory_kib": memory_kib(),
     }

@@ -104,6 +104,9 @@ void bind_io(py::module_& module) {
   py::class_<lsm::Storage>(module, "Storage")
       .def("submit", &submit, py::arg("reads"))
       .def("stats", &read_stats)
+      .def_property_readonly(
+          "outstanding_reads",
+          [](lsm::Storage& storage) { return storage.stats().outstanding.load(); })
       .def("reset_stats", [](lsm::Storage& storage) { storage.stats().reset(); })
       .def("notes", &lsm::Storage::notes)
       .def_property_readonly("direct", &lsm::Storage::direct)

@@ -51,6 +51,12 @@ class CachedRows:
         """Memory that the rows take."""
         return self._move.rows.numel() * self._move.rows.element_size()
 
+    @property
+    def arrived(self) -> bool:
+        """Whether no read of these rows is left to do; copies may be."""
+        ticket = self._move.ticket
+        return ticket is None or ticket.done
+
     def result(self, timeout_secs: float | None = None) -> torch.Tensor:
         """Blocks until the rows are there: [N, dim]. Rows that were asked for before these, and
         that nobody has waited for, are waited for first, each at most ``timeout_secs`` (default:

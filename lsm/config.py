@@ -31,6 +31,27 @@ def _exact_bytes(num_bytes: int) -> str | int:
 Bytes = Annotated[int, BeforeValidator(parse_bytes), PlainSerializer(_exact_bytes)]
 """A size in bytes; read from an int or from text with a unit (``256MiB``)."""
 
+Auto = Literal["auto"]
+
+
+def _auto_or_bytes(value: object) -> object:
+    return value if value == "auto" else parse_bytes(value)
+
+
+def _auto_or_positive(value: object) -> object:
+    if value == "auto" or (type(value) is int and value >= 1):
+        return value
+    raise ValueError(f"expected auto or an integer of at least 1, got {value!r}")
+
+
+AutoBytes = Annotated[
+    int | Auto,
+    BeforeValidator(_auto_or_bytes),
+    PlainSerializer(lambda value: value if value == "auto" else _exact_bytes(value)),
+]
+"""``auto``, or a size in bytes."""
+
+AutoPositive = Annotated[int | Auto, BeforeValidator(_auto_or_positive)]
 Positive = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -63,12 +84,22 @@ class StorageConfig(Section):
     """Reads in flight per thread (io_uring)."""
     num_threads: Positive | None = None
     """Threads that read (io_uring: rings). null: the engine's default (posix 16, io_uring 1)."""
-    max_read_bytes: Bytes = 32 * 2**10
-    """Largest single read; adjacent rows are merged up to this size."""
-    max_gap_bytes: Bytes = 0
-    """Bytes nobody asked for between two rows, up to which both are read at once."""
-    merge_iterations: Positive = 1
-    """Iterations whose reads are planned together; at most half of sampler.prefetch is of use."""
+    profile: str = "auto"
+    """What the device was measured to do (`lsm bench storage STORE --profile`); the keys below that
+    are auto follow from it. auto: the store's profile.json, if it is of this device; or a path; or
+    none."""
+    target_share: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    """Share of the device's peak IOPS to reach: so many reads are kept outstanding."""
+    max_read_bytes: AutoBytes = "auto"
+    """Largest single read; adjacent rows are merged up to this size. auto: where the cost of
+    starting a read is small against its bytes, 32 to 128 KiB; else 32 KiB."""
+    max_gap_bytes: AutoBytes = "auto"
+    """Bytes nobody asked for between two rows, up to which both are read at once. auto: where they
+    cost less than another read; without a profile, or over a cache, 0."""
+    merge_iterations: AutoPositive = "auto"
+    """Iterations whose reads are planned together; at most half of sampler.prefetch is of use.
+    auto: half of those in flight, where longer reads cost less than more reads; without a profile
+    1."""
     direct: Literal["auto", "on", "off"] = "auto"
     """O_DIRECT. auto: used where the file system takes it; on: an error where it does not."""
     timeout_secs: Seconds = 60.0
@@ -152,8 +183,12 @@ class SamplerConfig(Section):
     """Neighbours sampled per node at each hop, the seeds' hop first; -1 takes all."""
     num_threads: Positive = 1
     """Threads that sample, each a batch of its own."""
-    prefetch: Positive = 4
-    """Batches sampled and read ahead of training."""
+    prefetch: AutoPositive = "auto"
+    """Batches sampled and read ahead of training. auto: 4, and more while training waits for the
+    device and the device has too few reads to do, or would do more of them in one; without a
+    profile 4."""
+    max_prefetch: Positive = 64
+    """Most batches read ahead with prefetch=auto."""
     staging_bytes: Bytes = 256 * 2**20
     """Memory for feature rows of batches read ahead; bounds prefetch whatever its depth."""
 

@@ -45,6 +45,11 @@ class PendingRows:
         """Memory that the rows take."""
         return self._rows.numel() * self._rows.element_size()
 
+    @property
+    def arrived(self) -> bool:
+        """Whether no read of these rows is left to do."""
+        return self._ticket.done
+
     def result(self, timeout_secs: float | None = None) -> torch.Tensor:
         """Blocks until the rows have arrived: [N, dim]. Raises OSError if a read failed,
         TimeoutError after ``timeout_secs`` (default: the engine's)."""
@@ -91,6 +96,11 @@ class FeatureLoader:
     def engine(self) -> str:
         """The engine in use ("auto" resolved)."""
         return self.storage.engine
+
+    @property
+    def reads(self) -> ReadScheduler:
+        """What hands reads to the engine."""
+        return self._reads
 
     def announce(self, ids: torch.Tensor) -> None:
         """Says that ``ids`` ([N] int64, no repeats) will be asked for, after all batches announced

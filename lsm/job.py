@@ -15,15 +15,18 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lsm import dist, scores
+from lsm.accumulator import ReadAhead
 from lsm.allocator import keep_freed_memory
 from lsm.cache_options import CacheOptions, CacheRows
 from lsm.cached_features import CachedFeatureLoader
 from lsm.config import Config
+from lsm.device_profile import find_profile
 from lsm.dist import World
 from lsm.feature_loader import FeatureLoader
 from lsm.models import build_model
 from lsm.neighbor_loader import NeighborLoader
-from lsm.storage import StorageOptions
+from lsm.read_settings import ReadSettings
+from lsm.storage import select_engine
 from lsm.store.graph_store import GraphStore
 
 logger = logging.getLogger(__name__)
@@ -63,13 +66,14 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
     """
     _set_up_torch(config, world)
     store = open_store(config, world)
+    reads = _read_settings(config, world, store)
     with (
-        FeatureLoader(
-            store, engine=config.storage.engine, options=_storage_options(config)
-        ) as features,
+        FeatureLoader(store, engine=config.storage.engine, options=reads.options) as features,
         _training_features(config, world, store, features) as training_features,
     ):
-        loaders = _build_loaders(config, world, store, features, training_features)
+        loaders = _build_loaders(
+            config, world, store, features, training_features, reads.read_ahead
+        )
         torch.manual_seed(config.train.seed)
         model = build_model(
             config.model,
@@ -144,17 +148,18 @@ def _cores_per_rank(world: World) -> int:
     return max(1, len(os.sched_getaffinity(0)) // world.local_size)
 
 
-def _storage_options(config: Config) -> StorageOptions:
-    storage = config.storage
-    return StorageOptions(
-        queue_depth=storage.queue_depth,
-        num_threads=storage.num_threads,
-        max_read_bytes=storage.max_read_bytes,
-        max_gap_bytes=storage.max_gap_bytes,
-        merge_iterations=storage.merge_iterations,
-        direct=storage.direct,
-        timeout_secs=storage.timeout_secs,
-    )
+def _read_settings(config: Config, world: World, store: GraphStore) -> ReadSettings:
+    """What the settings of reads stand for on this machine; rank 0 says where they are fixed."""
+    storage, profile = config.storage, None
+    follow = (storage.max_read_bytes, storage.max_gap_bytes, storage.merge_iterations)
+    if "auto" in (*follow, config.sampler.prefetch):
+        profile = find_profile(
+            storage.profile,
+            store.path,
+            select_engine(storage.engine)[0],
+            warn=logger.warning if world.is_main else logger.debug,
+        )
+    return ReadSettings.of(config, profile)
 
 
 def _training_features(
@@ -218,6 +223,7 @@ def _build_loaders(
     store: GraphStore,
     features: FeatureLoader,
     training_features: FeatureLoader,
+    read_ahead: ReadAhead,
 ) -> dict[str, NeighborLoader]:
     topology = store.topology(in_memory=config.data.topology == "memory")
 
@@ -233,7 +239,7 @@ def _build_loaders(
             world_size=world.size,
             features=training_features if split == "train" else features,
             topology=topology,
-            prefetch=config.sampler.prefetch,
+            prefetch=read_ahead,
             staging_bytes=config.sampler.staging_bytes,
             num_threads=config.sampler.num_threads,
             timeout_secs=config.storage.timeout_secs,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from lsm.accumulator import ReadAhead
 from lsm.batch import Batch
 from lsm.cache_options import CacheOptions
 from lsm.cached_features import CachedFeatureLoader
@@ -33,7 +34,8 @@ class NeighborLoader:
         ``storage`` and ``cache`` and closes it in close().
     cache: keep rows in memory as these options say. Sampling then runs ``cache.window`` iterations
         ahead. An epoch that is left early makes the cache start cold in the next.
-    prefetch, staging_bytes: how many iterations, and how many bytes of rows, are read ahead.
+    prefetch, staging_bytes: how many iterations, and how many bytes of rows, are read ahead; a
+        ReadAhead makes the iterations depend on what the device has left to do.
     num_threads: sampling threads, each with an iteration of its own.
     timeout_secs: how long the consumer waits for a batch before that is an error.
     """
@@ -55,13 +57,13 @@ class NeighborLoader:
         storage: StorageOptions | None = None,
         cache: CacheOptions | None = None,
         topology=None,
-        prefetch: int = 4,
+        prefetch: int | ReadAhead = 4,
         staging_bytes: int = 256 << 20,
         num_threads: int = 1,
         timeout_secs: float = 120.0,
     ) -> None:
         for name, value in (("prefetch", prefetch), ("num_threads", num_threads)):
-            if value < 1:
+            if isinstance(value, int) and value < 1:
                 raise ValueError(f"{name}: expected at least 1, got {value}")
         self._schedule = SeedSchedule(
             _seed_nodes(store, input_nodes),
@@ -79,7 +81,7 @@ class NeighborLoader:
         if self._owns_features and cache is not None:
             features = CachedFeatureLoader(store, cache, engine=engine, options=storage)
         self.features = features or FeatureLoader(store, engine=engine, options=storage)
-        self._prefetch = prefetch
+        self._read_ahead = ReadAhead.fixed(prefetch) if isinstance(prefetch, int) else prefetch
         self._staging_bytes = staging_bytes
         self._num_threads = num_threads
         self._timeout_secs = timeout_secs
@@ -140,7 +142,7 @@ class NeighborLoader:
             self.features,
             first=start_iteration,
             last=len(self),
-            prefetch=self._prefetch,
+            read_ahead=self._read_ahead,
             staging_bytes=self._staging_bytes,
             num_threads=self._num_threads,
             timeout_secs=self._timeout_secs,

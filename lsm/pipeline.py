@@ -12,11 +12,18 @@ from dataclasses import dataclass
 
 import torch
 
+from lsm.accumulator import Decision, InFlight, ReadAhead
 from lsm.feature_loader import FeatureLoader, PendingRows
 from lsm.sampler import SampledGraph
 
 # How often a blocked thread looks whether the pipeline was closed.
 _POLL_SECS = 0.05
+# How often the reads that the device still has are counted while more may be started.
+_DEVICE_POLL_SECS = 0.002
+
+READ_AHEAD = ("iterations_in_flight", "reads_outstanding")
+"""How far reads run ahead, seen when those of an iteration have been started: iterations whose rows
+training has not taken, this one included, and reads that the device has not finished."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,7 @@ class LoadedGraph:
     graph: SampledGraph
     x: torch.Tensor
     stats: dict[str, float]
-    """COUNTERS and STAGES of lsm.feature_loader, and ``sample_secs``."""
+    """COUNTERS and STAGES of lsm.feature_loader, READ_AHEAD, and ``sample_secs``."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,7 @@ class _Staged:
     sampled: _Sampled
     rows: PendingRows
     x: Future | PendingRows
+    read_ahead: dict[str, int]
 
 
 class Pipeline:
@@ -52,8 +60,8 @@ class Pipeline:
     - ``num_threads`` threads sample. The graphs of the next ``features.window`` iterations are held
       and their nodes announced before the first of them asks for rows; at the end of the range the
       window runs dry. Graphs hold no rows.
-    - One thread asks for the rows of at most ``prefetch`` iterations and at most ``staging_bytes``
-      of them (but for at least one iteration, or nothing would ever move).
+    - One thread asks for the rows of as many iterations as ``read_ahead`` says, and at most
+      ``staging_bytes`` of them (but for at least one iteration, or nothing would ever move).
     - Where rows are copied from a cache, one thread waits for their reads and copies.
 
     An error in any stage is raised to the consumer at the iteration where it happened.
@@ -66,7 +74,7 @@ class Pipeline:
         *,
         first: int,
         last: int,
-        prefetch: int,
+        read_ahead: ReadAhead,
         staging_bytes: int,
         num_threads: int,
         timeout_secs: float,
@@ -74,14 +82,14 @@ class Pipeline:
         self._sample = sample
         self._features = features
         self._iterations = range(first, last)
-        self._max_sampling = prefetch + num_threads
-        self._prefetch = prefetch
+        self._max_sampling = read_ahead.iterations + num_threads
+        self._read_ahead = read_ahead
         self._staging_bytes = staging_bytes
         self._timeout_secs = timeout_secs
         self._closed = threading.Event()
         self._staged: queue.SimpleQueue[_Staged | BaseException] = queue.SimpleQueue()
         self._room = threading.Condition()
-        self._num_staged = 0
+        self._in_flight: deque[PendingRows] = deque()
         self._staged_bytes = 0
         self._last_sample = time.monotonic()
         self._samplers = ThreadPoolExecutor(num_threads, thread_name_prefix="lsm-sample")
@@ -107,8 +115,9 @@ class Pipeline:
     def _next(self, iteration: int) -> LoadedGraph:
         staged = self._next_staged(iteration)
         x = self._completed(staged)
-        self._leave(staged.rows.num_bytes)
-        stats = staged.rows.stats | {"sample_secs": staged.sampled.sample_secs}
+        self._leave(staged.rows)
+        stats = staged.rows.stats | staged.read_ahead
+        stats["sample_secs"] = staged.sampled.sample_secs
         return LoadedGraph(iteration, staged.sampled.graph, x, stats)
 
     def _next_staged(self, iteration: int) -> _Staged:
@@ -190,30 +199,45 @@ class Pipeline:
             return _Sampled(iteration, graph, sample_secs)
 
     def _stage(self, sampled: _Sampled) -> None:
-        num_bytes = sampled.graph.n_id.numel() * self._features.storage.row_bytes
-        with self._room:
-            while self._is_full(num_bytes):
-                self._check_open()
-                self._room.wait(_POLL_SECS)
-            self._num_staged += 1
-            self._staged_bytes += num_bytes
-        self._check_open()
+        self._await_room(sampled.graph.n_id.numel() * self._features.storage.row_bytes)
+        self._features.reads.in_flight(len(self._in_flight) + 1)
         rows = self._features.prefetch(sampled.graph.n_id)
+        with self._room:
+            self._in_flight.append(rows)
+            self._staged_bytes += rows.num_bytes
+            seen = (len(self._in_flight), self._features.storage.outstanding_reads)
         x = rows
         if self._features.copies_rows:
             x = self._completer.submit(rows.result, self._timeout_secs)
-        self._staged.put(_Staged(sampled, rows, x))
+        read_ahead = dict(zip(READ_AHEAD, seen, strict=True))
+        self._staged.put(_Staged(sampled, rows, x, read_ahead))
 
-    def _is_full(self, num_bytes: int) -> bool:
-        if self._num_staged == 0:
-            return False
-        too_many_bytes = self._staged_bytes + num_bytes > self._staging_bytes
-        return self._num_staged >= self._prefetch or too_many_bytes
-
-    def _leave(self, num_bytes: int) -> None:
+    def _await_room(self, num_bytes: int) -> None:
+        """Blocks until the reads of an iteration whose rows take ``num_bytes`` may start."""
         with self._room:
-            self._num_staged -= 1
-            self._staged_bytes -= num_bytes
+            while True:
+                self._check_open()
+                decision = self._read_ahead.decide(self._flight(), num_bytes, self._staging_bytes)
+                if decision is Decision.START:
+                    return
+                # Training says when it takes rows; the device does not say when it runs short.
+                accesses = self._read_ahead.accesses
+                waits = accesses > 0 and self._features.reads.keep_busy(accesses)
+                for_device = waits or decision is Decision.WAIT_FOR_DEVICE
+                self._room.wait(_DEVICE_POLL_SECS if for_device else _POLL_SECS)
+
+    def _flight(self) -> InFlight:
+        return InFlight(
+            iterations=len(self._in_flight),
+            ready=sum(rows.arrived for rows in self._in_flight),
+            row_bytes=self._staged_bytes,
+            reads=self._features.storage.outstanding_reads,
+        )
+
+    def _leave(self, rows: PendingRows) -> None:
+        with self._room:
+            self._in_flight.popleft()
+            self._staged_bytes -= rows.num_bytes
             self._room.notify_all()
 
     def _check_open(self) -> None:

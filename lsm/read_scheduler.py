@@ -8,9 +8,11 @@ read once, and rows near each other share a read.
 from __future__ import annotations
 
 import threading
+from typing import Literal
 
 import torch
 
+from lsm.accumulator import company
 from lsm.storage import Storage, Ticket
 
 
@@ -22,6 +24,11 @@ class ScheduledTicket:
         self._out = out
         self.ticket: Ticket | None = None  # set by the scheduler
         self.error: BaseException | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether every read has ended, well or badly; not while they wait for company."""
+        return self.error is not None or (self.ticket is not None and self.ticket.done)
 
     def wait(self, timeout_secs: float | None = None) -> torch.Tensor:
         """As Ticket.wait(). Rows that still wait for company are handed on now, so that nothing
@@ -35,13 +42,15 @@ class ScheduledTicket:
 
 class ReadScheduler:
     """Collects requests and submits them together: when ``merge_iterations`` of them wait, or when
-    one of them is waited for. Thread-safe. With 1 nothing is collected."""
+    one of them is waited for. Thread-safe. With 1 nothing is collected; "auto" goes by what
+    ``in_flight`` was last told."""
 
-    def __init__(self, storage: Storage, merge_iterations: int) -> None:
-        if merge_iterations < 1:
+    def __init__(self, storage: Storage, merge_iterations: int | Literal["auto"]) -> None:
+        if merge_iterations != "auto" and merge_iterations < 1:
             raise ValueError(f"merge_iterations: expected at least 1, got {merge_iterations}")
         self._storage = storage
-        self._merge_iterations = merge_iterations
+        self._is_automatic = merge_iterations == "auto"
+        self._merge_iterations = 1 if self._is_automatic else merge_iterations
         self._lock = threading.Lock()
         self._waiting: list[tuple[ScheduledTicket, tuple]] = []
 
@@ -53,11 +62,26 @@ class ReadScheduler:
         ticket = ScheduledTicket(self, out)
         with self._lock:
             self._waiting.append((ticket, (ids, out, positions)))
+            alone = len(self._waiting) == 1
             if len(self._waiting) >= self._merge_iterations:
                 self._hand_on()
-        if self._merge_iterations == 1 and ticket.error is not None:
+        if alone and ticket.error is not None:
             raise ticket.error
         return ticket
+
+    def in_flight(self, iterations: int) -> None:
+        """Says how many iterations, the next one included, are read ahead: with "auto", half of
+        them are collected."""
+        if self._is_automatic:
+            with self._lock:
+                self._merge_iterations = company(iterations)
+
+    def keep_busy(self, accesses: float) -> bool:
+        """Submits whatever waits if the device has fewer than ``accesses`` reads left to do; says
+        whether anything waits still."""
+        if self._waiting and self._storage.outstanding_reads < accesses:
+            self.flush()
+        return bool(self._waiting)
 
     def flush(self) -> None:
         """Submits whatever waits."""

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -33,7 +34,8 @@ class StorageOptions:
     max_gap_bytes: bytes that nobody asked for between two rows, up to which both are read at once;
         worth it where an IO costs more than those bytes (``lsm bench storage --profile``).
     merge_iterations: how many iterations' reads a feature loader hands to the engine together
-        (lsm.read_scheduler); their rows wait in the loader's staging memory meanwhile.
+        (lsm.read_scheduler); their rows wait in the loader's staging memory meanwhile. "auto": half
+        of those that a NeighborLoader has in flight.
     direct: "on" bypasses the page cache (O_DIRECT) and fails where that is impossible; "auto" falls
         back to the page cache there; "off" always uses it. Concerns posix and io_uring.
     timeout_secs: how long a wait for rows may take before it is an error.
@@ -43,7 +45,7 @@ class StorageOptions:
     num_threads: int | None = None
     max_read_bytes: int = 32 << 10
     max_gap_bytes: int = 0
-    merge_iterations: int = 1
+    merge_iterations: int | Literal["auto"] = 1
     direct: str = "auto"
     timeout_secs: float = 60.0
 
@@ -173,6 +175,12 @@ class Storage:
         """Makes the ``nth`` read from now fail: with errno ``value`` (Fault.error), with ``value``
         bytes (Fault.short), or never (Fault.stall). For tests of what a failing device causes."""
         self.handle().inject_fault(fault, nth, value)
+
+    @property
+    def outstanding_reads(self) -> int:
+        """Reads, merged as they are, that the device still has to do or is doing; memory and mmap
+        have none."""
+        return self.handle().outstanding_reads
 
     @property
     def direct(self) -> bool:

@@ -23,6 +23,7 @@ from lsm.feature_loader import COUNTERS, STAGES
 from lsm.job import Job, open_job
 from lsm.metrics import STORAGE_SUMS, Metrics, row_metrics
 from lsm.models import loss_sum
+from lsm.pipeline import READ_AHEAD
 from lsm.resume import find_progress
 
 
@@ -87,6 +88,7 @@ class Trainer:
                 "train_secs": train_secs,
                 "seconds": time.perf_counter() - start,
                 "bytes_read": progress.bytes_read,
+                **self._mean_read_ahead(),
                 **row_metrics(progress.row_sums, self.job.store.row_bytes),
             }
         )
@@ -152,6 +154,7 @@ class Trainer:
         loss_total, num_correct, num_nodes, num_edges, *row_totals = totals
         rows = dict(zip((*STORAGE_SUMS, *COUNTERS), row_totals, strict=True))
         rows |= {name: batch.stats[name] for name in ("sample_secs", *STAGES)}
+        read_ahead = {name: batch.stats[name] for name in READ_AHEAD}
         loss = loss_total / num_seeds
         if not torch.isfinite(torch.tensor(loss)):
             raise RuntimeError(
@@ -162,7 +165,7 @@ class Trainer:
         progress.num_correct += int(num_correct)
         progress.num_seeds += num_seeds
         progress.bytes_read += int(rows["bytes_read"])
-        for name, value in rows.items():
+        for name, value in (rows | read_ahead).items():
             progress.row_sums[name] = progress.row_sums.get(name, 0) + value
         self.metrics.step(
             {
@@ -175,9 +178,15 @@ class Trainer:
                 "bytes_read": int(rows["bytes_read"]),
                 "wait_secs": wait_secs,
                 "step_secs": step_secs,
+                **read_ahead,
                 **row_metrics(rows, self.job.store.row_bytes),
             }
         )
+
+    def _mean_read_ahead(self) -> dict[str, float]:
+        """READ_AHEAD of this rank, mean over the epoch's iterations."""
+        sums, steps = self.progress.row_sums, len(self.job.loaders["train"])
+        return {name: sums.get(name, 0) / steps for name in READ_AHEAD}
 
     def _validation_is_due(self) -> bool:
         done, every = self.progress.epoch + 1, self._train.eval_every

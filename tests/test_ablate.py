@@ -341,7 +341,10 @@ def test_configs_are_valid_and_hold_only_differences(file):
         ({"cache": {"policy": ["lru"]}}, "unknown key cache.policy; did you mean cache.policies?"),
         ({"trace": {"iteration": 3}}, "did you mean trace.iterations?"),
         ({"cach": {}}, "unknown key cach; did you mean cache?"),
-        ({"zzzz": 1}, "the sections are output, graph, trace, cache, reads, plot"),
+        (
+            {"zzzz": 1},
+            "the sections are output, graph, trace, accumulator, cache, reads, plot",
+        ),
         ({"cache": {"policies": ["mru"]}}, "cache.policies: expected some of round_robin"),
         ({"cache": {"sizes": []}}, "cache.sizes: expected at least 1 value(s)"),
         ({"cache": {"sizes": [0]}}, "cache.sizes.0: expected more than 0"),

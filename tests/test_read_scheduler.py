@@ -1,6 +1,8 @@
 """Reads planned together: the same rows, fewer reads, and nobody waits for company."""
 
+import contextlib
 import errno
+import time
 
 import numpy as np
 import pytest
@@ -141,3 +143,60 @@ def test_bad_arguments_surface_at_the_wait_of_everyone_in_the_company(path):
         at_once = ReadScheduler(storage, merge_iterations=1)
         with pytest.raises(ValueError, match=f"got {NUM_ROWS}"):
             at_once.submit(torch.tensor([NUM_ROWS]), torch.zeros(ROW_BYTES, dtype=torch.uint8))
+
+
+def test_automatic_company_follows_the_iterations_in_flight(path, rows):
+    ids = requests(6, 50)
+    out = outputs(ids)
+    with open_rows(path, "posix") as storage:
+        scheduler = ReadScheduler(storage, merge_iterations="auto")
+        tickets, handed_on = [], []
+        for in_flight, pair in enumerate(zip(ids, out, strict=True), 1):
+            scheduler.in_flight(in_flight)
+            tickets.append(scheduler.submit(*pair))
+            handed_on.append(storage.stats()["requests"])
+        assert handed_on == [1, 2, 3, 3, 5, 5]  # companies of 1, 1, 1, 2, and 3 that are not whole
+        for ticket, part in zip(tickets, ids, strict=True):
+            assert np.array_equal(ticket.wait(), rows[part])
+            assert ticket.done
+        fixed = ReadScheduler(storage, merge_iterations=1)
+        fixed.in_flight(100)
+        assert fixed.submit(ids[0], out[0]).ticket is not None
+
+
+def test_what_waits_is_handed_on_when_the_device_runs_short(path):
+    ids = requests(2, 50)
+    out = outputs(ids)
+    with open_rows(path, "posix", num_threads=1) as storage:
+        scheduler = ReadScheduler(storage, merge_iterations=5)
+        assert not scheduler.keep_busy(10)  # nothing waits
+        waiting = scheduler.submit(ids[0], out[0])
+        assert scheduler.keep_busy(0)
+        assert not waiting.done
+        assert not scheduler.keep_busy(1)
+        assert waiting.ticket is not None
+        waiting.wait()
+
+
+@pytest.mark.parametrize("engine", QUEUED_ENGINES)
+def test_outstanding_reads_are_those_neither_done_nor_failed(path, engine):
+    ids = [torch.arange(0, NUM_ROWS, 50)]
+    out = outputs(ids)
+    with open_rows(path, engine, num_threads=1, queue_depth=1) as storage:
+        storage.inject_fault(native.Fault.stall)
+        ticket = storage.submit(ids[0], out[0])
+        with pytest.raises(TimeoutError):
+            ticket.wait(0.05)
+        stuck = storage.outstanding_reads
+        assert 0 < stuck <= len(ids[0])
+        storage.reset_stats()
+        assert storage.outstanding_reads == stuck
+    with open_rows(path, engine) as storage:
+        storage.inject_fault(native.Fault.error, nth=0, value=errno.EIO)
+        for part, rows_of_it in zip(requests(3, 40), outputs(requests(3, 40)), strict=True):
+            with contextlib.suppress(OSError):
+                storage.submit(part, rows_of_it).wait()
+        deadline = time.monotonic() + 20
+        while storage.outstanding_reads and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert storage.outstanding_reads == 0

@@ -35,7 +35,8 @@ Storage::Requests QueuedStorage::start(std::span<const RowRead> reads) {
         read.output.data(), concat(engine_, ": reading ", read.rows.size(), " rows of ", where)));
   }
   const MergeRule rule{files_.block_bytes(), options_.max_read_bytes, options_.max_gap_bytes};
-  auto group = std::make_shared<ReadGroup>(plan_reads(reads, layout_, rule), requests);
+  auto group =
+      std::make_shared<ReadGroup>(plan_reads(reads, layout_, rule), requests, stats_.outstanding);
   if (!group->empty()) queue_.push(std::move(group));
   return requests;
 }

@@ -6,8 +6,10 @@
 
 namespace lsm {
 
-ReadGroup::ReadGroup(ReadPlan plan, std::vector<std::shared_ptr<Request>> requests)
-    : plan_(std::move(plan)), requests_(std::move(requests)) {
+ReadGroup::ReadGroup(ReadPlan plan, std::vector<std::shared_ptr<Request>> requests,
+                     std::atomic<int64_t>& outstanding)
+    : plan_(std::move(plan)), requests_(std::move(requests)), outstanding_(outstanding) {
+  outstanding_.fetch_add(static_cast<int64_t>(plan_.extents.size()), std::memory_order_relaxed);
   std::vector<int64_t> num_pieces(requests_.size(), 0);
   for (const Piece& piece : plan_.pieces) ++num_pieces[piece.request];
   for (size_t i = 0; i < requests_.size(); ++i) requests_[i]->expect(num_pieces[i]);
@@ -23,6 +25,7 @@ bool ReadGroup::cancelled() const {
 }
 
 void ReadGroup::complete(const Extent& extent, const std::byte* data) {
+  outstanding_.fetch_sub(1, std::memory_order_relaxed);
   for (uint32_t i = extent.first_piece; i < extent.last_piece; ++i) {
     const Piece& piece = plan_.pieces[i];
     requests_[piece.request]->deliver(piece, data + (piece.file_offset - extent.offset));
@@ -30,6 +33,7 @@ void ReadGroup::complete(const Extent& extent, const std::byte* data) {
 }
 
 void ReadGroup::fail(const Extent& extent, const std::exception_ptr& error) {
+  outstanding_.fetch_sub(1, std::memory_order_relaxed);
   for (uint32_t i = extent.first_piece; i < extent.last_piece; ++i) {
     requests_[plan_.pieces[i].request]->fail(error);
   }

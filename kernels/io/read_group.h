@@ -1,7 +1,9 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <vector>
@@ -14,7 +16,10 @@ namespace lsm {
 /// Requests that were submitted together, and the one plan of reads that serves them.
 class ReadGroup {
  public:
-  ReadGroup(ReadPlan plan, std::vector<std::shared_ptr<Request>> requests);
+  /// `outstanding` counts this group's extents until each has been completed or failed; it must
+  /// outlive the group.
+  ReadGroup(ReadPlan plan, std::vector<std::shared_ptr<Request>> requests,
+            std::atomic<int64_t>& outstanding);
 
   /// The next extent that no worker has taken, or null. Called under the queue's lock.
   const Extent* take_extent();
@@ -31,6 +36,7 @@ class ReadGroup {
  private:
   const ReadPlan plan_;
   const std::vector<std::shared_ptr<Request>> requests_;
+  std::atomic<int64_t>& outstanding_;
   size_t next_extent_ = 0;
 };
 

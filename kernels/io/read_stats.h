@@ -65,6 +65,8 @@ struct ReadStats {
   std::atomic<int64_t> short_reads{0};
   std::atomic<int64_t> errors{0};
   LatencyHistogram latency;  // of one read, from submission to completion
+  /// Reads that were planned and have neither arrived nor failed. No counter: reset() leaves it.
+  std::atomic<int64_t> outstanding{0};
 
   void reset() {
     for (auto* counter :

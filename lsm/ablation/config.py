@@ -52,6 +52,38 @@ class TraceConfig(Section):
     """Static score that policies and the constant buffer use; null: none, all nodes alike."""
 
 
+class AccumulatorConfig(Section):
+    enabled: bool = False
+    """Study how reads overlap on this disk, instead of caches; then only graph.*, trace.* but its
+    batch_size, ranks, iterations and score, and the keys below have a meaning."""
+    directory: str = "."
+    """Where the test file goes: the disk to study. It is removed afterwards."""
+    row_bytes: Bytes = 4096
+    """Bytes of a row; the test file has one for every node."""
+    engine: Literal["auto", "posix", "io_uring"] = "auto"
+    """Storage engine; reads bypass the page cache."""
+    accesses: Annotated[list[Positive], Field(min_length=1)] = Field(
+        [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048]
+    )
+    """Accesses that are started together and waited for."""
+    batch_sizes: Annotated[list[Positive], Field(min_length=1)] = Field([1, 4, 16, 64, 256])
+    """Seeds per iteration."""
+    cache_fractions: Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=1)] = (
+        Field([0.0, 0.2])
+    )
+    """Shares of all rows that memory holds (lookahead, a window of 64)."""
+    rows: Positive = 40_000
+    """Rows to ask for in each measurement."""
+    staging_bytes: Bytes = 256 * 2**20
+    """Memory for rows of iterations read ahead."""
+    target_share: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    """Share of the peak IOPS to reach."""
+    repeats: Positive = 3
+    """Measurements of each point, in turns; medians are reported."""
+    seconds: Annotated[float, Field(gt=0)] = 0.3
+    """Seconds for each point of the device's profile."""
+
+
 class VictimConfig(Section):
     modes: Annotated[list[Literal["none", "queues", "pool"]], Field(min_length=1)] = Field(["none"])
     """Victim buffers to compare."""
@@ -157,6 +189,8 @@ class AblationConfig(Section):
     """The graph."""
     trace: TraceConfig = TraceConfig()
     """The accesses."""
+    accumulator: AccumulatorConfig = AccumulatorConfig()
+    """Overlapping reads (GIDS), a study of its own."""
     cache: CacheConfig = CacheConfig()
     """The caches to compare: every combination of the lists below."""
     reads: ReadsConfig = ReadsConfig()

@@ -11,6 +11,7 @@ import torch
 
 from lsm.ablation.config import ReadsConfig
 from lsm.ablation.runs import BOUNDS, Combination
+from lsm.accumulator import ReadAhead
 from lsm.cache_options import CacheOptions
 from lsm.cached_features import CachedFeatureLoader
 from lsm.feature_loader import FeatureLoader
@@ -60,7 +61,7 @@ def deliver(
         features,
         first=0,
         last=len(batches),
-        prefetch=prefetch,
+        read_ahead=ReadAhead.fixed(prefetch),
         staging_bytes=staging_bytes,
         num_threads=1,
         timeout_secs=features.storage.timeout_secs,

@@ -22,6 +22,7 @@ from lsm.storage import Storage, StorageOptions
 
 _PAGE_BYTES = 4096
 _WRITE_BYTES = 16 << 20
+_REQUEST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,20 @@ class Point:
     p99_us: float
     iops_min: float
     iops_max: float
+
+
+@dataclass(frozen=True)
+class Source:
+    """Bytes to read: of one file, or striped over several as a store's features are."""
+
+    paths: tuple[Path, ...]
+    num_bytes: int
+    stripe_bytes: int = _PAGE_BYTES
+
+    @classmethod
+    def of(cls, path: Path) -> Source:
+        """All of one file."""
+        return cls((path,), path.stat().st_size)
 
 
 @contextlib.contextmanager
@@ -62,27 +77,37 @@ def scratch_file(path: Path, num_bytes: int, suffix: str = ".bin") -> Iterator[P
         os.unlink(name)
 
 
-def measure_engine(
-    path: Path, engine: str, block_bytes: int, queue_depth: int, seconds: float, seed: int
-) -> dict[str, float]:
-    """IOPS and latencies of random reads of ``block_bytes`` for about ``seconds``.
-
-    Direct reads (mmap and memory excepted: they copy). Several requests are kept in flight, so that
-    the queue never runs empty between them.
-    """
-    num_blocks = path.stat().st_size // block_bytes
-    rows_per_request = max(64, 8 * queue_depth)
+def open_blocks(source: Source, engine: str, block_bytes: int, queue_depth: int) -> Storage:
+    """An engine that takes each ``block_bytes`` of ``source`` for a row. Direct reads (mmap and
+    memory excepted: they copy)."""
     options = StorageOptions(
         queue_depth=queue_depth,
         num_threads=queue_depth if engine == "posix" else None,
         max_read_bytes=max(2 * _PAGE_BYTES, block_bytes),
         direct="on" if engine in ("posix", "io_uring") else "auto",
     )
+    return Storage(
+        source.paths,
+        num_rows=source.num_bytes // block_bytes,
+        row_bytes=block_bytes,
+        stripe_bytes=source.stripe_bytes,
+        engine=engine,
+        options=options,
+    )
+
+
+def measure_engine(
+    source: Source, engine: str, block_bytes: int, queue_depth: int, seconds: float, seed: int
+) -> dict[str, float]:
+    """IOPS and latencies of random reads of ``block_bytes`` for about ``seconds``.
+
+    Several requests are kept in flight, so that the queue never runs empty between them.
+    """
+    num_blocks = source.num_bytes // block_bytes
+    rows_per_request = min(max(64, 8 * queue_depth), max(8, _REQUEST_BYTES // block_bytes))
     rng = np.random.default_rng(seed)
     outputs = [torch.empty(rows_per_request * block_bytes, dtype=torch.uint8) for _ in range(3)]
-    with Storage(
-        [path], num_rows=num_blocks, row_bytes=block_bytes, engine=engine, options=options
-    ) as storage:
+    with open_blocks(source, engine, block_bytes, queue_depth) as storage:
         tickets: deque = deque()
 
         def submit(output: torch.Tensor) -> None:
@@ -100,9 +125,8 @@ def measure_engine(
         stats = storage.stats()
         for ticket, _ in tickets:
             ticket.wait()
-    iops = stats["reads"] / elapsed
     return {
-        "iops": iops,
+        "iops": stats["reads"] / elapsed,
         "gb_per_s": stats["bytes_read"] / elapsed / 1e9,
         "p50_us": stats["p50_us"],
         "p99_us": stats["p99_us"],
@@ -173,7 +197,9 @@ def sweep(
             runs: dict[str, list[dict[str, float]]] = {engine: []}
             for repeat in range(repeats):
                 runs[engine].append(
-                    measure_engine(path, engine, block_bytes, queue_depth, seconds, repeat)
+                    measure_engine(
+                        Source.of(path), engine, block_bytes, queue_depth, seconds, repeat
+                    )
                 )
                 if with_fio:
                     runs.setdefault("fio", []).append(

@@ -97,11 +97,25 @@ def _run_config(config, overrides, jobs, json_path, progress) -> None:
     study = load_tree(AblationConfig, find_config(config, "ablation"), overrides)
     if json_path is not None:
         require_folder("--json", json_path)
+    if study.accumulator.enabled:
+        _run_accumulator(study, json_path, progress)
+        return
     with _plain_warnings():
         records = run_study(study, jobs=jobs, progress=progress)
     if json_path is not None:
         write_json(json_path, records)
     _show(records)
+    typer.echo(f"results: {study.output}")
+
+
+def _run_accumulator(study, json_path, progress) -> None:
+    from lsm.ablation import accumulator
+    from lsm.ablation.report import write_json
+
+    records = accumulator.run_study(study, progress=progress)
+    if json_path is not None:
+        write_json(json_path, records)
+    typer.echo(accumulator.markdown(records))
     typer.echo(f"results: {study.output}")
 
 

@@ -11,6 +11,9 @@ import typer
 app = typer.Typer(no_args_is_help=True, help="Measure what this machine can do.")
 
 
+_PROFILE_SECONDS, _SWEEP_SECONDS = 0.3, 2.0
+
+
 @app.callback()
 def _group() -> None:
     """Makes ``storage`` a sub-command although it is the only one."""
@@ -18,6 +21,18 @@ def _group() -> None:
 
 @app.command()
 def storage(
+    store: Annotated[
+        Path | None,
+        typer.Argument(help="A store: reads its feature files. Without: --path.", metavar="STORE"),
+    ] = None,
+    profile: Annotated[
+        bool,
+        typer.Option(
+            "--profile",
+            help="Measure what training goes by (lsm train, storage.profile), and write it to "
+            "STORE/profile.json, or to --json where that is given.",
+        ),
+    ] = False,
     path: Annotated[
         Path, typer.Option(help="A file to read, or a directory for a temporary test file.")
     ] = Path("."),
@@ -25,19 +40,35 @@ def storage(
     engine: Annotated[str, typer.Option(help="io_uring, posix, mmap or memory.")] = "io_uring",
     blocks: Annotated[str, typer.Option(help="Block sizes, comma-separated.")] = "4KiB,16KiB,64KiB",
     depths: Annotated[str, typer.Option(help="Queue depths, comma-separated.")] = "1,8,32,128",
-    seconds: Annotated[float, typer.Option(help="Seconds per measurement.")] = 2.0,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            help=f"Seconds per measurement [default: {_SWEEP_SECONDS:g}; with --profile "
+            f"{_PROFILE_SECONDS:g}]"
+        ),
+    ] = None,
     repeats: Annotated[int, typer.Option(help="Measurements per setting; medians are shown.")] = 3,
     fio: Annotated[bool, typer.Option("--fio", help="The same by fio, side by side.")] = False,
     json_path: Annotated[
         Path | None, typer.Option("--json", help="Also write a record to this file.")
     ] = None,
 ) -> None:
-    """Sweep random reads over block size and queue depth: IOPS, GB/s, p50 and p99 latency."""
+    """Sweep random reads over block size and queue depth: IOPS, GB/s, p50 and p99 latency.
+
+    With --profile: latency, IOPS by depth and cost by size of the device, in a form that training
+    reads. Then --blocks, --depths and --fio have no meaning.
+    """
+    if profile:
+        _write_profile(store, path, size, engine, seconds or _PROFILE_SECONDS, repeats, json_path)
+        return
     from rich.console import Console
 
     from lsm.bench import record
     from lsm.bench.storage import as_record, scratch_file, sweep
     from lsm.units import parse_bytes
+
+    if store is not None:
+        raise ValueError("STORE: goes with --profile; --path takes a file or a directory")
 
     block_sizes = [parse_bytes(text) for text in blocks.split(",")]
     queue_depths = [int(text) for text in depths.split(",")]
@@ -65,10 +96,48 @@ def storage(
             engine=engine,
             block_sizes=block_sizes,
             queue_depths=queue_depths,
-            seconds=seconds,
+            seconds=seconds or _SWEEP_SECONDS,
             repeats=repeats,
             with_fio=fio,
             report=show,
         )
     if json_path is not None:
         json_path.write_text(json.dumps(record.make({"points": as_record(points)}), indent=1))
+
+
+def _write_profile(store, path, size, engine, seconds, repeats, json_path) -> None:
+    """Measures the feature files of ``store``, or ``path``, and says where the profile is."""
+    from contextlib import ExitStack
+
+    from lsm.bench.profile import feature_source, measure_profile
+    from lsm.bench.storage import Source, scratch_file
+    from lsm.device_profile import PROFILE, save_profile
+    from lsm.units import parse_bytes
+
+    if store is None and json_path is None:
+        raise ValueError(
+            "--profile: expected a STORE to write profile.json to, or --json FILE; storage.profile "
+            "then names that file"
+        )
+    with ExitStack() as stack:
+        if store is not None:
+            source = feature_source(store)
+        else:
+            if not path.exists():
+                raise FileNotFoundError(f"{path}: no such file or directory")
+            source = Source.of(stack.enter_context(scratch_file(path, parse_bytes(size))))
+        profile = measure_profile(source, engine, seconds, repeats, report=typer.echo)
+    out = json_path or store / PROFILE
+    save_profile(profile, out)
+    model, cost = profile.access_model(), profile.cost
+    typer.echo(
+        f"latency {profile.latency_secs * 1e6:.0f} us, request {model.overhead_secs * 1e6:.0f} us"
+    )
+    typer.echo(
+        f"peak {profile.peak_iops:,.0f} reads/s; 95% with {model.accesses(0.95):.0f} overlapping"
+    )
+    typer.echo(
+        f"a read costs {cost.secs_per_read * 1e6:.2f} us + {cost.secs_per_byte * 1e9:.3f} ns/byte; "
+        f"gaps up to {cost.secs_per_read / cost.secs_per_byte / 1024:.1f} KiB are cheaper read"
+    )
+    typer.echo(f"profile: {out}")

@@ -1,0 +1,316 @@
+"""How overlapping accesses fill a disk: the model and what is measured (GIDS, 4.2 and 4.3).
+
+Two measurements on one test file: accesses that are started together and waited for, beside the
+model's curve; and iterations of several batch sizes through the pipeline that training uses, with
+and without the accumulator.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from lsm.ablation import plots, report
+from lsm.ablation.accumulator_plots import draw_batches, draw_overlap
+from lsm.ablation.config import AblationConfig, AccumulatorConfig
+from lsm.ablation.study import open_or_make
+from lsm.accumulator import ReadAhead
+from lsm.bench import record
+from lsm.bench.profile import measure_profile
+from lsm.bench.storage import Source, open_blocks, scratch_file
+from lsm.cache_options import CacheOptions
+from lsm.cached_features import CachedFeatureLoader
+from lsm.config import Config
+from lsm.device_profile import DeviceProfile, save_profile
+from lsm.feature_loader import FeatureLoader
+from lsm.pipeline import Pipeline
+from lsm.progress import counting
+from lsm.read_settings import ReadSettings
+from lsm.sampler import SampledGraph
+from lsm.storage import Storage, StorageOptions
+from lsm.trace_sampling import sample_trace
+
+_WINDOW = 64
+_MOST_ITERATIONS = 4000
+_TIMEOUT_SECS = 60.0
+_MOST_AHEAD = 64
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What a feature loader wants to know of a store."""
+
+    num_nodes: int
+    row_bytes: int
+    feature_dtype: torch.dtype = torch.uint8
+
+    @property
+    def feature_dim(self) -> int:
+        return self.row_bytes
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A way to read ahead."""
+
+    name: str
+    read_ahead: ReadAhead
+    options: StorageOptions
+
+
+def run_study(config: AblationConfig, *, progress: bool | None = None) -> list[dict]:
+    """Measures and writes ``config.output``: records.json, overlap.csv, batches.csv, table.md,
+    profile.json, study.json and, if wanted, overlap.png and batches.png. Returns the records."""
+    if config.plot.enabled:
+        plots.require_matplotlib()
+    settings = config.accumulator
+    traces = _request_lists(config, progress)
+    Path(settings.directory).mkdir(parents=True, exist_ok=True)
+    num_bytes = config.graph.nodes * settings.row_bytes
+    with scratch_file(Path(settings.directory), -(-num_bytes // 4096) * 4096) as path:
+        source = Source.of(path)
+        profile = measure_profile(source, settings.engine, settings.seconds, settings.repeats)
+        overlap = _overlap(source, profile, settings, progress)
+        rows = _Rows(config.graph.nodes, settings.row_bytes)
+        batches = _batches(path, rows, profile, settings, traces, progress)
+    _write(config, profile, overlap, batches)
+    return [*overlap, *batches]
+
+
+def _request_lists(config: AblationConfig, progress: bool | None) -> dict[int, list[torch.Tensor]]:
+    """By batch size: the ids of enough iterations for ``rows`` rows."""
+    settings, store = config.accumulator, open_or_make(config.graph, progress=progress)
+    traces = {}
+    for batch_size in settings.batch_sizes:
+        guess = batch_size
+        for fanout in reversed(config.trace.num_neighbors):
+            guess = batch_size + guess * max(1, fanout)
+        iterations = min(_MOST_ITERATIONS, max(30, settings.rows // guess))
+        trace = sample_trace(
+            store,
+            config.trace.num_neighbors,
+            batch_size,
+            ranks=1,
+            iterations=iterations,
+            seed=config.trace.seed,
+            progress=progress,
+        )
+        traces[batch_size] = [
+            torch.from_numpy(trace.request_list(iteration, 0).copy())
+            for iteration in range(trace.num_iterations)
+        ]
+    return traces
+
+
+def _overlap(
+    source: Source,
+    profile: DeviceProfile,
+    settings: AccumulatorConfig,
+    progress: bool | None,
+) -> list[dict]:
+    """Accesses to random blocks, started together and waited for, beside the model."""
+    model, counts = profile.access_model(), settings.accesses
+    iops: dict[int, list[float]] = {count: [] for count in counts}
+    with counting("overlapping accesses", settings.repeats * len(counts), progress) as advance:
+        for repeat in range(settings.repeats):
+            for count in counts:
+                iops[count].append(_bursts(source, profile.engine, count, settings.seconds, repeat))
+                advance(1)
+    return [
+        {
+            "study": "overlap",
+            "accesses": count,
+            "iops": round(statistics.median(runs)),
+            "iops_min": round(min(runs)),
+            "iops_max": round(max(runs)),
+            "iops_model": round(model.iops(count)),
+            "share": round(statistics.median(runs) / profile.peak_iops, 4),
+            "share_model": round(model.share(count), 4),
+        }
+        for count, runs in iops.items()
+    ]
+
+
+def _bursts(source: Source, engine: str, count: int, seconds: float, seed: int) -> float:
+    """Reads per second when ``count`` are started together, again and again."""
+    block_bytes = 4096
+    rng = np.random.default_rng(seed)
+    out = torch.empty(count * block_bytes, dtype=torch.uint8)
+    with open_blocks(source, engine, block_bytes, queue_depth=min(256, count)) as storage:
+
+        def burst() -> None:
+            ids = torch.from_numpy(rng.integers(0, storage.num_rows, count))
+            storage.submit(ids, out).wait()
+
+        burst()
+        storage.reset_stats()
+        start = time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            burst()
+        return storage.stats()["reads"] / (time.perf_counter() - start)
+
+
+def _ways(profile: DeviceProfile, target_share: float) -> list[_Way]:
+    accesses = profile.access_model().accesses(target_share)
+    plain = StorageOptions(direct="on")
+    merged = ReadSettings.of(Config(), profile)
+    options = StorageOptions(
+        direct="on",
+        max_read_bytes=merged.options.max_read_bytes,
+        max_gap_bytes=merged.options.max_gap_bytes,
+        merge_iterations=merged.options.merge_iterations,
+    )
+    return [
+        _Way("one iteration", ReadAhead.fixed(1), plain),
+        _Way("4 iterations", ReadAhead.fixed(4), plain),
+        _Way("accumulator", ReadAhead(1, _MOST_AHEAD, accesses), plain),
+        _Way("auto", merged.read_ahead, options),
+    ]
+
+
+def _batches(
+    path: Path,
+    rows: _Rows,
+    profile: DeviceProfile,
+    settings: AccumulatorConfig,
+    traces: dict[int, list[torch.Tensor]],
+    progress: bool | None,
+) -> list[dict]:
+    """Every batch size, cache and way, in turns."""
+    ways = _ways(profile, settings.target_share)
+    points = [
+        (size, fraction, way)
+        for size in settings.batch_sizes
+        for fraction in settings.cache_fractions
+        for way in ways
+    ]
+    runs: list[list[dict]] = [[] for _ in points]
+    with counting("batches", settings.repeats * len(points), progress) as advance:
+        for _ in range(settings.repeats):
+            for results, (size, fraction, way) in zip(runs, points, strict=True):
+                results.append(_run(path, rows, profile, settings, traces[size], fraction, way))
+                advance(1)
+    records = []
+    for results, (size, fraction, way) in zip(runs, points, strict=True):
+        median = sorted(results, key=lambda each: each["rows_per_s"])[len(results) // 2]
+        rates = [each["rows_per_s"] for each in results]
+        about = {"study": "batches", "batch_size": size, "cache": fraction, "way": way.name}
+        records.append(about | median | {"rows_min": min(rates), "rows_max": max(rates)})
+    return records
+
+
+def _run(
+    path: Path,
+    rows: _Rows,
+    profile: DeviceProfile,
+    settings: AccumulatorConfig,
+    lists: list[torch.Tensor],
+    cache_fraction: float,
+    way: _Way,
+) -> dict:
+    """Rows per second of a consumer that does nothing with them, from a cold start to the end."""
+    with Storage(
+        [path],
+        num_rows=rows.num_nodes,
+        row_bytes=rows.row_bytes,
+        engine=profile.engine,
+        options=way.options,
+    ) as storage:
+        features = _loader(rows, storage, cache_fraction)
+        start = time.perf_counter()
+        pipeline = Pipeline(
+            _replayed(lists),
+            features,
+            first=0,
+            last=len(lists),
+            read_ahead=way.read_ahead,
+            staging_bytes=settings.staging_bytes,
+            num_threads=1,
+            timeout_secs=_TIMEOUT_SECS,
+        )
+        try:
+            return _timed(pipeline, start, lists, storage, rows.row_bytes)
+        finally:
+            pipeline.close()
+            features.close()
+
+
+def _loader(rows: _Rows, storage: Storage, cache_fraction: float) -> FeatureLoader:
+    if cache_fraction == 0:
+        return FeatureLoader(rows, storage=storage)
+    cached = round(cache_fraction * rows.num_nodes) * rows.row_bytes
+    return CachedFeatureLoader(rows, CacheOptions(bytes=cached, window=_WINDOW), storage=storage)
+
+
+def _replayed(lists: list[torch.Tensor]) -> Callable[[int], SampledGraph]:
+    """A sampler that takes no time: graphs of nodes only."""
+    none = torch.empty(0, dtype=torch.int64)
+
+    def sample(iteration: int) -> SampledGraph:
+        ids = lists[iteration]
+        return SampledGraph(ids, none.view(2, 0), none, [len(ids)], [0])
+
+    return sample
+
+
+def _timed(
+    pipeline: Pipeline,
+    start: float,
+    lists: list[torch.Tensor],
+    storage: Storage,
+    row_bytes: int,
+) -> dict:
+    """Takes all iterations. What is read before the first of them is taken counts, too: otherwise
+    the deeper a way reads ahead, the more rows it would have been given for nothing."""
+    in_flight = [graph.stats["iterations_in_flight"] for graph in pipeline]
+    seconds = time.perf_counter() - start
+    count = sum(map(len, lists))
+    reads = storage.stats()["reads"]
+    return {
+        "rows_per_s": round(count / seconds),
+        "gb_per_s": round(count * row_bytes / seconds / 1e9, 4),
+        "reads_per_s": round(reads / seconds),
+        "reads_per_row": round(reads / count, 4),
+        "iterations_in_flight": round(statistics.mean(in_flight), 2),
+        "rows_per_iteration": round(count / len(lists), 1),
+    }
+
+
+def markdown(records: Sequence[dict]) -> str:
+    """A table for each of the two measurements."""
+    tables = []
+    for study in ("overlap", "batches"):
+        chosen = [each for each in records if each["study"] == study]
+        columns = [name for name in chosen[0] if name != "study"]
+        lines = [columns, ["---"] * len(columns)]
+        lines += [[str(each[name]) for name in columns] for each in chosen]
+        tables.append("".join(f"| {' | '.join(line)} |\n" for line in lines))
+    return "\n".join(tables)
+
+
+def _write(
+    config: AblationConfig, profile: DeviceProfile, overlap: list[dict], batches: list[dict]
+) -> None:
+    folder = Path(config.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    report.write_json(folder / "records.json", [*overlap, *batches])
+    report.write_csv(folder / "overlap.csv", overlap)
+    report.write_csv(folder / "batches.csv", batches)
+    (folder / "table.md").write_text(markdown([*overlap, *batches]))
+    save_profile(profile, folder / "profile.json")
+    values = config.model_dump(mode="json")
+    wanted = {name: values[name] for name in ("graph", "trace", "accumulator")}
+    wanted["accumulator"]["directory"] = "."  # of one machine
+    wanted["graph"].pop("path")
+    about = record.make({"results": ["records.json"]}, wanted)
+    (folder / "study.json").write_text(json.dumps(about, indent=1) + "\n")
+    if config.plot.enabled:
+        draw_overlap(profile, overlap, config.accumulator.target_share, folder / "overlap.png")
+        draw_batches(profile, batches, folder / "batches.png")

@@ -1,0 +1,123 @@
+"""Measures a device's profile: latency, reads per second by depth, cost of a read by size."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from lsm.bench import record
+from lsm.bench.storage import Source, measure_engine, open_blocks
+from lsm.device_profile import (
+    DepthPoint,
+    DeviceProfile,
+    ReadCost,
+    SizePoint,
+    device_facts,
+)
+from lsm.storage import select_engine
+from lsm.store.graph_store import GraphStore
+
+BLOCK_BYTES = 4096
+DEPTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+SIZES = tuple(BLOCK_BYTES << k for k in range(9))  # 4 KiB to 1 MiB
+_FULL_DEPTH = 128
+_IN_FLIGHT_BYTES = 32 << 20
+_LEAST_BYTES = 64 * BLOCK_BYTES
+
+
+def feature_source(store_path: Path) -> Source:
+    """The feature files of the store at ``store_path``."""
+    store = GraphStore.open(store_path)
+    return Source(tuple(store.feature_paths), store.num_nodes * store.row_bytes, store.stripe_bytes)
+
+
+def measure_profile(
+    source: Source,
+    engine: str,
+    seconds: float,
+    repeats: int,
+    report: Callable[[str], None] = lambda line: None,
+) -> DeviceProfile:
+    """The profile of whatever holds ``source``, each point measured for ``seconds``, ``repeats``
+    times, in turns, and its median taken. ``report`` gets a line per step.
+
+    Raises ValueError for an engine that reads from memory and for files too small to measure,
+    OSError where the file system has no direct reads.
+    """
+    engine = select_engine(engine)[0]
+    if engine in ("memory", "mmap"):
+        raise ValueError(
+            f"--engine: expected io_uring or posix, got {engine}: it overlaps no reads"
+        )
+    if source.num_bytes < _LEAST_BYTES:
+        raise ValueError(
+            f"{source.paths[0].parent}: expected at least {_LEAST_BYTES} bytes of features to "
+            f"measure reads with, got {source.num_bytes}; measure a file with --path and --json"
+        )
+    if seconds <= 0 or repeats < 1:
+        raise ValueError("--seconds, --repeats: expected more than 0")
+    request_secs = _lone_request(source, engine, seconds)
+    report(f"one row, nothing else in flight: {request_secs * 1e6:.1f} us")
+    by_depth = {depth: [] for depth in DEPTHS}
+    by_size = {size: [] for size in SIZES if size * 16 <= source.num_bytes}
+    for repeat in range(repeats):
+        for depth, runs in by_depth.items():
+            runs.append(measure_engine(source, engine, BLOCK_BYTES, depth, seconds, repeat))
+        for size, runs in by_size.items():
+            depth = min(_FULL_DEPTH, _IN_FLIGHT_BYTES // size)
+            runs.append(measure_engine(source, engine, size, depth, seconds, repeat))
+    iops = [
+        DepthPoint(depth=depth, iops=statistics.median(run["iops"] for run in runs))
+        for depth, runs in by_depth.items()
+    ]
+    for point in iops:
+        report(f"depth {point.depth:>3}: {point.iops:>9,.0f} reads/s of {BLOCK_BYTES} bytes")
+    samples = [
+        (1e9 * run["gb_per_s"] / run["iops"], 1 / run["iops"])
+        for runs in by_size.values()
+        for run in runs
+    ]
+    sizes = [
+        SizePoint(bytes=size, secs=statistics.median(1 / run["iops"] for run in runs))
+        for size, runs in by_size.items()
+    ]
+    for point in sizes:
+        report(f"{point.bytes:>7} bytes: {point.secs * 1e6:>7.2f} us of the device per read")
+    about = record.make({})
+    return DeviceProfile(
+        date=datetime.now(UTC).strftime("%Y-%m-%d"),
+        commit=about["commit"],
+        machine=about["machine"],
+        device=device_facts(source.paths[0].parent),
+        engine=engine,
+        num_files=len(source.paths),
+        file_bytes=source.num_bytes,
+        block_bytes=BLOCK_BYTES,
+        latency_secs=statistics.median(run["p50_us"] for run in by_depth[1]) / 1e6,
+        request_secs=request_secs,
+        iops=iops,
+        peak_iops=max(point.iops for point in iops),
+        sizes=sizes,
+        cost=ReadCost.fitted(samples),
+    )
+
+
+def _lone_request(source: Source, engine: str, seconds: float) -> float:
+    """Median seconds from asking for one block to having it."""
+    rng = np.random.default_rng(0)
+    out = torch.empty(BLOCK_BYTES, dtype=torch.uint8)
+    took: list[float] = []
+    with open_blocks(source, engine, BLOCK_BYTES, queue_depth=1) as storage:
+        until = time.perf_counter() + seconds
+        while len(took) < 2 or time.perf_counter() < until:
+            row = torch.from_numpy(rng.integers(0, storage.num_rows, 1))
+            start = time.perf_counter()
+            storage.submit(row, out).wait()
+            took.append(time.perf_counter() - start)
+    return statistics.median(took)

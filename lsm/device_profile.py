@@ -1,0 +1,242 @@
+"""What a device was measured to do, as ``lsm bench storage STORE --profile`` writes it.
+
+``profile.json`` lies beside a store's ``meta.json``, which does not list it: it is about the
+machine that holds the store, not part of the data.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from lsm.accumulator import AccessModel
+
+logger = logging.getLogger(__name__)
+
+SCHEMA_VERSION = 1
+PROFILE = "profile.json"
+_MEASURE = "measure it with `lsm bench storage STORE --profile`"
+
+Measured = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class DepthPoint(_Part):
+    """Random reads of one block, so many in flight."""
+
+    depth: Annotated[int, Field(ge=1)]
+    iops: Measured
+
+
+class SizePoint(_Part):
+    """What a read of ``bytes`` takes of the device's time, at full depth: 1 / reads per second."""
+
+    bytes: Annotated[int, Field(ge=512)]
+    secs: Measured
+
+
+class ReadCost(_Part):
+    """``secs_per_read + bytes x secs_per_byte``: what one read takes of the device's time."""
+
+    secs_per_read: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    secs_per_byte: Measured
+
+    def secs(self, num_bytes: float) -> float:
+        """Seconds of the device that a read of ``num_bytes`` takes."""
+        return self.secs_per_read + num_bytes * self.secs_per_byte
+
+    @classmethod
+    def fitted(cls, points: list[tuple[float, float]]) -> ReadCost:
+        """The line through (bytes, secs) with the least sum of absolute relative deviations.
+
+        Such a line goes through two of the points, so all pairs are tried; a stray point does not
+        move it. Raises ValueError if no two points differ in bytes and cost more for more bytes.
+        """
+        best: tuple[float, float, float] | None = None
+        for i, (x, y) in enumerate(points):
+            for other_x, other_y in points[i + 1 :]:
+                if other_x == x:
+                    continue
+                slope = (other_y - y) / (other_x - x)
+                base = max(0.0, y - slope * x)
+                if slope <= 0:
+                    continue
+                off = sum(abs(base + slope * at - secs) / secs for at, secs in points)
+                if best is None or off < best[0]:
+                    best = (off, base, slope)
+        if best is None:
+            raise ValueError("read sizes: longer reads took no longer; nothing to fit a line to")
+        return cls(secs_per_read=best[1], secs_per_byte=best[2])
+
+
+class DeviceFacts(_Part):
+    """What tells devices apart; nothing names a path or a host."""
+
+    model: str
+    bytes: Annotated[int, Field(ge=0)]
+    """Of the block device; 0 if it is not one that can be seen."""
+    filesystem: str
+
+
+class DeviceProfile(_Part):
+    """Schema 1 of ``profile.json``. Reads are direct (O_DIRECT) and random."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    date: str
+    commit: str
+    machine: dict[str, str | int]
+    device: DeviceFacts
+    engine: Literal["posix", "io_uring"]
+    num_files: Annotated[int, Field(ge=1)]
+    file_bytes: Annotated[int, Field(ge=1)]
+    """Of all files that were read."""
+    block_bytes: Annotated[int, Field(ge=512)]
+    latency_secs: Measured
+    """Median of one read of a block, with no other in flight."""
+    request_secs: Measured
+    """Median time from asking for one row to having it, with nothing else to do: the latency and
+    what the software adds before and after."""
+    iops: Annotated[list[DepthPoint], Field(min_length=1)]
+    peak_iops: Measured
+    """Most of ``iops``."""
+    sizes: Annotated[list[SizePoint], Field(min_length=2)]
+    cost: ReadCost
+
+    @model_validator(mode="after")
+    def _points_are_ordered(self) -> DeviceProfile:
+        for name, values in (
+            ("iops", [point.depth for point in self.iops]),
+            ("sizes", [point.bytes for point in self.sizes]),
+        ):
+            if any(b <= a for a, b in pairwise(values)):
+                raise ValueError(f"{name}: expected rising values, got {values}")
+        return self
+
+    def access_model(self) -> AccessModel:
+        """The accumulator's model of this device. It was measured with all its files, so that
+        however many devices they are on count as one."""
+        return AccessModel(self.peak_iops, self.request_secs)
+
+    def max_gap_bytes(self, max_read_bytes: int) -> int:
+        """The longest run of whole blocks that is cheaper to read than to skip: reading g bytes
+        more costs ``g x secs_per_byte``, another read ``secs_per_read``. At most what leaves room
+        for a block on either side in a read of ``max_read_bytes``."""
+        gap = self.cost.secs_per_read / self.cost.secs_per_byte
+        room = max(0, max_read_bytes - 2 * self.block_bytes)
+        return int(min(gap, room)) // self.block_bytes * self.block_bytes
+
+
+def save_profile(profile: DeviceProfile, path: Path) -> None:
+    """Writes ``path``, whole or not at all."""
+    partial = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    try:
+        partial.write_text(json.dumps(profile.model_dump(), indent=1) + "\n")
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load_profile(path: Path) -> DeviceProfile:
+    """The profile in ``path``. FileNotFoundError if there is none; ValueError, with what is wrong
+    and the remedy, if it cannot be used."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such device profile; {_MEASURE}")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not valid JSON ({error}); {_MEASURE}") from None
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if version != SCHEMA_VERSION:
+        raise ValueError(
+            f"{path}: expected a device profile of schema_version {SCHEMA_VERSION}, "
+            f"got {version!r}; {_MEASURE}"
+        )
+    try:
+        return DeviceProfile.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        detail = f"{where}: {message}" if where else message
+        raise ValueError(f"{path}: {detail}; {_MEASURE}") from None
+
+
+def find_profile(
+    setting: str, store: Path, engine: str, warn: Callable[..., None] = logger.warning
+) -> DeviceProfile | None:
+    """The profile that the key ``storage.profile`` means for reading ``store`` with ``engine``.
+
+    none: none. A path: that file; an error if it is missing or of no use. auto: the store's own, if
+    it is there and was measured with this engine on this device; otherwise none, which ``warn`` is
+    told, as a logger's method would be.
+    Engines that read from memory have no use for one. A broken file is an error always.
+    """
+    if setting == "none" or engine in ("memory", "mmap"):
+        return None
+    if setting != "auto":
+        return load_profile(Path(setting))
+    path = store / PROFILE
+    if not path.exists():
+        warn(
+            "storage.profile=auto: the store has no %s, so reads keep to fixed settings; "
+            "`lsm bench storage %s --profile` measures the device",
+            PROFILE,
+            store,
+        )
+        return None
+    profile = load_profile(path)
+    here = device_facts(store)
+    for what, then, now in (
+        ("engine", profile.engine, engine),
+        ("device", profile.device, here),
+    ):
+        if then != now:
+            warn(
+                "storage.profile=auto: %s was measured with another %s (%s; here: %s), so reads "
+                "keep to fixed settings; `lsm bench storage %s --profile` measures again",
+                path,
+                what,
+                _short(then),
+                _short(now),
+                store,
+            )
+            return None
+    return profile
+
+
+def _short(value: str | DeviceFacts) -> str:
+    return value if isinstance(value, str) else f"{value.model}, {value.bytes} bytes"
+
+
+def device_facts(path: Path) -> DeviceFacts:
+    """The block device and the file system that hold ``path``, as far as Linux tells."""
+    number = os.stat(path).st_dev
+    folder = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
+    model, num_bytes = "unknown", 0
+    if folder.exists():
+        num_bytes = int((folder / "size").read_text()) * 512
+        folder = folder.resolve()
+        whole = folder.parent if (folder / "partition").exists() else folder
+        named = whole / "device" / "model"
+        model = named.read_text().strip() if named.exists() else whole.name
+    return DeviceFacts(model=model, bytes=num_bytes, filesystem=_filesystem(number))
+
+
+def _filesystem(device_number: int) -> str:
+    """The type of the file system mounted from this device (proc(5), mountinfo)."""
+    wanted = f"{os.major(device_number)}:{os.minor(device_number)}"
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        fields, _, rest = line.partition(" - ")
+        if fields.split()[2] == wanted:
+            return rest.split()[0]
+    return "unknown"

@@ -1,0 +1,75 @@
+"""What settings of reads that are ``auto`` stand for, from what the device was measured to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lsm.accumulator import ReadAhead
+from lsm.config import Config
+from lsm.device_profile import DeviceProfile
+from lsm.storage import StorageOptions
+
+_FIXED = StorageOptions()
+_PREFETCH = 4
+_MOST_READ_BYTES = 128 << 10
+
+
+@dataclass(frozen=True)
+class ReadSettings:
+    """How rows are read, and how far ahead."""
+
+    options: StorageOptions
+    read_ahead: ReadAhead
+
+    @classmethod
+    def of(cls, config: Config, profile: DeviceProfile | None) -> ReadSettings:
+        """The settings of ``config``; those that are auto are derived from ``profile``, or are the
+        defaults of StorageOptions and 4 iterations where there is none."""
+        storage = config.storage
+        # Over a cache, reading iterations together did not win everywhere (bench/ablation.md).
+        merging = profile if config.cache.policy == "none" else None
+        max_read_bytes = storage.max_read_bytes
+        if max_read_bytes == "auto":
+            max_read_bytes = longest_read(merging)
+        max_gap_bytes = storage.max_gap_bytes
+        if max_gap_bytes == "auto":
+            max_gap_bytes = merging.max_gap_bytes(max_read_bytes) if merging else 0
+        # Reading a block that nobody asked for is worth it only where starting a read is what
+        # costs; then so is reading iterations together, which leaves fewer and longer reads.
+        merges = merging is not None and merging.max_gap_bytes(_MOST_READ_BYTES) > 0
+        merge_iterations = storage.merge_iterations
+        if merge_iterations == "auto":
+            merge_iterations = "auto" if merges else 1
+        options = StorageOptions(
+            queue_depth=storage.queue_depth,
+            num_threads=storage.num_threads,
+            max_read_bytes=max_read_bytes,
+            max_gap_bytes=max_gap_bytes,
+            merge_iterations=merge_iterations,
+            direct=storage.direct,
+            timeout_secs=storage.timeout_secs,
+        )
+        return cls(options, _read_ahead(config, profile, merges and merge_iterations == "auto"))
+
+
+def _read_ahead(config: Config, profile: DeviceProfile | None, merges: bool) -> ReadAhead:
+    prefetch = config.sampler.prefetch
+    accesses = profile.access_model().accesses(config.storage.target_share) if profile else 0.0
+    if prefetch != "auto":
+        return ReadAhead(prefetch, prefetch, accesses)
+    most = config.sampler.max_prefetch
+    least = min(_PREFETCH, most)
+    return ReadAhead(least, most, accesses, merges) if profile else ReadAhead.fixed(least)
+
+
+def longest_read(profile: DeviceProfile | None) -> int:
+    """Bytes of a read of which starting it is some tenth of the cost, in a power of two from 32 to
+    128 KiB (longer ones were no faster, and there is a buffer for each read in flight). Where so
+    much memory cannot be locked, buffers that are not registered still cost less than short
+    reads."""
+    longest = _FIXED.max_read_bytes
+    if profile is not None:
+        worth = 8 * profile.cost.secs_per_read / profile.cost.secs_per_byte
+        while 2 * longest <= min(worth, _MOST_READ_BYTES):
+            longest *= 2
+    return longest

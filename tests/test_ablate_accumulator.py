@@ -1,0 +1,49 @@
+"""The study of overlapping accesses runs, at a small size, and reports what it measured."""
+
+import csv
+import json
+
+import pytest
+
+from lsm.ablation.accumulator import run_study
+from lsm.ablation.config import AblationConfig
+from lsm.config_io import find_config, load_tree
+from lsm.device_profile import load_profile
+
+SMALL = (
+    "graph.nodes=3000",
+    "accumulator.engine=posix",
+    "accumulator.accesses=[1, 16]",
+    "accumulator.batch_sizes=[2, 8]",
+    "accumulator.rows=1500",
+    "accumulator.repeats=1",
+    "accumulator.seconds=0.005",
+)
+
+
+@pytest.mark.parametrize("plotted", ["true", "false"])
+def test_study(tmp_path, plotted):
+    paths = [f"graph.path={tmp_path}/store", f"output={tmp_path}/out"]
+    paths += [f"accumulator.directory={tmp_path}/disk", f"plot.enabled={plotted}"]
+    config = load_tree(AblationConfig, find_config("accumulator", "ablation"), [*SMALL, *paths])
+    records = run_study(config, progress=False)
+    out = tmp_path / "out"
+    assert json.loads((out / "records.json").read_text()) == records
+    overlap = [each for each in records if each["study"] == "overlap"]
+    batches = [each for each in records if each["study"] == "batches"]
+    model = load_profile(out / "profile.json").access_model()
+    for each in overlap:
+        assert each["iops_min"] <= each["iops"] <= each["iops_max"]
+        assert each["iops_model"] == round(model.iops(each["accesses"]))
+    ways = ["one iteration", "4 iterations", "accumulator", "auto"]
+    assert [each["way"] for each in batches] == 4 * ways  # two batch sizes, with and without cache
+    for each in batches:
+        assert each["rows_per_s"] > 0
+        if each["way"] in ways[:2]:
+            assert each["iterations_in_flight"] <= (1 if each["way"] == "one iteration" else 4)
+    for name, rows in (("overlap", overlap), ("batches", batches)):
+        with open(out / f"{name}.csv", newline="") as file:
+            assert len(list(csv.DictReader(file))) == len(rows)
+        assert (out / f"{name}.png").exists() == (plotted == "true")
+    assert str(tmp_path) not in (out / "study.json").read_text()
+    assert list((tmp_path / "disk").iterdir()) == []  # the test file is gone
