@@ -1,0 +1,37 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/io/nvme/transport.h"
+#include "kernels/io/row_layout.h"
+
+namespace lsm::nvme {
+
+/// How the namespaces of a store are reached.
+struct TransportOptions {
+  std::string transport = "emulated";
+  uint32_t block_bytes = 512;  // emulated: of its namespaces; real ones have their own
+};
+
+/// A namespace, by the transport's place in OpenTransports and the identifier there.
+struct NamespaceAddress {
+  size_t transport = 0;
+  uint32_t namespace_id = 1;
+};
+
+struct OpenTransports {
+  std::vector<std::unique_ptr<Transport>> transports;
+  std::vector<NamespaceAddress> namespaces;  // one per path, in their order
+};
+
+/// Opens the controllers of all `paths`, one per part that the rows of `layout` are striped over.
+/// What a path is depends on the transport; emulated: the file that holds the namespace's blocks.
+/// Throws ArgumentError, with the choices, for a transport that does not exist.
+OpenTransports open_transports(const TransportOptions& options,
+                               const std::vector<std::string>& paths, const RowLayout& layout);
+
+}  // namespace lsm::nvme
