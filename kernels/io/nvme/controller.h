@@ -59,8 +59,6 @@ class IoQueue {
   std::unique_ptr<QueueState> state_;
   std::vector<uint32_t> published_;
   QueuePair pair_{};
-  bool has_completion_queue_ = false;
-  bool has_submission_queue_ = false;
 };
 
 /// Brings up a controller over a transport and shuts it down again. Thread-safe. Every wait ends
@@ -103,10 +101,13 @@ class Controller {
   uint64_t read_register64(uint32_t offset) const;
   void write_register64(uint32_t offset, uint64_t value);
   /// Waits until (CSTS & mask) == value.
-  void await_status(uint32_t mask, uint32_t value, double timeout_secs, const char* what);
+  void await_status(uint32_t mask, uint32_t value, const char* what);
+  void check_capabilities();
   void reset();
   void enable();
   void identify();
+  /// Stops the controller where nothing better can be done, so that it writes to no memory of ours.
+  void disable_quietly() noexcept;
 
   std::unique_ptr<Transport> transport_;
   const std::string name_;
@@ -115,6 +116,7 @@ class Controller {
   ControllerInfo info_;
   std::mutex admin_mutex_;
   std::unique_ptr<AdminQueue> admin_;
+  bool disabled_ = false;
   bool shut_down_ = false;
 };
 

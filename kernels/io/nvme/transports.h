@@ -6,15 +6,23 @@
 #include <string>
 #include <vector>
 
+#include "kernels/io/nvme/emulated/options.h"
 #include "kernels/io/nvme/transport.h"
 #include "kernels/io/row_layout.h"
 
 namespace lsm::nvme {
 
+/// Controllers that are played for a store, where there is no hardware.
+struct EmulationOptions {
+  uint32_t block_bytes = 512;    // of the namespaces: 512 or 4096
+  uint32_t num_controllers = 1;  // over which the store's files are dealt round robin
+  DeviceOptions device;
+};
+
 /// How the namespaces of a store are reached.
 struct TransportOptions {
   std::string transport = "emulated";
-  uint32_t block_bytes = 512;  // emulated: of its namespaces; real ones have their own
+  EmulationOptions emulated;
 };
 
 /// A namespace, by the transport's place in OpenTransports and the identifier there.
