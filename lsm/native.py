@@ -23,6 +23,7 @@ CacheExecutor = _core.CacheExecutor
 DirectMode = _core.DirectMode
 Fault = _core.Fault
 NeighborSampler = _core.NeighborSampler
+NvmeOptions = _core.NvmeOptions
 PlanArray = _core.PlanArray
 Planner = _core.Planner
 PlannerConfig = _core.PlannerConfig
@@ -57,6 +58,7 @@ __all__ = [
     "DirectMode",
     "Fault",
     "NeighborSampler",
+    "NvmeOptions",
     "PlanArray",
     "Planner",
     "PlannerConfig",

@@ -1,47 +1,22 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-#include "kernels/io/queued_storage.h"
+#include "kernels/io/file_storage.h"
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 
 #include "kernels/core/check.h"
 
 namespace lsm {
 
-QueuedStorage::QueuedStorage(std::string engine, std::vector<std::string> paths,
-                             const RowLayout& layout, const EngineOptions& options)
-    : Storage(std::move(engine), layout),
-      options_(options),
+FileStorage::FileStorage(std::string engine, std::vector<std::string> paths,
+                         const RowLayout& layout, const EngineOptions& options)
+    : QueuedStorage(std::move(engine), layout, options),
       files_(std::move(paths), layout, options.direct) {
-  check_argument(options.num_threads >= 1, "num_threads: expected at least 1, got ",
-                 options.num_threads);
-  check_argument(options.max_read_bytes >= 2 * files_.block_bytes() &&
-                     options.max_read_bytes % files_.block_bytes() == 0,
-                 "max_read_bytes: expected a multiple of the block (", files_.block_bytes(),
-                 " bytes) of at least two blocks, got ", options.max_read_bytes);
-  check_argument(options.max_gap_bytes >= 0, "max_gap_bytes: expected at least 0, got ",
-                 options.max_gap_bytes);
+  check_max_read();
   if (!files_.fallback_reason().empty()) notes_.push_back(files_.fallback_reason());
 }
 
-Storage::Requests QueuedStorage::start(std::span<const RowRead> reads) {
-  const std::string where =
-      files_.count() == 1 ? files_.path(0)
-                          : concat(files_.path(0), " and ", files_.count() - 1, " more files");
-  Requests requests;
-  for (const RowRead& read : reads) {
-    requests.push_back(std::make_shared<Request>(
-        read.output.data(), concat(engine_, ": reading ", read.rows.size(), " rows of ", where)));
-  }
-  const MergeRule rule{files_.block_bytes(), options_.max_read_bytes, options_.max_gap_bytes};
-  auto group =
-      std::make_shared<ReadGroup>(plan_reads(reads, layout_, rule), requests, stats_.outstanding);
-  if (!group->empty()) queue_.push(std::move(group));
-  return requests;
-}
-
-QueuedStorage::Progress QueuedStorage::advance(ActiveRead& read, int64_t result) {
+FileStorage::Progress FileStorage::advance(ActiveRead& read, int64_t result) {
   const Extent& extent = *read.claim.extent;
   if (result == -EINTR || result == -EAGAIN) return Progress::kReadAgain;
   if (result < 0) {
@@ -65,7 +40,7 @@ QueuedStorage::Progress QueuedStorage::advance(ActiveRead& read, int64_t result)
   return Progress::kReadAgain;
 }
 
-void QueuedStorage::deliver_error(ActiveRead& read, int error_number, const std::string& what) {
+void FileStorage::deliver_error(ActiveRead& read, int error_number, const std::string& what) {
   stats_.errors.fetch_add(1, std::memory_order_relaxed);
   const std::string& path = files_.path(read.claim.extent->file);
   read.claim.group->fail(
@@ -73,12 +48,6 @@ void QueuedStorage::deliver_error(ActiveRead& read, int error_number, const std:
       std::make_exception_ptr(SystemError(
           error_number, path,
           concat("read of ", read.bytes_left(), " bytes at offset ", read.offset(), ": ", what))));
-}
-
-uint64_t QueuedStorage::now_ns() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                   std::chrono::steady_clock::now().time_since_epoch())
-                                   .count());
 }
 
 }  // namespace lsm

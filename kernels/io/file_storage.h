@@ -1,27 +1,19 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
-#include <thread>
-
-#include "kernels/io/read_queue.h"
-#include "kernels/io/storage.h"
+#include "kernels/io/queued_storage.h"
 
 namespace lsm {
 
-/// What the asynchronous engines share: files, a queue of extents, workers that empty it, and what
-/// the result of a read means.
-class QueuedStorage : public Storage {
+/// What the engines share whose workers read files: the files, and what the result of a read means.
+class FileStorage : public QueuedStorage {
  public:
-  std::vector<std::string> notes() const override { return notes_; }
   int64_t block_bytes() const override { return files_.block_bytes(); }
   bool direct() const override { return files_.direct(); }
 
  protected:
-  QueuedStorage(std::string engine, std::vector<std::string> paths, const RowLayout& layout,
-                const EngineOptions& options);
-
-  Requests start(std::span<const RowRead> reads) override;
+  FileStorage(std::string engine, std::vector<std::string> paths, const RowLayout& layout,
+              const EngineOptions& options);
 
   /// A claimed extent while it is read into `buffer`.
   struct ActiveRead {
@@ -34,18 +26,15 @@ class QueuedStorage : public Storage {
     uint32_t bytes_left() const { return claim.extent->bytes - done; }
   };
 
+  const std::string& path(size_t file) const override { return files_.path(file); }
+
   enum class Progress { kFinished, kReadAgain };
 
   /// Accounts for a read that returned `result` (bytes, or -errno). kFinished: the extent was
   /// delivered or failed. kReadAgain: issue another read of the rest (short read, interruption).
   Progress advance(ActiveRead& read, int64_t result);
 
-  static uint64_t now_ns();
-
-  const EngineOptions options_;
   FeatureFiles files_;
-  ReadQueue queue_;
-  std::vector<std::string> notes_;
 
  private:
   void deliver_error(ActiveRead& read, int error_number, const std::string& what);

@@ -36,9 +36,7 @@ class Backoff {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }
-  void reset() {
-    looks_ = 0;
-  }
+  void reset() { looks_ = 0; }
 
  private:
   static constexpr unsigned kSpins = 256;

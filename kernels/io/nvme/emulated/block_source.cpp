@@ -14,7 +14,7 @@
 namespace lsm::nvme {
 
 FileBlocks::FileBlocks(std::string path) : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  struct stat status {};
+  struct stat status{};
   if (descriptor_ < 0 || fstat(descriptor_, &status) != 0) {
     const int error = errno;
     if (descriptor_ >= 0) close(descriptor_);
