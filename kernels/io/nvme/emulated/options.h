@@ -14,7 +14,7 @@ struct DeviceOptions {
   uint32_t max_transfer_shift = 8;     // MDTS: 4 KiB << this; 0: no limit
   uint32_t doorbell_stride_shift = 0;  // doorbells are 4 << this bytes apart
   bool never_ready = false;            // a controller that does not come up
-  DeviceFaults faults;
+  DeviceFaults faults = {};
 };
 
 }  // namespace lsm::nvme
