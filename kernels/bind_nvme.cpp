@@ -1,11 +1,41 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Exports what the nvme engine can be told.
+// Exports what the nvme engine can be told, and a measurement of its queue code.
 #include <pybind11/pybind11.h>
 
 #include "kernels/bind.h"
+#include "kernels/io/nvme/measure.h"
 #include "kernels/io/nvme/options.h"
 
 namespace py = pybind11;
+
+namespace {
+
+py::dict measure(bool sparse, uint32_t depth, uint32_t batch, uint32_t read_bytes, uint64_t reads,
+                 const std::string& file, uint64_t memory_bytes) {
+  lsm::nvme::MeasureOptions options;
+  options.sparse = sparse;
+  options.depth = depth;
+  options.completion_depth = 16 * depth;
+  options.batch = batch;
+  options.read_bytes = read_bytes;
+  options.reads = reads;
+  options.file = file;
+  options.memory_bytes = memory_bytes;
+  lsm::nvme::Measured measured;
+  {
+    py::gil_scoped_release release;
+    measured = lsm::nvme::measure_reads(options);
+  }
+  py::dict result;
+  result["seconds"] = measured.seconds;
+  result["submitter_cpu_secs"] = measured.submitter_cpu_secs;
+  result["process_cpu_secs"] = measured.process_cpu_secs;
+  result["tail_writes"] = measured.tail_writes;
+  result["head_writes"] = measured.head_writes;
+  return result;
+}
+
+}  // namespace
 
 namespace lsm {
 
@@ -41,6 +71,8 @@ void bind_nvme(py::module_& module) {
           [](NvmeOptions& options) -> EmulationOptions& { return options.transport.emulated; },
           py::return_value_policy::reference_internal)
       .def_readwrite("command_timeout_secs", &NvmeOptions::command_timeout_secs);
+  module.def("measure_nvme_reads", &measure, py::arg("sparse"), py::arg("depth"), py::arg("batch"),
+             py::arg("read_bytes"), py::arg("reads"), py::arg("file"), py::arg("memory_bytes"));
 }
 
 }  // namespace lsm

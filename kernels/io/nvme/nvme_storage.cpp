@@ -106,7 +106,8 @@ NvmeStorage::~NvmeStorage() {
 void NvmeStorage::open_namespaces() {
   OpenTransports opened = open_transports(options_.nvme.transport, paths_, layout_);
   for (auto& transport : opened.transports) {
-    controllers_.push_back(std::make_unique<Controller>(std::move(transport)));
+    controllers_.push_back(
+        std::make_unique<Controller>(std::move(transport), options_.nvme.command_timeout_secs));
   }
   max_read_bytes_ = options_.max_read_bytes;
   for (size_t part = 0; part < paths_.size(); ++part) {
