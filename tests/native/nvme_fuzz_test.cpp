@@ -5,11 +5,13 @@
 // bytes come from it; else main() draws them from seeds. Usage: nvme_fuzz [inputs]
 #include "kernels/io/nvme/emulated/transport.h"
 #include "tests/native/nvme_checks.h"
+#include "tests/native/testing.h"
+
+namespace lsm::testing {
+namespace {
 
 using namespace lsm::nvme;
 using namespace lsm::nvme::checks;
-
-namespace {
 
 /// Takes numbers from an input, and zeros when it is used up.
 class Input {
@@ -156,22 +158,26 @@ void run_input(std::span<const uint8_t> bytes) {
   feed_completions(Input(bytes));
 }
 
+void run_seeds() {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    Random random(seed);
+    std::vector<uint8_t> bytes(static_cast<size_t>(random.between(64, 2000)));
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random.next());
+    run_input(bytes);
+  }
+}
+
 }  // namespace
+
+std::vector<Test> nvme_fuzz_tests() {
+  return {{"nvme: commands and completions that make no sense", run_seeds}};
+}
 
 #if defined(LSM_FUZZER)
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   run_input({data, size});
   return 0;
 }
-#else
-int main(int argc, char** argv) {
-  const uint64_t inputs = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 300;
-  for (uint64_t seed = 0; seed < inputs; ++seed) {
-    std::mt19937_64 random(seed);
-    std::vector<uint8_t> bytes(64 + random() % 2000);
-    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
-    run_input(bytes);
-  }
-  return 0;
-}
 #endif
+
+}  // namespace lsm::testing

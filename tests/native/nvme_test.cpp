@@ -1,17 +1,19 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// The queue code and the set-up of controllers against emulated ones: exits with 0 if all holds.
-// Usage: nvme_emulated [reads per setting]
+// The queue code and the set-up of controllers, against emulated ones.
 #include <atomic>
 
 #include "kernels/core/check.h"
 #include "kernels/io/nvme/emulated/transport.h"
 #include "tests/native/nvme_checks.h"
+#include "tests/native/testing.h"
 
-using namespace lsm;
+namespace lsm::testing {
+namespace {
+
 using namespace lsm::nvme;
 using namespace lsm::nvme::checks;
 
-namespace {
+constexpr size_t kReads = 2000;  // per setting
 
 std::vector<std::byte> random_bytes(size_t count, uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -43,22 +45,6 @@ class Machine {
   const std::vector<std::byte> second_;
 };
 
-template <class Error, class Work>
-std::string message_of(Work&& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-bool contains(const std::string& text, const char* part) {
-  if (text.find(part) != std::string::npos) return true;
-  std::fprintf(stderr, "expected '%s' in '%s'\n", part, text.c_str());
-  return false;
-}
-
 void check_prp_lengths() {
   EXPECT(num_list_pages(2) == 0 && num_list_pages(3) == 1);
   EXPECT(num_list_pages(513) == 1 && num_list_pages(514) == 2);
@@ -73,20 +59,20 @@ void check_identification() {
   EXPECT(machine.spaces[0].info.block_bytes == 512);
   EXPECT(machine.spaces[0].info.num_blocks == (5 << 20) / 512);
   EXPECT(machine.spaces[1].info.block_bytes == 4096);
-  EXPECT(contains(message_of<ArgumentError>([&] { machine.controller->identify_namespace(3); }),
-                  "expected a namespace of 1 to 2, got 3"));
+  expect_throw<ArgumentError>("expected a namespace of 1 to 2, got 3",
+                              [&] { machine.controller->identify_namespace(3); });
   EXPECT(machine.controller->set_num_queues(40) == 16);
 }
 
 void check_errors_of_set_up() {
-  EXPECT(contains(message_of<TimeoutError>([] { Machine({.never_ready = true}, 0.1); }),
-                  "did not report its start (CSTS.RDY = 1) within 0.5 s"));
+  expect_throw<TimeoutError>("did not report its start (CSTS.RDY = 1) within 0.5 s",
+                             [] { Machine({.never_ready = true}, 0.1); });
   Machine machine({});
   const auto queue = machine.controller->create_queue(1, {});
-  EXPECT(contains(message_of<std::runtime_error>([&] { machine.controller->create_queue(1, {}); }),
-                  "cannot create completion queue 1"));
-  EXPECT(contains(message_of<ArgumentError>([&] { machine.controller->create_queue(99, {}); }),
-                  "queue 99 has no doorbell"));
+  expect_throw<std::runtime_error>("cannot create completion queue 1",
+                                   [&] { machine.controller->create_queue(1, {}); });
+  expect_throw<ArgumentError>("queue 99 has no doorbell",
+                              [&] { machine.controller->create_queue(99, {}); });
 }
 
 /// A controller can be set up again and again, also after a queue was left with reads in flight.
@@ -102,7 +88,7 @@ void check_set_up_repeats() {
 }
 
 /// Submitters in several threads share a queue; one thread takes the completions.
-void check_shared_queue(size_t reads) {
+void check_shared_queue() {
   constexpr uint32_t kSubmitters = 4;
   constexpr uint32_t kSlots = 24;  // per submitter
   Machine machine({.faults = {.seed = 5, .reorder = true}});
@@ -111,7 +97,7 @@ void check_shared_queue(size_t reads) {
   std::vector<std::atomic<int>> lbas(kSubmitters * kSlots);  // -1: free
   for (auto& lba : lbas) lba.store(-1);
   std::atomic<size_t> completed{0};
-  const size_t each = reads / kSubmitters;
+  const size_t each = kReads / kSubmitters;
 
   const auto submit = [&](uint32_t me) {
     std::mt19937_64 random(me);
@@ -153,26 +139,26 @@ void check_shared_queue(size_t reads) {
 
 /// Doorbell writes per 1,000 reads, of both kinds.
 void check_doorbells() {
-  constexpr uint64_t kReads = 102'400;
+  constexpr uint64_t kMany = 102'400;
   for (const Shape shape : {Shape::kContiguous, Shape::kSparse}) {
     Machine machine({});
     Reader reader(*machine.controller, 1, {1024, 16384}, 512);
     std::vector<Reader::Read> batch(shape == Shape::kContiguous ? 256 : 32,
                                     {&machine.spaces[0], {1, 1, 7}});
-    for (uint64_t done = 0; done < kReads; done += batch.size()) {
+    for (uint64_t done = 0; done < kMany; done += batch.size()) {
       if (reader.room() < batch.size()) reader.complete(batch.size());
       reader.submit(batch, shape);
     }
     reader.complete(reader.queue().pair().capacity() - reader.room());
     const QueueState& state = reader.queue().state();
     const double per_thousand =
-        1000.0 * static_cast<double>(state.tail_writes + state.head_writes) / kReads;
+        1000.0 * static_cast<double>(state.tail_writes + state.head_writes) / kMany;
     EXPECT(per_thousand < (shape == Shape::kContiguous ? 4.0 : 40.0));
   }
 }
 
 /// Errors, delays and disorder: what completes well has the right bytes, the rest says why not.
-void check_faults(size_t reads) {
+void check_faults() {
   Machine machine({.faults = {.seed = 9,
                               .error_rate = 0.05,
                               .delay_rate = 0.02,
@@ -180,34 +166,38 @@ void check_faults(size_t reads) {
                               .reorder = true}});
   std::mt19937_64 random(11);
   Reader reader(*machine.controller, 1, {256, 512}, kPageBytes);
-  for (size_t done = 0; done < reads; ++done) {
+  for (size_t done = 0; done < kReads; ++done) {
     if (reader.room() == 0) reader.complete(1 + random() % 255);
     const Reader::Read read = random_read(random, machine.spaces[0], 8);
     reader.submit({&read, 1}, Shape::kSparse);
   }
   reader.complete(255 - reader.room());
   EXPECT(static_cast<int64_t>(reader.num_errors()) == machine.device->counters().errors.load());
-  EXPECT(reader.num_errors() > reads / 40 && reader.num_errors() < reads / 10);
+  EXPECT(reader.num_errors() > kReads / 40 && reader.num_errors() < kReads / 10);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const size_t reads = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 20'000;
-  check_prp_lengths();
-  check_identification();
-  check_errors_of_set_up();
-  check_set_up_repeats();
+void check_every_controller() {
   for (const DeviceOptions& options :
        {DeviceOptions{.max_transfer_shift = 0},
         DeviceOptions{.max_queue_entries = 2048, .doorbell_stride_shift = 2},
         DeviceOptions{.faults = {.seed = 1, .reorder = true}}}) {
     Machine machine(options);
-    check_controller(*machine.controller, machine.spaces, 16, reads);
+    check_controller(*machine.controller, machine.spaces, 16, kReads);
     EXPECT(machine.device->counters().invalid_doorbells.load() == 0);
   }
-  check_shared_queue(reads);
-  check_doorbells();
-  check_faults(reads);
-  return 0;
 }
+
+}  // namespace
+
+std::vector<Test> nvme_tests() {
+  return {{"nvme: pages of PRP lists", check_prp_lengths},
+          {"nvme: identification", check_identification},
+          {"nvme: errors of set-up", check_errors_of_set_up},
+          {"nvme: set-up repeats", check_set_up_repeats},
+          {"nvme: reads through every kind of controller", check_every_controller},
+          {"nvme: a shared queue", check_shared_queue},
+          {"nvme: doorbells", check_doorbells},
+          {"nvme: faults", check_faults}};
+}
+
+}  // namespace lsm::testing
