@@ -44,3 +44,4 @@ def test_nvme_queue_code_compiles_for_the_device(tmp_path):
     source = ROOT / "tests/native/device_nvme.cu"
     assert included(source) >= NVME_HOST_DEVICE
     compile_for_device(source, tmp_path / "nvme.o")
+    compile_for_device(ROOT / "kernels/io/nvme/device_reads.cu", tmp_path / "reads.o")
