@@ -139,7 +139,7 @@ def faults(path: Path, args) -> dict:
                     bounded = "did not complete within" in str(error)
                     ends["timed out" if bounded else "hung"] += 1
                 except OSError as error:
-                    ends[str(error).rsplit(": ", 1)[1].split(" (")[0]] += 1
+                    ends[error.strerror.rsplit(": ", 1)[1].split(" (")[0]] += 1
                 else:
                     good[i] = True
             longest = max(longest, time.perf_counter() - start)

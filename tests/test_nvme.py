@@ -106,7 +106,7 @@ def outcomes(storage: Storage, rows: np.ndarray, ids: np.ndarray, timeout_secs: 
         except TimeoutError as error:
             end = "lost" if "did not complete within" in str(error) else str(error)
         except OSError as error:
-            end = str(error).rsplit(": ", 1)[1].split(" (")[0]
+            end = error.strerror.rsplit(": ", 1)[1].split(" (")[0]
         else:
             assert np.array_equal(out[i], rows[ids[i]])
         ends[end] = ends.get(end, 0) + 1

@@ -2,6 +2,7 @@
 // The controller's side of queues: where they lie, what has been fetched and posted.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -18,8 +19,11 @@ struct EmulatedNamespace {
   std::shared_ptr<BlockSource> source;
   uint32_t block_bytes;
 
-  /// The last block may reach past the end of the source; the rest of it reads as zero.
-  uint64_t num_blocks() const { return (source->bytes() + block_bytes - 1) / block_bytes; }
+  /// The last block may reach past the end of the source; the rest of it reads as zero. A namespace
+  /// without blocks would be an inactive one, so an empty source makes one.
+  uint64_t num_blocks() const {
+    return std::max<uint64_t>(1, (source->bytes() + block_bytes - 1) / block_bytes);
+  }
 };
 
 /// What an emulated controller has seen, for tests and benchmarks.
