@@ -94,10 +94,19 @@ NvmeStorage::NvmeStorage(std::vector<std::string> paths, const RowLayout& layout
   for (uint32_t i = 0; i < count; ++i) {
     workers_.push_back(std::make_unique<Worker>(*this, static_cast<uint16_t>(i + 1)));
   }
-  for (const auto& worker : workers_) worker->start();
+  try {
+    for (const auto& worker : workers_) worker->start();
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
 NvmeStorage::~NvmeStorage() {
+  stop();
+}
+
+void NvmeStorage::stop() {
   stopping_.store(true);
   queue_.close();
   workers_.clear();

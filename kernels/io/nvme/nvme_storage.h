@@ -41,6 +41,7 @@ class NvmeStorage final : public QueuedStorage {
   void open_namespaces();
   void check_size(const Target& target, size_t part) const;
   uint32_t num_workers();
+  void stop();
 
   const std::vector<std::string> paths_;
   std::vector<std::unique_ptr<Controller>> controllers_;
