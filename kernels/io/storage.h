@@ -23,7 +23,7 @@ struct EngineOptions {
   int64_t max_read_bytes = 32 << 10;      // longest single read
   int64_t max_gap_bytes = 0;              // bytes nobody asked for, read to save another read
   DirectMode direct = DirectMode::kAuto;  // bypass the page cache
-  nvme::NvmeOptions nvme;
+  nvme::NvmeOptions nvme = {};
 };
 
 /// Reads rows of a store's feature files. Read-only by type. submit() may be called from any

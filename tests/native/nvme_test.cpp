@@ -13,7 +13,7 @@ namespace {
 using namespace lsm::nvme;
 using namespace lsm::nvme::checks;
 
-constexpr size_t kReads = 2000;  // per setting
+constexpr size_t kReads = 1000;  // per setting
 
 std::vector<std::byte> random_bytes(size_t count, uint64_t seed) {
   std::mt19937_64 random(seed);

@@ -7,7 +7,7 @@ namespace lsm::nvme {
 
 /// What the nvme engine can be told beyond what all engines are.
 struct NvmeOptions {
-  TransportOptions transport;
+  TransportOptions transport = {};
   double command_timeout_secs = 10.0;  // longest wait for one command
 };
 

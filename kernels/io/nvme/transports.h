@@ -16,13 +16,13 @@ namespace lsm::nvme {
 struct EmulationOptions {
   uint32_t block_bytes = 512;    // of the namespaces: 512 or 4096
   uint32_t num_controllers = 1;  // over which the store's files are dealt round robin
-  DeviceOptions device;
+  DeviceOptions device = {};
 };
 
 /// How the namespaces of a store are reached.
 struct TransportOptions {
   std::string transport = "emulated";
-  EmulationOptions emulated;
+  EmulationOptions emulated = {};
 };
 
 /// A namespace, by the transport's place in OpenTransports and the identifier there.
