@@ -67,6 +67,7 @@ PYBIND11_MODULE(_core, module) {
   register_errors();
   bind_core(module);
   lsm::bind_sampling(module);
+  lsm::bind_nvme(module);
   lsm::bind_io(module);
   lsm::bind_store(module);
   lsm::bind_cache(module);

@@ -78,10 +78,12 @@ py::dict read_stats(lsm::Storage& storage) {
 std::unique_ptr<lsm::Storage> open_engine(const std::string& engine, std::vector<std::string> paths,
                                           int64_t num_rows, int64_t row_bytes, int64_t stripe_bytes,
                                           int queue_depth, int num_threads, int64_t max_read_bytes,
-                                          int64_t max_gap_bytes, lsm::DirectMode direct) {
+                                          int64_t max_gap_bytes, lsm::DirectMode direct,
+                                          const lsm::nvme::NvmeOptions& nvme) {
   const lsm::RowLayout layout{num_rows, row_bytes, stripe_bytes,
                               static_cast<int64_t>(paths.size())};
-  const lsm::EngineOptions options{queue_depth, num_threads, max_read_bytes, max_gap_bytes, direct};
+  const lsm::EngineOptions options{queue_depth,   num_threads, max_read_bytes,
+                                   max_gap_bytes, direct,      nvme};
   return lsm::open_storage(engine, std::move(paths), layout, options);
 }
 
@@ -121,7 +123,7 @@ void bind_io(py::module_& module) {
   module.def("open_storage", &open_engine, py::arg("engine"), py::arg("paths"), py::arg("num_rows"),
              py::arg("row_bytes"), py::arg("stripe_bytes"), py::arg("queue_depth"),
              py::arg("num_threads"), py::arg("max_read_bytes"), py::arg("max_gap_bytes"),
-             py::arg("direct"), py::call_guard<py::gil_scoped_release>());
+             py::arg("direct"), py::arg("nvme"), py::call_guard<py::gil_scoped_release>());
 }
 
 }  // namespace lsm

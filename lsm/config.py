@@ -78,12 +78,18 @@ class DataConfig(Section):
 
 
 class StorageConfig(Section):
-    engine: Literal["auto", "memory", "mmap", "posix", "io_uring"] = "auto"
+    engine: Literal["auto", "memory", "mmap", "posix", "io_uring", "nvme"] = "auto"
     """How features are read. auto: io_uring where it works, else posix (see `lsm doctor`)."""
+    transport: Literal["emulated", "sysfs", "libnvm"] = "emulated"
+    """nvme: how controllers are reached. emulated: a thread plays one over the store's files."""
+    devices: list[str] = []
+    """sysfs, libnvm: the namespaces that hold the features, in the order of their stripes."""
+    command_timeout_secs: Seconds = 10.0
+    """nvme: longest wait for one command, in seconds, before it is an error."""
     queue_depth: Positive = 128
-    """Reads in flight per thread (io_uring)."""
+    """Reads in flight per thread (io_uring, nvme)."""
     num_threads: Positive | None = None
-    """Threads that read (io_uring: rings). null: the engine's default (posix 16, io_uring 1)."""
+    """Threads that read (io_uring: rings; nvme: queues). null: 16 for posix, 1 for those two."""
     profile: str = "auto"
     """What the device was measured to do (`lsm bench storage STORE --profile`); the keys below that
     are auto follow from it. auto: the store's profile.json, if it is of this device; or a path; or

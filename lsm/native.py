@@ -23,6 +23,7 @@ CacheExecutor = _core.CacheExecutor
 DirectMode = _core.DirectMode
 Fault = _core.Fault
 NeighborSampler = _core.NeighborSampler
+NvmeOptions = _core.NvmeOptions
 PlanArray = _core.PlanArray
 Planner = _core.Planner
 PlannerConfig = _core.PlannerConfig
@@ -39,6 +40,7 @@ fill_csc = _core.fill_csc
 gather_rows = _core.gather_rows
 in_degree = _core.in_degree
 io_uring_problem = _core.io_uring_problem
+measure_nvme_reads = _core.measure_nvme_reads
 needs_window = _core.needs_window
 open_storage = _core.open_storage
 pack_metadata = _core.pack_metadata
@@ -57,6 +59,7 @@ __all__ = [
     "DirectMode",
     "Fault",
     "NeighborSampler",
+    "NvmeOptions",
     "PlanArray",
     "Planner",
     "PlannerConfig",
@@ -74,6 +77,7 @@ __all__ = [
     "gather_rows",
     "in_degree",
     "io_uring_problem",
+    "measure_nvme_reads",
     "needs_window",
     "open_storage",
     "pack_metadata",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -15,21 +15,23 @@ from lsm import native
 
 logger = logging.getLogger(__name__)
 
-ENGINES = ("memory", "mmap", "posix", "io_uring")
+ENGINES = ("memory", "mmap", "posix", "io_uring", "nvme")
 
-# Threads an engine uses unless told otherwise: io_uring needs one per ring, pread one per read in
-# flight, and copies from memory one per core.
+TRANSPORTS = ("emulated", "sysfs", "libnvm")
+
+# Threads an engine uses unless told otherwise: io_uring and nvme need one per ring or queue, pread
+# one per read in flight, and copies from memory one per core.
 _DEFAULT_THREADS = {"memory": os.cpu_count() or 1, "mmap": os.cpu_count() or 1}
-_DEFAULT_THREADS |= {"posix": 16, "io_uring": 1}
+_DEFAULT_THREADS |= {"posix": 16, "io_uring": 1, "nvme": 1}
 
 
 @dataclass(frozen=True)
 class StorageOptions:
     """How an engine reads.
 
-    queue_depth: reads in flight per ring (io_uring).
-    num_threads: rings (io_uring), reads in flight (posix), copying threads (memory, mmap);
-        None picks the engine's default.
+    queue_depth: reads in flight per ring (io_uring) or queue pair (nvme).
+    num_threads: rings (io_uring), queue pairs per controller (nvme), reads in flight (posix),
+        copying threads (memory, mmap); None picks the engine's default.
     max_read_bytes: the longest single read; adjacent rows are merged up to it. A multiple of 4096.
     max_gap_bytes: bytes that nobody asked for between two rows, up to which both are read at once;
         worth it where an IO costs more than those bytes (``lsm bench storage --profile``).
@@ -39,6 +41,12 @@ class StorageOptions:
     direct: "on" bypasses the page cache (O_DIRECT) and fails where that is impossible; "auto" falls
         back to the page cache there; "off" always uses it. Concerns posix and io_uring.
     timeout_secs: how long a wait for rows may take before it is an error.
+    transport: how the nvme engine reaches controllers: "emulated" plays one over the store's files.
+    devices: the namespaces that hold the rows, in the order of the stripes, for the transports that
+        reach hardware.
+    command_timeout_secs: how long one NVMe command may take before it is an error.
+    emulation: what emulated controllers are like and how they misbehave, for tests: fields of
+        native.NvmeOptions().emulated, of its device, and of the device's faults.
     """
 
     queue_depth: int = 128
@@ -48,6 +56,10 @@ class StorageOptions:
     merge_iterations: int | Literal["auto"] = 1
     direct: str = "auto"
     timeout_secs: float = 60.0
+    transport: str = "emulated"
+    devices: Sequence[str] = ()
+    command_timeout_secs: float = 10.0
+    emulation: Mapping[str, Any] = field(default_factory=dict)
 
 
 def select_engine(engine: str = "auto") -> tuple[str, str]:
@@ -106,6 +118,10 @@ class Storage:
         of ``stripe_bytes``. Raises OSError for a missing or truncated file, ValueError for options
         out of range, RuntimeError if the engine cannot run here."""
         options = options or StorageOptions()
+        if options.transport not in TRANSPORTS:
+            raise ValueError(
+                f"storage.transport: expected {', '.join(TRANSPORTS)}, got {options.transport!r}"
+            )
         if options.direct not in ("auto", "on", "off"):
             raise ValueError(f"storage.direct: expected auto, on or off, got {options.direct!r}")
         self.engine, reason = select_engine(engine)
@@ -126,6 +142,7 @@ class Storage:
             max_read_bytes=options.max_read_bytes,
             max_gap_bytes=options.max_gap_bytes,
             direct=getattr(native.DirectMode, options.direct),
+            nvme=_nvme_options(options),
         )
         for note in self._native.notes():
             logger.warning("%s", note)
@@ -209,10 +226,25 @@ class Storage:
         return self._native
 
 
+def _nvme_options(options: StorageOptions) -> native.NvmeOptions:
+    nvme = native.NvmeOptions()
+    nvme.transport = options.transport
+    nvme.command_timeout_secs = options.command_timeout_secs
+    device, emulated = nvme.emulated.device, nvme.emulated
+    for name, value in options.emulation.items():
+        owner = next((o for o in (emulated, device, device.faults) if hasattr(o, name)), None)
+        if owner is None:
+            raise ValueError(f"emulation: an emulated controller has no {name!r}")
+        setattr(owner, name, value)
+    return nvme
+
+
 def open_storage(store, engine: str = "auto", options: StorageOptions | None = None) -> Storage:
-    """A Storage over the feature files of ``store`` (a GraphStore)."""
+    """A Storage over the feature files of ``store`` (a GraphStore), or over the devices of
+    ``options`` that they were loaded onto."""
+    devices = options.devices if options and options.transport != "emulated" else ()
     return Storage(
-        store.feature_paths,
+        devices or store.feature_paths,
         num_rows=store.num_nodes,
         row_bytes=store.row_bytes,
         stripe_bytes=store.stripe_bytes,

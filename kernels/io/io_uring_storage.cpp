@@ -245,7 +245,7 @@ class IoUringStorage::Worker {
 
 IoUringStorage::IoUringStorage(std::vector<std::string> paths, const RowLayout& layout,
                                const EngineOptions& options)
-    : QueuedStorage("io_uring", std::move(paths), layout, options) {
+    : FileStorage("io_uring", std::move(paths), layout, options) {
   check_argument(options.queue_depth >= 1 && options.queue_depth <= 4096,
                  "queue_depth: expected 1 to 4096, got ", options.queue_depth);
   try {

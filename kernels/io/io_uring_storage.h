@@ -6,14 +6,14 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/io/queued_storage.h"
+#include "kernels/io/file_storage.h"
 
 namespace lsm {
 
 /// io_uring with O_DIRECT, registered files and buffers, and a deep queue. Each of `num_threads`
 /// workers owns a ring of `queue_depth` reads; rows land in the ring's own aligned buffers and are
 /// copied out, so that an abandoned request never leaves the kernel writing into freed memory.
-class IoUringStorage final : public QueuedStorage {
+class IoUringStorage final : public FileStorage {
  public:
   IoUringStorage(std::vector<std::string> paths, const RowLayout& layout,
                  const EngineOptions& options);

@@ -11,7 +11,7 @@ namespace lsm {
 
 PosixStorage::PosixStorage(std::vector<std::string> paths, const RowLayout& layout,
                            const EngineOptions& options)
-    : QueuedStorage("posix", std::move(paths), layout, options) {
+    : FileStorage("posix", std::move(paths), layout, options) {
   for (int i = 0; i < options.num_threads; ++i) threads_.emplace_back([this] { work(); });
 }
 

@@ -4,12 +4,12 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/io/queued_storage.h"
+#include "kernels/io/file_storage.h"
 
 namespace lsm {
 
 /// Threads that call pread: works on every POSIX system; as many reads in flight as threads.
-class PosixStorage final : public QueuedStorage {
+class PosixStorage final : public FileStorage {
  public:
   PosixStorage(std::vector<std::string> paths, const RowLayout& layout,
                const EngineOptions& options);

@@ -1,54 +1,37 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
-#include <thread>
+#include <string>
+#include <vector>
 
 #include "kernels/io/read_queue.h"
 #include "kernels/io/storage.h"
 
 namespace lsm {
 
-/// What the asynchronous engines share: files, a queue of extents, workers that empty it, and what
-/// the result of a read means.
+/// What the asynchronous engines share: reads that are planned together, and a queue of extents,
+/// which their workers empty.
 class QueuedStorage : public Storage {
  public:
   std::vector<std::string> notes() const override { return notes_; }
-  int64_t block_bytes() const override { return files_.block_bytes(); }
-  bool direct() const override { return files_.direct(); }
 
  protected:
-  QueuedStorage(std::string engine, std::vector<std::string> paths, const RowLayout& layout,
-                const EngineOptions& options);
+  QueuedStorage(std::string engine, const RowLayout& layout, const EngineOptions& options);
 
   Requests start(std::span<const RowRead> reads) override;
-
-  /// A claimed extent while it is read into `buffer`.
-  struct ActiveRead {
-    Claim claim;
-    std::byte* buffer = nullptr;
-    uint32_t done = 0;  // bytes of the extent that have arrived
-    uint64_t started_ns = 0;
-
-    int64_t offset() const { return claim.extent->offset + done; }
-    uint32_t bytes_left() const { return claim.extent->bytes - done; }
-  };
-
-  enum class Progress { kFinished, kReadAgain };
-
-  /// Accounts for a read that returned `result` (bytes, or -errno). kFinished: the extent was
-  /// delivered or failed. kReadAgain: issue another read of the rest (short read, interruption).
-  Progress advance(ActiveRead& read, int64_t result);
+  /// The path of what part `file` of the rows lies on.
+  virtual const std::string& path(size_t file) const = 0;
+  /// The longest single read: what was asked for, or less where the device allows no more.
+  virtual int64_t max_read_bytes() const { return options_.max_read_bytes; }
+  /// Throws ArgumentError if max_read_bytes() is no multiple of the block, or less than two of
+  /// them.
+  void check_max_read() const;
 
   static uint64_t now_ns();
 
   const EngineOptions options_;
-  FeatureFiles files_;
   ReadQueue queue_;
   std::vector<std::string> notes_;
-
- private:
-  void deliver_error(ActiveRead& read, int error_number, const std::string& what);
 };
 
 }  // namespace lsm

@@ -3,6 +3,7 @@
 
 #include "kernels/core/check.h"
 #include "kernels/gather/gather.h"
+#include "kernels/io/nvme/nvme_storage.h"
 #include "kernels/io/posix_storage.h"
 #include "kernels/io/resident_storage.h"
 #if LSM_HAS_IO_URING
@@ -50,6 +51,9 @@ std::unique_ptr<Storage> open_storage(const std::string& engine, std::vector<std
   if (engine == "memory") return std::make_unique<MemoryStorage>(std::move(paths), layout, options);
   if (engine == "mmap") return std::make_unique<MmapStorage>(std::move(paths), layout, options);
   if (engine == "posix") return std::make_unique<PosixStorage>(std::move(paths), layout, options);
+  if (engine == "nvme") {
+    return std::make_unique<nvme::NvmeStorage>(std::move(paths), layout, options);
+  }
 #if LSM_HAS_IO_URING
   if (engine == "io_uring") {
     return std::make_unique<IoUringStorage>(std::move(paths), layout, options);
@@ -61,7 +65,7 @@ std::unique_ptr<Storage> open_storage(const std::string& engine, std::vector<std
   }
 #endif
   throw ArgumentError(
-      concat("engine: expected memory, mmap, posix or io_uring, got '", engine, "'"));
+      concat("engine: expected memory, mmap, posix, io_uring or nvme, got '", engine, "'"));
 }
 
 #if !LSM_HAS_IO_URING

@@ -37,7 +37,7 @@ def storage(
         Path, typer.Option(help="A file to read, or a directory for a temporary test file.")
     ] = Path("."),
     size: Annotated[str, typer.Option(help="Size of the temporary test file.")] = "2GiB",
-    engine: Annotated[str, typer.Option(help="io_uring, posix, mmap or memory.")] = "io_uring",
+    engine: Annotated[str, typer.Option(help="io_uring, nvme, posix, mmap, memory.")] = "io_uring",
     blocks: Annotated[str, typer.Option(help="Block sizes, comma-separated.")] = "4KiB,16KiB,64KiB",
     depths: Annotated[str, typer.Option(help="Queue depths, comma-separated.")] = "1,8,32,128",
     seconds: Annotated[

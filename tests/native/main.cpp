@@ -48,7 +48,7 @@ RowFiles::RowFiles(const RowLayout& layout) : layout_(layout), directory_(new_di
 // not: the kernel writes into the slots of one ring, which only the thread that owns it reads.
 const std::vector<std::string>& engines() {
   static const std::vector<std::string> kEngines = [] {
-    std::vector<std::string> names = {"memory", "mmap", "posix"};
+    std::vector<std::string> names = {"memory", "mmap", "posix", "nvme"};
     const std::string problem = io_uring_problem();
     if (problem.empty()) {
       names.push_back("io_uring");
@@ -76,8 +76,8 @@ int main(int argc, char** argv) {
   using namespace lsm::testing;
   alarm(kMaxSecs);
   int num_run = 0, num_failed = 0;
-  for (const auto& tests : {core_tests(), storage_tests(), sampler_tests(), planner_tests(),
-                            prefetch_tests(), pipeline_tests()}) {
+  for (const auto& tests : {core_tests(), storage_tests(), nvme_tests(), nvme_fuzz_tests(),
+                            sampler_tests(), planner_tests(), prefetch_tests(), pipeline_tests()}) {
     for (const Test& test : tests) {
       if (argc > 1 && std::strstr(test.name, argv[1]) == nullptr) continue;
       const auto start = std::chrono::steady_clock::now();

@@ -1,0 +1,176 @@
+"""The NVMe queue code over emulated controllers: reads per second, CPU time, doorbells, faults.
+
+``python bench/nvme.py --dir DIR``
+
+1. Queue code: one thread submits and completes random reads on one queue of a controller that
+   another thread plays over memory; batches (contiguous) and groups of 32 (sparse).
+2. Engines: the same random rows of one file in the page cache by ``nvme`` and ``io_uring`` at the
+   same depth, in turn.
+3. Faults: reads under error statuses, delays, disorder and lost completions; how each one ended.
+
+Medians over rounds; prints one JSON record. Fails if any read delivers a wrong byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections import Counter, deque
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from lsm import native
+from lsm.bench import record
+from lsm.bench.storage import scratch_file
+from lsm.storage import Storage, StorageOptions
+from lsm.units import parse_bytes
+
+READ_BYTES = 4096
+ROWS_PER_REQUEST = 1024
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dir", type=Path, default=Path("."))
+    parser.add_argument("--size", type=parse_bytes, default=parse_bytes("256MiB"))
+    parser.add_argument("--memory", type=parse_bytes, default=parse_bytes("64MiB"))
+    parser.add_argument("--reads", type=int, default=1_000_000)
+    parser.add_argument("--depth", type=int, default=128, help="of the engines")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args()
+
+
+def medians(runs: list[dict]) -> dict:
+    return {key: round(statistics.median(run[key] for run in runs), 3) for key in runs[0]}
+
+
+def queue_code(args, shape: str, file: str) -> dict:
+    """One queue of 1,024 entries, kept full: reads/s, CPU time, doorbell writes."""
+    measured = native.measure_nvme_reads(
+        sparse=shape == "sparse",
+        depth=1024,
+        batch=256,
+        read_bytes=READ_BYTES,
+        reads=args.reads,
+        file=file,
+        memory_bytes=args.memory,
+    )
+    return {
+        "reads_per_s": args.reads / measured["seconds"],
+        "submitter_cpu_us_per_read": 1e6 * measured["submitter_cpu_secs"] / args.reads,
+        "cpu_us_per_read": 1e6 * measured["process_cpu_secs"] / args.reads,
+        "tail_doorbells_per_1000": 1e3 * measured["tail_writes"] / args.reads,
+        "head_doorbells_per_1000": 1e3 * measured["head_writes"] / args.reads,
+    }
+
+
+def engine(path: Path, name: str, args) -> dict:
+    """Random rows by one engine, with several requests in flight."""
+    num_rows = path.stat().st_size // READ_BYTES
+    data = np.memmap(path, np.uint8, "r", shape=(num_rows, READ_BYTES))
+    rng = np.random.default_rng(0)
+    # Two blocks is the shortest "longest read"; random rows rarely fill the second.
+    options = StorageOptions(queue_depth=args.depth, max_read_bytes=2 * READ_BYTES, direct="off")
+    with Storage(
+        [path], num_rows=num_rows, row_bytes=READ_BYTES, engine=name, options=options
+    ) as storage:
+        outs = [torch.zeros(ROWS_PER_REQUEST, READ_BYTES, dtype=torch.uint8) for _ in range(3)]
+        tickets: deque = deque()
+
+        def submit(out: torch.Tensor) -> None:
+            ids = torch.from_numpy(rng.integers(0, num_rows, ROWS_PER_REQUEST))
+            tickets.append((storage.submit(ids, out), out, ids))
+
+        for out in outs:
+            submit(out)
+        storage.reset_stats()
+        start, cpu = time.perf_counter(), time.process_time()
+        for _ in range(args.reads // ROWS_PER_REQUEST):
+            ticket, out, ids = tickets.popleft()
+            ticket.wait()
+            submit(out)
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+        reads = storage.stats()["reads"]
+        for ticket, _out, ids in tickets:
+            if not np.array_equal(ticket.wait(), data[ids]):
+                raise SystemExit(f"{name}: wrong bytes")
+    return {"reads_per_s": reads / seconds, "cpu_us_per_read": 1e6 * cpu / reads}
+
+
+def faults(path: Path, args) -> dict:
+    """Single-row reads, each waited for with a bound; Counter of how they ended."""
+    num_rows = path.stat().st_size // READ_BYTES
+    data = np.memmap(path, np.uint8, "r", shape=(num_rows, READ_BYTES))
+    rng = np.random.default_rng(1)
+    emulation = {
+        "seed": 1,
+        "error_rate": 0.01,
+        "loss_rate": 1e-4,
+        "delay_rate": 0.001,
+        "delay_secs": 0.002,
+        "reorder": True,
+    }
+    options = StorageOptions(
+        queue_depth=args.depth,
+        max_read_bytes=2 * READ_BYTES,
+        command_timeout_secs=0.1,
+        emulation=emulation,
+    )
+    ends: Counter = Counter()
+    longest = 0.0
+    out = torch.zeros(ROWS_PER_REQUEST, READ_BYTES, dtype=torch.uint8)
+    with Storage(
+        [path], num_rows=num_rows, row_bytes=READ_BYTES, engine="nvme", options=options
+    ) as storage:
+        for _ in range(-(-args.reads // ROWS_PER_REQUEST)):
+            ids = torch.from_numpy(rng.choice(num_rows, ROWS_PER_REQUEST, replace=False))
+            good = np.zeros(ROWS_PER_REQUEST, bool)
+            start = time.perf_counter()
+            reads = [(ids[i : i + 1], out[i], None) for i in range(ROWS_PER_REQUEST)]
+            for i, ticket in enumerate(storage.submit_together(reads)):
+                try:
+                    ticket.wait(30)
+                except TimeoutError as error:
+                    bounded = "did not complete within" in str(error)
+                    ends["timed out" if bounded else "hung"] += 1
+                except OSError as error:
+                    ends[error.strerror.rsplit(": ", 1)[1].split(" (")[0]] += 1
+                else:
+                    good[i] = True
+            longest = max(longest, time.perf_counter() - start)
+            ends["right bytes"] += int(good.sum())
+            if not np.array_equal(out[good], data[ids[good]]):
+                raise SystemExit("faults: wrong bytes")
+    return {"emulation": emulation, "ends": dict(ends), "longest_request_secs": round(longest, 3)}
+
+
+def main() -> None:
+    args = parse_args()
+    results: dict = {"queue_code": {}, "engines": {}}
+    for shape in ("contiguous", "sparse"):
+        runs = [queue_code(args, shape, "") for _ in range(args.rounds)]
+        results["queue_code"][f"{shape}, memory"] = medians(runs)
+    with scratch_file(args.dir, args.size) as path:
+        path.read_bytes()  # into the page cache
+        runs = [queue_code(args, "contiguous", str(path)) for _ in range(args.rounds)]
+        results["queue_code"]["contiguous, file"] = medians(runs)
+        by_engine: dict[str, list[dict]] = {"nvme": [], "io_uring": []}
+        for _ in range(args.rounds):
+            for name, engine_runs in by_engine.items():
+                engine_runs.append(engine(path, name, args))
+        results["engines"] = {name: medians(runs) for name, runs in by_engine.items()}
+        results["faults"] = faults(path, args)
+    settings = {key: str(value) for key, value in vars(args).items() if key not in ("json", "dir")}
+    made = record.make({"nvme": results}, settings)
+    print(json.dumps(made, indent=1))
+    if args.json:
+        args.json.write_text(json.dumps(made, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Exports what the nvme engine can be told, and a measurement of its queue code.
+#include <pybind11/pybind11.h>
+
+#include "kernels/bind.h"
+#include "kernels/io/nvme/measure.h"
+#include "kernels/io/nvme/options.h"
+
+namespace py = pybind11;
+
+namespace {
+
+py::dict measure(bool sparse, uint32_t depth, uint32_t batch, uint32_t read_bytes, uint64_t reads,
+                 const std::string& file, uint64_t memory_bytes) {
+  lsm::nvme::MeasureOptions options;
+  options.sparse = sparse;
+  options.depth = depth;
+  options.completion_depth = 16 * depth;
+  options.batch = batch;
+  options.read_bytes = read_bytes;
+  options.reads = reads;
+  options.file = file;
+  options.memory_bytes = memory_bytes;
+  lsm::nvme::Measured measured;
+  {
+    py::gil_scoped_release release;
+    measured = lsm::nvme::measure_reads(options);
+  }
+  py::dict result;
+  result["seconds"] = measured.seconds;
+  result["submitter_cpu_secs"] = measured.submitter_cpu_secs;
+  result["process_cpu_secs"] = measured.process_cpu_secs;
+  result["tail_writes"] = measured.tail_writes;
+  result["head_writes"] = measured.head_writes;
+  return result;
+}
+
+}  // namespace
+
+namespace lsm {
+
+void bind_nvme(py::module_& module) {
+  using nvme::DeviceFaults;
+  using nvme::DeviceOptions;
+  using nvme::EmulationOptions;
+  using nvme::NvmeOptions;
+  py::class_<DeviceFaults>(module, "DeviceFaults")
+      .def_readwrite("seed", &DeviceFaults::seed)
+      .def_readwrite("error_rate", &DeviceFaults::error_rate)
+      .def_readwrite("loss_rate", &DeviceFaults::loss_rate)
+      .def_readwrite("delay_rate", &DeviceFaults::delay_rate)
+      .def_readwrite("delay_secs", &DeviceFaults::delay_secs)
+      .def_readwrite("reorder", &DeviceFaults::reorder);
+  py::class_<DeviceOptions>(module, "DeviceOptions")
+      .def_readwrite("num_queues", &DeviceOptions::num_queues)
+      .def_readwrite("max_queue_entries", &DeviceOptions::max_queue_entries)
+      .def_readwrite("max_transfer_shift", &DeviceOptions::max_transfer_shift)
+      .def_readwrite("never_ready", &DeviceOptions::never_ready)
+      .def_readonly("faults", &DeviceOptions::faults);
+  py::class_<EmulationOptions>(module, "EmulationOptions")
+      .def_readwrite("block_bytes", &EmulationOptions::block_bytes)
+      .def_readwrite("num_controllers", &EmulationOptions::num_controllers)
+      .def_readonly("device", &EmulationOptions::device);
+  py::class_<NvmeOptions>(module, "NvmeOptions")
+      .def(py::init<>())
+      .def_property(
+          "transport", [](const NvmeOptions& options) { return options.transport.transport; },
+          [](NvmeOptions& options, const std::string& name) { options.transport.transport = name; })
+      .def_property_readonly(
+          "emulated",
+          [](NvmeOptions& options) -> EmulationOptions& { return options.transport.emulated; },
+          py::return_value_policy::reference_internal)
+      .def_readwrite("command_timeout_secs", &NvmeOptions::command_timeout_secs);
+  module.def("measure_nvme_reads", &measure, py::arg("sparse"), py::arg("depth"), py::arg("batch"),
+             py::arg("read_bytes"), py::arg("reads"), py::arg("file"), py::arg("memory_bytes"));
+}
+
+}  // namespace lsm

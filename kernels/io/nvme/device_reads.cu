@@ -1,0 +1,118 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#include "kernels/io/nvme/device_reads.h"
+
+#include <cuda/atomic>
+#include <stdexcept>
+#include <string>
+
+#include "kernels/io/nvme/completion.h"
+#include "kernels/io/nvme/sparse.h"
+
+namespace lsm::nvme {
+namespace {
+
+constexpr uint32_t kWarp = 32;
+constexpr uint32_t kThreads = 256;
+constexpr uint32_t kAllLanes = 0xffffffff;
+
+static_assert(kGroupSize == kWarp);
+
+/// Index of the read that command `id` of queue `queue` is for: groups are dealt round robin.
+__device__ uint32_t read_of(const DeviceWave& wave, uint32_t queue, uint32_t id) {
+  return (id / kWarp * wave.num_queues + queue) * kWarp + id % kWarp;
+}
+
+__device__ ReadCommand make_command(const DeviceWave& wave, uint32_t read, uint16_t id) {
+  const BlockRange blocks = wave.blocks[read];
+  const uint64_t* pages = wave.pages + uint64_t{read} * wave.buffer_pages;
+  uint64_t* list = wave.lists == nullptr ? nullptr : wave.lists + uint64_t{read} * kPrpsPerPage;
+  const DataPointer data = make_data_pointer(
+      0, uint64_t{blocks.num_blocks} * wave.block_bytes,
+      [&](uint32_t page) { return pages[page]; }, list,
+      [&](uint32_t) { return wave.list_pages[read]; });
+  return ReadCommand::make(id, blocks, data);
+}
+
+__global__ void submit(DeviceWave wave) {
+  const uint32_t lane = threadIdx.x % kWarp;
+  const uint32_t num_warps = gridDim.x * (blockDim.x / kWarp);
+  const uint32_t num_groups = (wave.num_reads + kWarp - 1) / kWarp;
+  for (uint32_t group = (blockIdx.x * blockDim.x + threadIdx.x) / kWarp; group < num_groups;
+       group += num_warps) {
+    const QueuePair& queue = wave.queues[group % wave.num_queues];
+    const uint32_t size = min(kWarp, wave.num_reads - group * kWarp);
+    Tickets tickets{};
+    if (lane == 0) tickets = take_tickets(queue, size);
+    const uint64_t first = __shfl_sync(kAllLanes, tickets.first, 0);
+    const uint32_t count = __shfl_sync(kAllLanes, tickets.count, 0);
+    if (count != size) __trap();  // the wave is larger than max_wave(), or the queue was in use
+    if (lane < count) {
+      const auto id = static_cast<uint16_t>(group / wave.num_queues * kWarp + lane);
+      publish(queue, first + lane, make_command(wave, group * kWarp + lane, id));
+    }
+    __syncwarp();
+    if (lane == 0) ring_published(queue);
+  }
+}
+
+/// The completions of one queue that are there, 32 at a look; returns how many. Lane i looks at
+/// position consumed + i (Legend, section 5); those in a row from the first on are taken.
+__device__ uint32_t take(const DeviceWave& wave, uint32_t index, uint32_t lane) {
+  const QueuePair& queue = wave.queues[index];
+  uint32_t taken = 0;
+  // Bounded: there are no more than the capacity.
+  while (taken < queue.depth) {
+    const uint64_t first = queue.state->consumed;
+    Completion entry;
+    const bool there = poll(queue, first + lane, &entry);
+    const uint32_t missing = ~__ballot_sync(kAllLanes, there);
+    const uint32_t count = missing == 0 ? kWarp : __ffs(missing) - 1;
+    if (lane < count) {
+      // An identifier of the controller's own making belongs to no read.
+      const uint32_t read = read_of(wave, index, entry.command_id());
+      if (read < wave.num_reads) wave.statuses[read] = entry.status();
+    }
+    __syncwarp();  // all have read their entries, and `consumed`
+    if (lane == 0) finish_taking(queue, first + count);
+    __syncwarp();
+    taken += count;
+    if (count < kWarp) break;
+  }
+  return taken;
+}
+
+__global__ void complete(DeviceWave wave) {
+  const uint32_t lane = threadIdx.x % kWarp;
+  const uint32_t num_warps = gridDim.x * (blockDim.x / kWarp);
+  uint32_t taken = 0;
+  for (uint32_t queue = (blockIdx.x * blockDim.x + threadIdx.x) / kWarp; queue < wave.num_queues;
+       queue += num_warps) {
+    taken += take(wave, queue, lane);
+  }
+  if (lane == 0 && taken > 0) {
+    // The host may watch: statuses come before the count.
+    ::cuda::atomic_ref<uint32_t, ::cuda::thread_scope_system>(*wave.num_completed)
+        .fetch_add(taken, ::cuda::std::memory_order_release);
+  }
+}
+
+void check_launch(const char* what) {
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess) {
+    throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
+  }
+}
+
+}  // namespace
+
+void submit_wave(const DeviceWave& wave, int num_blocks, cudaStream_t stream) {
+  submit<<<num_blocks, kThreads, 0, stream>>>(wave);
+  check_launch("submit NVMe reads");
+}
+
+void complete_wave(const DeviceWave& wave, int num_blocks, cudaStream_t stream) {
+  complete<<<num_blocks, kThreads, 0, stream>>>(wave);
+  check_launch("complete NVMe reads");
+}
+
+}  // namespace lsm::nvme

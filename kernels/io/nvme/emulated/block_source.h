@@ -1,0 +1,57 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace lsm::nvme {
+
+/// Part of the memory that a transfer goes to.
+struct Segment {
+  std::byte* data;
+  size_t bytes;
+};
+
+/// What an emulated namespace's blocks hold: bytes, read-only.
+class BlockSource {
+ public:
+  virtual ~BlockSource() = default;
+
+  virtual uint64_t bytes() const = 0;
+  /// Reads from `offset` on into the segments, one after the other; what lies past the end is zero.
+  /// Returns whether the bytes could be read.
+  virtual bool read(uint64_t offset, std::span<const Segment> segments) = 0;
+};
+
+/// An ordinary file, through the page cache.
+class FileBlocks final : public BlockSource {
+ public:
+  /// Throws SystemError if the file cannot be opened.
+  explicit FileBlocks(std::string path);
+  ~FileBlocks() override;
+  FileBlocks(const FileBlocks&) = delete;
+  FileBlocks& operator=(const FileBlocks&) = delete;
+
+  uint64_t bytes() const override { return bytes_; }
+  bool read(uint64_t offset, std::span<const Segment> segments) override;
+
+ private:
+  int descriptor_ = -1;
+  uint64_t bytes_ = 0;
+};
+
+/// Memory that the caller keeps.
+class MemoryBlocks final : public BlockSource {
+ public:
+  explicit MemoryBlocks(std::span<const std::byte> memory) : memory_(memory) {}
+
+  uint64_t bytes() const override { return memory_.size(); }
+  bool read(uint64_t offset, std::span<const Segment> segments) override;
+
+ private:
+  std::span<const std::byte> memory_;
+};
+
+}  // namespace lsm::nvme

@@ -1,0 +1,52 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "kernels/io/nvme/emulated/admin.h"
+#include "kernels/io/nvme/emulated/reader.h"
+
+namespace lsm::nvme {
+
+/// A controller played by a thread: registers that the host writes as it would write BAR0, queues
+/// in memory that both see, data through PRPs. It knows the specification, not our queue code.
+class EmulatedDevice {
+ public:
+  EmulatedDevice(const DeviceOptions& options, std::vector<EmulatedNamespace> namespaces);
+  ~EmulatedDevice();
+  EmulatedDevice(const EmulatedDevice&) = delete;
+  EmulatedDevice& operator=(const EmulatedDevice&) = delete;
+
+  uint32_t* registers() { return registers_.data(); }
+  size_t register_bytes() const { return registers_.size() * sizeof(uint32_t); }
+  DmaSpace& memory() { return *memory_; }
+  const DeviceCounters& counters() const { return counters_; }
+
+ private:
+  void run();
+  /// Follows what the host wrote to CC. Returns whether something changed.
+  bool obey_configuration();
+  void start();
+  void stop();
+  bool valid_tail(SubmissionQueue& queue, uint32_t tail);
+  bool serve_admin_queue();
+  bool serve_queue(SubmissionQueue& queue);
+
+  const DeviceOptions options_;
+  const std::vector<EmulatedNamespace> namespaces_;
+  std::vector<uint32_t> registers_;
+  std::shared_ptr<DmaSpace> memory_;
+  DeviceCounters counters_;
+  QueueTable queues_;
+  AdminServer admin_;
+  ReadServer reads_;
+  uint32_t configuration_ = 0;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace lsm::nvme

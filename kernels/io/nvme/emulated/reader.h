@@ -1,0 +1,62 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/io/nvme/emulated/dma_space.h"
+#include "kernels/io/nvme/emulated/prp_walk.h"
+#include "kernels/io/nvme/emulated/queues.h"
+
+namespace lsm::nvme {
+
+/// Carries out the read commands of an emulated controller, and holds completions back where it is
+/// told to misbehave.
+class ReadServer {
+ public:
+  ReadServer(const DeviceOptions& options, const DmaSpace& memory,
+             const std::vector<EmulatedNamespace>& namespaces, QueueTable& queues,
+             DeviceCounters& counters)
+      : options_(options),
+        memory_(memory),
+        namespaces_(namespaces),
+        queues_(queues),
+        counters_(counters) {}
+
+  /// Executes a command that was fetched from `queue`; completes it now or later.
+  void execute(SubmissionQueue& queue, const Command& command);
+  /// Completes what was held back and is due. Returns whether anything is still held back.
+  bool post_held();
+  /// Forgets what is held back for a queue (0: for all), which has been deleted.
+  void forget(uint16_t queue);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Held {
+    Clock::time_point due;
+    uint16_t queue;
+    uint16_t id;
+    uint16_t status;
+  };
+
+  uint16_t check(const Command& command) const;
+  uint16_t read(const Command& command);
+  void spoil();
+  void complete(SubmissionQueue& queue, uint16_t id, uint16_t status);
+  /// Returns false if the completion queue is full.
+  bool post(SubmissionQueue& queue, uint16_t id, uint16_t status);
+  void misbehave(SubmissionQueue& queue, const Command& command);
+
+  const DeviceOptions& options_;
+  const DmaSpace& memory_;
+  const std::vector<EmulatedNamespace>& namespaces_;
+  QueueTable& queues_;
+  DeviceCounters& counters_;
+  std::vector<Segment> segments_;
+  std::vector<Held> held_;
+  uint64_t num_commands_ = 0;
+  uint64_t num_rounds_ = 0;
+};
+
+}  // namespace lsm::nvme

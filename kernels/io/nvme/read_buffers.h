@@ -1,0 +1,45 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/io/nvme/prp.h"
+#include "kernels/io/nvme/transport.h"
+
+namespace lsm::nvme {
+
+/// Buffers that reads of one controller land in, of equal size, each with the memory for its PRP
+/// lists.
+class ReadBuffers {
+ public:
+  ReadBuffers(Transport& transport, size_t count, size_t bytes)
+      : buffer_pages_((bytes + kPageBytes - 1) / kPageBytes),
+        list_pages_(num_list_pages(static_cast<uint32_t>(buffer_pages_))),
+        data_(transport.allocate(count * buffer_pages_ * kPageBytes, DmaShape::kPages)) {
+    if (list_pages_ > 0) {
+      lists_ = transport.allocate(count * list_pages_ * kPageBytes, DmaShape::kPages);
+    }
+  }
+
+  std::byte* data(size_t index) const { return data_.data + index * buffer_pages_ * kPageBytes; }
+
+  /// Where a command puts the first `bytes` bytes of a buffer; writes the buffer's PRP lists, which
+  /// no command in flight may be using.
+  DataPointer pointer(size_t index, uint64_t bytes) const {
+    const size_t first_page = index * buffer_pages_;
+    const size_t first_list = index * list_pages_;
+    auto* list = reinterpret_cast<uint64_t*>(lists_.data + first_list * kPageBytes);
+    return make_data_pointer(
+        0, bytes, [&](uint32_t page) { return data_.pages[first_page + page]; }, list,
+        [&](uint32_t page) { return lists_.pages[first_list + page]; });
+  }
+
+ private:
+  size_t buffer_pages_;
+  size_t list_pages_;
+  DmaMemory data_;
+  DmaMemory lists_;
+};
+
+}  // namespace lsm::nvme
