@@ -254,9 +254,9 @@ class CachedFeatureLoader(FeatureLoader):
         """A batch enters the window."""
         self._push(ids)
 
-    def _push(self, ids: torch.Tensor) -> None:
+    def _push(self, ids: torch.Tensor, rank_starts: torch.Tensor | None = None) -> None:
         start = time.perf_counter()
-        self._planner.push(ids)
+        self._planner.push(ids, rank_starts)
         self._announce_secs += time.perf_counter() - start
 
     def _take_announced(self, ids: torch.Tensor) -> None:

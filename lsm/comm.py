@@ -20,7 +20,7 @@ import torch
 from lsm import native
 from lsm.comm_group import CacheGroup
 from lsm.comm_memory import NUM_ADDRESS_WORDS, PeerMemory, SharedBatch
-from lsm.comm_stream import Kind, MessageStream, PeerLeftError
+from lsm.comm_stream import Kind, PeerLeftError
 from lsm.feature_loader import EXCHANGED
 from lsm.owners import OwnerMap
 
@@ -86,11 +86,10 @@ class Exchange:
         self._owners = owners
         self._rows = rows
         self._threads = native.ThreadPool(num_threads)
-        self._ids_stream = MessageStream(group.ids, options.timeout_secs)
-        self._rows_stream = MessageStream(group.rows, options.timeout_secs)
+        self._ids_stream, self._rows_stream = group.ids, group.rows
         self._memory = None
         if options.transport != "gloo":
-            self._memory = PeerMemory(group.rows, group.host, idle_bytes=512 << 20)
+            self._memory = PeerMemory(group.rows.group, group.host, idle_bytes=512 << 20)
         self._local = self._memory.peers if self._memory else []
         self._remote = [peer for peer in self._rows_stream.peers if peer not in self._local]
         if options.transport == "shm" and self._remote:

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch.distributed as torch_dist
 
 from lsm import dist
+from lsm.comm_stream import MessageStream
 from lsm.owners import MAX_RANKS
 
 MODES = ("shared", "independent", "partition-aware")
@@ -68,14 +69,15 @@ class CommOptions:
 
 @dataclass(frozen=True)
 class CacheGroup:
-    """The ranks that share a cache, on one of them. ``ids`` and ``rows`` are process groups of
-    theirs alone, each used by one thread at a time: ids must get through while rows are awaited."""
+    """The ranks that share a cache, on one of them. ``ids`` and ``rows`` travel over process groups
+    of their own, each used by one thread at a time: ids must get through while rows are awaited.
+    One exchange at a time may use them."""
 
     rank: int
     size: int
     host: str
-    ids: torch_dist.ProcessGroup
-    rows: torch_dist.ProcessGroup
+    ids: MessageStream
+    rows: MessageStream
     options: CommOptions
 
     @classmethod
@@ -98,9 +100,9 @@ class CacheGroup:
             for members in groups:  # in the same order on every rank, whether a member or not
                 pair = [_new_group(members, options.timeout_secs) for _ in range(2)]
                 if rank in members:
-                    own = (members, *pair)
-        members, ids, rows = own
-        return cls(members.index(rank), len(members), hosts[rank], ids, rows, options)
+                    own = pair
+        ids, rows = (MessageStream(group, options.timeout_secs) for group in own)
+        return cls(rows.rank, rows.size, hosts[rank], ids, rows, options)
 
 
 def check_size(num_ranks: int) -> None:

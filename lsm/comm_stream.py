@@ -73,7 +73,7 @@ class MessageStream:
     """
 
     def __init__(self, group: torch_dist.ProcessGroup, timeout_secs: float) -> None:
-        self._group = group
+        self.group = group
         self.rank = torch_dist.get_rank(group)
         self.size = torch_dist.get_world_size(group)
         self.peers = [peer for peer in range(self.size) if peer != self.rank]
@@ -87,7 +87,7 @@ class MessageStream:
 
     def name(self, peer: int) -> str:
         """How errors call ``peer``: by its rank in the whole job."""
-        return f"rank {torch_dist.get_global_rank(self._group, peer)}"
+        return f"rank {torch_dist.get_global_rank(self.group, peer)}"
 
     def send(
         self,
@@ -117,11 +117,11 @@ class MessageStream:
 
     def send_part(self, peer: int, payload: torch.Tensor) -> torch_dist.Work:
         """Starts sending a further piece of payload, which the peer knows to expect."""
-        return torch_dist.isend(payload, group=self._group, group_dst=peer)
+        return torch_dist.isend(payload, group=self.group, group_dst=peer)
 
     def receive_part(self, peer: int, payload: torch.Tensor) -> torch_dist.Work:
         """Starts receiving what send_part() sends."""
-        return torch_dist.irecv(payload, group=self._group, group_src=peer)
+        return torch_dist.irecv(payload, group=self.group, group_src=peer)
 
     def finish_part(self, peer: int, work: torch_dist.Work, kind: Kind, iteration: int) -> None:
         """Waits for what send_part() or receive_part() started."""
@@ -186,7 +186,7 @@ class MessageStream:
 
     def _start(self, peer: int, iteration: int, parts: list[torch.Tensor]) -> None:
         with self._sending:
-            works = [torch_dist.isend(part, group=self._group, group_dst=peer) for part in parts]
+            works = [torch_dist.isend(part, group=self.group, group_dst=peer) for part in parts]
             self._sent.append(_Sent((self._num_ended, iteration), peer, works, parts))
 
     def _ask(self, peer: int) -> None:
@@ -194,7 +194,7 @@ class MessageStream:
         so an error of one peer loses nothing of the others."""
         if peer not in self._headers and self._ended[peer] <= self._num_ended:
             header = torch.empty(_HEADER_WORDS, dtype=torch.int64)
-            work = torch_dist.irecv(header, group=self._group, group_src=peer)
+            work = torch_dist.irecv(header, group=self.group, group_src=peer)
             self._headers[peer] = (header, work)
 
     def _next_header(self, peer: int, what: str) -> list[int]:
@@ -227,7 +227,7 @@ class MessageStream:
         if header[2] == 0:
             return None, None
         payload = torch.empty(header[2], dtype=torch.uint8)
-        return payload, torch_dist.irecv(payload, group=self._group, group_src=peer)
+        return payload, torch_dist.irecv(payload, group=self.group, group_src=peer)
 
     def _wait(self, peer: int, work: torch_dist.Work, what: str, verb: str = "send") -> None:
         start = time.monotonic()

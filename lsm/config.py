@@ -188,7 +188,8 @@ class CommConfig(Section):
     owner_table: str | None = None
     """A partitioner's .npy file: for each node an owner, 0 to the ranks that share a cache - 1."""
     group: Literal["world", "node"] = "world"
-    """Ranks that share a cache: all of the job, or those of each machine."""
+    """Ranks that share a cache: all of the job, or those of each machine: with one host name and
+    one network namespace, or where the environment says the same LSM_HOST."""
     transport: Literal["auto", "shm", "gloo", "nccl", "ipc"] = "auto"
     """How rows travel. shm: owners write them into the requester's memory, on one host; gloo: as
     messages; auto: shm between ranks of a host, else gloo; nccl, ipc: between GPUs."""
@@ -220,7 +221,8 @@ class SamplerConfig(Section):
     max_prefetch: Positive = 64
     """Most batches read ahead with prefetch=auto."""
     staging_bytes: Bytes = 256 * 2**20
-    """Memory for feature rows of batches read ahead; bounds prefetch whatever its depth."""
+    """Memory for feature rows of batches read ahead; bounds prefetch whatever its depth. With a
+    shared cache, rows on their way to other ranks come on top: about as much again."""
 
 
 class ModelConfig(Section):

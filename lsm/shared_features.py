@@ -74,7 +74,7 @@ class SharedFeatureLoader(CachedFeatureLoader):
         )
         self._replicated = replicated
         self._requests: deque[Request] = deque()  # not planned yet
-        self._peer_failed = self._left_by_peer = False
+        self._peer_failed = self._left_by_peer = self._closed = False
         row_format = RowFormat(store.feature_dim, store.feature_dtype)
         self._exchange = Exchange(group, self._owners, row_format, num_threads)
         self.peer_timeout_secs = comm.timeout_secs
@@ -115,7 +115,7 @@ class SharedFeatureLoader(CachedFeatureLoader):
         """As CachedFeatureLoader.forget_announced(); on every rank, though not necessarily after
         the same number of batches."""
         with self._replaying, self._planning:
-            if self._failure and not self._left_by_peer:
+            if self._closed or (self._failure and not self._left_by_peer):
                 return
             self._exchange.end_session()
             if self._announced or self._moves or self._requests or self._left_by_peer:
@@ -128,8 +128,12 @@ class SharedFeatureLoader(CachedFeatureLoader):
     def close(self) -> None:
         """As CachedFeatureLoader.close(). Does not wait for other ranks: where this one fails, a
         thread of it may be waiting for rows, and learns of it in its own time."""
+        if self._closed:
+            return
+        self._closed = True
         self._exchange.leave()
         if self._replaying.acquire(timeout=_CLOSE_SECS):
+            self._exchange.end_session()
             self._replaying.release()
             super().close()
 
@@ -162,7 +166,7 @@ class SharedFeatureLoader(CachedFeatureLoader):
             raise
 
     def _plan_for(self, request: Request) -> None:
-        self._push(request.ids)
+        self._push(request.ids, request.rank_starts[:-1])
         self._requests.append(request)
 
     def _start_move(self) -> Move:

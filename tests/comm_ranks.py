@@ -71,10 +71,13 @@ class Context:
     def group(self, size: int, **options):
         """A CacheGroup of ranks 0 to ``size - 1``; None on the others. Every rank must call it."""
         from lsm.comm_group import CacheGroup, CommOptions
+        from lsm.comm_stream import MessageStream
 
         options = CommOptions(**({"timeout_secs": 20.0} | options))
         if size not in self._groups:
             pair = [torch_dist.new_group(range(size), backend="gloo") for _ in range(2)]
+            if self.rank < size:
+                pair = [MessageStream(group, options.timeout_secs) for group in pair]
             self._groups[size] = tuple(pair)
         if self.rank >= size:
             return None

@@ -23,7 +23,7 @@ def features(dim, dtype):
 
 
 def lists(kind, size, seed):
-    """Request lists of ``size`` ranks: distinct ids each."""
+    """Request lists of ``size`` ranks; ids may repeat in the last kind."""
     generator = torch.Generator().manual_seed(seed)
 
     def some(count):
@@ -39,7 +39,7 @@ def lists(kind, size, seed):
     if kind == "one rank asks":
         return [some(40 if rank == size - 1 else 0) for rank in range(size)]
     if kind == "one rank owns":  # under stride
-        return [some(NUM_NODES // size - 1) * size for _ in range(size)]
+        return [some(NUM_NODES) // size * size for _ in range(size)]
     raise AssertionError(kind)
 
 
@@ -77,9 +77,9 @@ def exchange_case(context, size, transport, owner, dim, dtype, kinds):
         def owner_of(node):
             return reference_owner(node, size, owner)
 
-        asked = reference.request_lists(ids.tolist(), owner_of, group.rows)
+        asked = reference.request_lists(ids.tolist(), owner_of, group.rows.group)
         assert request.ids.tolist() == reference.merge(asked)
-        naive = reference.exchange(ids.tolist(), owner_of, lambda own: table[own], group.rows)
+        naive = reference.exchange(ids.tolist(), owner_of, lambda own: table[own], group.rows.group)
         assert torch.equal(naive.view(torch.uint8), raw[0])
         starts = [len(reference.merge(asked[:r])) for r in range(size + 1)]
         assert request.rank_starts.tolist() == starts
