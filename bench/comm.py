@@ -2,17 +2,16 @@
 
 ``python bench/comm.py --store DIR --worlds 1,2,4 --out bench/results/NAME``
 
-Each run trains GraphSAGE with ``lsm train`` under torchrun, from cold feature files, and is described
-by its last epoch (the cache is warm by then): rows delivered, where they came from, bytes read, and
-where the time of rank 0 went. At each world size: shared, independent and partition-aware caches of
-``--cache`` bytes per rank; independent ones of ``world`` times as much; the same without a cache from
-memory (``engine=memory``). ``--exchange`` measures the exchange alone instead, from memory, over
-shared memory and over messages. Writes NAME.json and NAME.md.
+Each run trains GraphSAGE with ``lsm train`` under torchrun, from cold feature files, and is
+described by its last epoch (the cache is warm by then): rows delivered, where they came from, bytes
+read, and where the time of rank 0 went. At each world size: shared, independent and partition-aware
+caches of ``--cache`` bytes per rank; independent ones of ``world`` times as much (larger); and no
+cache, with all features in memory (memory). Writes NAME.json and NAME.md.
 
-The storage floor is the reads of the slowest rank's share at the device's rate for random 4 KiB reads
-(``--iops``, from ``lsm bench storage``): rows of 4 KiB are one read each. Feature time is planning,
-waiting for storage, copying and exchanging, on rank 0; communication is the exchanging part of it,
-without waiting for other ranks, which is mostly their storage.
+Feature time is planning, waiting for storage, copying and exchanging, on rank 0; communication is
+the exchanging part, without waiting for other ranks, which is mostly for their storage. The reads
+alone are bytes read / 4 KiB at the device's rate for random 4 KiB reads (``--iops``, from ``lsm
+bench storage``).
 """
 
 from __future__ import annotations
@@ -139,7 +138,8 @@ def verdicts(results: list[dict], iops: float | None) -> list[str]:
             lines.append(
                 f"- world {world}: hit ratio shared {ratio:.4f}, independent caches {what} "
                 f"{theirs:.4f} ({ratio - theirs:+.4f}); bytes read {shared['bytes_read']:,} "
-                f"against {other['bytes_read']:,} ({shared['bytes_read'] / other['bytes_read']:.3f})"
+                f"against {other['bytes_read']:,} "
+                f"({shared['bytes_read'] / other['bytes_read']:.3f})"
             )
         if (memory := by_mode.get((world, "memory"))) and iops:
             floor = shared["bytes_read"] / 4096 / iops
@@ -163,7 +163,9 @@ def main() -> None:
                 directory = Path(scratch) / f"{mode}-{world}"
                 settings = settings_of(mode, world, args.cache)
                 start = time.perf_counter()
-                epoch = train(args.store, world, [*settings, *args.settings], directory, args.epochs)
+                epoch = train(
+                    args.store, world, [*settings, *args.settings], directory, args.epochs
+                )
                 size = args.cache * (world if mode == "larger" else 1)
                 result = {"world": world, "mode": mode, "cache_bytes": size, "epoch": epoch}
                 results.append(result | {"run_secs": time.perf_counter() - start})
