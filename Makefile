@@ -7,7 +7,7 @@ NPROC ?= 2
 BIN := $(VENV)/bin
 STORE := stores/amazon-computers
 GRAPH := tests/data/amazon-computers/amazon-computers.tar.gz
-NATIVE := $(shell find cache kernels -name '*.h' -o -name '*.cpp') CMakeLists.txt
+NATIVE := $(shell find cache comm kernels -name '*.h' -o -name '*.cpp') CMakeLists.txt
 CPP := $(filter %.h %.cpp,$(NATIVE)) $(wildcard tests/native/*.h tests/native/*.cpp)
 # An editable install knows the modules there were when it was made, so a new one means a new one.
 PACKAGES := $(shell find lsm -type d ! -name __pycache__)

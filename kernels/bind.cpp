@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 
 #include "cache/bind.h"
+#include "comm/bind.h"
 #include "kernels/bind.h"
 #include "kernels/bind_tensor.h"
 #include "kernels/core/buffer.h"
@@ -72,5 +73,6 @@ PYBIND11_MODULE(_core, module) {
   lsm::bind_store(module);
   lsm::bind_cache(module);
   lsm::bind_executor(module);
+  lsm::bind_comm(module);
   module.def("build_info", &build_info, "How this module was built.");
 }

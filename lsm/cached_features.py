@@ -11,22 +11,25 @@ import torch
 from lsm import native
 from lsm.cache import Plan, Planner, Source
 from lsm.cache_options import CacheOptions, CacheRows, hottest
-from lsm.feature_loader import COUNTERS, STAGES, FeatureLoader, vector_of_ids
+from lsm.feature_loader import COUNTERS, EXCHANGED, STAGES, FeatureLoader, vector_of_ids
 from lsm.read_scheduler import ScheduledTicket
 from lsm.scores import stored_score
 from lsm.storage import Storage, StorageOptions
 
 
-class _Move:
+class Move:
     """A plan that was made and not replayed yet, its rows from storage on their way."""
 
     def __init__(self, plan: Plan, rows: torch.Tensor, ticket: ScheduledTicket | None) -> None:
         self.plan = plan
         self.rows = rows
+        self.delivered = rows  # what result() gives
+        self.num_bytes = rows.numel() * rows.element_size()
         self.ticket = ticket
         self.done = False
         self.dropped = False
-        self.stats = dict.fromkeys(STAGES, 0.0) | {name: plan.counters[name] for name in COUNTERS}
+        self.stats: dict[str, float] = dict.fromkeys((*EXCHANGED, *STAGES), 0)
+        self.stats |= {name: plan.counters[name] for name in COUNTERS}
 
     def drop(self) -> None:
         """Gives up the reads that are under way."""
@@ -38,18 +41,18 @@ class CachedRows:
     """What PendingRows is to FeatureLoader."""
 
     def __init__(
-        self, loader: CachedFeatureLoader, move: _Move, inverse: torch.Tensor | None
+        self, loader: CachedFeatureLoader, move: Move, inverse: torch.Tensor | None
     ) -> None:
         self._loader = loader
         self._move = move
         self._inverse = inverse
         self.stats = move.stats
-        """COUNTERS and STAGES of these rows; final once result() has returned."""
+        """COUNTERS, EXCHANGED and STAGES of these rows; final once result() has returned."""
 
     @property
     def num_bytes(self) -> int:
         """Memory that the rows take."""
-        return self._move.rows.numel() * self._move.rows.element_size()
+        return self._move.num_bytes
 
     @property
     def arrived(self) -> bool:
@@ -66,7 +69,7 @@ class CachedRows:
         every later result() and prefetch() raises RuntimeError.
         """
         self._loader.replay_up_to(self._move, timeout_secs)
-        rows = self._move.rows
+        rows = self._move.delivered
         return rows if self._inverse is None else rows[self._inverse]
 
 
@@ -115,8 +118,8 @@ class CachedFeatureLoader(FeatureLoader):
     def _set_up(self, tiers: CacheRows, scores: torch.Tensor | None, num_threads: int) -> None:
         none = torch.empty(0, dtype=torch.int64)
         static_ids, constant_ids = none, none
-        if tiers.static or tiers.constant:
-            static_ids, constant_ids = hottest(scores, tiers.static, tiers.constant)
+        if scores is not None:
+            static_ids, constant_ids = self._hot_rows(tiers, scores)
         self._new_planner = lambda: Planner(
             tiers.planner,
             scores=scores,
@@ -141,10 +144,14 @@ class CachedFeatureLoader(FeatureLoader):
         self._planner = self._new_planner()
         self._announced: deque[torch.Tensor] = deque()
         self._announce_secs = 0.0
-        self._moves: deque[_Move] = deque()  # not replayed yet, in the order of their plans
+        self._moves: deque[Move] = deque()  # not replayed yet, in the order of their plans
         self._failure: str | None = None
         self._counting = threading.Lock()
-        self._totals: dict[str, float] = dict.fromkeys(COUNTERS, 0) | dict.fromkeys(STAGES, 0.0)
+        self._totals = dict.fromkeys((*COUNTERS, *EXCHANGED), 0) | dict.fromkeys(STAGES, 0.0)
+
+    def _hot_rows(self, tiers: CacheRows, scores: torch.Tensor) -> list[torch.Tensor]:
+        """The ids of the static partition and of the constant buffer."""
+        return hottest(scores, tiers.static, tiers.constant)
 
     def announce(self, ids: torch.Tensor) -> None:
         """Says that ``ids`` ([N] int64, no repeats) will be asked for, after all batches announced
@@ -155,7 +162,7 @@ class CachedFeatureLoader(FeatureLoader):
         ids = self._checked(ids)
         with self._planning:
             self._check_usable()
-            self._push(ids)
+            self._enter(ids)
             self._announced.append(ids)
 
     def forget_announced(self) -> None:
@@ -182,7 +189,7 @@ class CachedFeatureLoader(FeatureLoader):
                 unique, inverse = native.unique_relabel(ids)
                 if len(unique) == len(ids):
                     inverse = None
-                self._push(unique)
+                self._enter(unique)
             try:
                 move = self._start_move()
             except BaseException as error:
@@ -190,7 +197,7 @@ class CachedFeatureLoader(FeatureLoader):
                 raise
         return CachedRows(self, move, inverse)
 
-    def replay_up_to(self, move: _Move, timeout_secs: float | None) -> None:
+    def replay_up_to(self, move: Move, timeout_secs: float | None) -> None:
         """Replays all plans up to that of ``move``, each when its rows have arrived."""
         with self._replaying:
             while not move.done:
@@ -200,17 +207,17 @@ class CachedFeatureLoader(FeatureLoader):
                         "these rows were dropped when batches announced before were forgotten"
                     )
                 try:
-                    self._replay(self._moves[0], timeout_secs)
+                    self._complete(self._moves[0], timeout_secs)
                 except BaseException as error:
+                    self._fail(error)
                     with self._planning:
-                        self._fail(error)
                         self._drop_moves()
                     raise
                 self._moves.popleft()
 
     def stats(self) -> dict[str, int | float]:
-        """The storage engine's counters (see Storage.stats), and the sums of COUNTERS and STAGES
-        over the batches delivered so far as ``cache_requests``, ``cache_hits`` and so on;
+        """The storage engine's counters (see Storage.stats), and the sums of COUNTERS, EXCHANGED
+        and STAGES over the batches delivered so far: ``cache_requests``, ``cache_hits`` and so on;
         ``cache_victim_prefetched``: victim hits whose rows were copied before their batch was due.
         """
         with self._counting:
@@ -243,9 +250,13 @@ class CachedFeatureLoader(FeatureLoader):
         if self._failure:
             raise RuntimeError(self._failure)
 
-    def _push(self, ids: torch.Tensor) -> None:
+    def _enter(self, ids: torch.Tensor) -> None:
+        """A batch enters the window."""
+        self._push(ids)
+
+    def _push(self, ids: torch.Tensor, rank_starts: torch.Tensor | None = None) -> None:
         start = time.perf_counter()
-        self._planner.push(ids)
+        self._planner.push(ids, rank_starts)
         self._announce_secs += time.perf_counter() - start
 
     def _take_announced(self, ids: torch.Tensor) -> None:
@@ -256,7 +267,7 @@ class CachedFeatureLoader(FeatureLoader):
             )
         self._announced.popleft()
 
-    def _start_move(self) -> _Move:
+    def _start_move(self) -> Move:
         start = time.perf_counter()
         plan = self._planner.plan()
         plan_secs = time.perf_counter() - start + self._announce_secs
@@ -268,12 +279,17 @@ class CachedFeatureLoader(FeatureLoader):
         self._executor.open_batch(
             iteration=plan.iteration, source=plan.source, slot=plan.slot, out=rows
         )
-        move = _Move(plan, rows, ticket)
+        move = Move(plan, rows, ticket)
         move.stats["plan_secs"] = plan_secs
         self._moves.append(move)
         return move
 
-    def _replay(self, move: _Move, timeout_secs: float | None) -> None:
+    def _complete(self, move: Move, timeout_secs: float | None) -> None:
+        """Puts the rows of the oldest move where they are delivered."""
+        self._replay(move, timeout_secs)
+        self._finish(move)
+
+    def _replay(self, move: Move, timeout_secs: float | None) -> None:
         start = time.perf_counter()
         if move.ticket is not None:
             move.ticket.wait(timeout_secs)
@@ -296,6 +312,8 @@ class CachedFeatureLoader(FeatureLoader):
         )
         move.stats["read_wait_secs"] = waited - start
         move.stats["replay_secs"] = time.perf_counter() - waited
+
+    def _finish(self, move: Move) -> None:
         with self._counting:
             for name, value in move.stats.items():
                 self._totals[name] += value

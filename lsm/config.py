@@ -184,6 +184,37 @@ class CacheConfig(Section):
         return self
 
 
+class CommConfig(Section):
+    mode: Literal["shared", "independent", "partition-aware"] = "shared"
+    """How the caches of several ranks go together. shared: every node has one owner, which alone
+    reads and caches its row; independent: each rank caches what itself needs; partition-aware:
+    shared, but for the rows with the highest scores, which every rank has."""
+    owner: Literal["stride", "mix64", "table"] = "mix64"
+    """Which rank owns a node. stride: id mod ranks; mix64: a hash; table: comm.owner_table."""
+    owner_table: str | None = None
+    """A partitioner's .npy file: for each node an owner, 0 to the ranks that share a cache - 1."""
+    group: Literal["world", "node"] = "world"
+    """Ranks that share a cache: all of the job, or those of each machine: with one host name and
+    one network namespace, or where the environment says the same LSM_HOST."""
+    transport: Literal["auto", "shm", "gloo", "nccl", "ipc"] = "auto"
+    """How rows travel. shm: owners write them into the requester's memory, on one host; gloo: as
+    messages; auto: shm between ranks of a host, else gloo; nccl, ipc: between GPUs."""
+    timeout_secs: Seconds = 300.0
+    """Longest wait for another rank's ids or rows, in seconds, before it is an error."""
+    replicated_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """partition-aware: part of cache.bytes for the rows that every rank has."""
+    chunk_bytes: Annotated[Bytes, Field(ge=4096)] = 4 * 2**20
+    """gloo: rows are packed, sent and unpacked in pieces of so many bytes."""
+
+    @model_validator(mode="after")
+    def _has_its_table(self) -> CommConfig:
+        if (self.owner == "table") != (self.owner_table is not None):
+            raise ValueError(
+                "comm.owner_table: expected a .npy file with comm.owner=table, and null otherwise"
+            )
+        return self
+
+
 class SamplerConfig(Section):
     num_neighbors: Fanouts = [10, 5]
     """Neighbours sampled per node at each hop, the seeds' hop first; -1 takes all."""
@@ -196,7 +227,8 @@ class SamplerConfig(Section):
     max_prefetch: Positive = 64
     """Most batches read ahead with prefetch=auto."""
     staging_bytes: Bytes = 256 * 2**20
-    """Memory for feature rows of batches read ahead; bounds prefetch whatever its depth."""
+    """Memory for feature rows of batches read ahead; bounds prefetch whatever its depth. With a
+    shared cache, rows on their way to other ranks come on top: about as much again."""
 
 
 class ModelConfig(Section):
@@ -290,6 +322,8 @@ class Config(Section):
     """How feature rows are read."""
     cache: CacheConfig = CacheConfig()
     """What is kept of them."""
+    comm: CommConfig = CommConfig()
+    """How the caches of several ranks become one."""
     sampler: SamplerConfig = SamplerConfig()
     """Neighbour sampling, and how far it runs ahead."""
     model: ModelConfig = ModelConfig()

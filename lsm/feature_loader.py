@@ -26,8 +26,13 @@ COUNTERS = (
 partition, the victim buffer and the constant buffer held; those read from storage; rows not cached,
 rows that left the cache, rows put into the victim buffer and rows that found no room there."""
 
-STAGES = ("plan_secs", "read_wait_secs", "replay_secs")
-"""Where the time of each batch of rows goes: planning, waiting for storage, copying."""
+EXCHANGED = ("duplicates", "ids_sent_bytes", "rows_sent_bytes")
+"""What ranks that share a cache exchange: requests for rows that an owner had for another rank at
+the same iteration, beside COUNTERS' requests; bytes of ids and of rows that went to other ranks."""
+
+STAGES = ("plan_secs", "read_wait_secs", "replay_secs", "comm_secs", "comm_wait_secs")
+"""Where the time of each batch of rows goes: planning, waiting for storage, copying; exchanging
+with other ranks, and waiting until they are ready to (mostly for their storage)."""
 
 
 class PendingRows:
@@ -36,8 +41,8 @@ class PendingRows:
     def __init__(self, ticket: ScheduledTicket, rows: torch.Tensor) -> None:
         self._ticket = ticket
         self._rows = rows
-        self.stats: dict[str, float] = dict.fromkeys(COUNTERS, 0) | dict.fromkeys(STAGES, 0.0)
-        """COUNTERS and STAGES of these rows; final once result() has returned."""
+        self.stats: dict[str, float] = dict.fromkeys((*COUNTERS, *EXCHANGED, *STAGES), 0)
+        """COUNTERS, EXCHANGED and STAGES of these rows; final once result() has returned."""
         self.stats["requests"] = self.stats["misses"] = len(rows)
 
     @property
@@ -73,6 +78,9 @@ class FeatureLoader:
     window = 1
     """How many batches, the next one included, it is of use to announce."""
 
+    peer_timeout_secs = 0.0
+    """How long announce() and result() may wait for other ranks, beside storage."""
+
     copies_rows = False
     """Whether result() works, and does not only wait: then it is worth a thread of its own."""
 
@@ -105,6 +113,9 @@ class FeatureLoader:
     def announce(self, ids: torch.Tensor) -> None:
         """Says that ``ids`` ([N] int64, no repeats) will be asked for, after all batches announced
         before. Of no use without a cache."""
+
+    def leave(self) -> None:
+        """Says that nothing more will be announced until forget_announced(). From any thread."""
 
     def forget_announced(self) -> None:
         """Says that batches which were announced, but not yet asked for, never will be."""

@@ -16,16 +16,19 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lsm import dist, scores
 from lsm.accumulator import ReadAhead
+from lsm.agreement import check_agreement
 from lsm.allocator import keep_freed_memory
 from lsm.cache_options import CacheOptions, CacheRows
 from lsm.cached_features import CachedFeatureLoader
-from lsm.config import Config
+from lsm.comm_group import CacheGroup, CommOptions
+from lsm.config import CommConfig, Config
 from lsm.device_profile import find_profile
 from lsm.dist import World
 from lsm.feature_loader import FeatureLoader
 from lsm.models import build_model
 from lsm.neighbor_loader import NeighborLoader
 from lsm.read_settings import ReadSettings
+from lsm.shared_features import SharedFeatureLoader
 from lsm.storage import select_engine
 from lsm.store.graph_store import GraphStore
 
@@ -66,6 +69,7 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
     """
     _set_up_torch(config, world)
     store = open_store(config, world)
+    check_agreement(config, store.path, world)
     reads = _read_settings(config, world, store)
     with (
         FeatureLoader(store, engine=config.storage.engine, options=reads.options) as features,
@@ -165,7 +169,8 @@ def _read_settings(config: Config, world: World, store: GraphStore) -> ReadSetti
 def _training_features(
     config: Config, world: World, store: GraphStore, features: FeatureLoader
 ) -> FeatureLoader:
-    """What the training batches take their rows from: ``features``, or a cache over its engine."""
+    """What the training batches take their rows from: ``features``, or a cache over its engine:
+    this rank's, or its part of one that ranks share."""
     cache = config.cache
     if cache.policy == "none":
         return features
@@ -187,13 +192,18 @@ def _training_features(
         seed=config.train.seed,
     )
     CacheRows.of(options, store.row_bytes)  # a mistake shows before a score is computed for long
-    return CachedFeatureLoader(
-        store,
-        options,
-        storage=features.storage,
-        scores=_score(config, world, store),
-        num_threads=max(1, _cores_per_rank(world) // 2),
-    )
+    shared = world.size > 1 and config.comm.mode != "independent"
+    group = CacheGroup.join(_comm_options(config)) if shared else None
+    threads = max(1, _cores_per_rank(world) // 2)
+    more = {"scores": _score(config, world, store), "num_threads": threads}
+    if group is None:
+        return CachedFeatureLoader(store, options, storage=features.storage, **more)
+    return SharedFeatureLoader(store, options, group, storage=features.storage, **more)
+
+
+def _comm_options(config: Config) -> CommOptions:
+    comm = config.comm
+    return CommOptions(**{name: getattr(comm, name) for name in CommConfig.model_fields})
 
 
 def _score(config: Config, world: World, store: GraphStore) -> torch.Tensor | None:

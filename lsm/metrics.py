@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from lsm.config import MetricsConfig
-from lsm.feature_loader import COUNTERS, STAGES
+from lsm.feature_loader import COUNTERS, EXCHANGED, STAGES
 
 STORAGE_SUMS = ("bytes_read", "bytes_requested")
 """Of the storage engine: bytes from the device, and bytes of the rows that it was asked for. They
 are counted when rows are read, which is some iterations before they are used."""
 
-ROW_SUMS = (*COUNTERS, *STORAGE_SUMS, "sample_secs", *STAGES)
+ROW_SUMS = (*COUNTERS, *EXCHANGED, *STORAGE_SUMS, "sample_secs", *STAGES)
 """What is summed up about the rows of batches: counts over all ranks, seconds of one rank."""
 
 _HITS_BY_TIER = {
@@ -35,12 +35,25 @@ def row_metrics(sums: dict[str, float], row_bytes: int) -> dict[str, float]:
     """What is recorded about rows, from ROW_SUMS: counters, bytes of rows by the tier that they
     came from (``cache_bytes`` and so on), read amplification, and seconds per stage."""
     sums = dict.fromkeys(ROW_SUMS, 0) | sums
-    record: dict[str, float] = {name: int(sums[name]) for name in COUNTERS}
+    record: dict[str, float] = {name: int(sums[name]) for name in (*COUNTERS, *EXCHANGED)}
     for tier, hits in _HITS_BY_TIER.items():
         record[f"{tier}_bytes"] = int(sums[hits]) * row_bytes
     requested = sums["bytes_requested"]
     record["read_amplification"] = sums["bytes_read"] / requested if requested else 0.0
     return record | {name: sums[name] for name in ("sample_secs", *STAGES)}
+
+
+def _hits_by_tier(record: dict[str, Any]) -> str:
+    """``hits 93.1% (cache 80.2%, shared 12.9%)``: which part of the rows did not come from storage,
+    and where it came from. Empty without any."""
+    requests = max(1, record["requests"])
+    if record["misses"] == record["requests"]:
+        return ""
+    shares = {tier: record[key] / requests for tier, key in _HITS_BY_TIER.items()}
+    del shares["storage"]
+    shares["shared"] = record["duplicates"] / requests
+    listed = ", ".join(f"{tier} {share:.1%}" for tier, share in shares.items() if share)
+    return f"hits {1 - record['misses'] / requests:.1%} ({listed})  "
 
 
 class JsonLines:
@@ -180,12 +193,11 @@ class Metrics:
                     self._board.add_scalar(f"epoch/{name}", value, record["epoch"])
             self._board.flush()
         valid = record["valid_accuracy"]
-        hits = 1 - record["misses"] / max(1, record["requests"])
         self.say(
             f"epoch {record['epoch'] + 1:>3}/{self._epochs}  loss {record['loss']:.4f}  "
             f"train {record['train_accuracy']:.4f}  "
             + (f"valid {valid:.4f}  " if valid is not None else "")
-            + (f"hits {hits:.1%}  " if hits else "")
+            + _hits_by_tier(record)
             + f"{record['seconds']:.2f} s"
         )
 

@@ -24,16 +24,22 @@ DirectMode = _core.DirectMode
 Fault = _core.Fault
 NeighborSampler = _core.NeighborSampler
 NvmeOptions = _core.NvmeOptions
+OwnerHash = _core.OwnerHash
+OwnerMap = _core.OwnerMap
+PeerBlock = _core.PeerBlock
 PlanArray = _core.PlanArray
 Planner = _core.Planner
 PlannerConfig = _core.PlannerConfig
 SampledSubgraph = _core.SampledSubgraph
+SharedBuffer = _core.SharedBuffer
+SharedPool = _core.SharedPool
 ThreadPool = _core.ThreadPool
 batch_key = _core.batch_key
 build_info = _core.build_info
 check_metadata_limits = _core.check_metadata_limits
 check_planner_config = _core.check_planner_config
 count_degrees = _core.count_degrees
+deliver_rows = _core.deliver_rows
 draw_lanes = _core.draw_lanes
 draw_positions = _core.draw_positions
 fill_csc = _core.fill_csc
@@ -41,6 +47,7 @@ gather_rows = _core.gather_rows
 in_degree = _core.in_degree
 io_uring_problem = _core.io_uring_problem
 measure_nvme_reads = _core.measure_nvme_reads
+merge_lists = _core.merge_lists
 needs_window = _core.needs_window
 open_storage = _core.open_storage
 pack_metadata = _core.pack_metadata
@@ -60,10 +67,15 @@ __all__ = [
     "Fault",
     "NeighborSampler",
     "NvmeOptions",
+    "OwnerHash",
+    "OwnerMap",
+    "PeerBlock",
     "PlanArray",
     "Planner",
     "PlannerConfig",
     "SampledSubgraph",
+    "SharedBuffer",
+    "SharedPool",
     "ThreadPool",
     "as_tensor",
     "batch_key",
@@ -71,6 +83,7 @@ __all__ = [
     "check_metadata_limits",
     "check_planner_config",
     "count_degrees",
+    "deliver_rows",
     "draw_lanes",
     "draw_positions",
     "fill_csc",
@@ -78,6 +91,7 @@ __all__ = [
     "in_degree",
     "io_uring_problem",
     "measure_nvme_reads",
+    "merge_lists",
     "needs_window",
     "open_storage",
     "pack_metadata",

@@ -86,6 +86,8 @@ class Pipeline:
         self._read_ahead = read_ahead
         self._staging_bytes = staging_bytes
         self._timeout_secs = timeout_secs
+        self._sample_secs = timeout_secs + features.peer_timeout_secs
+        self._rows_secs = 2 * (timeout_secs + features.peer_timeout_secs)
         self._closed = threading.Event()
         self._staged: queue.SimpleQueue[_Staged | BaseException] = queue.SimpleQueue()
         self._room = threading.Condition()
@@ -107,7 +109,8 @@ class Pipeline:
         self._closed.set()
         with self._room:
             self._room.notify_all()
-        self._reader.join(self._timeout_secs)
+        self._features.leave()
+        self._reader.join(self._sample_secs)
         self._samplers.shutdown(wait=True, cancel_futures=True)
         self._completer.shutdown(wait=True, cancel_futures=True)
         self._features.forget_announced()
@@ -126,10 +129,10 @@ class Pipeline:
             try:
                 staged = self._staged.get(timeout=_POLL_SECS)
             except queue.Empty:
-                if time.monotonic() > max(asked, self._last_sample) + self._timeout_secs:
+                if time.monotonic() > max(asked, self._last_sample) + self._sample_secs:
                     raise TimeoutError(
                         f"the sample of iteration {iteration} was not ready: none was finished "
-                        f"within {self._timeout_secs} s"
+                        f"within {self._sample_secs} s"
                     ) from None
                 continue
             if isinstance(staged, BaseException):
@@ -142,13 +145,13 @@ class Pipeline:
         # The completing thread began to wait no later than now and has the same patience; its error
         # says more. The extra time is for the copies.
         try:
-            return staged.x.result(2 * self._timeout_secs)
+            return staged.x.result(self._rows_secs)
         except TimeoutError:
             if staged.x.done():
                 raise
             raise TimeoutError(
                 f"the rows of iteration {staged.sampled.iteration} were not ready within "
-                f"{2 * self._timeout_secs} s"
+                f"{self._rows_secs} s"
             ) from None
 
     def _run(self) -> None:

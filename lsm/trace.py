@@ -7,14 +7,13 @@ import zlib
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, get_args
 
 import numpy as np
 import torch
 
 from lsm import native
+from lsm.owners import OwnerHash, owners
 
-OwnerHash = Literal["stride", "mix64"]
 _REQUIRED = ("ids", "offsets", "num_nodes", "num_ranks")
 
 
@@ -129,27 +128,6 @@ class Trace:
             static_score=arrays.get("static_score"),
             name=str(path),
         )
-
-
-def owners(ids: np.ndarray, num_ranks: int, hash: OwnerHash = "stride") -> np.ndarray:
-    """The rank that owns each of ``ids`` [n] int64: ``hash(id) mod num_ranks``, [n]."""
-    if hash == "stride":
-        return ids % num_ranks
-    if hash == "mix64":
-        return _mix64(ids) % np.uint64(num_ranks)
-    raise ValueError(f"hash: expected one of {', '.join(get_args(OwnerHash))}, got {hash!r}")
-
-
-def _mix64(ids: np.ndarray) -> np.ndarray:
-    """The 64-bit finaliser of MurmurHash3, as in ``kernels/core/hash.h``."""
-    x = ids.astype(np.uint64)
-    shift = np.uint64(33)
-    x ^= x >> shift
-    x *= np.uint64(0xFF51AFD7ED558CCD)
-    x ^= x >> shift
-    x *= np.uint64(0xC4CEB9FE1A85EC53)
-    x ^= x >> shift
-    return x
 
 
 def _check_layout(trace: Trace) -> None:

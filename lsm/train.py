@@ -19,7 +19,7 @@ from lsm.checkpoint import Progress
 from lsm.config import Config
 from lsm.dist import World
 from lsm.evaluate import count_correct, evaluate
-from lsm.feature_loader import COUNTERS, STAGES
+from lsm.feature_loader import COUNTERS, EXCHANGED, STAGES
 from lsm.job import Job, open_job
 from lsm.metrics import STORAGE_SUMS, Metrics, row_metrics
 from lsm.models import loss_sum
@@ -141,7 +141,7 @@ class Trainer:
 
         counts = [local_loss.item(), count_correct(scores, batch.y)]
         counts += [sum(batch.num_sampled_nodes), sum(batch.num_sampled_edges)]
-        counts += [*self._new_reads(), *(batch.stats[name] for name in COUNTERS)]
+        counts += [*self._new_reads(), *(batch.stats[name] for name in (*COUNTERS, *EXCHANGED))]
         totals = dist.all_reduce_sum(torch.tensor(counts, dtype=torch.float64), job.world).tolist()
         self._record(batch, num_seeds, totals, wait_secs, time.perf_counter() - start)
         progress.iteration = batch.iteration + 1
@@ -152,7 +152,7 @@ class Trainer:
         """Adds a step's totals over ranks to the progress and the metrics."""
         progress = self.progress
         loss_total, num_correct, num_nodes, num_edges, *row_totals = totals
-        rows = dict(zip((*STORAGE_SUMS, *COUNTERS), row_totals, strict=True))
+        rows = dict(zip((*STORAGE_SUMS, *COUNTERS, *EXCHANGED), row_totals, strict=True))
         rows |= {name: batch.stats[name] for name in ("sample_secs", *STAGES)}
         read_ahead = {name: batch.stats[name] for name in READ_AHEAD}
         loss = loss_total / num_seeds

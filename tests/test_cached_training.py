@@ -6,7 +6,7 @@ import logging
 
 import pytest
 import torch
-from training import CRASH_AT, config, losses, make_store, overrides, run_alone, run_job, steps
+from training import CRASH_AT, config, losses, make_store, overrides, run_alone, steps
 
 import lsm
 from lsm import native
@@ -144,21 +144,6 @@ def test_a_run_that_was_killed_resumes_with_a_cold_cache_to_the_same_losses(
     assert epochs(tmp_path)[0]["requests"] == sum(
         step["requests"] for step in steps(tmp_path) if step["epoch"] == 0
     )
-
-
-@pytest.mark.slow
-def test_two_ranks_take_the_same_steps_with_a_cache_each(store, tmp_path):
-    runs = [tmp_path / name for name in ("memory", "cached")]
-    both = ("train.batch_size=32", "storage.engine=memory", "train.epochs=1")
-    # No rank has the score yet: one computes it for both.
-    new = make_store(tmp_path / "store")
-    settings = [(), (*LOOKAHEAD, "cache.score=reverse_pagerank")]
-    for run_dir, more in zip(runs, settings, strict=True):
-        job = run_job(2, "-m", "lsm", "train", "base", *overrides(new, run_dir, *both, *more))
-        assert job.returncode == 0, job.stderr
-    assert losses(runs[0]) == losses(runs[1])
-    assert sum(step["hits"] for step in steps(runs[1])) > 0
-    assert GraphStore.open(new).scores == ["reverse_pagerank"]
 
 
 @pytest.mark.parametrize("fault", [native.Fault.error, native.Fault.stall])

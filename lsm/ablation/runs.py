@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
 from collections.abc import Sequence
@@ -243,16 +242,6 @@ def _warn_of_surprises(trace: Trace, combinations: Sequence[Combination]) -> Non
             "`lsm trace --score reverse_pagerank` adds one",
             stacklevel=3,
         )
-    for each in combinations:
-        num_sets = 1 if each.policy in BOUNDS else max(1, each.lines // each.ways)
-        shared_factor = math.gcd(num_sets, trace.num_ranks)
-        if each.hash == "mix64" and shared_factor > 1:
-            warnings.warn(
-                f"hash mix64 with {num_sets} sets and {trace.num_ranks} ranks: owner and set come "
-                f"from the same bits, so a rank's ids reach one set in {shared_factor}; take hash "
-                "stride, or lines that give a number of sets prime to the ranks",
-                stacklevel=3,
-            )
 
 
 def _simulate(

@@ -1,4 +1,4 @@
-"""mix64 and Philox4x32-10 in plain integers."""
+"""mix64, the owner of an id, and Philox4x32-10 in plain integers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ def mix64(x: int) -> int:
     x = (x ^ x >> 33) * 0xFF51AFD7ED558CCD & MASK64
     x = (x ^ x >> 33) * 0xC4CEB9FE1A85EC53 & MASK64
     return x ^ x >> 33
+
+
+def owner(node: int, num_ranks: int, hash: str) -> int:
+    """The rank that owns ``node``. mix64 mixes twice, under another constant than the one round
+    that gives the set, so that owner and set do not come from the same bits."""
+    mixed = mix64(mix64(node) ^ 0x9E3779B97F4A7C15) if hash == "mix64" else node
+    return mixed % num_ranks
 
 
 def philox4x32(counter: list[int], key: int) -> list[int]:

@@ -1,0 +1,145 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Exports the communication layer's native parts: owners, request lists, rows, shared memory.
+#include "comm/bind.h"
+
+#include <unistd.h>
+
+#include <memory>
+
+#include "comm/owner.h"
+#include "comm/reassembly.h"
+#include "comm/request_lists.h"
+#include "comm/shared_memory.h"
+#include "kernels/bind_tensor.h"
+
+namespace py = pybind11;
+
+namespace {
+
+namespace comm = lsm::comm;
+
+std::unique_ptr<comm::OwnerMap> make_owner_map(comm::OwnerHash hash, int64_t num_nodes,
+                                               int64_t num_ranks, int64_t rank,
+                                               const lsm::TensorView& table,
+                                               const lsm::TensorView& replicated_ids) {
+  return std::make_unique<comm::OwnerMap>(comm::OwnerMap::Config{hash, num_nodes, num_ranks, rank},
+                                          table.as<const uint8_t>("table"),
+                                          replicated_ids.as<const int64_t>("replicated_ids"));
+}
+
+void bucket(const comm::OwnerMap& owners, const lsm::TensorView& ids,
+            const lsm::TensorView& bucketed, const lsm::TensorView& positions,
+            const lsm::TensorView& starts, lsm::ThreadPool& pool) {
+  const auto id_span = ids.as<const int64_t>("ids");
+  const comm::Buckets out{bucketed.as<int64_t>("bucketed"), positions.as<int32_t>("positions"),
+                          starts.as<int64_t>("starts")};
+  lsm::check_argument(out.ids.size() == id_span.size() && out.positions.size() == id_span.size(),
+                      "bucketed, positions: expected ", id_span.size(), " elements, got ",
+                      out.ids.size(), " and ", out.positions.size());
+  lsm::check_argument(static_cast<int64_t>(out.starts.size()) == owners.num_ranks() + 1,
+                      "starts: expected ", owners.num_ranks() + 1, " elements, got ",
+                      out.starts.size());
+  py::gil_scoped_release release;
+  comm::bucket_by_owner(id_span, owners, out, pool);
+}
+
+int64_t merge(const lsm::TensorView& requests, const lsm::TensorView& list_starts,
+              const lsm::TensorView& ids, const lsm::TensorView& row_of,
+              const lsm::TensorView& rank_starts) {
+  const auto request_span = requests.as<const int64_t>("requests");
+  const auto starts = list_starts.as<const int64_t>("list_starts");
+  const comm::MergedLists out{ids.as<int64_t>("ids"), row_of.as<int32_t>("row_of"),
+                              rank_starts.as<int64_t>("rank_starts")};
+  const auto total = static_cast<int64_t>(request_span.size());
+  bool rising = !starts.empty() && starts.front() == 0 && starts.back() == total;
+  for (size_t i = 1; i < starts.size(); ++i) rising &= starts[i - 1] <= starts[i];
+  lsm::check_argument(rising, "list_starts: expected to rise from 0 to ", total);
+  lsm::check_argument(static_cast<int64_t>(out.ids.size()) > total &&
+                          static_cast<int64_t>(out.row_of.size()) == total,
+                      "ids, row_of: expected room for ", total + 1, " and ", total, ", got ",
+                      out.ids.size(), " and ", out.row_of.size());
+  lsm::check_argument(out.rank_starts.size() == starts.size(), "rank_starts: expected ",
+                      starts.size(), " elements, got ", out.rank_starts.size());
+  py::gil_scoped_release release;
+  return comm::merge_lists(request_span, starts, out);
+}
+
+int64_t row_bytes_of(const lsm::TensorView& rows, const char* name) {
+  lsm::check_argument(rows.num_dims == 2, name, ": expected [rows, dim], got ", rows.num_dims,
+                      " dims");
+  return rows.shape[1] * rows.dtype.bytes;
+}
+
+void deliver(const lsm::TensorView& source, const lsm::TensorView& source_rows,
+             const lsm::TensorView& target, const lsm::TensorView& target_rows,
+             lsm::ThreadPool& pool) {
+  const int64_t row_bytes = row_bytes_of(source, "source");
+  lsm::check_argument(row_bytes == row_bytes_of(target, "target"),
+                      "target: expected rows as long as those of source");
+  const comm::RowArray from{source.as_bytes("source").data(), source.shape[0]};
+  const comm::RowArray to{target.as_bytes("target").data(), target.shape[0]};
+  const auto from_rows = source_rows.as<const int32_t>("source_rows");
+  const auto to_rows = target_rows.as<const int32_t>("target_rows");
+  py::gil_scoped_release release;
+  comm::deliver_rows(from, from_rows, to, to_rows, row_bytes, pool);
+}
+
+/// Lets torch wrap the memory of a SharedBuffer or a PeerBlock.
+template <class Memory>
+py::buffer_info bytes_of(Memory& memory) {
+  return py::buffer_info(reinterpret_cast<uint8_t*>(memory.data()), 1,
+                         py::format_descriptor<uint8_t>::format(),
+                         static_cast<py::ssize_t>(memory.size()));
+}
+
+void bind_requests(py::module_& module) {
+  py::enum_<comm::OwnerHash>(module, "OwnerHash")
+      .value("stride", comm::OwnerHash::kStride)
+      .value("mix64", comm::OwnerHash::kMix64)
+      .value("table", comm::OwnerHash::kTable);
+  // The map looks at the table's memory, so it keeps the tensor.
+  py::class_<comm::OwnerMap>(module, "OwnerMap")
+      .def(py::init(&make_owner_map), py::arg("hash"), py::arg("num_nodes"), py::arg("num_ranks"),
+           py::arg("rank"), py::arg("table"), py::arg("replicated_ids"), py::keep_alive<1, 6>())
+      .def("bucket", &bucket, py::arg("ids"), py::arg("bucketed"), py::arg("positions"),
+           py::arg("starts"), py::arg("pool"));
+  module.def("merge_lists", &merge, py::arg("requests"), py::arg("list_starts"), py::arg("ids"),
+             py::arg("row_of"), py::arg("rank_starts"));
+  module.def("deliver_rows", &deliver, py::arg("source"), py::arg("source_rows"), py::arg("target"),
+             py::arg("target_rows"), py::arg("pool"));
+}
+
+void bind_shared_memory(py::module_& module) {
+  py::class_<comm::SharedBuffer, std::shared_ptr<comm::SharedBuffer>>(module, "SharedBuffer",
+                                                                      py::buffer_protocol())
+      .def_buffer(&bytes_of<comm::SharedBuffer>)
+      .def_property_readonly("size", &comm::SharedBuffer::size)
+      .def_property_readonly(
+          "capacity", [](const comm::SharedBuffer& buffer) { return buffer.block().capacity(); })
+      .def_property_readonly(
+          "descriptor",
+          [](const comm::SharedBuffer& buffer) { return buffer.block().descriptor(); })
+      .def_property_readonly(
+          "number", [](const comm::SharedBuffer& buffer) { return buffer.block().number(); });
+  py::class_<comm::SharedPool, std::shared_ptr<comm::SharedPool>>(module, "SharedPool")
+      .def(py::init<size_t>(), py::arg("max_idle_bytes"))
+      .def("take", &comm::SharedPool::take, py::arg("bytes"),
+           py::call_guard<py::gil_scoped_release>());
+  py::class_<comm::PeerBlock, std::shared_ptr<comm::PeerBlock>>(module, "PeerBlock",
+                                                                py::buffer_protocol())
+      .def(py::init<int64_t, int, size_t>(), py::arg("process_id"), py::arg("descriptor"),
+           py::arg("bytes"), py::call_guard<py::gil_scoped_release>())
+      .def_buffer(&bytes_of<comm::PeerBlock>)
+      .def_property_readonly("size", &comm::PeerBlock::size);
+}
+
+}  // namespace
+
+namespace lsm {
+
+void bind_comm(py::module_& module) {
+  ::bind_requests(module);
+  ::bind_shared_memory(module);
+}
+
+}  // namespace lsm

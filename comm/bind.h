@@ -1,0 +1,10 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace lsm {
+
+void bind_comm(pybind11::module_& module);
+
+}  // namespace lsm

@@ -1,0 +1,45 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#include "comm/reassembly.h"
+
+#include <algorithm>
+
+#include "kernels/core/check.h"
+#include "kernels/gather/copy_rows.h"
+
+namespace lsm::comm {
+namespace {
+
+void check_rows(const char* name, std::span<const int32_t> rows, int64_t bound) {
+  bool in_range = true;  // no early exit: this way the loop is vectorised
+  for (const int32_t row : rows) in_range &= row >= 0 && row < bound;
+  if (in_range) return;
+  const auto bad = std::find_if(rows.begin(), rows.end(),
+                                [bound](int32_t row) { return row < 0 || row >= bound; });
+  throw ArgumentError(concat(name, ": expected rows 0 to ", bound - 1, ", got ", *bad,
+                             " at position ", bad - rows.begin()));
+}
+
+}  // namespace
+
+void deliver_rows(const RowArray& source, std::span<const int32_t> source_rows,
+                  const RowArray& target, std::span<const int32_t> target_rows, int64_t row_bytes,
+                  ThreadPool& pool) {
+  const auto count = static_cast<int64_t>(std::max(source_rows.size(), target_rows.size()));
+  check_argument(
+      source_rows.empty() || target_rows.empty() || source_rows.size() == target_rows.size(),
+      "source_rows, target_rows: expected the same length, got ", source_rows.size(), " and ",
+      target_rows.size());
+  check_argument(!source_rows.empty() || count <= source.num_rows, "source: expected at least ",
+                 count, " rows, got ", source.num_rows);
+  check_argument(!target_rows.empty() || count <= target.num_rows, "target: expected at least ",
+                 count, " rows, got ", target.num_rows);
+  check_rows("source_rows", source_rows, source.num_rows);
+  check_rows("target_rows", target_rows, target.num_rows);
+  const auto row_of = [row_bytes](const RowArray& array, std::span<const int32_t> rows) {
+    return
+        [=](int64_t k) { return array.data + (rows.empty() ? k : int64_t{rows[k]}) * row_bytes; };
+  };
+  copy_rows(count, row_bytes, row_of(source, source_rows), row_of(target, target_rows), pool);
+}
+
+}  // namespace lsm::comm

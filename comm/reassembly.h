@@ -1,0 +1,26 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/core/thread_pool.h"
+
+namespace lsm::comm {
+
+/// Rows of `row_bytes` bytes, one after the other.
+struct RowArray {
+  std::byte* data;
+  int64_t num_rows;
+};
+
+/// Copies row source_rows[k] of `source` to row target_rows[k] of `target`; no target row twice.
+/// Either list may be empty: then row k itself. So one call packs rows to send, reassembles what
+/// was received in request order, or does both at once in a peer's memory. Throws ArgumentError,
+/// before anything is copied, for a row that does not exist.
+void deliver_rows(const RowArray& source, std::span<const int32_t> source_rows,
+                  const RowArray& target, std::span<const int32_t> target_rows, int64_t row_bytes,
+                  ThreadPool& pool);
+
+}  // namespace lsm::comm

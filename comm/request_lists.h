@@ -1,0 +1,39 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// The request lists of one iteration: a requester's, cut into one for each owner; an owner's, from
+// all requesters, made one. Integers only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "comm/owner.h"
+#include "kernels/core/thread_pool.h"
+
+namespace lsm::comm {
+
+/// A request list by owner. Owner r's part is [starts[r], starts[r + 1]), in request order:
+/// ids[k] is at positions[k] of the request.
+struct Buckets {
+  std::span<int64_t> ids;        // [n]
+  std::span<int32_t> positions;  // [n]: the inverse permutation
+  std::span<int64_t> starts;     // [num_ranks + 1]
+};
+
+/// Cuts `ids`, fewer than 2^31, into `out`, whatever the number of threads. Throws ArgumentError
+/// for an id out of range.
+void bucket_by_owner(std::span<const int64_t> ids, const OwnerMap& owners, const Buckets& out,
+                     ThreadPool& pool);
+
+/// What an owner is asked for at one iteration, each id once.
+struct MergedLists {
+  std::span<int64_t> ids;          // room for the lengths of all lists + 1
+  std::span<int32_t> row_of;       // per request of all lists: its index in ids
+  std::span<int64_t> rank_starts;  // [num_lists + 1]: what each list adds to ids
+};
+
+/// Merges the lists, list r being requests[list_starts[r] : list_starts[r + 1]], in rank order:
+/// rank 0's list, then what rank 1 adds, and so on. Returns the number of distinct ids.
+int64_t merge_lists(std::span<const int64_t> requests, std::span<const int64_t> list_starts,
+                    const MergedLists& out);
+
+}  // namespace lsm::comm

@@ -1,0 +1,138 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#include "comm/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "kernels/core/check.h"
+
+namespace lsm::comm {
+namespace {
+
+constexpr size_t kPageBytes = 4096;
+
+[[noreturn]] void fail(const std::string& file, const std::string& what) {
+  const int error = errno;
+  throw SystemError(error, file, concat(what, ": ", std::strerror(error)));
+}
+
+int create(size_t bytes) {
+  const int descriptor = memfd_create("lsm-rows", MFD_CLOEXEC);
+  if (descriptor < 0) fail("memfd", "shared memory cannot be created");
+  // Takes the memory now: without, a lack of it would kill whoever writes first.
+  if (fallocate(descriptor, 0, 0, static_cast<off_t>(bytes)) != 0) {
+    const int error = errno;
+    close(descriptor);
+    errno = error;
+    fail("memfd", concat("no room for ", bytes, " bytes of shared memory"));
+  }
+  return descriptor;
+}
+
+}  // namespace
+
+Mapping::Mapping(int descriptor, size_t bytes) : bytes_(bytes) {
+  void* memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, descriptor, 0);
+  if (memory == MAP_FAILED)
+    fail("memfd", concat(bytes, " bytes of shared memory cannot be mapped"));
+  data_ = static_cast<std::byte*>(memory);
+}
+
+Mapping::~Mapping() {
+  munmap(data_, bytes_);
+}
+
+SharedBlock::SharedBlock(size_t bytes) {
+  static std::atomic<int64_t> next_number{0};
+  const size_t capacity = (std::max<size_t>(bytes, 1) + kPageBytes - 1) / kPageBytes * kPageBytes;
+  descriptor_ = create(capacity);
+  number_ = next_number++;
+  try {
+    mapping_ = std::make_unique<Mapping>(descriptor_, capacity);
+  } catch (...) {
+    close(descriptor_);
+    throw;
+  }
+}
+
+SharedBlock::~SharedBlock() {
+  close(descriptor_);
+}
+
+void SharedBlock::discard() {
+  // Only advice: where it fails the memory is freed when the last peer has unmapped it.
+  [[maybe_unused]] const int result = ftruncate(descriptor_, 0);
+}
+
+SharedBuffer::SharedBuffer(std::shared_ptr<SharedPool> pool, std::unique_ptr<SharedBlock> block,
+                           size_t bytes)
+    : pool_(std::move(pool)), block_(std::move(block)), bytes_(bytes) {}
+
+SharedBuffer::~SharedBuffer() {
+  pool_->give_back(std::move(block_));
+}
+
+std::shared_ptr<SharedBuffer> SharedPool::take(size_t bytes) {
+  std::unique_ptr<SharedBlock> block;
+  {
+    std::lock_guard lock(mutex_);
+    auto best = idle_.end();
+    for (auto it = idle_.begin(); it != idle_.end(); ++it) {
+      if ((*it)->capacity() < bytes) continue;
+      if (best == idle_.end() || (*it)->capacity() < (*best)->capacity()) best = it;
+    }
+    if (best != idle_.end()) {
+      block = std::move(*best);
+      idle_.erase(best);
+    } else {
+      make_room();
+    }
+  }
+  // An eighth of headroom lets the next, slightly larger batch fit the same block.
+  if (!block) block = std::make_unique<SharedBlock>(bytes + bytes / 8);
+  return std::make_shared<SharedBuffer>(shared_from_this(), std::move(block), bytes);
+}
+
+void SharedPool::make_room() {
+  std::sort(idle_.begin(), idle_.end(),
+            [](const auto& a, const auto& b) { return a->capacity() > b->capacity(); });
+  size_t kept = 0;
+  size_t bytes = 0;
+  while (kept < idle_.size() && bytes + idle_[kept]->capacity() <= max_idle_bytes_) {
+    bytes += idle_[kept++]->capacity();
+  }
+  for (size_t i = kept; i < idle_.size(); ++i) idle_[i]->discard();
+  idle_.resize(kept);
+}
+
+void SharedPool::give_back(std::unique_ptr<SharedBlock> block) {
+  std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(block));
+}
+
+PeerBlock::PeerBlock(int64_t process_id, int descriptor, size_t bytes) {
+  const std::string path = concat("/proc/", process_id, "/fd/", descriptor);
+  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) fail(path, "shared memory of another process cannot be opened");
+  struct stat status{};
+  const bool known = fstat(file, &status) == 0;
+  try {
+    check_argument(known && static_cast<size_t>(status.st_size) >= bytes, path, ": expected ",
+                   bytes, " bytes of shared memory, got ", status.st_size);
+    mapping_ = std::make_unique<Mapping>(file, bytes);
+  } catch (...) {
+    close(file);
+    throw;
+  }
+  close(file);
+}
+
+}  // namespace lsm::comm

@@ -1,0 +1,276 @@
+"""The exchange between ranks that makes their caches one (DESIGN sections 3 and 4).
+
+Requests go to the owners a window of iterations ahead; each owner merges what it is asked for, in
+rank order, into one list without repeats. When it has the rows, it writes them into the requesters'
+batches: in shared memory straight to their places, else packed into messages that the requester
+unpacks by the inverse permutation. ``lsm.reference.comm`` is the same in plain collectives.
+
+Where we differ from LSM-GNN, section 4.1: no global barrier. A rank waits for the messages that it
+needs, ids and rows on process groups of their own, so that ids pass while rows are awaited.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+import torch
+
+from lsm import native
+from lsm.comm_group import CacheGroup
+from lsm.comm_memory import NUM_ADDRESS_WORDS, PeerMemory, SharedBatch
+from lsm.comm_stream import Kind, PeerLeftError
+from lsm.feature_loader import EXCHANGED
+from lsm.owners import OwnerMap
+
+_NONE = torch.empty(0, dtype=torch.int32)
+
+
+@dataclass(frozen=True)
+class RowFormat:
+    """What a row is: ``dim`` values of ``dtype``."""
+
+    dim: int
+    dtype: torch.dtype
+
+    @property
+    def row_bytes(self) -> int:
+        return self.dim * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Request:
+    """The ids of one iteration, seen from one rank.
+
+    As requester: it asked for ``num_rows`` rows; owner r has those at
+    ``positions[starts[r] : starts[r + 1]]`` ([num_rows] int32). As owner: it fetches ``ids``
+    ([u] int64, in request order; rank r's list adds ``ids[rank_starts[r] : rank_starts[r + 1]]``)
+    and gives rank r the rows ``row_of[list_starts[r] : list_starts[r + 1]]`` of them, in order.
+    """
+
+    iteration: int
+    num_rows: int
+    positions: torch.Tensor
+    starts: list[int]
+    ids: torch.Tensor
+    rank_starts: torch.Tensor
+    row_of: torch.Tensor
+    list_starts: list[int]
+    stats: dict[str, float] = field(compare=False)
+    """EXCHANGED, comm_secs and comm_wait_secs (lsm.feature_loader); final after deliver()."""
+
+    def asked_of(self, owner: int) -> torch.Tensor:
+        """Where rows of ``owner`` belong in the batch."""
+        return self.positions[self.starts[owner] : self.starts[owner + 1]]
+
+    def asked_by(self, requester: int) -> torch.Tensor:
+        """The rows for ``requester``, in the order in which it asked."""
+        return self.row_of[self.list_starts[requester] : self.list_starts[requester + 1]]
+
+
+class Exchange:
+    """One rank's part in the exchange. All ranks of ``group`` must call request(), then open() and
+    deliver(), for the same iterations in the same order. request() may run ahead on a thread of its
+    own; open() and deliver() belong to one thread.
+
+    Errors, from any of them: PeerError (another rank failed or left), TimeoutError naming a rank.
+    """
+
+    def __init__(
+        self, group: CacheGroup, owners: OwnerMap, rows: RowFormat, num_threads: int = 1
+    ) -> None:
+        options = group.options
+        self.rank, self.size = group.rank, group.size
+        self.timeout_secs = options.timeout_secs
+        self._owners = owners
+        self._rows = rows
+        self._threads = native.ThreadPool(num_threads)
+        self._ids_stream, self._rows_stream = group.ids, group.rows
+        self._memory = None
+        if options.transport != "gloo":
+            self._memory = PeerMemory(group.rows.group, group.host, idle_bytes=512 << 20)
+        self._local = self._memory.peers if self._memory else []
+        self._remote = [peer for peer in self._rows_stream.peers if peer not in self._local]
+        if options.transport == "shm" and self._remote:
+            names = ", ".join(self._rows_stream.name(peer) for peer in self._remote)
+            raise RuntimeError(
+                f"comm.transport=shm: memory cannot be shared with {names}: not on this host, or "
+                "in another process namespace; set comm.transport=auto"
+            )
+        self._chunk_rows = max(1, options.chunk_bytes // max(1, rows.row_bytes))
+        self._num_requests = 0  # of this session
+        self._asking = threading.Lock()
+        self._left = False
+
+    @property
+    def transports(self) -> dict[int, str]:
+        """How rows travel, by rank of the group."""
+        return {peer: "shm" if peer in self._local else "gloo" for peer in self._rows_stream.peers}
+
+    def request(self, ids: torch.Tensor) -> Request:
+        """Asks the owners for ``ids`` ([n] int64) and learns what this rank is asked for. Blocks
+        until every rank has made its request of this iteration."""
+        start, waited = time.perf_counter(), self._ids_stream.wait_secs
+        iteration = self._num_requests
+        bucketed, positions, starts = self._owners.bucket(ids, self._threads)
+        with self._asking:
+            if self._left:
+                raise PeerLeftError("this rank has left the epoch")
+            for peer in self._ids_stream.peers:
+                part = bucketed[starts[peer] : starts[peer + 1]]
+                self._ids_stream.send(peer, Kind.IDS, iteration, payload=part)
+            self._num_requests += 1
+        messages = self._ids_stream.receive(Kind.IDS, iteration)
+        self._ids_stream.settle(iteration)
+        lists = [
+            bucketed[starts[rank] : starts[rank + 1]]
+            if rank == self.rank
+            else _as_ids(messages[rank].payload)
+            for rank in range(self.size)
+        ]
+        merged, rank_starts, row_of, list_starts = merge_lists(lists)
+        wait_secs = self._ids_stream.wait_secs - waited
+        own = starts[self.rank + 1] - starts[self.rank]
+        stats: dict[str, float] = dict.fromkeys(EXCHANGED, 0)
+        stats["duplicates"] = len(row_of) - len(merged)
+        stats["ids_sent_bytes"] = 8 * (len(ids) - own)
+        stats["comm_wait_secs"] = wait_secs
+        stats["comm_secs"] = time.perf_counter() - start - wait_secs
+        return Request(
+            iteration, len(ids), positions, starts, merged, rank_starts, row_of, list_starts, stats
+        )
+
+    def open(self, request: Request) -> SharedBatch:
+        """Memory for the rows of ``request``, the oldest one not opened yet; peers are told that
+        they may write there."""
+        start, waited = time.perf_counter(), self._rows_stream.wait_secs
+        # Before memory is used again that peers may still write to, from a session that was left.
+        self._rows_stream.begin()
+        batch = self._take_batch(request)
+        for peer in self._rows_stream.peers:
+            values = [*batch.address, request.starts[peer]] if peer in self._local else []
+            self._rows_stream.send(peer, Kind.READY, request.iteration, values)
+        self._count_time(request, start, waited)
+        return batch
+
+    def deliver(self, request: Request, batch: SharedBatch, rows: torch.Tensor) -> torch.Tensor:
+        """Gives every rank what it asked this one for, from ``rows`` ([len(request.ids), dim]);
+        returns this rank's batch, complete: [request.num_rows, dim]."""
+        start, waited = time.perf_counter(), self._rows_stream.wait_secs
+        stream, iteration = self._rows_stream, request.iteration
+        ready = stream.receive(Kind.READY, iteration)
+        stream.settle(iteration)
+        native.deliver_rows(
+            rows,
+            request.asked_by(self.rank),
+            batch.rows,
+            request.asked_of(self.rank),
+            self._threads,
+        )
+        for peer in stream.peers:
+            if peer in self._local:
+                self._write(request, peer, ready[peer].values, rows)
+            stream.send(peer, Kind.ROWS, iteration)
+        stream.receive(Kind.ROWS, iteration)
+        if self._remote:
+            self._swap_chunks(request, batch, rows)
+        sent = len(request.row_of) - len(request.asked_by(self.rank))
+        request.stats["rows_sent_bytes"] = sent * self._rows.row_bytes
+        self._count_time(request, start, waited)
+        return batch.rows
+
+    def leave(self) -> None:
+        """Says that this rank makes no more requests in this session. From any thread, without
+        blocking; a request() under way may fail."""
+        with self._asking:
+            if not self._left:
+                self._left = True
+                self._ids_stream.end()
+
+    def end_session(self) -> None:
+        """Ends the session, as every rank does at some time; the next starts afresh. No request(),
+        open() or deliver() may be under way."""
+        self.leave()
+        self._rows_stream.end()
+        self._num_requests = 0
+        self._left = False
+
+    def fail(self, error: BaseException) -> None:
+        """Tells all ranks what went wrong on this one; from any thread."""
+        self._rows_stream.fail(error)
+        self._ids_stream.fail(error)
+
+    def _take_batch(self, request: Request) -> SharedBatch:
+        if self._local:
+            batch = self._memory.take(request.num_rows, self._rows.dim, self._rows.dtype)
+            batch.positions.copy_(request.positions)
+            return batch
+        rows = torch.empty(request.num_rows, self._rows.dim, dtype=self._rows.dtype)
+        return SharedBatch(rows, request.positions, [])
+
+    def _write(self, request: Request, peer: int, values: list[int], rows: torch.Tensor) -> None:
+        """Writes the rows that ``peer`` asked for to their places in its batch."""
+        asked = request.asked_by(peer)
+        if len(asked) == 0:
+            return
+        target, positions = self._memory.batch_of(peer, values, self._rows.dim, self._rows.dtype)
+        first = values[NUM_ADDRESS_WORDS]
+        places = positions[first : first + len(asked)]
+        native.deliver_rows(rows, asked, target, places, self._threads)
+
+    def _swap_chunks(self, request: Request, batch: SharedBatch, rows: torch.Tensor) -> None:
+        """Exchanges rows as messages, piece by piece: pieces are packed and unpacked while others
+        travel."""
+        chunk, pending = self._chunk_rows, []
+        pieces = [
+            max(len(request.asked_by(peer)), len(request.asked_of(peer))) for peer in self._remote
+        ]
+        for begin in range(0, max(pieces), chunk):
+            under_way = []
+            for peer in self._remote:
+                packed = request.asked_by(peer)[begin : begin + chunk]
+                places = request.asked_of(peer)[begin : begin + chunk]
+                if len(packed):
+                    piece = rows.new_empty(len(packed), self._rows.dim)
+                    native.deliver_rows(rows, packed, piece, _NONE, self._threads)
+                    work = self._rows_stream.send_part(peer, piece)
+                    under_way.append((peer, work, piece, None))
+                if len(places):
+                    piece = rows.new_empty(len(places), self._rows.dim)
+                    work = self._rows_stream.receive_part(peer, piece)
+                    under_way.append((peer, work, piece, places))
+            self._finish_chunks(request, batch, pending)
+            pending = under_way
+        self._finish_chunks(request, batch, pending)
+
+    def _finish_chunks(self, request: Request, batch: SharedBatch, pending: list) -> None:
+        for peer, work, piece, places in pending:
+            self._rows_stream.finish_part(peer, work, Kind.ROWS, request.iteration)
+            if places is not None:
+                native.deliver_rows(piece, _NONE, batch.rows, places, self._threads)
+
+    def _count_time(self, request: Request, start: float, waited: float) -> None:
+        wait_secs = self._rows_stream.wait_secs - waited
+        request.stats["comm_wait_secs"] += wait_secs
+        request.stats["comm_secs"] += time.perf_counter() - start - wait_secs
+
+
+def merge_lists(
+    lists: list[torch.Tensor],
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, list[int]]:
+    """Request lists ([n] int64 each) in rank order as one: (its ids [u] int64, each once; where
+    each list's additions start [len(lists) + 1] int64; the index of each request among the ids
+    [total] int32; where each list's requests start: len(lists) + 1 numbers)."""
+    requests = torch.cat(lists)
+    sizes = torch.tensor([0, *map(len, lists)])
+    list_starts = sizes.cumsum(0)
+    ids = torch.empty(len(requests) + 1, dtype=torch.int64)
+    row_of = torch.empty(len(requests), dtype=torch.int32)
+    rank_starts = torch.empty(len(lists) + 1, dtype=torch.int64)
+    count = native.merge_lists(requests, list_starts, ids, row_of, rank_starts)
+    return ids[:count], rank_starts, row_of, list_starts.tolist()
+
+
+def _as_ids(payload: torch.Tensor | None) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.int64) if payload is None else payload.view(torch.int64)

@@ -1,0 +1,146 @@
+"""Which ranks share one cache, and over what they talk (DESIGN section 3)."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+import torch.distributed as torch_dist
+
+from lsm import dist
+from lsm.comm_stream import MessageStream
+from lsm.owners import MAX_RANKS
+
+MODES = ("shared", "independent", "partition-aware")
+OWNERS = ("stride", "mix64", "table")
+GROUPS = ("world", "node")
+TRANSPORTS = ("auto", "shm", "gloo", "nccl", "ipc")
+NEEDS_GPU = ("nccl", "ipc")
+
+HOST_VARIABLE = "LSM_HOST"
+"""Environment variable that says which ranks are on one host, instead of what the kernel says."""
+
+
+@dataclass(frozen=True)
+class CommOptions:
+    """How the caches of ranks become one; the section ``comm`` of a configuration.
+
+    mode: one of MODES. owner: one of OWNERS; owner_table: a .npy file, for table.
+    group: the ranks that share a cache: all (world), or those of each machine (node).
+    transport: how rows travel. shm: owners write them into the requester's memory; gloo: messages;
+    auto: shm between ranks that can, else gloo. timeout_secs: longest wait for another rank.
+    replicated_fraction: of cache.bytes, for the rows that partition-aware keeps on every rank.
+    chunk_bytes: rows that travel as messages go in pieces of so many bytes.
+    """
+
+    mode: str = "shared"
+    owner: str = "mix64"
+    owner_table: str | Path | None = None
+    group: str = "world"
+    transport: str = "auto"
+    timeout_secs: float = 300.0
+    replicated_fraction: float = 0.5
+    chunk_bytes: int = 4 << 20
+
+    def __post_init__(self) -> None:
+        choices = {"mode": MODES, "owner": OWNERS, "group": GROUPS, "transport": TRANSPORTS}
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(
+                    f"comm.{name}: expected one of {', '.join(allowed)}, "
+                    f"got {getattr(self, name)!r}"
+                )
+        if self.owner == "table" and self.owner_table is None:
+            raise ValueError("comm.owner_table: expected a .npy file, for comm.owner=table")
+        if not 0 < self.replicated_fraction < 1:
+            raise ValueError(
+                "comm.replicated_fraction: expected more than 0 and less than 1, "
+                f"got {self.replicated_fraction}"
+            )
+        if self.transport in NEEDS_GPU:
+            raise RuntimeError(
+                f"comm.transport={self.transport}: moves rows between GPUs, and this build keeps "
+                "them on the host; set comm.transport=auto"
+            )
+
+
+@dataclass(frozen=True)
+class CacheGroup:
+    """The ranks that share a cache, on one of them. ``ids`` and ``rows`` travel over process groups
+    of their own, each used by one thread at a time: ids must get through while rows are awaited.
+    One exchange at a time may use them."""
+
+    rank: int
+    size: int
+    host: str
+    ids: MessageStream
+    rows: MessageStream
+    options: CommOptions
+
+    @classmethod
+    def join(cls, options: CommOptions) -> CacheGroup:
+        """This rank's group. Every rank of the job, in torch.distributed's default process group,
+        must call it, with the same options. Raises ValueError, on every rank, if they differ or if
+        a group would have more than MAX_RANKS ranks."""
+        rank, size = torch_dist.get_rank(), torch_dist.get_world_size()
+        everyone: list = [None] * size
+        with dist.peers("the start of the shared cache"):
+            shown = replace(options, owner_table=str(options.owner_table))
+            torch_dist.all_gather_object(everyone, (host_identity(), shown))
+        _check_alike([each for _, each in everyone])
+        hosts = [host for host, _ in everyone]
+        groups = _groups(hosts, options.group)
+        for members in groups:
+            check_size(len(members))
+        own = None
+        with dist.peers("the start of the shared cache"):
+            for members in groups:  # in the same order on every rank, whether a member or not
+                pair = [_new_group(members, options.timeout_secs) for _ in range(2)]
+                if rank in members:
+                    own = pair
+        ids, rows = (MessageStream(group, options.timeout_secs) for group in own)
+        return cls(rows.rank, rows.size, hosts[rank], ids, rows, options)
+
+
+def check_size(num_ranks: int) -> None:
+    """ValueError if so many ranks cannot share a cache."""
+    if num_ranks > MAX_RANKS:
+        raise ValueError(
+            f"world size: {num_ranks} ranks cannot share a cache, expected at most {MAX_RANKS} "
+            "(8 bits of a row's metadata); set comm.group=node or comm.mode=independent"
+        )
+
+
+def host_identity() -> str:
+    """The same on two ranks if they are on one machine, as far as the network is concerned: two
+    network namespaces are two hosts. HOST_VARIABLE overrides it."""
+    if HOST_VARIABLE in os.environ:
+        return os.environ[HOST_VARIABLE]
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{socket.gethostname()}/{boot}/{os.readlink('/proc/self/ns/net')}"
+
+
+def _groups(hosts: list[str], group: str) -> list[list[int]]:
+    if group == "world":
+        return [list(range(len(hosts)))]
+    return [
+        [rank for rank, host in enumerate(hosts) if host == each] for each in dict.fromkeys(hosts)
+    ]
+
+
+def _check_alike(everyone: list[CommOptions]) -> None:
+    for rank, options in enumerate(everyone):
+        for name in CommOptions.__dataclass_fields__:
+            first, other = getattr(everyone[0], name), getattr(options, name)
+            if first != other:
+                raise ValueError(
+                    f"comm.{name}: expected the same on every rank, got {first!r} on rank 0 and "
+                    f"{other!r} on rank {rank}"
+                )
+
+
+def _new_group(members: list[int], timeout_secs: float) -> torch_dist.ProcessGroup:
+    return torch_dist.new_group(members, backend="gloo", timeout=timedelta(seconds=timeout_secs))

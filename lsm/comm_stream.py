@@ -1,0 +1,245 @@
+"""Messages between the ranks of a cache group, over a process group of their own.
+
+Between each two ranks, a stream is a queue in either direction. A message has a header of ten
+words and perhaps a payload. What is read next is always known (the schedule is the same on every
+rank), except that END or ERROR may come instead: how a rank says that it leaves, or why it failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import IntEnum
+
+import torch
+import torch.distributed as torch_dist
+
+from lsm.dist import PeerError
+
+_HEADER_WORDS = 10
+_LAST = 2**62  # the iteration of messages that end a session
+# How long a rank that failed waits for the others to hear why.
+_ERROR_SECS = 5.0
+
+
+class Kind(IntEnum):
+    """What a message is."""
+
+    IDS = 1
+    READY = 2
+    ROWS = 3
+    END = 4
+    ERROR = 5
+
+
+_AWAITED = {
+    Kind.IDS: "its ids of iteration {}",
+    Kind.READY: "word that it takes rows of iteration {}",
+    Kind.ROWS: "the rows of iteration {}",
+    Kind.END: "the end of its epoch",
+}
+
+
+class PeerLeftError(PeerError):
+    """Another rank left the epoch before its end."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a peer sent; ``values``: up to seven numbers whose meaning depends on the kind."""
+
+    values: list[int]
+    payload: torch.Tensor | None  # uint8
+
+
+@dataclass(frozen=True)
+class _Sent:
+    at: tuple[int, int]  # session, iteration
+    peer: int
+    works: list[torch_dist.Work]
+    parts: list[torch.Tensor]
+
+
+class MessageStream:
+    """This rank's end of the messages in ``group``. One thread at a time receives; any may send.
+
+    A session is what happens until all ranks have called end(); iterations count anew in each.
+    ``wait_secs``: how long peers were waited for so far, payloads not included.
+    """
+
+    def __init__(self, group: torch_dist.ProcessGroup, timeout_secs: float) -> None:
+        self.group = group
+        self.rank = torch_dist.get_rank(group)
+        self.size = torch_dist.get_world_size(group)
+        self.peers = [peer for peer in range(self.size) if peer != self.rank]
+        self.wait_secs = 0.0
+        self._timeout_secs = timeout_secs
+        self._headers: dict[int, tuple[torch.Tensor, torch_dist.Work]] = {}  # asked for already
+        self._sent: deque[_Sent] = deque()
+        self._sending = threading.Lock()
+        self._num_ended = 0  # sessions that this rank has ended
+        self._ended = dict.fromkeys(self.peers, 0)  # and each peer, as far as we have read
+
+    def name(self, peer: int) -> str:
+        """How errors call ``peer``: by its rank in the whole job."""
+        return f"rank {torch_dist.get_global_rank(self.group, peer)}"
+
+    def send(
+        self,
+        peer: int,
+        kind: Kind,
+        iteration: int,
+        values: Sequence[int] = (),
+        payload: torch.Tensor | None = None,
+    ) -> None:
+        """Starts sending. ``payload`` (contiguous) is kept and must not change until settle()."""
+        payload = None if payload is None or payload.numel() == 0 else payload.view(torch.uint8)
+        words = [kind, iteration, 0 if payload is None else payload.numel(), *values]
+        header = torch.zeros(_HEADER_WORDS, dtype=torch.int64)
+        header[: len(words)] = torch.tensor(words)
+        self._start(peer, iteration, [header] if payload is None else [header, payload])
+
+    def settle(self, iteration: int) -> None:
+        """Waits until peers have received what was sent before ``iteration``. Whoever has got a
+        message of that iteration from a peer knows that the peer has got this far."""
+        while True:
+            with self._sending:
+                if not self._sent or self._sent[0].at >= (self._num_ended, iteration):
+                    return
+                sent = self._sent.popleft()
+            for work in sent.works:
+                self._wait(sent.peer, work, "word that it received a message", verb="give")
+
+    def send_part(self, peer: int, payload: torch.Tensor) -> torch_dist.Work:
+        """Starts sending a further piece of payload, which the peer knows to expect."""
+        return torch_dist.isend(payload, group=self.group, group_dst=peer)
+
+    def receive_part(self, peer: int, payload: torch.Tensor) -> torch_dist.Work:
+        """Starts receiving what send_part() sends."""
+        return torch_dist.irecv(payload, group=self.group, group_src=peer)
+
+    def finish_part(self, peer: int, work: torch_dist.Work, kind: Kind, iteration: int) -> None:
+        """Waits for what send_part() or receive_part() started."""
+        self._wait(peer, work, _AWAITED[kind].format(iteration))
+
+    def receive(self, kind: Kind, iteration: int) -> dict[int, Message]:
+        """The next message of every peer, by peer. Raises what a peer says instead of it;
+        TimeoutError, naming the peer and what was awaited."""
+        self.begin()
+        what = _AWAITED[kind].format(iteration)
+        for peer in self.peers:
+            self._ask(peer)
+        headers = {}
+        for peer in self.peers:
+            header = self._next_header(peer, what)
+            if header[:2] != [kind, iteration]:
+                raise RuntimeError(
+                    f"out of step with {self.name(peer)}: expected {what}, got "
+                    f"{Kind(header[0]).name} of iteration {header[1]}"
+                )
+            headers[peer] = header
+        payloads = {peer: self._start_payload(peer, header) for peer, header in headers.items()}
+        for peer, (_, work) in payloads.items():
+            if work is not None:
+                self._wait(peer, work, what)
+        return {peer: Message(header[3:], payloads[peer][0]) for peer, header in headers.items()}
+
+    def end(self) -> None:
+        """Tells the peers that this session is over for this rank. Does not block."""
+        for peer in self.peers:
+            # Where the connection is gone, whoever waits for this rank notices by itself.
+            with contextlib.suppress(RuntimeError):
+                self.send(peer, Kind.END, _LAST)
+        self._num_ended += 1
+
+    def begin(self) -> None:
+        """Reads on until every peer has ended as many sessions as this rank has."""
+        for peer in self.peers:
+            while self._ended[peer] < self._num_ended:
+                self._ask(peer)
+                try:
+                    header = self._next_header(peer, _AWAITED[Kind.END])
+                except PeerLeftError:
+                    continue
+                _, work = self._start_payload(peer, header)
+                if work is not None:
+                    self._wait(peer, work, _AWAITED[Kind.END])
+
+    def fail(self, error: BaseException) -> None:
+        """Tells the peers why this rank gives up, and waits for some seconds until they know."""
+        by = "" if isinstance(error, PeerError) else f"rank {torch_dist.get_rank()}: "
+        text = f"{by}{error}"
+        payload = torch.frombuffer(bytearray(text, "utf-8"), dtype=torch.uint8)
+        deadline = time.monotonic() + _ERROR_SECS
+        for peer in self.peers:
+            with contextlib.suppress(RuntimeError):
+                self.send(peer, Kind.ERROR, _LAST, payload=payload)
+        errors = [sent for sent in self._sent if sent.parts[-1] is payload]
+        for work in (work for sent in errors for work in sent.works):
+            with contextlib.suppress(RuntimeError):
+                work.wait(timedelta(seconds=max(0.01, deadline - time.monotonic())))
+
+    def _start(self, peer: int, iteration: int, parts: list[torch.Tensor]) -> None:
+        with self._sending:
+            works = [torch_dist.isend(part, group=self.group, group_dst=peer) for part in parts]
+            self._sent.append(_Sent((self._num_ended, iteration), peer, works, parts))
+
+    def _ask(self, peer: int) -> None:
+        """Starts receiving a header. One that was started and not read is kept for the next call:
+        so an error of one peer loses nothing of the others."""
+        if peer not in self._headers and self._ended[peer] <= self._num_ended:
+            header = torch.empty(_HEADER_WORDS, dtype=torch.int64)
+            work = torch_dist.irecv(header, group=self.group, group_src=peer)
+            self._headers[peer] = (header, work)
+
+    def _next_header(self, peer: int, what: str) -> list[int]:
+        if self._ended[peer] > self._num_ended:
+            raise self._left(peer, what)
+        tensor, work = self._headers[peer]
+        start = time.perf_counter()
+        self._wait(peer, work, what)
+        self.wait_secs += time.perf_counter() - start
+        del self._headers[peer]
+        header = tensor.tolist()
+        if header[0] == Kind.END:
+            self._ended[peer] += 1
+            raise self._left(peer, what)
+        if header[0] == Kind.ERROR:
+            payload, work = self._start_payload(peer, header)
+            self._wait(peer, work, "its error")
+            raise PeerError(bytes(payload.tolist()).decode())
+        return header
+
+    def _left(self, peer: int, what: str) -> PeerLeftError:
+        return PeerLeftError(
+            f"{self.name(peer)} left the epoch while {what} were awaited; its own error, if it had "
+            "one, is above; without one, every rank must leave an epoch at the same iteration"
+        )
+
+    def _start_payload(
+        self, peer: int, header: list[int]
+    ) -> tuple[torch.Tensor | None, torch_dist.Work | None]:
+        if header[2] == 0:
+            return None, None
+        payload = torch.empty(header[2], dtype=torch.uint8)
+        return payload, torch_dist.irecv(payload, group=self.group, group_src=peer)
+
+    def _wait(self, peer: int, work: torch_dist.Work, what: str, verb: str = "send") -> None:
+        start = time.monotonic()
+        try:
+            work.wait(timedelta(seconds=self._timeout_secs))
+        except RuntimeError as error:
+            if time.monotonic() - start >= 0.95 * self._timeout_secs:
+                raise TimeoutError(
+                    f"{self.name(peer)} did not {verb} {what} within {self._timeout_secs:g} s "
+                    "(comm.timeout_secs)"
+                ) from error
+            raise PeerError(
+                f"{self.name(peer)} ended, or gave up waiting for another rank, while {what} were "
+                "awaited; its own error, if it had one, is above"
+            ) from error

@@ -1,0 +1,120 @@
+"""Which rank owns a node: the one that caches its row and reads it from storage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+
+from lsm import native
+
+OwnerHash = Literal["stride", "mix64"]
+
+MAX_RANKS = 256
+"""Ranks that one shared cache can span: a row's metadata word has 8 bits for them."""
+
+# As in comm/owner.h.
+_SECOND_ROUND = np.uint64(0x9E3779B97F4A7C15)
+
+
+def owners(ids: np.ndarray, num_ranks: int, hash: OwnerHash = "stride") -> np.ndarray:
+    """The rank that owns each of ``ids`` [n] int64: ``hash(id) mod num_ranks``, [n].
+
+    mix64 mixes twice, under another constant than the one round that gives an id's set: with the
+    same bits for both, a rank's ids would reach only some sets wherever the number of sets and the
+    number of ranks share a factor.
+    """
+    if hash == "stride":
+        return ids % num_ranks
+    if hash == "mix64":
+        return _mix64(_mix64(ids.astype(np.uint64)) ^ _SECOND_ROUND) % np.uint64(num_ranks)
+    raise ValueError(f"hash: expected one of {', '.join(get_args(OwnerHash))}, got {hash!r}")
+
+
+def _mix64(x: np.ndarray) -> np.ndarray:
+    """The 64-bit finaliser of MurmurHash3, as in ``kernels/core/hash.h``."""
+    shift = np.uint64(33)
+    x = x ^ x >> shift
+    x = x * np.uint64(0xFF51AFD7ED558CCD)
+    x = x ^ x >> shift
+    x = x * np.uint64(0xC4CEB9FE1A85EC53)
+    return x ^ x >> shift
+
+
+def load_owner_table(path: str | Path, num_nodes: int, num_ranks: int) -> torch.Tensor:
+    """The owners in a partitioner's ``.npy`` file: [num_nodes] uint8 from integers of any size.
+
+    Raises ValueError for another shape or dtype and for an owner that is not a rank; OSError.
+    """
+    try:
+        table = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
+        raise ValueError(f"comm.owner_table: {path}: expected a .npy file ({error})") from None
+    if not isinstance(table, np.ndarray) or table.dtype.kind not in "iu" or table.ndim != 1:
+        got = f"{table.dtype} {list(table.shape)}" if isinstance(table, np.ndarray) else "an .npz"
+        raise ValueError(f"comm.owner_table: {path}: expected integers [num nodes], got {got}")
+    if len(table) != num_nodes:
+        raise ValueError(
+            f"comm.owner_table: {path}: expected an owner for each of {num_nodes} nodes, "
+            f"got {len(table)}"
+        )
+    low, high = (int(table.min()), int(table.max())) if num_nodes else (0, 0)
+    if low < 0 or high >= num_ranks:
+        raise ValueError(
+            f"comm.owner_table: {path}: expected owners 0 to {num_ranks - 1}, one for each rank of "
+            f"the cache group, got {low} to {high}"
+        )
+    return torch.from_numpy(table.astype(np.uint8))
+
+
+class OwnerMap:
+    """The owner of every node, for rank ``rank`` of ``num_ranks``.
+
+    ``table`` [num_nodes] uint8: the owners; without it ``hash`` decides. Of ``replicated_ids``
+    [k] int64 every rank is its own owner.
+    """
+
+    def __init__(
+        self,
+        num_nodes: int,
+        num_ranks: int,
+        rank: int,
+        *,
+        hash: OwnerHash = "mix64",
+        table: torch.Tensor | None = None,
+        replicated_ids: torch.Tensor | None = None,
+    ) -> None:
+        self.num_ranks = num_ranks
+        self._rank = rank
+        self._hash = hash
+        self._table = table
+        self._native = native.OwnerMap(
+            hash=getattr(native.OwnerHash, hash if table is None else "table"),
+            num_nodes=num_nodes,
+            num_ranks=num_ranks,
+            rank=rank,
+            table=torch.empty(0, dtype=torch.uint8) if table is None else table,
+            replicated_ids=(
+                torch.empty(0, dtype=torch.int64) if replicated_ids is None else replicated_ids
+            ),
+        )
+
+    def is_own(self, num_nodes: int) -> torch.Tensor:
+        """Whether this rank owns each node, replicated or not: [num_nodes] bool."""
+        if self._table is not None:
+            return self._table == self._rank
+        ids = np.arange(num_nodes)
+        return torch.from_numpy(owners(ids, self.num_ranks, self._hash) == self._rank)
+
+    def bucket(
+        self, ids: torch.Tensor, threads: native.ThreadPool
+    ) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
+        """``ids`` [n] int64 by owner, in their order: (ids [n] int64, their positions in ``ids``
+        [n] int32, where each owner's part starts: num_ranks + 1 numbers)."""
+        bucketed = torch.empty_like(ids)
+        positions = torch.empty(len(ids), dtype=torch.int32)
+        starts = torch.empty(self.num_ranks + 1, dtype=torch.int64)
+        self._native.bucket(ids, bucketed, positions, starts, threads)
+        return bucketed, positions, starts.tolist()

@@ -1,0 +1,110 @@
+"""Ranks for tests of the communication layer: processes that run cases by name, started once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import traceback
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as torch_dist
+
+CASE_SECS = 60
+
+
+class Ranks:
+    """``size`` processes in one job over Gloo. run() runs a function on all of them."""
+
+    def __init__(self, size: int, directory: Path) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["torch.distributed", "lsm.shared_features"])
+        self.size = size
+        self._pipes, self.processes = [], []
+        for rank in range(size):
+            here, there = context.Pipe()
+            process = context.Process(
+                target=_serve, args=(there, rank, size, str(directory / "rendezvous")), daemon=True
+            )
+            process.start()
+            self._pipes.append(here)
+            self.processes.append(process)
+
+    def run(self, case, *arguments, ranks=None, seconds: float = CASE_SECS) -> list:
+        """What ``case(context, *arguments)`` returns on each rank (or on ``ranks``): its value, or
+        the exception that it raised."""
+        ranks = range(self.size) if ranks is None else ranks
+        for rank in ranks:
+            self._pipes[rank].send((case, arguments))
+        return [self._answer(rank, seconds) for rank in ranks]
+
+    def check(self, case, *arguments) -> list:
+        """As run(), but an exception of any rank is raised."""
+        answers = self.run(case, *arguments)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return answers
+
+    def _answer(self, rank: int, seconds: float):
+        if not self._pipes[rank].poll(seconds):
+            return TimeoutError(f"the test waited {seconds} s for rank {rank}")
+        try:
+            return self._pipes[rank].recv()
+        except EOFError:
+            return EOFError(f"rank {rank} has ended")
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.join()
+
+
+class Context:
+    """What a case finds in its process: its rank, and cache groups of the first ranks."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self._groups: dict[int, tuple] = {}
+        self.kept: dict = {}
+
+    def group(self, size: int, **options):
+        """A CacheGroup of ranks 0 to ``size - 1``; None on the others. Every rank must call it."""
+        from lsm.comm_group import CacheGroup, CommOptions
+        from lsm.comm_stream import MessageStream
+
+        options = CommOptions(**({"timeout_secs": 20.0} | options))
+        if size not in self._groups:
+            pair = [torch_dist.new_group(range(size), backend="gloo") for _ in range(2)]
+            if self.rank < size:
+                pair = [MessageStream(group, options.timeout_secs) for group in pair]
+            self._groups[size] = tuple(pair)
+        if self.rank >= size:
+            return None
+        return CacheGroup(self.rank, size, "host", *self._groups[size], options)
+
+
+def _serve(pipe, rank: int, size: int, rendezvous: str) -> None:
+    torch.set_num_threads(1)
+    torch_dist.init_process_group(
+        "gloo",
+        init_method=f"file://{rendezvous}",
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=CASE_SECS),
+    )
+    context = Context(rank, size)
+    while True:
+        try:
+            case, arguments = pipe.recv()
+        except EOFError:
+            return
+        try:
+            answer = case(context, *arguments)
+        except BaseException as error:
+            error.add_note(traceback.format_exc())
+            answer = error
+        try:
+            pipe.send(answer)
+        except Exception as error:
+            pipe.send(RuntimeError(f"{answer!r} cannot be sent: {error}"))

@@ -1,0 +1,322 @@
+"""A cache that ranks share: rows are those on storage, and a rank that fails is named by all."""
+
+import errno
+import time
+
+import pytest
+import torch
+from comm_ranks import Ranks
+from training import make_store
+
+from lsm import native
+from lsm.dist import PeerError
+
+ROW_BYTES = 48
+TIERS = ("hits", "static_hits", "victim_hits", "constant_hits", "misses", "duplicates")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("shared") / "store")
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    pool = Ranks(4, tmp_path_factory.mktemp("ranks"))
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def few_ranks(tmp_path):
+    """Three ranks for one test, after which they are of no use."""
+    pool = Ranks(3, tmp_path)
+    yield pool
+    pool.close()
+
+
+def open_loader(context, path, size, comm=(), engine="memory", **cache):
+    from lsm.cache_options import CacheOptions
+    from lsm.shared_features import SharedFeatureLoader
+    from lsm.storage import StorageOptions
+    from lsm.store.graph_store import GraphStore
+
+    group = context.group(size, **dict(comm))
+    if group is None:
+        return None, None
+    options = {"bytes": 64 * ROW_BYTES, "ways": 8, "window": 3} | cache
+    store = GraphStore.open(path)
+    loader = SharedFeatureLoader(
+        store,
+        CacheOptions(**options),
+        group,
+        engine=engine,
+        options=StorageOptions(timeout_secs=10),
+        scores=torch.linspace(1, 0, store.num_nodes),
+    )
+    return store, loader
+
+
+def expected_rows(store):
+    from lsm.feature_loader import FeatureLoader
+
+    with FeatureLoader(store, engine="memory") as plain:
+        return plain.fetch(torch.arange(store.num_nodes))
+
+
+def fetch_case(context, path, size, comm, engine, cache):
+    store, loader = open_loader(context, path, size, comm, engine, **cache)
+    if loader is None:
+        return None
+    table, delivered = expected_rows(store), 0
+    generator = torch.Generator().manual_seed(context.rank)
+    with loader:
+        batches = []
+        for t in range(10):
+            count = 0 if (t + context.rank) % 3 == 0 else 150
+            ids = torch.randint(0, store.num_nodes, (count,), generator=generator)
+            batches.append((ids * ids // store.num_nodes).unique().flip(0))  # skewed
+        for t, ids in enumerate(batches):
+            for announced in batches[: loader.window] if t == 0 else batches[t + 2 : t + 3]:
+                loader.announce(announced)
+            assert torch.equal(loader.fetch(ids), table[ids]), (context.rank, t)
+            delivered += len(ids)
+        repeated = torch.tensor([3, 5, 3, context.rank])
+        assert torch.equal(loader.fetch(repeated), table[repeated])
+        delivered += len(repeated.unique())
+        stats = loader.stats()
+    assert sum(stats[f"cache_{tier}"] for tier in TIERS) == stats["cache_requests"]
+    return delivered, stats
+
+
+ALL_TIERS = {
+    "victim_mode": "pool",
+    "victim_bytes": 30 * ROW_BYTES,
+    "static_bytes": 20 * ROW_BYTES,
+    "constant_bytes": 20 * ROW_BYTES,
+    "score": "in_degree",
+}
+
+
+@pytest.mark.parametrize("policy", ["lookahead", "lru", "hybrid"])
+@pytest.mark.parametrize("engine", ["memory", "posix", "io_uring"])
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_rows_are_those_on_storage(ranks, store, size, engine, policy):
+    if engine == "io_uring" and native.io_uring_problem():
+        pytest.skip(native.io_uring_problem())
+    for comm in ({}, {"mode": "partition-aware", "transport": "gloo", "owner": "stride"}):
+        cache = {"policy": policy, **ALL_TIERS}
+        answers = ranks.check(fetch_case, store, size, comm, engine, cache)[:size]
+        asked = sum(delivered for delivered, _ in answers)
+        assert sum(stats["cache_requests"] for _, stats in answers) == asked
+        for tier in TIERS[: None if size > 1 else -1]:
+            assert sum(stats[f"cache_{tier}"] for _, stats in answers) > 0, tier
+
+
+def test_what_every_rank_replicates_is_not_asked_of_others(ranks, store):
+    def sent_bytes(comm):
+        cache = {"score": "in_degree", "bytes": 1200 * ROW_BYTES}
+        answers = ranks.check(fetch_case, store, 2, comm, "memory", cache)[:2]
+        return sum(stats["cache_rows_sent_bytes"] for _, stats in answers)
+
+    assert sent_bytes({"mode": "shared"}) > 0
+    # Half of the cache holds the 600 rows of the graph.
+    assert sent_bytes({"mode": "partition-aware"}) == 0
+
+
+def table_case(context, path, table):
+    _, loader = open_loader(context, path, 2, {"owner": "table", "owner_table": table})
+    if loader is None:
+        return None
+    with loader:
+        loader.fetch(torch.arange(100))
+        return loader.stats()["cache_requests"]
+
+
+def test_a_table_says_who_owns_what(ranks, store, tmp_path):
+    import numpy as np
+
+    table = tmp_path / "owners.npy"
+    np.save(table, (np.arange(600) < 30).astype(np.int32))
+    # Both ask for 0 to 99; rank 1 owns 30 of them.
+    assert ranks.check(table_case, store, table)[:2] == [140, 60]
+    for wrong, message in (
+        (np.zeros(599, np.int64), "expected an owner for each of 600 nodes, got 599"),
+        (np.full(600, 2), "expected owners 0 to 1, .* got 2 to 2"),
+        (np.full(600, -1), "got -1 to -1"),
+        (np.zeros(600), r"expected integers \[num nodes\], got float64"),
+    ):
+        np.save(table, wrong)
+        for answer in ranks.run(table_case, store, table)[:2]:
+            with pytest.raises(ValueError, match=message):
+                raise answer
+
+
+def loader_for(store, context, features, **changes):
+    import lsm
+
+    return lsm.NeighborLoader(
+        store,
+        [5, 3],
+        "train",
+        20,
+        shuffle=True,
+        rank=context.rank,
+        world_size=context.size,
+        features=features,
+        timeout_secs=20,
+        **changes,
+    )
+
+
+def epochs_case(context, path, taken, comm):
+    """Epochs of 4 or 5 iterations (of 20 seeds per rank), left after ``taken`` of them."""
+    store, features = open_loader(context, path, context.size, comm, "posix", policy="lookahead")
+    plain = loader_for(store, context, None, engine="memory")
+    with features, plain:
+        shared = loader_for(store, context, features, prefetch=2)
+        for epoch, count in enumerate(taken):
+            count = count[context.rank] if isinstance(count, list) else count
+            batches = zip(range(count), shared.iterate(epoch), plain.iterate(epoch), strict=False)
+            for _, got, expected in batches:
+                assert torch.equal(got.n_id, expected.n_id)
+                assert torch.equal(got.x, expected.x), (context.rank, epoch, got.iteration)
+        return features.stats()["cache_hits"]
+
+
+@pytest.mark.parametrize("transport", ["shm", "gloo"])
+def test_epochs_may_be_left_early_by_all_ranks(ranks, store, transport):
+    hits = ranks.check(epochs_case, store, [4, 1, 4, 2, 3, 0, 4], {"transport": transport})
+    assert all(count > 0 for count in hits)
+
+
+def test_a_rank_that_leaves_alone_is_an_error_of_the_others(few_ranks, store):
+    started = time.monotonic()
+    answers = few_ranks.run(epochs_case, store, [[1, 4, 4], 1], {})
+    for answer in answers[1:]:
+        with pytest.raises(PeerError, match=r"rank \d left the epoch while .* were awaited"):
+            raise answer
+    assert time.monotonic() - started < 20
+
+
+def fault_case(context, path, fault, transport):
+    store, features = open_loader(
+        context, path, context.size, {"transport": transport}, "posix", policy="lru", bytes=8 * 48
+    )
+    if context.rank == 1:
+        features.storage.inject_fault(fault, nth=6, value=errno.EIO)
+    list(loader_for(store, context, features, prefetch=2).iterate(0))
+
+
+@pytest.mark.parametrize("transport", ["shm", "gloo"])
+def test_a_read_error_of_one_owner_surfaces_on_every_rank(few_ranks, store, transport):
+    answers = few_ranks.run(fault_case, store, native.Fault.error, transport)
+    for rank, answer in enumerate(answers):
+        with pytest.raises(OSError if rank == 1 else PeerError, match=r"features\.bin") as caught:
+            raise answer
+        if rank != 1:
+            assert "rank 1: " in str(caught.value)
+
+
+def silent_case(context, path, how):
+    """Rank 1 takes part in two iterations and then stops, or dies."""
+    import os
+    import signal
+
+    _, features = open_loader(context, path, context.size, {"timeout_secs": 2.0})
+    for t in range(4):
+        if t == 2 and context.rank == 1:
+            if how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(8)
+            return
+        features.fetch(torch.arange(50))
+
+
+def test_a_stuck_rank_is_named_with_what_was_awaited(few_ranks, store):
+    started = time.monotonic()
+    answers = few_ranks.run(silent_case, store, "sleep", ranks=[0, 2, 1])
+    messages = [str(answer) for answer in answers[:2]]
+    assert time.monotonic() - started < 15
+    expected = r"rank 1 did not send its ids of iteration 2 within 2 s (comm.timeout_secs)"
+    assert expected in messages
+    # The other one either waited as long, or for the first to give up.
+    assert all(expected == text or "gave up waiting for another" in text for text in messages)
+
+
+def test_a_killed_rank_is_named(few_ranks, store):
+    started = time.monotonic()
+    answers = few_ranks.run(silent_case, store, "kill")
+    assert isinstance(answers[1], EOFError)
+    messages = [str(answers[0]), str(answers[2])]
+    assert any("rank 1 ended" in text and "ids of iteration 2" in text for text in messages)
+    assert all(isinstance(answers[rank], (PeerError, TimeoutError)) for rank in (0, 2))
+    assert time.monotonic() - started < 15
+
+
+def join_case(context, options, hosts=None):
+    import os
+
+    from lsm.comm import Exchange, RowFormat
+    from lsm.comm_group import CacheGroup, CommOptions
+    from lsm.owners import OwnerMap
+
+    if hosts:
+        os.environ["LSM_HOST"] = hosts[context.rank]
+    try:
+        own = options[context.rank] if isinstance(options, list) else options
+        group = CacheGroup.join(CommOptions(timeout_secs=10, **own))
+        owners = OwnerMap(100, group.size, group.rank)
+        exchange = Exchange(group, owners, RowFormat(2, torch.float32))
+        ids = torch.arange(context.rank, 100, 3)
+        request = exchange.request(ids)
+        table = torch.arange(200.0).view(100, 2)
+        batch = exchange.open(request)
+        assert torch.equal(exchange.deliver(request, batch, table[request.ids]), table[ids])
+        return group.rank, group.size, exchange.transports
+    finally:
+        os.environ.pop("LSM_HOST", None)
+
+
+def test_groups_of_a_node_and_of_the_world(ranks):
+    hosts = ["a", "b", "a", "a"]
+    answers = ranks.check(join_case, {"group": "node"}, hosts)
+    shm = "shm"
+    assert answers == [
+        (0, 3, {1: shm, 2: shm}),
+        (0, 1, {}),
+        (1, 3, {0: shm, 2: shm}),
+        (2, 3, {0: shm, 1: shm}),
+    ]
+    # Over the world some peers are local and some are not.
+    _, size, transports = ranks.check(join_case, {"group": "world"}, hosts)[0]
+    assert (size, transports) == (4, {1: "gloo", 2: shm, 3: shm})
+
+
+@pytest.mark.parametrize(
+    ("options", "hosts", "error", "message"),
+    [
+        (
+            [{"transport": "gloo"}, {"transport": "shm"}, {}, {}],
+            None,
+            ValueError,
+            r"comm\.transport: expected the same .* got 'gloo' on rank 0 and 'shm' on rank 1",
+        ),
+        ({"transport": "shm"}, ["a", "b", "b", "b"], RuntimeError, r"cannot be shared with rank"),
+        ({"transport": "nccl"}, None, RuntimeError, r"comm\.transport=nccl: moves rows between"),
+        ({"transport": "ipc"}, None, RuntimeError, r"comm\.transport=ipc: moves rows between"),
+        ({"owner": "table"}, None, ValueError, r"comm\.owner_table: expected a \.npy file"),
+    ],
+)
+def test_what_cannot_be_is_an_error_on_every_rank(ranks, options, hosts, error, message):
+    for answer in ranks.run(join_case, options, hosts):
+        with pytest.raises(error, match=message):
+            raise answer
+
+
+def test_too_many_ranks_for_the_metadata():
+    from lsm.comm_group import check_size
+
+    check_size(256)
+    with pytest.raises(ValueError, match=r"world size: 257 ranks cannot share a cache"):
+        check_size(257)
