@@ -72,8 +72,8 @@ def test_steps_and_epochs_say_where_rows_came_from(shared):
     tiers = ("hits", "static_hits", "victim_hits", "constant_hits", "misses", "duplicates")
     for step in steps(run_dir):
         assert step["requests"] == step["num_nodes"] == sum(step[tier] for tier in tiers)
-        assert step["duplicates"] > 0
         assert step["comm_secs"] > 0
+    assert sum(step["duplicates"] for step in steps(run_dir)) > 0
     (line,) = [line for line in said.splitlines() if line.startswith("epoch   2/2")]
     assert re.search(r"hits \d+\.\d% \(cache \d+\.\d%, shared \d+\.\d%\)", line)
 
