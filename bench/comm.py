@@ -96,6 +96,11 @@ def train(store: Path, world: int, settings: list[str], directory: Path, epochs:
     return json.loads([line for line in lines if '"kind": "epoch"' in line][-1])
 
 
+def bytes_read(epoch: dict) -> float:
+    """From storage, in this epoch, by all ranks."""
+    return epoch["storage_bytes"] * epoch["read_amplification"]
+
+
 def row_of(result: dict) -> list[str]:
     epoch = result["epoch"]
     feature_secs = sum(epoch[stage] for stage in STAGES) + epoch["comm_wait_secs"]
@@ -106,7 +111,7 @@ def row_of(result: dict) -> list[str]:
         f"{epoch['requests']:,}",
         f"{1 - epoch['misses'] / epoch['requests']:.4f}",
         f"{epoch['misses']:,}",
-        f"{epoch['bytes_read'] / 1e9:.2f}",
+        f"{bytes_read(epoch) / 1e9:.2f}",
         f"{epoch['train_secs']:.2f}",
         f"{epoch['comm_secs']:.2f}",
         f"{epoch['comm_secs'] / feature_secs:.1%}",
@@ -137,12 +142,12 @@ def verdicts(results: list[dict], iops: float | None) -> list[str]:
             theirs = 1 - other["misses"] / other["requests"]
             lines.append(
                 f"- world {world}: hit ratio shared {ratio:.4f}, independent caches {what} "
-                f"{theirs:.4f} ({ratio - theirs:+.4f}); bytes read {shared['bytes_read']:,} "
-                f"against {other['bytes_read']:,} "
-                f"({shared['bytes_read'] / other['bytes_read']:.3f})"
+                f"{theirs:.4f} ({ratio - theirs:+.4f}); GB read {bytes_read(shared) / 1e9:.2f} "
+                f"against {bytes_read(other) / 1e9:.2f} "
+                f"({bytes_read(shared) / bytes_read(other):.3f})"
             )
         if (memory := by_mode.get((world, "memory"))) and iops:
-            floor = shared["bytes_read"] / 4096 / iops
+            floor = bytes_read(shared) / 4096 / iops
             bound = max(memory["train_secs"], floor)
             lines.append(
                 f"- world {world}: epoch {shared['train_secs']:.2f} s; from memory "

@@ -21,6 +21,7 @@ from lsm import native
 from lsm.comm_group import CacheGroup
 from lsm.comm_memory import NUM_ADDRESS_WORDS, PeerMemory, SharedBatch
 from lsm.comm_stream import Kind, PeerLeftError
+from lsm.dist import PeerError
 from lsm.feature_loader import EXCHANGED
 from lsm.owners import OwnerMap
 
@@ -196,10 +197,17 @@ class Exchange:
         self._num_requests = 0
         self._left = False
 
+    def flush(self) -> None:
+        """Waits until the peers have what they were sent; for a rank that has done all that it was
+        asked for and may go now."""
+        self._ids_stream.flush()
+        self._rows_stream.flush()
+
     def fail(self, error: BaseException) -> None:
-        """Tells all ranks what went wrong on this one; from any thread."""
-        self._rows_stream.fail(error)
-        self._ids_stream.fail(error)
+        """Tells all ranks what went wrong on this one; from any thread. If it was this rank's own
+        doing, that waits until they know: they are sure to ask for rows."""
+        self._ids_stream.fail(error, wait=False)
+        self._rows_stream.fail(error, wait=not isinstance(error, PeerError))
 
     def _take_batch(self, request: Request) -> SharedBatch:
         if self._local:

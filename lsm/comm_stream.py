@@ -23,8 +23,8 @@ from lsm.dist import PeerError
 
 _HEADER_WORDS = 10
 _LAST = 2**62  # the iteration of messages that end a session
-# How long a rank that failed waits for the others to hear why.
-_ERROR_SECS = 5.0
+# How long a rank that ends waits for the others to hear its last words.
+_LAST_SECS = 5.0
 
 
 class Kind(IntEnum):
@@ -83,6 +83,7 @@ class MessageStream:
         self._sent: deque[_Sent] = deque()
         self._sending = threading.Lock()
         self._num_ended = 0  # sessions that this rank has ended
+        self._session = 0  # the one that receive() was called in last
         self._ended = dict.fromkeys(self.peers, 0)  # and each peer, as far as we have read
 
     def name(self, peer: int) -> str:
@@ -109,7 +110,7 @@ class MessageStream:
         message of that iteration from a peer knows that the peer has got this far."""
         while True:
             with self._sending:
-                if not self._sent or self._sent[0].at >= (self._num_ended, iteration):
+                if not self._sent or self._sent[0].at >= (self._session, iteration):
                     return
                 sent = self._sent.popleft()
             for work in sent.works:
@@ -130,6 +131,7 @@ class MessageStream:
     def receive(self, kind: Kind, iteration: int) -> dict[int, Message]:
         """The next message of every peer, by peer. Raises what a peer says instead of it;
         TimeoutError, naming the peer and what was awaited."""
+        self._session = self._num_ended
         self.begin()
         what = _AWAITED[kind].format(iteration)
         for peer in self.peers:
@@ -157,6 +159,17 @@ class MessageStream:
                 self.send(peer, Kind.END, _LAST)
         self._num_ended += 1
 
+    def flush(self) -> None:
+        """Waits, for some seconds, until the peers have all that was sent but for end(): what is
+        still on its way is lost when this object goes."""
+        deadline = time.monotonic() + _LAST_SECS
+        with self._sending:
+            waited_for = [sent for sent in self._sent if sent.at[1] != _LAST]
+            self._sent = deque(sent for sent in self._sent if sent.at[1] == _LAST)
+        for work in (work for sent in waited_for for work in sent.works):
+            with contextlib.suppress(RuntimeError):
+                work.wait(timedelta(seconds=max(0.01, deadline - time.monotonic())))
+
     def begin(self) -> None:
         """Reads on until every peer has ended as many sessions as this rank has."""
         for peer in self.peers:
@@ -170,16 +183,16 @@ class MessageStream:
                 if work is not None:
                     self._wait(peer, work, _AWAITED[Kind.END])
 
-    def fail(self, error: BaseException) -> None:
-        """Tells the peers why this rank gives up, and waits for some seconds until they know."""
+    def fail(self, error: BaseException, *, wait: bool) -> None:
+        """Tells the peers why this rank gives up; ``wait``: for some seconds, until they know."""
         by = "" if isinstance(error, PeerError) else f"rank {torch_dist.get_rank()}: "
         text = f"{by}{error}"
         payload = torch.frombuffer(bytearray(text, "utf-8"), dtype=torch.uint8)
-        deadline = time.monotonic() + _ERROR_SECS
+        deadline = time.monotonic() + _LAST_SECS
         for peer in self.peers:
             with contextlib.suppress(RuntimeError):
                 self.send(peer, Kind.ERROR, _LAST, payload=payload)
-        errors = [sent for sent in self._sent if sent.parts[-1] is payload]
+        errors = [sent for sent in self._sent if wait and sent.parts[0][0] == Kind.ERROR]
         for work in (work for sent in errors for work in sent.works):
             with contextlib.suppress(RuntimeError):
                 work.wait(timedelta(seconds=max(0.01, deadline - time.monotonic())))

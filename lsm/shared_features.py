@@ -133,6 +133,8 @@ class SharedFeatureLoader(CachedFeatureLoader):
         self._closed = True
         self._exchange.leave()
         if self._replaying.acquire(timeout=_CLOSE_SECS):
+            if not (self._failure or self._requests or self._moves):
+                self._exchange.flush()
             self._exchange.end_session()
             self._replaying.release()
             super().close()

@@ -1,6 +1,7 @@
 """A cache that ranks share: rows are those on storage, and a rank that fails is named by all."""
 
 import errno
+import shutil
 import time
 
 import pytest
@@ -204,7 +205,7 @@ def fault_case(context, path, fault, transport):
         context, path, context.size, {"transport": transport}, "posix", policy="lru", bytes=8 * 48
     )
     if context.rank == 1:
-        features.storage.inject_fault(fault, nth=6, value=errno.EIO)
+        features.storage.inject_fault(fault, nth=2, value=errno.EIO)
     list(loader_for(store, context, features, prefetch=2).iterate(0))
 
 
@@ -273,6 +274,7 @@ def join_case(context, options, hosts=None):
         table = torch.arange(200.0).view(100, 2)
         batch = exchange.open(request)
         assert torch.equal(exchange.deliver(request, batch, table[request.ids]), table[ids])
+        exchange.flush()
         return group.rank, group.size, exchange.transports
     finally:
         os.environ.pop("LSM_HOST", None)
@@ -312,6 +314,29 @@ def test_what_cannot_be_is_an_error_on_every_rank(ranks, options, hosts, error, 
     for answer in ranks.run(join_case, options, hosts):
         with pytest.raises(error, match=message):
             raise answer
+
+
+def agreement_case(context, paths):
+    from training import config
+
+    from lsm.agreement import check_agreement
+    from lsm.dist import World
+
+    path = paths[context.rank]
+    settings = config(path, path.with_name(f"run-{context.rank}"))
+    check_agreement(settings, path, World(context.rank, context.size))
+
+
+def test_ranks_must_have_the_same_store_wherever_it_is(ranks, store, tmp_path):
+    copy, other = tmp_path / "copy", make_store(tmp_path / "other", num_train=260)
+    shutil.copytree(store, copy)
+    assert ranks.check(agreement_case, [store, copy, store, copy]) == [None] * 4
+    for answer in ranks.run(agreement_case, [store, copy, other, store]):
+        with pytest.raises(ValueError, match="ranks opened different stores: ") as caught:
+            raise answer
+        assert f"{store} " in str(caught.value)
+        assert f"{other} " in str(caught.value)
+        assert "on rank 2" in str(caught.value)
 
 
 def test_too_many_ranks_for_the_metadata():
