@@ -4,8 +4,8 @@
 
 1. Queue code: one thread submits and completes random reads on one queue of a controller that
    another thread plays over memory; batches (contiguous) and groups of 32 (sparse).
-2. Engines: the same random rows of one file in the page cache by ``nvme`` and ``io_uring`` at the
-   same depth, in turn.
+2. Engines: the same random rows of one file in the page cache by ``nvme`` and a peer, io_uring
+   unless told otherwise, at the same depth, in turn.
 3. Faults: reads under error statuses, delays, disorder and lost completions; how each one ended.
 
 Medians over rounds; prints one JSON record. Fails if any read delivers a wrong byte.
@@ -40,6 +40,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--memory", type=parse_bytes, default=parse_bytes("64MiB"))
     parser.add_argument("--reads", type=int, default=1_000_000)
     parser.add_argument("--depth", type=int, default=128, help="of the engines")
+    parser.add_argument("--peer", default="io_uring", help="engine beside nvme")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
@@ -159,7 +160,7 @@ def main() -> None:
         path.read_bytes()  # into the page cache
         runs = [queue_code(args, "contiguous", str(path)) for _ in range(args.rounds)]
         results["queue_code"]["contiguous, file"] = medians(runs)
-        by_engine: dict[str, list[dict]] = {"nvme": [], "io_uring": []}
+        by_engine: dict[str, list[dict]] = {"nvme": [], args.peer: []}
         for _ in range(args.rounds):
             for name, engine_runs in by_engine.items():
                 engine_runs.append(engine(path, name, args))

@@ -98,6 +98,17 @@ def test_merged_reads(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_nvme(tmp_path):
+    options = ["--size", "8MiB", "--memory", "8MiB", "--reads", 8192, "--rounds", 1]
+    record = bench("nvme.py", "--dir", tmp_path, "--peer", "posix", *options)["nvme"]
+    for shape, most in (("contiguous", 4), ("sparse", 40)):
+        assert record["queue_code"][f"{shape}, memory"]["tail_doorbells_per_1000"] < most
+    assert set(record["engines"]) == {"nvme", "posix"}
+    assert sum(record["faults"]["ends"].values()) == 8192
+    assert "hung" not in record["faults"]["ends"]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_planner():
     record = bench("planner.py", "--lines", 2048, "--ids", 500)
     assert record

@@ -33,25 +33,40 @@ __device__ ReadCommand make_command(const DeviceWave& wave, uint32_t read, uint1
   return ReadCommand::make(id, blocks, data);
 }
 
+__device__ uint32_t first_warp() {
+  return (blockIdx.x * blockDim.x + threadIdx.x) / kWarp;
+}
+
+__device__ uint32_t num_warps() {
+  return gridDim.x * (blockDim.x / kWarp);
+}
+
+__device__ uint32_t num_groups(const DeviceWave& wave) {
+  return (wave.num_reads + kWarp - 1) / kWarp;
+}
+
+/// Submits group `group` with at most one doorbell; returns its size. By a whole warp.
+__device__ uint32_t submit_group(const DeviceWave& wave, uint32_t group, uint32_t lane) {
+  const QueuePair& queue = wave.queues[group % wave.num_queues];
+  const uint32_t size = min(kWarp, wave.num_reads - group * kWarp);
+  Tickets tickets{};
+  if (lane == 0) tickets = take_tickets(queue, size);
+  const uint64_t first = __shfl_sync(kAllLanes, tickets.first, 0);
+  const uint32_t count = __shfl_sync(kAllLanes, tickets.count, 0);
+  if (count != size) __trap();  // the wave is larger than max_wave(), or the queue was in use
+  if (lane < count) {
+    const auto id = static_cast<uint16_t>(group / wave.num_queues * kWarp + lane);
+    publish(queue, first + lane, make_command(wave, group * kWarp + lane, id));
+  }
+  __syncwarp();
+  if (lane == 0) ring_published(queue);
+  return count;
+}
+
 __global__ void submit(DeviceWave wave) {
   const uint32_t lane = threadIdx.x % kWarp;
-  const uint32_t num_warps = gridDim.x * (blockDim.x / kWarp);
-  const uint32_t num_groups = (wave.num_reads + kWarp - 1) / kWarp;
-  for (uint32_t group = (blockIdx.x * blockDim.x + threadIdx.x) / kWarp; group < num_groups;
-       group += num_warps) {
-    const QueuePair& queue = wave.queues[group % wave.num_queues];
-    const uint32_t size = min(kWarp, wave.num_reads - group * kWarp);
-    Tickets tickets{};
-    if (lane == 0) tickets = take_tickets(queue, size);
-    const uint64_t first = __shfl_sync(kAllLanes, tickets.first, 0);
-    const uint32_t count = __shfl_sync(kAllLanes, tickets.count, 0);
-    if (count != size) __trap();  // the wave is larger than max_wave(), or the queue was in use
-    if (lane < count) {
-      const auto id = static_cast<uint16_t>(group / wave.num_queues * kWarp + lane);
-      publish(queue, first + lane, make_command(wave, group * kWarp + lane, id));
-    }
-    __syncwarp();
-    if (lane == 0) ring_published(queue);
+  for (uint32_t group = first_warp(); group < num_groups(wave); group += num_warps()) {
+    submit_group(wave, group, lane);
   }
 }
 
@@ -81,19 +96,36 @@ __device__ uint32_t take(const DeviceWave& wave, uint32_t index, uint32_t lane) 
   return taken;
 }
 
+/// Adds to the wave's count. The host may watch it: statuses come before.
+__device__ void count_completed(const DeviceWave& wave, uint32_t taken, uint32_t lane) {
+  if (lane != 0 || taken == 0) return;
+  ::cuda::atomic_ref<uint32_t, ::cuda::thread_scope_system>(*wave.num_completed)
+      .fetch_add(taken, ::cuda::std::memory_order_acq_rel);
+}
+
 __global__ void complete(DeviceWave wave) {
   const uint32_t lane = threadIdx.x % kWarp;
-  const uint32_t num_warps = gridDim.x * (blockDim.x / kWarp);
   uint32_t taken = 0;
-  for (uint32_t queue = (blockIdx.x * blockDim.x + threadIdx.x) / kWarp; queue < wave.num_queues;
-       queue += num_warps) {
+  for (uint32_t queue = first_warp(); queue < wave.num_queues; queue += num_warps()) {
     taken += take(wave, queue, lane);
   }
-  if (lane == 0 && taken > 0) {
-    // The host may watch: statuses come before the count.
-    ::cuda::atomic_ref<uint32_t, ::cuda::thread_scope_system>(*wave.num_completed)
-        .fetch_add(taken, ::cuda::std::memory_order_release);
+  count_completed(wave, taken, lane);
+}
+
+__global__ void read_synchronously(DeviceWave wave, uint32_t max_looks) {
+  const uint32_t lane = threadIdx.x % kWarp;
+  uint32_t total = 0;
+  for (uint32_t queue = first_warp(); queue < wave.num_queues; queue += num_warps()) {
+    for (uint32_t group = queue; group < num_groups(wave); group += wave.num_queues) {
+      const uint32_t size = submit_group(wave, group, lane);
+      uint32_t taken = 0;
+      for (uint32_t look = 0; taken < size && look < max_looks; ++look) {
+        taken += take(wave, queue, lane);
+      }
+      total += taken;
+    }
   }
+  count_completed(wave, total, lane);
 }
 
 void check_launch(const char* what) {
@@ -108,6 +140,12 @@ void check_launch(const char* what) {
 void submit_wave(const DeviceWave& wave, int num_blocks, cudaStream_t stream) {
   submit<<<num_blocks, kThreads, 0, stream>>>(wave);
   check_launch("submit NVMe reads");
+}
+
+void read_wave_synchronously(const DeviceWave& wave, uint32_t max_looks, int num_blocks,
+                             cudaStream_t stream) {
+  read_synchronously<<<num_blocks, kThreads, 0, stream>>>(wave, max_looks);
+  check_launch("read through NVMe queues");
 }
 
 void complete_wave(const DeviceWave& wave, int num_blocks, cudaStream_t stream) {

@@ -47,4 +47,10 @@ void submit_wave(const DeviceWave& wave, int num_blocks, cudaStream_t stream);
 /// them.
 void complete_wave(const DeviceWave& wave, int num_blocks, cudaStream_t stream);
 
+/// The same reads the synchronous way (BaM), for comparison: a warp submits a group to its queue
+/// and waits for it before the next. A group that has not completed after `max_looks` looks at the
+/// completion queue is left pending.
+void read_wave_synchronously(const DeviceWave& wave, uint32_t max_looks, int num_blocks,
+                             cudaStream_t stream);
+
 }  // namespace lsm::nvme
