@@ -48,6 +48,7 @@ in_degree = _core.in_degree
 io_uring_problem = _core.io_uring_problem
 measure_nvme_reads = _core.measure_nvme_reads
 merge_lists = _core.merge_lists
+libnvm_problem = _core.libnvm_problem
 needs_window = _core.needs_window
 open_storage = _core.open_storage
 pack_metadata = _core.pack_metadata
@@ -92,6 +93,7 @@ __all__ = [
     "io_uring_problem",
     "measure_nvme_reads",
     "merge_lists",
+    "libnvm_problem",
     "needs_window",
     "open_storage",
     "pack_metadata",
