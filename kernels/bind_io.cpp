@@ -7,7 +7,6 @@
 
 #include "kernels/bind.h"
 #include "kernels/bind_tensor.h"
-#include "kernels/io/nvme/libnvm_module.h"
 #include "kernels/io/storage.h"
 
 namespace py = pybind11;
@@ -121,7 +120,6 @@ void bind_io(py::module_& module) {
           },
           py::arg("fault"), py::arg("nth") = 0, py::arg("value") = 0);
   module.def("io_uring_problem", &lsm::io_uring_problem);
-  module.def("libnvm_problem", &lsm::nvme::libnvm_problem, py::arg("path"));
   module.def("open_storage", &open_engine, py::arg("engine"), py::arg("paths"), py::arg("num_rows"),
              py::arg("row_bytes"), py::arg("stripe_bytes"), py::arg("queue_depth"),
              py::arg("num_threads"), py::arg("max_read_bytes"), py::arg("max_gap_bytes"),

@@ -7,18 +7,23 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
+import stat
+import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from fake_machine import NETWORK, FakeMachine
 from store_files import feature_bytes, random_graph, save_npy
 
-from lsm import cli
+from lsm import cli, native
 from lsm.data.npy import convert_npy
 from lsm.nvme.label import LABEL_BYTES, check_label
 from lsm.nvme.load import load_namespaces
 from lsm.nvme.machine import Machine, find_namespace, namespaces
+from lsm.storage import StorageOptions, open_storage
 from lsm.store import GraphStore
 
 DRIVE_BYTES = 1 << 20
@@ -93,6 +98,43 @@ def test_a_label_tells_other_features_and_another_order(tmp_path, store, fake):
     other = GraphStore.open(tmp_path / "other-store")
     with pytest.raises(ValueError, match="expected features "):
         check_label(labels[0], other, names, 0)
+
+
+@pytest.mark.parametrize("block_bytes", [512, 4096])
+def test_the_queue_code_reads_the_label(store, fake, block_bytes):
+    device = fake.add_drive(0, noise())
+    load(store, [device], fake)
+    options = native.NvmeOptions()
+    options.emulated.block_bytes = block_bytes
+    assert native.read_last_page(options, str(device)) == device.read_bytes()[-LABEL_BYTES:]
+
+
+def test_training_takes_only_devices_that_hold_its_features(store, fake, monkeypatch):
+    devices = [str(fake.add_drive(k, noise(k))) for k in range(2)]
+    options = StorageOptions(transport="sysfs", devices=devices)
+    read = lambda options, device: Path(device).read_bytes()[-LABEL_BYTES:]  # noqa: E731
+    monkeypatch.setattr(native, "read_last_page", read)
+    with pytest.raises(ValueError, match=r"nvme0n1: holds no features .*`lsm data load-nvme"):
+        open_storage(store, "nvme", options)
+    load(store, devices, fake)
+    # Their labels are right, so the error is that these names are no PCI functions.
+    with pytest.raises(ValueError, match="no PCI function at"):
+        open_storage(store, "nvme", options)
+    with pytest.raises(
+        ValueError, match=r"storage.devices: expected .* 0000:01:00.0@2 .* got none"
+    ):
+        open_storage(store, "nvme", StorageOptions(transport="sysfs"))
+
+
+@pytest.mark.parametrize("transport", ["sysfs", "libnvm"])
+def test_devices_that_are_not_there_are_named(store, transport):
+    device = {"sysfs": "ffff:ff:1f.7", "libnvm": "/dev/libnvm99"}[transport]
+    options = StorageOptions(transport=transport, devices=[device])
+    with pytest.raises((ValueError, OSError), match=device):
+        open_storage(store, "nvme", options)
+    options = StorageOptions(transport=transport, devices=[f"{device}@0"])
+    with pytest.raises(ValueError, match="expected DEVICE or DEVICE@NAMESPACE"):
+        open_storage(store, "nvme", options)
 
 
 def test_a_write_that_fails_leaves_no_label(store, fake, monkeypatch):
@@ -187,6 +229,44 @@ def test_what_the_kernel_refuses_is_explained(store, fake, monkeypatch, code, ki
     with pytest.raises(kind, match=message):
         load(store, [device], fake)
     assert device.read_bytes() == noise()
+
+
+@pytest.fixture
+def block_device(tmp_path, fake):
+    """A real block device, described as a namespace."""
+    image = tmp_path / "image"
+    image.write_bytes(noise())
+    losetup = shutil.which("losetup") or "/usr/sbin/losetup"
+    try:
+        command = [losetup, "--find", "--show", str(image)]
+        loop = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no loop device here (root and losetup are needed): {error}")
+    try:
+        node = fake.add_drive(0, noise())
+        node.unlink()
+        os.mknod(node, 0o600 | stat.S_IFBLK, os.stat(loop).st_rdev)
+        yield node
+    finally:
+        subprocess.run([losetup, "--detach", loop], check=True)
+
+
+def test_a_block_device_is_written_around_the_page_cache(store, fake, block_device):
+    load(store, [block_device], fake)
+    content = block_device.read_bytes()
+    rows = feature_bytes(store.path)
+    assert content[: len(rows)] == rows
+    check_label(content[-LABEL_BYTES:], store, [str(block_device)], 0)
+
+
+def test_a_block_device_that_is_claimed_is_left_as_it_is(store, fake, block_device):
+    claim = os.open(block_device, os.O_RDONLY | os.O_EXCL)  # as a mount would
+    try:
+        with pytest.raises(ValueError, match="in use: the kernel grants no exclusive access"):
+            load(store, [block_device], fake)
+    finally:
+        os.close(claim)
+    assert block_device.read_bytes() == noise()
 
 
 def test_a_namespace_that_is_too_small_is_refused(store, fake):

@@ -24,7 +24,7 @@ def make_label(store, index: int, count: int) -> bytes:
 def check_label(label: bytes, store, devices: Sequence[str], index: int) -> None:
     """Raises ValueError unless ``label``, the last LABEL_BYTES of ``devices[index]``, says that the
     namespace holds its share of the features of ``store``."""
-    load = f"write them with `lsm data load-nvme {store.path} {' '.join(devices)}`"
+    load = f"write them with `lsm data load-nvme {store.path} ...` while the kernel's driver has it"
     found = read_label(label)
     if found is None:
         raise ValueError(

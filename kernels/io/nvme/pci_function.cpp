@@ -108,9 +108,10 @@ PciFunction::PciFunction(const std::string& address, const std::string& sysfs)
       config_((devices(sysfs) / address / "config").string(), O_RDWR) {
   config_.lock();
   const fs::path folder = devices(sysfs) / address;
-  wake(folder);
+  const size_t bytes = register_bytes(folder);
   const FileHandle resource((folder / "resource0").string(), O_RDWR | O_SYNC);
-  registers_ = FileMapping(resource, register_bytes(folder));
+  wake(folder);
+  registers_ = FileMapping(resource, bytes);
   write_command(read_command() | kMemorySpace | kBusMaster);
 }
 
