@@ -8,12 +8,13 @@ BIN := $(VENV)/bin
 STORE := stores/amazon-computers
 GRAPH := tests/data/amazon-computers/amazon-computers.tar.gz
 NATIVE := $(shell find cache comm kernels -name '*.h' -o -name '*.cpp') CMakeLists.txt
-CPP := $(filter %.h %.cpp,$(NATIVE)) $(wildcard tests/native/*.h tests/native/*.cpp)
+CPP := $(filter %.h %.cpp,$(NATIVE)) $(wildcard tests/native/*.h tests/native/*.cpp) \
+  $(wildcard tests/guest/*.h tests/guest/*.cpp)
 # An editable install knows the modules there were when it was made, so a new one means a new one.
 PACKAGES := $(shell find lsm -type d ! -name __pycache__)
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
-.PHONY: help quickstart test test-dgl test-sanitize lint format build system setup clean
+.PHONY: help quickstart test test-dgl test-nvme test-sanitize lint format build system setup clean
 
 help:
 	@echo 'make quickstart  install, build, convert a small real graph, train it from disk'
@@ -21,6 +22,7 @@ help:
 	@echo 'make build       rebuild the native module after a change'
 	@echo 'make test-sanitize  run the native tests under the address, undefined and thread sanitizers'
 	@echo 'make test-dgl    test Batch.to_dgl() in an environment with DGL'
+	@echo 'make test-nvme   test the NVMe queue code against the controller of QEMU, in a small guest'
 	@echo 'make lint        ruff and clang-format, without changing anything'
 	@echo 'make format      ruff and clang-format, in place'
 	@echo 'make clean       remove what the above made'
@@ -60,6 +62,17 @@ test-sanitize: system $(if $(shell command -v cmake),,$(VENV)/.dependencies)
 	  cmake --build $$build --target native_tests --parallel $$(nproc); \
 	  $$build/tests/native/native_tests; \
 	done
+
+# QEMU's NVMe controller in a small Linux guest. Where QEMU or a kernel for the guest cannot be had,
+# the tests are skipped and say so. LIBNVM_KO: the kernel module of BaM, built for the guest's kernel;
+# with it, the transport over that is tested, too.
+test-nvme: setup
+	-tests/guest/get_guest.sh build/guest
+	if [ -n "$(LIBNVM_KO)" ]; then cp "$(LIBNVM_KO)" build/guest/libnvm.ko; fi
+	set -e; export PATH="$$PATH:$(abspath $(BIN))"; \
+	  cmake -S . -B build/guest -DLSM_NATIVE_TESTS=ON -DLSM_IO_URING=OFF; \
+	  cmake --build build/guest --target nvme_guest --parallel $$(nproc)
+	$(BIN)/python -m pytest tests/test_nvme_guest.py -rs
 
 # Debian packages that something above needs and that are missing, as `probe:package` pairs.
 system:

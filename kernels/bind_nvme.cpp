@@ -1,8 +1,11 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Exports what the nvme engine can be told, and a measurement of its queue code.
+// Exports what the nvme engine can be told, what is asked of devices before it runs, and a
+// measurement of its queue code.
 #include <pybind11/pybind11.h>
 
 #include "kernels/bind.h"
+#include "kernels/io/nvme/device_transports.h"
+#include "kernels/io/nvme/libnvm_module.h"
 #include "kernels/io/nvme/measure.h"
 #include "kernels/io/nvme/options.h"
 
@@ -33,6 +36,15 @@ py::dict measure(bool sparse, uint32_t depth, uint32_t batch, uint32_t read_byte
   result["tail_writes"] = measured.tail_writes;
   result["head_writes"] = measured.head_writes;
   return result;
+}
+
+py::bytes read_last_page(const lsm::nvme::NvmeOptions& options, const std::string& device) {
+  std::vector<std::byte> page;
+  {
+    py::gil_scoped_release release;
+    page = lsm::nvme::read_last_page(options.transport, device);
+  }
+  return py::bytes(reinterpret_cast<const char*>(page.data()), page.size());
 }
 
 }  // namespace
@@ -73,6 +85,8 @@ void bind_nvme(py::module_& module) {
       .def_readwrite("command_timeout_secs", &NvmeOptions::command_timeout_secs);
   module.def("measure_nvme_reads", &measure, py::arg("sparse"), py::arg("depth"), py::arg("batch"),
              py::arg("read_bytes"), py::arg("reads"), py::arg("file"), py::arg("memory_bytes"));
+  module.def("read_last_page", &read_last_page, py::arg("options"), py::arg("device"));
+  module.def("libnvm_problem", &nvme::libnvm_problem, py::arg("path"));
 }
 
 }  // namespace lsm

@@ -12,28 +12,19 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
 
+from lsm.finding import Finding
+from lsm.nvme.doctor import examine_nvme
+from lsm.nvme.machine import Machine
 from lsm.units import format_bytes
-
-State = Literal["ok", "no", "info"]
 
 _BLOCK_BYTES = 4096
 
 RING_BYTES = 6 << 20
 """What io_uring locks with the default options: buffers for a quarter more reads than the queue is
 deep, and the ring itself."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of the report. state: ok, no (missing; ``detail`` says what to do), or info."""
-
-    name: str
-    state: State
-    detail: str
 
 
 def examine(path: Path) -> list[Finding]:
@@ -55,7 +46,7 @@ def examine(path: Path) -> list[Finding]:
         lambda: _package("kvikio", "for GPUDirect Storage: pip install 'lsm-gnn[gds]'"),
         _engine,
     ]
-    return [probe() for probe in probes]
+    return [probe() for probe in probes] + examine_nvme(Machine())
 
 
 def as_records(findings: list[Finding]) -> list[dict[str, str]]:

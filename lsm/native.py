@@ -46,6 +46,7 @@ fill_csc = _core.fill_csc
 gather_rows = _core.gather_rows
 in_degree = _core.in_degree
 io_uring_problem = _core.io_uring_problem
+libnvm_problem = _core.libnvm_problem
 measure_nvme_reads = _core.measure_nvme_reads
 merge_lists = _core.merge_lists
 needs_window = _core.needs_window
@@ -53,6 +54,7 @@ open_storage = _core.open_storage
 pack_metadata = _core.pack_metadata
 philox4x32 = _core.philox4x32
 policy_names = _core.policy_names
+read_last_page = _core.read_last_page
 reverse_pagerank = _core.reverse_pagerank
 simulate_cache = _core.simulate_cache
 simulate_optimal = _core.simulate_optimal
@@ -90,6 +92,7 @@ __all__ = [
     "gather_rows",
     "in_degree",
     "io_uring_problem",
+    "libnvm_problem",
     "measure_nvme_reads",
     "merge_lists",
     "needs_window",
@@ -97,6 +100,7 @@ __all__ = [
     "pack_metadata",
     "philox4x32",
     "policy_names",
+    "read_last_page",
     "reverse_pagerank",
     "simulate_cache",
     "simulate_optimal",

@@ -241,13 +241,31 @@ def _nvme_options(options: StorageOptions) -> native.NvmeOptions:
 
 def open_storage(store, engine: str = "auto", options: StorageOptions | None = None) -> Storage:
     """A Storage over the feature files of ``store`` (a GraphStore), or over the devices of
-    ``options`` that they were loaded onto."""
-    devices = options.devices if options and options.transport != "emulated" else ()
+    ``options`` that they were loaded onto, whose labels have to say so (ValueError)."""
+    options = options or StorageOptions()
+    on_devices = engine == "nvme" and options.transport != "emulated"
+    if on_devices:
+        _check_devices(store, options)
     return Storage(
-        devices or store.feature_paths,
+        options.devices if on_devices else store.feature_paths,
         num_rows=store.num_nodes,
         row_bytes=store.row_bytes,
         stripe_bytes=store.stripe_bytes,
         engine=engine,
         options=options,
     )
+
+
+def _check_devices(store, options: StorageOptions) -> None:
+    from lsm.nvme.label import check_label
+
+    if not options.devices:
+        example = {"sysfs": "0000:01:00.0", "libnvm": "/dev/libnvm0"}.get(options.transport)
+        raise ValueError(
+            f"storage.devices: expected the namespaces that `lsm data load-nvme {store.path}` "
+            f"wrote, such as {example}, or {example}@2 for the second, got none"
+        )
+    native_options = _nvme_options(options)
+    for index, device in enumerate(options.devices):
+        label = native.read_last_page(native_options, device)
+        check_label(label, store, options.devices, index)

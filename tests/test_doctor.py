@@ -24,6 +24,13 @@ NAMES = {
     "dgl",
     "kvikio",
     "storage.engine=auto",
+    "NVMe devices",
+    "IOMMU",
+    "GPU BAR1",
+    "libnvm module",
+    "driver headers",
+    "huge pages",
+    "GPU-initiated IO",
 }
 
 

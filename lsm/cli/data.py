@@ -210,6 +210,44 @@ def score_command(
     typer.echo(f"{store}: stored score {name}")
 
 
+@app.command("load-nvme")
+def load_nvme_command(
+    store: Store,
+    devices: Annotated[
+        list[str], typer.Argument(metavar="DEVICE...", help="Namespaces, such as /dev/nvme0n1.")
+    ],
+    yes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--yes", metavar="DEVICE", help="Overwrite DEVICE without asking; per device."
+        ),
+    ] = None,
+    progress: Progress = None,
+) -> None:
+    """Write the features of a store to NVMe namespaces, for storage.engine=nvme. What they hold is
+    lost; asks for each device's name. Refuses devices that are mounted, partitioned or in use."""
+    from lsm.nvme.load import load_namespaces
+    from lsm.nvme.machine import Namespace
+    from lsm.store import GraphStore
+
+    def confirm(namespace: Namespace, content: str) -> bool:
+        if str(namespace.path) in (yes or []):
+            return True
+        typer.echo(
+            f"{namespace.path}: {namespace.model}, serial {namespace.serial}, "
+            f"{format_bytes(namespace.num_bytes)}; it holds {content}, which will be lost."
+        )
+        answer = typer.prompt(
+            f"Type {namespace.path} to overwrite it", default="", show_default=False
+        )
+        return answer.strip() == str(namespace.path)
+
+    opened = GraphStore.open(store)
+    for namespace in load_namespaces(opened, devices, confirm, progress=progress):
+        functions = ", ".join(namespace.functions)
+        typer.echo(f"{namespace.path}: loaded; namespace {namespace.nsid} of {functions}")
+
+
 def _done(store) -> None:
     total = sum(file.bytes for file in store.meta.files.values())
     typer.echo(

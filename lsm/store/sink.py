@@ -27,9 +27,11 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class FileSink:
-    """A new file, written in sequence, its sha256 computed on the way."""
+    """A file, written in sequence, its sha256 computed on the way."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, opened: tuple[int, bool] | None = None) -> None:
+        """Makes ``path`` anew; or writes from the start of ``opened``, a descriptor (then its own)
+        and whether that bypasses the page cache."""
         self.path = path
         self.num_bytes = 0
         self._hash = hashlib.sha256()
@@ -37,8 +39,7 @@ class FileSink:
         self._flushed = 0
         self._buffer = mmap.mmap(-1, BUFFER_BYTES)  # aligned, as O_DIRECT wants it
         self._buffered = 0
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._fd, self._is_direct = _create(path)
+        self._fd, self._is_direct = opened or _create(path)
 
     def __enter__(self) -> FileSink:
         return self
@@ -132,6 +133,7 @@ class FileSink:
 
 def _create(path: Path) -> tuple[int, bool]:
     """(descriptor, whether it bypasses the page cache) of the new file ``path``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     try:
         return os.open(path, flags | os.O_DIRECT, 0o644), True

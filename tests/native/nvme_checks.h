@@ -1,6 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // What must hold for reads through any controller whose namespaces' bytes are known: run against
-// the emulated controller (nvme_emulated.cpp), and against others by whoever has one.
+// the emulated controller (nvme_test.cpp), over libnvm played (nvme_transport_test.cpp), and
+// against QEMU's (tests/guest).
 #pragma once
 
 #include <cstdio>
@@ -48,6 +49,11 @@ class Reader {
         buffers_(controller.transport(), queue_->pair().capacity(), max_bytes),
         reads_(queue_->pair().capacity()) {
     for (uint32_t i = 0; i < reads_.size(); ++i) free_.push_back(static_cast<uint16_t>(i));
+  }
+
+  ~Reader() {
+    // Before the buffers, into which the controller may still be writing.
+    queue_.reset();
   }
 
   struct Read {

@@ -119,6 +119,7 @@ std::vector<Test> core_tests();
 std::vector<Test> storage_tests();
 std::vector<Test> nvme_tests();
 std::vector<Test> nvme_fuzz_tests();
+std::vector<Test> nvme_transport_tests();
 std::vector<Test> sampler_tests();
 std::vector<Test> planner_tests();
 std::vector<Test> prefetch_tests();

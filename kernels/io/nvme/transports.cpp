@@ -3,6 +3,7 @@
 
 #include "kernels/core/check.h"
 #include "kernels/io/feature_files.h"
+#include "kernels/io/nvme/device_transports.h"
 #include "kernels/io/nvme/emulated/transport.h"
 
 namespace lsm::nvme {
@@ -37,8 +38,10 @@ OpenTransports open_transports(const TransportOptions& options,
   check_argument(static_cast<int64_t>(paths.size()) == layout.num_files, "paths: expected ",
                  layout.num_files, ", one per part of the rows, got ", paths.size());
   if (options.transport == "emulated") return open_emulated(options.emulated, paths, layout);
-  throw ArgumentError(
-      concat("storage.transport: expected emulated, got '", options.transport, "'"));
+  if (options.transport == "sysfs") return open_sysfs(paths);
+  if (options.transport == "libnvm") return open_libnvm(paths);
+  throw ArgumentError(concat("storage.transport: expected emulated, sysfs or libnvm, got '",
+                             options.transport, "'"));
 }
 
 }  // namespace lsm::nvme

@@ -37,7 +37,8 @@ struct OpenTransports {
 };
 
 /// Opens the controllers of all `paths`, one per part that the rows of `layout` are striped over.
-/// What a path is depends on the transport; emulated: the file that holds the namespace's blocks.
+/// What a path is depends on the transport; emulated: the file that holds the namespace's blocks;
+/// sysfs, libnvm: the name of a namespace (device_transports.h).
 /// Throws ArgumentError, with the choices, for a transport that does not exist.
 OpenTransports open_transports(const TransportOptions& options,
                                const std::vector<std::string>& paths, const RowLayout& layout);

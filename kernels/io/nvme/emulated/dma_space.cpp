@@ -11,20 +11,30 @@ namespace lsm::nvme {
 DmaSpace::DmaSpace() : table_(kMaxPages * sizeof(Entry)) {}
 
 DmaMemory DmaSpace::allocate(size_t bytes, DmaShape shape) {
-  const uint64_t num_pages = (bytes + kPageBytes - 1) / kPageBytes;
-  auto block = std::make_unique<HostBlock>(num_pages * kPageBytes);
+  // In this order, so that the addresses go before the memory behind them.
+  struct Owned {
+    std::shared_ptr<HostBlock> block;
+    std::shared_ptr<void> mapping;
+  };
+  const size_t whole_pages = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  auto block = std::make_shared<HostBlock>(whole_pages);
+  DmaMemory memory = map(block->data(), whole_pages, shape);
+  memory.owner = std::make_shared<Owned>(Owned{std::move(block), std::move(memory.owner)});
+  return memory;
+}
+
+DmaMemory DmaSpace::map(std::byte* data, size_t bytes, DmaShape shape) {
+  const uint64_t num_pages = bytes / kPageBytes;
   const uint64_t first = reserve(num_pages);
-  DmaMemory memory{block->data(), num_pages * kPageBytes, {}, {}};
+  DmaMemory memory{data, bytes, {}, {}};
   for (uint64_t i = 0; i < num_pages; ++i) {
     const uint64_t page = first + (shape == DmaShape::kContiguous ? i : num_pages - 1 - i);
-    table()[page].store(block->data() + i * kPageBytes, std::memory_order_release);
+    table()[page].store(data + i * kPageBytes, std::memory_order_release);
     memory.pages.push_back((kFirstPage + page) * kPageBytes);
   }
-  std::shared_ptr<HostBlock> owned = std::move(block);
-  memory.owner =
-      std::shared_ptr<void>(nullptr, [self = shared_from_this(), owned, first, num_pages](void*) {
-        self->release(first, num_pages);
-      });
+  memory.owner = std::shared_ptr<void>(data, [self = shared_from_this(), first, num_pages](void*) {
+    self->release(first, num_pages);
+  });
   return memory;
 }
 

@@ -22,6 +22,8 @@ class DmaSpace : public std::enable_shared_from_this<DmaSpace> {
   DmaSpace();
 
   DmaMemory allocate(size_t bytes, DmaShape shape);
+  /// Makes whole pages that are the caller's reachable, until the owner of what this returns goes.
+  DmaMemory map(std::byte* data, size_t bytes, DmaShape shape);
 
   /// The memory at `address`; null if there is none.
   std::byte* translate(uint64_t address) const {

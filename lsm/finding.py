@@ -1,0 +1,17 @@
+"""What ``lsm doctor`` reports: one line per part of the machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+State = Literal["ok", "no", "info"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. state: ok, no (missing; ``detail`` says what to do), or info."""
+
+    name: str
+    state: State
+    detail: str

@@ -1,0 +1,1 @@
+"""NVMe devices as the kernel describes them, and what writes features to their namespaces."""

@@ -1,0 +1,43 @@
+#!/bin/sh
+# Gets what a test guest takes: QEMU, installed where that is allowed, and a distribution's kernel,
+# copied to FOLDER/vmlinuz without being installed. GUEST_KERNEL names another one.
+# Says what is missing, and fails, where one of them cannot be had.
+set -eu
+folder=${1:?usage: get_guest.sh FOLDER}
+mkdir -p "$folder"
+
+if ! command -v qemu-system-x86_64 >/dev/null; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo 'installing: qemu-system-x86'
+    export DEBIAN_FRONTEND=noninteractive
+    { apt-get update && apt-get install -y --no-install-recommends qemu-system-x86; } >/dev/null
+  else
+    echo 'no qemu-system-x86_64; install it with: sudo apt-get install qemu-system-x86' >&2
+    exit 1
+  fi
+fi
+
+if [ -n "${GUEST_KERNEL:-}" ]; then
+  cp "$GUEST_KERNEL" "$folder/vmlinuz"
+fi
+[ -e "$folder/vmlinuz" ] && exit 0
+
+# Kernels for virtual machines: Debian's, Ubuntu's. The package named stands for the newest of them.
+for name in linux-image-cloud-amd64 linux-image-virtual; do
+  package=$(apt-cache depends "$name" 2>/dev/null |
+    sed -n 's/^ *Depends: \(linux-image-[0-9].*\)$/\1/p' | head -n 1)
+  [ -n "$package" ] && break
+done
+if [ -z "${package:-}" ]; then
+  echo 'no kernel package known to apt; name a kernel: GUEST_KERNEL=/boot/vmlinuz-...' >&2
+  exit 1
+fi
+echo "getting: $package"
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+(cd "$scratch" && apt-get download "$package" >/dev/null 2>&1) || {
+  echo "cannot download $package; name a kernel: GUEST_KERNEL=/boot/vmlinuz-..." >&2
+  exit 1
+}
+dpkg -x "$scratch"/*.deb "$scratch"
+cp "$scratch"/boot/vmlinuz-* "$folder/vmlinuz"

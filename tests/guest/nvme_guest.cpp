@@ -1,0 +1,173 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// The only process of a virtual machine with QEMU's NVMe controllers: runs the queue code over the
+// transports `sysfs` and `libnvm` against them and compares every byte with the images of their
+// namespaces, which lie in /images. tests/test_nvme_guest.py makes the machine and reads the
+// results.
+#include <sys/wait.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "kernels/io/nvme/libnvm_transport.h"
+#include "kernels/io/nvme/pci_function.h"
+#include "kernels/io/nvme/sysfs_transport.h"
+#include "tests/guest/checks.h"
+#include "tests/guest/harness.h"
+
+namespace lsm::guest {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kDevices = "/sys/bus/pci/devices/";
+constexpr const char* kDriver = "/sys/bus/pci/drivers/nvme";
+
+std::unique_ptr<nvme::Transport> sysfs(const std::string& address) {
+  return std::make_unique<nvme::SysfsTransport>(address);
+}
+
+void check_bad_devices(const std::string& address) {
+  const std::string known =
+      expect_error([] { nvme::check_drivable("0000:ff:1f.7"); }, "no PCI function");
+  expect(known.find(address) != std::string::npos,
+         "the error does not name what there is: " + known);
+  std::string other;
+  for (const fs::directory_entry& entry : fs::directory_iterator(kDevices)) {
+    std::ifstream(entry.path() / "class") >> other;
+    if (other.rfind("0x0108", 0) == 0) continue;
+    other = entry.path().filename();
+    break;
+  }
+  expect_error([&] { nvme::check_drivable(other); }, "is no NVMe controller");
+}
+
+void check_bound_to(const std::string& address, const std::string& driver) {
+  const std::string message =
+      expect_error([&] { nvme::check_drivable(address); }, "in use by the kernel driver " + driver);
+  expect(message.find(address + "/driver/unbind") != std::string::npos,
+         "the error does not say how to unbind: " + message);
+}
+
+/// While one process holds the controller, another is refused.
+void check_exclusive(const std::string& address) {
+  const pid_t child = fork();
+  if (child == 0) {
+    try {
+      const nvme::SysfsTransport transport(address);
+    } catch (const SystemError& error) {
+      _exit(error.error_number == EBUSY ? 0 : 2);
+    } catch (...) {
+      _exit(3);
+    }
+    _exit(1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  expect(status == 0, concat("the second process ended with ", status));
+}
+
+/// Memory without huge pages: refused while the kernel may move it, taken when it may not.
+void check_locked_pages(const std::string& address, const std::string& image) {
+  write_file("/proc/sys/vm/nr_hugepages", "0");
+  expect_error([&] { open_drive(sysfs(address), {image}); }, "/proc/sys/vm/nr_hugepages");
+  write_file("/proc/sys/vm/compact_unevictable_allowed", "0");
+  Drive drive = open_drive(sysfs(address), {image});
+  nvme::checks::check_random_reads(*drive.controller, drive.spaces, {64, 64},
+                                   nvme::checks::Shape::kContiguous, 500);
+}
+
+/// After our shut-down, the kernel's driver takes the controller and reads the same bytes.
+void check_kernel_takes_over(const std::string& address, const std::string& image) {
+  write_file(std::string(kDriver) + "/bind", address);
+  std::string device;
+  await(
+      [&] {
+        for (const fs::directory_entry& entry : fs::directory_iterator("/sys/class/block")) {
+          if (fs::canonical(entry.path()).string().find(address) == std::string::npos) continue;
+          device = "/dev/" + entry.path().filename().string();
+        }
+        return !device.empty() && fs::exists(device);
+      },
+      "the kernel's block device");
+  expect(file_bytes(device) == file_bytes("/images/" + image), "the kernel reads other bytes");
+}
+
+void unbind(const std::string& address) {
+  const std::string file = kDevices + address + "/driver/unbind";
+  if (fs::exists(file)) write_file(file, address);
+}
+
+void run_sysfs(Checks& checks, const std::string& a, const std::string& b) {
+  const bool has_driver = fs::exists(kDriver);
+  const char* no_driver = "this kernel has no nvme driver built in";
+  checks.run("bad_devices", [&] { check_bad_devices(a); });
+  checks.run_if(has_driver, no_driver, "bound", [&] { check_bound_to(a, "nvme"); });
+  unbind(a);
+  unbind(b);
+  checks.run("locked_pages", [&] { check_locked_pages(b, "b1"); });
+  write_file("/proc/sys/vm/nr_hugepages", "64");
+  {
+    Drive drive = open_drive(sysfs(a), {"a1", "a2"});
+    checks.run("exclusive", [&] { check_exclusive(a); });
+    run_queue_checks(checks, drive);
+  }
+  run_engine_checks(checks, {"sysfs", a, b});
+  checks.run_if(has_driver, no_driver, "kernel_takes_over",
+                [&] { check_kernel_takes_over(b, "b1"); });
+}
+
+/// The kernel module itself, as far as it goes without a GPU.
+void run_libnvm(Checks& checks, const std::string& a, const std::string& b) {
+  unbind(a);
+  unbind(b);
+  load_module("/libnvm.ko");
+  await([] { return fs::exists("/dev/libnvm1"); }, "/dev/libnvm1");
+  checks.run("bound", [&] { check_bound_to(a, "libnvm helper"); });
+  checks.run("gpu_support", [] {
+    const std::string problem = nvme::libnvm_problem("/dev/libnvm0");
+    expect(problem.find("built without GPU support") != std::string::npos, "got: " + problem);
+  });
+  {
+    auto transport =
+        std::make_unique<nvme::LibnvmTransport>(nvme::open_libnvm_node("/dev/libnvm0"));
+    Drive drive = open_drive(std::move(transport), {"a1", "a2"});
+    run_queue_checks(checks, drive);
+  }
+  run_engine_checks(checks, {"libnvm", "/dev/libnvm0", "/dev/libnvm1"});
+  checks.run("nothing_left_mapped", [] {
+    unload_module("libnvm");
+    const std::string log = kernel_log();
+    expect(log.find("libnvm helper unloaded") != std::string::npos, "not unloaded: " + log);
+    expect(log.find("still in use") == std::string::npos, "mappings were left: " + log);
+  });
+}
+
+/// With an IOMMU that translates, physical addresses would lead the device astray.
+void run_iommu(Checks& checks, const std::string& address) {
+  unbind(address);
+  checks.run("iommu", [&] {
+    expect_error([&] { const nvme::SysfsTransport transport(address); }, "behind an IOMMU");
+  });
+}
+
+}  // namespace
+}  // namespace lsm::guest
+
+int main() {
+  using namespace lsm::guest;
+  mount_file_systems();
+  Checks checks;
+  try {
+    std::string line;
+    std::ifstream command_line("/proc/cmdline");
+    std::getline(command_line, line);
+    const std::vector<std::string> addresses = lsm::nvme::find_controllers();
+    const auto asked = [&](const char* what) { return line.find(what) != std::string::npos; };
+    if (asked("guest=iommu")) run_iommu(checks, addresses.at(0));
+    if (asked("guest=sysfs")) run_sysfs(checks, addresses.at(0), addresses.at(1));
+    if (asked("guest=libnvm")) run_libnvm(checks, addresses.at(0), addresses.at(1));
+  } catch (const std::exception& error) {
+    std::printf("guest failed: %s\n", error.what());
+  }
+  power_off();
+}
