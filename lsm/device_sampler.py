@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import torch
 
 from lsm import native
+from lsm.device import memory_errors
 from lsm.sampler import SampledGraph, Topology
 from lsm.units import format_bytes
 
@@ -50,9 +51,10 @@ def choose_placement(placement: str, device: torch.device, num_bytes: int, free_
 def place_topology(topology: Topology, placement: str, device: torch.device) -> Topology:
     """``topology`` in memory that the GPU reads. Raises RuntimeError where it cannot be locked."""
     if placement == "device":
-        return SimpleNamespace(
-            indptr=topology.indptr.to(device), indices=topology.indices.to(device)
-        )
+        with memory_errors("for the topology"):
+            return SimpleNamespace(
+                indptr=topology.indptr.to(device), indices=topology.indices.to(device)
+            )
     try:
         return SimpleNamespace(
             indptr=topology.indptr.pin_memory(), indices=topology.indices.pin_memory()
