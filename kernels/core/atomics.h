@@ -1,9 +1,10 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// The atomic operations of code that runs as a grid or as a loop. Items of a host loop run one
-// after the other. Unless they say otherwise they are relaxed, at device scope: they settle who was
-// first, and what they protect is read by a later kernel only.
+// The atomic operations of code that runs as a grid or as a loop. Unless they say otherwise they
+// are relaxed, at device scope: they settle who was first, and what they protect is read by a later
+// kernel only.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "kernels/core/macros.h"
@@ -21,7 +22,10 @@ LSM_HOST_DEVICE void atomic_min(T* target, T value) {
   cuda::atomic_ref<T, cuda::thread_scope_device>(*target).fetch_min(value,
                                                                     cuda::memory_order_relaxed);
 #else
-  if (value < *target) *target = value;
+  const std::atomic_ref<T> shared(*target);
+  T held = shared.load(std::memory_order_relaxed);
+  while (value < held && !shared.compare_exchange_weak(held, value, std::memory_order_relaxed)) {
+  }
 #endif
 }
 
@@ -33,9 +37,8 @@ LSM_HOST_DEVICE T atomic_compare_exchange(T* target, T expected, T value) {
       expected, value, cuda::memory_order_relaxed);
   return expected;
 #else
-  const T held = *target;
-  if (held == expected) *target = value;
-  return held;
+  std::atomic_ref<T>(*target).compare_exchange_strong(expected, value, std::memory_order_relaxed);
+  return expected;
 #endif
 }
 
@@ -50,7 +53,7 @@ LSM_HOST_DEVICE void atomic_acquire(uint32_t* count) {
       kScope == Scope::kDevice ? cuda::thread_scope_device : cuda::thread_scope_system;
   cuda::atomic_ref<uint32_t, scope>(*count).fetch_add(1, cuda::memory_order_acquire);
 #else
-  ++*count;
+  std::atomic_ref<uint32_t>(*count).fetch_add(1, std::memory_order_acquire);
 #endif
 }
 
@@ -62,7 +65,7 @@ LSM_HOST_DEVICE void atomic_release(uint32_t* count) {
       kScope == Scope::kDevice ? cuda::thread_scope_device : cuda::thread_scope_system;
   cuda::atomic_ref<uint32_t, scope>(*count).fetch_sub(1, cuda::memory_order_release);
 #else
-  --*count;
+  std::atomic_ref<uint32_t>(*count).fetch_sub(1, std::memory_order_release);
 #endif
 }
 

@@ -120,6 +120,7 @@ std::vector<Test> storage_tests();
 std::vector<Test> nvme_tests();
 std::vector<Test> nvme_fuzz_tests();
 std::vector<Test> sampler_tests();
+std::vector<Test> device_tests();
 std::vector<Test> planner_tests();
 std::vector<Test> prefetch_tests();
 std::vector<Test> pipeline_tests();
