@@ -7,14 +7,21 @@ NPROC ?= 2
 BIN := $(VENV)/bin
 STORE := stores/amazon-computers
 GRAPH := tests/data/amazon-computers/amazon-computers.tar.gz
-NATIVE := $(shell find cache comm kernels -name '*.h' -o -name '*.cpp') CMakeLists.txt
-CPP := $(filter %.h %.cpp,$(NATIVE)) $(wildcard tests/native/*.h tests/native/*.cpp) \
+NATIVE := $(shell find cache comm kernels -name '*.h' -o -name '*.cpp' -o -name '*.cu') \
+  CMakeLists.txt cmake/cuda.cmake
+CPP := $(filter %.h %.cpp %.cu,$(NATIVE)) \
+  $(wildcard tests/native/*.h tests/native/*.cpp tests/native/*.cu) \
   $(wildcard tests/guest/*.h tests/guest/*.cpp)
+NVCC ?= $(or $(CUDACXX),nvcc)
+# ON, OFF, or AUTO: GPU code is built where nvcc is and torch has CUDA.
+LSM_CUDA ?= AUTO
+export CMAKE_ARGS += -DLSM_CUDA=$(LSM_CUDA)
 # An editable install knows the modules there were when it was made, so a new one means a new one.
 PACKAGES := $(shell find lsm -type d ! -name __pycache__)
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
-.PHONY: help quickstart test test-dgl test-nvme test-sanitize lint format build system setup clean
+.PHONY: help quickstart test test-dgl test-gpu test-nvme test-sanitize bench-gpu cuda-check
+.PHONY: lint format build system setup clean
 
 help:
 	@echo 'make quickstart  install, build, convert a small real graph, train it from disk'
@@ -23,6 +30,9 @@ help:
 	@echo 'make test-sanitize  run the native tests under the address, undefined and thread sanitizers'
 	@echo 'make test-dgl    test Batch.to_dgl() in an environment with DGL'
 	@echo 'make test-nvme   test the NVMe queue code against the controller of QEMU, in a small guest'
+	@echo 'make test-gpu    test GPU code, on a machine with a GPU'
+	@echo 'make bench-gpu   measure GPU code, on a machine with a GPU'
+	@echo 'make cuda-check  compile GPU code for compute capability 9.0, without a GPU'
 	@echo 'make lint        ruff and clang-format, without changing anything'
 	@echo 'make format      ruff and clang-format, in place'
 	@echo 'make clean       remove what the above made'
@@ -73,6 +83,24 @@ test-nvme: setup
 	  cmake -S . -B build/guest -DLSM_NATIVE_TESTS=ON -DLSM_IO_URING=OFF; \
 	  cmake --build build/guest --target nvme_guest --parallel $$(nproc)
 	$(BIN)/python -m pytest tests/test_nvme_guest.py -rs
+
+# Compiling needs nvcc only; what was compiled also has to link into a module that loads without a
+# driver, so it is made and imported where no test looks for it.
+cuda-check: setup
+	@if ! command -v $(NVCC) >/dev/null; then \
+	  echo 'nvcc is not installed: GPU code is not compiled'; exit 0; \
+	fi; set -e; export PATH="$(abspath $(BIN)):$$PATH"; \
+	cmake -S . -B build/cuda -G Ninja -DLSM_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=90-real \
+	  -DLSM_MODULE_DIR=$(abspath build/cuda); \
+	cmake --build build/cuda; \
+	cd build/cuda && python -c 'import _core; assert _core.build_info()["cuda"]'
+
+# GPU_TOOL='compute-sanitizer --tool memcheck' (or racecheck) watches every kernel.
+test-gpu: setup
+	$(GPU_TOOL) $(BIN)/python -m pytest -m 'gpu or multigpu'
+
+bench-gpu: setup
+	$(BIN)/python bench/gpu.py --check
 
 # Debian packages that something above needs and that are missing, as `probe:package` pairs.
 system:

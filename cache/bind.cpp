@@ -5,10 +5,14 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <array>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <vector>
 
+#include "cache/batch_sets.h"
 #include "cache/metadata_word.h"
 #include "cache/planner.h"
 #include "cache/simulate.h"
@@ -58,17 +62,40 @@ cache::PlannerInput input_of(const std::optional<lsm::TensorView>& scores,
   return input;
 }
 
+/// The names of SetsPlace, in its order.
+constexpr std::array<const char*, 4> kSetsPlaces = {"host", "twin", "twin_backwards", "device"};
+
+cache::SetsPlace sets_place(const std::string& name) {
+  const auto found = std::find(kSetsPlaces.begin(), kSetsPlaces.end(), name);
+  lsm::check_argument(found != kSetsPlaces.end(),
+                      "sets: expected host, twin, twin_backwards or device, got '", name, "'");
+  return static_cast<cache::SetsPlace>(found - kSetsPlaces.begin());
+}
+
+/// Null for the host's.
+std::unique_ptr<cache::BatchSets> make_batch_sets(cache::SetsPlace place, int device,
+                                                  const cache::PlannerConfig& config,
+                                                  cache::Scores scores) {
+  constexpr double kTimeoutSecs = 60;
+  if (place == cache::SetsPlace::kHost) return nullptr;
+  cache::check_config(config);
+  if (place != cache::SetsPlace::kDevice) return cache::make_twin_sets(config, scores, place);
+  return cache::make_device_sets(config, scores, device, kTimeoutSecs);
+}
+
 std::unique_ptr<cache::Planner> make_planner(
     const cache::PlannerConfig& config, const std::optional<lsm::TensorView>& scores,
     const std::optional<lsm::TensorView>& static_ids,
     const std::optional<lsm::TensorView>& constant_ids,
-    const std::optional<std::vector<lsm::TensorView>>& trace,
-    std::shared_ptr<lsm::ThreadPool> pool) {
+    const std::optional<std::vector<lsm::TensorView>>& trace, std::shared_ptr<lsm::ThreadPool> pool,
+    const std::string& sets, int device) {
   cache::PlannerInput input = input_of(scores, static_ids, constant_ids);
+  const cache::SetsPlace place = sets_place(sets);
   const auto batches = batches_of(trace.value_or(std::vector<lsm::TensorView>{}));
   input.trace = batches;
   py::gil_scoped_release release;
-  return std::make_unique<cache::Planner>(config, input, std::move(pool));
+  return std::make_unique<cache::Planner>(config, input, std::move(pool),
+                                          make_batch_sets(place, device, config, input.scores));
 }
 
 void push(cache::Planner& planner, const lsm::TensorView& ids,
@@ -175,7 +202,8 @@ void bind_planner(py::module_& module) {
   // The planner reads the scores' memory, so it keeps the tensor; it copies everything else.
   py::class_<cache::Planner>(module, "Planner")
       .def(py::init(&make_planner), py::arg("config"), py::arg("scores"), py::arg("static_ids"),
-           py::arg("constant_ids"), py::arg("trace"), py::arg("pool"), py::keep_alive<1, 3>())
+           py::arg("constant_ids"), py::arg("trace"), py::arg("pool"), py::arg("sets") = "host",
+           py::arg("device") = 0, py::keep_alive<1, 3>())
       .def("push", &push, py::arg("ids"), py::arg("rank_starts") = py::none())
       .def("plan", &plan)
       .def_property_readonly("num_pushed", &cache::Planner::num_pushed)

@@ -40,6 +40,10 @@ bool needs_window(PolicyKind kind) {
          kind == PolicyKind::kHybrid || kind == PolicyKind::kLookahead;
 }
 
+bool keeps_positions(const PlannerConfig& config) {
+  return victim_mode(config.victim_mode) != VictimMode::kNone;
+}
+
 void check_config(const PlannerConfig& config) {
   const PolicyKind kind = policy_kind(config.policy);
   const VictimMode mode = victim_mode(config.victim_mode);

@@ -50,6 +50,10 @@ bool needs_window(PolicyKind kind);
 PolicyKind policy_kind(const std::string& name);
 VictimMode victim_mode(const std::string& name);
 
+/// Whether lines know where in the batch of their next use they are requested: the victim buffer
+/// asks for it.
+bool keeps_positions(const PlannerConfig& config);
+
 /// Throws ArgumentError, naming the key, if no planner can be made of `config`.
 void check_config(const PlannerConfig& config);
 

@@ -4,33 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "cache/plan_moves.h"
 #include "cache/victim_prefetcher.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/io/storage.h"
 
 namespace lsm {
-
-/// Where a plan found a row.
-enum class RowSource : uint8_t {
-  kStatic = 0,
-  kCache = 1,
-  kVictim = 2,
-  kConstant = 3,
-  kStorage = 4
-};
-
-/// One iteration's moves, as the planner decided them. Positions are rows of the batch.
-struct PlanMoves {
-  int64_t iteration = 0;
-  std::span<const uint8_t> source;  // per position: a RowSource
-  std::span<const int64_t> slot;    // per position: row of that tier; ignored for kStorage
-  std::span<const int64_t> evict_line, evict_slot, evict_word;  // slot -1: the row is dropped
-  std::span<const int64_t> insert_position, insert_line;
-  std::span<const int64_t> spill_position, spill_slot, spill_word;
-};
 
 /// The memory tiers of a feature cache, and the replay of plans on them: copies only, no decisions.
 ///
@@ -77,29 +58,25 @@ class CacheExecutor {
   int64_t victim_slots() const { return victims_.num_rows; }
 
  private:
-  /// Rows in memory of their own, and which of them the current plan writes.
+  /// Rows in memory of their own.
   struct Tier {
     Tier(int64_t rows, int64_t row_bytes)
         : num_rows(rows), block(static_cast<size_t>(rows * row_bytes)) {}
 
     int64_t num_rows;
     HostBlock block;
-    std::vector<uint32_t> written;  // per row: the number of the last plan that wrote it
   };
 
   void fill(Tier& tier, Storage& storage, std::span<const int64_t> ids, double timeout_secs);
-  void check(const PlanMoves& plan, int64_t num_positions);
-  void check_sources(const PlanMoves& plan);
   void move(const PlanMoves& plan, std::span<const uint8_t> arrived, std::byte* rows,
             ThreadPool& pool);
-  void claim(const char* name, Tier& tier, std::span<const int64_t> rows, bool may_drop);
 
   const int64_t row_bytes_;
   Tier static_rows_;
   Tier lines_;
   Tier victims_;
   Tier constant_rows_;
-  uint32_t plan_number_ = 0;
+  PlanCheck check_;
   VictimPrefetcher prefetcher_;  // last: its thread reads victims_
 };
 

@@ -40,12 +40,17 @@ void check_rank_starts(std::span<const int64_t> starts, int64_t num_ids) {
 
 Planner::Planner(const PlannerConfig& config, const PlannerInput& input,
                  std::shared_ptr<ThreadPool> pool)
+    : Planner(config, input, std::move(pool), nullptr) {}
+
+Planner::Planner(const PlannerConfig& config, const PlannerInput& input,
+                 std::shared_ptr<ThreadPool> pool, std::unique_ptr<BatchSets> batch_sets)
     : config_(checked(config)),
       has_trace_(policy_kind(config.policy) == PolicyKind::kBelady),
       pool_(std::move(pool)),
       static_ids_(index_ids("static_ids", input.static_ids)),
       constant_ids_(index_ids("constant_ids", input.constant_ids)),
-      cache_(make_set_cache(config_, input.scores)),
+      batch_sets_(std::move(batch_sets)),
+      cache_(batch_sets_ ? nullptr : make_set_cache(config_, input.scores)),
       victims_(victim_mode(config.victim_mode), config.victim_rows, config_.window),
       num_sets_(config.num_lines / config.ways),
       offsets_(num_sets_ + 1) {
@@ -86,13 +91,20 @@ void Planner::push(std::span<const int64_t> ids, std::span<const int64_t> rank_s
     check_against_trace(ids);
   } else {
     check_ids(ids);
-    const auto unlinked = chain_.push(ids);
-    if (cache_->uses_window() || victims_.is_on()) {
-      cache_->link(ids, unlinked, static_cast<uint32_t>(num_pushed_));
-    }
+    link(ids, chain_.push(ids));
   }
   rank_starts_.emplace_back(rank_starts.begin(), rank_starts.end());
   ++num_pushed_;
+}
+
+/// Tells the lines of ids[positions[i]] that the batch which is pushed requests them.
+void Planner::link(std::span<const int64_t> ids, std::span<const uint32_t> positions) {
+  const uint32_t batch = static_cast<uint32_t>(num_pushed_);
+  if (batch_sets_) {
+    if (batch_sets_->uses_window() || victims_.is_on()) batch_sets_->link(ids, positions, batch);
+  } else if (cache_->uses_window() || victims_.is_on()) {
+    cache_->link(ids, positions, batch);
+  }
 }
 
 void Planner::plan(Plan* plan) {
@@ -100,12 +112,15 @@ void Planner::plan(Plan* plan) {
   check_argument(t < num_pushed_, "plan of iteration ", t, ": its batch has not been pushed");
   *plan = {};
   plan->iteration = t;
-  if (cache_->refreshes() && t % config_.update_period == 0) refresh_lines();
+  const size_t count = chain_.batch(t).size();
+  accesses_.resize(count);
+  plan->ids.resize(count);
+  plan->source.resize(count);
+  plan->slot.resize(count);
+  refresh_lines(t);
   victims_.open(static_cast<uint32_t>(t));
-  look_up(plan);
-  victims_.serve();
-  bucket_candidates(plan);
-  place_candidates(static_cast<uint32_t>(t));
+  batch_sets_ ? decide_on_batch(plan) : decide_on_sets(plan);
+  count_sources(plan);
   record_moves(plan);
   chain_.retire();
   rank_starts_.pop_front();
@@ -119,7 +134,44 @@ int64_t Planner::window_bytes() const {
   return bytes;
 }
 
-void Planner::refresh_lines() {
+/// Finds the requests, and lines for those that ask for one, with the threads of the pool.
+void Planner::decide_on_sets(Plan* plan) {
+  look_up(plan);
+  victims_.serve();
+  bucket_candidates(plan);
+  place_candidates(static_cast<uint32_t>(plan->iteration));
+}
+
+/// The same, all at once, by batch_sets_.
+void Planner::decide_on_batch(Plan* plan) {
+  const int64_t t = plan->iteration;
+  const int64_t count = static_cast<int64_t>(accesses_.size());
+  std::vector<int64_t> buffer_slots(count, -1);
+  pool_->parallel_for(count, kLookUpGrain, [&](int64_t begin, int64_t end) {
+    chain_.read(t, begin, end, accesses_.data());
+    for (int64_t i = begin; i < end; ++i) {
+      plan->ids[i] = accesses_[i].id;
+      plan->source[i] = find_in_buffers(plan->ids[i], &buffer_slots[i]);
+      if (plan->source[i] == Source::kVictim) buffer_slots[i] = victims_.find(plan->ids[i]);
+    }
+  });
+  Decisions decisions{plan->source, plan->slot, std::move(candidates_), std::move(outcomes_)};
+  batch_sets_->decide(accesses_, static_cast<uint32_t>(t), &decisions);
+  candidates_ = std::move(decisions.candidates);
+  outcomes_ = std::move(decisions.outcomes);
+  for (int64_t i = 0; i < count; ++i) {
+    if (buffer_slots[i] >= 0) plan->slot[i] = buffer_slots[i];
+  }
+  victims_.serve();
+}
+
+void Planner::refresh_lines(int64_t t) {
+  if (t % config_.update_period != 0) return;
+  if (batch_sets_) {
+    if (batch_sets_->refreshes()) batch_sets_->refresh();
+    return;
+  }
+  if (!cache_->refreshes()) return;
   const int64_t grain = std::max<int64_t>(1, (int64_t{1} << 16) / config_.ways);
   pool_->parallel_for(num_sets_, grain,
                       [&](int64_t begin, int64_t end) { cache_->refresh(begin, end); });
@@ -128,11 +180,7 @@ void Planner::refresh_lines() {
 /// Finds every request; leaves -1 - its set in the slots of those that ask for a line.
 void Planner::look_up(Plan* plan) {
   const int64_t t = plan->iteration;
-  const int64_t count = static_cast<int64_t>(chain_.batch(t).size());
-  accesses_.resize(count);
-  plan->ids.resize(count);
-  plan->source.resize(count);
-  plan->slot.resize(count);
+  const int64_t count = static_cast<int64_t>(accesses_.size());
   pool_->parallel_for(count, kLookUpGrain, [&](int64_t begin, int64_t end) {
     chain_.read(t, begin, end, accesses_.data());
     cache_->look_up({&accesses_[begin], static_cast<size_t>(end - begin)}, static_cast<uint32_t>(t),
@@ -161,16 +209,14 @@ Source Planner::find_in_buffers(int64_t id, int64_t* slot) const {
   return Source::kStorage;
 }
 
-/// Counts the requests by tier and sorts those that ask for a line by set.
+/// Sorts the requests that ask for a line by set.
 void Planner::bucket_candidates(Plan* plan) {
   const int64_t count = static_cast<int64_t>(plan->source.size());
   const auto asks = [&](int64_t i) {
     return plan->source[i] == Source::kVictim || plan->source[i] == Source::kStorage;
   };
-  int64_t hits[5] = {};
   std::fill(offsets_.begin(), offsets_.end(), 0);
   for (int64_t i = 0; i < count; ++i) {
-    ++hits[static_cast<int>(plan->source[i])];
     if (asks(i)) ++offsets_[-1 - plan->slot[i]];
   }
   uint32_t num_candidates = 0;
@@ -183,8 +229,13 @@ void Planner::bucket_candidates(Plan* plan) {
     candidates_[--offsets_[-1 - plan->slot[i]]] = {accesses_[i], static_cast<uint32_t>(i)};
     plan->slot[i] = plan->source[i] == Source::kVictim ? victims_.find(plan->ids[i]) : -1;
   }
+}
+
+void Planner::count_sources(Plan* plan) const {
+  int64_t hits[5] = {};
+  for (const Source source : plan->source) ++hits[static_cast<int>(source)];
   Counters& counters = plan->counters;
-  counters.requests = count;
+  counters.requests = static_cast<int64_t>(plan->source.size());
   counters.static_hits = hits[static_cast<int>(Source::kStatic)];
   counters.hits = hits[static_cast<int>(Source::kCache)];
   counters.victim_hits = hits[static_cast<int>(Source::kVictim)];

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "cache/batch_sets.h"
 #include "cache/config.h"
 #include "cache/id_map.h"
 #include "cache/next_use_chain.h"
@@ -33,6 +34,9 @@ struct PlannerInput {
 class Planner {
  public:
   Planner(const PlannerConfig& config, const PlannerInput& input, std::shared_ptr<ThreadPool> pool);
+  /// With the cache's sets elsewhere, made for the same config and scores.
+  Planner(const PlannerConfig& config, const PlannerInput& input, std::shared_ptr<ThreadPool> pool,
+          std::unique_ptr<BatchSets> batch_sets);
 
   /// Batch num_pushed() enters the window: distinct ids, in the order of the requests. At most
   /// config.window batches may wait for their plans. ids[rank_starts[r]] is the first that rank r
@@ -46,7 +50,9 @@ class Planner {
   int64_t num_planned() const { return chain_.first_batch(); }
   const IdMap& static_ids() const { return static_ids_; }
   const IdMap& constant_ids() const { return constant_ids_; }
-  int64_t line_bytes() const { return cache_->num_bytes(); }
+  int64_t line_bytes() const {
+    return batch_sets_ ? batch_sets_->num_bytes() : cache_->num_bytes();
+  }
   int64_t window_bytes() const;
   int64_t window_entries() const { return chain_.num_entries(); }
 
@@ -59,7 +65,11 @@ class Planner {
 
   void check_ids(std::span<const int64_t> ids) const;
   void check_against_trace(std::span<const int64_t> ids) const;
-  void refresh_lines();
+  void link(std::span<const int64_t> ids, std::span<const uint32_t> positions);
+  void refresh_lines(int64_t t);
+  void decide_on_sets(Plan* plan);
+  void decide_on_batch(Plan* plan);
+  void count_sources(Plan* plan) const;
   void look_up(Plan* plan);
   Source find_in_buffers(int64_t id, int64_t* slot) const;
   void bucket_candidates(Plan* plan);
@@ -75,7 +85,8 @@ class Planner {
   IdMap static_ids_;
   IdMap constant_ids_;
   NextUseChain chain_;
-  std::unique_ptr<SetCache> cache_;
+  std::unique_ptr<BatchSets> batch_sets_;
+  std::unique_ptr<SetCache> cache_;  // null if there are batch_sets_
   VictimBuffer victims_;
   int64_t num_sets_;
   int64_t num_pushed_ = 0;

@@ -86,7 +86,7 @@ class PolicyCache final : public SetCache {
         if (i + kScoresAhead < last) prefetch_score(candidates.rows[i + kScoresAhead].access.id);
         const Access& row = candidates.rows[i].access;
         const Placement placement =
-            cache::place(policy_, view, turn, {row.id, row.next_use, score_of(row.id)});
+            cache::place(OneLane(), policy_, view, turn, {row.id, row.next_use, score_of(row.id)});
         candidates.outcomes[i] = {-1, placement.evicted_id, placement.evicted_next_use, 0};
         if (placement.way < 0) continue;
         const int64_t line = set * ways_ + placement.way;

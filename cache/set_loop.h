@@ -1,21 +1,12 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What happens to one set when a row asks for a line. One task owns a set for a
-// whole iteration, so there are no locks and no per-line states.
+// What happens to one set when a row asks for a line. One task, a host thread or a
+// warp, owns a set for a whole iteration, so there are no locks and no per-line states.
 #pragma once
 
 #include "cache/line.h"
+#include "kernels/core/lanes.h"
 
 namespace lsm::cache {
-
-/// The lowest way whose line holds no row, or -1. Lines are filled from the lowest way up and never
-/// emptied.
-template <class Policy>
-LSM_HOST_DEVICE int32_t empty_way(const SetView<Policy>& set) {
-  if (set.lines[set.ways - 1].touched != 0) return -1;
-  int32_t way = 0;
-  while (set.lines[way].touched != 0) ++way;
-  return way;
-}
 
 /// Where a newcomer went, and which row had to go for it.
 struct Placement {
@@ -24,33 +15,70 @@ struct Placement {
   int64_t evicted_id = kEmptyTag;  // kEmptyTag: none
 };
 
-/// The way whose line `policy` gives up in a full set, or -1.
-template <class Policy>
-LSM_HOST_DEVICE int32_t pick_victim(const Policy& policy, SetView<Policy>& set, const Turn& turn) {
+/// The lowest of the ways that lanes found (-1: none), or -1.
+template <class Lanes>
+LSM_HOST_DEVICE int32_t lowest_way(const Lanes& lanes,
+                                   const typename Lanes::template Var<int32_t>& found) {
+  typename Lanes::template Var<uint64_t> ways;
+  lanes.each([&](int lane) { ways[lane] = static_cast<uint32_t>(found[lane]); });
+  return static_cast<int32_t>(lanes.min(ways));  // -1 is the largest
+}
+
+/// The lowest way whose line holds no row, or -1. Lines are filled from the lowest way up and never
+/// emptied.
+template <class Lanes, class Policy>
+LSM_HOST_DEVICE int32_t empty_way(const Lanes& lanes, const SetView<Policy>& set) {
+  if (set.lines[set.ways - 1].touched != 0) return -1;
+  typename Lanes::template Var<int32_t> found;
+  lanes.each([&](int lane) {
+    int32_t way = lane;
+    while (way < set.ways && set.lines[way].touched != 0) way += Lanes::kLanes;
+    found[lane] = way < set.ways ? way : -1;
+  });
+  return lowest_way(lanes, found);
+}
+
+/// The way whose line `policy` gives up in a full set, or -1. Keys are compared by all lanes; a
+/// policy with pick_victim() runs on one.
+template <class Lanes, class Policy>
+LSM_HOST_DEVICE int32_t pick_victim(const Lanes& lanes, const Policy& policy, SetView<Policy>& set,
+                                    const Turn& turn) {
+  typename Lanes::template Var<int32_t> found;
   if constexpr (requires { policy.key(set.lines[0], turn); }) {
-    int32_t lowest = -1;
-    uint64_t lowest_key = ~uint64_t{0};
-    for (int32_t way = 0; way < set.ways; ++way) {
-      // Without branches: which line is lowest cannot be predicted.
-      const uint64_t key = policy.key(set.lines[way], turn);
-      const bool is_lower = set.can_evict(way, turn) & (key < lowest_key);
-      lowest = is_lower ? way : lowest;
-      lowest_key = is_lower ? key : lowest_key;
-    }
-    return lowest;
+    typename Lanes::template Var<uint64_t> keys;
+    lanes.each([&](int lane) {
+      int32_t lowest = -1;
+      uint64_t lowest_key = ~uint64_t{0};
+      for (int32_t way = lane; way < set.ways; way += Lanes::kLanes) {
+        // Without branches: which line is lowest cannot be predicted.
+        const uint64_t key = policy.key(set.lines[way], turn);
+        const bool is_lower = set.can_evict(way, turn) & (key < lowest_key);
+        lowest = is_lower ? way : lowest;
+        lowest_key = is_lower ? key : lowest_key;
+      }
+      found[lane] = lowest;
+      keys[lane] = lowest_key;
+    });
+    if constexpr (Lanes::kLanes == 1) return found[0];
+    const uint64_t key = lanes.min(keys);
+    lanes.each([&](int lane) { found[lane] = keys[lane] == key ? found[lane] : -1; });
+    return lowest_way(lanes, found);
   } else {
-    return policy.pick_victim(set, turn);
+    lanes.each([&](int lane) {
+      if (lane == 0) found[lane] = policy.pick_victim(set, turn);
+    });
+    return lanes.get(found, 0);
   }
 }
 
 /// Inserts `row` into the lowest empty way, or over the policy's victim, or not at all.
-template <class Policy>
-LSM_HOST_DEVICE Placement place(const Policy& policy, SetView<Policy>& set, Turn& turn,
-                                const Newcomer& row) {
+template <class Lanes, class Policy>
+LSM_HOST_DEVICE Placement place(const Lanes& lanes, const Policy& policy, SetView<Policy>& set,
+                                Turn& turn, const Newcomer& row) {
   Placement placement;
-  placement.way = empty_way(set);
+  placement.way = empty_way(lanes, set);
   if (placement.way < 0) {
-    const int32_t victim = pick_victim(policy, set, turn);
+    const int32_t victim = pick_victim(lanes, policy, set, turn);
     if (victim < 0) return placement;
     if constexpr (Policy::kAdmits) {
       if (!policy.admits(row, set.lines[victim], turn)) return placement;
@@ -58,9 +86,12 @@ LSM_HOST_DEVICE Placement place(const Policy& policy, SetView<Policy>& set, Turn
     placement = {victim, set.lines[victim].next_use, set.tags[victim]};
     ++turn.evictions;
   }
-  set.tags[placement.way] = row.id;
-  set.lines[placement.way] = {turn.t + 1, row.next_use, {}};
-  policy.on_insert(set, placement.way, row);
+  lanes.each([&](int lane) {
+    if (lane != 0) return;
+    set.tags[placement.way] = row.id;
+    set.lines[placement.way] = {turn.t + 1, row.next_use, {}};
+    policy.on_insert(set, placement.way, row);
+  });
   return placement;
 }
 

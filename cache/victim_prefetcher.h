@@ -23,13 +23,9 @@
 #include <unordered_map>
 #include <vector>
 
-namespace lsm {
+#include "cache/plan_moves.h"
 
-/// Rows that entered the victim buffer.
-struct VictimMoves {
-  std::span<const int64_t> slot;  // -1: the row is dropped
-  std::span<const int64_t> word;  // metadata words
-};
+namespace lsm {
 
 class VictimPrefetcher {
  public:

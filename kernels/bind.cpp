@@ -57,7 +57,7 @@ py::dict build_info() {
   info["compiler"] = LSM_COMPILER;
   info["build_type"] = LSM_BUILD_TYPE;
   info["io_uring"] = static_cast<bool>(LSM_HAS_IO_URING);
-  info["cuda"] = false;
+  info["cuda"] = static_cast<bool>(LSM_HAS_CUDA);
   return info;
 }
 
@@ -68,11 +68,13 @@ PYBIND11_MODULE(_core, module) {
   register_errors();
   bind_core(module);
   lsm::bind_sampling(module);
+  lsm::bind_device_sampling(module);
   lsm::bind_nvme(module);
   lsm::bind_io(module);
   lsm::bind_store(module);
   lsm::bind_cache(module);
   lsm::bind_executor(module);
+  lsm::bind_device(module);
   lsm::bind_comm(module);
   module.def("build_info", &build_info, "How this module was built.");
 }

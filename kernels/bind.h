@@ -9,6 +9,7 @@ namespace lsm {
 void bind_io(pybind11::module_& module);
 void bind_nvme(pybind11::module_& module);
 void bind_sampling(pybind11::module_& module);
+void bind_device_sampling(pybind11::module_& module);
 void bind_store(pybind11::module_& module);
 
 }  // namespace lsm

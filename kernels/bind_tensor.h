@@ -27,6 +27,7 @@ struct type_caster<lsm::TensorView> {
     value.dtype = dtype(tensor);
     value.on_host =
         tensor.device_type == lsm::dlpack::kCpu || tensor.device_type == lsm::dlpack::kCudaHost;
+    value.device = value.on_host ? -1 : tensor.device_id;
     value.num_dims = tensor.ndim;
     int64_t row_major = 1;
     for (int d = tensor.ndim - 1; d >= 0; --d) {

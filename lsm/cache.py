@@ -118,7 +118,9 @@ class Planner:
     ``scores`` [N] float32, finite and >= 0: static scores by id; ids beyond it score 0. It is read
     in place. ``static_ids``, ``constant_ids`` int64, distinct: rows of the static partition and of
     the constant buffer. ``trace``: all batches, for ``belady`` and for it only. ``num_nodes``: ids
-    must be below it. ``num_threads`` share the sets of the cache.
+    must be below it. ``num_threads`` share the sets of the cache. ``sets``: where decisions about
+    sets are made: on the ``host``; on a GPU, number ``device`` (``device``); or, for tests, as on a
+    GPU but by one thread of the host (``twin``, ``twin_backwards``). Plans are the same.
     """
 
     def __init__(
@@ -131,6 +133,8 @@ class Planner:
         trace: Sequence[torch.Tensor] | None = None,
         num_nodes: int | None = None,
         num_threads: int = 1,
+        sets: str = "host",
+        device: int = 0,
     ) -> None:
         if config.policy == "belady" and trace is None:
             raise ValueError("trace: policy 'belady' expects the list of all batches, got none")
@@ -142,6 +146,8 @@ class Planner:
             constant_ids,
             None if trace is None else list(trace),
             native.ThreadPool(num_threads),
+            sets,
+            device,
         )
 
     @property

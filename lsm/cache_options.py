@@ -30,7 +30,8 @@ class CacheOptions:
     iterations whose rows a thread copies from there before they are due. constant_bytes,
     static_bytes: memory of the rows with the highest scores, as host buffer and static partition.
     score: static score that policies, constant and static rows go by: none or one of
-    lsm.scores.SCORE_NAMES. seed: of the policies that draw.
+    lsm.scores.SCORE_NAMES. seed: of the policies that draw. on_gpu: the cache and the static
+    partition are not host memory.
     """
 
     policy: str = "lookahead"
@@ -46,6 +47,7 @@ class CacheOptions:
     static_bytes: int = 0
     score: str = "none"
     seed: int = 0
+    on_gpu: bool = False
 
     @property
     def useful_window(self) -> int:
@@ -147,12 +149,15 @@ def _check_memory(options: CacheOptions) -> None:
     if options.victim_mode != "none":
         sizes["cache.victim.bytes"] = options.victim_bytes
     sizes |= _hot_bytes(options)
+    on_host = dict(sizes)
+    if options.on_gpu:
+        del on_host["cache.bytes"], on_host["cache.static.bytes"]
     for key, num_bytes in sizes.items():
         if num_bytes < 0:
             raise ValueError(f"{key}: expected a size >= 0, got {num_bytes}")
     available = memory.available_bytes_per_rank()
-    largest = max(sizes, key=sizes.get)
-    if sum(sizes.values()) <= available:
+    largest = max(on_host, key=on_host.get)
+    if sum(on_host.values()) <= available:
         return
     num_ranks = World.from_env().local_size
     to_whom = f" to each of the {num_ranks} ranks on this machine" if num_ranks > 1 else ""

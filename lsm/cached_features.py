@@ -120,22 +120,14 @@ class CachedFeatureLoader(FeatureLoader):
         static_ids, constant_ids = none, none
         if scores is not None:
             static_ids, constant_ids = self._hot_rows(tiers, scores)
-        self._new_planner = lambda: Planner(
+        self._new_planner = lambda: self._open_planner(
             tiers.planner,
             scores=scores,
             static_ids=static_ids if len(static_ids) else None,
             constant_ids=constant_ids if len(constant_ids) else None,
             num_threads=num_threads,
         )
-        self._executor = native.CacheExecutor(
-            self.storage.handle(),
-            num_lines=tiers.planner.num_lines,
-            victim_slots=tiers.victim_slots,
-            static_ids=static_ids,
-            constant_ids=constant_ids,
-            timeout_secs=self.storage.timeout_secs,
-            prefetch_iterations=self.cache.victim_prefetch,
-        )
+        self._executor = self._open_executor(tiers, static_ids, constant_ids)
         self._threads = native.ThreadPool(num_threads)
         # Two locks, so that plans are made while earlier ones are replayed; who takes both takes
         # the one for replays first.
@@ -148,6 +140,23 @@ class CachedFeatureLoader(FeatureLoader):
         self._failure: str | None = None
         self._counting = threading.Lock()
         self._totals = dict.fromkeys((*COUNTERS, *EXCHANGED), 0) | dict.fromkeys(STAGES, 0.0)
+
+    def _open_planner(self, *arguments, **options) -> Planner:
+        return Planner(*arguments, **options)
+
+    def _open_executor(
+        self, tiers: CacheRows, static_ids: torch.Tensor, constant_ids: torch.Tensor
+    ):
+        """The tiers' memory. Its replay() fills ``out``, or returns the rows elsewhere."""
+        return native.CacheExecutor(
+            self.storage.handle(),
+            num_lines=tiers.planner.num_lines,
+            victim_slots=tiers.victim_slots,
+            static_ids=static_ids,
+            constant_ids=constant_ids,
+            timeout_secs=self.storage.timeout_secs,
+            prefetch_iterations=self.cache.victim_prefetch,
+        )
 
     def _hot_rows(self, tiers: CacheRows, scores: torch.Tensor) -> list[torch.Tensor]:
         """The ids of the static partition and of the constant buffer."""
@@ -295,7 +304,7 @@ class CachedFeatureLoader(FeatureLoader):
             move.ticket.wait(timeout_secs)
         waited = time.perf_counter()
         plan = move.plan
-        self._executor.replay(
+        delivered = self._executor.replay(
             iteration=plan.iteration,
             source=plan.source,
             slot=plan.slot,
@@ -310,6 +319,8 @@ class CachedFeatureLoader(FeatureLoader):
             out=move.rows,
             pool=self._threads,
         )
+        if delivered is not None:
+            move.rows = move.delivered = delivered
         move.stats["read_wait_secs"] = waited - start
         move.stats["replay_secs"] = time.perf_counter() - waited
 

@@ -77,9 +77,17 @@ class DataConfig(Section):
     """Where the graph structure lives: mapped from the store on demand, or read into memory."""
 
 
+class TopologyConfig(Section):
+    placement: Literal["auto", "host", "uva", "device"] = "auto"
+    """Where the graph structure is sampled from when a GPU trains. host: by host threads; uva: by
+    the GPU, from page-locked host memory; device: by the GPU, from its memory; auto: device if half
+    of what is free there is enough, else uva. Batches are the same."""
+
+
 class StorageConfig(Section):
-    engine: Literal["auto", "memory", "mmap", "posix", "io_uring", "nvme"] = "auto"
-    """How features are read. auto: io_uring where it works, else posix (see `lsm doctor`)."""
+    engine: Literal["auto", "memory", "mmap", "posix", "io_uring", "nvme", "gds"] = "auto"
+    """How features are read. auto: io_uring where it works, else posix (see `lsm doctor`); gds:
+    into GPU memory by cuFile, where kvikio is installed."""
     transport: Literal["emulated", "sysfs", "libnvm"] = "emulated"
     """nvme: how controllers are reached. emulated: a thread plays one over the store's files."""
     devices: list[str] = []
@@ -169,6 +177,9 @@ class CacheConfig(Section):
     """The hottest rows, in host memory."""
     static: StaticConfig = StaticConfig()
     """The hottest rows, in a partition of their own."""
+    planner: Literal["auto", "host", "device"] = "auto"
+    """What decides about the cache's sets when a GPU trains. auto: the host, until the other was
+    measured to be faster. Plans are the same."""
     score: Literal["none", "in_degree", "reverse_pagerank", "presample"] = "none"
     """How hot a node is expected to be, for static, hybrid and lookahead, and to choose constant
     and static rows. Taken from the store; computed and stored if it is not there."""
@@ -271,8 +282,11 @@ class TrainConfig(Section):
     """Learning rate of Adam."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """L2 penalty of Adam."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of the model. bf16: autocast to bfloat16; weights and sums stay float32."""
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    """Arithmetic of the model. tf32: a GPU multiplies float32 matrices with 10 bits of mantissa;
+    bf16: autocast to bfloat16. Weights and sums stay float32."""
+    compile: bool = False
+    """Train the model through torch.compile."""
     num_threads: NonNegative = 0
     """Threads of torch per rank. 0: this machine's cores divided by its ranks."""
     eval_every: NonNegative = 1
@@ -304,6 +318,9 @@ class MetricsConfig(Section):
     """Progress bars on standard error of rank 0. auto: where that is a terminal."""
     log_every: Positive = 10
     """Iterations between two points in TensorBoard and two flushes of metrics.jsonl."""
+    profile_steps: NonNegative = 0
+    """Iterations, after two to warm up, that a torch.profiler trace of each rank is written of, to
+    run.dir/profile. 0: none."""
 
 
 class DistConfig(Section):
@@ -318,6 +335,8 @@ class Config(Section):
     """Where results go."""
     data: DataConfig = DataConfig()
     """The graph."""
+    topology: TopologyConfig = TopologyConfig()
+    """Its structure."""
     storage: StorageConfig = StorageConfig()
     """How feature rows are read."""
     cache: CacheConfig = CacheConfig()
@@ -337,7 +356,8 @@ class Config(Section):
     dist: DistConfig = DistConfig()
     """Several ranks."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device that trains. This build trains on the host: auto is cpu, cuda is refused."""
+    """Device that trains. auto: the GPU of this rank if it works (see `lsm doctor`), else the host;
+    cuda: an error where it does not."""
 
     @model_validator(mode="after")
     def _layers_match_hops(self) -> Config:
@@ -353,12 +373,6 @@ class Config(Section):
                 f"train.eval.num_neighbors: expected {hops} hops as in sampler.num_neighbors, "
                 f"got {len(eval_hops)}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _device_is_the_host(self) -> Config:
-        if self.device == "cuda":
-            raise ValueError("device: this build trains on the host; set device=auto or cpu")
         return self
 
     @property

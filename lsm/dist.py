@@ -130,6 +130,11 @@ def broadcast_object(value: Any, world: World) -> Any:
     return box[0]
 
 
+def gpu_group(timeout_secs: float) -> torch_dist.ProcessGroup:
+    """All ranks over NCCL, for tensors on their GPUs. A wait that takes longer ends the process."""
+    return torch_dist.new_group(backend="nccl", timeout=timedelta(seconds=timeout_secs))
+
+
 def barrier(world: World) -> None:
     """Returns when every rank has called it."""
     all_reduce_sum(torch.zeros(1), world)
@@ -137,7 +142,12 @@ def barrier(world: World) -> None:
 
 def _is_gloo(error: RuntimeError) -> bool:
     text = str(error).lower()
-    return "gloo" in text or "connection closed by peer" in text or "timed out waiting" in text
+    return (
+        "gloo" in text
+        or "nccl" in text
+        or "connection closed by peer" in text
+        or "timed out waiting" in text
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -37,6 +37,7 @@ def examine(path: Path) -> list[Finding]:
         _versions,
         _native_build,
         _cuda_build,
+        _training_device,
         _liburing,
         _io_uring,
         lambda: _direct_io(path),
@@ -83,7 +84,7 @@ def _locked_memory() -> Finding:
 def _gpus() -> Finding:
     tool = shutil.which("nvidia-smi")
     if tool is None:
-        return Finding("gpus", "no", "none found (no nvidia-smi); this build trains on the host")
+        return Finding("gpus", "no", "none found (no nvidia-smi): training runs on the host")
     command = [tool, "--query-gpu=name,memory.total", "--format=csv,noheader"]
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
@@ -118,9 +119,23 @@ def _native_build() -> Finding:
 
 
 def _cuda_build() -> Finding:
-    if _build_info()["cuda"]:
-        return Finding("CUDA build", "ok", "yes")
-    return Finding("CUDA build", "no", "built without CUDA: host only")
+    if not _build_info()["cuda"]:
+        detail = "built without CUDA: host only; LSM_CUDA=ON builds GPU code where nvcc is"
+        return Finding("CUDA build", "no", detail)
+    from lsm import native
+
+    return Finding("CUDA build", "ok", f"toolkit {native.find_cuda().toolkit_version}")
+
+
+def _training_device() -> Finding:
+    from lsm.device import gpu_problem
+
+    problem = gpu_problem(0)
+    return Finding(
+        "device=auto",
+        "ok" if problem is None else "no",
+        f"the host trains: {problem}" if problem else "a GPU trains",
+    )
 
 
 def _liburing() -> Finding:

@@ -7,13 +7,18 @@ from collections.abc import Callable
 import torch
 
 from lsm import dist
+from lsm.device import to_device
 from lsm.dist import World
 from lsm.models import SampledGNN
 from lsm.neighbor_loader import NeighborLoader
 
 
 def evaluate(
-    model: SampledGNN, loader: NeighborLoader, world: World, advance: Callable[[], None]
+    model: SampledGNN,
+    loader: NeighborLoader,
+    world: World,
+    device: torch.device,
+    advance: Callable[[], None],
 ) -> float | None:
     """Share of ``loader``'s seeds, over all ranks, whose highest score is their label.
 
@@ -24,6 +29,7 @@ def evaluate(
     counts = torch.zeros(2, dtype=torch.float64)
     with torch.inference_mode():
         for batch in loader.iterate(epoch=0):
+            batch = to_device(batch, device)
             counts[0] += count_correct(model(batch), batch.y)
             counts[1] += batch.batch_size
             advance()

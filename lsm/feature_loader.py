@@ -7,6 +7,7 @@ import time
 import torch
 
 from lsm import native
+from lsm.device import empty_rows
 from lsm.read_scheduler import ReadScheduler, ScheduledTicket
 from lsm.storage import Storage, StorageOptions, open_storage
 
@@ -72,7 +73,8 @@ class FeatureLoader:
 
     store: a GraphStore. engine: auto, memory, mmap, posix or io_uring. storage: an engine that is
     open already, instead of ``engine`` and ``options``; close() leaves it open. idle_bytes: how
-    much memory of returned rows is kept for reuse.
+    much memory of returned rows is kept for reuse. pinned: rows come in page-locked memory, from
+    torch's pool of it, for a GPU.
     """
 
     window = 1
@@ -92,13 +94,20 @@ class FeatureLoader:
         options: StorageOptions | None = None,
         storage: Storage | None = None,
         idle_bytes: int = 512 << 20,
+        pinned: bool = False,
     ) -> None:
         self.dim = store.feature_dim
         self.dtype = store.feature_dtype
         self._owns_storage = storage is None
         self.storage = storage or open_storage(store, engine, options)
         self._pool = native.BufferPool(idle_bytes)
+        self._pinned = pinned
         self._reads = ReadScheduler(self.storage, self.storage.merge_iterations)
+
+    @property
+    def device_bytes(self) -> int:
+        """GPU memory that this loader holds beside the rows it delivers."""
+        return 0
 
     @property
     def engine(self) -> str:
@@ -148,6 +157,8 @@ class FeatureLoader:
 
     def _take_rows(self, num_rows: int) -> torch.Tensor:
         """Memory for ``num_rows`` rows: [num_rows, dim], not initialised."""
+        if self._pinned:
+            return empty_rows(num_rows, self.dim, self.dtype)
         buffer = self._pool.take(num_rows * self.storage.row_bytes)
         return native.as_tensor(buffer, self.dtype).view(num_rows, self.dim)
 

@@ -22,7 +22,15 @@ from lsm.cache_options import CacheOptions, CacheRows
 from lsm.cached_features import CachedFeatureLoader
 from lsm.comm_group import CacheGroup, CommOptions
 from lsm.config import CommConfig, Config
+from lsm.device import check_room, choose_device, memory_errors, model_bytes
+from lsm.device_features import DeviceFeatureLoader
 from lsm.device_profile import find_profile
+from lsm.device_sampler import (
+    DeviceNeighborSampler,
+    choose_placement,
+    place_topology,
+    topology_bytes,
+)
 from lsm.dist import World
 from lsm.feature_loader import FeatureLoader
 from lsm.models import build_model
@@ -41,6 +49,8 @@ class Job:
 
     config: Config
     world: World
+    device: torch.device
+    """Where this rank trains."""
     store: GraphStore
     features: FeatureLoader
     loaders: dict[str, NeighborLoader]
@@ -67,32 +77,91 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
 
     Raises ValueError or OSError, on every rank alike, if the store cannot be trained on.
     """
-    _set_up_torch(config, world)
+    device = _choose_device(config, world)
+    _set_up_torch(config, world, device)
     store = open_store(config, world)
     check_agreement(config, store.path, world)
     reads = _read_settings(config, world, store)
+    _check_room(config, store, device)
     with (
-        FeatureLoader(store, engine=config.storage.engine, options=reads.options) as features,
-        _training_features(config, world, store, features) as training_features,
+        FeatureLoader(
+            store,
+            engine=config.storage.engine,
+            options=reads.options,
+            pinned=device.type == "cuda",
+        ) as features,
+        _training_features(config, world, device, store, features) as training_features,
     ):
         loaders = _build_loaders(
-            config, world, store, features, training_features, reads.read_ahead
+            config, world, device, store, features, training_features, reads.read_ahead
         )
         torch.manual_seed(config.train.seed)
-        model = build_model(
-            config.model,
-            in_dim=store.feature_dim,
-            num_classes=store.num_classes,
-            num_layers=len(config.sampler.num_neighbors),
-        )
+        with memory_errors("for the model"):
+            model = _build_model(config, store).to(device)
         optimizer = torch.optim.Adam(
             model.parameters(),
             lr=config.train.lr,
             weight_decay=config.train.weight_decay,
             fused=True,
         )
-        parallel = _parallel(model, world)
-        yield Job(config, world, store, features, loaders, model, parallel, optimizer)
+        parallel = _parallel(model, world, device, config.dist.timeout_secs)
+        if config.train.compile:
+            parallel = torch.compile(parallel, dynamic=True)
+        yield Job(config, world, device, store, features, loaders, model, parallel, optimizer)
+
+
+def _choose_device(config: Config, world: World) -> torch.device:
+    """The device of this rank; RuntimeError, on every rank, if only some have a GPU."""
+    device = choose_device(config.device, world.local_rank)
+    has_gpu = torch.tensor([float(device.type == "cuda")])
+    num_gpus = int(dist.all_reduce_sum(has_gpu, world).item())
+    if 0 < num_gpus < world.size:
+        raise RuntimeError(
+            f"device={config.device}: {num_gpus} of {world.size} ranks have a GPU that works, and "
+            "this one has "
+            + ("one" if device.type == "cuda" else "none")
+            + "; set device=cpu, or start one process per GPU (see `lsm doctor`)"
+        )
+    return device
+
+
+def _check_room(config: Config, store: GraphStore, device: torch.device) -> None:
+    """ValueError with the sum if a GPU does not hold what is to go there."""
+    if device.type == "cuda":
+        check_room(device, _device_needs(config, store))
+
+
+def _device_needs(config: Config, store: GraphStore) -> dict[str, int]:
+    """Bytes of GPU memory by what they are for, but for activations and the topology."""
+    with torch.device("meta"):
+        model = _build_model(config, store)
+    needs = {
+        "the model with gradients and moments": model_bytes(model),
+        "rows of batches ahead (sampler.staging_bytes)": config.sampler.staging_bytes,
+    }
+    cache = config.cache
+    if cache.policy != "none":
+        needs["the cache (cache.bytes)"] = cache.bytes
+        needs["static rows (cache.static.bytes)"] = cache.static.bytes
+        needs["prefetched rows"] = _prefetch_rows(config, store) * store.row_bytes
+    return needs
+
+
+def _prefetch_rows(config: Config, store: GraphStore) -> int:
+    """Rows of the GPU's buffer for those on their way back from the victim buffer."""
+    victim = config.cache.victim
+    if victim.mode == "none" or victim.prefetch == 0:
+        return 0
+    return min(victim.bytes, config.cache.bytes // 8) // store.row_bytes
+
+
+def _build_model(config: Config, store: GraphStore) -> nn.Module:
+    return build_model(
+        config.model,
+        in_dim=store.feature_dim,
+        num_classes=store.num_classes,
+        num_layers=len(config.sampler.num_neighbors),
+    )
 
 
 def open_store(config: Config, world: World) -> GraphStore:
@@ -138,11 +207,15 @@ def _check_labels(store: GraphStore, split: str, labels: torch.Tensor) -> None:
         )
 
 
-def _set_up_torch(config: Config, world: World) -> None:
-    """Memory, threads, and determinism: the same sums in the same order, run after run."""
+def _set_up_torch(config: Config, world: World, device: torch.device) -> None:
+    """Memory, threads, and determinism: the same sums in the same order, run after run; on a GPU as
+    far as its operations can."""
     keep_freed_memory()
     torch.set_num_threads(config.train.num_threads or _cores_per_rank(world))
-    torch.use_deterministic_algorithms(True)
+    on_gpu = device.type == "cuda"
+    torch.use_deterministic_algorithms(True, warn_only=on_gpu)
+    has_tf32 = on_gpu and config.train.precision == "tf32"
+    torch.set_float32_matmul_precision("high" if has_tf32 else "highest")
     # Would zero every new tensor, which finds reads of memory never written; it costs a pass.
     torch.utils.deterministic.fill_uninitialized_memory = False
     warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
@@ -167,7 +240,11 @@ def _read_settings(config: Config, world: World, store: GraphStore) -> ReadSetti
 
 
 def _training_features(
-    config: Config, world: World, store: GraphStore, features: FeatureLoader
+    config: Config,
+    world: World,
+    device: torch.device,
+    store: GraphStore,
+    features: FeatureLoader,
 ) -> FeatureLoader:
     """What the training batches take their rows from: ``features``, or a cache over its engine:
     this rank's, or its part of one that ranks share."""
@@ -176,6 +253,7 @@ def _training_features(
         return features
     if cache.policy in ("static", "hybrid") and cache.score == "none":
         logger.warning("cache.policy=%s goes by cache.score, which is none", cache.policy)
+    shared = world.size > 1 and config.comm.mode != "independent"
     options = CacheOptions(
         policy=cache.policy,
         bytes=cache.bytes,
@@ -190,12 +268,22 @@ def _training_features(
         static_bytes=cache.static.bytes,
         score=cache.score,
         seed=config.train.seed,
+        on_gpu=device.type == "cuda" and not shared,
     )
     CacheRows.of(options, store.row_bytes)  # a mistake shows before a score is computed for long
-    shared = world.size > 1 and config.comm.mode != "independent"
     group = CacheGroup.join(_comm_options(config)) if shared else None
     threads = max(1, _cores_per_rank(world) // 2)
     more = {"scores": _score(config, world, store), "num_threads": threads}
+    if group is None and device.type == "cuda":
+        return DeviceFeatureLoader(
+            store,
+            options,
+            device=device,
+            planner=cache.planner,
+            prefetch_rows=_prefetch_rows(config, store),
+            storage=features.storage,
+            **more,
+        )
     if group is None:
         return CachedFeatureLoader(store, options, storage=features.storage, **more)
     return SharedFeatureLoader(store, options, group, storage=features.storage, **more)
@@ -230,12 +318,14 @@ def _score(config: Config, world: World, store: GraphStore) -> torch.Tensor | No
 def _build_loaders(
     config: Config,
     world: World,
+    device: torch.device,
     store: GraphStore,
     features: FeatureLoader,
     training_features: FeatureLoader,
     read_ahead: ReadAhead,
 ) -> dict[str, NeighborLoader]:
     topology = store.topology(in_memory=config.data.topology == "memory")
+    new_sampler = _sampler_factory(config, device, topology)
 
     def loader(split: str, num_neighbors: list[int], batch_size: int) -> NeighborLoader:
         return NeighborLoader(
@@ -249,6 +339,7 @@ def _build_loaders(
             world_size=world.size,
             features=training_features if split == "train" else features,
             topology=topology,
+            sampler=new_sampler(num_neighbors),
             prefetch=read_ahead,
             staging_bytes=config.sampler.staging_bytes,
             num_threads=config.sampler.num_threads,
@@ -263,9 +354,38 @@ def _build_loaders(
     }
 
 
-def _parallel(model: nn.Module, world: World) -> nn.Module:
+def _sampler_factory(config: Config, device: torch.device, topology):
+    """Makes a GPU's sampler for given numbers of neighbours, or None where the host samples."""
+    placement = config.topology.placement
+    num_bytes = topology_bytes(topology)
+    free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
+    placement = choose_placement(placement, device, num_bytes, free_bytes)
+    if placement == "host":
+        return lambda num_neighbors: None
+    placed = place_topology(topology, placement, device)
+    return lambda num_neighbors: DeviceNeighborSampler(
+        topology,
+        placed,
+        num_neighbors,
+        config.train.seed,
+        device=device.index,
+        timeout_secs=config.storage.timeout_secs,
+    )
+
+
+def _parallel(
+    model: nn.Module, world: World, device: torch.device, timeout_secs: float
+) -> nn.Module:
     if world.size == 1:
         return model
     # find_unused_parameters keeps the first gradient buckets for good. Otherwise DDP forms new ones
     # after the first step, so that a resumed run would add up in another order than the whole one.
-    return DistributedDataParallel(model, find_unused_parameters=True)
+    if device.type == "cpu":
+        return DistributedDataParallel(model, find_unused_parameters=True)
+    # Gradients have a group of their own; everything else that ranks exchange is on the host.
+    return DistributedDataParallel(
+        model,
+        device_ids=[device.index],
+        process_group=dist.gpu_group(timeout_secs),
+        find_unused_parameters=True,
+    )

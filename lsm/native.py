@@ -20,6 +20,8 @@ COUNTER_NAMES = _core.COUNTER_NAMES
 Buffer = _core.Buffer
 BufferPool = _core.BufferPool
 CacheExecutor = _core.CacheExecutor
+DeviceExecutor = _core.DeviceExecutor
+DeviceSampler = _core.DeviceSampler
 DirectMode = _core.DirectMode
 Fault = _core.Fault
 NeighborSampler = _core.NeighborSampler
@@ -34,6 +36,8 @@ SampledSubgraph = _core.SampledSubgraph
 SharedBuffer = _core.SharedBuffer
 SharedPool = _core.SharedPool
 ThreadPool = _core.ThreadPool
+TWIN = _core.TWIN
+TWIN_BACKWARDS = _core.TWIN_BACKWARDS
 batch_key = _core.batch_key
 build_info = _core.build_info
 check_metadata_limits = _core.check_metadata_limits
@@ -43,6 +47,8 @@ deliver_rows = _core.deliver_rows
 draw_lanes = _core.draw_lanes
 draw_positions = _core.draw_positions
 fill_csc = _core.fill_csc
+find_cuda = _core.find_cuda
+gather_on = _core.gather_on
 gather_rows = _core.gather_rows
 in_degree = _core.in_degree
 io_uring_problem = _core.io_uring_problem
@@ -62,9 +68,13 @@ unpack_metadata = _core.unpack_metadata
 
 __all__ = [
     "COUNTER_NAMES",
+    "TWIN",
+    "TWIN_BACKWARDS",
     "Buffer",
     "BufferPool",
     "CacheExecutor",
+    "DeviceExecutor",
+    "DeviceSampler",
     "DirectMode",
     "Fault",
     "NeighborSampler",
@@ -89,6 +99,8 @@ __all__ = [
     "draw_lanes",
     "draw_positions",
     "fill_csc",
+    "find_cuda",
+    "gather_on",
     "gather_rows",
     "in_degree",
     "io_uring_problem",

@@ -34,6 +34,7 @@ class NeighborLoader:
         ``storage`` and ``cache`` and closes it in close().
     cache: keep rows in memory as these options say. Sampling then runs ``cache.window`` iterations
         ahead. An epoch that is left early makes the cache start cold in the next.
+    sampler: what draws num_neighbors instead of a NeighborSampler over the topology.
     prefetch, staging_bytes: how many iterations, and how many bytes of rows, are read ahead; a
         ReadAhead makes the iterations depend on what the device has left to do.
     num_threads: sampling threads, each with an iteration of its own.
@@ -57,6 +58,7 @@ class NeighborLoader:
         storage: StorageOptions | None = None,
         cache: CacheOptions | None = None,
         topology=None,
+        sampler=None,
         prefetch: int | ReadAhead = 4,
         staging_bytes: int = 256 << 20,
         num_threads: int = 1,
@@ -76,7 +78,9 @@ class NeighborLoader:
         )
         self._rank = rank
         self._labels = store.labels()
-        self._sampler = NeighborSampler(topology or store.topology(), num_neighbors, seed=seed)
+        self._sampler = sampler or NeighborSampler(
+            topology or store.topology(), num_neighbors, seed=seed
+        )
         self._owns_features = features is None
         if self._owns_features and cache is not None:
             features = CachedFeatureLoader(store, cache, engine=engine, options=storage)

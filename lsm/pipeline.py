@@ -14,6 +14,7 @@ import torch
 
 from lsm.accumulator import Decision, InFlight, ReadAhead
 from lsm.feature_loader import FeatureLoader, PendingRows
+from lsm.profile import stage
 from lsm.sampler import SampledGraph
 
 # How often a blocked thread looks whether the pipeline was closed.
@@ -186,7 +187,8 @@ class Pipeline:
 
     def _timed_sample(self, iteration: int) -> tuple[SampledGraph, float]:
         start = time.perf_counter()
-        graph = self._sample(iteration)
+        with stage("sample"):
+            graph = self._sample(iteration)
         return graph, time.perf_counter() - start
 
     def _await(self, iteration: int, future: Future) -> _Sampled:
@@ -204,16 +206,21 @@ class Pipeline:
     def _stage(self, sampled: _Sampled) -> None:
         self._await_room(sampled.graph.n_id.numel() * self._features.storage.row_bytes)
         self._features.reads.in_flight(len(self._in_flight) + 1)
-        rows = self._features.prefetch(sampled.graph.n_id)
+        with stage("plan"):
+            rows = self._features.prefetch(sampled.graph.n_id)
         with self._room:
             self._in_flight.append(rows)
             self._staged_bytes += rows.num_bytes
             seen = (len(self._in_flight), self._features.storage.outstanding_reads)
         x = rows
         if self._features.copies_rows:
-            x = self._completer.submit(rows.result, self._timeout_secs)
+            x = self._completer.submit(self._complete, rows)
         read_ahead = dict(zip(READ_AHEAD, seen, strict=True))
         self._staged.put(_Staged(sampled, rows, x, read_ahead))
+
+    def _complete(self, rows: PendingRows) -> torch.Tensor:
+        with stage("rows"):
+            return rows.result(self._timeout_secs)
 
     def _await_room(self, num_bytes: int) -> None:
         """Blocks until the reads of an iteration whose rows take ``num_bytes`` may start."""

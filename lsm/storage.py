@@ -16,6 +16,7 @@ from lsm import native
 logger = logging.getLogger(__name__)
 
 ENGINES = ("memory", "mmap", "posix", "io_uring", "nvme")
+"""Engines that read into host memory; beside them there is gds (lsm.gds)."""
 
 TRANSPORTS = ("emulated", "sysfs", "libnvm")
 
@@ -69,8 +70,9 @@ def select_engine(engine: str = "auto") -> tuple[str, str]:
     returned as it is; opening it fails if it cannot run.
     """
     if engine != "auto":
-        if engine not in ENGINES:
-            raise ValueError(f"storage.engine: expected auto, {', '.join(ENGINES)}, got {engine!r}")
+        if engine not in (*ENGINES, "gds"):
+            names = ", ".join((*ENGINES, "gds"))
+            raise ValueError(f"storage.engine: expected auto, {names}, got {engine!r}")
         return engine, "asked for by name"
     problem = native.io_uring_problem()
     if problem:
@@ -242,6 +244,16 @@ def _nvme_options(options: StorageOptions) -> native.NvmeOptions:
 def open_storage(store, engine: str = "auto", options: StorageOptions | None = None) -> Storage:
     """A Storage over the feature files of ``store`` (a GraphStore), or over the devices of
     ``options`` that they were loaded onto, whose labels have to say so (ValueError)."""
+    if engine == "gds":
+        from lsm.gds import GdsStorage  # kvikio is installed on some machines only
+
+        return GdsStorage(
+            store.feature_paths,
+            num_rows=store.num_nodes,
+            row_bytes=store.row_bytes,
+            stripe_bytes=store.stripe_bytes,
+            options=options,
+        )
     options = options or StorageOptions()
     on_devices = engine == "nvme" and options.transport != "emulated"
     if on_devices:

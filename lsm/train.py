@@ -17,6 +17,7 @@ from lsm import checkpoint, dist, native
 from lsm.batch import Batch
 from lsm.checkpoint import Progress
 from lsm.config import Config
+from lsm.device import memory_errors, peak_bytes, to_device
 from lsm.dist import World
 from lsm.evaluate import count_correct, evaluate
 from lsm.feature_loader import COUNTERS, EXCHANGED, STAGES
@@ -24,6 +25,7 @@ from lsm.job import Job, open_job
 from lsm.metrics import STORAGE_SUMS, Metrics, row_metrics
 from lsm.models import loss_sum
 from lsm.pipeline import READ_AHEAD
+from lsm.profile import StepProfiler, stage
 from lsm.resume import find_progress
 
 
@@ -45,8 +47,9 @@ def _train(config: Config, world: World) -> dict[str, Any]:
             iterations=len(job.loaders["train"]),
             position=(progress.epoch, progress.iteration),
         )
-        with metrics:
-            trainer = Trainer(job, progress, metrics)
+        profiler = StepProfiler(config.metrics.profile_steps, job.run_dir / "profile", world.rank)
+        with metrics, profiler:
+            trainer = Trainer(job, progress, metrics, profiler)
             while progress.epoch < config.train.epochs:
                 trainer.train_epoch()
             return trainer.finish()
@@ -55,8 +58,11 @@ def _train(config: Config, world: World) -> dict[str, Any]:
 class Trainer:
     """Moves a job's ``Progress`` forward, one iteration and one epoch at a time."""
 
-    def __init__(self, job: Job, progress: Progress, metrics: Metrics) -> None:
+    def __init__(
+        self, job: Job, progress: Progress, metrics: Metrics, profiler: StepProfiler
+    ) -> None:
         self.job = job
+        self._profiler = profiler
         self.progress = progress
         self.metrics = metrics
         self._train = job.config.train
@@ -73,7 +79,11 @@ class Trainer:
         self.job.model.train()
         waiting_since = time.perf_counter()
         for batch in loader.iterate(progress.epoch, progress.iteration):
-            self._train_step(batch, wait_secs=time.perf_counter() - waiting_since)
+            wait_secs = time.perf_counter() - waiting_since
+            where = f"at epoch {batch.epoch}, iteration {batch.iteration}"
+            with memory_errors(where), stage("step"):
+                self._train_step(batch, wait_secs)
+            self._profiler.step()
             self._checkpoint_step()
             waiting_since = time.perf_counter()
         self.metrics.end()
@@ -114,9 +124,14 @@ class Trainer:
             "valid_accuracy": progress.best_accuracy if progress.best_epoch >= 0 else None,
             "best_epoch": progress.best_epoch if progress.best_epoch >= 0 else None,
         }
+        if job.device.type == "cuda":
+            cache_bytes = job.loaders["train"].features.device_bytes
+            summary |= {"device": str(job.device), "cache_device_bytes": cache_bytes}
+            summary["peak_device_bytes"] = peak_bytes(job.device) + cache_bytes
         if job.world.is_main:
             job.run_dir.mkdir(parents=True, exist_ok=True)
-            checkpoint.write_atomic(job.run_dir / "model.pt", job.model.state_dict())
+            weights = {name: value.cpu() for name, value in job.model.state_dict().items()}
+            checkpoint.write_atomic(job.run_dir / "model.pt", weights)
             (job.run_dir / "result.json").write_text(json.dumps(summary) + "\n")
         dist.barrier(job.world)
         return summary
@@ -128,16 +143,19 @@ class Trainer:
         key = (self._train.seed, batch.epoch, batch.iteration, job.world.rank)
         torch.manual_seed(native.batch_key(*key))
         num_seeds = job.loaders["train"].global_batch_size(batch.iteration)
+        with stage("copy"):
+            batch = to_device(batch, job.device)
         bf16 = self._train.precision == "bf16"
-        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        with stage("forward"), torch.autocast(job.device.type, torch.bfloat16, enabled=bf16):
             scores = job.parallel(batch)
         local_loss = loss_sum(scores, batch.y)
         job.optimizer.zero_grad()
-        with dist.peers("the exchange of gradients"):
+        with stage("backward"), dist.peers("the exchange of gradients"):
             # DDP averages over ranks; ranks may have different numbers of seeds, even none. So
             # scaled, the average is the gradient of the mean over the global batch.
             (local_loss * (job.world.size / num_seeds)).backward()
-        job.optimizer.step()
+        with stage("optimizer"):
+            job.optimizer.step()
 
         counts = [local_loss.item(), count_correct(scores, batch.y)]
         counts += [sum(batch.num_sampled_nodes), sum(batch.num_sampled_edges)]
@@ -206,7 +224,9 @@ class Trainer:
     def _evaluate(self, split: str) -> float | None:
         loader = self.job.loaders[split]
         self.metrics.begin(split, len(loader))
-        accuracy = evaluate(self.job.model, loader, self.job.world, self.metrics.advance)
+        job = self.job
+        with memory_errors(f"while testing on the split {split}"), stage("evaluate"):
+            accuracy = evaluate(job.model, loader, job.world, job.device, self.metrics.advance)
         self.metrics.end()
         reads = torch.tensor(self._new_reads(), dtype=torch.float64)
         self.progress.bytes_read += int(dist.all_reduce_sum(reads, self.job.world)[0].item())

@@ -17,6 +17,7 @@ NAMES = {
     "versions",
     "native module",
     "CUDA build",
+    "device=auto",
     "liburing",
     "io_uring",
     "MPI",

@@ -17,6 +17,7 @@ CRASH_AT = Path(__file__).with_name("crash_at.py")
 
 NUM_TRAIN = 300
 FAST = (
+    "device=cpu",
     "train.batch_size=64",
     "train.epochs=2",
     "train.lr=0.01",

@@ -40,4 +40,10 @@ void check_argument(bool condition, const Args&... message) {
   if (!condition) throw ArgumentError(concat(message...));
 }
 
+/// For what stands in for GPU code that was not built.
+[[noreturn]] inline void throw_without_cuda(const char* what) {
+  throw std::runtime_error(concat(what, " needs CUDA, and this was built without; install nvcc, ",
+                                  "build again with LSM_CUDA=ON, and see `lsm doctor`"));
+}
+
 }  // namespace lsm

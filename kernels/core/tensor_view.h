@@ -43,6 +43,7 @@ struct TensorView {
   void* data = nullptr;
   DType dtype;
   bool on_host = true;
+  int device = -1;  // the GPU's number, where it is not on the host
   int num_dims = 0;
   std::array<int64_t, kMaxDims> shape{};
   std::array<int64_t, kMaxDims> strides{};  // in elements
@@ -77,6 +78,15 @@ struct TensorView {
   /// The bytes of a contiguous host tensor of any dtype.
   std::span<std::byte> as_bytes(const char* name) const {
     check_argument(on_host, name, ": expected a host tensor, got one on a device");
+    check_argument(is_contiguous(), name, ": expected a contiguous tensor; call .contiguous()");
+    return {static_cast<std::byte*>(data), static_cast<size_t>(num_elements()) * dtype.bytes};
+  }
+
+  /// The bytes of a contiguous tensor on GPU `number`, or of a host tensor if that is negative.
+  std::span<std::byte> as_bytes_on(int number, const char* name) const {
+    if (number < 0) return as_bytes(name);
+    check_argument(!on_host && device == number, name, ": expected a tensor on cuda:", number,
+                   ", got one on ", on_host ? "the host" : concat("cuda:", device));
     check_argument(is_contiguous(), name, ": expected a contiguous tensor; call .contiguous()");
     return {static_cast<std::byte*>(data), static_cast<size_t>(num_elements()) * dtype.bytes};
   }

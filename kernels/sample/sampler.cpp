@@ -53,6 +53,13 @@ class CscSampler final : public NeighborSampler {
 
 }  // namespace
 
+void check_fanouts(std::span<const int64_t> fanouts) {
+  for (const int64_t fanout : fanouts) {
+    check_argument(fanout >= -1 && fanout <= kMaxFanout,
+                   "num_neighbors: expected -1 (all) or 0 to 2^29 per hop, got ", fanout);
+  }
+}
+
 int64_t check_indptr(std::span<const int64_t> indptr, int64_t num_edges) {
   check_argument(!indptr.empty(), "indptr: expected num_nodes + 1 elements, got none");
   check_argument(indptr.front() == 0 && indptr.back() == num_edges,
@@ -74,10 +81,7 @@ std::unique_ptr<NeighborSampler> make_neighbor_sampler(const TensorView& indptr,
                                                        const TensorView& indices,
                                                        std::vector<int64_t> fanouts,
                                                        int num_threads) {
-  for (const int64_t fanout : fanouts) {
-    check_argument(fanout >= -1 && fanout <= kMaxFanout,
-                   "num_neighbors: expected -1 (all) or 0 to 2^29 per hop, got ", fanout);
-  }
+  check_fanouts(fanouts);
   const auto offsets = indptr.as<const int64_t>("indptr");
   const int64_t num_nodes = check_indptr(offsets, indices.num_elements());
   if (indices.dtype == dtype_of<int32_t>()) {

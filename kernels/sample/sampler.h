@@ -52,6 +52,9 @@ std::unique_ptr<NeighborSampler> make_neighbor_sampler(const TensorView& indptr,
                                                        std::vector<int64_t> fanouts,
                                                        int num_threads);
 
+/// Throws ArgumentError for a number of neighbours that cannot be.
+void check_fanouts(std::span<const int64_t> fanouts);
+
 /// Throws ArgumentError unless `indptr` int64 [N + 1] rises from 0 to `num_edges` and every degree
 /// fits 32 bits. Returns N.
 int64_t check_indptr(std::span<const int64_t> indptr, int64_t num_edges);

@@ -14,6 +14,9 @@ def train(
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override config keys.")
     ] = None,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Write a torch.profiler trace of ten iterations.")
+    ] = False,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the whole configuration and stop.")
     ] = False,
@@ -21,7 +24,8 @@ def train(
     """Train and test a node classifier; the last line of output is its summary as JSON."""
     from lsm.config_io import dump_config, load_config
 
-    settings = load_config(config, overrides or [])
+    profiled = ["metrics.profile_steps=10"] if profile else []
+    settings = load_config(config, [*profiled, *(overrides or [])])
     if print_config:
         typer.echo(dump_config(settings), nl=False)
         return
@@ -30,6 +34,8 @@ def train(
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # DDP would warn, once per rank, about an option that lsm.job sets on purpose.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    # Sums of matrix products in the same order, run after run, on a GPU too.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     from lsm.dist import World
     from lsm.train import train as run
 

@@ -26,9 +26,8 @@ __global__ void submit_sparse_rows(QueuePair queue, BlockRange blocks, uint64_t*
 }
 
 __global__ void complete(QueuePair queue, uint16_t* statuses) {
-  take_completions(queue, queue.depth, [&](const Completion& entry) {
-    statuses[entry.command_id()] = entry.status();
-  });
+  take_completions(queue, queue.depth,
+                   [&](const Completion& entry) { statuses[entry.command_id()] = entry.status(); });
 }
 
 void instantiate_all() {

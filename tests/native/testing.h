@@ -121,6 +121,7 @@ std::vector<Test> nvme_tests();
 std::vector<Test> nvme_fuzz_tests();
 std::vector<Test> nvme_transport_tests();
 std::vector<Test> sampler_tests();
+std::vector<Test> device_tests();
 std::vector<Test> planner_tests();
 std::vector<Test> prefetch_tests();
 std::vector<Test> pipeline_tests();

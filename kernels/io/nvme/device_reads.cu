@@ -27,9 +27,8 @@ __device__ ReadCommand make_command(const DeviceWave& wave, uint32_t read, uint1
   const uint64_t* pages = wave.pages + uint64_t{read} * wave.buffer_pages;
   uint64_t* list = wave.lists == nullptr ? nullptr : wave.lists + uint64_t{read} * kPrpsPerPage;
   const DataPointer data = make_data_pointer(
-      0, uint64_t{blocks.num_blocks} * wave.block_bytes,
-      [&](uint32_t page) { return pages[page]; }, list,
-      [&](uint32_t) { return wave.list_pages[read]; });
+      0, uint64_t{blocks.num_blocks} * wave.block_bytes, [&](uint32_t page) { return pages[page]; },
+      list, [&](uint32_t) { return wave.list_pages[read]; });
   return ReadCommand::make(id, blocks, data);
 }
 

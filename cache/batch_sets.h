@@ -1,0 +1,63 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// The sets of a cache that decides over a whole batch at once: on a GPU, or on the host as its
+// twin. Beside the planner's other parts it takes the place of SetCache.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cache/config.h"
+#include "cache/next_use_chain.h"
+#include "cache/plan.h"
+#include "cache/set_cache.h"
+
+namespace lsm::cache {
+
+/// What BatchSets::decide() finds out about one batch.
+struct Decisions {
+  std::span<Source>
+      source;               // [n] in: the tier if it is not the cache, else kStorage. out: the tier
+  std::span<int64_t> slot;  // [n] out: the line of a hit, else -1
+  std::vector<Candidate> candidates;  // out: sets ascending, within a set in request order
+  std::vector<Outcome> outcomes;      // out: of the candidates
+};
+
+/// Not thread-safe.
+class BatchSets {
+ public:
+  virtual ~BatchSets() = default;
+
+  virtual bool uses_window() const = 0;
+  virtual bool refreshes() const = 0;
+
+  /// As SetCache::link(). May return before it has happened.
+  virtual void link(std::span<const int64_t> ids, std::span<const uint32_t> positions,
+                    uint32_t batch) = 0;
+  /// Tells all lines what the window knows. May return before it has happened.
+  virtual void refresh() = 0;
+  /// Looks up the requests of batch t that ask the cache, touches the lines hit, and decides over
+  /// the rows that ask for a line: those from storage and from the victim buffer.
+  virtual void decide(std::span<const Access> batch, uint32_t t, Decisions* decisions) = 0;
+
+  virtual int64_t num_bytes() const = 0;
+};
+
+/// Where the sets of a planner are.
+enum class SetsPlace : uint8_t {
+  kHost,           // SetCache, made for the host
+  kTwin,           // BatchSets, as on a GPU but run by one host thread: for tests
+  kTwinBackwards,  // the same, with items and lanes in the opposite order
+  kDevice,         // BatchSets on a GPU
+};
+
+/// `scores` is copied. kTwin and kTwinBackwards only.
+std::unique_ptr<BatchSets> make_twin_sets(const PlannerConfig& config, Scores scores,
+                                          SetsPlace place);
+/// On GPU `device`; waits take at most `timeout_secs`. Throws std::runtime_error where this was
+/// built without CUDA.
+std::unique_ptr<BatchSets> make_device_sets(const PlannerConfig& config, Scores scores, int device,
+                                            double timeout_secs);
+
+}  // namespace lsm::cache

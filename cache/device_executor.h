@@ -1,0 +1,68 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// The executor whose cache is GPU memory, and its twin on the host.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "cache/plan_moves.h"
+#include "kernels/io/storage.h"
+
+namespace lsm {
+
+struct DeviceExecutorOptions {
+  int64_t num_lines = 0;      // rows of the cache, in GPU memory
+  int64_t victim_slots = 0;   // rows of the victim buffer, in page-locked host memory
+  int64_t prefetch_rows = 0;  // rows of the prefetch buffer, in GPU memory
+  double timeout_secs = 60;   // longest wait, for a read or for the GPU
+};
+
+/// Replays plans on a GPU: copies only, no decisions. Cache and static partition are GPU memory,
+/// victim and constant buffer page-locked host memory that kernels read and write over PCIe. Plans
+/// must be replayed in the order in which they were made; all their copies happen in one stream, so
+/// in that order. Not thread-safe.
+class DeviceExecutor {
+ public:
+  virtual ~DeviceExecutor() = default;
+
+  /// Queues the moves of one plan:
+  ///   1. rows of the memory tiers, and of `staged`, -> out
+  ///   2. evicted lines, and spilled rows of `out`, -> victim slots
+  ///   3. inserted rows of `out` -> lines
+  /// `staged`: page-locked host memory with the rows from storage, that of position i at row i; it
+  /// must stay as it is until synchronize() has returned. `out`: GPU memory with a row per
+  /// position. Throws ArgumentError as CacheExecutor::replay() does.
+  virtual void replay(const PlanMoves& plan, std::span<const std::byte> staged,
+                      std::span<std::byte> out) = 0;
+
+  /// Begins to copy the rows that the next plan finds in the victim buffer, in the order of its
+  /// positions, to the prefetch buffer, as many as fit there; a thread of the host does it. The
+  /// plan replayed last was the last before that one. What is not prefetched is read in place.
+  virtual void prefetch(std::span<const int64_t> victim_slots) = 0;
+
+  /// Blocks until everything queued has happened; throws TimeoutError.
+  virtual void synchronize() = 0;
+
+  /// The cudaStream_t that replay() queues to, as a number; 0 for the twin.
+  virtual intptr_t stream() const = 0;
+
+  /// GPU memory and page-locked host memory of the tiers.
+  virtual int64_t device_bytes() const = 0;
+  virtual int64_t pinned_bytes() const = 0;
+};
+
+/// Reads rows `static_ids` and `constant_ids` from `storage`, which need not outlive this call.
+std::unique_ptr<DeviceExecutor> make_twin_executor(const DeviceExecutorOptions& options,
+                                                   Storage& storage,
+                                                   std::span<const int64_t> static_ids,
+                                                   std::span<const int64_t> constant_ids);
+/// On GPU `device`. Throws std::runtime_error where this was built without CUDA.
+std::unique_ptr<DeviceExecutor> make_device_executor(const DeviceExecutorOptions& options,
+                                                     Storage& storage,
+                                                     std::span<const int64_t> static_ids,
+                                                     std::span<const int64_t> constant_ids,
+                                                     int device);
+
+}  // namespace lsm

@@ -1,0 +1,72 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// The atomic operations of code that runs as a grid or as a loop. Unless they say otherwise they
+// are relaxed, at device scope: they settle who was first, and what they protect is read by a later
+// kernel only.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "kernels/core/macros.h"
+
+#if defined(__CUDACC__)
+#include <cuda/atomic>
+#endif
+
+namespace lsm {
+
+/// Lowers *target to `value` if that is less.
+template <class T>
+LSM_HOST_DEVICE void atomic_min(T* target, T value) {
+#if defined(__CUDA_ARCH__)
+  cuda::atomic_ref<T, cuda::thread_scope_device>(*target).fetch_min(value,
+                                                                    cuda::memory_order_relaxed);
+#else
+  const std::atomic_ref<T> shared(*target);
+  T held = shared.load(std::memory_order_relaxed);
+  while (value < held && !shared.compare_exchange_weak(held, value, std::memory_order_relaxed)) {
+  }
+#endif
+}
+
+/// Writes `value` to *target if that holds `expected`; returns what it held.
+template <class T>
+LSM_HOST_DEVICE T atomic_compare_exchange(T* target, T expected, T value) {
+#if defined(__CUDA_ARCH__)
+  cuda::atomic_ref<T, cuda::thread_scope_device>(*target).compare_exchange_strong(
+      expected, value, cuda::memory_order_relaxed);
+  return expected;
+#else
+  std::atomic_ref<T>(*target).compare_exchange_strong(expected, value, std::memory_order_relaxed);
+  return expected;
+#endif
+}
+
+/// Who sees an atomic operation in order.
+enum class Scope : uint8_t { kDevice, kSystem };
+
+/// Adds one to *count: what comes later comes after it.
+template <Scope kScope>
+LSM_HOST_DEVICE void atomic_acquire(uint32_t* count) {
+#if defined(__CUDA_ARCH__)
+  constexpr auto scope =
+      kScope == Scope::kDevice ? cuda::thread_scope_device : cuda::thread_scope_system;
+  cuda::atomic_ref<uint32_t, scope>(*count).fetch_add(1, cuda::memory_order_acquire);
+#else
+  std::atomic_ref<uint32_t>(*count).fetch_add(1, std::memory_order_acquire);
+#endif
+}
+
+/// Takes one from *count: what came earlier came before it.
+template <Scope kScope>
+LSM_HOST_DEVICE void atomic_release(uint32_t* count) {
+#if defined(__CUDA_ARCH__)
+  constexpr auto scope =
+      kScope == Scope::kDevice ? cuda::thread_scope_device : cuda::thread_scope_system;
+  cuda::atomic_ref<uint32_t, scope>(*count).fetch_sub(1, cuda::memory_order_release);
+#else
+  std::atomic_ref<uint32_t>(*count).fetch_sub(1, std::memory_order_release);
+#endif
+}
+
+}  // namespace lsm

@@ -1,0 +1,85 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+namespace lsm {
+
+/// An array of trivial T in the memory of a Backend, which outlives it. Keeps its memory when it
+/// shrinks; takes a quarter more than asked for when it grows, so that steps of about the same size
+/// allocate nothing.
+template <class T, class Backend>
+class BackendArray {
+  static_assert(std::is_trivially_copyable_v<T>);
+
+ public:
+  explicit BackendArray(Backend& backend) : backend_(&backend) {}
+  ~BackendArray() { backend_->release(data_); }
+  BackendArray(const BackendArray&) = delete;
+  BackendArray& operator=(const BackendArray&) = delete;
+
+  T* data() const { return data_; }
+  int64_t capacity() const { return capacity_; }
+
+  /// Makes room for `count` elements; the first `kept` stay, the others are not initialised.
+  T* grow(int64_t count, int64_t kept = 0) {
+    if (count <= capacity_ && data_ != nullptr) return data_;
+    const int64_t capacity = count + count / 4 + 1;
+    T* larger = static_cast<T*>(backend_->allocate(static_cast<size_t>(capacity) * sizeof(T)));
+    backend_->copy(larger, data_, static_cast<size_t>(kept) * sizeof(T));
+    backend_->release(std::exchange(data_, larger));
+    capacity_ = capacity;
+    return data_;
+  }
+
+  /// Makes it exactly `count` elements with every byte `byte`; for arrays of a known size.
+  T* assign(int64_t count, int byte) {
+    backend_->release(std::exchange(data_, nullptr));
+    capacity_ = count;
+    const size_t bytes = static_cast<size_t>(count) * sizeof(T);
+    data_ = static_cast<T*>(backend_->allocate(bytes > 0 ? bytes : 1));
+    backend_->fill(data_, byte, bytes);
+    return data_;
+  }
+
+  /// Replaces the contents by `values`, which may change as soon as this returns.
+  T* upload(std::span<const T> values) {
+    grow(static_cast<int64_t>(values.size()));
+    backend_->upload(data_, values.data(), values.size_bytes());
+    return data_;
+  }
+
+ private:
+  Backend* backend_;
+  T* data_ = nullptr;
+  int64_t capacity_ = 0;
+};
+
+/// Bytes of host memory that the Backend, which outlives them, reaches too.
+template <class Backend>
+class PinnedBytes {
+ public:
+  explicit PinnedBytes(Backend& backend) : backend_(&backend) {}
+  ~PinnedBytes() {
+    if (data_ != nullptr) backend_->release_pinned(data_);
+  }
+  PinnedBytes(const PinnedBytes&) = delete;
+  PinnedBytes& operator=(const PinnedBytes&) = delete;
+
+  std::byte* data() const { return data_; }
+
+  /// Makes it `bytes` bytes, not initialised; once.
+  void assign(int64_t bytes) {
+    if (bytes > 0) data_ = static_cast<std::byte*>(backend_->allocate_pinned(bytes));
+  }
+
+ private:
+  Backend* backend_;
+  std::byte* data_ = nullptr;
+};
+
+}  // namespace lsm

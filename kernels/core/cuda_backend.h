@@ -1,0 +1,177 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// The Backend (host_backend.h) that is a GPU: one stream of its own, in which everything happens in
+// the order of the calls. For .cu files.
+#pragma once
+
+#include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_scan.cuh>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "kernels/core/cuda_check.h"
+#include "kernels/core/cuda_launch.h"
+
+namespace lsm {
+class CudaBackend {
+ public:
+  /// Every wait takes at most `timeout_secs`.
+  CudaBackend(int device, double timeout_secs)
+      : device_(device), timeout_secs_(timeout_secs), stream_(device), done_(device) {}
+  ~CudaBackend() {
+    drain();
+    cudaFree(scratch_);
+  }
+  CudaBackend(const CudaBackend&) = delete;
+  CudaBackend& operator=(const CudaBackend&) = delete;
+
+  /// To be called by a thread before it calls what is below: each has a device of its own.
+  void enter() const { use_device(device_); }
+
+  cudaStream_t stream() const { return stream_.get(); }
+  intptr_t stream_number() const { return reinterpret_cast<intptr_t>(stream()); }
+
+  void* allocate(size_t bytes) {
+    void* memory = nullptr;
+    const std::string what = concat("allocate ", bytes, " bytes of GPU memory");
+    check_cuda(cudaMalloc(&memory, bytes), what.c_str());
+    return memory;
+  }
+  /// Waits for the whole GPU, as cudaFree does: arrays grow in the first steps only.
+  void release(void* memory) { cudaFree(memory); }
+  void* allocate_pinned(size_t bytes) {
+    pinned_.push_back(std::make_unique<PinnedBlock>(bytes));
+    return pinned_.back()->data();
+  }
+  void release_pinned(void* memory) {
+    std::erase_if(pinned_, [&](const auto& block) { return block->data() == memory; });
+  }
+
+  /// Through page-locked staging memory, which is reused after the next synchronize().
+  void upload(void* target, const void* host, size_t bytes) {
+    if (bytes == 0) return;
+    std::byte* staged = stage(bytes);
+    std::memcpy(staged, host, bytes);
+    check_cuda(cudaMemcpyAsync(target, staged, bytes, cudaMemcpyHostToDevice, stream()), "upload");
+  }
+  void download(void* host, const void* source, size_t bytes) {
+    if (bytes == 0) return;
+    std::byte* staged = stage(bytes);
+    check_cuda(cudaMemcpyAsync(staged, source, bytes, cudaMemcpyDeviceToHost, stream()),
+               "download");
+    downloads_.push_back({host, staged, bytes});
+  }
+  void copy(void* target, const void* source, size_t bytes) {
+    if (bytes == 0) return;
+    check_cuda(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, stream()), "copy");
+  }
+  void fill(void* target, int byte, size_t bytes) {
+    if (bytes == 0) return;
+    check_cuda(cudaMemsetAsync(target, byte, bytes, stream()), "fill");
+  }
+
+  template <class F>
+  void for_each(int64_t count, const F& f) {
+    CudaLauncher(stream()).for_each(count, f);
+  }
+  template <class F>
+  void for_each_warp(int64_t count, const F& f) {
+    CudaLauncher(stream()).for_each_warp(count, f);
+  }
+
+  void exclusive_sum(const int64_t* values, int64_t* sums, int64_t count) {
+    // One more, so that the last sum is the total.
+    with_scratch("sum", [&](void* scratch, size_t& bytes) {
+      return cub::DeviceScan::ExclusiveSum(scratch, bytes, values, sums, num_items(count + 1),
+                                           stream());
+    });
+  }
+
+  void sort_pairs(const uint32_t* keys_in, uint32_t* keys_out, const uint32_t* values_in,
+                  uint32_t* values_out, int64_t count, int bits) {
+    with_scratch("sort", [&](void* scratch, size_t& bytes) {
+      return cub::DeviceRadixSort::SortPairs(scratch, bytes, keys_in, keys_out, values_in,
+                                             values_out, num_items(count), 0, bits, stream());
+    });
+  }
+
+  struct Event : CudaEvent {
+    explicit Event(const CudaBackend& backend) : CudaEvent(backend.device_) {}
+  };
+  void record(Event& event) { event.CudaEvent::record(stream()); }
+  void block(const Event& event) { event.CudaEvent::block(stream()); }
+  void wait(const Event& event, const char* what) { event.CudaEvent::wait(timeout_secs_, what); }
+
+  /// Returns when all of the above is done, and what was downloaded has arrived.
+  void synchronize() {
+    done_.record(stream());
+    done_.wait(timeout_secs_, "work in a stream of its own");
+    for (const Download& download : downloads_) {
+      std::memcpy(download.host, download.staged, download.bytes);
+    }
+    downloads_.clear();
+    staged_bytes_ = 0;
+    retired_.clear();
+  }
+  /// Before memory goes: nothing may use it any more. An error here was reported, or will be.
+  void drain() noexcept { cudaStreamSynchronize(stream()); }
+
+ private:
+  struct Download {
+    void* host;
+    const std::byte* staged;
+    size_t bytes;
+  };
+  static constexpr size_t kStagingBytes = size_t{8} << 20;
+  static constexpr size_t kMaxRetired = 4;
+
+  static int num_items(int64_t count) {
+    check_argument(count <= INT32_MAX, "at most 2^31 - 1 items at a time on a GPU, got ", count);
+    return static_cast<int>(count);
+  }
+
+  /// The next `bytes` bytes of the staging memory. What is full stays until nothing copies from it.
+  std::byte* stage(size_t bytes) {
+    const size_t aligned = (bytes + 255) / 256 * 256;
+    if (!staging_ || staged_bytes_ + aligned > staging_->size()) {
+      const size_t size = std::max({kStagingBytes, 2 * aligned, staging_ ? staging_->size() : 0});
+      if (staging_) retired_.push_back(std::move(staging_));
+      if (retired_.size() >= kMaxRetired) synchronize();
+      staging_ = std::make_unique<PinnedBlock>(size);
+      staged_bytes_ = 0;
+    }
+    staged_bytes_ += aligned;
+    return staging_->data() + staged_bytes_ - aligned;
+  }
+
+  /// Calls a CUB algorithm, which says first how much scratch memory it needs.
+  template <class Algorithm>
+  void with_scratch(const char* what, const Algorithm& algorithm) {
+    size_t bytes = 0;
+    check_cuda(algorithm(nullptr, bytes), what);
+    if (bytes > scratch_bytes_ || scratch_ == nullptr) {
+      check_cuda(cudaFree(std::exchange(scratch_, nullptr)), "free scratch memory");
+      scratch_bytes_ = bytes + bytes / 4 + 256;
+      scratch_ = allocate(scratch_bytes_);
+    }
+    check_cuda(algorithm(scratch_, bytes), what);
+  }
+
+  const int device_;
+  const double timeout_secs_;
+  CudaStream stream_;
+  CudaEvent done_;
+  std::unique_ptr<PinnedBlock> staging_;
+  size_t staged_bytes_ = 0;
+  std::vector<std::unique_ptr<PinnedBlock>> retired_;
+  std::vector<std::unique_ptr<PinnedBlock>> pinned_;
+  std::vector<Download> downloads_;
+  void* scratch_ = nullptr;
+  size_t scratch_bytes_ = 0;
+};
+
+}  // namespace lsm

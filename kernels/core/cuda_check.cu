@@ -1,0 +1,95 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#include "kernels/core/cuda_check.h"
+
+#include <chrono>
+#include <thread>
+
+namespace lsm {
+namespace {
+
+const char* remedy(cudaError_t error) {
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return "; make cache.bytes, sampler.staging_bytes or train.batch_size smaller (page-locked "
+             "memory counts too: `ulimit -l`, and the container's limits)";
+    case cudaErrorInsufficientDriver:
+      return "; the driver is older than the CUDA toolkit of this build: update it, or build with "
+             "an older toolkit (`lsm doctor`)";
+    case cudaErrorNoDevice:
+    case cudaErrorInvalidDevice:
+      return "; see `nvidia-smi` and CUDA_VISIBLE_DEVICES, or set device=cpu";
+    case cudaErrorNoKernelImageForDevice:
+      return "; this build has no code for that GPU: build again with "
+             "CMAKE_CUDA_ARCHITECTURES=native (compute capability 8.0 or newer is needed)";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+CudaError::CudaError(cudaError_t error, const std::string& what)
+    : std::runtime_error(concat("CUDA: ", what, ": ", cudaGetErrorName(error), " (",
+                                cudaGetErrorString(error), ")", remedy(error))),
+      code(error) {
+  // A failed launch or allocation also stays the thread's last error, for others to stumble over.
+  cudaGetLastError();
+}
+
+void use_device(int device) {
+  int current = 0;
+  check_cuda(cudaGetDevice(&current), "get the current device");
+  if (current != device) check_cuda(cudaSetDevice(device), "choose the device");
+}
+
+CudaEvent::CudaEvent(int device) {
+  use_device(device);
+  check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "create an event");
+}
+
+CudaEvent::~CudaEvent() {
+  cudaEventDestroy(event_);
+}
+
+void CudaEvent::wait(double timeout_secs, const char* what) const {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  for (;;) {
+    const cudaError_t state = cudaEventQuery(event_);
+    if (state == cudaSuccess) return;
+    if (state != cudaErrorNotReady) throw CudaError(state, what);
+    const std::chrono::duration<double> waited = Clock::now() - start;
+    if (waited.count() > timeout_secs) {
+      throw TimeoutError(concat("the GPU did not finish within ", timeout_secs, " s: ", what));
+    }
+    // Most waits are shorter than a sleep; a long one should not take a core.
+    if (waited.count() < 200e-6) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+}
+
+CudaStream::CudaStream(int device) {
+  use_device(device);
+  check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "create a stream");
+}
+
+CudaStream::~CudaStream() {
+  cudaStreamDestroy(stream_);
+}
+
+PinnedBlock::PinnedBlock(size_t bytes) : bytes_(bytes) {
+  void* memory = nullptr;
+  const unsigned flags = cudaHostAllocPortable | cudaHostAllocMapped;
+  const std::string what = concat("allocate ", bytes, " bytes of page-locked host memory");
+  check_cuda(cudaHostAlloc(&memory, bytes > 0 ? bytes : 1, flags), what.c_str());
+  data_ = static_cast<std::byte*>(memory);
+}
+
+PinnedBlock::~PinnedBlock() {
+  cudaFreeHost(data_);
+}
+
+}  // namespace lsm

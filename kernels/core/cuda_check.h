@@ -1,0 +1,81 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Owners of what the CUDA runtime hands out, and the check of every call. For .cu files.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+
+#include "kernels/core/check.h"
+
+namespace lsm {
+
+/// A CUDA call failed: what was attempted, the runtime's words, and a remedy where one is known.
+struct CudaError : std::runtime_error {
+  CudaError(cudaError_t error, const std::string& what);
+  cudaError_t code;
+};
+
+/// Throws CudaError naming `what` unless `error` is success.
+inline void check_cuda(cudaError_t error, const char* what) {
+  if (error != cudaSuccess) throw CudaError(error, what);
+}
+
+/// Makes `device` the current one of this thread, and leaves it so: to go back to another GPU would
+/// make a context there, and take its memory.
+void use_device(int device);
+
+/// Owns an event without timing.
+class CudaEvent {
+ public:
+  explicit CudaEvent(int device);
+  ~CudaEvent();
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+
+  void record(cudaStream_t stream) { check_cuda(cudaEventRecord(event_, stream), "record event"); }
+  /// Makes what comes later in `stream` wait for what was recorded.
+  void block(cudaStream_t stream) const {
+    check_cuda(cudaStreamWaitEvent(stream, event_, 0), "wait for an event in a stream");
+  }
+  /// Blocks the calling thread; throws TimeoutError naming `what`. An event that was never recorded
+  /// has happened.
+  void wait(double timeout_secs, const char* what) const;
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+/// Owns a stream that does not wait for the legacy default stream.
+class CudaStream {
+ public:
+  explicit CudaStream(int device);
+  ~CudaStream();
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+/// Owns page-locked host memory that every GPU reads and writes at the same address.
+class PinnedBlock {
+ public:
+  explicit PinnedBlock(size_t bytes);
+  ~PinnedBlock();
+  PinnedBlock(const PinnedBlock&) = delete;
+  PinnedBlock& operator=(const PinnedBlock&) = delete;
+
+  std::byte* data() const { return data_; }
+  size_t size() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t bytes_;
+};
+
+}  // namespace lsm

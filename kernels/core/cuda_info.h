@@ -1,0 +1,29 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lsm {
+
+/// A GPU as the CUDA runtime sees it.
+struct GpuInfo {
+  std::string name;
+  int capability_major = 0;
+  int capability_minor = 0;
+  int64_t total_bytes = 0;
+};
+
+/// What the CUDA runtime of this build finds on this machine.
+struct CudaInfo {
+  int toolkit_version = 0;  // 1000 * major + 10 * minor; 0: built without CUDA
+  int driver_version = 0;   // the newest toolkit that the driver serves; 0: no driver
+  std::string problem;      // why no GPU can be used; empty if there are some
+  std::vector<GpuInfo> gpus;
+};
+
+/// Never throws for what is missing.
+CudaInfo find_cuda();
+
+}  // namespace lsm

@@ -1,0 +1,116 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// A warp as an argument, so that what its lanes do together is written once and tested on the host.
+// Code that all lanes share is written as steps: each(body) calls body(lane) for every lane and
+// ends when all are done and see each other's writes. Between steps everything is uniform: only
+// Vars differ from lane to lane.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/core/macros.h"
+
+namespace lsm {
+
+/// Emulates a warp: the lanes take their turns, in either order, so that a step which depends on
+/// the order gives different results in tests.
+template <int kNumLanes>
+class HostLanes {
+ public:
+  static constexpr int kLanes = kNumLanes;
+
+  /// A variable of which every lane has its own.
+  template <class T>
+  class Var {
+   public:
+    LSM_HOST_DEVICE T& operator[](int lane) { return values_[lane]; }
+    LSM_HOST_DEVICE const T& operator[](int lane) const { return values_[lane]; }
+
+   private:
+    T values_[kLanes]{};
+  };
+
+  LSM_HOST_DEVICE explicit HostLanes(bool backwards = false) : backwards_(backwards) {}
+
+  template <class Body>
+  LSM_HOST_DEVICE void each(const Body& body) const {
+    if constexpr (kLanes == 1) {
+      body(0);
+    } else {
+      for (int i = 0; i < kLanes; ++i) body(backwards_ ? kLanes - 1 - i : i);
+    }
+  }
+
+  /// The smallest value of all lanes.
+  LSM_HOST_DEVICE uint64_t min(const Var<uint64_t>& values) const {
+    uint64_t lowest = values[0];
+    for (int lane = 1; lane < kLanes; ++lane) {
+      lowest = values[lane] < lowest ? values[lane] : lowest;
+    }
+    return lowest;
+  }
+
+  /// The value of `lane`.
+  LSM_HOST_DEVICE int32_t get(const Var<int32_t>& values, int lane) const { return values[lane]; }
+
+ private:
+  bool backwards_;
+};
+
+/// One lane: a loop over lanes is then a plain loop.
+using OneLane = HostLanes<1>;
+/// What runs on the host in place of DeviceWarp.
+using HostWarp = HostLanes<32>;
+
+#if defined(__CUDACC__)
+
+/// The 32 threads of a warp, all of which must be there. A variable is a register of the thread.
+class DeviceWarp {
+ public:
+  static constexpr int kLanes = 32;
+
+  template <class T>
+  class Var {
+   public:
+    LSM_HOST_DEVICE T& operator[](int) { return value_; }
+    LSM_HOST_DEVICE const T& operator[](int) const { return value_; }
+
+   private:
+    T value_{};
+  };
+
+  /// The barrier before the body orders it after what lanes read between steps, the one behind it
+  /// makes its writes visible to all lanes (__syncwarp orders memory among those that take part).
+  template <class Body>
+  LSM_HOST_DEVICE void each(const Body& body) const {
+#if defined(__CUDA_ARCH__)
+    __syncwarp();
+    body(static_cast<int>(threadIdx.x % kLanes));
+    __syncwarp();
+#else
+    static_cast<void>(body);
+#endif
+  }
+
+  LSM_HOST_DEVICE uint64_t min(const Var<uint64_t>& values) const {
+    uint64_t lowest = values[0];
+#if defined(__CUDA_ARCH__)
+    for (int step = kLanes / 2; step > 0; step /= 2) {
+      const uint64_t other = __shfl_xor_sync(0xFFFFFFFFu, lowest, step);
+      lowest = other < lowest ? other : lowest;
+    }
+#endif
+    return lowest;
+  }
+
+  LSM_HOST_DEVICE int32_t get(const Var<int32_t>& values, int lane) const {
+#if defined(__CUDA_ARCH__)
+    return __shfl_sync(0xFFFFFFFFu, values[0], lane);
+#else
+    return values[lane];
+#endif
+  }
+};
+
+#endif
+
+}  // namespace lsm

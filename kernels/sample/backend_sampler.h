@@ -1,0 +1,206 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// DeviceSampler on a Backend. Two waits per hop: for the number of its edges, and for that of its
+// new nodes.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "kernels/core/backend_array.h"
+#include "kernels/core/check.h"
+#include "kernels/core/philox.h"
+#include "kernels/sample/device_sample_kernels.h"
+#include "kernels/sample/device_sampler.h"
+
+namespace lsm {
+
+template <class Id, class Backend>
+class BackendSampler final : public DeviceSampler {
+ public:
+  BackendSampler(std::unique_ptr<Backend> backend, const DeviceGraph& graph,
+                 std::vector<int64_t> fanouts)
+      : backend_(std::move(backend)), graph_(graph), fanouts_(std::move(fanouts)) {
+    backend_->enter();
+    error_.grow(1);
+  }
+  ~BackendSampler() override { backend_->drain(); }
+
+  SampleSizes sample(std::span<const int64_t> seeds, const BatchName& batch) override {
+    backend_->enter();
+    key_ = batch_key(batch.seed, batch.epoch, batch.iteration, batch.rank);
+    sizes_ = {};
+    capacity_ = 0;
+    add_seeds(seeds);
+    for (size_t hop = 0; hop < fanouts_.size(); ++hop) {
+      expand(static_cast<uint32_t>(hop), fanouts_[hop]);
+    }
+    return sizes_;
+  }
+
+  void copy_to(const SampleOutput& output) override {
+    backend_->enter();
+    const size_t edge_bytes = sizes_.num_edges * sizeof(int64_t);
+    backend_->copy(output.n_id, n_id_.data(), sizes_.num_nodes * sizeof(int64_t));
+    backend_->copy(output.edges, sources_.data(), edge_bytes);
+    backend_->copy(output.edges + sizes_.num_edges, destinations_.data(), edge_bytes);
+    backend_->copy(output.indptr, indptr_.data(), (sizes_.num_expanded + 1) * sizeof(int64_t));
+    backend_->synchronize();
+  }
+
+ private:
+  template <class T>
+  using Array = BackendArray<T, Backend>;
+  static constexpr int64_t kMaxNodes = int64_t{1} << 30;
+
+  void add_seeds(std::span<const int64_t> seeds) {
+    const int64_t count = static_cast<int64_t>(seeds.size());
+    for (int64_t i = 0; i < count; ++i) {
+      check_argument(seeds[i] >= 0 && seeds[i] < graph_.num_nodes, "seeds: expected ids in [0, ",
+                     graph_.num_nodes, "), got ", seeds[i], " at position ", i);
+    }
+    n_id_.upload(seeds);
+    reserve(count);
+    backend_->upload(error_.data(), &device_sample::kNoError, sizeof(int64_t));
+    const device_sample::CheckSeeds check{table(), n_id_.data(), error_.data()};
+    backend_->for_each(count, check);
+    const int64_t zero = 0;
+    backend_->upload(indptr_.grow(1), &zero, sizeof(zero));
+    const int64_t bad = read(error_.data());
+    check_argument(bad == device_sample::kNoError, "seeds: expected distinct ids, got ",
+                   bad == device_sample::kNoError ? 0 : seeds[bad], " again at position ", bad);
+    sizes_.num_nodes = count;
+    sizes_.num_sampled_nodes.push_back(count);
+  }
+
+  void expand(uint32_t hop, int64_t fanout) {
+    const int64_t begin = sizes_.num_expanded;
+    const int64_t count = sizes_.num_nodes - begin;
+    device_sample::Expanded nodes = count_edges(begin, count, fanout);
+    const int64_t new_edges = read(nodes.offset + count);
+    reserve(std::min(sizes_.num_nodes + new_edges, graph_.num_nodes));
+    nodes.n_id = n_id_.data();  // which may have grown
+    const device_sample::HopEdges edges = draw(nodes, count, new_edges, hop);
+    const int64_t new_nodes = relabel(edges, new_edges);
+    sizes_.num_expanded = sizes_.num_nodes;
+    sizes_.num_nodes += new_nodes;
+    sizes_.num_edges += new_edges;
+    sizes_.num_sampled_nodes.push_back(new_nodes);
+    sizes_.num_sampled_edges.push_back(new_edges);
+  }
+
+  device_sample::Expanded count_edges(int64_t begin, int64_t count, int64_t fanout) {
+    const device_sample::Expanded nodes{n_id_.data(),           begin,
+                                        first_.grow(count),     degree_.grow(count),
+                                        count_.grow(count + 1), offset_.grow(count + 1)};
+    const uint64_t limit = fanout < 0 ? UINT64_MAX : static_cast<uint64_t>(fanout);
+    backend_->for_each(count, device_sample::CountEdges{graph_.indptr, nodes, limit});
+    backend_->exclusive_sum(nodes.count, nodes.offset, count);
+    int64_t* const indptr = indptr_.grow(begin + count + 1, begin + 1);
+    backend_->for_each(count + 1,
+                       device_sample::ExtendIndptr{nodes.offset, sizes_.num_edges, indptr + begin});
+    return nodes;
+  }
+
+  device_sample::HopEdges draw(const device_sample::Expanded& nodes, int64_t count,
+                               int64_t new_edges, uint32_t hop) {
+    const int64_t old_edges = sizes_.num_edges;
+    uint32_t* const positions = positions_.grow(new_edges);
+    backend_->for_each(count, device_sample::DrawNodes{nodes, key_, hop, positions});
+    const device_sample::HopEdges edges{
+        table(),
+        sources_.grow(old_edges + new_edges, old_edges) + old_edges,
+        destinations_.grow(old_edges + new_edges, old_edges) + old_edges,
+        slot_.grow(new_edges),
+        is_first_.grow(new_edges + 1),
+        rank_.grow(new_edges + 1)};
+    backend_->for_each(new_edges, device_sample::LoadSources<Id>{
+                                      static_cast<const Id*>(graph_.indices), graph_.num_nodes,
+                                      nodes, count, positions, edges, error_.data()});
+    return edges;
+  }
+
+  /// Returns the number of new nodes.
+  int64_t relabel(const device_sample::HopEdges& edges, int64_t new_edges) {
+    backend_->for_each(new_edges, device_sample::MarkFirst{edges});
+    backend_->exclusive_sum(edges.is_first, edges.rank, new_edges);
+    int64_t bad = 0;
+    backend_->download(&bad, error_.data(), sizeof(bad));
+    const int64_t new_nodes = read(edges.rank + new_edges);
+    if (bad != device_sample::kNoError) {
+      throw ArgumentError(concat("indices: expected ids in [0, ", graph_.num_nodes, "), got ",
+                                 read(edges.sources + bad),
+                                 "; the topology is damaged: check it with `lsm data verify`"));
+    }
+    backend_->for_each(new_edges,
+                       device_sample::NumberNodes{edges, sizes_.num_nodes, n_id_.data()});
+    backend_->for_each(new_edges, device_sample::Relabel{edges});
+    return new_nodes;
+  }
+
+  int64_t read(const int64_t* value) {
+    int64_t result = 0;
+    backend_->download(&result, value, sizeof(result));
+    backend_->synchronize();
+    return result;
+  }
+
+  /// Makes room for `max_nodes` nodes, and enters those there are.
+  void reserve(int64_t max_nodes) {
+    check_argument(max_nodes <= kMaxNodes, "a batch of up to ", max_nodes,
+                   " nodes; at most 2^30 are supported: use smaller batches or fanouts");
+    const int64_t num_nodes = capacity_ == 0 ? max_nodes : sizes_.num_nodes;
+    n_id_.grow(max_nodes, num_nodes);
+    const int64_t needed =
+        static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(2 * max_nodes + 1)));
+    if (needed <= capacity_) return;
+    capacity_ = needed;
+    backend_->fill(table_ids_.grow(needed), 0xFF, needed * sizeof(int64_t));     // -1
+    backend_->fill(table_values_.grow(needed), 0x7F, needed * sizeof(int64_t));  // above all
+    backend_->for_each(num_nodes, device_sample::EnterNodes{table(), n_id_.data()});
+  }
+
+  device_sample::Table table() const {
+    return {table_ids_.data(), table_values_.data(), static_cast<uint64_t>(capacity_ - 1)};
+  }
+
+  const std::unique_ptr<Backend> backend_;  // outlives the arrays
+  const DeviceGraph graph_;
+  const std::vector<int64_t> fanouts_;
+  uint64_t key_ = 0;
+  SampleSizes sizes_;
+  int64_t capacity_ = 0;  // of the table, in this batch
+  // The subgraph.
+  Array<int64_t> n_id_{*backend_};
+  Array<int64_t> sources_{*backend_};
+  Array<int64_t> destinations_{*backend_};
+  Array<int64_t> indptr_{*backend_};
+  Array<int64_t> table_ids_{*backend_};
+  Array<int64_t> table_values_{*backend_};
+  // Of a hop.
+  Array<int64_t> first_{*backend_};
+  Array<uint32_t> degree_{*backend_};
+  Array<int64_t> count_{*backend_};
+  Array<int64_t> offset_{*backend_};
+  Array<uint32_t> positions_{*backend_};
+  Array<uint32_t> slot_{*backend_};
+  Array<int64_t> is_first_{*backend_};
+  Array<int64_t> rank_{*backend_};
+  Array<int64_t> error_{*backend_};
+};
+
+template <class Backend>
+std::unique_ptr<DeviceSampler> make_backend_sampler(std::unique_ptr<Backend> backend,
+                                                    const DeviceGraph& graph,
+                                                    std::vector<int64_t> fanouts) {
+  if (graph.has_wide_ids) {
+    return std::make_unique<BackendSampler<int64_t, Backend>>(std::move(backend), graph,
+                                                              std::move(fanouts));
+  }
+  return std::make_unique<BackendSampler<int32_t, Backend>>(std::move(backend), graph,
+                                                            std::move(fanouts));
+}
+
+}  // namespace lsm

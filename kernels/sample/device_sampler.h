@@ -1,0 +1,61 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// The sampler of GPUs, and its twin on the host.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/sample/sampler.h"
+
+namespace lsm {
+
+/// How large a sampled subgraph is; see SampledSubgraph.
+struct SampleSizes {
+  std::vector<int64_t> num_sampled_nodes;
+  std::vector<int64_t> num_sampled_edges;
+  int64_t num_nodes = 0;
+  int64_t num_edges = 0;
+  int64_t num_expanded = 0;
+};
+
+/// Where a sampled subgraph is to be copied, host or GPU memory.
+struct SampleOutput {
+  int64_t* n_id;    // [num_nodes]
+  int64_t* edges;   // [2, num_edges]
+  int64_t* indptr;  // [num_expanded + 1]
+};
+
+/// The subgraphs of NeighborSampler, edge by edge, sampled by a GPU. Holds one at a time. Not
+/// thread-safe; both calls block.
+class DeviceSampler {
+ public:
+  virtual ~DeviceSampler() = default;
+
+  /// Samples what the host's sampler would. `seeds` are distinct nodes, in host memory.
+  virtual SampleSizes sample(std::span<const int64_t> seeds, const BatchName& batch) = 0;
+
+  /// Copies what was sampled last.
+  virtual void copy_to(const SampleOutput& output) = 0;
+};
+
+/// A graph in CSC form in memory that the GPU reads: its own, or page-locked memory of the host. It
+/// stays with the caller. indptr was checked (check_indptr()).
+struct DeviceGraph {
+  const int64_t* indptr;  // [num_nodes + 1]
+  const void* indices;    // int32 or int64
+  bool has_wide_ids;      // int64
+  int64_t num_nodes;
+};
+
+/// `backwards`: items in the opposite order.
+std::unique_ptr<DeviceSampler> make_twin_sampler(const DeviceGraph& graph,
+                                                 std::vector<int64_t> fanouts, bool backwards);
+/// On GPU `device`; waits take at most `timeout_secs`. Throws std::runtime_error where this was
+/// built without CUDA.
+std::unique_ptr<DeviceSampler> make_device_sampler(const DeviceGraph& graph,
+                                                   std::vector<int64_t> fanouts, int device,
+                                                   double timeout_secs);
+
+}  // namespace lsm

@@ -1,0 +1,146 @@
+"""Which device trains, whether it can, and whether what is to go there fits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, replace
+
+import torch
+
+from lsm import native
+from lsm.batch import Batch
+from lsm.units import format_bytes
+
+logger = logging.getLogger(__name__)
+
+MIN_CAPABILITY = (8, 0)
+
+_OUT_OF_MEMORY_REMEDY = (
+    "make cache.bytes, cache.static.bytes, train.batch_size or sampler.num_neighbors smaller"
+)
+
+
+def choose_device(name: str, local_rank: int = 0) -> torch.device:
+    """The device that ``name`` (auto, cpu, cuda) stands for in this process; a GPU is made current.
+
+    auto takes the GPU of this local rank if there is one that works, else the host; why not is
+    logged where there is a GPU after all. Raises RuntimeError, saying what is missing and what to
+    do, if cuda was asked for by name.
+    """
+    if name == "cpu":
+        return torch.device("cpu")
+    problem = gpu_problem(local_rank)
+    if problem is None:
+        device = torch.device("cuda", local_rank)
+        torch.cuda.set_device(device)
+        return device
+    if name == "cuda":
+        raise RuntimeError(f"device=cuda: {problem}; or set device=cpu (see `lsm doctor`)")
+    if native.find_cuda().gpus or torch.cuda.is_available():
+        logger.warning("device=auto trains on the host: %s", problem)
+    return torch.device("cpu")
+
+
+def gpu_problem(index: int, cuda=torch.cuda, info: native.CudaInfo | None = None) -> str | None:
+    """Why GPU ``index`` cannot train, and what to do; None if it can. ``cuda``, ``info``: what
+    torch and the native module know of GPUs."""
+    info = info or native.find_cuda()
+    if not info.toolkit_version:
+        return "the native module was built without CUDA; build again with LSM_CUDA=ON and nvcc"
+    if 0 < info.driver_version < info.toolkit_version // 1000 * 1000:
+        return (
+            f"the driver serves CUDA up to {_version(info.driver_version)}, and this was built "
+            f"with {_version(info.toolkit_version)}; update the driver, or build with an older "
+            "toolkit"
+        )
+    if info.problem:
+        return f"the CUDA runtime finds no GPU ({info.problem}); see nvidia-smi"
+    if not cuda.is_available():
+        return "torch finds no GPU; install a build of torch with CUDA (pytorch.org)"
+    count = min(len(info.gpus), cuda.device_count())
+    if index >= count:
+        return (
+            f"local rank {index} needs a GPU of its own, and this machine shows {count}; start "
+            "fewer processes, or look at CUDA_VISIBLE_DEVICES"
+        )
+    gpu = info.gpus[index]
+    capability = (gpu.capability_major, gpu.capability_minor)
+    if capability < MIN_CAPABILITY:
+        return (
+            f"{gpu.name} has compute capability {capability[0]}.{capability[1]}, and "
+            f"{MIN_CAPABILITY[0]}.{MIN_CAPABILITY[1]} or newer is needed"
+        )
+    return None
+
+
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def check_room(device: torch.device, needs: Mapping[str, int], cuda=torch.cuda) -> None:
+    """Raises ValueError with the sum if ``needs`` (bytes by what they are for) are more than the
+    GPU ``device`` has free. Does nothing for the host."""
+    if device.type != "cuda":
+        return
+    free, total = cuda.mem_get_info(device)
+    needed = sum(needs.values())
+    if needed <= free:
+        return
+    terms = " + ".join(f"{what} {format_bytes(size)}" for what, size in needs.items() if size)
+    raise ValueError(
+        f"{device}: {terms} = {format_bytes(needed)}, and of its {format_bytes(total)} "
+        f"{format_bytes(free)} are free; {_OUT_OF_MEMORY_REMEDY}"
+    )
+
+
+@contextmanager
+def memory_errors(doing: str) -> Iterator[None]:
+    """Turns torch's out-of-memory errors inside into RuntimeErrors that say what to do."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        first = str(error).strip().partition("\n")[0]
+        raise RuntimeError(
+            f"the GPU ran out of memory {doing} ({first}); {_OUT_OF_MEMORY_REMEDY}; the last "
+            "checkpoint resumes"
+        ) from error
+
+
+def to_device(batch: Batch, device: torch.device) -> Batch:
+    """``batch`` with its tensors on ``device``, copied there through page-locked memory by the
+    current stream. On the host it is ``batch`` itself."""
+    if device.type == "cpu":
+        return batch
+    moved = {
+        field.name: value.pin_memory().to(device, non_blocking=True)
+        for field in fields(batch)
+        if isinstance(value := getattr(batch, field.name), torch.Tensor) and not value.is_cuda
+    }
+    return replace(batch, **moved)
+
+
+def model_bytes(model: torch.nn.Module) -> int:
+    """Memory of training ``model``: its parameters, their gradients and Adam's two moments."""
+    return 4 * sum(p.numel() * p.element_size() for p in model.parameters())
+
+
+def empty_rows(num_rows: int, dim: int, dtype: torch.dtype) -> torch.Tensor:
+    """[num_rows, dim] host memory, page-locked, not initialised; from torch's pool of such memory.
+    Raises RuntimeError, with a remedy, where no more can be locked."""
+    try:
+        return torch.empty(num_rows, dim, dtype=dtype, pin_memory=True)
+    except RuntimeError as error:
+        num_bytes = num_rows * dim * dtype.itemsize
+        first = str(error).strip().partition("\n")[0]
+        raise RuntimeError(
+            f"could not page-lock {format_bytes(num_bytes)} of host memory ({first}); make "
+            "sampler.staging_bytes smaller, or raise `ulimit -l` and the container's limits"
+        ) from error
+
+
+def peak_bytes(device: torch.device) -> int:
+    """The most memory of the GPU ``device`` that torch has held for this process at a time. The
+    cache's own is not torch's."""
+    return torch.cuda.max_memory_allocated(device)

@@ -1,0 +1,157 @@
+"""Feature rows from a cache in GPU memory: lsm.cached_features, with bytes on the device.
+
+Cache and static partition are GPU memory, victim and constant buffer page-locked host memory that
+kernels read and write over PCIe. Rows from storage arrive in page-locked memory and are gathered
+from there, together with those of the other tiers, by one kernel.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from lsm import native
+from lsm.cache import Planner, Source
+from lsm.cache_options import CacheRows
+from lsm.cached_features import CachedFeatureLoader
+from lsm.device import empty_rows, memory_errors
+
+
+class DeviceTiers:
+    """What native.CacheExecutor is on the host: the tiers, and the replay of plans on them. All
+    copies of all plans are queued to one stream, in the order of the plans.
+
+    device: where rows are delivered; for the host it is the executor's twin, for tests.
+    """
+
+    def __init__(
+        self,
+        storage,
+        tiers: CacheRows,
+        static_ids: torch.Tensor,
+        constant_ids: torch.Tensor,
+        *,
+        device: torch.device,
+        prefetch_rows: int,
+    ) -> None:
+        self._device = device
+        self._prefetch_rows = prefetch_rows
+        self._native = native.DeviceExecutor(
+            storage.handle(),
+            num_lines=tiers.planner.num_lines,
+            victim_slots=tiers.victim_slots,
+            prefetch_rows=prefetch_rows,
+            static_ids=static_ids,
+            constant_ids=constant_ids,
+            timeout_secs=storage.timeout_secs,
+            device=native.TWIN if device.type == "cpu" else device.index,
+        )
+        self._victims: dict[int, torch.Tensor] = {}  # victim slots by iteration that is to come
+        self.prefetched_rows = 0
+        """Rows of the victim buffer that were brought back before their batch was due."""
+
+    @property
+    def device_bytes(self) -> int:
+        """GPU memory of the tiers."""
+        return self._native.device_bytes
+
+    def open_batch(
+        self, iteration: int, source: torch.Tensor, slot: torch.Tensor, out: torch.Tensor
+    ) -> None:
+        """Tells which victim slots a coming plan is served from."""
+        del out  # prefetched rows have a buffer of their own
+        self._victims[iteration] = slot[source == Source.VICTIM]
+
+    def start_over(self) -> None:
+        """Forgets the batches that were opened: plans start anew."""
+        self._victims.clear()
+
+    def replay(
+        self, iteration: int, out: torch.Tensor, pool: native.ThreadPool, **moves: torch.Tensor
+    ) -> torch.Tensor:
+        """Replays one plan; returns its rows, on the device and complete. ``out``: rows [n, dim] in
+        page-locked or the device's memory, those from storage at their positions."""
+        del pool  # the GPU copies
+        self._victims.pop(iteration, None)
+        rows = self.empty_rows(out.shape, out.dtype)
+        self._native.replay(iteration=iteration, **moves, staged=out, out=rows)
+        following = self._victims.get(iteration + 1)
+        if following is not None and len(following):
+            self._native.prefetch(following)
+            self.prefetched_rows += min(len(following), self._prefetch_rows)
+        # This thread has nothing else to do, and whoever gets the rows may use them in any stream.
+        self._native.synchronize()
+        return rows
+
+    def empty_rows(self, shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
+        """Memory for rows on the device, not initialised."""
+        if self._device.type == "cpu":
+            return torch.empty(shape, dtype=dtype)
+        # Memory that other streams still use is not handed out to the one that writes here, ..
+        stream = torch.cuda.ExternalStream(self._native.stream, device=self._device)
+        with torch.cuda.stream(stream), memory_errors("for the rows of a batch"):
+            rows = torch.empty(shape, dtype=dtype, device=self._device)
+            # cuFile, for one, does not know of streams.
+            stream.synchronize()
+        # .. and it comes back only when the stream that trains is done with it.
+        rows.record_stream(torch.cuda.default_stream(self._device))
+        return rows
+
+
+class DeviceFeatureLoader(CachedFeatureLoader):
+    """A CachedFeatureLoader whose cache, static partition and rows are GPU memory.
+
+    device: a GPU; the host stands for it in tests. planner: where sets are decided: host, device,
+    or auto, which is the host as long as nobody has measured the other to be faster. prefetch_rows:
+    how many rows of the next batch may be brought back from the victim buffer while a step runs.
+    Other arguments as for CachedFeatureLoader.
+    """
+
+    def __init__(
+        self,
+        store,
+        *arguments,
+        device: torch.device,
+        planner: str = "auto",
+        prefetch_rows: int = 0,
+        **options,
+    ) -> None:
+        self._device = device
+        self._sets = _sets_place(planner, device)
+        self._prefetch_rows = prefetch_rows
+        super().__init__(store, *arguments, **options)
+
+    @property
+    def device_bytes(self) -> int:
+        """GPU memory of the cache, the static partition and the prefetch buffer."""
+        return self._executor.device_bytes
+
+    def _open_planner(self, *arguments, **options) -> Planner:
+        index = self._device.index or 0
+        return Planner(*arguments, sets=self._sets, device=index, **options)
+
+    def _open_executor(
+        self, tiers: CacheRows, static_ids: torch.Tensor, constant_ids: torch.Tensor
+    ) -> DeviceTiers:
+        return DeviceTiers(
+            self.storage,
+            tiers,
+            static_ids,
+            constant_ids,
+            device=self._device,
+            prefetch_rows=min(self._prefetch_rows, tiers.victim_slots),
+        )
+
+    def _take_rows(self, num_rows: int) -> torch.Tensor:
+        if self._device.type == "cpu":
+            return super()._take_rows(num_rows)
+        if self.engine == "gds":
+            return self._executor.empty_rows((num_rows, self.dim), self.dtype)
+        return empty_rows(num_rows, self.dim, self.dtype)
+
+
+def _sets_place(planner: str, device: torch.device) -> str:
+    places = {"auto": "host", "host": "host", "device": "device"}
+    if planner not in places:
+        raise ValueError(f"planner: expected auto, host or device, got {planner!r}")
+    is_twin = planner == "device" and device.type == "cpu"
+    return "twin" if is_twin else places[planner]

@@ -1,0 +1,126 @@
+"""Uniform neighbour sampling by a GPU: the same batches as lsm.sampler's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import torch
+
+from lsm import native
+from lsm.device import memory_errors
+from lsm.sampler import SampledGraph, Topology
+from lsm.units import format_bytes
+
+PLACEMENTS = ("auto", "host", "uva", "device")
+
+TOPOLOGY_SHARE = 0.5
+"""Of the GPU's free memory, what ``auto`` gives to the topology at most."""
+
+
+def topology_bytes(topology: Topology) -> int:
+    """Memory of a graph's structure."""
+    return sum(t.numel() * t.element_size() for t in (topology.indptr, topology.indices))
+
+
+def choose_placement(placement: str, device: torch.device, num_bytes: int, free_bytes: int) -> str:
+    """Where the topology goes: host (and host threads sample), uva (page-locked host memory that
+    the GPU reads) or device. auto: device if ``num_bytes`` are at most TOPOLOGY_SHARE of what is
+    free there, else uva; host where the host trains. Raises ValueError for what cannot be."""
+    if placement not in PLACEMENTS:
+        raise ValueError(
+            f"topology.placement: expected one of {', '.join(PLACEMENTS)}, got {placement!r}"
+        )
+    if device.type == "cpu":
+        if placement in ("uva", "device"):
+            raise ValueError(
+                f"topology.placement: {placement} needs a GPU that trains; set it to host or auto"
+            )
+        return "host"
+    if placement == "device" and num_bytes > free_bytes:
+        raise ValueError(
+            f"topology.placement: device needs {format_bytes(num_bytes)}, and "
+            f"{format_bytes(free_bytes)} of GPU memory are free; set it to uva"
+        )
+    if placement == "auto":
+        return "device" if num_bytes <= TOPOLOGY_SHARE * free_bytes else "uva"
+    return placement
+
+
+def place_topology(topology: Topology, placement: str, device: torch.device) -> Topology:
+    """``topology`` in memory that the GPU reads. Raises RuntimeError where it cannot be locked."""
+    if placement == "device":
+        with memory_errors("for the topology"):
+            return SimpleNamespace(
+                indptr=topology.indptr.to(device), indices=topology.indices.to(device)
+            )
+    try:
+        return SimpleNamespace(
+            indptr=topology.indptr.pin_memory(), indices=topology.indices.pin_memory()
+        )
+    except RuntimeError as error:
+        first = str(error).strip().partition("\n")[0]
+        raise RuntimeError(
+            f"could not page-lock {format_bytes(topology_bytes(topology))} for the topology "
+            f"({first}); set topology.placement=host, or raise `ulimit -l`"
+        ) from error
+
+
+class DeviceNeighborSampler:
+    """What lsm.sampler.NeighborSampler is on the host, batch by batch the same.
+
+    topology: on the host; placed: the same in memory that the GPU reads (place_topology). device:
+    the GPU's number, or native.TWIN or native.TWIN_BACKWARDS for a host loop over the GPU's code.
+    output: where graphs are delivered. Thread-safe; one batch at a time.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        placed: Topology,
+        num_neighbors: Sequence[int],
+        seed: int = 0,
+        *,
+        device: int,
+        output: torch.device | str = "cpu",
+        timeout_secs: float = 60.0,
+    ) -> None:
+        self.num_neighbors = list(num_neighbors)
+        self.seed = seed
+        self._output = output
+        self._lock = threading.Lock()
+        self._native = native.DeviceSampler(
+            topology.indptr,
+            placed.indptr,
+            placed.indices,
+            self.num_neighbors,
+            device,
+            timeout_secs,
+        )
+
+    def sample(
+        self, seeds: torch.Tensor, *, epoch: int, iteration: int, rank: int = 0
+    ) -> SampledGraph:
+        """As NeighborSampler.sample(); the tensors are on ``output``, and complete."""
+        with self._lock:
+            sizes = self._native.sample(seeds, self.seed, epoch, iteration, rank)
+            n_id = self._empty(sizes.num_nodes)
+            edge_index = self._empty(2, sizes.num_edges)
+            indptr = self._empty(sizes.num_expanded + 1)
+            self._native.copy_to(n_id, edge_index, indptr)
+        return SampledGraph(
+            n_id=n_id,
+            edge_index=edge_index,
+            indptr=indptr,
+            num_sampled_nodes=sizes.num_sampled_nodes,
+            num_sampled_edges=sizes.num_sampled_edges,
+        )
+
+    def _empty(self, *shape: int) -> torch.Tensor:
+        tensor = torch.empty(shape, dtype=torch.int64, device=self._output)
+        if tensor.is_cuda:
+            # The native sampler writes in a stream of its own, and torch may hand out memory that
+            # work in this one still uses.
+            torch.cuda.current_stream(tensor.device).synchronize()
+        return tensor

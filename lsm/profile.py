@@ -1,0 +1,75 @@
+"""Where time goes: ranges around every stage, and traces for chrome://tracing or Perfetto."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
+
+WARM_UP_STEPS = 2
+
+
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """Marks what happens inside as ``lsm/name``: in traces of torch.profiler, and, once a GPU is in
+    use, as an NVTX range for Nsight Systems."""
+    uses_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
+    if uses_gpu:
+        torch.cuda.nvtx.range_push(f"lsm/{name}")
+    try:
+        with record_function(f"lsm/{name}"):
+            yield
+    finally:
+        if uses_gpu:
+            torch.cuda.nvtx.range_pop()
+
+
+class StepProfiler:
+    """Profiles ``num_steps`` training steps, after WARM_UP_STEPS, of this process and its threads
+    and, if there is one, its GPU; writes ``directory/rank<rank>.json``. 0 steps: does nothing."""
+
+    def __init__(self, num_steps: int, directory: Path, rank: int) -> None:
+        self.path = directory / f"rank{rank}.json"
+        self._left = WARM_UP_STEPS + num_steps if num_steps else 0
+        self._profile = None
+        if not num_steps:
+            return
+        directory.mkdir(parents=True, exist_ok=True)
+        activities = [ProfilerActivity.CPU]
+        if torch.cuda.is_available():
+            activities.append(ProfilerActivity.CUDA)
+        self._profile = profile(
+            activities=activities,
+            schedule=schedule(wait=0, warmup=WARM_UP_STEPS, active=num_steps, repeat=1),
+            on_trace_ready=self._write,
+            # Sampling, reads and copies happen in threads of their own.
+            experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True),
+        )
+
+    def __enter__(self) -> StepProfiler:
+        if self._profile is not None:
+            self._profile.start()
+        return self
+
+    def __exit__(self, *_exception) -> None:
+        self._stop()
+
+    def step(self) -> None:
+        """To be called after each training step."""
+        if self._profile is None:
+            return
+        self._profile.step()
+        self._left -= 1
+        if self._left == 0:
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._profile is not None:
+            self._profile.stop()
+            self._profile = None
+
+    def _write(self, finished: profile) -> None:
+        finished.export_chrome_trace(str(self.path))

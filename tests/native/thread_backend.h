@@ -1,0 +1,100 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// A backend whose items, and whose lanes, are threads: between two steps of a warp, and between two
+// items of a launch, everything really happens at the same time. So the thread sanitizer reports
+// what would race in a kernel.
+#pragma once
+
+#include <algorithm>
+#include <barrier>
+#include <thread>
+#include <vector>
+
+#include "kernels/core/host_backend.h"
+
+namespace lsm::testing {
+
+/// One lane of a warp of threads; see DeviceWarp.
+class ThreadLanes {
+ public:
+  static constexpr int kLanes = 4;
+
+  struct Warp {
+    std::barrier<> barrier{kLanes};
+    uint64_t words[kLanes] = {};
+  };
+
+  template <class T>
+  class Var {
+   public:
+    T& operator[](int) { return value_; }
+    const T& operator[](int) const { return value_; }
+
+   private:
+    T value_{};
+  };
+
+  ThreadLanes(Warp& warp, int lane) : warp_(warp), lane_(lane) {}
+
+  template <class Body>
+  void each(const Body& body) const {
+    warp_.barrier.arrive_and_wait();
+    body(lane_);
+    warp_.barrier.arrive_and_wait();
+  }
+
+  uint64_t min(const Var<uint64_t>& values) const {
+    share(values[0]);
+    const uint64_t lowest = *std::min_element(warp_.words, warp_.words + kLanes);
+    warp_.barrier.arrive_and_wait();
+    return lowest;
+  }
+
+  int32_t get(const Var<int32_t>& values, int lane) const {
+    share(static_cast<uint64_t>(values[0]));
+    const int32_t value = static_cast<int32_t>(warp_.words[lane]);
+    warp_.barrier.arrive_and_wait();
+    return value;
+  }
+
+ private:
+  void share(uint64_t word) const {
+    warp_.words[lane_] = word;
+    warp_.barrier.arrive_and_wait();
+  }
+
+  Warp& warp_;
+  const int lane_;
+};
+
+class ThreadBackend : public HostBackend {
+ public:
+  template <class F>
+  void for_each(int64_t count, const F& f) {
+    run(kThreads, [&](int thread) {
+      for (int64_t i = thread; i < count; i += kThreads) f(i);
+    });
+  }
+
+  template <class F>
+  void for_each_warp(int64_t count, const F& f) {
+    ThreadLanes::Warp warps[kWarps];
+    run(kWarps * ThreadLanes::kLanes, [&](int thread) {
+      const int warp = thread / ThreadLanes::kLanes;
+      const ThreadLanes lanes(warps[warp], thread % ThreadLanes::kLanes);
+      for (int64_t i = warp; i < count; i += kWarps) f(lanes, i);
+    });
+  }
+
+ private:
+  static constexpr int kThreads = 4;
+  static constexpr int kWarps = 2;
+
+  template <class Body>
+  static void run(int num_threads, const Body& body) {
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < num_threads; ++thread) threads.emplace_back(body, thread);
+    for (std::thread& thread : threads) thread.join();
+  }
+};
+
+}  // namespace lsm::testing

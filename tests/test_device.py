@@ -1,0 +1,133 @@
+"""Which device trains and why not, with GPUs that are only described; memory sums; traces."""
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from training import REPOSITORY, config, environment, losses, make_store
+
+from lsm import native
+from lsm.device import check_room, choose_device, gpu_problem, memory_errors, model_bytes
+from lsm.train import train
+
+A100 = SimpleNamespace(name="A100", capability_major=8, capability_minor=0, total_bytes=40 << 30)
+T4 = SimpleNamespace(name="T4", capability_major=7, capability_minor=5, total_bytes=16 << 30)
+
+
+def info(gpus=(A100,), toolkit=13000, driver=13010, problem=""):
+    return SimpleNamespace(
+        gpus=list(gpus), toolkit_version=toolkit, driver_version=driver, problem=problem
+    )
+
+
+def cuda(available=True, count=1, free=0, total=0):
+    return SimpleNamespace(
+        is_available=lambda: available,
+        device_count=lambda: count,
+        mem_get_info=lambda _device: (free, total),
+    )
+
+
+@pytest.mark.parametrize(
+    ("index", "torch_cuda", "found", "message"),
+    [
+        (0, cuda(), info(gpus=(), toolkit=0), "built without CUDA; build again with LSM_CUDA=ON"),
+        (0, cuda(), info(driver=12080), "serves CUDA up to 12.8, and this was built with 13.0"),
+        (0, cuda(), info(gpus=(), driver=0, problem="no device"), r"finds no GPU \(no device\)"),
+        (0, cuda(available=False), info(), "install a build of torch with CUDA"),
+        (1, cuda(), info(), "local rank 1 needs a GPU of its own, and this machine shows 1"),
+        (0, cuda(), info(gpus=(T4,)), "T4 has compute capability 7.5, and 8.0 or newer"),
+    ],
+)
+def test_why_a_gpu_cannot_train(index, torch_cuda, found, message):
+    problem = gpu_problem(index, torch_cuda, found)
+    assert problem is not None
+    with pytest.raises(AssertionError, match=message):
+        raise AssertionError(problem)
+
+
+def test_a_gpu_that_can():
+    assert gpu_problem(0, cuda(), info()) is None
+    # The same major version is compatible, also with an older minor one.
+    assert gpu_problem(0, cuda(), info(toolkit=12080, driver=12040)) is None
+
+
+@pytest.mark.skipif(gpu_problem(0) is None, reason="there is a GPU")
+def test_without_a_gpu():
+    assert choose_device("auto") == choose_device("cpu") == torch.device("cpu")
+    with pytest.raises(RuntimeError, match=r"device=cuda: .* or set device=cpu"):
+        choose_device("cuda")
+
+
+@pytest.mark.skipif(gpu_problem(0) is None, reason="there is a GPU")
+def test_asked_for_by_name_it_is_an_error_of_one_line(tmp_path):
+    store = make_store(tmp_path / "store")
+    command = [sys.executable, "-m", "lsm", "train", "base", f"data.path={store}", "device=cuda"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=100)
+    assert done.returncode != 0
+    assert "device=cuda: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_room():
+    gpu = torch.device("cuda", 0)
+    needs = {"the cache (cache.bytes)": 6 << 30, "the model": 1 << 30, "nothing": 0}
+    check_room(gpu, needs, cuda(free=7 << 30, total=8 << 30))
+    check_room(torch.device("cpu"), needs, None)
+    with pytest.raises(
+        ValueError, match=r"cache\.bytes\) 6 GiB \+ the model 1 GiB = 7 GiB, and of"
+    ):
+        check_room(gpu, needs, cuda(free=(7 << 30) - 1, total=8 << 30))
+
+
+def test_running_out_of_memory_says_what_to_do():
+    expected = pytest.raises(RuntimeError, match=r"at epoch 1, .* make cache\.bytes, .* smaller")
+    with expected, memory_errors("at epoch 1, iteration 2"):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+
+def test_memory_of_a_model():
+    assert model_bytes(torch.nn.Linear(3, 5)) == 4 * 4 * (3 * 5 + 5)
+
+
+def test_what_the_native_module_finds():
+    found = native.find_cuda()
+    assert (found.toolkit_version > 0) == native.build_info()["cuda"]
+    assert found.problem or found.gpus
+
+
+def test_a_trace_holds_every_stage_and_changes_no_loss(tmp_path):
+    store = make_store(tmp_path / "store")
+    plain = config(store, tmp_path / "plain", "train.precision=tf32")
+    profiled = config(store, tmp_path / "profiled", "metrics.profile_steps=3")
+    train(plain)
+    train(profiled)
+    assert losses(tmp_path / "profiled") == losses(tmp_path / "plain")
+    trace = json.loads((tmp_path / "profiled" / "profile" / "rank0.json").read_text())
+    names = [event.get("name") for event in trace["traceEvents"]]
+    assert names.count("lsm/step") == 3
+    assert {"lsm/forward", "lsm/backward", "lsm/optimizer"} <= set(names)
+    assert not (tmp_path / "plain" / "profile").exists()
+
+
+def test_compile_wraps_the_model(tmp_path, monkeypatch):
+    calls = []
+
+    def compile_(model, dynamic):
+        calls.append(dynamic)
+        return model
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    train(config(make_store(tmp_path / "store"), tmp_path / "run", "train.compile=true"))
+    assert calls == [True]
+
+
+@pytest.mark.skipif(gpu_problem(0) is None, reason="there is a GPU")
+def test_the_benchmark_says_that_there_is_no_gpu():
+    command = [sys.executable, str(REPOSITORY / "bench" / "gpu.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=100)
+    assert done.returncode == 2
+    assert "no GPU to measure" in done.stderr

@@ -1,0 +1,88 @@
+"""The sampler of GPUs draws the host sampler's batches, edge by edge: here its twin, which runs the
+same functors on the host, forwards and backwards."""
+
+import numpy as np
+import pytest
+import torch
+from graphs import from_edges, random_graph
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lsm import native, reference
+from lsm.device_sampler import DeviceNeighborSampler, choose_placement
+from lsm.sampler import NeighborSampler
+
+FIELDS = ("n_id", "edge_index", "indptr", "num_sampled_nodes", "num_sampled_edges")
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+
+
+def assert_same(a, b):
+    for field in FIELDS:
+        left, right = getattr(a, field), getattr(b, field)
+        assert torch.equal(left, right) if isinstance(left, torch.Tensor) else left == right, field
+
+
+def twin(graph, fanouts, seed=0, device=native.TWIN):
+    return DeviceNeighborSampler(graph, graph, fanouts, seed, device=device)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(1, 60),
+    st.integers(0, 600),
+    st.lists(st.sampled_from([-1, 0, 1, 3, 10, 70]), min_size=0, max_size=3),
+    st.integers(0, 2**31),
+    st.sampled_from([np.int32, np.int64]),
+    st.sampled_from([native.TWIN, native.TWIN_BACKWARDS]),
+)
+def test_any_small_graph(num_nodes, num_edges, fanouts, seed, dtype, device):
+    graph = random_graph(num_nodes, num_edges, seed, dtype)
+    rng = np.random.default_rng(seed)
+    sampler = twin(graph, fanouts, seed, device)
+    host = NeighborSampler(graph, fanouts, seed)
+    for iteration in range(2):
+        seeds = torch.from_numpy(rng.permutation(num_nodes)[: rng.integers(0, num_nodes + 1)])
+        sampled = sampler.sample(seeds, epoch=1, iteration=iteration, rank=3)
+        assert_same(sampled, host.sample(seeds, epoch=1, iteration=iteration, rank=3))
+        reference.check_sample(graph.indptr, graph.indices, seeds, fanouts, sampled)
+
+
+@pytest.mark.parametrize("fanouts", [[10, 5], [100, 2], [3, 0, 4], [-1, 2]])
+def test_larger_graph(fanouts):
+    graph = random_graph(30_000, 200_000)
+    seeds = torch.randperm(30_000, generator=torch.Generator().manual_seed(0))[:500]
+    sampled = twin(graph, fanouts, 5, native.TWIN_BACKWARDS).sample(seeds, epoch=0, iteration=0)
+    assert_same(sampled, NeighborSampler(graph, fanouts, 5).sample(seeds, epoch=0, iteration=0))
+
+
+def test_bad_input():
+    graph = random_graph(50, 300)
+    with pytest.raises(ValueError, match=r"seeds: expected ids in \[0, 50\), got 50"):
+        twin(graph, [2]).sample(torch.tensor([1, 50]), epoch=0, iteration=0)
+    with pytest.raises(ValueError, match="expected distinct ids, got 7 again at position 2"):
+        twin(graph, [2]).sample(torch.tensor([7, 1, 7]), epoch=0, iteration=0)
+    with pytest.raises(ValueError, match="num_neighbors: expected -1"):
+        twin(graph, [-2])
+    damaged = from_edges([0, 99], [1, 1], 3)
+    with pytest.raises(ValueError, match=r"expected ids in \[0, 3\), got 99; the topology is dam"):
+        twin(damaged, [-1]).sample(torch.tensor([1]), epoch=0, iteration=0)
+    # The sampler is of use afterwards.
+    sampler = twin(graph, [2])
+    with pytest.raises(ValueError, match="distinct"):
+        sampler.sample(torch.tensor([7, 7]), epoch=0, iteration=0)
+    seeds = torch.tensor([7, 9])
+    host = NeighborSampler(graph, [2]).sample(seeds, epoch=0, iteration=0)
+    assert_same(sampler.sample(seeds, epoch=0, iteration=0), host)
+
+
+def test_placement():
+    assert choose_placement("auto", CPU, 100, 0) == "host"
+    assert choose_placement("auto", GPU, 100, 200) == "device"
+    assert choose_placement("auto", GPU, 101, 200) == "uva"
+    assert choose_placement("host", GPU, 1, 200) == "host"
+    with pytest.raises(ValueError, match="device needs 201 B, and 200 B"):
+        choose_placement("device", GPU, 201, 200)
+    with pytest.raises(ValueError, match="uva needs a GPU that trains"):
+        choose_placement("uva", CPU, 1, 200)
+    with pytest.raises(ValueError, match=r"topology\.placement: expected one of auto, host"):
+        choose_placement("gpu", GPU, 1, 200)

@@ -1,0 +1,25 @@
+"""Training on several GPUs: gradients over NCCL, each rank with a cache of its own."""
+
+import pytest
+from training import losses, make_store, overrides, run_job
+
+from lsm.device import gpu_problem
+
+PROBLEM = gpu_problem(1)
+pytestmark = [
+    pytest.mark.multigpu,
+    pytest.mark.skipif(PROBLEM is not None, reason=f"no two GPUs: {PROBLEM}"),
+]
+
+
+@pytest.mark.parametrize("mode", ["independent", "shared"])
+def test_losses_are_those_of_the_host(tmp_path, mode):
+    store = make_store(tmp_path / "store")
+    settings = ("model.dropout=0", "cache.policy=lookahead", "cache.bytes=10KB", "cache.window=4")
+    for device in ("cpu", "cuda"):
+        more = overrides(store, tmp_path / device, *settings, f"comm.mode={mode}")
+        done = run_job(2, "-m", "lsm", "train", "base", *more, f"device={device}")
+        assert done.returncode == 0, done.stderr
+    expected = [loss for *_, loss in losses(tmp_path / "cpu")]
+    # Ten steps of float32: rounding differs in the last bits and grows a little with every step.
+    assert [loss for *_, loss in losses(tmp_path / "cuda")] == pytest.approx(expected, rel=1e-3)
