@@ -5,8 +5,9 @@
 Each run trains GraphSAGE with ``lsm train`` under torchrun, from cold feature files, and is
 described by its last epoch (the cache is warm by then): rows delivered, where they came from, bytes
 read, and where the time of rank 0 went. At each world size: shared, independent and partition-aware
-caches of ``--cache`` bytes per rank; independent ones of ``world`` times as much (larger); and no
-cache, with all features in memory (memory). Writes NAME.json and NAME.md.
+caches of ``--cache`` bytes (and victim buffers of ``--victim``) per rank; independent ones of
+``world`` times as much (larger); and no cache, with all features in memory (memory). Writes
+NAME.json and NAME.md.
 
 Feature time is planning, waiting for storage, copying and exchanging, on rank 0; communication is
 the exchanging part, without waiting for other ranks, which is mostly for their storage. The reads
@@ -54,6 +55,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--worlds", default="1,2,4")
     parser.add_argument("--cache", type=parse_bytes, default=parse_bytes("64MiB"))
+    parser.add_argument("--victim", type=parse_bytes, default=0, help="a pool, per rank")
     parser.add_argument("--modes", default="shared,independent,partition-aware,larger,memory")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--iops", type=float, help="random 4 KiB reads per second of the device")
@@ -68,12 +70,15 @@ def drop_cache(store: Path) -> None:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def settings_of(mode: str, world: int, cache_bytes: int) -> list[str]:
+def settings_of(mode: str, world: int, args: argparse.Namespace) -> list[str]:
     if mode == "memory":
         return ["storage.engine=memory"]
     comm = "independent" if mode == "larger" else mode
-    size = cache_bytes * (world if mode == "larger" else 1)
-    return ["cache.policy=lookahead", f"cache.bytes={size}", f"comm.mode={comm}"]
+    factor = world if mode == "larger" else 1
+    settings = ["cache.policy=lookahead", f"cache.bytes={factor * args.cache}", f"comm.mode={comm}"]
+    if args.victim:
+        settings += ["cache.victim.mode=pool", f"cache.victim.bytes={factor * args.victim}"]
+    return settings
 
 
 def train(store: Path, world: int, settings: list[str], directory: Path, epochs: int) -> dict:
@@ -166,7 +171,7 @@ def main() -> None:
                 if world == 1 and mode not in ("independent", "memory"):
                     continue
                 directory = Path(scratch) / f"{mode}-{world}"
-                settings = settings_of(mode, world, args.cache)
+                settings = settings_of(mode, world, args)
                 start = time.perf_counter()
                 epoch = train(
                     args.store, world, [*settings, *args.settings], directory, args.epochs

@@ -25,6 +25,7 @@ _HEADER_WORDS = 10
 _LAST = 2**62  # the iteration of messages that end a session
 # How long a rank that ends waits for the others to hear its last words.
 _LAST_SECS = 5.0
+_TEXT_SECS = 0.2
 
 
 class Kind(IntEnum):
@@ -101,8 +102,7 @@ class MessageStream:
         """Starts sending. ``payload`` (contiguous) is kept and must not change until settle()."""
         payload = None if payload is None or payload.numel() == 0 else payload.view(torch.uint8)
         words = [kind, iteration, 0 if payload is None else payload.numel(), *values]
-        header = torch.zeros(_HEADER_WORDS, dtype=torch.int64)
-        header[: len(words)] = torch.tensor(words)
+        header = torch.tensor(words + [0] * (_HEADER_WORDS - len(words)))
         self._start(peer, iteration, [header] if payload is None else [header, payload])
 
     def settle(self, iteration: int) -> None:
@@ -118,11 +118,11 @@ class MessageStream:
 
     def send_part(self, peer: int, payload: torch.Tensor) -> torch_dist.Work:
         """Starts sending a further piece of payload, which the peer knows to expect."""
-        return torch_dist.isend(payload, group=self.group, group_dst=peer)
+        return self.group.send([payload], peer, 0)
 
     def receive_part(self, peer: int, payload: torch.Tensor) -> torch_dist.Work:
         """Starts receiving what send_part() sends."""
-        return torch_dist.irecv(payload, group=self.group, group_src=peer)
+        return self.group.recv([payload], peer, 0)
 
     def finish_part(self, peer: int, work: torch_dist.Work, kind: Kind, iteration: int) -> None:
         """Waits for what send_part() or receive_part() started."""
@@ -193,13 +193,16 @@ class MessageStream:
             with contextlib.suppress(RuntimeError):
                 self.send(peer, Kind.ERROR, _LAST, payload=payload)
         errors = [sent for sent in self._sent if wait and sent.parts[0][0] == Kind.ERROR]
-        for work in (work for sent in errors for work in sent.works):
-            with contextlib.suppress(RuntimeError):
-                work.wait(timedelta(seconds=max(0.01, deadline - time.monotonic())))
+        # Who reads the header reads on at once, unless another rank's error came first.
+        for part in range(2):
+            for work in (sent.works[part] for sent in errors):
+                left = deadline - time.monotonic() if part == 0 else _TEXT_SECS
+                with contextlib.suppress(RuntimeError):
+                    work.wait(timedelta(seconds=max(0.01, left)))
 
     def _start(self, peer: int, iteration: int, parts: list[torch.Tensor]) -> None:
         with self._sending:
-            works = [torch_dist.isend(part, group=self.group, group_dst=peer) for part in parts]
+            works = [self.group.send([part], peer, 0) for part in parts]
             self._sent.append(_Sent((self._num_ended, iteration), peer, works, parts))
 
     def _ask(self, peer: int) -> None:
@@ -207,7 +210,7 @@ class MessageStream:
         so an error of one peer loses nothing of the others."""
         if peer not in self._headers and self._ended[peer] <= self._num_ended:
             header = torch.empty(_HEADER_WORDS, dtype=torch.int64)
-            work = torch_dist.irecv(header, group=self.group, group_src=peer)
+            work = self.group.recv([header], peer, 0)
             self._headers[peer] = (header, work)
 
     def _next_header(self, peer: int, what: str) -> list[int]:
@@ -240,7 +243,7 @@ class MessageStream:
         if header[2] == 0:
             return None, None
         payload = torch.empty(header[2], dtype=torch.uint8)
-        return payload, torch_dist.irecv(payload, group=self.group, group_src=peer)
+        return payload, self.group.recv([payload], peer, 0)
 
     def _wait(self, peer: int, work: torch_dist.Work, what: str, verb: str = "send") -> None:
         start = time.monotonic()

@@ -184,6 +184,7 @@ class SharedFeatureLoader(CachedFeatureLoader):
         self._replay(move, timeout_secs)
         move.delivered = self._exchange.deliver(request, batch, move.rows)
         move.rows = move.request = None
+        move.stats["replay_secs"] += request.stats.pop("own_secs")
         move.stats |= request.stats
         move.stats["requests"] += request.stats["duplicates"]
         self._finish(move)
