@@ -22,19 +22,20 @@ from lsm.cache_options import CacheOptions, CacheRows
 from lsm.cached_features import CachedFeatureLoader
 from lsm.comm_group import CacheGroup, CommOptions
 from lsm.config import CommConfig, Config
-from lsm.device import check_room, choose_device, memory_errors, model_bytes
+from lsm.device import memory_errors
 from lsm.device_features import DeviceFeatureLoader
 from lsm.device_profile import find_profile
-from lsm.device_sampler import (
-    DeviceNeighborSampler,
-    choose_placement,
-    place_topology,
-    topology_bytes,
-)
 from lsm.dist import World
 from lsm.feature_loader import FeatureLoader
-from lsm.models import build_model
 from lsm.neighbor_loader import NeighborLoader
+from lsm.placement import (
+    check_job_room,
+    choose_job_device,
+    new_model,
+    prefetch_rows,
+    sampler_factory,
+    shares_cache,
+)
 from lsm.read_settings import ReadSettings
 from lsm.shared_features import SharedFeatureLoader
 from lsm.storage import select_engine
@@ -77,12 +78,12 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
 
     Raises ValueError or OSError, on every rank alike, if the store cannot be trained on.
     """
-    device = _choose_device(config, world)
+    device = choose_job_device(config, world)
     _set_up_torch(config, world, device)
     store = open_store(config, world)
     check_agreement(config, store.path, world)
     reads = _read_settings(config, world, store)
-    _check_room(config, store, device)
+    check_job_room(config, world, store, device)
     with (
         FeatureLoader(
             store,
@@ -97,7 +98,7 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
         )
         torch.manual_seed(config.train.seed)
         with memory_errors("for the model"):
-            model = _build_model(config, store).to(device)
+            model = new_model(config, store).to(device)
         optimizer = torch.optim.Adam(
             model.parameters(),
             lr=config.train.lr,
@@ -108,60 +109,6 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
         if config.train.compile:
             parallel = torch.compile(parallel, dynamic=True)
         yield Job(config, world, device, store, features, loaders, model, parallel, optimizer)
-
-
-def _choose_device(config: Config, world: World) -> torch.device:
-    """The device of this rank; RuntimeError, on every rank, if only some have a GPU."""
-    device = choose_device(config.device, world.local_rank)
-    has_gpu = torch.tensor([float(device.type == "cuda")])
-    num_gpus = int(dist.all_reduce_sum(has_gpu, world).item())
-    if 0 < num_gpus < world.size:
-        raise RuntimeError(
-            f"device={config.device}: {num_gpus} of {world.size} ranks have a GPU that works, and "
-            "this one has "
-            + ("one" if device.type == "cuda" else "none")
-            + "; set device=cpu, or start one process per GPU (see `lsm doctor`)"
-        )
-    return device
-
-
-def _check_room(config: Config, store: GraphStore, device: torch.device) -> None:
-    """ValueError with the sum if a GPU does not hold what is to go there."""
-    if device.type == "cuda":
-        check_room(device, _device_needs(config, store))
-
-
-def _device_needs(config: Config, store: GraphStore) -> dict[str, int]:
-    """Bytes of GPU memory by what they are for, but for activations and the topology."""
-    with torch.device("meta"):
-        model = _build_model(config, store)
-    needs = {
-        "the model with gradients and moments": model_bytes(model),
-        "rows of batches ahead (sampler.staging_bytes)": config.sampler.staging_bytes,
-    }
-    cache = config.cache
-    if cache.policy != "none":
-        needs["the cache (cache.bytes)"] = cache.bytes
-        needs["static rows (cache.static.bytes)"] = cache.static.bytes
-        needs["prefetched rows"] = _prefetch_rows(config, store) * store.row_bytes
-    return needs
-
-
-def _prefetch_rows(config: Config, store: GraphStore) -> int:
-    """Rows of the GPU's buffer for those on their way back from the victim buffer."""
-    victim = config.cache.victim
-    if victim.mode == "none" or victim.prefetch == 0:
-        return 0
-    return min(victim.bytes, config.cache.bytes // 8) // store.row_bytes
-
-
-def _build_model(config: Config, store: GraphStore) -> nn.Module:
-    return build_model(
-        config.model,
-        in_dim=store.feature_dim,
-        num_classes=store.num_classes,
-        num_layers=len(config.sampler.num_neighbors),
-    )
 
 
 def open_store(config: Config, world: World) -> GraphStore:
@@ -253,8 +200,30 @@ def _training_features(
         return features
     if cache.policy in ("static", "hybrid") and cache.score == "none":
         logger.warning("cache.policy=%s goes by cache.score, which is none", cache.policy)
-    shared = world.size > 1 and config.comm.mode != "independent"
-    options = CacheOptions(
+    shared = shares_cache(config, world)
+    options = _cache_options(config, on_gpu=device.type == "cuda" and not shared)
+    CacheRows.of(options, store.row_bytes)  # a mistake shows before a score is computed for long
+    group = CacheGroup.join(_comm_options(config)) if shared else None
+    threads = max(1, _cores_per_rank(world) // 2)
+    more = {"scores": _score(config, world, store), "num_threads": threads}
+    if group is None and device.type == "cuda":
+        return DeviceFeatureLoader(
+            store,
+            options,
+            device=device,
+            planner=cache.planner,
+            prefetch_rows=prefetch_rows(config, store),
+            storage=features.storage,
+            **more,
+        )
+    if group is None:
+        return CachedFeatureLoader(store, options, storage=features.storage, **more)
+    return SharedFeatureLoader(store, options, group, storage=features.storage, **more)
+
+
+def _cache_options(config: Config, on_gpu: bool) -> CacheOptions:
+    cache = config.cache
+    return CacheOptions(
         policy=cache.policy,
         bytes=cache.bytes,
         ways=cache.ways,
@@ -268,25 +237,8 @@ def _training_features(
         static_bytes=cache.static.bytes,
         score=cache.score,
         seed=config.train.seed,
-        on_gpu=device.type == "cuda" and not shared,
+        on_gpu=on_gpu,
     )
-    CacheRows.of(options, store.row_bytes)  # a mistake shows before a score is computed for long
-    group = CacheGroup.join(_comm_options(config)) if shared else None
-    threads = max(1, _cores_per_rank(world) // 2)
-    more = {"scores": _score(config, world, store), "num_threads": threads}
-    if group is None and device.type == "cuda":
-        return DeviceFeatureLoader(
-            store,
-            options,
-            device=device,
-            planner=cache.planner,
-            prefetch_rows=_prefetch_rows(config, store),
-            storage=features.storage,
-            **more,
-        )
-    if group is None:
-        return CachedFeatureLoader(store, options, storage=features.storage, **more)
-    return SharedFeatureLoader(store, options, group, storage=features.storage, **more)
 
 
 def _comm_options(config: Config) -> CommOptions:
@@ -325,7 +277,7 @@ def _build_loaders(
     read_ahead: ReadAhead,
 ) -> dict[str, NeighborLoader]:
     topology = store.topology(in_memory=config.data.topology == "memory")
-    new_sampler = _sampler_factory(config, device, topology)
+    new_sampler = sampler_factory(config, device, topology)
 
     def loader(split: str, num_neighbors: list[int], batch_size: int) -> NeighborLoader:
         return NeighborLoader(
@@ -352,25 +304,6 @@ def _build_loaders(
         "valid": loader("valid", *evaluation),
         "test": loader("test", *evaluation),
     }
-
-
-def _sampler_factory(config: Config, device: torch.device, topology):
-    """Makes a GPU's sampler for given numbers of neighbours, or None where the host samples."""
-    placement = config.topology.placement
-    num_bytes = topology_bytes(topology)
-    free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
-    placement = choose_placement(placement, device, num_bytes, free_bytes)
-    if placement == "host":
-        return lambda num_neighbors: None
-    placed = place_topology(topology, placement, device)
-    return lambda num_neighbors: DeviceNeighborSampler(
-        topology,
-        placed,
-        num_neighbors,
-        config.train.seed,
-        device=device.index,
-        timeout_secs=config.storage.timeout_secs,
-    )
 
 
 def _parallel(

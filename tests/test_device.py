@@ -9,8 +9,10 @@ import pytest
 import torch
 from training import REPOSITORY, config, environment, losses, make_store
 
-from lsm import native
+from lsm import native, placement
 from lsm.device import check_room, choose_device, gpu_problem, memory_errors, model_bytes
+from lsm.dist import World
+from lsm.store.graph_store import GraphStore
 from lsm.train import train
 
 A100 = SimpleNamespace(name="A100", capability_major=8, capability_minor=0, total_bytes=40 << 30)
@@ -131,3 +133,22 @@ def test_the_benchmark_says_that_there_is_no_gpu():
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=100)
     assert done.returncode == 2
     assert "no GPU to measure" in done.stderr
+
+
+def test_what_a_job_puts_on_a_gpu(tmp_path):
+    store = GraphStore.open(make_store(tmp_path / "store"))
+    settings = ("cache.policy=lookahead", "cache.bytes=8KiB", "sampler.staging_bytes=1MiB")
+    victim = ("cache.victim.mode=pool", "cache.victim.bytes=64KiB")
+    job = config(tmp_path / "store", tmp_path, *settings, *victim)
+    needs = placement._device_needs(job, World(), store)
+    # GraphSAGE 12 -> 16 -> 3: two matrices and a bias per layer, four times over, as float32.
+    assert needs.pop("the model with gradients and moments") == 16 * (2 * 12 * 16 + 16 + 99)
+    assert needs.pop("rows of batches ahead (sampler.staging_bytes)") == 1 << 20
+    rows = store.row_bytes
+    assert needs == {
+        "the cache (cache.bytes)": 8192,
+        "static rows (cache.static.bytes)": 0,
+        "prefetched rows": 1024 // rows * rows,
+    }
+    # A cache that ranks share is host memory.
+    assert len(placement._device_needs(job, World(0, 2), store)) == 2

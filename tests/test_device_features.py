@@ -101,7 +101,7 @@ def test_training_takes_the_same_steps(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(
         job,
-        "_sampler_factory",
+        "sampler_factory",
         lambda config, _device, topology: (
             lambda num_neighbors: DeviceNeighborSampler(
                 topology,

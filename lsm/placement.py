@@ -1,0 +1,103 @@
+"""What of a training job goes to the GPU, and whether it fits there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from lsm import dist
+from lsm.config import Config
+from lsm.device import check_room, choose_device, model_bytes
+from lsm.device_sampler import (
+    DeviceNeighborSampler,
+    choose_placement,
+    place_topology,
+    topology_bytes,
+)
+from lsm.dist import World
+from lsm.models import build_model
+from lsm.sampler import Topology
+from lsm.store.graph_store import GraphStore
+
+
+def choose_job_device(config: Config, world: World) -> torch.device:
+    """The device of this rank; RuntimeError, on every rank, if only some have a GPU."""
+    device = choose_device(config.device, world.local_rank)
+    has_gpu = torch.tensor([float(device.type == "cuda")])
+    num_gpus = int(dist.all_reduce_sum(has_gpu, world).item())
+    if 0 < num_gpus < world.size:
+        raise RuntimeError(
+            f"device={config.device}: {num_gpus} of {world.size} ranks have a GPU that works, and "
+            "this one has "
+            + ("one" if device.type == "cuda" else "none")
+            + "; set device=cpu, or start one process per GPU (see `lsm doctor`)"
+        )
+    return device
+
+
+def check_job_room(config: Config, world: World, store: GraphStore, device: torch.device) -> None:
+    """ValueError with the sum if a GPU does not hold what is to go there."""
+    if device.type == "cuda":
+        check_room(device, _device_needs(config, world, store))
+
+
+def _device_needs(config: Config, world: World, store: GraphStore) -> dict[str, int]:
+    """Bytes of GPU memory by what they are for, but for activations and the topology."""
+    with torch.device("meta"):
+        model = new_model(config, store)
+    needs = {
+        "the model with gradients and moments": model_bytes(model),
+        "rows of batches ahead (sampler.staging_bytes)": config.sampler.staging_bytes,
+    }
+    cache = config.cache
+    if cache.policy != "none" and not shares_cache(config, world):
+        needs["the cache (cache.bytes)"] = cache.bytes
+        needs["static rows (cache.static.bytes)"] = cache.static.bytes
+        needs["prefetched rows"] = prefetch_rows(config, store) * store.row_bytes
+    return needs
+
+
+def shares_cache(config: Config, world: World) -> bool:
+    """Whether ranks have one cache together, which is host memory then."""
+    return world.size > 1 and config.comm.mode != "independent"
+
+
+def prefetch_rows(config: Config, store: GraphStore) -> int:
+    """Rows of the GPU's buffer for those on their way back from the victim buffer."""
+    victim = config.cache.victim
+    if victim.mode == "none" or victim.prefetch == 0:
+        return 0
+    return min(victim.bytes, config.cache.bytes // 8) // store.row_bytes
+
+
+def new_model(config: Config, store: GraphStore) -> nn.Module:
+    """The network that ``config`` names for the features and classes of ``store``."""
+    return build_model(
+        config.model,
+        in_dim=store.feature_dim,
+        num_classes=store.num_classes,
+        num_layers=len(config.sampler.num_neighbors),
+    )
+
+
+def sampler_factory(
+    config: Config, device: torch.device, topology: Topology
+) -> Callable[[list[int]], DeviceNeighborSampler | None]:
+    """Makes a GPU's sampler for given numbers of neighbours, or None where the host samples."""
+    placement = config.topology.placement
+    num_bytes = topology_bytes(topology)
+    free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
+    placement = choose_placement(placement, device, num_bytes, free_bytes)
+    if placement == "host":
+        return lambda num_neighbors: None
+    placed = place_topology(topology, placement, device)
+    return lambda num_neighbors: DeviceNeighborSampler(
+        topology,
+        placed,
+        num_neighbors,
+        config.train.seed,
+        device=device.index,
+        timeout_secs=config.storage.timeout_secs,
+    )
