@@ -20,7 +20,7 @@ export CMAKE_ARGS += -DLSM_CUDA=$(LSM_CUDA)
 PACKAGES := $(shell find lsm -type d ! -name __pycache__)
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
-.PHONY: help quickstart test test-dgl test-gpu test-nvme test-sanitize bench-gpu cuda-check
+.PHONY: help quickstart test test-dgl test-gpu test-launch test-nvme test-sanitize bench-gpu cuda-check
 .PHONY: lint format build system setup clean
 
 help:
@@ -33,6 +33,7 @@ help:
 	@echo 'make test-gpu    test GPU code, on a machine with a GPU'
 	@echo 'make bench-gpu   measure GPU code, on a machine with a GPU'
 	@echo 'make cuda-check  compile GPU code for compute capability 9.0, without a GPU'
+	@echo 'make test-launch test the start scripts under torchrun, mpirun and SLURM'
 	@echo 'make lint        ruff and clang-format, without changing anything'
 	@echo 'make format      ruff and clang-format, in place'
 	@echo 'make clean       remove what the above made'
@@ -101,6 +102,27 @@ test-gpu: setup
 
 bench-gpu: setup
 	$(BIN)/python bench/gpu.py --check
+
+# Jobs over two network namespaces, under Open MPI, and under a SLURM of this machine alone.
+LAUNCH_PROGRAMS := ip:iproute2 mpirun:openmpi-bin munged:munge slurmctld:slurmctld slurmd:slurmd \
+  srun:slurm-client
+test-launch: export LSM_TEST_LAUNCHERS = 1
+test-launch: setup
+	@missing=''; \
+	for pair in $(LAUNCH_PROGRAMS); do \
+	  PATH="$$PATH:/usr/sbin:/sbin"; \
+	  command -v "$${pair%%:*}" >/dev/null || missing="$$missing $${pair##*:}"; \
+	done; \
+	[ -z "$$missing" ] && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing:$$missing"; \
+	  export DEBIAN_FRONTEND=noninteractive; \
+	  { apt-get update && apt-get install -y --no-install-recommends $$missing; } >/dev/null; \
+	else \
+	  echo "missing:$$missing; install with: sudo apt-get install$$missing" >&2; exit 1; \
+	fi
+	$(PIP) mpi4py
+	$(BIN)/python -m pytest tests/test_launchers.py
 
 # Debian packages that something above needs and that are missing, as `probe:package` pairs.
 system:

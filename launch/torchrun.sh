@@ -1,19 +1,31 @@
 #!/usr/bin/env bash
 # Trains with NPROC processes on this machine: launch/torchrun.sh NPROC CONFIG [key=value ...]
+# On several machines, the same command on each of them, with
+#   NNODES       how many machines
+#   NODE_RANK    which of them this is, from 0
+#   MASTER_ADDR  machine 0, as all of them reach it; MASTER_PORT if 29500 is taken
+# MAX_RESTARTS: how often a failed job is started again, from its last checkpoint.
 # Environment only; everything else is in the configuration.
 set -euo pipefail
 
 if [ $# -lt 2 ]; then
-    echo "usage: $0 NPROC CONFIG [key=value ...]" >&2
+    echo "usage: [NNODES=N NODE_RANK=K MASTER_ADDR=HOST] $0 NPROC CONFIG [key=value ...]" >&2
     exit 2
 fi
 num_processes=$1
 shift
+
+meeting=(--standalone)
+if [ "${NNODES:-1}" != 1 ]; then
+    meeting=(--nnodes "$NNODES" --node-rank "${NODE_RANK:?which machine this is, from 0}"
+        --master-addr "${MASTER_ADDR:?the machine with NODE_RANK 0}"
+        --master-port "${MASTER_PORT:-29500}")
+fi
 
 # Waiting OpenMP threads sleep instead of spinning: sampling and reading need the cores.
 export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 # torchrun would set 1 and say so; train.num_threads decides.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 
-exec "${PYTHON:-python}" -m torch.distributed.run --standalone --nproc-per-node "$num_processes" \
-    -m lsm train "$@"
+exec "${PYTHON:-python}" -m torch.distributed.run "${meeting[@]}" \
+    --nproc-per-node "$num_processes" --max-restarts "${MAX_RESTARTS:-0}" -m lsm train "$@"

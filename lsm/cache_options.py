@@ -9,7 +9,7 @@ import torch
 
 from lsm import memory
 from lsm.cache import NEEDS_WINDOW, POLICIES, VICTIM_MODES, PlannerConfig
-from lsm.dist import World
+from lsm.launch import local_size_in
 from lsm.units import format_bytes
 
 ONLINE_POLICIES = tuple(policy for policy in POLICIES if policy != "belady")
@@ -159,7 +159,7 @@ def _check_memory(options: CacheOptions) -> None:
     largest = max(on_host, key=on_host.get)
     if sum(on_host.values()) <= available:
         return
-    num_ranks = World.from_env().local_size
+    num_ranks = local_size_in()
     to_whom = f" to each of the {num_ranks} ranks on this machine" if num_ranks > 1 else ""
     beside = " (with the cache's other parts)" if sizes[largest] <= available else ""
     raise ValueError(

@@ -21,9 +21,9 @@ from lsm import native
 from lsm.comm_group import CacheGroup
 from lsm.comm_memory import NUM_ADDRESS_WORDS, PeerMemory, SharedBatch
 from lsm.comm_stream import Kind, PeerLeftError
-from lsm.dist import PeerError
 from lsm.feature_loader import EXCHANGED
 from lsm.owners import OwnerMap
+from lsm.watch import PeerError
 
 _NONE = torch.empty(0, dtype=torch.int32)
 

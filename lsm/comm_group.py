@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch.distributed as torch_dist
 
-from lsm import dist
 from lsm.comm_stream import MessageStream
 from lsm.owners import MAX_RANKS
+from lsm.watch import awaiting
 
 MODES = ("shared", "independent", "partition-aware")
 OWNERS = ("stride", "mix64", "table")
@@ -87,7 +87,7 @@ class CacheGroup:
         a group would have more than MAX_RANKS ranks."""
         rank, size = torch_dist.get_rank(), torch_dist.get_world_size()
         everyone: list = [None] * size
-        with dist.peers("the start of the shared cache"):
+        with awaiting("the start of the shared cache"):
             shown = replace(options, owner_table=str(options.owner_table))
             torch_dist.all_gather_object(everyone, (host_identity(), shown))
         _check_alike([each for _, each in everyone])
@@ -96,7 +96,7 @@ class CacheGroup:
         for members in groups:
             check_size(len(members))
         own = None
-        with dist.peers("the start of the shared cache"):
+        with awaiting("the start of the shared cache"):
             for members in groups:  # in the same order on every rank, whether a member or not
                 pair = [_new_group(members, options.timeout_secs) for _ in range(2)]
                 if rank in members:

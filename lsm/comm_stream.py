@@ -19,7 +19,7 @@ from enum import IntEnum
 import torch
 import torch.distributed as torch_dist
 
-from lsm.dist import PeerError
+from lsm.watch import PeerError, saying
 
 _HEADER_WORDS = 10
 _LAST = 2**62  # the iteration of messages that end a session
@@ -248,7 +248,8 @@ class MessageStream:
     def _wait(self, peer: int, work: torch_dist.Work, what: str, verb: str = "send") -> None:
         start = time.monotonic()
         try:
-            work.wait(timedelta(seconds=self._timeout_secs))
+            with saying(f"{what} from {self.name(peer)}"):
+                work.wait(timedelta(seconds=self._timeout_secs))
         except RuntimeError as error:
             if time.monotonic() - start >= 0.95 * self._timeout_secs:
                 raise TimeoutError(

@@ -325,7 +325,8 @@ class MetricsConfig(Section):
 
 class DistConfig(Section):
     timeout_secs: Seconds = 300.0
-    """Longest wait for another rank, in seconds, before it is an error."""
+    """Longest wait for another rank, in seconds, before it is an error that names the rank: when
+    joining the job, and in every exchange."""
 
 
 class Config(Section):

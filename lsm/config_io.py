@@ -102,6 +102,25 @@ def find_config(name_or_path: str | Path, subfolder: str = "") -> Path:
     )
 
 
+_OF_EACH_RANK = ("data.path", "run.dir")
+
+
+def shared_settings(config: Config) -> dict[str, Any]:
+    """What all ranks of a job must have the same, by full key: everything but paths, which may
+    differ from machine to machine."""
+
+    def values(tree: Any, keys: list[str]) -> Any:
+        return values(tree[keys[0]], keys[1:]) if keys else tree
+
+    tree = config.model_dump(mode="json")
+    settings = {key: values(tree, key.split(".")) for key in dotted_keys()}
+    return {
+        key: value
+        for key, value in settings.items()
+        if key not in _OF_EACH_RANK and not isinstance(value, dict)
+    }
+
+
 def dotted_keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
     """Every key of the tree by its full name; sections come before their fields."""
     for name, field in model.model_fields.items():

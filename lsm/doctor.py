@@ -41,8 +41,10 @@ def examine(path: Path) -> list[Finding]:
         _liburing,
         _io_uring,
         lambda: _direct_io(path),
-        _mpirun,
-        lambda: _package("mpi4py", "to start jobs with mpirun"),
+        _torchrun,
+        lambda: _launcher("SLURM", "srun", "no srun on PATH; launch/torchrun.sh needs none"),
+        lambda: _launcher("MPI", "mpirun", "no mpirun on PATH; launch/torchrun.sh needs none"),
+        lambda: _package("mpi4py", "for launch/mpi.sh: pip install 'lsm-gnn[mpi]'"),
         lambda: _package("dgl", "for batch.to_dgl(): pip install 'lsm-gnn[dgl]'"),
         lambda: _package("kvikio", "for GPUDirect Storage: pip install 'lsm-gnn[gds]'"),
         _engine,
@@ -184,16 +186,22 @@ def _read_directly(path: Path) -> str:
     return f"works ({num_bytes} bytes read at an aligned offset)"
 
 
-def _mpirun() -> Finding:
-    tool = shutil.which("mpirun")
+def _torchrun() -> Finding:
+    if importlib.util.find_spec("torch") is None:
+        return Finding("torchrun", "no", "comes with torch, which is not installed")
+    return Finding("torchrun", "ok", f"of torch {_version('torch')}")
+
+
+def _launcher(name: str, program: str, missing: str) -> Finding:
+    tool = shutil.which(program)
     if tool is None:
-        return Finding("MPI", "no", "no mpirun on PATH; torchrun needs none")
+        return Finding(name, "no", missing)
     try:
         result = subprocess.run([tool, "--version"], capture_output=True, text=True, timeout=20)
     except (subprocess.SubprocessError, OSError) as error:
-        return Finding("MPI", "no", f"{tool} failed: {error}")
+        return Finding(name, "no", f"{tool} failed: {error}")
     first = result.stdout.strip().partition("\n")[0]
-    return Finding("MPI", "ok" if result.returncode == 0 else "no", first or tool)
+    return Finding(name, "ok" if result.returncode == 0 else "no", first or tool)
 
 
 def _package(name: str, purpose: str) -> Finding:

@@ -16,7 +16,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lsm import dist, scores
 from lsm.accumulator import ReadAhead
-from lsm.agreement import check_agreement
 from lsm.allocator import keep_freed_memory
 from lsm.cache_options import CacheOptions, CacheRows
 from lsm.cached_features import CachedFeatureLoader
@@ -37,6 +36,7 @@ from lsm.placement import (
     shares_cache,
 )
 from lsm.read_settings import ReadSettings
+from lsm.rendezvous import differences
 from lsm.shared_features import SharedFeatureLoader
 from lsm.storage import select_engine
 from lsm.store.graph_store import GraphStore
@@ -81,7 +81,7 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
     device = choose_job_device(config, world)
     _set_up_torch(config, world, device)
     store = open_store(config, world)
-    check_agreement(config, store.path, world)
+    _check_same_store(store, world)
     reads = _read_settings(config, world, store)
     check_job_room(config, world, store, device)
     with (
@@ -127,6 +127,19 @@ def open_store(config: Config, world: World) -> GraphStore:
     for split in ("train", "valid", "test"):
         _check_labels(store, split, labels[store.split(split)])
     return store
+
+
+def _check_same_store(store: GraphStore, world: World) -> None:
+    """ValueError on every rank, naming two of them, unless all opened copies of one store."""
+    everyone = dist.gather_objects((store.identity(), str(store.path)), world)
+    first_identity, first_path = everyone[0]
+    for rank, (identity, path) in enumerate(everyone):
+        listed = differences((0, first_identity), (rank, identity))
+        if listed:
+            raise ValueError(
+                f"data.path: ranks opened different stores: {first_path} on rank 0, {path} on rank "
+                f"{rank}: {listed}"
+            )
 
 
 def _check_split_sizes(config: Config, world: World, store: GraphStore) -> None:

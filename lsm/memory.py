@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lsm.dist import World
+from lsm.launch import local_size_in
 
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/proc/self/cgroup")
@@ -22,7 +22,7 @@ def available_bytes() -> int:
 def available_bytes_per_rank() -> int:
     """The same for each of the ranks on this machine if all take as much, which they do: of a job
     whose processes are in control groups of their own, this is less than it could be."""
-    return available_bytes() // World.from_env().local_size
+    return available_bytes() // local_size_in()
 
 
 def _cgroup_rooms() -> list[int]:

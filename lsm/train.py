@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
-from lsm import checkpoint, dist, native
+from lsm import checkpoint, dist, native, stopping, watch
 from lsm.batch import Batch
 from lsm.checkpoint import Progress
 from lsm.config import Config
+from lsm.config_io import shared_settings
 from lsm.device import memory_errors, peak_bytes, to_device
 from lsm.dist import World
 from lsm.evaluate import count_correct, evaluate
@@ -30,8 +31,14 @@ from lsm.resume import find_progress
 
 
 def train(config: Config) -> dict[str, Any]:
-    """Trains, tests, and returns the summary that ``lsm train`` prints, on every rank alike."""
-    with dist.joined(config.dist.timeout_secs) as world:
+    """Trains, tests, and returns the summary that ``lsm train`` prints, on every rank alike.
+
+    Raises Stopped, on every rank and with a checkpoint written, if a signal asked one to stop.
+    """
+    with (
+        stopping.on_signals(),
+        dist.joined(config.dist.timeout_secs, shared_settings(config)) as world,
+    ):
         return _train(config, world)
 
 
@@ -82,9 +89,11 @@ class Trainer:
             wait_secs = time.perf_counter() - waiting_since
             where = f"at epoch {batch.epoch}, iteration {batch.iteration}"
             with memory_errors(where), stage("step"):
-                self._train_step(batch, wait_secs)
+                stop = self._train_step(batch, wait_secs)
             self._profiler.step()
             self._checkpoint_step()
+            if stop:
+                self._stop()
             waiting_since = time.perf_counter()
         self.metrics.end()
         train_secs = time.perf_counter() - start
@@ -136,9 +145,11 @@ class Trainer:
         dist.barrier(job.world)
         return summary
 
-    def _train_step(self, batch: Batch, wait_secs: float) -> None:
-        """One optimiser step on this rank's share of a global batch."""
+    def _train_step(self, batch: Batch, wait_secs: float) -> bool:
+        """One optimiser step on this rank's share of a global batch; whether it is to be the last
+        because a rank was asked to stop."""
         job, progress, start = self.job, self.progress, time.perf_counter()
+        watch.at(f"epoch {batch.epoch}, iteration {batch.iteration}")
         # Dropout becomes a function of these four, so that a resumed run draws the same.
         key = (self._train.seed, batch.epoch, batch.iteration, job.world.rank)
         torch.manual_seed(native.batch_key(*key))
@@ -150,7 +161,7 @@ class Trainer:
             scores = job.parallel(batch)
         local_loss = loss_sum(scores, batch.y)
         job.optimizer.zero_grad()
-        with stage("backward"), dist.peers("the exchange of gradients"):
+        with stage("backward"), watch.awaiting("the exchange of gradients"):
             # DDP averages over ranks; ranks may have different numbers of seeds, even none. So
             # scaled, the average is the gradient of the mean over the global batch.
             (local_loss * (job.world.size / num_seeds)).backward()
@@ -160,9 +171,12 @@ class Trainer:
         counts = [local_loss.item(), count_correct(scores, batch.y)]
         counts += [sum(batch.num_sampled_nodes), sum(batch.num_sampled_edges)]
         counts += [*self._new_reads(), *(batch.stats[name] for name in (*COUNTERS, *EXCHANGED))]
-        totals = dist.all_reduce_sum(torch.tensor(counts, dtype=torch.float64), job.world).tolist()
+        counts.append(stopping.requested() is not None)
+        sums = dist.all_reduce_sum(torch.tensor(counts, dtype=torch.float64), job.world)
+        *totals, num_stopping = sums.tolist()
         self._record(batch, num_seeds, totals, wait_secs, time.perf_counter() - start)
         progress.iteration = batch.iteration + 1
+        return num_stopping > 0
 
     def _record(
         self, batch: Batch, num_seeds: int, totals: list[float], wait_secs: float, step_secs: float
@@ -224,6 +238,7 @@ class Trainer:
     def _evaluate(self, split: str) -> float | None:
         loader = self.job.loaders[split]
         self.metrics.begin(split, len(loader))
+        watch.at(f"epoch {self.progress.epoch}, split {split}")
         job = self.job
         with memory_errors(f"while testing on the split {split}"), stage("evaluate"):
             accuracy = evaluate(job.model, loader, job.world, job.device, self.metrics.advance)
@@ -248,6 +263,17 @@ class Trainer:
         step = progress.epoch * len(self.job.loaders["train"]) + progress.iteration
         if every and step % every == 0:
             self._save()
+
+    def _stop(self) -> None:
+        """Writes a checkpoint and raises Stopped, on every rank at the same iteration."""
+        self._save()
+        dist.barrier(self.job.world)  # no rank ends, and has the job ended, before it is written
+        progress = self.progress
+        raise stopping.Stopped(
+            f"stopped by a signal after epoch {progress.epoch}, iteration "
+            f"{progress.iteration - 1}; a checkpoint is in {self.job.checkpoint_dir}, and the same "
+            "command continues"
+        )
 
     def _save(self) -> None:
         """Writes a checkpoint on rank 0, after the metrics that lead up to it."""

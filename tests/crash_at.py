@@ -1,6 +1,9 @@
 """Runs ``lsm train`` with one rank that fails at one iteration: how jobs end is a test's business.
 
-crash_at.py kill|raise RANK EPOCH ITERATION CONFIG [key=value ...]
+crash_at.py kill|stop|hang|raise|term|usr1 RANK EPOCH ITERATION CONFIG [key=value ...]
+
+kill: dies without a word; stop: is suspended; hang: lives, but never comes to the next collective;
+raise: a read fails; term, usr1: is asked to stop. Only before the first restart of the job.
 """
 
 from __future__ import annotations
@@ -8,6 +11,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
+
+SIGNALS = {
+    "kill": signal.SIGKILL,
+    "stop": signal.SIGSTOP,
+    "term": signal.SIGTERM,
+    "usr1": signal.SIGUSR1,
+}
+RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
 
 
 def main() -> None:
@@ -16,14 +28,18 @@ def main() -> None:
     from lsm.train import Trainer
 
     whole_step = Trainer._train_step
+    restarted = any(os.environ.get(name, "0") != "0" for name in RESTARTS)
 
     def step(self, batch, wait_secs):
         at = (self.job.world.rank, batch.epoch, batch.iteration)
-        if at == (int(rank), int(epoch), int(iteration)):
-            if how == "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-            raise OSError(5, "injected failure of the disk", "features.bin")
-        whole_step(self, batch, wait_secs)
+        if at == (int(rank), int(epoch), int(iteration)) and not restarted:
+            if how in SIGNALS:
+                os.kill(os.getpid(), SIGNALS[how])
+            if how == "hang":
+                time.sleep(3600)
+            if how == "raise":
+                raise OSError(5, "injected failure of the disk", "features.bin")
+        return whole_step(self, batch, wait_secs)
 
     Trainer._train_step = step
     sys.argv = ["lsm", "train", *arguments]

@@ -16,6 +16,7 @@ from training import (
 
 from lsm import checkpoint
 from lsm.checkpoint import Progress
+from lsm.stopping import EXIT_STOPPED
 from lsm.train import train
 
 STEPS = ("checkpoint.every_steps=2", "storage.engine=posix")
@@ -70,6 +71,21 @@ def test_a_job_whose_rank_is_killed_ends_and_continues_to_the_same_losses(store,
         assert job.returncode == 0, job.stderr
     assert len(losses(run_dir)) == 10
     assert losses(run_dir) == losses(whole)
+
+
+@pytest.mark.parametrize("how", ["term", "usr1"])
+def test_a_signal_stops_a_run_with_a_checkpoint(store, tmp_path, how):
+    settings = overrides(store, tmp_path, "checkpoint.every_epochs=0")
+    job = run_alone(CRASH_AT, how, 0, 1, 2, "base", *settings)
+    assert job.returncode == EXIT_STOPPED
+    assert job.stdout == ""
+    assert "lsm: stopped by a signal after epoch 1, iteration 2; a checkpoint" in job.stderr
+    assert "Traceback" not in job.stderr
+    assert names(tmp_path) == ["step-000001-00000003.pt"]
+    train(config(store, tmp_path, "checkpoint.every_epochs=0"))
+    train(config(store, tmp_path / "whole"))
+    assert losses(tmp_path) == losses(tmp_path / "whole")
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # as before the runs
 
 
 def test_metrics_after_the_checkpoint_are_dropped_on_resume(store, interrupted):

@@ -10,7 +10,7 @@ from comm_ranks import Ranks
 from training import make_store
 
 from lsm import native
-from lsm.dist import PeerError
+from lsm.watch import PeerError
 
 ROW_BYTES = 48
 TIERS = ("hits", "static_hits", "victim_hits", "constant_hits", "misses", "duplicates")

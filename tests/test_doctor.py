@@ -20,6 +20,8 @@ NAMES = {
     "device=auto",
     "liburing",
     "io_uring",
+    "torchrun",
+    "SLURM",
     "MPI",
     "mpi4py",
     "dgl",
@@ -101,3 +103,17 @@ def test_the_memory_that_io_uring_locks_by_default():
     options = StorageOptions()
     buffers = options.queue_depth * 5 // 4 * options.max_read_bytes
     assert buffers < RING_BYTES < buffers + (2 << 20)
+
+
+def test_launchers_are_found_where_they_are(tmp_path, monkeypatch):
+    program = tmp_path / "srun"
+    program.write_text("#!/bin/sh\necho slurm 1.2.3")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = findings(tmp_path)
+    assert (found["SLURM"].state, found["SLURM"].detail) == ("ok", "slurm 1.2.3")
+    assert found["MPI"].state == "no"
+    assert "no mpirun on PATH" in found["MPI"].detail
+    assert found["torchrun"].state == "ok"
+    program.write_text("#!/bin/sh\nexit 1")
+    assert findings(tmp_path)["SLURM"].state == "no"

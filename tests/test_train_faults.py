@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 
@@ -99,29 +100,68 @@ def test_under_torchrun_a_failure_of_one_rank_ends_all_and_is_the_one_reported(s
     settings = overrides(store, tmp_path / "run", "train.batch_size=32")
     job = run_job(2, CRASH_AT, "raise", 1, 0, 2, "base", *settings)
     (line,) = error_lines(job)
-    assert "rank 1:" in line
+    assert "error: rank 1:" in line
     assert "injected failure of the disk" in line
 
 
-def test_a_rank_that_loses_its_peer_ends_by_itself(store, tmp_path):
-    settings = overrides(store, tmp_path / "run", "train.batch_size=32", "dist.timeout_secs=60")
+def run_ranks(num_ranks, arguments, stuck=None, timeout=90):
+    """Return codes and error lines of ranks that are started without a launcher, so that nothing
+    ends them but themselves; the rank ``stuck`` is ended when the others are."""
     port = free_port()
     ranks = [
         subprocess.Popen(
-            [sys.executable, CRASH_AT, "kill", "1", "0", "2", "base", *settings],
-            env=rank_environment(rank, 2, port),
+            [sys.executable, *map(str, arguments[rank])],
+            env=rank_environment(rank, num_ranks, port),
             stderr=subprocess.PIPE,
             text=True,
         )
-        for rank in range(2)
+        for rank in range(num_ranks)
     ]
     try:
-        errors = [rank.communicate(timeout=90)[1] for rank in ranks]
+        errors = {
+            number: rank.communicate(timeout=timeout)[1]
+            for number, rank in enumerate(ranks)
+            if number != stuck
+        }
     finally:
         for rank in ranks:
             rank.kill()
-    assert ranks[0].returncode == 1
-    assert "error: rank 0: another rank ended or did not answer" in errors[0]
+            rank.wait()
+    lines = {
+        number: [line for line in text.splitlines() if line.startswith("error:")]
+        for number, text in errors.items()
+    }
+    return [rank.returncode for rank in ranks], lines
+
+
+def test_a_rank_that_is_killed_is_named_by_the_others(store, tmp_path):
+    settings = overrides(store, tmp_path / "run", "train.batch_size=32", "dist.timeout_secs=60")
+    command = [CRASH_AT, "kill", "0", "0", "2", "base", *settings]
+    codes, errors = run_ranks(2, [command] * 2)
+    assert codes == [-signal.SIGKILL, 1]
+    (line,) = errors[1]
+    assert line.startswith("error: rank 1: another rank ended or did not answer during ")
+    assert re.search(r" at epoch 0, iteration 2, awaited for .* s: rank 0 \(\S+, pid \d+\) ", line)
+    assert "has been silent for" in line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "rank", "num_ranks", "why"),
+    [
+        ("stop", 0, 2, r"has been silent for \d+ s, as has the store that it holds"),
+        ("hang", 1, 3, "lives but did not come to it: it is at epoch 0, iteration"),
+    ],
+)
+def test_a_rank_that_is_stuck_is_named_by_the_others(store, tmp_path, how, rank, num_ranks, why):
+    settings = overrides(store, tmp_path / "run", "train.batch_size=32", "dist.timeout_secs=4")
+    command = [CRASH_AT, how, rank, "0", "2", "base", *settings]
+    codes, errors = run_ranks(num_ranks, [command] * num_ranks, stuck=rank)
+    for other in errors:
+        assert codes[other] == 1
+        (line,) = errors[other]
+        assert "did not answer during the exchange of gradients at epoch 0, iteration 2" in line
+        assert re.search(rf" s: rank {rank} \(\S+, pid \d+\) {why}", line)
 
 
 def test_a_rank_that_never_comes_is_waited_for_in_bounded_time(store, tmp_path):

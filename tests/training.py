@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -76,11 +77,13 @@ def run_alone(*arguments: str | Path, timeout: float = 120) -> subprocess.Comple
 
 
 def run_job(
-    num_ranks: int, *arguments: str | Path, timeout: float = 120
+    num_ranks: int, *arguments: str | Path, torchrun: Sequence[str] = (), timeout: float = 120
 ) -> subprocess.CompletedProcess:
-    """Runs ``torchrun ARGUMENTS`` with ``num_ranks`` processes to its end."""
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
-    return _run([sys.executable, *torchrun, *map(str, arguments)], timeout)
+    """Runs ``torchrun ARGUMENTS`` with ``num_ranks`` processes to its end; ``torchrun``: options of
+    its own."""
+    options = ["--standalone", f"--nproc-per-node={num_ranks}", *torchrun]
+    command = [sys.executable, "-m", "torch.distributed.run", *options, *map(str, arguments)]
+    return _run(command, timeout)
 
 
 def _run(command: list[str], timeout: float) -> subprocess.CompletedProcess:

@@ -10,12 +10,14 @@ from typing import Annotated
 
 import typer
 
-from lsm import __version__
+from lsm import __version__, stopping
 from lsm.cli import bench, data
 from lsm.cli.ablate import ablate
 from lsm.cli.doctor import doctor
 from lsm.cli.trace import trace
 from lsm.cli.train import train
+from lsm.launch import rank_in
+from lsm.stopping import EXIT_STOPPED, Stopped
 
 # How long a rank holds back an error that another rank probably explains better. In a job,
 # torchrun ends all ranks as soon as one has ended, so what is held back is usually never printed.
@@ -52,27 +54,38 @@ def _options(
 
 
 def main() -> None:
-    """Runs the command line; bad input or a lacking environment ends in one line and code 1."""
+    """Runs the command line; bad input or a lacking environment ends in one line and code 1, a run
+    that a signal stopped in one line and EXIT_STOPPED."""
+    rank = rank_in()
     try:
         app()
+    except Stopped as stopped:
+        if rank in (None, 0):
+            print(f"lsm: {stopped}", file=sys.stderr)
+        _leave(EXIT_STOPPED)
     except (ValueError, RuntimeError, OSError) as error:  # TimeoutError is an OSError
-        _report(error)
-        if "RANK" in os.environ:
-            # Unwinding a job whose ranks have failed may wait for them; the process just ends.
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(1)
+        _report(error, rank)
+        if rank is not None:
+            _leave(1)
         sys.exit(1)
 
 
-def _report(error: Exception) -> None:
+def _leave(status: int) -> None:
+    """Ends the process at once: unwinding a job whose ranks end may wait for them."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _report(error: Exception, rank: int | None) -> None:
     """Prints ``error``; in a job, once: what all ranks met alike, or what one caused in others."""
-    rank = os.environ.get("RANK")
     if rank is None:
         print(f"error: {error}", file=sys.stderr)
         return
-    if type(error).__name__ == "PeerError":
+    if getattr(error, "explained", False) and stopping.requested():
+        return  # the rank to blame says why, and the launcher is ending the others for it
+    if hasattr(error, "explained"):  # a PeerError: other ranks may know more
         time.sleep(_PEER_ERROR_SECS)
-    elif os.environ.get("LOCAL_RANK", rank) != "0":
+    elif rank > 0:
         time.sleep(_COMMON_ERROR_SECS)
     print(f"error: rank {rank}: {error}", file=sys.stderr, flush=True)

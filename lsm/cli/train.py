@@ -1,4 +1,4 @@
-"""``lsm train``: one training job; under torchrun, one rank of it."""
+"""``lsm train``: one training job; under torchrun, srun or mpirun, one rank of it."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def train(
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     # Sums of matrix products in the same order, run after run, on a GPU too.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    from lsm.dist import World
+    from lsm.launch import rank_in
     from lsm.train import train as run
 
     summary = run(settings)
-    if World.from_env().is_main:
+    if rank_in() in (None, 0):
         typer.echo(json.dumps(summary))

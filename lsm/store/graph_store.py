@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -91,6 +92,26 @@ class GraphStore:
     def stripe_bytes(self) -> int:
         """Bytes per stripe page: page p lies in file ``p % K`` at page ``p // K``."""
         return self.meta.features.stripe_bytes
+
+    def identity(self) -> dict[str, Any]:
+        """What tells this store from others, by name: its counts, and the checksums of its files.
+
+        Scores are left out, since they can be computed anew.
+        """
+        meta = self.meta
+        counts = {
+            "store.num_nodes": meta.num_nodes,
+            "store.num_edges": meta.num_edges,
+            "store.num_classes": meta.num_classes,
+            "store.feature_dim": meta.features.dim,
+            "store.feature_dtype": meta.features.dtype,
+        }
+        sums = {
+            f"SHA-256 of {name}": file.sha256
+            for name, file in meta.files.items()
+            if not name.startswith("scores/")
+        }
+        return counts | sums
 
     @property
     def scores(self) -> list[str]:

@@ -1,0 +1,263 @@
+"""Where the environment says this process stands: alone, or in a job of torchrun, srun or mpirun.
+
+torchrun and srun put everything into variables. mpirun's variables lack the address at which ranks
+meet, so there mpi4py carries it, once, before torch.distributed takes over. Nothing here imports
+torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Launcher = Literal["none", "torchrun", "slurm", "mpi"]
+
+MPI4PY_MISSING = (
+    "mpirun started this process, but mpi4py, which carries the address at which ranks meet, "
+    "cannot be imported ({reason}); pip install 'lsm-gnn[mpi]', or start the job with torchrun"
+)
+
+_RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+_MPI_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "MPI_LOCALNRANKS")
+_MPI_LOCAL_SIZES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+_SLURM_VARIABLES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_JOB_ID")
+# Below the ports that Linux gives to outgoing connections (from 32768).
+_SLURM_PORTS = range(20_000, 32_000)
+
+
+@dataclass(frozen=True)
+class World:
+    """Where this process stands among all ranks, and among those of its machine."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    node_rank: int = 0
+    """Which of the job's machines this is."""
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is rank 0, which writes files and speaks to the user."""
+        return self.rank == 0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What started this process, and where its ranks meet."""
+
+    world: World = World()
+    launcher: Launcher = "none"
+    address: str = ""
+    """Host, by name or number, of the store through which ranks find each other."""
+    port: int = 0
+    job: str = ""
+    """Sets what this start of the job keeps in the store apart from other jobs and restarts."""
+    hosted: bool = False
+    """Whether the launcher holds the store (torchrun); otherwise rank 0 does."""
+
+
+def read_environment(env: Mapping[str, str] = os.environ) -> Launch:
+    """The job that ``env`` describes; a world of one if it describes none.
+
+    Under mpirun this is a collective: every rank of the job must call it. RuntimeError naming the
+    variable that is missing or makes no sense.
+    """
+    launcher = _launcher(env)
+    if launcher == "torchrun":
+        return _torchrun(env)
+    if launcher == "mpi":
+        return _mpi(env.get("MASTER_ADDR"), env.get("MASTER_PORT"))
+    if launcher == "slurm":
+        return _slurm(env)
+    return Launch()
+
+
+def rank_in(env: Mapping[str, str] = os.environ) -> int | None:
+    """The rank of this process in its job, for messages; None outside one. Asks nobody."""
+    if _launcher(env) == "none":
+        return None
+    for name in _RANK_VARIABLES:
+        if env.get(name, "").isdecimal():
+            return int(env[name])
+    return None
+
+
+def local_size_in(env: Mapping[str, str] = os.environ) -> int:
+    """How many ranks of the job run on this machine. Asks nobody."""
+    if _launcher(env) == "mpi":
+        name = next((n for n in _MPI_LOCAL_SIZES if n in env), None)
+        return _integer(env, name) if name is not None else 1
+    return read_environment(env).world.local_size
+
+
+def _launcher(env: Mapping[str, str]) -> Launcher:
+    """torchrun first, because it may run inside the others; srun last, because mpirun may use it
+    to start its daemons."""
+    if "RANK" in env or "WORLD_SIZE" in env:
+        return "torchrun"
+    if any(name in env for name in _MPI_VARIABLES):
+        return "mpi"
+    if "SLURM_STEP_ID" in env or ("SLURM_PROCID" in env and env.get("SLURM_NTASKS", "1") != "1"):
+        return "slurm"
+    return "none"
+
+
+def _torchrun(env: Mapping[str, str]) -> Launch:
+    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    missing = [name for name in names if name not in env]
+    if missing:
+        raise RuntimeError(
+            f"environment: {', '.join(missing)} missing beside RANK or WORLD_SIZE; "
+            "start the job with torchrun, or unset both to run alone"
+        )
+    rank, size = _integer(env, "RANK"), _integer(env, "WORLD_SIZE")
+    if not 0 <= rank < size:
+        raise RuntimeError(f"environment: expected 0 <= RANK < WORLD_SIZE, got {rank}, {size}")
+    world = World(
+        rank,
+        size,
+        _integer(env, "LOCAL_RANK", default=rank),
+        max(1, _integer(env, "LOCAL_WORLD_SIZE", default=size)),
+        _integer(env, "GROUP_RANK", default=0),
+    )
+    attempt = env.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return Launch(
+        world,
+        "torchrun",
+        env["MASTER_ADDR"],
+        _port(env, "MASTER_PORT"),
+        job=f"torchrun-{env.get('TORCHELASTIC_RUN_ID', 'none')}-{attempt}",
+        hosted=env.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+    )
+
+
+def _slurm(env: Mapping[str, str]) -> Launch:
+    if "SLURM_STEP_ID" not in env:
+        raise RuntimeError(
+            "environment: SLURM_STEP_ID missing: this is a batch script of "
+            f"{env['SLURM_NTASKS']} tasks, not one of its tasks; start them with srun "
+            "(launch/slurm.sbatch), or unset SLURM_PROCID to run alone"
+        )
+    missing = [name for name in _SLURM_VARIABLES if name not in env]
+    either = (
+        ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
+        ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"),
+        ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"),
+    )
+    found = [next((name for name in names if name in env), None) for names in either]
+    missing += [" or ".join(pair) for pair, name in zip(either, found, strict=True) if name is None]
+    if missing:
+        raise RuntimeError(
+            f"environment: {', '.join(missing)} missing beside SLURM_STEP_ID; start the job with "
+            "srun (launch/slurm.sbatch)"
+        )
+    num_tasks, tasks_per_node, nodes = found
+    rank, size = _integer(env, "SLURM_PROCID"), _integer(env, num_tasks)
+    if not 0 <= rank < size:
+        raise RuntimeError(
+            f"environment: expected 0 <= SLURM_PROCID < {num_tasks}, got {rank}, {size}"
+        )
+    node_rank = _integer(env, "SLURM_NODEID")
+    counts = task_counts(env[tasks_per_node])
+    if not 0 <= node_rank < len(counts):
+        raise RuntimeError(
+            f"environment: SLURM_NODEID is {node_rank}, but {tasks_per_node} "
+            f"({env[tasks_per_node]}) has {len(counts)} node(s)"
+        )
+    world = World(rank, size, _integer(env, "SLURM_LOCALID"), counts[node_rank], node_rank)
+    job, step = _integer(env, "SLURM_JOB_ID"), _integer(env, "SLURM_STEP_ID")
+    port = _SLURM_PORTS[(job * 16 + step) % len(_SLURM_PORTS)]
+    return Launch(
+        world,
+        "slurm",
+        env.get("MASTER_ADDR") or first_host(env[nodes]),
+        _port(env, "MASTER_PORT") if "MASTER_PORT" in env else port,
+        job=f"slurm-{job}.{step}-{env.get('SLURM_RESTART_COUNT', '0')}",
+    )
+
+
+def first_host(node_list: str) -> str:
+    """The first host of SLURM's compact form: ``gpu[03-05,9],login`` is gpu03 and others."""
+    first = re.match(r"(?:[^\[,]|\[[^\]]*\])*", node_list)[0]  # a comma in brackets is part of it
+    host = re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", first)
+    if not host:
+        raise RuntimeError(f"environment: expected a node in the list of SLURM, got {node_list!r}")
+    return host
+
+
+def task_counts(tasks_per_node: str) -> list[int]:
+    """Tasks of every node from SLURM's compact form: ``2(x3),1`` is 2, 2, 2, 1."""
+    counts: list[int] = []
+    for part in tasks_per_node.split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        if match is None:
+            raise RuntimeError(
+                "environment: expected numbers of tasks such as 2(x3),1 from SLURM, got "
+                f"{tasks_per_node!r}"
+            )
+        counts += [int(match[1])] * int(match[2] or 1)
+    return counts
+
+
+@functools.cache  # MPI starts and ends once per process
+def _mpi(address: str | None, port: str | None) -> Launch:
+    """Rank 0 chooses where to meet and tells the others; hosts are gathered to find neighbours."""
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:  # RuntimeError: no MPI library to load
+        reason = str(error).strip().partition("\n")[0]
+        raise RuntimeError(MPI4PY_MISSING.format(reason=reason)) from error
+    MPI.Init()
+    comm = MPI.COMM_WORLD
+    hosts = comm.allgather(MPI.Get_processor_name())
+    several = len(set(hosts)) > 1
+    meeting = (
+        address or (socket.getfqdn() if several else "127.0.0.1"),
+        _port({"MASTER_PORT": port}, "MASTER_PORT") if port else _free_port(),
+        f"mpi-{os.getpid()}",
+    )
+    meeting = comm.bcast(meeting, root=0)
+    world = _among(hosts, comm.Get_rank())
+    # The rest is torch's business; left open, MPI would wait at exit for ranks that died.
+    MPI.Finalize()
+    return Launch(world, "mpi", *meeting)
+
+
+def _among(hosts: list[str], rank: int) -> World:
+    """The world of ``rank`` if rank r runs on ``hosts[r]``; nodes count in order of their ranks."""
+    nodes = list(dict.fromkeys(hosts))
+    neighbours = [other for other, host in enumerate(hosts) if host == hosts[rank]]
+    return World(
+        rank, len(hosts), neighbours.index(rank), len(neighbours), nodes.index(hosts[rank])
+    )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
+
+
+def _port(env: Mapping[str, str], name: str) -> int:
+    port = _integer(env, name)
+    if not 0 < port < 2**16:
+        raise RuntimeError(f"environment: expected a port from 1 to 65535 in {name}, got {port}")
+    return port
+
+
+def _integer(env: Mapping[str, str], name: str, default: int | None = None) -> int:
+    try:
+        return int(env[name]) if default is None else int(env.get(name, default))
+    except ValueError:
+        raise RuntimeError(
+            f"environment: expected an integer in {name}, got {env[name]!r}"
+        ) from None

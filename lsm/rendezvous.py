@@ -1,0 +1,277 @@
+"""How the ranks of a job meet: in one store, each with a note about itself, read by rank 0.
+
+Rank 0 looks at all notes before anybody goes on, so that a rank that is missing, there twice, or
+started with other settings is an error that names it, on every rank and before the first collective
+could hang on it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from torch.distributed import PrefixStore, Store, TCPStore
+
+from lsm.launch import Launch
+
+_POLL_SECS = 0.02
+_LINGER_SECS = 5.0
+_MAX_LISTED = 5
+_SIOCGIFADDR = 0x8915  # linux/sockios.h: an interface's IPv4 address
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A rank's note about itself."""
+
+    rank: int
+    size: int
+    host: str
+    pid: int
+    address: str
+    """The address by which this machine reaches the store; where others may reach it, unless it is
+    a loopback address."""
+    settings: dict[str, Any]
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} ({self.host}, pid {self.pid})"
+
+
+def meet(
+    launch: Launch, timeout_secs: float, settings: Mapping[str, Any]
+) -> tuple[Store, list[Member]]:
+    """The store of the job, and its members by rank, when all are there and agree.
+
+    ``settings``: what must be equal on all ranks; values that JSON keeps. Raises, on every rank,
+    RuntimeError if ranks do not come within ``timeout_secs``, and ValueError if they differ.
+    """
+    deadline = time.monotonic() + timeout_secs
+    base = _connect(launch, timeout_secs)
+    store = PrefixStore(f"lsm/{launch.job}", base)
+    world = launch.world
+    me = Member(
+        world.rank,
+        world.size,
+        socket.gethostname(),
+        os.getpid(),
+        _source_address(launch.address, launch.port),
+        json.loads(json.dumps(dict(settings))),
+    )
+    if store.add(f"taken/{world.rank}", 1) > 1:
+        problem = f"two processes say they are rank {world.rank}; one is {me}"
+        store.set("complaint", problem)
+        raise RuntimeError(f"{problem}; how were they started?")
+    store.set(f"member/{world.rank}", json.dumps(asdict(me)))
+    if world.is_main:
+        problem = _inspect(store, me, deadline, timeout_secs)
+        store.set("verdict", problem)
+        if problem and not launch.hosted:
+            _linger(store, world.size)
+    else:
+        problem = _await_verdict(store, timeout_secs)
+    if problem:
+        kind, _, text = problem.partition(" ")
+        raise (ValueError if kind == "differ" else RuntimeError)(text)
+    keys = [f"member/{rank}" for rank in range(world.size)]
+    return store, [Member(**json.loads(text)) for text in store.multi_get(keys)]
+
+
+def differences(one: tuple[int, Mapping[str, Any]], other: tuple[int, Mapping[str, Any]]) -> str:
+    """Where two ranks differ: ``key (value on rank 0, value on rank 1), ...``; "" if nowhere.
+
+    ``one``, ``other``: a rank and what it has, by name.
+    """
+    (first, expected), (second, found) = one, other
+    keys = sorted(k for k in expected.keys() | found.keys() if expected.get(k) != found.get(k))
+    listed = ", ".join(
+        f"{key} ({expected.get(key)} on rank {first}, {found.get(key)} on rank {second})"
+        for key in keys[:_MAX_LISTED]
+    )
+    return listed + (f" and {len(keys) - _MAX_LISTED} more" if len(keys) > _MAX_LISTED else "")
+
+
+def choose_interface(launch: Launch, members: list[Member]) -> None:
+    """Names the network interface that Gloo is to use, unless the user has: the one from which the
+    store is reached; from the machine that holds it, the one that leads to the others."""
+    if "GLOO_SOCKET_IFNAME" in os.environ:
+        return
+    address = members[launch.world.rank].address
+    if _is_loopback(address):
+        remote = (member.address for member in members if not _is_loopback(member.address))
+        other = next(remote, None)
+        address = _source_address(other, launch.port) if other else address
+    interface = _interface_of(address)
+    if interface is not None:
+        os.environ["GLOO_SOCKET_IFNAME"] = interface
+
+
+def _connect(launch: Launch, timeout_secs: float) -> TCPStore:
+    """A connection to the store; rank 0 opens the store unless the launcher holds it."""
+    opens = launch.world.is_main and not launch.hosted
+    where = f"{launch.address}:{launch.port}"
+    started = time.monotonic()
+    if not opens:
+        _await_listener(launch, timeout_secs)
+
+    def connect() -> TCPStore:
+        return TCPStore(
+            launch.address,
+            launch.port,
+            is_master=opens,
+            wait_for_workers=False,
+            timeout=timedelta(seconds=timeout_secs),
+        )
+
+    try:
+        # In a thread: against a port of another kind of program, it would wait for ever.
+        return _within(connect, timeout_secs - (time.monotonic() - started))
+    except TimeoutError:
+        raise RuntimeError(
+            f"could not join the other ranks within {timeout_secs:g} s (dist.timeout_secs): what "
+            f"answers at {where} is not the store of this job, or is stopped; choose a free port "
+            "(MASTER_PORT)"
+        ) from None
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        if "EADDRINUSE" in reason:
+            raise RuntimeError(
+                f"port {launch.port} is in use on {socket.gethostname()}, where rank 0 is to hold "
+                "the store of the job; choose a free one (MASTER_PORT)"
+            ) from None
+        raise RuntimeError(f"could not join the other ranks at {where}: {reason}") from error
+
+
+def _await_listener(launch: Launch, timeout_secs: float) -> None:
+    """Returns when something accepts connections where the store should be."""
+    deadline = time.monotonic() + timeout_secs
+    while True:
+        try:
+            left = max(0.1, deadline - time.monotonic())
+            socket.create_connection((launch.address, launch.port), timeout=left).close()
+            return
+        except OSError as error:
+            if time.monotonic() >= deadline:
+                raise RuntimeError(
+                    f"could not join the other ranks within {timeout_secs:g} s "
+                    f"(dist.timeout_secs): nobody answers at {launch.address}:{launch.port} "
+                    f"({error}), where rank 0 should be; is it running, and is that its address "
+                    "(MASTER_ADDR, MASTER_PORT)?"
+                ) from None
+            time.sleep(0.1)
+
+
+def _within(function: Callable[[], Result], timeout_secs: float) -> Result:
+    """What ``function`` returns or raises, run in a thread; TimeoutError if it does neither."""
+    outcome: list[Any] = []
+
+    def run() -> None:
+        try:
+            outcome.append((function(), None))
+        except Exception as error:  # handed to the caller
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=run, name="lsm-connect", daemon=True)
+    thread.start()
+    thread.join(max(0.1, timeout_secs))
+    if not outcome:
+        raise TimeoutError
+    value, error = outcome[0]
+    if error is not None:
+        raise error
+    return value
+
+
+def _inspect(store: Store, me: Member, deadline: float, timeout_secs: float) -> str:
+    """Waits for every rank's note; what is wrong with them, "" if nothing."""
+    missing = set(range(1, me.size))
+    while missing:
+        for rank in sorted(missing):
+            if not store.check([f"member/{rank}"]):
+                continue
+            other = Member(**json.loads(store.get(f"member/{rank}")))
+            if other.size != me.size:
+                return f"differ {me} is one of {me.size} processes, {other} one of {other.size}"
+            listed = differences((0, me.settings), (rank, other.settings))
+            if listed:
+                return (
+                    f"differ ranks were started with different configurations: {listed}; start "
+                    f"{me} and {other} alike"
+                )
+            missing.remove(rank)
+        if store.check(["complaint"]):
+            return f"wrong {store.get('complaint').decode()}"
+        if missing and time.monotonic() > deadline:
+            names = ", ".join(map(str, sorted(missing)))
+            return (
+                f"missing could not join the other ranks within {timeout_secs:g} s "
+                f"(dist.timeout_secs): of {me.size} ranks, these did not come: {names}"
+            )
+        time.sleep(_POLL_SECS)
+    return ""
+
+
+def _await_verdict(store: Store, timeout_secs: float) -> str:
+    try:
+        store.wait(["verdict"], timedelta(seconds=timeout_secs + _LINGER_SECS))
+        problem = store.get("verdict").decode()
+        store.add("read", 1)
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"could not join the other ranks within {timeout_secs:g} s (dist.timeout_secs): rank 0 "
+            f"did not come, or has ended ({str(error).partition(chr(10))[0]})"
+        ) from error
+    return problem
+
+
+def _linger(store: Store, size: int) -> None:
+    """Keeps the store open until the others have read what is wrong, or had time to."""
+    deadline = time.monotonic() + _LINGER_SECS
+    readers = sum(store.check([f"member/{rank}"]) for rank in range(1, size))
+    while store.add("read", 0) < readers and time.monotonic() < deadline:
+        time.sleep(_POLL_SECS)
+
+
+def _source_address(address: str, port: int) -> str:
+    """The address of this machine from which packets to ``address`` leave; "" if unknown."""
+    try:
+        family, kind, _, _, target = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(target)  # sends nothing
+            return probe.getsockname()[0]
+    except OSError:
+        return ""
+
+
+def _is_loopback(address: str) -> bool:
+    return address in ("", "::1") or address.startswith("127.")
+
+
+def _interface_of(address: str) -> str | None:
+    """The interface that has ``address``: an IPv4 address that is its first, or any IPv6 one."""
+    if ":" in address:
+        packed = socket.inet_pton(socket.AF_INET6, address.partition("%")[0]).hex()
+        with open("/proc/net/if_inet6") as file:
+            return next((line.split()[5] for line in file if line.startswith(packed)), None)
+    if address.startswith("127."):
+        return "lo"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
+            except OSError:  # the interface has no IPv4 address
+                continue
+            if socket.inet_ntoa(answer[20:24]) == address:
+                return name
+    return None
