@@ -91,7 +91,8 @@ class StorageConfig(Section):
     transport: Literal["emulated", "sysfs", "libnvm"] = "emulated"
     """nvme: how controllers are reached. emulated: a thread plays one over the store's files."""
     devices: list[str] = []
-    """sysfs, libnvm: the namespaces that hold the features, in the order of their stripes."""
+    """sysfs, libnvm: the namespaces that `lsm data load-nvme` wrote, in that order: 0000:01:00.0 or
+    /dev/libnvm0; with @2 at the end, namespace 2 of it."""
     command_timeout_secs: Seconds = 10.0
     """nvme: longest wait for one command, in seconds, before it is an error."""
     queue_depth: Positive = 128

@@ -325,7 +325,7 @@ def test_the_command_asks_for_the_name_of_the_device(store, fake, monkeypatch, c
         assert device.read_bytes() == noise()
     assert "Fake 9000, serial F0, 1 MiB; it holds data of another kind" in capsys.readouterr().out
     assert run_command(monkeypatch, fake, store.path, device, typed=f"{device}\n") == 0
-    assert "loaded; namespace 1 of 0000:01:00.0" in capsys.readouterr().out
+    assert "loaded; in storage.devices (sysfs) it is 0000:01:00.0\n" in capsys.readouterr().out
     label = json.loads(device.read_bytes()[-LABEL_BYTES:].rstrip(b"\0"))
     assert label["store"] == store.name
 

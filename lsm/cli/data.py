@@ -244,8 +244,9 @@ def load_nvme_command(
 
     opened = GraphStore.open(store)
     for namespace in load_namespaces(opened, devices, confirm, progress=progress):
-        functions = ", ".join(namespace.functions)
-        typer.echo(f"{namespace.path}: loaded; namespace {namespace.nsid} of {functions}")
+        suffix = "" if namespace.nsid == 1 else f"@{namespace.nsid}"
+        names = " or ".join(address + suffix for address in namespace.functions)
+        typer.echo(f"{namespace.path}: loaded; in storage.devices (sysfs) it is {names}")
 
 
 def _done(store) -> None:
