@@ -48,18 +48,27 @@ LSM_HOST_DEVICE inline bool is_published(const QueuePair& queue, uint64_t positi
   return load_acquire(mark) == lap_mark(queue, position);
 }
 
+struct Nothing {
+  LSM_HOST_DEVICE void operator()() const {}
+};
+
 /// Rings the doorbell once for all entries in a row that are marked; returns at once if another
 /// thread is at it, which will look again after it has let go.
 ///
 /// No entry is left behind: `ringing` changes by exchanges only, so either our exchange finds it
 /// free, or the holder's release of it comes after ours, sees our mark, and its holder looks again.
-LSM_HOST_DEVICE inline void ring_published(const QueuePair& queue) {
+///
+/// between() is called between the last look and letting go: the moment in which a test lets
+/// another submitter come.
+template <class Between = Nothing>
+LSM_HOST_DEVICE void ring_published(const QueuePair& queue, Between&& between = {}) {
   QueueState& state = *queue.state;
   while (exchange(state.ringing, 1u) == 0) {
     uint64_t end = state.rung;
     // Bounded: no more than the capacity is ever unrung.
     while (end - state.rung < queue.depth && is_published(queue, end)) ++end;
     if (end != state.rung) queue.ring_tail(end);
+    between();
     exchange(state.ringing, 0u);
     if (!is_published(queue, end)) return;
   }
