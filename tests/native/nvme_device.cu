@@ -198,9 +198,10 @@ int main(int argc, char** argv) {
     for (int blocks = 1; blocks <= most; blocks *= 2) {
       const double split = measure(setup, blocks, read_split);
       const double synchronous = measure(setup, blocks, read_synchronous);
-      std::printf("{\"thread_blocks\": %d, \"sms\": %d, \"split_reads_per_s\": %.0f, "
-                  "\"synchronous_reads_per_s\": %.0f}\n",
-                  blocks, properties.multiProcessorCount, split, synchronous);
+      std::printf(
+          "{\"thread_blocks\": %d, \"sms\": %d, \"split_reads_per_s\": %.0f, "
+          "\"synchronous_reads_per_s\": %.0f}\n",
+          blocks, properties.multiProcessorCount, split, synchronous);
     }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
