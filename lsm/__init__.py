@@ -3,21 +3,35 @@
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["CacheOptions", "CachedFeatureLoader", "FeatureLoader", "GraphStore", "NeighborLoader"]
+__all__ = [
+    "CacheGroup",
+    "CacheOptions",
+    "CachedFeatureLoader",
+    "CommOptions",
+    "FeatureLoader",
+    "GraphStore",
+    "NeighborLoader",
+    "SharedFeatureLoader",
+]
 
 if TYPE_CHECKING:
     from lsm.cache_options import CacheOptions
     from lsm.cached_features import CachedFeatureLoader
+    from lsm.comm_group import CacheGroup, CommOptions
     from lsm.feature_loader import FeatureLoader
     from lsm.neighbor_loader import NeighborLoader
+    from lsm.shared_features import SharedFeatureLoader
     from lsm.store.graph_store import GraphStore
 
 _HOMES = {
+    "CacheGroup": "lsm.comm_group",
     "CacheOptions": "lsm.cache_options",
     "CachedFeatureLoader": "lsm.cached_features",
+    "CommOptions": "lsm.comm_group",
     "FeatureLoader": "lsm.feature_loader",
     "GraphStore": "lsm.store.graph_store",
     "NeighborLoader": "lsm.neighbor_loader",
+    "SharedFeatureLoader": "lsm.shared_features",
 }
 
 

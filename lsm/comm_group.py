@@ -62,8 +62,8 @@ class CommOptions:
             )
         if self.transport in NEEDS_GPU:
             raise RuntimeError(
-                f"comm.transport={self.transport}: moves rows between GPUs, and this build keeps "
-                "them on the host; set comm.transport=auto"
+                f"comm.transport={self.transport}: moves rows between GPUs, and a shared cache is "
+                "kept on the host so far; set comm.transport=auto"
             )
 
 

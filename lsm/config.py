@@ -210,7 +210,7 @@ class CommConfig(Section):
     one network namespace, or where the environment says the same LSM_HOST."""
     transport: Literal["auto", "shm", "gloo", "nccl", "ipc"] = "auto"
     """How rows travel. shm: owners write them into the requester's memory, on one host; gloo: as
-    messages; auto: shm between ranks of a host, else gloo; nccl, ipc: between GPUs."""
+    messages; auto: shm between ranks of a host, else gloo; nccl, ipc (between GPUs): not yet."""
     timeout_secs: Seconds = 300.0
     """Longest wait for another rank's ids or rows, in seconds, before it is an error."""
     replicated_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.5

@@ -316,22 +316,20 @@ def test_what_cannot_be_is_an_error_on_every_rank(ranks, options, hosts, error, 
             raise answer
 
 
-def agreement_case(context, paths):
-    from training import config
-
-    from lsm.agreement import check_agreement
+def same_store_case(context, paths):
+    from lsm import job
     from lsm.dist import World
+    from lsm.store.graph_store import GraphStore
 
-    path = paths[context.rank]
-    settings = config(path, path.with_name(f"run-{context.rank}"))
-    check_agreement(settings, path, World(context.rank, context.size))
+    store = GraphStore.open(paths[context.rank])
+    job._check_same_store(store, World(context.rank, context.size))
 
 
 def test_ranks_must_have_the_same_store_wherever_it_is(ranks, store, tmp_path):
     copy, other = tmp_path / "copy", make_store(tmp_path / "other", num_train=260)
     shutil.copytree(store, copy)
-    assert ranks.check(agreement_case, [store, copy, store, copy]) == [None] * 4
-    for answer in ranks.run(agreement_case, [store, copy, other, store]):
+    assert ranks.check(same_store_case, [store, copy, store, copy]) == [None] * 4
+    for answer in ranks.run(same_store_case, [store, copy, other, store]):
         with pytest.raises(ValueError, match="ranks opened different stores: ") as caught:
             raise answer
         assert f"{store} " in str(caught.value)
