@@ -49,7 +49,7 @@ class ReadSettings:
             direct=storage.direct,
             timeout_secs=storage.timeout_secs,
             transport=storage.transport,
-            devices=storage.devices,
+            devices=tuple(storage.devices),
             command_timeout_secs=storage.command_timeout_secs,
         )
         return cls(options, _read_ahead(config, profile, merges and merge_iterations == "auto"))

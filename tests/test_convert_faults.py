@@ -47,7 +47,19 @@ def sparse_graph(directory, num_rows, dim=1024):
 
 def start(source, out, limit=0):
     command = python_command(CONVERT, source, out, limit)
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A test run in the background may have been told to ignore signals; its children would inherit.
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=default_signals,
+    )
+
+
+def default_signals():
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def wait_for_features(process, directory):
