@@ -53,6 +53,7 @@ class DevicePrefetch {
     }
     changed_.notify_all();
     thread_.join();
+    copies_->drain();  // the last copy may still read what was gathered
   }
   DevicePrefetch(const DevicePrefetch&) = delete;
   DevicePrefetch& operator=(const DevicePrefetch&) = delete;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields, replace
 
 import torch
@@ -106,6 +106,15 @@ def memory_errors(doing: str) -> Iterator[None]:
             f"the GPU ran out of memory {doing} ({first}); {_OUT_OF_MEMORY_REMEDY}; the last "
             "checkpoint resumes"
         ) from error
+
+
+def current(device: torch.device) -> AbstractContextManager:
+    """Makes the GPU ``device`` the current one of this thread inside; does nothing for the host.
+
+    Tensors on a GPU go to native code through DLPack, and torch refuses that for any GPU but the
+    current one, which in a thread that did not choose is the first.
+    """
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

@@ -13,7 +13,7 @@ from lsm import native
 from lsm.cache import Planner, Source
 from lsm.cache_options import CacheRows
 from lsm.cached_features import CachedFeatureLoader
-from lsm.device import empty_rows, memory_errors
+from lsm.device import current, empty_rows, memory_errors
 
 
 class DeviceTiers:
@@ -73,7 +73,8 @@ class DeviceTiers:
         del pool  # the GPU copies
         self._victims.pop(iteration, None)
         rows = self.empty_rows(out.shape, out.dtype)
-        self._native.replay(iteration=iteration, **moves, staged=out, out=rows)
+        with current(self._device):
+            self._native.replay(iteration=iteration, **moves, staged=out, out=rows)
         following = self._victims.get(iteration + 1)
         if following is not None and len(following):
             self._native.prefetch(following)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import torch
 
 from lsm import native
-from lsm.device import memory_errors
+from lsm.device import current, memory_errors
 from lsm.sampler import SampledGraph, Topology
 from lsm.units import format_bytes
 
@@ -88,7 +88,7 @@ class DeviceNeighborSampler:
     ) -> None:
         self.num_neighbors = list(num_neighbors)
         self.seed = seed
-        self._output = output
+        self._output = torch.device(output)
         self._lock = threading.Lock()
         self._native = native.DeviceSampler(
             topology.indptr,
@@ -108,7 +108,8 @@ class DeviceNeighborSampler:
             n_id = self._empty(sizes.num_nodes)
             edge_index = self._empty(2, sizes.num_edges)
             indptr = self._empty(sizes.num_expanded + 1)
-            self._native.copy_to(n_id, edge_index, indptr)
+            with current(self._output):
+                self._native.copy_to(n_id, edge_index, indptr)
         return SampledGraph(
             n_id=n_id,
             edge_index=edge_index,

@@ -108,12 +108,13 @@ class CudaBackend {
 
   /// Returns when all of the above is done, and what was downloaded has arrived.
   void synchronize() {
+    // Whoever asked for these may be gone when a later call succeeds after this one has failed.
+    const std::vector<Download> downloads = std::exchange(downloads_, {});
     done_.record(stream());
     done_.wait(timeout_secs_, "work in a stream of its own");
-    for (const Download& download : downloads_) {
+    for (const Download& download : downloads) {
       std::memcpy(download.host, download.staged, download.bytes);
     }
-    downloads_.clear();
     staged_bytes_ = 0;
     retired_.clear();
   }

@@ -37,9 +37,9 @@ CudaError::CudaError(cudaError_t error, const std::string& what)
 }
 
 void use_device(int device) {
-  int current = 0;
-  check_cuda(cudaGetDevice(&current), "get the current device");
-  if (current != device) check_cuda(cudaSetDevice(device), "choose the device");
+  // Not only if cudaGetDevice() differs: torch chooses the thread's device through a runtime of its
+  // own, and what ours remembers may be out of date.
+  check_cuda(cudaSetDevice(device), "choose the device");
 }
 
 CudaEvent::CudaEvent(int device) {
