@@ -1,12 +1,13 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// BatchSets on a Backend: bucket the rows that ask for a line by set, then a warp per set.
+// BatchSets on a Backend: link the ids that enter the window; bucket the rows that ask for a line
+// by set, then a warp per set.
 #pragma once
 
 #include <bit>
 #include <memory>
 #include <utility>
-#include <vector>
 
+#include "cache/backend_chain.h"
 #include "cache/batch_set_kernels.h"
 #include "cache/batch_sets.h"
 #include "cache/policies.h"
@@ -44,18 +45,13 @@ class BackendSets final : public BatchSets {
 
   ~BackendSets() override { backend_->drain(); }
 
-  bool uses_window() const override { return Policy::kNeedsWindow; }
   bool refreshes() const override { return Policy::kRefreshes; }
 
-  void link(std::span<const int64_t> ids, std::span<const uint32_t> positions,
-            uint32_t batch) override {
-    if (positions.empty()) return;
+  void push(std::span<const int64_t> ids) override {
     backend_->enter();
-    picked_.clear();
-    for (const uint32_t position : positions) picked_.push_back(ids[position]);
-    const int64_t* const linked = ids_.upload(picked_);
-    backend_->for_each_warp(static_cast<int64_t>(picked_.size()),
-                            LinkLine<Policy>{sets(), linked, positions_.upload(positions), batch});
+    const EnteringRef entering = chain_.push(ids);
+    if (!Policy::kNeedsWindow && next_positions_.data() == nullptr) return;
+    backend_->for_each_warp(entering.count, LinkLine<Policy>{sets(), entering});
   }
 
   void refresh() override {
@@ -63,15 +59,16 @@ class BackendSets final : public BatchSets {
     backend_->for_each(int64_t{num_sets_} * ways_, RefreshLine<Policy>{sets()});
   }
 
-  void decide(std::span<const Access> batch, uint32_t t, Decisions* decisions) override {
+  void decide(uint32_t t, Decisions* decisions) override {
     backend_->enter();
-    const int64_t count = static_cast<int64_t>(batch.size());
-    const BatchRef rows = {batch_.upload(batch),  source_.upload(decisions->source),
+    const int64_t count = static_cast<int64_t>(decisions->source.size());
+    const BatchRef rows = {chain_.ref(),          source_.upload(decisions->source),
                            slot_.grow(count),     key_.grow(count),
                            position_.grow(count), t};
     backend_->for_each_warp(count, LookUp<Policy>{sets(), rows});
     place(rows, count);
-    download(batch, rows, decisions);
+    download(rows, count, decisions);
+    chain_.retire();
   }
 
   int64_t num_bytes() const override {
@@ -81,6 +78,8 @@ class BackendSets final : public BatchSets {
                 sizeof(typename Policy::State) + Policy::extra_words(ways_) * sizeof(uint64_t)) +
            num_scores_ * sizeof(float);
   }
+  int64_t window_bytes() const override { return chain_.num_bytes(); }
+  int64_t window_entries() const override { return chain_.num_entries(); }
 
  private:
   template <class T>
@@ -109,11 +108,11 @@ class BackendSets final : public BatchSets {
     backend_->for_each_warp(
         count, PlaceRows<Policy>{sets(), rows, keys, positions, count, outcome_.grow(count)});
     backend_->fill(num_asking_.data(), 0, sizeof(int64_t));
-    backend_->for_each(count, CountAsking{keys, count, num_sets_, num_asking_.data()});
+    backend_->for_each(count, ListAsking{rows, keys, positions, count, num_sets_,
+                                         asking_.grow(count), num_asking_.data()});
   }
 
-  void download(std::span<const Access> batch, const BatchRef& rows, Decisions* decisions) {
-    const int64_t count = static_cast<int64_t>(batch.size());
+  void download(const BatchRef& rows, int64_t count, Decisions* decisions) {
     decisions->candidates.clear();
     decisions->outcomes.clear();
     if (count == 0) return;
@@ -122,15 +121,12 @@ class BackendSets final : public BatchSets {
     backend_->download(decisions->source.data(), rows.source, count * sizeof(Source));
     backend_->download(decisions->slot.data(), rows.slot, count * sizeof(int64_t));
     backend_->synchronize();
-    order_.resize(num_asking);
+    decisions->candidates.resize(num_asking);
     decisions->outcomes.resize(num_asking);
-    backend_->download(order_.data(), sorted_position_.data(), num_asking * sizeof(uint32_t));
+    backend_->download(decisions->candidates.data(), asking_.data(),
+                       num_asking * sizeof(Candidate));
     backend_->download(decisions->outcomes.data(), outcome_.data(), num_asking * sizeof(Outcome));
     backend_->synchronize();
-    for (const uint32_t position : order_) {
-      const Access& row = batch[position];
-      decisions->candidates.push_back({row, position});
-    }
   }
 
   const std::unique_ptr<Backend> backend_;  // outlives the arrays
@@ -144,20 +140,17 @@ class BackendSets final : public BatchSets {
   Array<uint64_t> extra_{*backend_};
   Array<uint32_t> next_positions_{*backend_};
   Array<float> scores_{*backend_};
-  // Of the batch that is linked or decided.
-  Array<int64_t> ids_{*backend_};
-  Array<uint32_t> positions_{*backend_};
-  Array<Access> batch_{*backend_};
+  BackendChain<Backend> chain_{*backend_};
+  // Of the batch that is decided.
   Array<Source> source_{*backend_};
   Array<int64_t> slot_{*backend_};
   Array<uint32_t> key_{*backend_};
   Array<uint32_t> position_{*backend_};
   Array<uint32_t> sorted_key_{*backend_};
   Array<uint32_t> sorted_position_{*backend_};
+  Array<Candidate> asking_{*backend_};
   Array<Outcome> outcome_{*backend_};
   Array<int64_t> num_asking_{*backend_};
-  std::vector<int64_t> picked_;
-  std::vector<uint32_t> order_;
 };
 
 template <class Backend>

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "cache/line.h"
-#include "cache/next_use_chain.h"
+#include "cache/next_use_kernels.h"
 #include "cache/plan.h"
 #include "cache/set_cache.h"
 #include "cache/set_loop.h"
@@ -63,15 +63,19 @@ struct SetsRef {
   }
 };
 
-/// One batch on its way through decide(), not owned. A key is the set of a row that asks for a
-/// line, and num_sets for any other.
+/// The first batch of the window on its way through decide(), not owned. A key is the set of a row
+/// that asks for a line, and num_sets for any other.
 struct BatchRef {
-  const Access* batch;  // [n]
-  Source* source;       // [n]
-  int64_t* slot;        // [n]
-  uint32_t* key;        // [n] in request order
-  uint32_t* position;   // [n] 0, 1, 2, ..
+  ChainRef chain;
+  Source* source;      // [n]
+  int64_t* slot;       // [n]
+  uint32_t* key;       // [n] in request order
+  uint32_t* position;  // [n] 0, 1, 2, ..
   uint32_t t;
+
+  LSM_HOST_DEVICE const Access& row(int64_t i) const {
+    return chain.at(chain.first + static_cast<uint32_t>(i));
+  }
 };
 
 /// A warp per request: finds its line, touches it, or says which set it asks.
@@ -82,7 +86,7 @@ struct LookUp {
 
   template <class Lanes>
   LSM_HOST_DEVICE void operator()(const Lanes& lanes, int64_t i) const {
-    const Access row = rows.batch[i];
+    const Access row = rows.row(i);
     const Source tier = rows.source[i];
     const uint32_t set = sets.set_of(row.id);
     const bool asks_cache = tier == Source::kStorage;
@@ -122,7 +126,7 @@ struct PlaceRows {
     SetView<Policy> view = sets.view_of(set);
     Turn turn = {rows.t, set, 0};
     for (int64_t j = i; j < count && keys[j] == set; ++j) {
-      const Access& row = rows.batch[positions[j]];
+      const Access& row = rows.row(positions[j]);
       const Newcomer newcomer = {row.id, row.next_use, sets.score_of(row.id)};
       const Placement placed = place(lanes, sets.policy, view, turn, newcomer);
       lanes.each([&](int lane) {
@@ -137,37 +141,42 @@ struct PlaceRows {
   }
 };
 
-/// Counts the rows that ask: they come first.
-struct CountAsking {
-  const uint32_t* keys;  // [count] sorted
+/// Lists and counts the rows that ask: they come first.
+struct ListAsking {
+  BatchRef rows;
+  const uint32_t* keys;       // [count] sorted
+  const uint32_t* positions;  // [count] in the order of the keys
   int64_t count;
   uint32_t num_sets;
+  Candidate* asking;    // [count]
   int64_t* num_asking;  // 0 before
 
   LSM_HOST_DEVICE void operator()(int64_t i) const {
-    if (keys[i] != num_sets && (i + 1 == count || keys[i + 1] == num_sets)) *num_asking = i + 1;
+    if (keys[i] == num_sets) return;
+    asking[i] = {rows.row(positions[i]), positions[i]};
+    if (i + 1 == count || keys[i + 1] == num_sets) *num_asking = i + 1;
   }
 };
 
-/// A warp per id that had no earlier occurrence in the window.
+/// A warp per id that enters the window: if it has no earlier occurrence there, its line is told.
 template <class Policy>
 struct LinkLine {
   SetsRef<Policy> sets;
-  const int64_t* ids;
-  const uint32_t* positions;  // of the ids in the batch
-  uint32_t batch;
+  EnteringRef entering;
 
   template <class Lanes>
   LSM_HOST_DEVICE void operator()(const Lanes& lanes, int64_t i) const {
-    const uint32_t set = sets.set_of(ids[i]);
-    const int32_t way = sets.find(lanes, set, ids[i]);
+    if (entering.previous[i] != ChainRef::kEmpty) return;
+    const int64_t id = entering.chain.at(entering.first + static_cast<uint32_t>(i)).id;
+    const uint32_t set = sets.set_of(id);
+    const int32_t way = sets.find(lanes, set, id);
     lanes.each([&](int lane) {
       if (lane != 0 || way < 0) return;
       const int64_t number = int64_t{set} * sets.ways + way;
       auto& line = sets.lines[number];
       if (line.next_use != kNoNextUse) return;
-      line.next_use = batch;
-      if (sets.next_positions != nullptr) sets.next_positions[number] = positions[i];
+      line.next_use = entering.batch;
+      if (sets.next_positions != nullptr) sets.next_positions[number] = static_cast<uint32_t>(i);
     });
   }
 };

@@ -1,6 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// The sets of a cache that decides over a whole batch at once: on a GPU, or on the host as its
-// twin. Beside the planner's other parts it takes the place of SetCache.
+// The sets of a cache that decides over a whole batch at once, and the next-use chain: on a GPU, or
+// on the host as its twin. Beside the planner's other parts it takes the place of SetCache and
+// NextUseChain.
 #pragma once
 
 #include <cstdint>
@@ -29,19 +30,21 @@ class BatchSets {
  public:
   virtual ~BatchSets() = default;
 
-  virtual bool uses_window() const = 0;
   virtual bool refreshes() const = 0;
 
-  /// As SetCache::link(). May return before it has happened.
-  virtual void link(std::span<const int64_t> ids, std::span<const uint32_t> positions,
-                    uint32_t batch) = 0;
+  /// A batch enters the window: as NextUseChain::push(), and lines that hold any of its ids and
+  /// have no next use get it.
+  virtual void push(std::span<const int64_t> ids) = 0;
   /// Tells all lines what the window knows. May return before it has happened.
   virtual void refresh() = 0;
-  /// Looks up the requests of batch t that ask the cache, touches the lines hit, and decides over
-  /// the rows that ask for a line: those from storage and from the victim buffer.
-  virtual void decide(std::span<const Access> batch, uint32_t t, Decisions* decisions) = 0;
+  /// Looks up the requests of batch t, the first of the window, that ask the cache, touches the
+  /// lines hit, and decides over the rows that ask for a line: those from storage and from the
+  /// victim buffer. Then the batch leaves the window.
+  virtual void decide(uint32_t t, Decisions* decisions) = 0;
 
   virtual int64_t num_bytes() const = 0;
+  virtual int64_t window_bytes() const = 0;
+  virtual int64_t window_entries() const = 0;
 };
 
 /// Where the sets of a planner are.

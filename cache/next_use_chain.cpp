@@ -2,6 +2,8 @@
 #include "cache/next_use_chain.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <unordered_map>
 #include <utility>
 
 #include "cache/staged.h"
@@ -15,6 +17,17 @@ uint64_t hash_of(int64_t id) {
 }
 
 }  // namespace
+
+void throw_repeated(std::span<const int64_t> ids, int64_t b) {
+  std::unordered_map<int64_t, size_t> seen;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto [first, is_new] = seen.try_emplace(ids[i], i);
+    if (is_new) continue;
+    throw ArgumentError(concat("ids: expected distinct ids in batch ", b, ", got ", ids[i],
+                               " at positions ", first->second, " and ", i));
+  }
+  throw std::logic_error(concat("ids: none is repeated in batch ", b));
+}
 
 std::span<const uint32_t> NextUseChain::push(std::span<const int64_t> ids) {
   latest_.reserve(latest_.size() + static_cast<int64_t>(ids.size()),
@@ -57,8 +70,7 @@ void NextUseChain::link(std::span<const int64_t> ids, size_t i, uint64_t hash, u
   const uint32_t offset = latest - first;
   if (offset < static_cast<uint32_t>(i)) {
     undo(ids, i);
-    throw ArgumentError(concat("ids: expected distinct ids in batch ", number, ", got ", ids[i],
-                               " at positions ", offset, " and ", i));
+    throw_repeated(ids, number);
   }
   previous_[i] = latest;
   at(latest).next_distance = index - latest;

@@ -33,6 +33,9 @@ struct Access {
   uint32_t next_position;
 };
 
+/// Throws ArgumentError that names the first of the repeated ids of batch `b`; there are some.
+[[noreturn]] void throw_repeated(std::span<const int64_t> ids, int64_t b);
+
 /// Holds the batches of the window. Not thread-safe.
 class NextUseChain {
  public:

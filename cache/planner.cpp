@@ -58,7 +58,7 @@ Planner::Planner(const PlannerConfig& config, const PlannerInput& input,
   check_argument(has_trace_ || input.trace.empty(), "trace: only the policy 'belady' takes one");
   for (const std::span<const int64_t> ids : input.trace) {
     check_ids(ids);
-    chain_.push(ids);
+    enter(ids);
   }
 }
 
@@ -74,12 +74,18 @@ void Planner::check_ids(std::span<const int64_t> ids) const {
 }
 
 void Planner::check_against_trace(std::span<const int64_t> ids) const {
-  check_argument(num_pushed_ < chain_.end_batch(), "ids: the trace given to 'belady' has only ",
-                 chain_.end_batch(), " batches");
-  const auto expected = chain_.batch(num_pushed_);
-  const bool is_same = std::equal(ids.begin(), ids.end(), expected.begin(), expected.end(),
-                                  [](int64_t id, const Occurrence& row) { return id == row.id(); });
-  check_argument(is_same, "ids: batch ", num_pushed_, " differs from that of the trace");
+  const int64_t end =
+      batch_sets_ ? num_planned_ + static_cast<int64_t>(batches_.size()) : chain_.end_batch();
+  check_argument(num_pushed_ < end, "ids: the trace given to 'belady' has only ", end, " batches");
+  check_argument(is_batch(ids, num_pushed_), "ids: batch ", num_pushed_,
+                 " differs from that of the trace");
+}
+
+/// Whether `ids` are those of batch `b`, which is in the window.
+bool Planner::is_batch(std::span<const int64_t> ids, int64_t b) const {
+  if (batch_sets_) return std::ranges::equal(ids, batches_[b - num_planned_]);
+  return std::ranges::equal(ids, chain_.batch(b),
+                            [](int64_t id, const Occurrence& row) { return id == row.id(); });
 }
 
 void Planner::push(std::span<const int64_t> ids, std::span<const int64_t> rank_starts) {
@@ -91,20 +97,23 @@ void Planner::push(std::span<const int64_t> ids, std::span<const int64_t> rank_s
     check_against_trace(ids);
   } else {
     check_ids(ids);
-    link(ids, chain_.push(ids));
+    enter(ids);
   }
   rank_starts_.emplace_back(rank_starts.begin(), rank_starts.end());
   ++num_pushed_;
 }
 
-/// Tells the lines of ids[positions[i]] that the batch which is pushed requests them.
-void Planner::link(std::span<const int64_t> ids, std::span<const uint32_t> positions) {
-  const uint32_t batch = static_cast<uint32_t>(num_pushed_);
+/// Links the ids of the next batch, and tells the lines that hold them.
+void Planner::enter(std::span<const int64_t> ids) {
   if (batch_sets_) {
-    if (batch_sets_->uses_window() || victims_.is_on()) batch_sets_->link(ids, positions, batch);
-  } else if (cache_->uses_window() || victims_.is_on()) {
-    cache_->link(ids, positions, batch);
+    batch_sets_->push(ids);
+    batches_.emplace_back(ids.begin(), ids.end());
+    return;
   }
+  const std::span<const uint32_t> unlinked = chain_.push(ids);
+  if (has_trace_) return;  // all of it enters while lines are empty
+  if (!cache_->uses_window() && !victims_.is_on()) return;
+  cache_->link(ids, unlinked, static_cast<uint32_t>(num_pushed_));
 }
 
 void Planner::plan(Plan* plan) {
@@ -112,9 +121,7 @@ void Planner::plan(Plan* plan) {
   check_argument(t < num_pushed_, "plan of iteration ", t, ": its batch has not been pushed");
   *plan = {};
   plan->iteration = t;
-  const size_t count = chain_.batch(t).size();
-  accesses_.resize(count);
-  plan->ids.resize(count);
+  const size_t count = batch_sets_ ? batches_.front().size() : chain_.batch(t).size();
   plan->source.resize(count);
   plan->slot.resize(count);
   refresh_lines(t);
@@ -122,12 +129,13 @@ void Planner::plan(Plan* plan) {
   batch_sets_ ? decide_on_batch(plan) : decide_on_sets(plan);
   count_sources(plan);
   record_moves(plan);
-  chain_.retire();
+  ++num_planned_;
   rank_starts_.pop_front();
 }
 
 int64_t Planner::window_bytes() const {
-  int64_t bytes = chain_.num_bytes();
+  int64_t bytes = batch_sets_ ? batch_sets_->window_bytes() : chain_.num_bytes();
+  for (const auto& ids : batches_) bytes += sizeof(ids) + ids.capacity() * sizeof(int64_t);
   for (const auto& starts : rank_starts_) {
     bytes += sizeof(starts) + starts.capacity() * sizeof(int64_t);
   }
@@ -136,27 +144,29 @@ int64_t Planner::window_bytes() const {
 
 /// Finds the requests, and lines for those that ask for one, with the threads of the pool.
 void Planner::decide_on_sets(Plan* plan) {
+  accesses_.resize(plan->source.size());
+  plan->ids.resize(plan->source.size());
   look_up(plan);
   victims_.serve();
   bucket_candidates(plan);
   place_candidates(static_cast<uint32_t>(plan->iteration));
+  chain_.retire();
 }
 
 /// The same, all at once, by batch_sets_.
 void Planner::decide_on_batch(Plan* plan) {
-  const int64_t t = plan->iteration;
-  const int64_t count = static_cast<int64_t>(accesses_.size());
+  plan->ids = std::move(batches_.front());
+  batches_.pop_front();
+  const int64_t count = static_cast<int64_t>(plan->ids.size());
   std::vector<int64_t> buffer_slots(count, -1);
   pool_->parallel_for(count, kLookUpGrain, [&](int64_t begin, int64_t end) {
-    chain_.read(t, begin, end, accesses_.data());
     for (int64_t i = begin; i < end; ++i) {
-      plan->ids[i] = accesses_[i].id;
       plan->source[i] = find_in_buffers(plan->ids[i], &buffer_slots[i]);
       if (plan->source[i] == Source::kVictim) buffer_slots[i] = victims_.find(plan->ids[i]);
     }
   });
   Decisions decisions{plan->source, plan->slot, std::move(candidates_), std::move(outcomes_)};
-  batch_sets_->decide(accesses_, static_cast<uint32_t>(t), &decisions);
+  batch_sets_->decide(static_cast<uint32_t>(plan->iteration), &decisions);
   candidates_ = std::move(decisions.candidates);
   outcomes_ = std::move(decisions.outcomes);
   for (int64_t i = 0; i < count; ++i) {

@@ -47,14 +47,16 @@ class Planner {
   void plan(Plan* plan);
 
   int64_t num_pushed() const { return num_pushed_; }
-  int64_t num_planned() const { return chain_.first_batch(); }
+  int64_t num_planned() const { return num_planned_; }
   const IdMap& static_ids() const { return static_ids_; }
   const IdMap& constant_ids() const { return constant_ids_; }
   int64_t line_bytes() const {
     return batch_sets_ ? batch_sets_->num_bytes() : cache_->num_bytes();
   }
   int64_t window_bytes() const;
-  int64_t window_entries() const { return chain_.num_entries(); }
+  int64_t window_entries() const {
+    return batch_sets_ ? batch_sets_->window_entries() : chain_.num_entries();
+  }
 
  private:
   /// Where a row that leaves the device goes in the victim buffer (-1: nowhere), with what word.
@@ -65,7 +67,8 @@ class Planner {
 
   void check_ids(std::span<const int64_t> ids) const;
   void check_against_trace(std::span<const int64_t> ids) const;
-  void link(std::span<const int64_t> ids, std::span<const uint32_t> positions);
+  bool is_batch(std::span<const int64_t> ids, int64_t b) const;
+  void enter(std::span<const int64_t> ids);
   void refresh_lines(int64_t t);
   void decide_on_sets(Plan* plan);
   void decide_on_batch(Plan* plan);
@@ -84,12 +87,14 @@ class Planner {
   std::shared_ptr<ThreadPool> pool_;
   IdMap static_ids_;
   IdMap constant_ids_;
-  NextUseChain chain_;
+  NextUseChain chain_;                        // stays empty if there are batch_sets_
+  std::deque<std::vector<int64_t>> batches_;  // if there are batch_sets_: what their window holds
   std::unique_ptr<BatchSets> batch_sets_;
   std::unique_ptr<SetCache> cache_;  // null if there are batch_sets_
   VictimBuffer victims_;
   int64_t num_sets_;
   int64_t num_pushed_ = 0;
+  int64_t num_planned_ = 0;
   std::deque<std::vector<int64_t>> rank_starts_;  // of the batches pushed and not planned
 
   // Of the iteration that is planned; members to keep their memory.

@@ -101,10 +101,10 @@ class DeviceTiers:
 class DeviceFeatureLoader(CachedFeatureLoader):
     """A CachedFeatureLoader whose cache, static partition and rows are GPU memory.
 
-    device: a GPU; the host stands for it in tests. planner: where sets are decided: host, device,
-    or auto, which is the host as long as nobody has measured the other to be faster. prefetch_rows:
-    how many rows of the next batch may be brought back from the victim buffer while a step runs.
-    Other arguments as for CachedFeatureLoader.
+    device: a GPU; the host stands for it in tests. planner: where sets are decided and next uses
+    are found: host, device, or auto, which is the host as long as nobody has measured the other to
+    be faster. prefetch_rows: how many rows of the next batch may be brought back from the victim
+    buffer while a step runs. Other arguments as for CachedFeatureLoader.
     """
 
     def __init__(

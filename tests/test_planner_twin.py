@@ -85,6 +85,38 @@ def test_random_traces(seed, policy, mode, ways, num_sets, window):
     assert_same_plans(config, skewed_batches(seed, num_batches=12), "twin_backwards")
 
 
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    window=st.integers(1, 20),
+    policy=st.sampled_from(("lookahead", "hybrid", "window")),
+)
+def test_next_uses_over_many_windows(seed, window, policy):
+    """Long enough that the chain's table is made anew many times; batches with a repeated id are
+    refused and leave no trace."""
+    rng = np.random.default_rng(seed)
+    batches = skewed_batches(seed, num_batches=6 * window, max_ids=int(rng.integers(2, 100)))
+    config = config_of(policy, "pool", 40, 8, window=window)
+    host, twin = (Planner(config, sets=sets) for sets in ("host", "twin_backwards"))
+    for t in range(len(batches)):
+        for ids in batches[host.num_pushed : t + window]:
+            if len(ids) > 0 and rng.random() < 0.1:
+                again = ids[torch.from_numpy(rng.permutation(len(ids))[:3])]
+                repeated = torch.cat((ids, again)).flip(0)
+                errors = []
+                for planner in (host, twin):
+                    with pytest.raises(ValueError, match="distinct ids") as error:
+                        planner.push(repeated)
+                    errors.append(str(error.value))
+                assert errors[0] == errors[1]
+            host.push(ids)
+            twin.push(ids)
+        assert host.metadata_bytes()["window_entries"] == twin.metadata_bytes()["window_entries"]
+        plan, other = host.plan(), twin.plan()
+        for name in ARRAYS:
+            assert torch.equal(getattr(plan, name), getattr(other, name)), (t, name)
+
+
 def test_ids_of_64_bits_and_no_score():
     batches = [torch.arange(40) * 3 + (1 << 61), torch.arange(20) * 6 + (1 << 61)]
     config = config_of("lookahead", "pool", 8, 4, window=2)

@@ -29,6 +29,16 @@ LSM_HOST_DEVICE void atomic_min(T* target, T value) {
 #endif
 }
 
+/// What *target holds, while others write to it.
+template <class T>
+LSM_HOST_DEVICE T atomic_load(T* target) {
+#if defined(__CUDA_ARCH__)
+  return cuda::atomic_ref<T, cuda::thread_scope_device>(*target).load(cuda::memory_order_relaxed);
+#else
+  return std::atomic_ref<T>(*target).load(std::memory_order_relaxed);
+#endif
+}
+
 /// Writes `value` to *target if that holds `expected`; returns what it held.
 template <class T>
 LSM_HOST_DEVICE T atomic_compare_exchange(T* target, T expected, T value) {

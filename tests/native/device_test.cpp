@@ -2,9 +2,11 @@
 // The twins of GPU code: every functor that a kernel runs, item by item and lane by lane, forwards
 // and backwards, and with threads as items and lanes. Plans and samples are the host's, rows are
 // those of the files, and no functor leaves its memory or races.
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
+#include "cache/backend_chain.h"
 #include "cache/backend_executor.h"
 #include "cache/backend_sets.h"
 #include "cache/batch_sets.h"
@@ -68,6 +70,80 @@ void plans_of_threads() {
     plan_case(planned, cache::make_backend_sets(std::make_unique<ThreadBackend>(), planned.config,
                                                 planned.scores));
   }
+}
+
+/// The message of the error that call() throws, or nothing.
+template <class Call>
+std::string message_of(const Call& call) {
+  try {
+    call();
+  } catch (const ArgumentError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+/// Every occurrence in the window, as both chains have it.
+template <class Backend>
+void expect_same_links(const cache::NextUseChain& host, const cache::BackendChain<Backend>& chain) {
+  LSM_EXPECT(host.num_entries() == chain.num_entries(), chain.num_entries());
+  LSM_EXPECT(host.end_batch() == chain.end_batch(), chain.end_batch());
+  const cache::ChainRef ref = chain.ref();
+  uint32_t number = ref.first;
+  for (int64_t b = host.first_batch(); b < host.end_batch(); ++b) {
+    std::vector<cache::Access> expected(host.batch(b).size());
+    host.read(b, 0, expected.size(), expected.data());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const cache::Access& got = ref.at(number++);
+      LSM_EXPECT(got.id == expected[i].id && got.next_use == expected[i].next_use &&
+                     got.next_position == expected[i].next_position,
+                 "batch ", b, ", position ", i);
+    }
+  }
+}
+
+/// Batches come, some of them with an id twice, and go, so that the ring and the table grow and the
+/// table is made anew.
+template <class Backend>
+void next_uses_of(Backend backend, uint64_t seed, int num_batches) {
+  Random random(seed);
+  cache::NextUseChain host;
+  cache::BackendChain<Backend> chain(backend);
+  const int64_t num_nodes = random.between(1, kNumNodes), window = random.between(1, 12);
+  for (int b = 0; b < num_batches; ++b) {
+    std::vector<int64_t> ids = skewed_ids(random, num_nodes, random.between(0, num_nodes));
+    if (random.chance(15) && !ids.empty()) {
+      std::vector<int64_t> repeated = ids;
+      for (int i = 0; i < 3; ++i) {
+        repeated.insert(repeated.begin() + random.between(0, static_cast<int64_t>(ids.size())),
+                        random.pick(ids));
+      }
+      const std::string expected = message_of([&] { host.push(repeated); });
+      const std::string message = message_of([&] { chain.push(repeated); });
+      LSM_EXPECT(!expected.empty() && message == expected, message, ", not ", expected);
+      expect_same_links(host, chain);
+    }
+    std::vector<uint32_t> unlinked;
+    const cache::EnteringRef entering = chain.push(ids);
+    for (uint32_t i = 0; i < entering.count; ++i) {
+      if (entering.previous[i] == cache::ChainRef::kEmpty) unlinked.push_back(i);
+    }
+    LSM_EXPECT(std::ranges::equal(host.push(ids), unlinked), "batch ", b);
+    expect_same_links(host, chain);
+    while (host.end_batch() - host.first_batch() >= window || random.chance(20)) {
+      if (host.end_batch() == host.first_batch()) break;
+      host.retire();
+      chain.retire();
+    }
+    expect_same_links(host, chain);
+  }
+}
+
+void next_uses() {
+  for (uint64_t seed = 700; seed < 730; ++seed) {
+    next_uses_of(HostBackend(seed % 2 == 0), seed, 80);
+  }
+  for (uint64_t seed = 730; seed < 736; ++seed) next_uses_of(ThreadBackend(), seed, 40);
 }
 
 std::unique_ptr<DeviceExecutor> make_executor(const DeviceExecutorOptions& options,
@@ -194,6 +270,7 @@ void samples() {
 std::vector<Test> device_tests() {
   return {{"device twins: plans", plans},
           {"device twins: plans, at the same time", plans_of_threads},
+          {"device twins: next uses", next_uses},
           {"device twins: rows of plans", rows_of_plans},
           {"device twins: samples", samples}};
 }
