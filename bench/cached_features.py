@@ -29,16 +29,15 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import torch
-from features import HEADER_BYTES, drop_cache, write_header
+from features import HEADER_BYTES, as_store, drop_cache, write_header
 
 from lsm.ablation.reads import deliver
 from lsm.bench import record
 from lsm.cache_options import CacheOptions
-from lsm.cached_features import CachedFeatureLoader
+from lsm.feature_loader import FeatureLoader
 from lsm.storage import StorageOptions
 from lsm.trace import Trace
 from lsm.units import parse_bytes
@@ -98,15 +97,6 @@ def feature_file(folder: Path, num_rows: int, row_bytes: int) -> Iterator[Path]:
 
 
 def open_loader(path: Path, row_bytes: int, cache_bytes: int, merge: int, args):
-    """A loader of the whole file; the header takes the first HEADER_BYTES / row_bytes rows."""
-    store = SimpleNamespace(
-        feature_paths=[path],
-        num_nodes=path.stat().st_size // row_bytes,
-        row_bytes=row_bytes,
-        stripe_bytes=4096,
-        feature_dim=row_bytes // 4,
-        feature_dtype=torch.float32,
-    )
     victim_bytes = int(cache_bytes * args.victim_share)
     cache = CacheOptions(
         policy=args.policy,
@@ -117,8 +107,12 @@ def open_loader(path: Path, row_bytes: int, cache_bytes: int, merge: int, args):
     )
     merged = {"max_gap_bytes": args.max_gap_bytes, "max_read_bytes": args.max_read_bytes}
     options = StorageOptions(merge_iterations=merge, **(merged if merge > 1 else {}))
-    return CachedFeatureLoader(
-        store, cache, engine=args.engine, options=options, num_threads=args.threads
+    return FeatureLoader(
+        as_store(path, row_bytes),
+        cache,
+        engine=args.engine,
+        options=options,
+        num_threads=args.threads,
     )
 
 

@@ -74,9 +74,10 @@ def num_rows(path: Path, row_bytes: int) -> int:
     return (path.stat().st_size - HEADER_BYTES) // row_bytes
 
 
-def open_loader(path: Path, row_bytes: int, engine: str, queue_depth: int) -> FeatureLoader:
-    """A loader over the whole file; the header takes the first HEADER_BYTES / row_bytes rows."""
-    store = SimpleNamespace(
+def as_store(path: Path, row_bytes: int) -> SimpleNamespace:
+    """The whole file as a loader sees a store; the header takes the first HEADER_BYTES / row_bytes
+    rows."""
+    return SimpleNamespace(
         feature_paths=[path],
         num_nodes=path.stat().st_size // row_bytes,
         row_bytes=row_bytes,
@@ -84,7 +85,11 @@ def open_loader(path: Path, row_bytes: int, engine: str, queue_depth: int) -> Fe
         feature_dim=row_bytes // 4,
         feature_dtype=torch.float32,
     )
-    return FeatureLoader(store, engine=engine, options=StorageOptions(queue_depth=queue_depth))
+
+
+def open_loader(path: Path, row_bytes: int, engine: str, queue_depth: int) -> FeatureLoader:
+    options = StorageOptions(queue_depth=queue_depth)
+    return FeatureLoader(as_store(path, row_bytes), engine=engine, options=options)
 
 
 def draw_batches(num_rows: int, batches: int, rows_per_batch: int, seed: int) -> list[torch.Tensor]:

@@ -14,9 +14,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from lsm.accumulator import AccessModel
+from lsm.versioned_json import read_versioned
 
 logger = logging.getLogger(__name__)
 
@@ -151,24 +152,7 @@ def load_profile(path: Path) -> DeviceProfile:
     and the remedy, if it cannot be used."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such device profile; {_MEASURE}")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not valid JSON ({error}); {_MEASURE}") from None
-    version = content.get("schema_version") if isinstance(content, dict) else None
-    if version != SCHEMA_VERSION:
-        raise ValueError(
-            f"{path}: expected a device profile of schema_version {SCHEMA_VERSION}, "
-            f"got {version!r}; {_MEASURE}"
-        )
-    try:
-        return DeviceProfile.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        detail = f"{where}: {message}" if where else message
-        raise ValueError(f"{path}: {detail}; {_MEASURE}") from None
+    return read_versioned(path, DeviceProfile, SCHEMA_VERSION, _MEASURE)
 
 
 def find_profile(

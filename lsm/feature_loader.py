@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -10,6 +11,9 @@ from lsm import native
 from lsm.device import empty_rows
 from lsm.read_scheduler import ReadScheduler, ScheduledTicket
 from lsm.storage import Storage, StorageOptions, open_storage
+
+if TYPE_CHECKING:
+    from lsm.cache_options import CacheOptions
 
 COUNTERS = (
     "requests",
@@ -69,12 +73,13 @@ class FeatureLoader:
     """Feature rows of a store's nodes: ``rows = FeatureLoader(store).fetch(ids)``.
 
     Rows come back in memory that is reused once no tensor refers to it any more. Thread-safe.
-    Every row is read from storage; ``lsm.CachedFeatureLoader`` keeps some in memory.
 
-    store: a GraphStore. engine: auto, memory, mmap, posix or io_uring. storage: an engine that is
-    open already, instead of ``engine`` and ``options``; close() leaves it open. idle_bytes: how
-    much memory of returned rows is kept for reuse. pinned: rows come in page-locked memory, from
-    torch's pool of it, for a GPU.
+    store: a GraphStore. cache: CacheOptions, for a loader that keeps rows in memory as they say: a
+    CachedFeatureLoader, which takes ``scores`` and ``num_threads`` as well, and not ``pinned``;
+    without it every row is read from storage. engine: auto, memory, mmap, posix or io_uring.
+    storage: an engine that is open already, instead of ``engine`` and ``options``; close() leaves
+    it open. idle_bytes: how much memory of returned rows is kept for reuse. pinned: rows come in
+    page-locked memory, from torch's pool of it, for a GPU.
     """
 
     window = 1
@@ -86,9 +91,17 @@ class FeatureLoader:
     copies_rows = False
     """Whether result() works, and does not only wait: then it is worth a thread of its own."""
 
+    def __new__(cls, store, cache: CacheOptions | None = None, *_arguments, **_options):
+        if cls is FeatureLoader and cache is not None:
+            from lsm.cached_features import CachedFeatureLoader  # which derives from this class
+
+            cls = CachedFeatureLoader
+        return super().__new__(cls)
+
     def __init__(
         self,
         store,
+        cache: None = None,
         *,
         engine: str = "auto",
         options: StorageOptions | None = None,

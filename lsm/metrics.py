@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -133,12 +132,7 @@ class Metrics:
     def __enter__(self) -> Metrics:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_exception) -> None:
         self.close()
 
     def say(self, text: str) -> None:

@@ -10,7 +10,6 @@ import torch
 from lsm.accumulator import ReadAhead
 from lsm.batch import Batch
 from lsm.cache_options import CacheOptions
-from lsm.cached_features import CachedFeatureLoader
 from lsm.feature_loader import FeatureLoader
 from lsm.pipeline import LoadedGraph, Pipeline
 from lsm.sampler import NeighborSampler
@@ -82,9 +81,7 @@ class NeighborLoader:
             topology or store.topology(), num_neighbors, seed=seed
         )
         self._owns_features = features is None
-        if self._owns_features and cache is not None:
-            features = CachedFeatureLoader(store, cache, engine=engine, options=storage)
-        self.features = features or FeatureLoader(store, engine=engine, options=storage)
+        self.features = features or FeatureLoader(store, cache, engine=engine, options=storage)
         self._read_ahead = ReadAhead.fixed(prefetch) if isinstance(prefetch, int) else prefetch
         self._staging_bytes = staging_bytes
         self._num_threads = num_threads

@@ -1,4 +1,4 @@
-"""Small graphs for tests."""
+"""Small graphs for tests, and what was sampled from them compared."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+SAMPLED_FIELDS = ("n_id", "edge_index", "indptr", "num_sampled_nodes", "num_sampled_edges")
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
@@ -33,3 +34,10 @@ def cora():
         pytest.skip("the Cora data are not beside this checkout")
     sources, destinations = np.load(path / "edge_index.npy")
     return from_edges(sources, destinations, 2708)
+
+
+def assert_same(a, b):
+    """Two sampled graphs are equal to the last edge."""
+    for field in SAMPLED_FIELDS:
+        left, right = getattr(a, field), getattr(b, field)
+        assert torch.equal(left, right) if isinstance(left, torch.Tensor) else left == right, field

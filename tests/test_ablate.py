@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from command import lsm
 
-from lsm import cache, cli
+from lsm import cache
 from lsm.ablation import plots, runs
 from lsm.ablation.config import AblationConfig
 from lsm.ablation.runs import Combination
@@ -204,14 +205,6 @@ def test_surprises_are_said():
 
 
 # The command line.
-
-
-def lsm(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["lsm", *map(str, arguments)])
-    monkeypatch.delenv("RANK", raising=False)
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code
 
 
 def test_the_command_writes_a_record_per_combination(tmp_path, monkeypatch, capsys):

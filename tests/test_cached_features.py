@@ -101,6 +101,19 @@ def check(loader, requests, rows, ahead: int = 3) -> dict[str, float]:
     return sums
 
 
+def test_a_feature_loader_with_a_cache_keeps_rows(store, rows):
+    requests = batches(12)
+    with FeatureLoader(store, cache=options(), engine="posix", num_threads=2) as loader:
+        assert type(loader) is CachedFeatureLoader
+        assert loader.window == 6
+        sums = check(loader, requests, rows)
+    with FeatureLoader(store, None, engine="posix") as plain:
+        assert type(plain) is FeatureLoader
+        for ids in requests:
+            assert np.array_equal(plain.fetch(ids), rows[ids.numpy()])
+    assert sums["hits"] > 0
+
+
 @pytest.mark.parametrize("policy", ONLINE_POLICIES)
 @pytest.mark.parametrize("num_bytes", SIZES, ids=["set", "small", "middle", "all"])
 @pytest.mark.parametrize("victim_mode", ["none", "queues", "pool"])

@@ -5,18 +5,10 @@ import subprocess
 import sys
 
 import pytest
+from command import lsm
 from training import environment, make_store, overrides, run_alone
 
-from lsm import __version__, cli
-
-
-def lsm(monkeypatch, *arguments):
-    """Runs the command in this process; returns its exit code."""
-    monkeypatch.setattr(sys, "argv", ["lsm", *map(str, arguments)])
-    monkeypatch.delenv("RANK", raising=False)
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code
+from lsm import __version__
 
 
 def test_help_names_the_commands_without_importing_torch():

@@ -86,7 +86,7 @@ def changed(profile, key, value) -> str:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("schema_version", 2, "expected a device profile of schema_version 1, got 2"),
+        ("schema_version", 2, "expected schema_version 1, got 2"),
         ("peak_iops", -5.0, "peak_iops: Input should be greater than 0"),
         ("latency_secs", float("nan"), "latency_secs"),
         ("cost.secs_per_byte", 0.0, "cost.secs_per_byte: Input should be greater than 0"),

@@ -4,7 +4,7 @@ same functors on the host, forwards and backwards."""
 import numpy as np
 import pytest
 import torch
-from graphs import from_edges, random_graph
+from graphs import assert_same, from_edges, random_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,14 +12,7 @@ from lsm import native, reference
 from lsm.device_sampler import DeviceNeighborSampler, choose_placement
 from lsm.sampler import NeighborSampler
 
-FIELDS = ("n_id", "edge_index", "indptr", "num_sampled_nodes", "num_sampled_edges")
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
-
-
-def assert_same(a, b):
-    for field in FIELDS:
-        left, right = getattr(a, field), getattr(b, field)
-        assert torch.equal(left, right) if isinstance(left, torch.Tensor) else left == right, field
 
 
 def twin(graph, fanouts, seed=0, device=native.TWIN):

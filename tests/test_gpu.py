@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from graphs import random_graph
+from graphs import assert_same, random_graph
 from test_device_executor import check_random_plans
-from test_device_sampler import assert_same
 from test_planner_twin import assert_same_plans, config_of, skewed_batches
 from training import config, losses, make_store
 

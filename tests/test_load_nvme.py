@@ -15,10 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command import lsm
 from fake_machine import NETWORK, FakeMachine
 from store_files import feature_bytes, random_graph, save_npy
 
-from lsm import cli, native
+from lsm import native
 from lsm.data.npy import convert_npy
 from lsm.nvme.label import LABEL_BYTES, check_label
 from lsm.nvme.load import load_namespaces
@@ -311,11 +312,8 @@ def run_command(monkeypatch, fake, *arguments, typed=""):
     import io
 
     monkeypatch.setattr("lsm.nvme.load.Machine", lambda: fake.machine)
-    monkeypatch.setattr(sys, "argv", ["lsm", "data", "load-nvme", *map(str, arguments)])
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code
+    return lsm(monkeypatch, "data", "load-nvme", *arguments)
 
 
 def test_the_command_asks_for_the_name_of_the_device(store, fake, monkeypatch, capsys):

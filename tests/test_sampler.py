@@ -6,20 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from graphs import cora, from_edges, random_graph
+from graphs import SAMPLED_FIELDS, assert_same, cora, from_edges, random_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm import reference
 from lsm.sampler import NeighborSampler
-
-FIELDS = ("n_id", "edge_index", "indptr", "num_sampled_nodes", "num_sampled_edges")
-
-
-def assert_same(a, b):
-    for field in FIELDS:
-        left, right = getattr(a, field), getattr(b, field)
-        assert torch.equal(left, right) if isinstance(left, torch.Tensor) else left == right, field
 
 
 def differs(a, b):
@@ -139,8 +131,8 @@ def test_outputs_survive_the_sampler_and_later_batches():
     graph = random_graph(1000, 20_000)
     sampler = NeighborSampler(graph, [5, 5])
     first = sampler.sample(torch.arange(100), epoch=0, iteration=0)
-    copy = SimpleNamespace(**{field: getattr(first, field) for field in FIELDS})
-    for field in FIELDS[:3]:
+    copy = SimpleNamespace(**{field: getattr(first, field) for field in SAMPLED_FIELDS})
+    for field in SAMPLED_FIELDS[:3]:
         setattr(copy, field, getattr(first, field).clone())
     for i in range(1, 5):
         sampler.sample(torch.arange(100), epoch=0, iteration=i)

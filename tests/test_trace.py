@@ -1,12 +1,10 @@
 """Traces: what training would request, kept in a file that is checked when it is read."""
 
-import sys
-
 import numpy as np
 import pytest
 import torch
+from command import lsm
 
-from lsm import cli
 from lsm.data.synth import synthesize
 from lsm.neighbor_loader import NeighborLoader
 from lsm.owners import owners
@@ -179,14 +177,6 @@ def test_what_is_no_trace_is_said(tmp_path, content):
         Trace.load(tmp_path / "t.npy")
     with pytest.raises(FileNotFoundError):
         Trace.load(tmp_path / "none.npz")
-
-
-def lsm(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["lsm", *map(str, arguments)])
-    monkeypatch.delenv("RANK", raising=False)
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code
 
 
 def test_the_command_writes_the_trace(store, tmp_path, monkeypatch, capsys):

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
@@ -45,12 +44,7 @@ class ArrayFile:
     def __enter__(self) -> ArrayFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_exception) -> None:
         self._file.close()
 
     @property

@@ -121,7 +121,7 @@ class _Device:
     def __enter__(self) -> _Device:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_exception) -> None:
         os.close(self._fd)
 
     def duplicate(self) -> tuple[int, bool]:

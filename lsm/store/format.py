@@ -7,7 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
+
+from lsm.versioned_json import read_versioned
 
 SCHEMA_VERSION = 1
 PAGE_BYTES = 4096
@@ -150,21 +152,7 @@ def read_meta(store: Path) -> StoreMeta:
         raise ValueError(f"{store}: left by an interrupted conversion; delete it and {remedy}")
     if not path.is_file():
         raise FileNotFoundError(f"{store}: not a store: it has no {META}; {remedy}")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not valid JSON ({error}); {remedy}") from None
-    version = content.get("schema_version") if isinstance(content, dict) else None
-    if version != SCHEMA_VERSION:
-        raise ValueError(
-            f"{path}: expected schema_version {SCHEMA_VERSION}, got {version!r}; {remedy}"
-        )
-    try:
-        meta = StoreMeta.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"{path}: {where}: {first['msg']}; {remedy}") from None
+    meta = read_versioned(path, StoreMeta, SCHEMA_VERSION, remedy)
     _check_consistent(path, meta, remedy)
     return meta
 

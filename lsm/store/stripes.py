@@ -56,7 +56,7 @@ class StripedReader:
     def __enter__(self) -> StripedReader:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_exception) -> None:
         for file in self._files:
             file.close()
 

@@ -11,7 +11,6 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
@@ -52,12 +51,7 @@ class StoreWriter:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_exception) -> None:
         with _signals_wait():
             for sink in self._sinks.values():
                 sink.abandon()

@@ -30,18 +30,8 @@ LSM_HOST_DEVICE inline T load_acquire(T& value) {
 }
 
 template <class T>
-LSM_HOST_DEVICE inline T load_relaxed(T& value) {
-  return SystemAtomic<T>(value).load(order::memory_order_relaxed);
-}
-
-template <class T>
 LSM_HOST_DEVICE inline void store_release(T& value, T desired) {
   SystemAtomic<T>(value).store(desired, order::memory_order_release);
-}
-
-template <class T>
-LSM_HOST_DEVICE inline void store_relaxed(T& value, T desired) {
-  SystemAtomic<T>(value).store(desired, order::memory_order_relaxed);
 }
 
 template <class T>

@@ -41,7 +41,6 @@ struct Capabilities {
   uint64_t raw = 0;
 
   uint32_t max_queue_entries() const { return static_cast<uint32_t>(raw & 0xffff) + 1; }
-  bool contiguous_queues_required() const { return (raw >> 16 & 1) != 0; }
   /// How long a change of CC.EN may take, at worst, in seconds.
   double timeout_secs() const { return static_cast<double>(raw >> 24 & 0xff) * 0.5; }
   uint32_t doorbell_stride_bytes() const { return 4u << (raw >> 32 & 0xf); }

@@ -1,0 +1,50 @@
+"""The parts depend on one another in one direction, and Python enters native code in one place."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+ALLOWED = {"kernels": {"kernels"}, "cache": {"cache", "kernels"}, "comm": {"comm", "kernels"}}
+MODULE = "kernels/bind.cpp"  # assembles the Python module out of all parts' bindings
+BINDING = re.compile(r"bind(_\w+)?\.(cpp|h)")
+PYTHON = re.compile(r"Python\.h|(pybind11|torch|ATen|c10)/")
+
+
+def native_files(part: str) -> list[Path]:
+    return [path for path in (ROOT / part).rglob("*") if path.suffix in {".h", ".cpp", ".cu"}]
+
+
+def included(path: Path) -> list[str]:
+    return re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)', path.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("part", ALLOWED)
+def test_a_part_includes_only_what_is_below_it(part):
+    files = native_files(part)
+    assert files
+    for path in files:
+        name = path.relative_to(ROOT).as_posix()
+        parts = {header.partition("/")[0] for header in included(path)} & {*ALLOWED, "tests"}
+        assert name == MODULE or parts <= ALLOWED[part], name
+
+
+@pytest.mark.parametrize("part", ALLOWED)
+def test_only_bindings_include_python(part):
+    including = [path for path in native_files(part) if PYTHON.search("\n".join(included(path)))]
+    assert including
+    assert [path.name for path in including if not BINDING.fullmatch(path.name)] == []
+
+
+def test_one_module_imports_the_native_code():
+    imports = re.compile(r"^\s*(from lsm import .*\b_core\b|(from|import) lsm\._core\b)", re.M)
+    paths = [path for folder in ("lsm", "tests", "bench") for path in (ROOT / folder).rglob("*.py")]
+    importers = [path.relative_to(ROOT) for path in paths if imports.search(path.read_text())]
+    assert importers == [Path("lsm/native.py")]
+
+
+def test_the_package_imports_nothing_of_tests_and_benchmarks():
+    imports = re.compile(r"^\s*(from|import) (tests|bench)\b", re.MULTILINE)
+    importers = [path for path in (ROOT / "lsm").rglob("*.py") if imports.search(path.read_text())]
+    assert importers == []
