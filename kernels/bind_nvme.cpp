@@ -54,6 +54,7 @@ namespace lsm {
 void bind_nvme(py::module_& module) {
   using nvme::DeviceFaults;
   using nvme::DeviceOptions;
+  using nvme::DeviceSubmission;
   using nvme::EmulationOptions;
   using nvme::NvmeOptions;
   py::class_<DeviceFaults>(module, "DeviceFaults")
@@ -73,6 +74,9 @@ void bind_nvme(py::module_& module) {
       .def_readwrite("block_bytes", &EmulationOptions::block_bytes)
       .def_readwrite("num_controllers", &EmulationOptions::num_controllers)
       .def_readonly("device", &EmulationOptions::device);
+  py::class_<DeviceSubmission>(module, "DeviceSubmission")
+      .def_readwrite("device", &DeviceSubmission::device)
+      .def_readwrite("num_blocks", &DeviceSubmission::num_blocks);
   py::class_<NvmeOptions>(module, "NvmeOptions")
       .def(py::init<>())
       .def_property(
@@ -82,7 +86,8 @@ void bind_nvme(py::module_& module) {
           "emulated",
           [](NvmeOptions& options) -> EmulationOptions& { return options.transport.emulated; },
           py::return_value_policy::reference_internal)
-      .def_readwrite("command_timeout_secs", &NvmeOptions::command_timeout_secs);
+      .def_readwrite("command_timeout_secs", &NvmeOptions::command_timeout_secs)
+      .def_readonly("submission", &NvmeOptions::submission);
   module.def("measure_nvme_reads", &measure, py::arg("sparse"), py::arg("depth"), py::arg("batch"),
              py::arg("read_bytes"), py::arg("reads"), py::arg("file"), py::arg("memory_bytes"));
   module.def("read_last_page", &read_last_page, py::arg("options"), py::arg("device"));

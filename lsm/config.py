@@ -95,6 +95,11 @@ class StorageConfig(Section):
     /dev/libnvm0; with @2 at the end, namespace 2 of it."""
     command_timeout_secs: Seconds = 10.0
     """nvme: longest wait for one command, in seconds, before it is an error."""
+    submit_from: Literal["host", "gpu"] = "host"
+    """nvme: who submits commands and takes completions. gpu: kernels of the GPU that trains; rows
+    still land in host memory."""
+    submit_blocks: Positive | None = None
+    """submit_from=gpu: most thread blocks of such a kernel. null: as many as 30% of its SMs."""
     queue_depth: Positive = 128
     """Reads in flight per thread (io_uring, nvme)."""
     num_threads: Positive | None = None

@@ -51,6 +51,8 @@ class ReadSettings:
             transport=storage.transport,
             devices=tuple(storage.devices),
             command_timeout_secs=storage.command_timeout_secs,
+            submit_from=storage.submit_from,
+            submit_blocks=storage.submit_blocks,
         )
         return cls(options, _read_ahead(config, profile, merges and merge_iterations == "auto"))
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 
 from lsm import native
+from lsm.device import gpu_problem
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,10 @@ class StorageOptions:
     devices: the namespaces that hold the rows, in the order of the stripes, for the transports that
         reach hardware.
     command_timeout_secs: how long one NVMe command may take before it is an error.
+    submit_from: who submits NVMe commands and takes their completions: "host", or "gpu": kernels of
+        the current GPU. Rows land in host memory either way.
+    submit_blocks: most thread blocks of such a kernel; None: as many as 30% of the GPU's SMs
+        (Helios, 3.1).
     emulation: what emulated controllers are like and how they misbehave, for tests: fields of
         native.NvmeOptions().emulated, of its device, and of the device's faults.
     """
@@ -60,6 +65,8 @@ class StorageOptions:
     transport: str = "emulated"
     devices: Sequence[str] = ()
     command_timeout_secs: float = 10.0
+    submit_from: str = "host"
+    submit_blocks: int | None = None
     emulation: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -124,6 +131,14 @@ class Storage:
             raise ValueError(
                 f"storage.transport: expected {', '.join(TRANSPORTS)}, got {options.transport!r}"
             )
+        if options.submit_from not in ("host", "gpu"):
+            raise ValueError(
+                f"storage.submit_from: expected host or gpu, got {options.submit_from!r}"
+            )
+        if options.submit_blocks is not None and options.submit_blocks < 1:
+            raise ValueError(
+                f"storage.submit_blocks: expected at least 1, got {options.submit_blocks}"
+            )
         if options.direct not in ("auto", "on", "off"):
             raise ValueError(f"storage.direct: expected auto, on or off, got {options.direct!r}")
         self.engine, reason = select_engine(engine)
@@ -133,6 +148,10 @@ class Storage:
         self.num_rows = num_rows
         self.timeout_secs = options.timeout_secs
         self.merge_iterations = options.merge_iterations
+        nvme = _nvme_options(options)
+        if self.engine == "nvme" and options.submit_from == "gpu":
+            nvme.submission.device = _submitting_gpu()
+            nvme.submission.num_blocks = options.submit_blocks or 0
         self._native = native.open_storage(
             engine=self.engine,
             paths=[os.fspath(path) for path in paths],
@@ -144,7 +163,7 @@ class Storage:
             max_read_bytes=options.max_read_bytes,
             max_gap_bytes=options.max_gap_bytes,
             direct=getattr(native.DirectMode, options.direct),
-            nvme=_nvme_options(options),
+            nvme=nvme,
         )
         for note in self._native.notes():
             logger.warning("%s", note)
@@ -226,6 +245,18 @@ class Storage:
         if self._native is None:
             raise RuntimeError("the storage engine is closed")
         return self._native
+
+
+def _submitting_gpu() -> int:
+    """The current GPU, which is the one that trains. Raises RuntimeError if there is none."""
+    index = torch.cuda.current_device() if torch.cuda.is_available() else 0
+    problem = gpu_problem(index)
+    if problem is not None:
+        raise RuntimeError(
+            f"storage.submit_from=gpu: {problem}; or set storage.submit_from=host (see "
+            "`lsm doctor`)"
+        )
+    return index
 
 
 def _nvme_options(options: StorageOptions) -> native.NvmeOptions:

@@ -1,13 +1,17 @@
 """GPU code on a GPU, against the host: what the twins' tests assert, with the kernels."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
 from graphs import assert_same, random_graph
 from test_device_executor import check_random_plans
+from test_nvme import open_rows, random_rows, read, write_stripes
 from test_planner_twin import assert_same_plans, config_of, skewed_batches
 from training import config, losses, make_store
 
+from lsm import native
 from lsm.cache import POLICIES, VICTIM_MODES
 from lsm.device import gpu_problem
 from lsm.device_sampler import DeviceNeighborSampler, place_topology
@@ -48,6 +52,62 @@ def test_samples(placement, dtype, fanouts):
         seeds = torch.randperm(30_000, generator=generator)[:500]
         sampled = sampler.sample(seeds, epoch=0, iteration=iteration)
         assert_same(sampled, host.sample(seeds, epoch=0, iteration=iteration))
+
+
+@pytest.mark.parametrize("row_bytes", [100, 4096, 9000])
+@pytest.mark.parametrize("submit_blocks", [None, 1])
+def test_nvme_reads(tmp_path, row_bytes, submit_blocks):
+    """Many times the queue's depth, over two controllers, so that queues wrap; rows that straddle
+    blocks; transfers with and without PRP lists."""
+    rows = random_rows(3000, row_bytes)
+    paths = write_stripes(tmp_path, rows, 2)
+    options = {"submit_from": "gpu", "submit_blocks": submit_blocks, "queue_depth": 48}
+    emulation = {"num_controllers": 2, "reorder": True, "seed": 1}
+    with open_rows(paths, rows, num_threads=2, emulation=emulation, **options) as storage:
+        for seed in range(3):
+            ids = np.random.default_rng(seed).integers(0, 3000, 2000)
+            assert np.array_equal(read(storage, ids), rows[ids])
+
+
+def test_nvme_faults(tmp_path):
+    """What fails says so with its LBA, a lost command costs its queue, and reading goes on."""
+    rows = random_rows(64, 4096)
+    paths = write_stripes(tmp_path, rows, 1)
+    with open_rows(
+        paths, rows, submit_from="gpu", queue_depth=1, command_timeout_secs=1.0
+    ) as storage:
+        for _ in range(2):
+            storage.inject_fault(native.Fault.stall)
+            with pytest.raises(TimeoutError, match=r"LBA 40 .* did not complete within 1 s"):
+                read(storage, [5])
+            assert np.array_equal(read(storage, [1, 9, 30]), rows[[1, 9, 30]])
+        os.truncate(paths[0], 32 * 4096)
+        with pytest.raises(OSError, match=r"LBA 480 of namespace 1 .*unrecovered read error"):
+            read(storage, [60])
+    faults = {"error_rate": 0.05, "loss_rate": 0.05, "seed": 2}
+    with open_rows(
+        *(paths, rows), emulation=faults, submit_from="gpu", command_timeout_secs=1.0
+    ) as storage:
+        ends = set()
+        for row in range(30):
+            try:
+                assert np.array_equal(read(storage, [row]), rows[[row]])
+                ends.add("right")
+            except (OSError, TimeoutError) as error:
+                ends.add(type(error).__name__)
+        assert "right" in ends
+        assert len(ends) > 1
+
+
+def test_training_over_nvme(tmp_path):
+    store = make_store(tmp_path / "store")
+    settings = ("device=cuda", "storage.engine=nvme", "model.dropout=0")
+    host = train(config(store, tmp_path / "host", *settings))
+    gpu = train(config(store, tmp_path / "gpu", *settings, "storage.submit_from=gpu"))
+    assert gpu["bytes_read"] == host["bytes_read"]
+    expected = [loss for *_, loss in losses(tmp_path / "host")]
+    # The order of the GPU's sums is not the same from run to run.
+    assert [loss for *_, loss in losses(tmp_path / "gpu")] == pytest.approx(expected, rel=1e-3)
 
 
 CACHES = {

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsm import native
+from lsm.device import gpu_problem
 from lsm.storage import Storage, StorageOptions
 
 PAGE = 4096
@@ -213,6 +214,8 @@ def test_fewer_queues_than_threads_is_said(tmp_path, caplog):
         ({}, {"queue_depth": 0}, "queue_depth: expected 1 to 4096"),
         ({}, {"command_timeout_secs": 0}, "command_timeout_secs"),
         ({}, {"max_read_bytes": 700}, "max_read_bytes: expected a multiple of the block"),
+        ({}, {"submit_from": "moon"}, "storage.submit_from: expected host or gpu, got 'moon'"),
+        ({}, {"submit_blocks": 0}, "storage.submit_blocks: expected at least 1, got 0"),
         ({}, {"transport": "pigeon"}, "transport: expected emulated, sysfs, libnvm, got 'pigeon'"),
     ],
 )
@@ -221,6 +224,38 @@ def test_options_out_of_range(tmp_path, emulation, options, message):
     paths = write_stripes(tmp_path, rows, 1)
     with pytest.raises(ValueError, match=message):
         open_rows(paths, rows, emulation=emulation, **options)
+
+
+@pytest.mark.skipif(gpu_problem(0) is None, reason="there is a GPU to submit from")
+def test_submission_from_a_gpu_that_is_missing(tmp_path):
+    """Said by the options, and by the native engine to whoever asks it; the host needs none."""
+    rows = random_rows(4, 100)
+    paths = write_stripes(tmp_path, rows, 1)
+    with pytest.raises(RuntimeError, match=r"submit_from=gpu: .* set storage\.submit_from=host"):
+        open_rows(paths, rows, submit_from="gpu")
+    with open_rows(paths, rows, submit_from="host", submit_blocks=3) as storage:
+        assert np.array_equal(read(storage, range(4)), rows)
+
+
+@pytest.mark.skipif(native.find_cuda().toolkit_version > 0, reason="built with CUDA")
+def test_the_native_engine_refuses_a_gpu_it_was_not_built_for(tmp_path):
+    paths = write_stripes(tmp_path, random_rows(4, 100), 1)
+    nvme = native.NvmeOptions()
+    nvme.submission.device = 0
+    with pytest.raises(RuntimeError, match=r"submit_from=gpu needs CUDA.*LSM_CUDA=ON"):
+        native.open_storage(
+            engine="nvme",
+            paths=[str(path) for path in paths],
+            num_rows=4,
+            row_bytes=100,
+            stripe_bytes=PAGE,
+            queue_depth=8,
+            num_threads=1,
+            max_read_bytes=PAGE,
+            max_gap_bytes=0,
+            direct=native.DirectMode.auto,
+            nvme=nvme,
+        )
 
 
 @pytest.mark.parametrize("sparse", [False, True])

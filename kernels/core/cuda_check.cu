@@ -51,13 +51,17 @@ CudaEvent::~CudaEvent() {
   cudaEventDestroy(event_);
 }
 
+bool CudaEvent::done(const char* what) const {
+  const cudaError_t state = cudaEventQuery(event_);
+  if (state != cudaSuccess && state != cudaErrorNotReady) throw CudaError(state, what);
+  return state == cudaSuccess;
+}
+
 void CudaEvent::wait(double timeout_secs, const char* what) const {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   for (;;) {
-    const cudaError_t state = cudaEventQuery(event_);
-    if (state == cudaSuccess) return;
-    if (state != cudaErrorNotReady) throw CudaError(state, what);
+    if (done(what)) return;
     const std::chrono::duration<double> waited = Clock::now() - start;
     if (waited.count() > timeout_secs) {
       throw TimeoutError(concat("the GPU did not finish within ", timeout_secs, " s: ", what));

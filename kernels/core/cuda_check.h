@@ -40,6 +40,8 @@ class CudaEvent {
   void block(cudaStream_t stream) const {
     check_cuda(cudaStreamWaitEvent(stream, event_, 0), "wait for an event in a stream");
   }
+  /// Whether it has happened; throws CudaError naming `what` if the work before it failed.
+  bool done(const char* what) const;
   /// Blocks the calling thread; throws TimeoutError naming `what`. An event that was never recorded
   /// has happened.
   void wait(double timeout_secs, const char* what) const;

@@ -138,7 +138,9 @@ class Setup {
     blocks_ = shared_array<BlockRange>(kWaveReads);
     wave_.num_reads = kWaveReads;
     wave_.blocks = blocks_;
-    wave_.block_bytes = kBlockBytes;
+    auto* bytes = shared_array<uint32_t>(kWaveReads);
+    std::fill_n(bytes, kWaveReads, kBlocksPerRead * kBlockBytes);
+    wave_.bytes = bytes;
     wave_.buffer_pages = kBufferPages;
     wave_.pages = pages;
     wave_.lists = reinterpret_cast<uint64_t*>(lists_.data);

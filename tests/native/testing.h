@@ -118,6 +118,7 @@ struct Test {
 std::vector<Test> core_tests();
 std::vector<Test> storage_tests();
 std::vector<Test> nvme_tests();
+std::vector<Test> nvme_lane_tests();
 std::vector<Test> nvme_fuzz_tests();
 std::vector<Test> nvme_transport_tests();
 std::vector<Test> sampler_tests();

@@ -12,7 +12,7 @@ namespace lsm::nvme {
 namespace {
 
 constexpr uint32_t kWarp = 32;
-constexpr uint32_t kThreads = 256;
+constexpr uint32_t kThreads = kWarpsPerBlock * kWarp;
 constexpr uint32_t kAllLanes = 0xffffffff;
 
 static_assert(kGroupSize == kWarp);
@@ -27,8 +27,8 @@ __device__ ReadCommand make_command(const DeviceWave& wave, uint32_t read, uint1
   const uint64_t* pages = wave.pages + uint64_t{read} * wave.buffer_pages;
   uint64_t* list = wave.lists == nullptr ? nullptr : wave.lists + uint64_t{read} * kPrpsPerPage;
   const DataPointer data = make_data_pointer(
-      0, uint64_t{blocks.num_blocks} * wave.block_bytes, [&](uint32_t page) { return pages[page]; },
-      list, [&](uint32_t) { return wave.list_pages[read]; });
+      0, wave.bytes[read], [&](uint32_t page) { return pages[page]; }, list,
+      [&](uint32_t) { return wave.list_pages[read]; });
   return ReadCommand::make(id, blocks, data);
 }
 
@@ -44,18 +44,27 @@ __device__ uint32_t num_groups(const DeviceWave& wave) {
   return (wave.num_reads + kWarp - 1) / kWarp;
 }
 
-/// Submits group `group` with at most one doorbell; returns its size. By a whole warp.
-__device__ uint32_t submit_group(const DeviceWave& wave, uint32_t group, uint32_t lane) {
-  const QueuePair& queue = wave.queues[group % wave.num_queues];
+/// Which reads of group `group` are to be submitted, a bit each.
+__device__ uint32_t members_of(const DeviceWave& wave, uint32_t group) {
+  if (wave.members != nullptr) return wave.members[group];
   const uint32_t size = min(kWarp, wave.num_reads - group * kWarp);
+  return kAllLanes >> (kWarp - size);
+}
+
+/// Submits group `group` with at most one doorbell; returns how many there was room for. By a whole
+/// warp.
+__device__ uint32_t submit_group(const DeviceWave& wave, uint32_t group, uint32_t lane) {
+  const uint32_t members = members_of(wave, group);
+  if (members == 0) return 0;
+  const QueuePair& queue = wave.queues[group % wave.num_queues];
   Tickets tickets{};
-  if (lane == 0) tickets = take_tickets(queue, size);
+  if (lane == 0) tickets = take_tickets(queue, __popc(members));
   const uint64_t first = __shfl_sync(kAllLanes, tickets.first, 0);
   const uint32_t count = __shfl_sync(kAllLanes, tickets.count, 0);
-  if (count != size) __trap();  // the wave is larger than max_wave(), or the queue was in use
-  if (lane < count) {
+  const uint32_t rank = __popc(members & ((1u << lane) - 1));  // among the members
+  if ((members >> lane & 1) != 0 && rank < count) {
     const auto id = static_cast<uint16_t>(group / wave.num_queues * kWarp + lane);
-    publish(queue, first + lane, make_command(wave, group * kWarp + lane, id));
+    publish(queue, first + rank, make_command(wave, group * kWarp + lane, id));
   }
   __syncwarp();
   if (lane == 0) ring_published(queue);

@@ -7,8 +7,6 @@
 #include <cstring>
 
 #include "kernels/core/check.h"
-#include "kernels/io/nvme/completion.h"
-#include "kernels/io/nvme/contiguous.h"
 #include "kernels/io/nvme/status.h"
 
 namespace lsm::nvme {
@@ -62,11 +60,12 @@ void Lane::open() {
   QueueOptions queue;
   queue.depth = static_cast<uint32_t>(slots_.size()) + 1;
   queue.completion_depth = kCompletionFactor * queue.depth;
-  queue_ = controller_.create_queue(options_.queue_id, queue);
-  const uint32_t capacity = queue_->pair().capacity();
+  std::unique_ptr<IoQueue> made = controller_.create_queue(options_.queue_id, queue);
+  const uint32_t capacity = made->pair().capacity();
   check_argument(capacity >= slots_.size(), "queue_depth: ", controller_.name(),
                  " has queues of at most ", capacity + 1, " entries, too few for ", options_.depth,
                  " reads in flight and ", slots_.size() - options_.depth, " spare");
+  queue_ = options_.make_queue(std::move(made), buffers_);
 }
 
 size_t Lane::room() const {
@@ -95,45 +94,71 @@ void Lane::add(LaneRead read) {
 void Lane::submit() {
   if (staged_.empty()) return;
   const uint64_t now = now_ns();
-  for (const uint16_t index : staged_) slots_[index].started_ns = now;
-  // There is room: as many entries as slots.
-  submit_batch(queue_->pair(), static_cast<uint32_t>(staged_.size()),
-               [&](uint32_t i) { return command(staged_[i]); });
+  reads_.clear();
+  for (const uint16_t index : staged_) {
+    slots_[index].started_ns = now;
+    reads_.push_back(buffer_read(index));
+  }
+  try {
+    queue_->submit(reads_);  // there is room: as many entries as slots
+  } catch (const std::exception& error) {
+    give_up(error);
+    return;
+  }
   stats_.reads.fetch_add(static_cast<int64_t>(staged_.size()), std::memory_order_relaxed);
   in_flight_ += staged_.size();
   staged_.clear();
 }
 
-ReadCommand Lane::command(uint16_t index) const {
+BufferRead Lane::buffer_read(uint16_t index) const {
   const Slot& slot = slots_[index];
-  return ReadCommand::make(index, slot.blocks,
-                           buffers_.pointer(index, slot.read.claim.extent->bytes));
+  return {index, slot.blocks, slot.read.claim.extent->bytes};
 }
 
 bool Lane::take() {
-  if (!queue_) return false;
+  if (!queue_ || broken_) return false;
   const uint64_t now = now_ns();
-  const uint32_t count =
-      take_completions(queue_->pair(), queue_->pair().depth, [&](const Completion& entry) {
-        const uint16_t index = entry.command_id();
-        if (index >= slots_.size() || slots_[index].state == State::kFree) {
-          return;  // the controller answers what nobody asked; no buffer depends on it
-        }
-        Slot& slot = slots_[index];
-        if (slot.state == State::kLost) {  // late, and its read has failed already
-          --lost_;
-          release(index);
-          return;
-        }
-        const auto bytes = static_cast<int64_t>(slot.read.claim.extent->bytes);
-        bool stalled = false;
-        const int64_t result = faults_.apply(entry.status() == kSuccess ? bytes : -EIO, &stalled);
-        if (stalled) return;  // as if the device had lost it
-        stats_.latency.add(now - slot.started_ns);
-        --in_flight_;
-        done_.push_back({index, entry.status(), result});
-      });
-  return count > 0;
+  ends_.clear();
+  try {
+    queue_->take(ends_);
+  } catch (const std::exception& error) {
+    give_up(error);
+    return true;
+  }
+  for (const ReadEnd& read_end : ends_) end(read_end, now);
+  return !ends_.empty();
+}
+
+void Lane::end(const ReadEnd& end, uint64_t now) {
+  if (end.id >= slots_.size() || slots_[end.id].state == State::kFree) {
+    return;  // the controller answers what nobody asked; no buffer depends on it
+  }
+  Slot& slot = slots_[end.id];
+  if (slot.state == State::kLost) {  // late, and its read has failed already
+    --lost_;
+    release(end.id);
+    return;
+  }
+  const auto bytes = static_cast<int64_t>(slot.read.claim.extent->bytes);
+  bool stalled = false;
+  const int64_t result = faults_.apply(end.status == kSuccess ? bytes : -EIO, &stalled);
+  if (stalled) return;  // as if the device had lost it
+  stats_.latency.add(now - slot.started_ns);
+  --in_flight_;
+  done_.push_back({end.id, end.status, result});
+}
+
+void Lane::give_up(const std::exception& error) {
+  broken_ = std::current_exception();
+  deliver();  // what has arrived is good
+  for (Slot& slot : slots_) {
+    if (slot.state != State::kInFlight) continue;
+    fail(slot,
+         std::make_exception_ptr(std::runtime_error(concat(describe(slot), ": ", error.what()))));
+    slot.state = State::kLost;  // the controller may still write to its buffer
+  }
+  staged_.clear();
+  in_flight_ = 0;
 }
 
 void Lane::deliver() {
@@ -152,6 +177,7 @@ void Lane::deliver() {
 }
 
 void Lane::expire() {
+  if (broken_) return;
   const uint64_t now = now_ns();
   const auto limit = static_cast<uint64_t>(options_.command_timeout_secs * 1e9);
   for (Slot& slot : slots_) {

@@ -9,7 +9,7 @@
 
 #include "kernels/io/fault_injector.h"
 #include "kernels/io/nvme/controller.h"
-#include "kernels/io/nvme/read_buffers.h"
+#include "kernels/io/nvme/host_queue.h"
 #include "kernels/io/read_queue.h"
 #include "kernels/io/read_stats.h"
 
@@ -20,6 +20,7 @@ struct LaneOptions {
   size_t max_read_bytes = 32 << 10;
   double command_timeout_secs = 10.0;
   uint16_t queue_id = 1;
+  LaneQueueMaker make_queue = HostQueue::make;
 };
 
 /// A read to be carried out, and where its bytes are.
@@ -32,7 +33,7 @@ struct LaneRead {
 /// One worker's way to one controller: a queue pair, and a buffer for each command in flight. For
 /// one thread. A command that does not complete in time fails, and its buffer and identifier are
 /// set aside, since the controller may still use them; when too many are, the queue is made anew,
-/// which ends them.
+/// which ends them. If the queue itself fails, as one that a GPU works may, so do all reads.
 class Lane {
  public:
   Lane(Controller& controller, const LaneOptions& options, ReadStats& stats, FaultInjector& faults);
@@ -72,7 +73,10 @@ class Lane {
   void renew();
   void fail(Slot& slot, std::exception_ptr error);
   void release(uint16_t index);
-  ReadCommand command(uint16_t index) const;
+  /// Fails what is in flight, and all that will be added, with `error`, which is being handled.
+  void give_up(const std::exception& error);
+  BufferRead buffer_read(uint16_t index) const;
+  void end(const ReadEnd& end, uint64_t now);
   std::exception_ptr error_of(const Slot& slot, const Done& done) const;
   std::string describe(const Slot& slot) const;
 
@@ -82,13 +86,15 @@ class Lane {
   FaultInjector& faults_;
   std::vector<Slot> slots_;
   ReadBuffers buffers_;
-  std::unique_ptr<IoQueue> queue_;
+  std::unique_ptr<LaneQueue> queue_;
   std::vector<uint16_t> free_;
   std::vector<uint16_t> staged_;
+  std::vector<BufferRead> reads_;
+  std::vector<ReadEnd> ends_;
   std::vector<Done> done_;
   size_t in_flight_ = 0;
   size_t lost_ = 0;
-  std::exception_ptr broken_;  // why there is no queue any more
+  std::exception_ptr broken_;  // why the queue takes no more reads
 };
 
 }  // namespace lsm::nvme

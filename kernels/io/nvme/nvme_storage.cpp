@@ -6,6 +6,8 @@
 
 #include "kernels/core/check.h"
 #include "kernels/io/nvme/deadline.h"
+#include "kernels/io/nvme/device_queue.h"
+#include "kernels/io/nvme/host_queue.h"
 #include "kernels/io/nvme/lane.h"
 #include "kernels/io/nvme/transports.h"
 
@@ -22,11 +24,13 @@ class NvmeStorage::Worker {
  public:
   Worker(NvmeStorage& storage, uint16_t queue_id) : storage_(storage) {
     const EngineOptions& options = storage.options_;
-    const LaneOptions lane{static_cast<size_t>(options.queue_depth),
-                           static_cast<size_t>(storage.max_read_bytes_),
-                           options.nvme.command_timeout_secs, queue_id};
-    for (const auto& controller : storage.controllers_) {
-      lanes_.push_back(std::make_unique<Lane>(*controller, lane, storage.stats_, storage.faults_));
+    LaneOptions lane{static_cast<size_t>(options.queue_depth),
+                     static_cast<size_t>(storage.max_read_bytes_),
+                     options.nvme.command_timeout_secs, queue_id};
+    for (size_t i = 0; i < storage.controllers_.size(); ++i) {
+      lane.make_queue = storage.queue_makers_[i];
+      lanes_.push_back(
+          std::make_unique<Lane>(*storage.controllers_[i], lane, storage.stats_, storage.faults_));
     }
   }
   ~Worker() {
@@ -112,11 +116,19 @@ void NvmeStorage::stop() {
   workers_.clear();
 }
 
+LaneQueueMaker NvmeStorage::queue_maker(Controller& controller) const {
+  const NvmeOptions& options = options_.nvme;
+  if (options.submission.device < 0) return HostQueue::make;
+  return make_device_queues(controller.transport(), options.submission,
+                            options.command_timeout_secs);
+}
+
 void NvmeStorage::open_namespaces() {
   OpenTransports opened = open_transports(options_.nvme.transport, paths_, layout_);
   for (auto& transport : opened.transports) {
     controllers_.push_back(
         std::make_unique<Controller>(std::move(transport), options_.nvme.command_timeout_secs));
+    queue_makers_.push_back(queue_maker(*controllers_.back()));
   }
   max_read_bytes_ = options_.max_read_bytes;
   for (size_t part = 0; part < paths_.size(); ++part) {

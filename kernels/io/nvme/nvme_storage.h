@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/io/nvme/controller.h"
+#include "kernels/io/nvme/lane_queue.h"
 #include "kernels/io/queued_storage.h"
 
 namespace lsm::nvme {
@@ -38,6 +39,7 @@ class NvmeStorage final : public QueuedStorage {
     NamespaceInfo space;
   };
 
+  LaneQueueMaker queue_maker(Controller& controller) const;
   void open_namespaces();
   void check_size(const Target& target, size_t part) const;
   uint32_t num_workers();
@@ -45,8 +47,9 @@ class NvmeStorage final : public QueuedStorage {
 
   const std::vector<std::string> paths_;
   std::vector<std::unique_ptr<Controller>> controllers_;
-  std::vector<Target> targets_;  // one per part of the rows
-  int64_t block_bytes_ = 0;      // the largest of the namespaces', which the others divide
+  std::vector<LaneQueueMaker> queue_makers_;  // one per controller
+  std::vector<Target> targets_;               // one per part of the rows
+  int64_t block_bytes_ = 0;  // the largest of the namespaces', which the others divide
   int64_t max_read_bytes_ = 0;
   std::atomic<bool> stopping_{false};
   std::vector<std::unique_ptr<Worker>> workers_;

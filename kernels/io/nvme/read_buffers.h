@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/io/nvme/prp.h"
 #include "kernels/io/nvme/transport.h"
@@ -14,7 +15,8 @@ namespace lsm::nvme {
 class ReadBuffers {
  public:
   ReadBuffers(Transport& transport, size_t count, size_t bytes)
-      : buffer_pages_((bytes + kPageBytes - 1) / kPageBytes),
+      : count_(count),
+        buffer_pages_((bytes + kPageBytes - 1) / kPageBytes),
         list_pages_(num_list_pages(static_cast<uint32_t>(buffer_pages_))),
         data_(transport.allocate(count * buffer_pages_ * kPageBytes, DmaShape::kPages)) {
     if (list_pages_ > 0) {
@@ -22,20 +24,21 @@ class ReadBuffers {
     }
   }
 
+  size_t count() const { return count_; }
+  size_t buffer_pages() const { return buffer_pages_; }
+  /// The controller's addresses of all pages, buffer by buffer.
+  const std::vector<uint64_t>& pages() const { return data_.pages; }
+  /// The memory of the PRP lists, as much for each buffer; empty if none needs any.
+  const DmaMemory& lists() const { return lists_; }
+
   std::byte* data(size_t index) const { return data_.data + index * buffer_pages_ * kPageBytes; }
 
   /// Where a command puts the first `bytes` bytes of a buffer; writes the buffer's PRP lists, which
   /// no command in flight may be using.
-  DataPointer pointer(size_t index, uint64_t bytes) const {
-    const size_t first_page = index * buffer_pages_;
-    const size_t first_list = index * list_pages_;
-    auto* list = reinterpret_cast<uint64_t*>(lists_.data + first_list * kPageBytes);
-    return make_data_pointer(
-        0, bytes, [&](uint32_t page) { return data_.pages[first_page + page]; }, list,
-        [&](uint32_t page) { return lists_.pages[first_list + page]; });
-  }
+  DataPointer pointer(size_t index, uint64_t bytes) const;
 
  private:
+  size_t count_;
   size_t buffer_pages_;
   size_t list_pages_;
   DmaMemory data_;

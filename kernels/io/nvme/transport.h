@@ -40,6 +40,8 @@ class Transport {
   /// The mapped BAR0: registers are read and written as aligned 32-bit words, in any thread.
   virtual uint32_t* registers() = 0;
   virtual size_t register_bytes() const = 0;
+  /// Whether the registers are a device's rather than memory: a GPU maps the two differently.
+  virtual bool has_device_registers() const { return true; }
 
   /// Zeroed, page-aligned memory of at least `bytes` bytes. Throws std::runtime_error, with what to
   /// do, if there is none of this shape.

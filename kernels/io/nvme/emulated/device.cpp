@@ -19,10 +19,10 @@ EmulatedDevice::EmulatedDevice(const DeviceOptions& options,
                                std::vector<EmulatedNamespace> namespaces)
     : options_(options),
       namespaces_(std::move(namespaces)),
-      registers_(
-          (kDoorbells + 2 * (options.num_queues + 1) * (4u << options.doorbell_stride_shift)) / 4),
+      register_memory_(register_bytes()),
+      registers_(reinterpret_cast<uint32_t*>(register_memory_.data())),
       memory_(std::make_shared<DmaSpace>()),
-      admin_(options_, *memory_, namespaces_, queues_, registers_.data()),
+      admin_(options_, *memory_, namespaces_, queues_, registers_),
       reads_(options_, *memory_, namespaces_, queues_, counters_) {
   queues_.submission.resize(options.num_queues + 1);
   queues_.completion.resize(options.num_queues + 1);
@@ -96,11 +96,11 @@ void EmulatedDevice::start() {
   SubmissionQueue& admin = queues_.submission[0];
   admin.entries = reinterpret_cast<const Command*>(entries);
   admin.depth = depth;
-  admin.tail_doorbell = registers_.data() + tail_doorbell_offset(0, stride) / 4;
+  admin.tail_doorbell = registers_ + tail_doorbell_offset(0, stride) / 4;
   CompletionQueue& completion = queues_.completion[0];
   completion.entries = reinterpret_cast<Completion*>(answers);
   completion.depth = completion_depth;
-  completion.head_doorbell = registers_.data() + head_doorbell_offset(0, stride) / 4;
+  completion.head_doorbell = registers_ + head_doorbell_offset(0, stride) / 4;
   store_release(*admin.tail_doorbell, 0u);
   store_release(*completion.head_doorbell, 0u);
   store_release(registers_[kStatusRegister / 4], kStatusReady);

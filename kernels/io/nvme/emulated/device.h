@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/core/buffer.h"
 #include "kernels/io/nvme/emulated/admin.h"
 #include "kernels/io/nvme/emulated/reader.h"
 
@@ -21,8 +22,10 @@ class EmulatedDevice {
   EmulatedDevice(const EmulatedDevice&) = delete;
   EmulatedDevice& operator=(const EmulatedDevice&) = delete;
 
-  uint32_t* registers() { return registers_.data(); }
-  size_t register_bytes() const { return registers_.size() * sizeof(uint32_t); }
+  uint32_t* registers() { return registers_; }
+  size_t register_bytes() const {
+    return kDoorbells + 2 * (options_.num_queues + 1) * (4u << options_.doorbell_stride_shift);
+  }
   DmaSpace& memory() { return *memory_; }
   const DeviceCounters& counters() const { return counters_; }
 
@@ -38,7 +41,8 @@ class EmulatedDevice {
 
   const DeviceOptions options_;
   const std::vector<EmulatedNamespace> namespaces_;
-  std::vector<uint32_t> registers_;
+  const HostBlock register_memory_;  // pages of their own, as a GPU maps whole ones
+  uint32_t* const registers_;
   std::shared_ptr<DmaSpace> memory_;
   DeviceCounters counters_;
   QueueTable queues_;

@@ -19,6 +19,7 @@ class EmulatedTransport final : public Transport {
   std::string name() const override { return name_; }
   uint32_t* registers() override { return device_.registers(); }
   size_t register_bytes() const override { return device_.register_bytes(); }
+  bool has_device_registers() const override { return false; }
   DmaMemory allocate(size_t bytes, DmaShape shape) override {
     return device_.memory().allocate(bytes, shape);
   }

@@ -1,0 +1,14 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#include "kernels/io/nvme/device_queue.h"
+
+#include "kernels/core/check.h"
+
+namespace lsm::nvme {
+
+#if !LSM_HAS_CUDA
+LaneQueueMaker make_device_queues(Transport&, const DeviceSubmission&, double) {
+  throw_without_cuda("storage.submit_from=gpu");
+}
+#endif
+
+}  // namespace lsm::nvme

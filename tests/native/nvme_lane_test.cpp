@@ -1,0 +1,162 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// A worker's lane whose queue fails, as one that a GPU works may.
+#include "kernels/io/nvme/deadline.h"
+#include "kernels/io/nvme/emulated/transport.h"
+#include "kernels/io/nvme/lane.h"
+#include "tests/native/testing.h"
+
+namespace lsm::testing {
+namespace {
+
+using namespace lsm::nvme;
+
+constexpr int64_t kPage = 4096;
+constexpr int64_t kRows = 64;
+constexpr double kTimeoutSecs = 5;
+
+/// How many calls go well before one fails.
+struct Luck {
+  int submits = 1 << 30;
+  int takes = 1 << 30;
+};
+
+class FailingQueue final : public LaneQueue {
+ public:
+  FailingQueue(std::unique_ptr<LaneQueue> queue, Luck& luck)
+      : queue_(std::move(queue)), luck_(luck) {}
+
+  void submit(std::span<const BufferRead> reads) override {
+    if (luck_.submits-- == 0) throw std::runtime_error("the GPU is gone");
+    queue_->submit(reads);
+  }
+  void take(std::vector<ReadEnd>& ends) override {
+    if (luck_.takes-- == 0) throw std::runtime_error("the GPU is gone");
+    queue_->take(ends);
+  }
+
+ private:
+  const std::unique_ptr<LaneQueue> queue_;
+  Luck& luck_;
+};
+
+class LaneMachine {
+ public:
+  LaneMachine() : blocks_(kRows * kPage) {
+    for (size_t i = 0; i < blocks_.size(); ++i) blocks_[i] = static_cast<std::byte>(i / kPage);
+    const std::vector<EmulatedNamespace> namespaces = {
+        {std::make_shared<MemoryBlocks>(blocks_), 512}};
+    controller_ = std::make_unique<Controller>(
+        std::make_unique<EmulatedTransport>("emulated", DeviceOptions{}, namespaces));
+    space_ = controller_->identify_namespace(1);
+    controller_->set_num_queues(1);
+    LaneOptions options{.depth = 4, .command_timeout_secs = kTimeoutSecs};
+    options.make_queue = [this](std::unique_ptr<IoQueue> queue, const ReadBuffers& buffers) {
+      return std::make_unique<FailingQueue>(HostQueue::make(std::move(queue), buffers), luck);
+    };
+    lane = std::make_unique<Lane>(*controller_, options, stats, faults_);
+  }
+
+  std::shared_ptr<Request> add(const int64_t& row, std::span<std::byte> output) {
+    const std::vector<RowRead> reads = {{{&row, 1}, {}, output}};
+    const RowLayout layout{kRows, kPage, kPage, 1};
+    auto request = std::make_shared<Request>(output.data(), "a row");
+    auto group = std::make_shared<ReadGroup>(plan_reads(reads, layout, {512, 8 * kPage, 0}),
+                                             std::vector{request}, stats.outstanding);
+    const Extent* extent = group->take_extent();
+    lane->add({{std::move(group), extent}, &space_, &path_});
+    return request;
+  }
+
+  Luck luck;
+  ReadStats stats;
+
+ private:
+  FaultInjector faults_;
+  std::vector<std::byte> blocks_;
+  std::unique_ptr<Controller> controller_;
+  NamespaceInfo space_;
+  const std::string path_ = "a file";
+
+ public:
+  std::unique_ptr<Lane> lane;  // goes first
+};
+
+void await_completion(LaneMachine& machine) {
+  const Deadline deadline(kTimeoutSecs);
+  while (!machine.lane->take()) LSM_EXPECT(!deadline.passed(), "no completion came");
+}
+
+/// Reads row `row` well.
+void read_row(LaneMachine& machine, int64_t row) {
+  std::vector<std::byte> output(kPage);
+  const auto request = machine.add(row, output);
+  machine.lane->submit();
+  await_completion(machine);
+  machine.lane->deliver();
+  request->wait(kTimeoutSecs);
+  LSM_EXPECT(output == std::vector<std::byte>(kPage, static_cast<std::byte>(row)), "row ", row);
+}
+
+/// After a failure: whatever is added fails at once, nothing is left in flight, nothing hangs.
+void check_broken(LaneMachine& machine) {
+  std::vector<std::byte> output(kPage);
+  LSM_EXPECT(machine.lane->room() > 0 && machine.lane->idle(), "after the failure");
+  const auto request = machine.add(3, output);
+  machine.lane->submit();
+  expect_throw<std::runtime_error>("the GPU is gone", [&] { request->wait(kTimeoutSecs); });
+  LSM_EXPECT(!machine.lane->take(), "the failed queue was asked");
+  machine.lane->expire();
+  LSM_EXPECT(machine.lane->idle() && machine.stats.outstanding.load() == 0, "reads are left");
+}
+
+void check_failing_submission() {
+  LaneMachine machine;
+  read_row(machine, 7);
+  machine.luck.submits = 0;
+  std::vector<std::byte> output(kPage);
+  const auto request = machine.add(5, output);
+  machine.lane->submit();
+  expect_throw<std::runtime_error>("NVMe read of 8 blocks at LBA 40 of namespace 1",
+                                   [&] { request->wait(kTimeoutSecs); });
+  check_broken(machine);
+}
+
+void check_failing_completion() {
+  LaneMachine machine;
+  read_row(machine, 7);
+  machine.luck.takes = 0;
+  std::vector<std::byte> output(2 * kPage);
+  const auto first = machine.add(5, std::span(output).first(kPage));
+  const auto second = machine.add(6, std::span(output).last(kPage));
+  machine.lane->submit();
+  LSM_EXPECT(machine.lane->take(), "the failure is news");
+  expect_throw<std::runtime_error>("LBA 40 of namespace 1", [&] { first->wait(kTimeoutSecs); });
+  expect_throw<std::runtime_error>("LBA 48 of namespace 1", [&] { second->wait(kTimeoutSecs); });
+  check_broken(machine);
+}
+
+/// What was taken before the failure is delivered.
+void check_failure_after_completion() {
+  LaneMachine machine;
+  machine.luck.submits = 1;
+  std::vector<std::byte> output(2 * kPage);
+  const auto first = machine.add(5, std::span(output).first(kPage));
+  machine.lane->submit();
+  await_completion(machine);
+  const auto second = machine.add(6, std::span(output).last(kPage));
+  machine.lane->submit();
+  first->wait(kTimeoutSecs);
+  LSM_EXPECT(output[0] == std::byte{5} && output[kPage - 1] == std::byte{5}, "row 5");
+  expect_throw<std::runtime_error>("LBA 48 of namespace 1", [&] { second->wait(kTimeoutSecs); });
+  check_broken(machine);
+}
+
+}  // namespace
+
+std::vector<Test> nvme_lane_tests() {
+  return {{"nvme lane: submission fails", check_failing_submission},
+          {"nvme lane: completion fails", check_failing_completion},
+          {"nvme lane: failure after a completion", check_failure_after_completion}};
+}
+
+}  // namespace lsm::testing
