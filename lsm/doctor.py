@@ -200,8 +200,10 @@ def _launcher(name: str, program: str, missing: str) -> Finding:
         result = subprocess.run([tool, "--version"], capture_output=True, text=True, timeout=20)
     except (subprocess.SubprocessError, OSError) as error:
         return Finding(name, "no", f"{tool} failed: {error}")
-    first = result.stdout.strip().partition("\n")[0]
-    return Finding(name, "ok" if result.returncode == 0 else "no", first or tool)
+    if result.returncode != 0:
+        said = (result.stderr or result.stdout).strip().splitlines() or ["without a word"]
+        return Finding(name, "no", f"{tool} failed: {said[-1]}")
+    return Finding(name, "ok", result.stdout.strip().partition("\n")[0] or tool)
 
 
 def _package(name: str, purpose: str) -> Finding:

@@ -186,7 +186,7 @@ def _cores_per_rank(world: World) -> int:
 
 
 def _read_settings(config: Config, world: World, store: GraphStore) -> ReadSettings:
-    """What the settings of reads stand for on this machine; rank 0 says where they are fixed."""
+    """What the settings of reads stand for on this machine; rank 0 says what that is."""
     storage, profile = config.storage, None
     follow = (storage.max_read_bytes, storage.max_gap_bytes, storage.merge_iterations)
     if "auto" in (*follow, config.sampler.prefetch):
@@ -196,7 +196,23 @@ def _read_settings(config: Config, world: World, store: GraphStore) -> ReadSetti
             select_engine(storage.engine)[0],
             warn=logger.warning if world.is_main else logger.debug,
         )
-    return ReadSettings.of(config, profile)
+    settings = ReadSettings.of(config, profile)
+    if profile is not None and world.is_main:
+        logger.warning("as the device was measured: %s", settings.in_words())
+    return settings
+
+
+def _say_rounding(options: CacheOptions, tiers: CacheRows, row_bytes: int) -> None:
+    fitting, planner = options.bytes // row_bytes, tiers.planner
+    if (planner.num_lines, planner.ways) != (fitting, options.ways):
+        logger.warning(
+            "cache.bytes: room for %d rows, which do not make whole sets of %d (cache.ways); using "
+            "%d lines in sets of %d",
+            fitting,
+            options.ways,
+            planner.num_lines,
+            planner.ways,
+        )
 
 
 def _training_features(
@@ -215,7 +231,9 @@ def _training_features(
         logger.warning("cache.policy=%s goes by cache.score, which is none", cache.policy)
     shared = shares_cache(config, world)
     options = _cache_options(config, on_gpu=device.type == "cuda" and not shared)
-    CacheRows.of(options, store.row_bytes)  # a mistake shows before a score is computed for long
+    tiers = CacheRows.of(options, store.row_bytes)  # a mistake shows before any long work
+    if world.is_main:
+        _say_rounding(options, tiers, store.row_bytes)
     group = CacheGroup.join(_comm_options(config)) if shared else None
     threads = max(1, _cores_per_rank(world) // 2)
     more = {"scores": _score(config, world, store), "num_threads": threads}

@@ -8,6 +8,7 @@ from lsm.accumulator import ReadAhead
 from lsm.config import Config
 from lsm.device_profile import DeviceProfile
 from lsm.storage import StorageOptions
+from lsm.units import format_bytes
 
 _FIXED = StorageOptions()
 _PREFETCH = 4
@@ -55,6 +56,22 @@ class ReadSettings:
             submit_blocks=storage.submit_blocks,
         )
         return cls(options, _read_ahead(config, profile, merges and merge_iterations == "auto"))
+
+    def in_words(self) -> str:
+        """One line for a user."""
+        ahead, options = self.read_ahead, self.options
+        iterations = str(ahead.iterations)
+        if ahead.max_iterations > ahead.iterations:
+            iterations += f" to {ahead.max_iterations}"
+        together = options.merge_iterations
+        if together == "auto":
+            together = "half of them"
+        return (
+            f"{iterations} iterations are read ahead to keep {ahead.accesses:.0f} reads "
+            f"outstanding, {together} planned together; gaps up to "
+            f"{format_bytes(options.max_gap_bytes)} are read, in reads of up to "
+            f"{format_bytes(options.max_read_bytes)}"
+        )
 
 
 def _read_ahead(config: Config, profile: DeviceProfile | None, merges: bool) -> ReadAhead:

@@ -166,6 +166,14 @@ def test_settings_follow_from_the_profile(tmp_path):
     assert settings.read_ahead == ReadAhead(4, 64, settings.read_ahead.accesses, merges=True)
 
 
+def test_settings_are_told_in_one_line(tmp_path):
+    told = ReadSettings.of(Config(), make_profile(tmp_path)).in_words()
+    assert told == (
+        "4 to 64 iterations are read ahead to keep 1710 reads outstanding, half of them planned "
+        "together; gaps up to 36 KiB are read, in reads of up to 128 KiB"
+    )
+
+
 def test_on_a_fast_drive_reads_stay_short_and_single(tmp_path):
     settings = ReadSettings.of(Config(), make_profile(tmp_path, per_read=0.4e-6, per_byte=0.15e-9))
     assert settings.options == StorageOptions()
