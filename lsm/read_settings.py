@@ -63,13 +63,14 @@ class ReadSettings:
         iterations = str(ahead.iterations)
         if ahead.max_iterations > ahead.iterations:
             iterations += f" to {ahead.max_iterations}"
-        together = options.merge_iterations
-        if together == "auto":
-            together = "half of them"
+        together = {"auto": "half of them planned together", 1: "each planned by itself"}.get(
+            options.merge_iterations, f"{options.merge_iterations} of them planned together"
+        )
+        gap = options.max_gap_bytes
+        gaps = f"gaps up to {format_bytes(gap)} are read" if gap else "no gaps are read"
         return (
             f"{iterations} iterations are read ahead to keep {ahead.accesses:.0f} reads "
-            f"outstanding, {together} planned together; gaps up to "
-            f"{format_bytes(options.max_gap_bytes)} are read, in reads of up to "
+            f"outstanding, {together}; {gaps}, in reads of up to "
             f"{format_bytes(options.max_read_bytes)}"
         )
 

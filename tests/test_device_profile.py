@@ -172,6 +172,9 @@ def test_settings_are_told_in_one_line(tmp_path):
         "4 to 64 iterations are read ahead to keep 1710 reads outstanding, half of them planned "
         "together; gaps up to 36 KiB are read, in reads of up to 128 KiB"
     )
+    fast = make_profile(tmp_path, per_read=0.4e-6, per_byte=0.15e-9)
+    told = ReadSettings.of(Config(), fast).in_words()
+    assert told.endswith("each planned by itself; no gaps are read, in reads of up to 32 KiB")
 
 
 def test_on_a_fast_drive_reads_stay_short_and_single(tmp_path):
