@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cache/bind.h"
+#include "cache/bind_moves.h"
 #include "cache/device_executor.h"
 #include "kernels/bind_tensor.h"
 
@@ -33,26 +34,8 @@ Executor make_executor(lsm::Storage& storage, const lsm::DeviceExecutorOptions& 
   return {lsm::make_device_executor(options, storage, static_span, constant_span, device), device};
 }
 
-void replay(Executor& self, int64_t iteration, const lsm::TensorView& source,
-            const lsm::TensorView& slot, const lsm::TensorView& evict_line,
-            const lsm::TensorView& evict_slot, const lsm::TensorView& evict_word,
-            const lsm::TensorView& insert_position, const lsm::TensorView& insert_line,
-            const lsm::TensorView& spill_position, const lsm::TensorView& spill_slot,
-            const lsm::TensorView& spill_word, const lsm::TensorView& staged,
+void replay(Executor& self, const lsm::PlanMoves& moves, const lsm::TensorView& staged,
             const lsm::TensorView& out) {
-  const lsm::PlanMoves moves{
-      .iteration = iteration,
-      .source = source.as<uint8_t>("source"),
-      .slot = slot.as<int64_t>("slot"),
-      .evict_line = evict_line.as<int64_t>("evict_line"),
-      .evict_slot = evict_slot.as<int64_t>("evict_slot"),
-      .evict_word = evict_word.as<int64_t>("evict_word"),
-      .insert_position = insert_position.as<int64_t>("insert_position"),
-      .insert_line = insert_line.as<int64_t>("insert_line"),
-      .spill_position = spill_position.as<int64_t>("spill_position"),
-      .spill_slot = spill_slot.as<int64_t>("spill_slot"),
-      .spill_word = spill_word.as<int64_t>("spill_word"),
-  };
   const auto staged_bytes = staged.as_bytes_on(staged.on_host ? -1 : self.device, "staged");
   const auto out_bytes = out.as_bytes_on(self.device, "out");
   py::gil_scoped_release release;
@@ -70,7 +53,8 @@ void prefetch(Executor& self, const lsm::TensorView& victim_slots) {
 namespace lsm {
 
 void bind_device(py::module_& module) {
-  py::class_<Executor>(module, "DeviceExecutor")
+  py::class_<Executor> executor(module, "DeviceExecutor");
+  executor
       .def(py::init([](Storage& storage, int64_t num_lines, int64_t victim_slots,
                        int64_t prefetch_rows, const TensorView& static_ids,
                        const TensorView& constant_ids, double timeout_secs, int device) {
@@ -80,10 +64,6 @@ void bind_device(py::module_& module) {
            py::arg("storage"), py::kw_only(), py::arg("num_lines"), py::arg("victim_slots"),
            py::arg("prefetch_rows"), py::arg("static_ids"), py::arg("constant_ids"),
            py::arg("timeout_secs"), py::arg("device"))
-      .def("replay", &replay, py::kw_only(), py::arg("iteration"), py::arg("source"),
-           py::arg("slot"), py::arg("evict_line"), py::arg("evict_slot"), py::arg("evict_word"),
-           py::arg("insert_position"), py::arg("insert_line"), py::arg("spill_position"),
-           py::arg("spill_slot"), py::arg("spill_word"), py::arg("staged"), py::arg("out"))
       .def("prefetch", &prefetch, py::arg("victim_slots"))
       .def(
           "synchronize", [](Executor& self) { self.executor->synchronize(); },
@@ -94,6 +74,7 @@ void bind_device(py::module_& module) {
                              [](const Executor& self) { return self.executor->device_bytes(); })
       .def_property_readonly("pinned_bytes",
                              [](const Executor& self) { return self.executor->pinned_bytes(); });
+  def_replay(executor, &::replay, py::arg("staged"), py::arg("out"));
 }
 
 }  // namespace lsm

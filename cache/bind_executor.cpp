@@ -5,6 +5,7 @@
 #include <map>
 
 #include "cache/bind.h"
+#include "cache/bind_moves.h"
 #include "cache/executor.h"
 #include "kernels/bind_tensor.h"
 
@@ -45,32 +46,15 @@ void open_batch(Executor& executor, int64_t iteration, const py::object& source,
   executor.native.open_batch(iteration, batch);
 }
 
-void replay(Executor& executor, int64_t iteration, const lsm::TensorView& source,
-            const lsm::TensorView& slot, const lsm::TensorView& evict_line,
-            const lsm::TensorView& evict_slot, const lsm::TensorView& evict_word,
-            const lsm::TensorView& insert_position, const lsm::TensorView& insert_line,
-            const lsm::TensorView& spill_position, const lsm::TensorView& spill_slot,
-            const lsm::TensorView& spill_word, const lsm::TensorView& out, lsm::ThreadPool& pool) {
-  const lsm::PlanMoves moves{
-      .iteration = iteration,
-      .source = source.as<uint8_t>("source"),
-      .slot = slot.as<int64_t>("slot"),
-      .evict_line = evict_line.as<int64_t>("evict_line"),
-      .evict_slot = evict_slot.as<int64_t>("evict_slot"),
-      .evict_word = evict_word.as<int64_t>("evict_word"),
-      .insert_position = insert_position.as<int64_t>("insert_position"),
-      .insert_line = insert_line.as<int64_t>("insert_line"),
-      .spill_position = spill_position.as<int64_t>("spill_position"),
-      .spill_slot = spill_slot.as<int64_t>("spill_slot"),
-      .spill_word = spill_word.as<int64_t>("spill_word"),
-  };
+void replay(Executor& executor, const lsm::PlanMoves& moves, const lsm::TensorView& out,
+            lsm::ThreadPool& pool) {
   const auto batch = out.as_bytes("out");
   {
     py::gil_scoped_release release;
     executor.native.replay(moves, batch, pool);
   }
   auto& open = executor.open_batches;
-  open.erase(open.begin(), open.upper_bound(iteration));
+  open.erase(open.begin(), open.upper_bound(moves.iteration));
 }
 
 void start_over(Executor& executor) {
@@ -86,22 +70,20 @@ void start_over(Executor& executor) {
 namespace lsm {
 
 void bind_executor(py::module_& module) {
-  py::class_<Executor>(module, "CacheExecutor")
+  py::class_<Executor> executor(module, "CacheExecutor");
+  executor
       .def(py::init(&make_executor), py::arg("storage"), py::kw_only(), py::arg("num_lines"),
            py::arg("victim_slots"), py::arg("static_ids"), py::arg("constant_ids"),
            py::arg("timeout_secs"), py::arg("prefetch_iterations") = 0)
       .def("open_batch", &::open_batch, py::arg("iteration"), py::arg("source"), py::arg("slot"),
            py::arg("out"))
-      .def("replay", &::replay, py::kw_only(), py::arg("iteration"), py::arg("source"),
-           py::arg("slot"), py::arg("evict_line"), py::arg("evict_slot"), py::arg("evict_word"),
-           py::arg("insert_position"), py::arg("insert_line"), py::arg("spill_position"),
-           py::arg("spill_slot"), py::arg("spill_word"), py::arg("out"), py::arg("pool"))
       .def("start_over", &::start_over)
       .def_property_readonly("num_lines", [](const Executor& e) { return e.native.num_lines(); })
       .def_property_readonly("victim_slots",
                              [](const Executor& e) { return e.native.victim_slots(); })
       .def_property_readonly("prefetched_rows",
                              [](const Executor& e) { return e.native.prefetched_rows(); });
+  def_replay(executor, &::replay, py::arg("out"), py::arg("pool"));
 }
 
 }  // namespace lsm
