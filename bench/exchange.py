@@ -15,7 +15,6 @@ import json
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -114,13 +113,12 @@ def main() -> None:
     with dist.joined(timeout_secs=120) as world:
         torch.set_num_threads(1)
         table = torch.rand(args.nodes, args.dim, generator=torch.Generator().manual_seed(0))
-        group = CacheGroup.join(CommOptions())
         results = {
             "all_to_all_single": measure(args, time_all_to_all(args, table), table, world.rank)
         }
         for transport in ("shm", "gloo"):
-            options = replace(group.options, transport=transport)
-            iteration = time_layer(args, table, replace(group, options=options))
+            group = CacheGroup.join(CommOptions(transport=transport))
+            iteration = time_layer(args, table, group)
             results[transport] = measure(args, iteration, table, world.rank)
         if not world.is_main:
             return

@@ -1,11 +1,15 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Exports the communication layer's native parts: owners, request lists, rows, shared memory.
+// Exports the communication layer's native parts: owners, request lists, rows, shared memory,
+// mailboxes.
 #include "comm/bind.h"
 
+#include <pybind11/stl.h>
 #include <unistd.h>
 
 #include <memory>
+#include <vector>
 
+#include "comm/mailbox.h"
 #include "comm/owner.h"
 #include "comm/reassembly.h"
 #include "comm/request_lists.h"
@@ -92,6 +96,28 @@ py::buffer_info bytes_of(Memory& memory) {
                          static_cast<py::ssize_t>(memory.size()));
 }
 
+/// The ring at `offset` of shared memory.
+template <class Memory>
+std::unique_ptr<comm::Mailbox> make_mailbox(const Memory& memory, size_t offset) {
+  const size_t bytes = comm::Mailbox::num_bytes();
+  lsm::check_argument(offset <= memory.size() && bytes <= memory.size() - offset,
+                      "mailbox: expected ", bytes, " bytes at ", offset, ", got memory of ",
+                      memory.size());
+  return std::make_unique<comm::Mailbox>(memory.data() + offset);
+}
+
+/// The next message, for which it waits; empty if none came. A message that is there costs no
+/// release of the interpreter, which another thread might take.
+std::vector<int64_t> receive(comm::Mailbox& mailbox, double secs) {
+  std::vector<int64_t> words = mailbox.read();
+  if (!words.empty() || secs <= 0) return words;
+  {
+    py::gil_scoped_release release;
+    mailbox.wait_written(secs);
+  }
+  return mailbox.read();
+}
+
 void bind_requests(py::module_& module) {
   py::enum_<comm::OwnerHash>(module, "OwnerHash")
       .value("stride", comm::OwnerHash::kStride)
@@ -133,6 +159,25 @@ void bind_shared_memory(py::module_& module) {
       .def_property_readonly("size", &comm::PeerBlock::size);
 }
 
+void bind_mailbox(py::module_& module) {
+  py::class_<comm::Mailbox>(module, "Mailbox")
+      .def(py::init(&make_mailbox<comm::SharedBuffer>), py::arg("memory"), py::arg("offset"),
+           py::keep_alive<1, 2>())
+      .def(py::init(&make_mailbox<comm::PeerBlock>), py::arg("memory"), py::arg("offset"),
+           py::keep_alive<1, 2>())
+      .def_property_readonly_static("num_bytes",
+                                    [](const py::object&) { return comm::Mailbox::num_bytes(); })
+      .def(
+          "send",
+          [](comm::Mailbox& mailbox, const std::vector<int64_t>& words) {
+            return mailbox.write(words);
+          },
+          py::arg("words"))
+      .def("receive", &receive, py::arg("secs"))
+      .def("wait_read", &comm::Mailbox::wait_read, py::arg("secs"),
+           py::call_guard<py::gil_scoped_release>());
+}
+
 }  // namespace
 
 namespace lsm {
@@ -140,6 +185,7 @@ namespace lsm {
 void bind_comm(py::module_& module) {
   ::bind_requests(module);
   ::bind_shared_memory(module);
+  ::bind_mailbox(module);
 }
 
 }  // namespace lsm

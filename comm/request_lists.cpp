@@ -61,7 +61,8 @@ void bucket_by_owner(std::span<const int64_t> ids, const OwnerMap& owners, const
 
 int64_t merge_lists(std::span<const int64_t> requests, std::span<const int64_t> list_starts,
                     const MergedLists& out) {
-  IdTable<int64_t> table;
+  // Kept between calls, one each iteration: new memory would cost as much as the merging.
+  static thread_local IdTable<int64_t> table;
   table.reset(-1);
   table.reserve(static_cast<int64_t>(requests.size()), out.ids.data());
   std::vector<int64_t> rows(table.kWindow);

@@ -6,7 +6,7 @@ batches: in shared memory straight to their places, else packed into messages th
 unpacks by the inverse permutation. ``lsm.reference.comm`` is the same in plain collectives.
 
 Where we differ from LSM-GNN, section 4.1: no global barrier. A rank waits for the messages that it
-needs, ids and rows on process groups of their own, so that ids pass while rows are awaited.
+needs, ids and rows on streams of their own, so that ids pass while rows are awaited.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ import torch
 from lsm import native
 from lsm.comm_group import CacheGroup
 from lsm.comm_memory import NUM_ADDRESS_WORDS, PeerMemory, SharedBatch
-from lsm.comm_stream import Kind, PeerLeftError
+from lsm.comm_stream import Kind, Message, PeerLeftError
 from lsm.feature_loader import EXCHANGED
 from lsm.owners import OwnerMap
 from lsm.watch import PeerError
 
 _NONE = torch.empty(0, dtype=torch.int32)
+_NO_IDS = torch.empty(0, dtype=torch.int64)
 
 
 @dataclass(frozen=True)
@@ -89,10 +90,9 @@ class Exchange:
         self._rows = rows
         self._threads = native.ThreadPool(num_threads)
         self._ids_stream, self._rows_stream = group.ids, group.rows
-        self._memory = None
-        if options.transport != "gloo":
-            self._memory = PeerMemory(group.rows.group, group.host, idle_bytes=512 << 20)
-        self._local = self._memory.peers if self._memory else []
+        self._local = group.rows.local
+        self._memory = PeerMemory(idle_bytes=512 << 20)
+        self._lists = group.lists
         self._remote = [peer for peer in self._rows_stream.peers if peer not in self._local]
         if options.transport == "shm" and self._remote:
             names = ", ".join(self._rows_stream.name(peer) for peer in self._remote)
@@ -115,20 +115,25 @@ class Exchange:
         until every rank has made its request of this iteration."""
         start, waited = time.perf_counter(), self._ids_stream.wait_secs
         iteration = self._num_requests
-        bucketed, positions, starts = self._owners.bucket(ids, self._threads)
+        memory, address = self._lists.take(len(ids)) if self._local else (None, [])
+        bucketed, positions, starts = self._owners.bucket(ids, self._threads, out=memory)
         with self._asking:
             if self._left:
                 raise PeerLeftError("this rank has left the epoch")
             for peer in self._ids_stream.peers:
-                part = bucketed[starts[peer] : starts[peer + 1]]
-                self._ids_stream.send(peer, Kind.IDS, iteration, payload=part)
+                begin, end = starts[peer], starts[peer + 1]
+                if peer in self._local:
+                    self._ids_stream.send(peer, Kind.IDS, iteration, [*address, begin, end])
+                else:
+                    self._ids_stream.send(peer, Kind.IDS, iteration, payload=bucketed[begin:end])
             self._num_requests += 1
         messages = self._ids_stream.receive(Kind.IDS, iteration)
         self._ids_stream.settle(iteration)
+        self._lists.forget_older()  # who asks for this iteration has read what came before
         lists = [
             bucketed[starts[rank] : starts[rank + 1]]
             if rank == self.rank
-            else _as_ids(messages[rank].payload)
+            else self._list_of(rank, messages[rank])
             for rank in range(self.size)
         ]
         merged, rank_starts, row_of, list_starts = merge_lists(lists)
@@ -204,6 +209,18 @@ class Exchange:
         doing, that waits until they know: they are sure to ask for rows."""
         self._ids_stream.fail(error, wait=False)
         self._rows_stream.fail(error, wait=not isinstance(error, PeerError))
+
+    def _list_of(self, peer: int, message: Message) -> torch.Tensor:
+        """The ids that ``peer`` asks for."""
+        if peer not in self._local:
+            payload = message.payload
+            return _NO_IDS if payload is None else payload.view(torch.int64)
+        *address, begin, end = message.values
+        try:
+            return self._lists.list_of(peer, address)[begin:end]
+        except OSError as error:
+            name = self._ids_stream.name(peer)
+            raise PeerError(f"{name} ended before its ids were read: {error}") from error
 
     def _take_batch(self, request: Request) -> SharedBatch:
         if self._local:
@@ -281,7 +298,3 @@ def merge_lists(
     rank_starts = torch.empty(len(lists) + 1, dtype=torch.int64)
     count = native.merge_lists(requests, list_starts, ids, row_of, rank_starts)
     return ids[:count], rank_starts, row_of, list_starts.tolist()
-
-
-def _as_ids(payload: torch.Tensor | None) -> torch.Tensor:
-    return torch.empty(0, dtype=torch.int64) if payload is None else payload.view(torch.int64)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch.distributed as torch_dist
 
+from lsm.comm_mailbox import connect
+from lsm.comm_memory import SharedLists
 from lsm.comm_stream import MessageStream
 from lsm.owners import MAX_RANKS
 from lsm.watch import awaiting
@@ -30,8 +32,8 @@ class CommOptions:
 
     mode: one of MODES. owner: one of OWNERS; owner_table: a .npy file, for table.
     group: the ranks that share a cache: all (world), or those of each machine (node).
-    transport: how rows travel. shm: owners write them into the requester's memory; gloo: messages;
-    auto: shm between ranks that can, else gloo. timeout_secs: longest wait for another rank.
+    transport: how ids and rows travel. shm: in memory that ranks share; gloo: as messages; auto:
+    shm between ranks that can, else gloo. timeout_secs: longest wait for another rank.
     replicated_fraction: of cache.bytes, for the rows that partition-aware keeps on every rank.
     chunk_bytes: rows that travel as messages go in pieces of so many bytes.
     """
@@ -69,9 +71,9 @@ class CommOptions:
 
 @dataclass(frozen=True)
 class CacheGroup:
-    """The ranks that share a cache, on one of them. ``ids`` and ``rows`` travel over process groups
-    of their own, each used by one thread at a time: ids must get through while rows are awaited.
-    One exchange at a time may use them."""
+    """The ranks that share a cache, on one of them. ``ids`` and ``rows`` are streams of their own,
+    each used by one thread at a time: ids must get through while rows are awaited. ``lists``: what
+    local ranks ask each other for. One exchange at a time may use them."""
 
     rank: int
     size: int
@@ -79,6 +81,7 @@ class CacheGroup:
     ids: MessageStream
     rows: MessageStream
     options: CommOptions
+    lists: SharedLists
 
     @classmethod
     def join(cls, options: CommOptions) -> CacheGroup:
@@ -101,8 +104,24 @@ class CacheGroup:
                 pair = [_new_group(members, options.timeout_secs) for _ in range(2)]
                 if rank in members:
                     own = pair
-        ids, rows = (MessageStream(group, options.timeout_secs) for group in own)
-        return cls(rows.rank, rows.size, hosts[rank], ids, rows, options)
+            return cls.over(*own, hosts[rank], options)
+
+    @classmethod
+    def over(
+        cls,
+        ids: torch_dist.ProcessGroup,
+        rows: torch_dist.ProcessGroup,
+        host: str,
+        options: CommOptions,
+    ) -> CacheGroup:
+        """The group of the ranks of ``ids``, which are those of ``rows``. All of them must call it
+        at the same time."""
+        boxes = [None, None] if options.transport == "gloo" else connect(rows, host, num_streams=2)
+        streams = [
+            MessageStream(group, options.timeout_secs, mailboxes)
+            for group, mailboxes in zip((ids, rows), boxes, strict=True)
+        ]
+        return cls(streams[1].rank, streams[1].size, host, *streams, options, SharedLists())
 
 
 def check_size(num_ranks: int) -> None:

@@ -1,23 +1,19 @@
-"""Memory that ranks of one machine share, so that an owner writes rows into a requester's batch."""
+"""Memory that ranks of one machine share: an owner reads a requester's ids there, and writes rows
+into its batch."""
 
 from __future__ import annotations
 
-import logging
 import os
-import secrets
 from collections import OrderedDict
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as torch_dist
 
 from lsm import native
 
-logger = logging.getLogger(__name__)
-
-_PROBE_BYTES = 16
 _MAPPED_PER_PEER = 32
 _ALIGNMENT = 64
+_IDLE_LIST_BYTES = 64 << 20
 
 NUM_ADDRESS_WORDS = 5
 """Numbers that a peer needs to map a SharedBatch."""
@@ -34,27 +30,13 @@ class SharedBatch:
 
 
 class PeerMemory:
-    """This rank's batches, in memory that peers can map, and the batches of those peers.
+    """This rank's batches, in memory that peers can map, and the batches of those peers. For peers
+    with whom that works (lsm.comm_mailbox finds out). Used by one thread at a time."""
 
-    ``peers``: with whom, in both directions, that works; found out by trying it, among the peers
-    whose ``host`` (any text) is the same. All ranks of ``group`` must make one at the same time.
-    """
-
-    def __init__(self, group: torch_dist.ProcessGroup, host: str, idle_bytes: int) -> None:
+    def __init__(self, idle_bytes: int) -> None:
         self._pool = native.SharedPool(idle_bytes)
         self._mapped: OrderedDict[tuple[int, int], native.PeerBlock] = OrderedDict()
         self._process_id = os.getpid()
-        rank, size = torch_dist.get_rank(group), torch_dist.get_world_size(group)
-        probe = self._pool.take(_PROBE_BYTES)
-        token = secrets.token_bytes(_PROBE_BYTES)
-        native.as_tensor(probe, torch.uint8).copy_(torch.tensor(list(token), dtype=torch.uint8))
-        probes: list = [None] * size
-        mine = (host, self._process_id, probe.descriptor, token)
-        torch_dist.all_gather_object(probes, mine, group=group)
-        reached = [peer != rank and _reaches(probes[peer], host) for peer in range(size)]
-        matrix: list = [None] * size
-        torch_dist.all_gather_object(matrix, reached, group=group)
-        self.peers = [peer for peer in range(size) if reached[peer] and matrix[peer][rank]]
 
     def take(self, num_rows: int, dim: int, dtype: torch.dtype) -> SharedBatch:
         """Memory for a batch of ``num_rows`` rows, not initialised. It is used again when no tensor
@@ -77,10 +59,36 @@ class PeerMemory:
         if block is None:
             block = native.PeerBlock(process_id, descriptor, capacity)
             self._mapped[peer, number] = block
-            while len(self._mapped) > _MAPPED_PER_PEER * len(self.peers):
-                self._mapped.popitem(last=False)
+            mapped = [key for key in self._mapped if key[0] == peer]
+            if len(mapped) > _MAPPED_PER_PEER:
+                del self._mapped[mapped[0]]
         self._mapped.move_to_end((peer, number))
         return _parts(native.as_tensor(block, torch.uint8), num_rows, dim, dtype)
+
+
+class SharedLists:
+    """This rank's request lists, where peers read them, and the lists of those peers. It belongs to
+    the group and not to an exchange, so that lists stay readable when this rank is done with it."""
+
+    def __init__(self) -> None:
+        self._memory = PeerMemory(idle_bytes=_IDLE_LIST_BYTES)
+        self._kept: list[SharedBatch] = []
+
+    def take(self, num_ids: int) -> tuple[torch.Tensor, list[int]]:
+        """Memory for ``num_ids`` ids, [n] int64, not initialised, and its address. It is kept until
+        a later list is forget_older()'s last."""
+        batch = self._memory.take(num_ids, 1, torch.int64)
+        self._kept.append(batch)
+        return batch.rows.view(-1), batch.address
+
+    def forget_older(self) -> None:
+        """Lets all memory but that of the last take() be used again: no peer reads it any more."""
+        del self._kept[:-1]
+
+    def list_of(self, peer: int, address: list[int]) -> torch.Tensor:
+        """The ids ([n] int64) in a list of ``peer``. Raises OSError if it is gone."""
+        ids, _ = self._memory.batch_of(peer, address, 1, torch.int64)
+        return ids.view(-1)
 
 
 def _parts(
@@ -91,15 +99,3 @@ def _parts(
     start = -(-rows_bytes // _ALIGNMENT) * _ALIGNMENT
     rows = data[:rows_bytes].view(dtype).view(num_rows, dim)
     return rows, data[start : start + 4 * num_rows].view(torch.int32)
-
-
-def _reaches(probe: tuple[str, int, int, bytes], host: str) -> bool:
-    peer_host, process_id, descriptor, token = probe
-    if peer_host != host:
-        return False
-    try:
-        block = native.PeerBlock(process_id, descriptor, _PROBE_BYTES)
-    except (OSError, ValueError) as error:
-        logger.warning("comm: memory of a process of this host cannot be shared: %s", error)
-        return False
-    return bytes(native.as_tensor(block, torch.uint8).tolist()) == token

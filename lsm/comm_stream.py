@@ -1,4 +1,5 @@
-"""Messages between the ranks of a cache group, over a process group of their own.
+"""Messages between the ranks of a cache group: through shared memory between those of one machine,
+else over a process group of their own.
 
 Between each two ranks, a stream is a queue in either direction. A message has a header of ten
 words and perhaps a payload. What is read next is always known (the schedule is the same on every
@@ -19,13 +20,17 @@ from enum import IntEnum
 import torch
 import torch.distributed as torch_dist
 
+from lsm.comm_mailbox import Mailboxes
 from lsm.watch import PeerError, saying
 
 _HEADER_WORDS = 10
 _LAST = 2**62  # the iteration of messages that end a session
-# How long a rank that ends waits for the others to hear its last words.
+# How long a rank that ends waits for the others to hear its last words; those of its machine can
+# read them later, too.
 _LAST_SECS = 5.0
+_LOCAL_SECS = 1.0
 _TEXT_SECS = 0.2
+_TEXT_BYTES = 4096  # of an error; a mailbox has room for that
 
 
 class Kind(IntEnum):
@@ -73,12 +78,21 @@ class MessageStream:
     ``wait_secs``: how long peers were waited for so far, payloads not included.
     """
 
-    def __init__(self, group: torch_dist.ProcessGroup, timeout_secs: float) -> None:
+    def __init__(
+        self,
+        group: torch_dist.ProcessGroup,
+        timeout_secs: float,
+        mailboxes: Mailboxes | None = None,
+    ) -> None:
+        """``mailboxes``: for the peers that have one."""
         self.group = group
         self.rank = torch_dist.get_rank(group)
         self.size = torch_dist.get_world_size(group)
         self.peers = [peer for peer in range(self.size) if peer != self.rank]
+        self.local = mailboxes.peers if mailboxes else []
+        """The peers with whom memory can be shared."""
         self.wait_secs = 0.0
+        self._mailboxes = mailboxes
         self._timeout_secs = timeout_secs
         self._headers: dict[int, tuple[torch.Tensor, torch_dist.Work]] = {}  # asked for already
         self._sent: deque[_Sent] = deque()
@@ -99,10 +113,16 @@ class MessageStream:
         values: Sequence[int] = (),
         payload: torch.Tensor | None = None,
     ) -> None:
-        """Starts sending. ``payload`` (contiguous) is kept and must not change until settle()."""
+        """Starts sending. ``payload`` (contiguous) is kept and must not change until settle(); to
+        local peers, at most a few KiB."""
         payload = None if payload is None or payload.numel() == 0 else payload.view(torch.uint8)
         words = [kind, iteration, 0 if payload is None else payload.numel(), *values]
-        header = torch.tensor(words + [0] * (_HEADER_WORDS - len(words)))
+        words += [0] * (_HEADER_WORDS - len(words))
+        if peer in self.local:
+            secs = _LOCAL_SECS if iteration == _LAST else self._timeout_secs
+            self._post(peer, secs, words if payload is None else words + _as_words(payload))
+            return
+        header = torch.tensor(words)
         self._start(peer, iteration, [header] if payload is None else [header, payload])
 
     def settle(self, iteration: int) -> None:
@@ -149,19 +169,22 @@ class MessageStream:
         for peer, (_, work) in payloads.items():
             if work is not None:
                 self._wait(peer, work, what)
-        return {peer: Message(header[3:], payloads[peer][0]) for peer, header in headers.items()}
+        return {
+            peer: Message(header[3:_HEADER_WORDS], payloads[peer][0])
+            for peer, header in headers.items()
+        }
 
     def end(self) -> None:
         """Tells the peers that this session is over for this rank. Does not block."""
         for peer in self.peers:
             # Where the connection is gone, whoever waits for this rank notices by itself.
-            with contextlib.suppress(RuntimeError):
+            with contextlib.suppress(RuntimeError, TimeoutError):
                 self.send(peer, Kind.END, _LAST)
         self._num_ended += 1
 
     def flush(self) -> None:
         """Waits, for some seconds, until the peers have all that was sent but for end(): what is
-        still on its way is lost when this object goes."""
+        still on its way is lost when this object goes. (What is in a mailbox is not.)"""
         deadline = time.monotonic() + _LAST_SECS
         with self._sending:
             waited_for = [sent for sent in self._sent if sent.at[1] != _LAST]
@@ -186,11 +209,11 @@ class MessageStream:
     def fail(self, error: BaseException, *, wait: bool) -> None:
         """Tells the peers why this rank gives up; ``wait``: for some seconds, until they know."""
         by = "" if isinstance(error, PeerError) else f"rank {torch_dist.get_rank()}: "
-        text = f"{by}{error}"
-        payload = torch.frombuffer(bytearray(text, "utf-8"), dtype=torch.uint8)
+        text = f"{by}{error}".encode()[:_TEXT_BYTES]
+        payload = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         deadline = time.monotonic() + _LAST_SECS
         for peer in self.peers:
-            with contextlib.suppress(RuntimeError):
+            with contextlib.suppress(RuntimeError, TimeoutError):
                 self.send(peer, Kind.ERROR, _LAST, payload=payload)
         errors = [sent for sent in self._sent if wait and sent.parts[0][0] == Kind.ERROR]
         # Who reads the header reads on at once, unless another rank's error came first.
@@ -199,6 +222,19 @@ class MessageStream:
                 left = deadline - time.monotonic() if part == 0 else _TEXT_SECS
                 with contextlib.suppress(RuntimeError):
                     work.wait(timedelta(seconds=max(0.01, left)))
+        for peer in self.local if wait else []:
+            left = min(_LOCAL_SECS, deadline - time.monotonic())
+            with contextlib.suppress(ConnectionError):
+                self._mailboxes.wait_read(peer, left)
+
+    def _post(self, peer: int, secs: float, words: list[int]) -> None:
+        try:
+            with self._sending:
+                self._mailboxes.send(peer, words, secs)
+        except ConnectionError as error:
+            raise self._gone(peer, "word that it received a message") from error
+        except TimeoutError as error:
+            raise self._too_late(peer, "word that it received a message", "give") from error
 
     def _start(self, peer: int, iteration: int, parts: list[torch.Tensor]) -> None:
         with self._sending:
@@ -208,6 +244,8 @@ class MessageStream:
     def _ask(self, peer: int) -> None:
         """Starts receiving a header. One that was started and not read is kept for the next call:
         so an error of one peer loses nothing of the others."""
+        if peer in self.local:
+            return
         if peer not in self._headers and self._ended[peer] <= self._num_ended:
             header = torch.empty(_HEADER_WORDS, dtype=torch.int64)
             work = self.group.recv([header], peer, 0)
@@ -216,20 +254,39 @@ class MessageStream:
     def _next_header(self, peer: int, what: str) -> list[int]:
         if self._ended[peer] > self._num_ended:
             raise self._left(peer, what)
-        tensor, work = self._headers[peer]
-        start = time.perf_counter()
-        self._wait(peer, work, what)
-        self.wait_secs += time.perf_counter() - start
-        del self._headers[peer]
-        header = tensor.tolist()
+        header = self._take(peer, what) if peer in self.local else self._read_header(peer, what)
         if header[0] == Kind.END:
             self._ended[peer] += 1
             raise self._left(peer, what)
         if header[0] == Kind.ERROR:
             payload, work = self._start_payload(peer, header)
-            self._wait(peer, work, "its error")
-            raise PeerError(bytes(payload.tolist()).decode())
+            if work is not None:
+                self._wait(peer, work, "its error")
+            raise PeerError(bytes(payload.tolist()).decode(errors="replace"))
         return header
+
+    def _take(self, peer: int, what: str) -> list[int]:
+        """The next message of a local peer: its header, and the words of its payload."""
+        if words := self._mailboxes.take(peer):
+            return words
+        start = time.perf_counter()
+        try:
+            with saying(f"{what} from {self.name(peer)}"):
+                words = self._mailboxes.receive(peer, self._timeout_secs)
+        except ConnectionError as error:
+            raise self._gone(peer, what) from error
+        self.wait_secs += time.perf_counter() - start
+        if not words:
+            raise self._too_late(peer, what, "send")
+        return words
+
+    def _read_header(self, peer: int, what: str) -> list[int]:
+        tensor, work = self._headers[peer]
+        start = time.perf_counter()
+        self._wait(peer, work, what)
+        self.wait_secs += time.perf_counter() - start
+        del self._headers[peer]
+        return tensor.tolist()
 
     def _left(self, peer: int, what: str) -> PeerLeftError:
         return PeerLeftError(
@@ -242,6 +299,8 @@ class MessageStream:
     ) -> tuple[torch.Tensor | None, torch_dist.Work | None]:
         if header[2] == 0:
             return None, None
+        if peer in self.local:
+            return torch.tensor(header[_HEADER_WORDS:]).view(torch.uint8)[: header[2]], None
         payload = torch.empty(header[2], dtype=torch.uint8)
         return payload, self.group.recv([payload], peer, 0)
 
@@ -252,11 +311,24 @@ class MessageStream:
                 work.wait(timedelta(seconds=self._timeout_secs))
         except RuntimeError as error:
             if time.monotonic() - start >= 0.95 * self._timeout_secs:
-                raise TimeoutError(
-                    f"{self.name(peer)} did not {verb} {what} within {self._timeout_secs:g} s "
-                    "(comm.timeout_secs)"
-                ) from error
-            raise PeerError(
-                f"{self.name(peer)} ended, or gave up waiting for another rank, while {what} were "
-                "awaited; its own error, if it had one, is above"
-            ) from error
+                raise self._too_late(peer, what, verb) from error
+            raise self._gone(peer, what) from error
+
+    def _too_late(self, peer: int, what: str, verb: str) -> TimeoutError:
+        return TimeoutError(
+            f"{self.name(peer)} did not {verb} {what} within {self._timeout_secs:g} s "
+            "(comm.timeout_secs)"
+        )
+
+    def _gone(self, peer: int, what: str) -> PeerError:
+        return PeerError(
+            f"{self.name(peer)} ended, or gave up waiting for another rank, while {what} were "
+            "awaited; its own error, if it had one, is above"
+        )
+
+
+def _as_words(payload: torch.Tensor) -> list[int]:
+    """Bytes, filled up to whole words."""
+    padded = torch.zeros(-(-payload.numel() // 8) * 8, dtype=torch.uint8)
+    padded[: payload.numel()] = payload
+    return padded.view(torch.int64).tolist()

@@ -24,6 +24,7 @@ DeviceExecutor = _core.DeviceExecutor
 DeviceSampler = _core.DeviceSampler
 DirectMode = _core.DirectMode
 Fault = _core.Fault
+Mailbox = _core.Mailbox
 NeighborSampler = _core.NeighborSampler
 NvmeOptions = _core.NvmeOptions
 OwnerHash = _core.OwnerHash
@@ -77,6 +78,7 @@ __all__ = [
     "DeviceSampler",
     "DirectMode",
     "Fault",
+    "Mailbox",
     "NeighborSampler",
     "NvmeOptions",
     "OwnerHash",

@@ -109,11 +109,11 @@ class OwnerMap:
         return torch.from_numpy(owners(ids, self.num_ranks, self._hash) == self._rank)
 
     def bucket(
-        self, ids: torch.Tensor, threads: native.ThreadPool
+        self, ids: torch.Tensor, threads: native.ThreadPool, out: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
-        """``ids`` [n] int64 by owner, in their order: (ids [n] int64, their positions in ``ids``
-        [n] int32, where each owner's part starts: num_ranks + 1 numbers)."""
-        bucketed = torch.empty_like(ids)
+        """``ids`` [n] int64 by owner, in their order: (ids [n] int64, in ``out`` if that is given,
+        their positions in ``ids`` [n] int32, where each owner's part starts: num_ranks + 1)."""
+        bucketed = torch.empty_like(ids) if out is None else out
         positions = torch.empty(len(ids), dtype=torch.int32)
         starts = torch.empty(self.num_ranks + 1, dtype=torch.int64)
         self._native.bucket(ids, bucketed, positions, starts, threads)

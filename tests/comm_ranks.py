@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import traceback
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -65,23 +66,22 @@ class Context:
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
-        self._groups: dict[int, tuple] = {}
+        self._groups: dict[tuple, object] = {}
         self.kept: dict = {}
 
     def group(self, size: int, **options):
         """A CacheGroup of ranks 0 to ``size - 1``; None on the others. Every rank must call it."""
         from lsm.comm_group import CacheGroup, CommOptions
-        from lsm.comm_stream import MessageStream
 
         options = CommOptions(**({"timeout_secs": 20.0} | options))
-        if size not in self._groups:
+        key = size, options.transport, options.timeout_secs
+        if key not in self._groups:
             pair = [torch_dist.new_group(range(size), backend="gloo") for _ in range(2)]
-            if self.rank < size:
-                pair = [MessageStream(group, options.timeout_secs) for group in pair]
-            self._groups[size] = tuple(pair)
+            member = self.rank < size
+            self._groups[key] = CacheGroup.over(*pair, "host", options) if member else None
         if self.rank >= size:
             return None
-        return CacheGroup(self.rank, size, "host", *self._groups[size], options)
+        return replace(self._groups[key], options=options)
 
 
 def _serve(pipe, rank: int, size: int, rendezvous: str) -> None:

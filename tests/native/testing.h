@@ -126,5 +126,6 @@ std::vector<Test> device_tests();
 std::vector<Test> planner_tests();
 std::vector<Test> prefetch_tests();
 std::vector<Test> pipeline_tests();
+std::vector<Test> mailbox_tests();
 
 }  // namespace lsm::testing
