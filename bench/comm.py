@@ -9,8 +9,10 @@ caches of ``--cache`` bytes (and victim buffers of ``--victim``) per rank; indep
 ``world`` times as much (larger); and no cache, with all features in memory (memory). Writes
 NAME.json and NAME.md.
 
-Feature time is planning, waiting for storage, copying and exchanging, on rank 0; communication is
-the exchanging part, without waiting for other ranks, which is mostly for their storage. The reads
+Feature time is planning, waiting for storage, copying and exchanging, on rank 0. Every row is
+copied once, by the rank that has it to where it is wanted, and counts as copying wherever that is;
+communication is what ranks add to it: lists of ids, messages, rows sent over sockets. It does not
+count waiting for other ranks, which is mostly for their storage. The reads
 alone are bytes read / 4 KiB at the device's rate for random 4 KiB reads (``--iops``, from ``lsm
 bench storage``).
 """

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 import torch.distributed as torch_dist
 
-from lsm import dist
+from lsm import dist, native
 from lsm.bench import record
 from lsm.comm import Exchange, RowFormat
 from lsm.comm_group import CacheGroup, CommOptions
@@ -46,6 +46,7 @@ def time_layer(args, table: torch.Tensor, group: CacheGroup) -> Callable[[torch.
         OwnerMap(args.nodes, group.size, group.rank),
         RowFormat(args.dim, torch.float32),
     )
+    threads = native.ThreadPool(1)
 
     def iteration(ids: torch.Tensor) -> tuple:
         start = time.perf_counter()
@@ -53,8 +54,10 @@ def time_layer(args, table: torch.Tensor, group: CacheGroup) -> Callable[[torch.
         asked = time.perf_counter()
         rows = table[request.ids]  # what the cache would give
         begin = time.perf_counter()
-        batch = exchange.open(request)
-        out = exchange.deliver(request, batch, rows)
+        delivery = exchange.open(request)
+        for row_of, target, places in exchange.targets(delivery):
+            native.deliver_rows(rows, row_of, target, places, threads)
+        out = exchange.finish(delivery)
         return asked - start, time.perf_counter() - begin, out
 
     return iteration

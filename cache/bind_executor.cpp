@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include <map>
+#include <vector>
 
 #include "cache/bind.h"
 #include "cache/bind_moves.h"
@@ -46,12 +47,17 @@ void open_batch(Executor& executor, int64_t iteration, const py::object& source,
   executor.native.open_batch(iteration, batch);
 }
 
+/// `targets`: None, or tuples of tensors (row_of, rows, place).
 void replay(Executor& executor, const lsm::PlanMoves& moves, const lsm::TensorView& out,
-            lsm::ThreadPool& pool) {
+            lsm::ThreadPool& pool, const py::object& targets) {
   const auto batch = out.as_bytes("out");
+  const std::vector<lsm::RowTargets> lists = lsm::row_targets(targets, executor.native.row_bytes());
   {
     py::gil_scoped_release release;
-    executor.native.replay(moves, batch, pool);
+    if (targets.is_none())
+      executor.native.replay(moves, batch, pool);
+    else
+      executor.native.replay_to(moves, batch, lists, pool);
   }
   auto& open = executor.open_batches;
   open.erase(open.begin(), open.upper_bound(moves.iteration));
@@ -83,7 +89,7 @@ void bind_executor(py::module_& module) {
                              [](const Executor& e) { return e.native.victim_slots(); })
       .def_property_readonly("prefetched_rows",
                              [](const Executor& e) { return e.native.prefetched_rows(); });
-  def_replay(executor, &::replay, py::arg("out"), py::arg("pool"));
+  def_replay(executor, &::replay, py::arg("out"), py::arg("pool"), py::arg("targets") = py::none());
 }
 
 }  // namespace lsm

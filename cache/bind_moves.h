@@ -3,11 +3,32 @@
 #pragma once
 
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
-#include "cache/executor.h"
+#include <array>
+#include <vector>
+
+#include "cache/plan_moves.h"
+#include "cache/row_targets.h"
 #include "kernels/bind_tensor.h"
 
 namespace lsm {
+
+/// The lists of `targets`, tuples of host tensors (row_of, rows, place) that must stay alive; none
+/// of None.
+inline std::vector<RowTargets> row_targets(const pybind11::object& targets, int64_t row_bytes) {
+  std::vector<RowTargets> lists;
+  if (targets.is_none()) return lists;
+  for (const pybind11::handle& each : targets) {
+    const auto [row_of, rows, place] = each.cast<std::array<pybind11::object, 3>>();
+    const auto memory = rows.cast<TensorView>().as_bytes("targets, rows");
+    const auto num_bytes = static_cast<int64_t>(memory.size());
+    lists.push_back({row_of.cast<TensorView>().as<const int32_t>("targets, row_of"), memory.data(),
+                     row_bytes == 0 ? INT64_MAX : num_bytes / row_bytes,
+                     place.cast<TensorView>().as<const int32_t>("targets, place")});
+  }
+  return lists;
+}
 
 /// Binds `replay(executor, moves, more...)` as a method of `executor` that takes the parts of
 /// `moves` by name, and then `more` by `names`. Tensors are kept alive for the call only.

@@ -2,7 +2,6 @@
 #include "cache/executor.h"
 
 #include <algorithm>
-#include <array>
 
 #include "kernels/core/check.h"
 #include "kernels/gather/copy_rows.h"
@@ -54,47 +53,82 @@ void CacheExecutor::fill(Tier& tier, Storage& storage, std::span<const int64_t> 
 }
 
 void CacheExecutor::replay(const PlanMoves& plan, std::span<std::byte> batch, ThreadPool& pool) {
-  const auto num_positions = static_cast<int64_t>(plan.source.size());
-  check_argument(batch.size() == plan.source.size() * static_cast<size_t>(row_bytes_),
-                 "out: expected ", num_positions, " rows of ", row_bytes_, " bytes, got ",
-                 batch.size(), " bytes");
-  check_(plan);
+  check(plan, batch);
   const Pause pause(prefetcher_);
-  move(plan, prefetcher_.arrived(plan.iteration, batch), batch.data(), pool);
-  const VictimMoves moves[] = {{plan.evict_slot, plan.evict_word},
-                               {plan.spill_slot, plan.spill_word}};
-  prefetcher_.record(plan.iteration, moves);
+  const RowsNow now = {plan, prefetcher_.arrived(plan.iteration, batch), batch.data()};
+  const auto missing = [&](int64_t i) { return now.in_batch(i) ? nullptr : row_in_tier(plan, i); };
+  copy_rows(
+      static_cast<int64_t>(plan.source.size()), row_bytes_, missing,
+      [&](int64_t i) { return batch.data() + i * row_bytes_; }, pool);
+  move(plan, batch.data(), pool);
 }
 
-/// Rows that have `arrived` are not copied to the batch again.
-void CacheExecutor::move(const PlanMoves& plan, std::span<const uint8_t> arrived, std::byte* rows,
-                         ThreadPool& pool) {
+void CacheExecutor::replay_to(const PlanMoves& plan, std::span<std::byte> batch,
+                              std::span<const RowTargets> targets, ThreadPool& pool) {
+  check(plan, batch);
+  check_targets(targets, static_cast<int64_t>(plan.source.size()));
+  const Pause pause(prefetcher_);
+  const RowsNow now = {plan, prefetcher_.arrived(plan.iteration, batch), batch.data()};
+  keep(now, plan.spill_position, pool);
+  keep(now, plan.insert_position, pool);
+  for (const RowTargets& list : targets) deliver(now, list, pool);
+  move(plan, batch.data(), pool);
+}
+
+void CacheExecutor::check(const PlanMoves& plan, std::span<const std::byte> batch) {
+  check_argument(batch.size() == plan.source.size() * static_cast<size_t>(row_bytes_),
+                 "out: expected ", plan.source.size(), " rows of ", row_bytes_, " bytes, got ",
+                 batch.size(), " bytes");
+  check_(plan);
+}
+
+const std::byte* CacheExecutor::row_in_tier(const PlanMoves& plan, int64_t i) const {
+  const Tier* const tiers[kNumTiers] = {&static_rows_, &lines_, &victims_, &constant_rows_};
+  return tiers[plan.source[i]]->block.data() + plan.slot[i] * row_bytes_;
+}
+
+/// Copies those rows at `positions` to the batch that are not there.
+void CacheExecutor::keep(const RowsNow& now, std::span<const int64_t> positions, ThreadPool& pool) {
+  const auto missing = [&](int64_t i) {
+    return now.in_batch(positions[i]) ? nullptr : row_in_tier(now.plan, positions[i]);
+  };
+  copy_rows(
+      static_cast<int64_t>(positions.size()), row_bytes_, missing,
+      [&](int64_t i) { return now.batch + positions[i] * row_bytes_; }, pool);
+}
+
+void CacheExecutor::deliver(const RowsNow& now, const RowTargets& list, ThreadPool& pool) const {
+  const auto source = [&](int64_t k) -> const std::byte* {
+    const int64_t i = list.row_of[k];
+    return now.in_batch(i) ? now.batch + i * row_bytes_ : row_in_tier(now.plan, i);
+  };
+  const auto target = [&](int64_t k) {
+    return list.rows + (list.place.empty() ? k : int64_t{list.place[k]}) * row_bytes_;
+  };
+  copy_rows(static_cast<int64_t>(list.row_of.size()), row_bytes_, source, target, pool);
+}
+
+/// Takes rows into the victim buffer and the lines: the steps after the first.
+void CacheExecutor::move(const PlanMoves& plan, const std::byte* rows, ThreadPool& pool) {
   std::byte* const lines = lines_.block.data();
   std::byte* const victims = victims_.block.data();
-  const std::array<const std::byte*, kNumTiers> tiers = {static_rows_.block.data(), lines, victims,
-                                                         constant_rows_.block.data()};
   const auto row_of = [this](auto* base, std::span<const int64_t> index) {
     return [this, base, index](int64_t i) { return base + index[i] * row_bytes_; };
   };
   const auto count = [](std::span<const int64_t> moves) {
     return static_cast<int64_t>(moves.size());
   };
-  const auto from_tier = [&](int64_t i) -> const std::byte* {
-    const uint8_t source = plan.source[i];
-    if (source >= kNumTiers || (!arrived.empty() && arrived[i] != 0)) return nullptr;
-    return tiers[source] + plan.slot[i] * row_bytes_;
-  };
   const auto evicted = [&](int64_t i) -> const std::byte* {
     return plan.evict_slot[i] < 0 ? nullptr : lines + plan.evict_line[i] * row_bytes_;
   };
-  copy_rows(
-      static_cast<int64_t>(plan.source.size()), row_bytes_, from_tier,
-      [&](int64_t i) { return rows + i * row_bytes_; }, pool);
   copy_rows(count(plan.evict_line), row_bytes_, evicted, row_of(victims, plan.evict_slot), pool);
   copy_rows(count(plan.spill_position), row_bytes_, row_of(rows, plan.spill_position),
             row_of(victims, plan.spill_slot), pool);
   copy_rows(count(plan.insert_position), row_bytes_, row_of(rows, plan.insert_position),
             row_of(lines, plan.insert_line), pool);
+  const VictimMoves moves[] = {{plan.evict_slot, plan.evict_word},
+                               {plan.spill_slot, plan.spill_word}};
+  prefetcher_.record(plan.iteration, moves);
 }
 
 }  // namespace lsm

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "cache/plan_moves.h"
+#include "cache/row_targets.h"
 #include "cache/victim_prefetcher.h"
 #include "kernels/core/buffer.h"
 #include "kernels/core/thread_pool.h"
@@ -47,6 +48,12 @@ class CacheExecutor {
   /// went wrong in prefetching.
   void replay(const PlanMoves& plan, std::span<std::byte> batch, ThreadPool& pool);
 
+  /// The same, but rows go straight to `targets`, from where they are: in the first step, only
+  /// those that the plan spills or inserts -> batch; and of all wanted rows -> targets. What else
+  /// `batch` holds afterwards is undefined.
+  void replay_to(const PlanMoves& plan, std::span<std::byte> batch,
+                 std::span<const RowTargets> targets, ThreadPool& pool);
+
   /// Forgets the batches that are open and what the victim buffer holds: plans start anew.
   void start_over() { prefetcher_.forget(); }
 
@@ -67,9 +74,23 @@ class CacheExecutor {
     HostBlock block;
   };
 
+  /// Where the rows of a batch are before its plan is replayed.
+  struct RowsNow {
+    const PlanMoves& plan;
+    std::span<const uint8_t> arrived;  // from the victim buffer; by position, or empty
+    std::byte* batch;
+
+    bool in_batch(int64_t i) const {
+      return plan.source[i] >= kNumTiers || (!arrived.empty() && arrived[i] != 0);
+    }
+  };
+
   void fill(Tier& tier, Storage& storage, std::span<const int64_t> ids, double timeout_secs);
-  void move(const PlanMoves& plan, std::span<const uint8_t> arrived, std::byte* rows,
-            ThreadPool& pool);
+  void check(const PlanMoves& plan, std::span<const std::byte> batch);
+  const std::byte* row_in_tier(const PlanMoves& plan, int64_t i) const;
+  void keep(const RowsNow& now, std::span<const int64_t> positions, ThreadPool& pool);
+  void deliver(const RowsNow& now, const RowTargets& list, ThreadPool& pool) const;
+  void move(const PlanMoves& plan, const std::byte* rows, ThreadPool& pool);
 
   const int64_t row_bytes_;
   Tier static_rows_;

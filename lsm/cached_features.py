@@ -295,14 +295,20 @@ class CachedFeatureLoader(FeatureLoader):
 
     def _complete(self, move: Move, timeout_secs: float | None) -> None:
         """Puts the rows of the oldest move where they are delivered."""
-        self._replay(move, timeout_secs)
+        self._wait_for_reads(move, timeout_secs)
+        self._replay(move)
         self._finish(move)
 
-    def _replay(self, move: Move, timeout_secs: float | None) -> None:
+    def _wait_for_reads(self, move: Move, timeout_secs: float | None) -> None:
         start = time.perf_counter()
         if move.ticket is not None:
             move.ticket.wait(timeout_secs)
-        waited = time.perf_counter()
+        move.stats["read_wait_secs"] = time.perf_counter() - start
+
+    def _replay(self, move: Move, targets: list[tuple] | None = None) -> None:
+        """``targets``: where the rows go, as tensors (row_of, rows, places); by default, into those
+        of the move."""
+        start = time.perf_counter()
         plan = move.plan
         delivered = self._executor.replay(
             iteration=plan.iteration,
@@ -318,11 +324,11 @@ class CachedFeatureLoader(FeatureLoader):
             spill_word=plan.spill_word,
             out=move.rows,
             pool=self._threads,
+            targets=targets,
         )
         if delivered is not None:
             move.rows = move.delivered = delivered
-        move.stats["read_wait_secs"] = waited - start
-        move.stats["replay_secs"] = time.perf_counter() - waited
+        move.stats["replay_secs"] = time.perf_counter() - start
 
     def _finish(self, move: Move) -> None:
         with self._counting:

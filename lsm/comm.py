@@ -1,9 +1,10 @@
 """The exchange between ranks that makes their caches one (DESIGN sections 3 and 4).
 
 Requests go to the owners a window of iterations ahead; each owner merges what it is asked for, in
-rank order, into one list without repeats. When it has the rows, it writes them into the requesters'
-batches: in shared memory straight to their places, else packed into messages that the requester
-unpacks by the inverse permutation. ``lsm.reference.comm`` is the same in plain collectives.
+rank order, into one list without repeats. It writes the rows, from where its cache has them, to
+where they are wanted: to their places in the requesters' batches, in shared memory, or into
+messages that requesters unpack by the inverse permutation. ``lsm.reference.comm`` is the same in
+plain collectives.
 
 Where we differ from LSM-GNN, section 4.1: no global barrier. A rank waits for the messages that it
 needs, ids and rows on streams of their own, so that ids pass while rows are awaited.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 
@@ -60,8 +62,7 @@ class Request:
     row_of: torch.Tensor
     list_starts: list[int]
     stats: dict[str, float] = field(compare=False)
-    """EXCHANGED, comm_secs and comm_wait_secs (lsm.feature_loader), and own_secs, for copying what
-    the rank asked itself for; final after deliver()."""
+    """EXCHANGED, comm_secs and comm_wait_secs (lsm.feature_loader); final after finish()."""
 
     def asked_of(self, owner: int) -> torch.Tensor:
         """Where rows of ``owner`` belong in the batch."""
@@ -72,10 +73,29 @@ class Request:
         return self.row_of[self.list_starts[requester] : self.list_starts[requester + 1]]
 
 
+class RowTarget(NamedTuple):
+    """Where an owner puts the rows that one rank asked it for: row ``row_of[k]`` of the request's
+    ids ([n] int32) goes to row ``places[k]`` ([n] int32; empty: k) of ``rows`` ([m, dim])."""
+
+    row_of: torch.Tensor
+    rows: torch.Tensor
+    places: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A request whose rows are on their way. ``packed``: what goes to ranks as messages, by rank;
+    row k is the k-th that the rank asked for."""
+
+    request: Request
+    batch: SharedBatch
+    packed: dict[int, torch.Tensor]
+
+
 class Exchange:
-    """One rank's part in the exchange. All ranks of ``group`` must call request(), then open() and
-    deliver(), for the same iterations in the same order. request() may run ahead on a thread of its
-    own; open() and deliver() belong to one thread.
+    """One rank's part in the exchange. All ranks of ``group`` must call request(), then open(),
+    targets() and finish(), for the same iterations in the same order. request() may run ahead on a
+    thread of its own; the others belong to one thread.
 
     Errors, from any of them: PeerError (another rank failed or left), TimeoutError naming a rank.
     """
@@ -148,7 +168,7 @@ class Exchange:
             iteration, len(ids), positions, starts, merged, rank_starts, row_of, list_starts, stats
         )
 
-    def open(self, request: Request) -> SharedBatch:
+    def open(self, request: Request) -> Delivery:
         """Memory for the rows of ``request``, the oldest one not opened yet; peers are told that
         they may write there."""
         start, waited = time.perf_counter(), self._rows_stream.wait_secs
@@ -158,29 +178,45 @@ class Exchange:
         for peer in self._rows_stream.peers:
             values = [*batch.address, request.starts[peer]] if peer in self._local else []
             self._rows_stream.send(peer, Kind.READY, request.iteration, values)
+        packed = {
+            peer: batch.rows.new_empty(len(request.asked_by(peer)), self._rows.dim)
+            for peer in self._remote
+        }
         self._count_time(request, start, waited)
-        return batch
+        return Delivery(request, batch, packed)
 
-    def deliver(self, request: Request, batch: SharedBatch, rows: torch.Tensor) -> torch.Tensor:
-        """Gives every rank what it asked this one for, from ``rows`` ([len(request.ids), dim]);
-        returns this rank's batch, complete: [request.num_rows, dim]."""
+    def targets(self, delivery: Delivery) -> list[RowTarget]:
+        """Where the ranks want the rows that they asked this one for; its own are the first. Blocks
+        until they are ready."""
+        request = delivery.request
         start, waited = time.perf_counter(), self._rows_stream.wait_secs
-        stream, iteration = self._rows_stream, request.iteration
-        ready = stream.receive(Kind.READY, iteration)
-        stream.settle(iteration)
-        own_secs = self._copy_own(request, batch, rows)
+        ready = self._rows_stream.receive(Kind.READY, request.iteration)
+        self._rows_stream.settle(request.iteration)
+        own = request.asked_by(self.rank), delivery.batch.rows, request.asked_of(self.rank)
+        targets = [RowTarget(*own)]
+        for peer in self._rows_stream.peers:
+            asked = request.asked_by(peer)
+            if peer not in self._local:
+                targets.append(RowTarget(asked, delivery.packed[peer], _NONE))
+            elif len(asked):
+                targets.append(self._target_at(peer, asked, ready[peer].values))
+        self._count_time(request, start, waited)
+        return targets
+
+    def finish(self, delivery: Delivery) -> torch.Tensor:
+        """To be called when all targets() are filled. Returns this rank's batch, complete:
+        [request.num_rows, dim]."""
+        request, stream = delivery.request, self._rows_stream
+        start, waited = time.perf_counter(), stream.wait_secs
         for peer in stream.peers:
-            if peer in self._local:
-                self._write(request, peer, ready[peer].values, rows)
-            stream.send(peer, Kind.ROWS, iteration)
-        stream.receive(Kind.ROWS, iteration)
+            stream.send(peer, Kind.ROWS, request.iteration)
+        stream.receive(Kind.ROWS, request.iteration)
         if self._remote:
-            self._swap_chunks(request, batch, rows)
+            self._swap_chunks(delivery)
         sent = len(request.row_of) - len(request.asked_by(self.rank))
         request.stats["rows_sent_bytes"] = sent * self._rows.row_bytes
-        request.stats["own_secs"] = own_secs
-        self._count_time(request, start + own_secs, waited)
-        return batch.rows
+        self._count_time(request, start, waited)
+        return delivery.batch.rows
 
     def leave(self) -> None:
         """Says that this rank makes no more requests in this session. From any thread, without
@@ -192,7 +228,7 @@ class Exchange:
 
     def end_session(self) -> None:
         """Ends the session, as every rank does at some time; the next starts afresh. No request(),
-        open() or deliver() may be under way."""
+        open(), targets() or finish() may be under way."""
         self.leave()
         self._rows_stream.end()
         self._num_requests = 0
@@ -230,53 +266,39 @@ class Exchange:
         rows = torch.empty(request.num_rows, self._rows.dim, dtype=self._rows.dtype)
         return SharedBatch(rows, request.positions, [])
 
-    def _copy_own(self, request: Request, batch: SharedBatch, rows: torch.Tensor) -> float:
-        """Copies the rows that this rank asked itself for; the seconds that took."""
-        start = time.perf_counter()
-        places = request.asked_of(self.rank)
-        native.deliver_rows(rows, request.asked_by(self.rank), batch.rows, places, self._threads)
-        return time.perf_counter() - start
-
-    def _write(self, request: Request, peer: int, values: list[int], rows: torch.Tensor) -> None:
-        """Writes the rows that ``peer`` asked for to their places in its batch."""
-        asked = request.asked_by(peer)
-        if len(asked) == 0:
-            return
-        target, positions = self._memory.batch_of(peer, values, self._rows.dim, self._rows.dtype)
+    def _target_at(self, peer: int, asked: torch.Tensor, values: list[int]) -> RowTarget:
+        """The places in the batch of ``peer``, about which it has sent ``values``."""
+        rows, positions = self._memory.batch_of(peer, values, self._rows.dim, self._rows.dtype)
         first = values[NUM_ADDRESS_WORDS]
-        places = positions[first : first + len(asked)]
-        native.deliver_rows(rows, asked, target, places, self._threads)
+        return RowTarget(asked, rows, positions[first : first + len(asked)])
 
-    def _swap_chunks(self, request: Request, batch: SharedBatch, rows: torch.Tensor) -> None:
-        """Exchanges rows as messages, piece by piece: pieces are packed and unpacked while others
-        travel."""
-        chunk, pending = self._chunk_rows, []
+    def _swap_chunks(self, delivery: Delivery) -> None:
+        """Exchanges rows as messages, piece by piece: pieces are unpacked while others travel."""
+        request, chunk, pending = delivery.request, self._chunk_rows, []
         pieces = [
             max(len(request.asked_by(peer)), len(request.asked_of(peer))) for peer in self._remote
         ]
         for begin in range(0, max(pieces), chunk):
             under_way = []
             for peer in self._remote:
-                packed = request.asked_by(peer)[begin : begin + chunk]
+                packed = delivery.packed[peer][begin : begin + chunk]
                 places = request.asked_of(peer)[begin : begin + chunk]
                 if len(packed):
-                    piece = rows.new_empty(len(packed), self._rows.dim)
-                    native.deliver_rows(rows, packed, piece, _NONE, self._threads)
-                    work = self._rows_stream.send_part(peer, piece)
-                    under_way.append((peer, work, piece, None))
+                    work = self._rows_stream.send_part(peer, packed)
+                    under_way.append((peer, work, packed, None))
                 if len(places):
-                    piece = rows.new_empty(len(places), self._rows.dim)
+                    piece = packed.new_empty(len(places), self._rows.dim)
                     work = self._rows_stream.receive_part(peer, piece)
                     under_way.append((peer, work, piece, places))
-            self._finish_chunks(request, batch, pending)
+            self._finish_chunks(delivery, pending)
             pending = under_way
-        self._finish_chunks(request, batch, pending)
+        self._finish_chunks(delivery, pending)
 
-    def _finish_chunks(self, request: Request, batch: SharedBatch, pending: list) -> None:
+    def _finish_chunks(self, delivery: Delivery, pending: list) -> None:
         for peer, work, piece, places in pending:
-            self._rows_stream.finish_part(peer, work, Kind.ROWS, request.iteration)
+            self._rows_stream.finish_part(peer, work, Kind.ROWS, delivery.request.iteration)
             if places is not None:
-                native.deliver_rows(piece, _NONE, batch.rows, places, self._threads)
+                native.deliver_rows(piece, _NONE, delivery.batch.rows, places, self._threads)
 
     def _count_time(self, request: Request, start: float, waited: float) -> None:
         wait_secs = self._rows_stream.wait_secs - waited

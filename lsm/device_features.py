@@ -66,11 +66,16 @@ class DeviceTiers:
         self._victims.clear()
 
     def replay(
-        self, iteration: int, out: torch.Tensor, pool: native.ThreadPool, **moves: torch.Tensor
+        self,
+        iteration: int,
+        out: torch.Tensor,
+        pool: native.ThreadPool,
+        targets: None = None,
+        **moves: torch.Tensor,
     ) -> torch.Tensor:
         """Replays one plan; returns its rows, on the device and complete. ``out``: rows [n, dim] in
         page-locked or the device's memory, those from storage at their positions."""
-        del pool  # the GPU copies
+        del pool, targets  # the GPU copies, and only for this rank
         self._victims.pop(iteration, None)
         rows = self.empty_rows(out.shape, out.dtype)
         with current(self._device):

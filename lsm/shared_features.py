@@ -179,14 +179,13 @@ class SharedFeatureLoader(CachedFeatureLoader):
         return move
 
     def _complete(self, move: Move, timeout_secs: float | None) -> None:
-        request = move.request
-        batch = self._exchange.open(request)
-        self._replay(move, timeout_secs)
-        move.delivered = self._exchange.deliver(request, batch, move.rows)
+        delivery = self._exchange.open(move.request)
+        self._wait_for_reads(move, timeout_secs)
+        self._replay(move, self._exchange.targets(delivery))
+        move.delivered = self._exchange.finish(delivery)
+        move.stats |= move.request.stats
+        move.stats["requests"] += move.stats["duplicates"]
         move.rows = move.request = None
-        move.stats["replay_secs"] += request.stats.pop("own_secs")
-        move.stats |= request.stats
-        move.stats["requests"] += request.stats["duplicates"]
         self._finish(move)
 
     def _fail(self, error: BaseException) -> None:

@@ -84,6 +84,15 @@ class Context:
         return replace(self._groups[key], options=options)
 
 
+def deliver(exchange, request, rows: torch.Tensor) -> torch.Tensor:
+    """This rank's batch; ``rows``: those of ``request.ids``."""
+    delivery = exchange.open(request)
+    for row_of, target, places in exchange.targets(delivery):
+        where = places.long() if len(places) else slice(len(row_of))
+        target[where] = rows[row_of.long()]
+    return exchange.finish(delivery)
+
+
 def _serve(pipe, rank: int, size: int, rendezvous: str) -> None:
     torch.set_num_threads(1)
     torch_dist.init_process_group(

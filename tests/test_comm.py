@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from comm_ranks import Ranks
+from comm_ranks import Ranks, deliver
 
 from lsm.reference.hashing import owner as reference_owner
 
@@ -68,8 +68,7 @@ def exchange_case(context, size, transport, owner, dim, dtype, kinds):
         if t < 2:
             continue
         ids, request = own[t - 2], requests[t - 2]
-        batch = exchange.open(request)
-        rows = exchange.deliver(request, batch, table[request.ids])
+        rows = deliver(exchange, request, table[request.ids])
         raw = [part.contiguous().view(torch.uint8) for part in (rows, table[ids])]
         assert rows.shape == (len(ids), dim)
         assert torch.equal(*raw), f"rank {group.rank}, iteration {t - 2}"

@@ -76,7 +76,7 @@ def make_plan(**fields) -> dict[str, np.ndarray]:
     }
 
 
-def replay(executor, plan, out, num_threads=1):
+def replay(executor, plan, out, num_threads=1, targets=None):
     """At an iteration after all before; rows that enter the victim buffer wait for the next."""
     iteration = next(ITERATIONS)
     waits = native.pack_metadata(iteration + 1, 0, 0)
@@ -84,7 +84,10 @@ def replay(executor, plan, out, num_threads=1):
     plan = {"spill_word": np.full(len(plan["spill_slot"]), waits)} | plan
     tensors = {name: torch.from_numpy(values) for name, values in plan.items()}
     pool = native.ThreadPool(num_threads)
-    executor.replay(iteration=iteration, **tensors, out=torch.from_numpy(out), pool=pool)
+    if targets is not None:
+        targets = [tuple(map(torch.from_numpy, target)) for target in targets]
+    out = torch.from_numpy(out)
+    executor.replay(iteration=iteration, **tensors, out=out, pool=pool, targets=targets)
 
 
 def random_plan(rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -94,7 +97,7 @@ def random_plan(rng: np.random.Generator) -> dict[str, np.ndarray]:
     bound = np.array([len(STATIC_IDS), LINES, SLOTS, len(CONSTANT_IDS), 1])[source]
     slot = np.where(source == STORAGE, -1, rng.integers(0, 2**40, n) % bound)
     slots = rng.permutation(SLOTS)
-    num_evicted, num_spilled = int(rng.integers(0, 5)), int(rng.integers(0, 3)) if n else 0
+    num_evicted, num_spilled = int(rng.integers(0, 5)), min(n, int(rng.integers(0, 3)))
     evict_slot = slots[:num_evicted].copy()
     evict_slot[rng.random(num_evicted) < 0.3] = -1
     num_inserted = int(rng.integers(0, min(n, LINES) + 1))
@@ -105,14 +108,30 @@ def random_plan(rng: np.random.Generator) -> dict[str, np.ndarray]:
         evict_slot=evict_slot,
         insert_position=rng.permutation(n)[:num_inserted],
         insert_line=rng.permutation(LINES)[:num_inserted],
-        spill_position=rng.integers(0, max(n, 1), num_spilled),
+        spill_position=rng.permutation(n)[:num_spilled],
         spill_slot=slots[5 : 5 + num_spilled],
     )
 
 
+def random_targets(rng: np.random.Generator, num_rows: int, row_bytes: int) -> list[tuple]:
+    """Lists of any rows of a batch, some for places in order, some for places in disorder."""
+    targets = []
+    for _ in range(int(rng.integers(0, 4))):
+        count = int(rng.integers(0, 40)) if num_rows else 0
+        room = count + int(rng.integers(0, 4))
+        places = rng.permutation(room)[: count if rng.random() < 0.7 else 0].astype(np.int32)
+        row_of = rng.integers(0, max(1, num_rows), count).astype(np.int32)
+        targets.append((row_of, np.full((room, row_bytes), 77, np.uint8), places))
+    return targets
+
+
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 2**32), row_bytes=st.sampled_from([1, 100, 4096, 100_000]))
-def test_any_sequence_of_plans(tmp_path_factory, seed, row_bytes):
+@given(
+    seed=st.integers(0, 2**32),
+    row_bytes=st.sampled_from([1, 100, 4096, 100_000]),
+    to_targets=st.booleans(),
+)
+def test_any_sequence_of_plans(tmp_path_factory, seed, row_bytes, to_targets):
     rng = np.random.default_rng(seed)
     rows, storage = open_rows(tmp_path_factory.mktemp("rows"), row_bytes)
     with storage:
@@ -122,8 +141,16 @@ def test_any_sequence_of_plans(tmp_path_factory, seed, row_bytes):
             out = rng.integers(0, 256, (len(plan["source"]), row_bytes), dtype=np.uint8)
             expected = out.copy()
             tiers.replay(plan, expected)
-            replay(executor, plan, out, num_threads)
-            assert np.array_equal(out, expected)
+            if not to_targets:
+                replay(executor, plan, out, num_threads)
+                assert np.array_equal(out, expected)
+                continue
+            targets = random_targets(rng, len(out), row_bytes)
+            replay(executor, plan, out, num_threads, targets)
+            for row_of, rows, places in targets:
+                wanted = np.full_like(rows, 77)
+                wanted[places if len(places) else slice(len(row_of))] = expected[row_of]
+                assert np.array_equal(rows, wanted)
         # Every line and slot, read back.
         plan = make_plan(
             source=[CACHE] * LINES + [VICTIM] * SLOTS, slot=[*range(LINES), *range(SLOTS)]
@@ -195,6 +222,30 @@ def test_a_wrong_plan_moves_nothing(tmp_path, monkeypatch, fields, message):
         with pytest.raises(ValueError, match=message):
             replay(executor, make_plan(**full), out)
         assert (out == 9).all()
+
+
+@pytest.mark.parametrize(
+    ("row_of", "places", "message"),
+    [
+        ([2], [0], "targets, row_of: expected rows 0 to 1, got 2 at position 0"),
+        ([0, -1], [0, 1], "targets, row_of: .* got -1 at position 1"),
+        ([0], [3], "targets, place: expected rows 0 to 2, got 3"),
+        ([0, 1], [0], "targets, place: expected none or 2, got 1"),
+        ([0, 1, 0, 1], [], "targets, rows: expected 4 rows, got 3"),
+    ],
+)
+def test_wrong_targets_move_nothing(tmp_path, row_of, places, message):
+    _, storage = open_rows(tmp_path, 8)
+    with storage:
+        executor = open_executor(storage)
+        out, rows = np.full((2, 8), 9, np.uint8), np.full((3, 8), 9, np.uint8)
+        right = (np.array([0], np.int32), rows, np.array([0], np.int32))
+        wrong = (np.array(row_of, np.int32), rows, np.array(places, np.int32))
+        plan = make_plan(source=[STATIC, STATIC], slot=[0, 1])
+        with pytest.raises(ValueError, match=message):
+            replay(executor, plan, out, targets=[right, wrong])
+        assert (out == 9).all()
+        assert (rows == 9).all()
 
 
 @pytest.mark.parametrize("engine", ["posix", "io_uring"])

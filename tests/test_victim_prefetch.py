@@ -35,10 +35,11 @@ def rows_of(*values):
     return torch.tensor(values, dtype=torch.uint8).view(-1, 1).repeat(1, ROW_BYTES)
 
 
-def replay(executor, iteration, plan, out):
+def replay(executor, iteration, plan, out, targets=None):
     words = {"evict_word": [], "spill_word": []}
     tensors = {name: torch.from_numpy(values) for name, values in make_plan(**words | plan).items()}
-    executor.replay(iteration=iteration, **tensors, out=out, pool=native.ThreadPool(1))
+    pool = native.ThreadPool(1)
+    executor.replay(iteration=iteration, **tensors, out=out, pool=pool, targets=targets)
 
 
 def spill(executor, iteration, rows, waits_for, slots=None):
@@ -78,6 +79,23 @@ def test_rows_arrive_where_their_words_say(storage):
     near[0] = 99  # the read from storage
     replay(executor, 6, {"source": [STORAGE, VICTIM, VICTIM], "slot": [-1, 2, 0]}, near)
     assert torch.equal(near, rows_of(99, 12, 10))
+
+
+def test_rows_that_arrived_reach_targets_and_lines(storage):
+    """One row has arrived, one is still in the buffer; both are inserted, and wanted twice."""
+    executor = open_executor(storage, ahead=2)
+    batch = open_batch(executor, 6, [VICTIM, VICTIM, VICTIM], [2, 0, 1])
+    spill(executor, 5, rows_of(10, 11, 12), [(6, 1), (8, 0), (8, 1)])
+    wait_for(executor, 1)
+    numbers = [torch.tensor(part, dtype=torch.int32) for part in ([2, 0, 1, 1], [3, 0, 2, 4])]
+    wanted = torch.zeros(5, ROW_BYTES, dtype=torch.uint8)
+    plan = {"source": [VICTIM] * 3, "slot": [2, 0, 1]}
+    plan |= {"insert_position": [1, 2], "insert_line": [4, 0]}
+    replay(executor, 6, plan, batch, [(numbers[0], wanted, numbers[1])])
+    assert torch.equal(wanted, rows_of(12, 0, 10, 11, 10))
+    held = torch.zeros(2, ROW_BYTES, dtype=torch.uint8)
+    replay(executor, 7, {"source": [CACHE, CACHE], "slot": [4, 0]}, held)
+    assert torch.equal(held, rows_of(10, 11))
 
 
 def test_rows_may_enter_before_their_batch_opens_and_after(storage):
