@@ -13,8 +13,9 @@ Feature time is planning, waiting for storage, copying and exchanging, on rank 0
 copied once, by the rank that has it to where it is wanted, and counts as copying wherever that is;
 communication is what ranks add to it: lists of ids, messages, rows sent over sockets. It does not
 count waiting for other ranks, which is mostly for their storage. The reads
-alone are bytes read / 4 KiB at the device's rate for random 4 KiB reads (``--iops``, from ``lsm
-bench storage``).
+alone are bytes read / 4 KiB at the device's rate for random 4 KiB reads, which is measured before
+every turn. ``--repeats`` turns are taken, each with every kind of run once; of a kind, the run of
+median epoch time is shown, and the ratios are medians over the turns.
 """
 
 from __future__ import annotations
@@ -23,14 +24,18 @@ import argparse
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
-import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import lsm
 from lsm.bench import record
+from lsm.bench.profile import feature_source
+from lsm.bench.storage import measure_engine
+from lsm.storage import select_engine
 from lsm.units import format_bytes, parse_bytes
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -52,6 +57,14 @@ COLUMNS = (
 )
 
 
+@dataclass(frozen=True)
+class Turn:
+    """One run of each kind, and the device's rate before them."""
+
+    iops: float
+    runs: dict[tuple[int, str], dict]  # by world size and mode
+
+
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--store", type=Path, required=True)
@@ -60,7 +73,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--victim", type=parse_bytes, default=0, help="a pool, per rank")
     parser.add_argument("--modes", default="shared,independent,partition-aware,larger,memory")
     parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--iops", type=float, help="random 4 KiB reads per second of the device")
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--settings", nargs="*", default=[], help="key=value for every run")
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
@@ -91,14 +104,11 @@ def train(store: Path, world: int, settings: list[str], directory: Path, epochs:
     command += [f"data.path={store}", f"run.dir={directory}", f"train.epochs={epochs}"]
     command += ["train.eval_every=0", "train.select=last", "metrics.tensorboard=false"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
-    subprocess.run(
-        [*command, *settings],
-        check=True,
-        env=environment,
-        timeout=900,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+    ended = subprocess.run(
+        [*command, *settings], env=environment, timeout=900, capture_output=True, text=True
     )
+    if ended.returncode != 0:
+        raise RuntimeError(f"{' '.join(settings)}: {ended.stderr[-2000:]}")
     lines = (directory / "metrics.jsonl").read_text().splitlines()
     return json.loads([line for line in lines if '"kind": "epoch"' in line][-1])
 
@@ -128,66 +138,94 @@ def row_of(result: dict) -> list[str]:
     ]
 
 
-def page(results: list[dict], args: argparse.Namespace) -> str:
+def reads_per_sec(store: Path) -> float:
+    """Random 4 KiB reads of the store's features that the device does, 128 in flight."""
+    engine = select_engine("auto")[0]
+    return measure_engine(feature_source(store), engine, 4096, 128, seconds=2.0, seed=0)["iops"]
+
+
+def page(turns: list[Turn]) -> str:
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
-    lines += ["| " + " | ".join(row_of(result)) + " |" for result in results]
-    lines += ["", *verdicts(results, args.iops)]
+    for kind in turns[0].runs:
+        runs = sorted(
+            (turn.runs[kind] for turn in turns), key=lambda run: run["epoch"]["train_secs"]
+        )
+        lines.append("| " + " | ".join(row_of(runs[(len(runs) - 1) // 2])) + " |")
+    for world in sorted({world for world, _ in turns[0].runs if world > 1}):
+        lines += ["", *verdicts(turns, world)]
+    rates = [turn.iops for turn in turns]
+    lines += ["", f"- random 4 KiB reads per second: {min(rates):,.0f} to {max(rates):,.0f}"]
     return "\n".join(lines) + "\n"
 
 
-def verdicts(results: list[dict], iops: float | None) -> list[str]:
-    by_mode = {(result["world"], result["mode"]): result["epoch"] for result in results}
+def verdicts(turns: list[Turn], world: int) -> list[str]:
+    """The shared cache at ``world`` against the others."""
+    if (world, "shared") not in turns[0].runs:
+        return []
     lines = []
-    for world in sorted({result["world"] for result in results if result["world"] > 1}):
-        shared = by_mode.get((world, "shared"))
-        if shared is None:
-            continue
-        ratio = 1 - shared["misses"] / shared["requests"]
-        for name, what in (("independent", "as large"), ("larger", f"{world} times as large")):
-            if (other := by_mode.get((world, name))) is None:
-                continue
-            theirs = 1 - other["misses"] / other["requests"]
+    for mode, what in (("independent", "as large"), ("larger", f"{world} times as large")):
+        if (world, mode) in turns[0].runs:
+            (ours, theirs), read = hit_ratios(turns[0], world, mode)
             lines.append(
-                f"- world {world}: hit ratio shared {ratio:.4f}, independent caches {what} "
-                f"{theirs:.4f} ({ratio - theirs:+.4f}); GB read {bytes_read(shared) / 1e9:.2f} "
-                f"against {bytes_read(other) / 1e9:.2f} "
-                f"({bytes_read(shared) / bytes_read(other):.3f})"
+                f"- world {world}: hit ratio shared {ours:.4f}, independent caches {what} "
+                f"{theirs:.4f} ({ours - theirs:+.4f}); bytes read {read:.3f} of theirs"
             )
-        if (memory := by_mode.get((world, "memory"))) and iops:
-            floor = bytes_read(shared) / 4096 / iops
-            bound = max(memory["train_secs"], floor)
-            lines.append(
-                f"- world {world}: epoch {shared['train_secs']:.2f} s; from memory "
-                f"{memory['train_secs']:.2f} s; its reads alone, at {iops:,.0f} per second, "
-                f"{floor:.2f} s: {shared['train_secs'] / bound:.2f} times the larger"
-            )
+    if (world, "memory") in turns[0].runs:
+        bounds = [epoch_bounds(turn, world) for turn in turns]
+        epoch, memory, reads, ratio = (
+            statistics.median(part) for part in zip(*bounds, strict=True)
+        )
+        lines.append(
+            f"- world {world}: epoch {epoch:.2f} s; from memory {memory:.2f} s; its reads alone "
+            f"{reads:.2f} s: {ratio:.2f} times the larger"
+        )
     return lines
+
+
+def hit_ratios(turn: Turn, world: int, mode: str) -> tuple[tuple[float, float], float]:
+    """(hit ratios of shared caches and of those of ``mode``; the bytes read by the former as a
+    share of the latter's)."""
+    ours, theirs = (turn.runs[world, name]["epoch"] for name in ("shared", mode))
+    ratios = tuple(1 - epoch["misses"] / epoch["requests"] for epoch in (ours, theirs))
+    return ratios, bytes_read(ours) / bytes_read(theirs)
+
+
+def epoch_bounds(turn: Turn, world: int) -> tuple[float, float, float, float]:
+    """Seconds of an epoch with shared caches, of one from memory, and of the former's reads alone;
+    and the first as a multiple of the larger of the others."""
+    shared = turn.runs[world, "shared"]["epoch"]
+    memory = turn.runs[world, "memory"]["epoch"]["train_secs"]
+    reads = bytes_read(shared) / 4096 / turn.iops
+    return shared["train_secs"], memory, reads, shared["train_secs"] / max(memory, reads)
+
+
+def take_turn(args: argparse.Namespace, scratch: Path) -> Turn:
+    turn = Turn(reads_per_sec(args.store), {})
+    for world in map(int, args.worlds.split(",")):
+        for mode in args.modes.split(","):
+            if world == 1 and mode not in ("independent", "memory"):
+                continue
+            directory = scratch / f"{mode}-{world}"
+            settings = [*settings_of(mode, world, args), *args.settings]
+            epoch = train(args.store, world, settings, directory, args.epochs)
+            size = args.cache * (world if mode == "larger" else 1)
+            run = {"world": world, "mode": mode, "cache_bytes": size, "epoch": epoch}
+            turn.runs[world, mode] = run
+            print(" ".join(row_of(run)), file=sys.stderr, flush=True)
+            shutil.rmtree(directory)
+    return turn
 
 
 def main() -> None:
     args = parse_args()
-    results = []
     with tempfile.TemporaryDirectory(dir=args.store.parent) as scratch:
-        for world in map(int, args.worlds.split(",")):
-            for mode in args.modes.split(","):
-                if world == 1 and mode not in ("independent", "memory"):
-                    continue
-                directory = Path(scratch) / f"{mode}-{world}"
-                settings = settings_of(mode, world, args)
-                start = time.perf_counter()
-                epoch = train(
-                    args.store, world, [*settings, *args.settings], directory, args.epochs
-                )
-                size = args.cache * (world if mode == "larger" else 1)
-                result = {"world": world, "mode": mode, "cache_bytes": size, "epoch": epoch}
-                results.append(result | {"run_secs": time.perf_counter() - start})
-                print(" ".join(row_of(results[-1])), file=sys.stderr, flush=True)
-                shutil.rmtree(directory)
+        turns = [take_turn(args, Path(scratch)) for _ in range(args.repeats)]
     graph = lsm.GraphStore.open(args.store)
     about = {"nodes": graph.num_nodes, "edges": graph.num_edges, "row_bytes": graph.row_bytes}
     config = {key: str(value) for key, value in vars(args).items() if key not in ("out", "store")}
-    made = record.make({"graph": about, "runs": results}, config)
-    text = page(results, args)
+    listed = [{"iops": turn.iops, "runs": list(turn.runs.values())} for turn in turns]
+    made = record.make({"graph": about, "turns": listed}, config)
+    text = page(turns)
     print(text)
     if args.out:
         args.out.with_suffix(".json").write_text(json.dumps(made, indent=1) + "\n")
