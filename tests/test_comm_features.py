@@ -7,13 +7,11 @@ import time
 import pytest
 import torch
 from comm_ranks import Ranks, deliver
+from test_comm_worlds import ROW_BYTES, fetch_case, open_loader
 from training import make_store
 
 from lsm import native
 from lsm.watch import PeerError
-
-ROW_BYTES = 48
-TIERS = ("hits", "static_hits", "victim_hits", "constant_hits", "misses", "duplicates")
 
 
 @pytest.fixture(scope="module")
@@ -34,84 +32,6 @@ def few_ranks(tmp_path):
     pool = Ranks(3, tmp_path)
     yield pool
     pool.close()
-
-
-def open_loader(context, path, size, comm=(), engine="memory", **cache):
-    from lsm.cache_options import CacheOptions
-    from lsm.shared_features import SharedFeatureLoader
-    from lsm.storage import StorageOptions
-    from lsm.store.graph_store import GraphStore
-
-    group = context.group(size, **dict(comm))
-    if group is None:
-        return None, None
-    options = {"bytes": 64 * ROW_BYTES, "ways": 8, "window": 3} | cache
-    store = GraphStore.open(path)
-    loader = SharedFeatureLoader(
-        store,
-        CacheOptions(**options),
-        group,
-        engine=engine,
-        options=StorageOptions(timeout_secs=10),
-        scores=torch.linspace(1, 0, store.num_nodes),
-    )
-    return store, loader
-
-
-def expected_rows(store):
-    from lsm.feature_loader import FeatureLoader
-
-    with FeatureLoader(store, engine="memory") as plain:
-        return plain.fetch(torch.arange(store.num_nodes))
-
-
-def fetch_case(context, path, size, comm, engine, cache):
-    store, loader = open_loader(context, path, size, comm, engine, **cache)
-    if loader is None:
-        return None
-    table, delivered = expected_rows(store), 0
-    generator = torch.Generator().manual_seed(context.rank)
-    with loader:
-        batches = []
-        for t in range(10):
-            count = 0 if (t + context.rank) % 3 == 0 else 150
-            ids = torch.randint(0, store.num_nodes, (count,), generator=generator)
-            batches.append((ids * ids // store.num_nodes).unique().flip(0))  # skewed
-        for t, ids in enumerate(batches):
-            for announced in batches[: loader.window] if t == 0 else batches[t + 2 : t + 3]:
-                loader.announce(announced)
-            assert torch.equal(loader.fetch(ids), table[ids]), (context.rank, t)
-            delivered += len(ids)
-        repeated = torch.tensor([3, 5, 3, context.rank])
-        assert torch.equal(loader.fetch(repeated), table[repeated])
-        delivered += len(repeated.unique())
-        stats = loader.stats()
-    assert sum(stats[f"cache_{tier}"] for tier in TIERS) == stats["cache_requests"]
-    return delivered, stats
-
-
-ALL_TIERS = {
-    "victim_mode": "pool",
-    "victim_bytes": 30 * ROW_BYTES,
-    "static_bytes": 20 * ROW_BYTES,
-    "constant_bytes": 20 * ROW_BYTES,
-    "score": "in_degree",
-}
-
-
-@pytest.mark.parametrize("policy", ["lookahead", "lru", "hybrid"])
-@pytest.mark.parametrize("engine", ["memory", "posix", "io_uring"])
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_rows_are_those_on_storage(ranks, store, size, engine, policy):
-    if engine == "io_uring" and native.io_uring_problem():
-        pytest.skip(native.io_uring_problem())
-    for comm in ({}, {"mode": "partition-aware", "transport": "gloo", "owner": "stride"}):
-        cache = {"policy": policy, **ALL_TIERS}
-        answers = ranks.check(fetch_case, store, size, comm, engine, cache)[:size]
-        asked = sum(delivered for delivered, _ in answers)
-        assert sum(stats["cache_requests"] for _, stats in answers) == asked
-        for tier in TIERS[: None if size > 1 else -1]:
-            assert sum(stats[f"cache_{tier}"] for _, stats in answers) > 0, tier
 
 
 def test_what_every_rank_replicates_is_not_asked_of_others(ranks, store):
