@@ -129,6 +129,18 @@ def dotted_keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[s
             yield from dotted_keys(field.annotation, f"{prefix}{name}.")
 
 
+def changed_keys(section: BaseModel, prefix: str = "") -> list[str]:
+    """The keys of ``section`` whose values are not the defaults, each with ``prefix``."""
+    changed = []
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        if isinstance(value, BaseModel):
+            changed += changed_keys(value, f"{prefix}{name}.")
+        elif value != field.get_default(call_default_factory=True):
+            changed.append(prefix + name)
+    return changed
+
+
 def _is_section(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 

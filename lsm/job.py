@@ -21,6 +21,7 @@ from lsm.cache_options import CacheOptions, CacheRows
 from lsm.cached_features import CachedFeatureLoader
 from lsm.comm_group import CacheGroup, CommOptions
 from lsm.config import CommConfig, Config
+from lsm.config_io import changed_keys
 from lsm.device import memory_errors
 from lsm.device_features import DeviceFeatureLoader
 from lsm.device_profile import find_profile
@@ -226,6 +227,9 @@ def _training_features(
     this rank's, or its part of one that ranks share."""
     cache = config.cache
     if cache.policy == "none":
+        ignored = changed_keys(cache, "cache.")
+        if ignored and world.is_main:
+            logger.warning("there is no cache (cache.policy=none): ignoring %s", ", ".join(ignored))
         return features
     if cache.policy in ("static", "hybrid") and cache.score == "none":
         logger.warning("cache.policy=%s goes by cache.score, which is none", cache.policy)

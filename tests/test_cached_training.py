@@ -219,3 +219,14 @@ def test_a_policy_without_its_score_is_remarked(store, tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         train(config(store, tmp_path, "cache.policy=hybrid", "train.epochs=1"))
     assert "cache.policy=hybrid goes by cache.score, which is none" in caplog.text
+
+
+def test_settings_of_a_cache_that_is_not_there_are_remarked(store, tmp_path, caplog):
+    given = ("cache.bytes=1MiB", "cache.victim.mode=pool", "cache.window=256", "train.epochs=1")
+    with caplog.at_level(logging.WARNING):
+        train(config(store, tmp_path / "run", "storage.engine=memory", *given))
+    said = [message for message in caplog.messages if "no cache" in message]
+    # The window is the default, as it would be in a copy of base.yaml.
+    assert said == [
+        "there is no cache (cache.policy=none): ignoring cache.bytes, cache.victim.mode"
+    ]
