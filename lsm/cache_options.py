@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import numpy as np
 import torch
 
 from lsm import memory
 from lsm.cache import NEEDS_WINDOW, POLICIES, VICTIM_MODES, PlannerConfig
 from lsm.launch import local_size_in
+from lsm.owners import mix64
 from lsm.units import format_bytes
 
 ONLINE_POLICIES = tuple(policy for policy in POLICIES if policy != "belady")
@@ -17,6 +19,8 @@ ONLINE_POLICIES = tuple(policy for policy in POLICIES if policy != "belady")
 
 MAX_WINDOW = 2**16 - 1
 """A next use is kept in 16 bits."""
+
+_CHUNK_IDS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,16 @@ class CacheRows:
             constant=options.constant_bytes // row_bytes,
         )
 
+    def within(self, num_nodes: int) -> CacheRows:
+        """The same for a graph of ``num_nodes``: without lines that no row could ever take.
+
+        Fewer sets hold as much only if none of them is asked for more rows than it has ways, which
+        is counted; so every row that fitted still does.
+        """
+        planner = self.planner
+        sets = _enough_sets(num_nodes, planner.ways, planner.num_lines // planner.ways)
+        return replace(self, planner=replace(planner, num_lines=sets * planner.ways))
+
 
 def hottest(scores: torch.Tensor, *counts: int) -> list[torch.Tensor]:
     """The ids with the highest ``scores`` [N] in groups of ``counts``, the hottest group first;
@@ -124,6 +138,25 @@ def hottest(scores: torch.Tensor, *counts: int) -> list[torch.Tensor]:
     order = torch.argsort(scores, descending=True, stable=True)
     bounds = torch.tensor((0, *counts)).cumsum(0).clamp(max=len(order)).tolist()
     return [order[begin:end].clone() for begin, end in pairwise(bounds)]
+
+
+def _enough_sets(num_nodes: int, ways: int, most: int) -> int:
+    """Sets of ``ways`` lines that hold all rows at once, up to ``most``: not the fewest, but at
+    most a quarter more. Ids do not spread evenly, so it takes two to three times their number."""
+    sets = 1 if num_nodes <= ways else 2 * num_nodes // ways
+    while sets < most and _fullest_set(num_nodes, sets) > ways:
+        sets += -(-sets // 4)
+    return min(sets, most)
+
+
+def _fullest_set(num_nodes: int, num_sets: int) -> int:
+    """How many ids of a graph the set has that has the most."""
+    counts = np.zeros(num_sets, np.int64)
+    for begin in range(0, num_nodes, _CHUNK_IDS):
+        ids = np.arange(begin, min(begin + _CHUNK_IDS, num_nodes), dtype=np.uint64)
+        sets = (mix64(ids) % np.uint64(num_sets)).astype(np.int64)
+        counts += np.bincount(sets, minlength=num_sets)
+    return int(counts.max())
 
 
 def _hot_bytes(options: CacheOptions) -> dict[str, int]:

@@ -102,7 +102,7 @@ class CachedFeatureLoader(FeatureLoader):
         num_threads: int = 1,
     ) -> None:
         self.cache = cache or CacheOptions()
-        tiers = CacheRows.of(self.cache, store.row_bytes)
+        tiers = CacheRows.of(self.cache, store.row_bytes).within(store.num_nodes)
         if scores is None and self.cache.score != "none":
             scores = stored_score(store, self.cache.score)
         super().__init__(

@@ -203,8 +203,9 @@ def _read_settings(config: Config, world: World, store: GraphStore) -> ReadSetti
     return settings
 
 
-def _say_rounding(options: CacheOptions, tiers: CacheRows, row_bytes: int) -> None:
-    fitting, planner = options.bytes // row_bytes, tiers.planner
+def _say_lines(options: CacheOptions, tiers: CacheRows, store: GraphStore) -> None:
+    """Says where a cache has fewer lines than its bytes have room for."""
+    fitting, planner = options.bytes // store.row_bytes, tiers.planner
     if (planner.num_lines, planner.ways) != (fitting, options.ways):
         logger.warning(
             "cache.bytes: room for %d rows, which do not make whole sets of %d (cache.ways); using "
@@ -213,6 +214,14 @@ def _say_rounding(options: CacheOptions, tiers: CacheRows, row_bytes: int) -> No
             options.ways,
             planner.num_lines,
             planner.ways,
+        )
+    usable = tiers.within(store.num_nodes).planner.num_lines
+    if usable < planner.num_lines:
+        logger.info(
+            "cache.bytes: %d lines are more than %d nodes can use; using %d",
+            planner.num_lines,
+            store.num_nodes,
+            usable,
         )
 
 
@@ -237,7 +246,7 @@ def _training_features(
     options = _cache_options(config, on_gpu=device.type == "cuda" and not shared)
     tiers = CacheRows.of(options, store.row_bytes)  # a mistake shows before any long work
     if world.is_main:
-        _say_rounding(options, tiers, store.row_bytes)
+        _say_lines(options, tiers, store)
     group = CacheGroup.join(_comm_options(config)) if shared else None
     threads = max(1, _cores_per_rank(world) // 2)
     more = {"scores": _score(config, world, store), "num_threads": threads}

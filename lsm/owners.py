@@ -29,11 +29,11 @@ def owners(ids: np.ndarray, num_ranks: int, hash: OwnerHash = "stride") -> np.nd
     if hash == "stride":
         return ids % num_ranks
     if hash == "mix64":
-        return _mix64(_mix64(ids.astype(np.uint64)) ^ _SECOND_ROUND) % np.uint64(num_ranks)
+        return mix64(mix64(ids.astype(np.uint64)) ^ _SECOND_ROUND) % np.uint64(num_ranks)
     raise ValueError(f"hash: expected one of {', '.join(get_args(OwnerHash))}, got {hash!r}")
 
 
-def _mix64(x: np.ndarray) -> np.ndarray:
+def mix64(x: np.ndarray) -> np.ndarray:
     """The 64-bit finaliser of MurmurHash3, as in ``kernels/core/hash.h``."""
     shift = np.uint64(33)
     x = x ^ x >> shift

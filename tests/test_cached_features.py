@@ -3,6 +3,8 @@
 import errno
 import gc
 import time
+from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +18,7 @@ from lsm import memory, native
 from lsm.cache_options import ONLINE_POLICIES, CacheOptions, CacheRows, hottest
 from lsm.cached_features import CachedFeatureLoader
 from lsm.feature_loader import COUNTERS, FeatureLoader
+from lsm.reference.hashing import mix64
 from lsm.storage import StorageOptions
 
 NUM_NODES, DIM = 500, 25
@@ -382,6 +385,39 @@ def test_bytes_become_rows_of_each_tier():
     assert (one_set.planner.num_lines, one_set.planner.ways) == (5, 5)
     unused = CacheRows.of(options(policy="lru", window=100), row_bytes=100)
     assert unused.planner.window == 1
+
+
+@pytest.mark.parametrize(("num_nodes", "ways"), [(5, 32), (600, 32), (5000, 32), (600, 4)])
+def test_lines_that_no_row_could_take_are_left_out(num_nodes, ways):
+    """The graph fits as before: no set has more rows than ways."""
+    tiers = CacheRows.of(options(bytes=100 * 20 * num_nodes * ways, ways=ways), row_bytes=100)
+    usable = tiers.within(num_nodes)
+    assert usable.planner.num_lines < tiers.planner.num_lines
+    num_sets, rest = divmod(usable.planner.num_lines, ways)
+    loads = Counter(mix64(node) % num_sets for node in range(num_nodes))
+    assert rest == 0
+    assert max(loads.values()) <= ways
+    if ways == 32:  # or hardly more lines than that takes
+        assert usable.planner.num_lines <= max(ways, 3.5 * num_nodes)
+    replaced = {"num_lines": tiers.planner.num_lines}
+    assert replace(usable.planner, **replaced) == tiers.planner
+
+
+@pytest.mark.parametrize("lines", [32, 600, 1184])
+def test_lines_that_rows_might_want_are_kept(lines):
+    """Up to twice the nodes, some set may need all of its ways."""
+    tiers = CacheRows.of(options(bytes=100 * lines, ways=32), row_bytes=100)
+    assert tiers.within(600) == tiers
+
+
+@pytest.mark.parametrize("policy", ["lookahead", "random", "sieve"])
+def test_a_cache_larger_than_the_graph_reads_every_row_once(store, rows, policy):
+    requests = batches(12)
+    with open_loader(store, policy=policy, bytes=64 << 20) as loader:
+        assert loader._executor.num_lines < 4 * NUM_NODES
+        sums = check(loader, requests, rows)
+    assert sums["misses"] == len(torch.cat(requests).unique())
+    assert sums["bypasses"] == sums["evictions"] == 0
 
 
 def test_the_limit_of_a_control_group_counts(tmp_path, monkeypatch):
