@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
+import errno
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -104,12 +103,16 @@ class Trace:
         try:
             loaded = np.load(path, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
-                raise ValueError("one .npy array")
+                raise ValueError("a .npy file")
             with loaded as file:
                 arrays = {key: file[key] for key in file.files}
-        except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
+        except Exception as error:
+            # NumPy and zipfile raise next to anything over files that can hold anything.
+            of_content = not isinstance(error, OSError) or error.errno == errno.EINVAL
+            if not of_content or isinstance(error, MemoryError):
+                raise
             raise ValueError(
-                f"{path}: expected an .npz file as `lsm trace` writes it, got: {error}"
+                f"{path}: expected a trace (.npz) written by `lsm trace`, got {_kind(path)}"
             ) from None
         missing = [key for key in _REQUIRED if key not in arrays]
         if missing:
@@ -128,6 +131,17 @@ class Trace:
             static_score=arrays.get("static_score"),
             name=str(path),
         )
+
+
+def _kind(path: Path) -> str:
+    """What a file is that cannot be read as a trace, from how it begins."""
+    with open(path, "rb") as file:
+        start = file.read(6)
+    if not start:
+        return "an empty file"
+    if start == b"\x93NUMPY":
+        return "one array (.npy)"
+    return "one that is damaged or cut short" if start[:2] == b"PK" else "a file of another kind"
 
 
 def _check_layout(trace: Trace) -> None:

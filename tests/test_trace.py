@@ -167,13 +167,30 @@ def test_a_bad_trace_is_refused_with_the_place_that_is_wrong(tmp_path, change, m
     assert str(caught.value).startswith(f"{tmp_path / 'bad.npz'}: ")
 
 
-@pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04 cut short"])
-def test_what_is_no_trace_is_said(tmp_path, content):
-    (tmp_path / "t.npz").write_bytes(content)
-    with pytest.raises(ValueError, match=r"t\.npz: expected an \.npz file as `lsm trace`"):
-        Trace.load(tmp_path / "t.npz")
+@pytest.mark.parametrize(
+    ("content", "got"),
+    [
+        (lambda trace: b"", "an empty file"),
+        (lambda trace: b"0 1 2\n3 4\n", "a file of another kind"),
+        (lambda trace: b"\x80\x04N.", "a file of another kind"),  # a pickle
+        (lambda trace: trace[: len(trace) // 2], "one that is damaged or cut short"),
+        (lambda trace: trace[:-1], "one that is damaged or cut short"),
+        (lambda trace: trace[:300] + b"~~~~" + trace[304:], "one that is damaged or cut short"),
+        (lambda trace: b"\x93NUMPY" + trace, r"one array \(\.npy\)"),
+    ],
+)
+def test_what_is_no_trace_is_said(tmp_path, content, got):
+    path = tmp_path / "t.npz"
+    np.savez(path, ids=np.arange(100), offsets=np.array([0, 100]), num_nodes=100, num_ranks=1)
+    path.write_bytes(content(path.read_bytes()))
+    expected = r"t\.npz: expected a trace \(\.npz\) written by `lsm trace`, got "
+    with pytest.raises(ValueError, match=rf"{expected}{got}$"):
+        Trace.load(path)
+
+
+def test_an_array_is_no_trace(tmp_path):
     np.save(tmp_path / "t.npy", np.zeros(3))
-    with pytest.raises(ValueError, match=r"t\.npy: expected an \.npz file"):
+    with pytest.raises(ValueError, match=r"t\.npy: expected a trace .* got one array \(\.npy\)$"):
         Trace.load(tmp_path / "t.npy")
     with pytest.raises(FileNotFoundError):
         Trace.load(tmp_path / "none.npz")
