@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 #include "cache/metadata_word.h"
 #include "kernels/core/check.h"
@@ -48,11 +49,11 @@ void check_config(const PlannerConfig& config) {
   const PolicyKind kind = policy_kind(config.policy);
   const VictimMode mode = victim_mode(config.victim_mode);
   constexpr int64_t kMaxLines = int64_t{1} << 40;
-  check_argument(config.ways >= 1 && config.ways < (int64_t{1} << 31),
-                 "cache.ways: expected at least 1, got ", config.ways);
+  check_argument(config.ways >= 1 && config.ways <= INT32_MAX, "cache.ways: expected 1 to ",
+                 INT32_MAX, ", got ", config.ways);
   check_argument(config.num_lines > 0 && config.num_lines <= kMaxLines,
                  "cache.num_lines: expected at least 1, got ", config.num_lines,
-                 "; for no cache at all use the policy 'none' of the trainer");
+                 "; for no cache at all set cache.policy=none");
   check_argument(config.num_lines % config.ways == 0,
                  "cache.num_lines: expected a multiple of cache.ways = ", config.ways, ", got ",
                  config.num_lines);

@@ -247,14 +247,24 @@ def test_the_command_writes_a_record_per_combination(tmp_path, monkeypatch, caps
         (["--lines", "-5"], "got -5"),
         (["--lines", "1k"], "--lines: expected whole numbers separated by commas, got '1k'"),
         (["--ways", "0"], "ways"),
-        (["--policies", "lookahead", "--window", "0"], "'lookahead' needs at least 1 iteration"),
-        (["--policies", "lookahead", "--window", "70000"], "65"),
+        (
+            ["--policies", "lookahead", "--window", "0"],
+            "--window: policy 'lookahead' needs at least",
+        ),
+        (["--policies", "lookahead", "--window", "70000"], "--window: expected at most 65535"),
         (["--victim", "stack"], "--victim: expected one of none, queues, pool, got 'stack'"),
-        (["--victim", "pool"], "'pool' expects at least 1 row, got 0"),
+        (["--victim", "pool"], "--victim-rows: mode 'pool' expects at least 1 row, got 0"),
         (["--mode", "both"], "--mode: expected one of shared, independent, got 'both'"),
         (["--hash", "md5"], "--hash: expected one of stride, mix64, got 'md5'"),
-        (["--near-fraction", "-1"], "near_fraction"),
-        (["--update-period", "0"], "update_period"),
+        (["--near-fraction", "-1"], "--near-fraction: expected a fraction"),
+        (["--update-period", "0"], "--update-period: expected at least 1"),
+        (["--ways", "0"], "--ways: expected 1 to"),
+        (
+            ["--lines", "0"],
+            "--lines: expected at least 1, got 0; for no cache at all set --policies=",
+        ),
+        (["--lines", "0", "--policies", "belady"], "--lines: expected at least 1, got 0"),
+        (["--victim", "pool", "--victim-rows", "-1"], "--victim-rows: expected at least 1"),
         (["--json", "nowhere/out.json"], "--json: nowhere: no such directory"),
         (["--trace", "none.npz"], "none.npz"),
         (["--trace", "bad.npz"], "list 1 (iteration 1, rank 0), position 1: expected no id twice"),
@@ -345,6 +355,12 @@ def test_a_mistake_in_a_config_is_named(values, message):
     with pytest.raises(ValueError, match=r".") as caught:
         parse_config(values, AblationConfig)
     assert message in str(caught.value)
+
+
+def test_a_mistake_that_the_planner_finds_is_named_by_its_key(tmp_path):
+    config = small("base", tmp_path, "plot.enabled=false", "cache.windows=[4, 70000]")
+    with pytest.raises(ValueError, match=r"cache\.windows: expected at most 65535"):
+        run_study(config, progress=False)
 
 
 def test_a_study_writes_every_result(tmp_path, monkeypatch, capsys):

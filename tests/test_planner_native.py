@@ -160,7 +160,7 @@ def test_metadata_limits(limits, message):
         ({"policy": "mru"}, "cache.policy: expected one of round_robin, .*belady; got 'mru'"),
         ({"num_lines": 0}, "cache.num_lines: expected at least 1, got 0"),
         ({"num_lines": -64}, "cache.num_lines: expected at least 1, got -64"),
-        ({"ways": 0}, "cache.ways: expected at least 1, got 0"),
+        ({"ways": 0}, "cache.ways: expected 1 to 2147483647, got 0"),
         ({"window": -1}, "cache.window: expected at least 1"),
         ({"window": 65_536}, "cache.window: expected at most 65535"),
         ({"update_period": 0}, "cache.update_period: expected at least 1"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 
 import numpy as np
@@ -111,7 +113,7 @@ class Combination:
             return None
         if self.policy in BOUNDS:  # one set of all lines: a bound knows no ways and no window
             return cache.PlannerConfig(
-                num_lines=self.lines, ways=self.lines, policy="belady", window=1
+                num_lines=self.lines, ways=max(1, self.lines), policy="belady", window=1
             )
         return cache.PlannerConfig(
             num_lines=self.lines,
@@ -131,6 +133,19 @@ def ignored(record: dict) -> set[str]:
     names = (field.name for field in fields(Combination))
     unused = set(Combination(**{name: record[name] for name in names}).ignored())
     return unused | ({"size"} if "lines" in unused else set())
+
+
+@contextmanager
+def naming(names: Mapping[str, str]) -> Iterator[None]:
+    """Errors of the planner's settings name what was given here: ``names``, by the planner's own
+    (``cache.num_lines``, ...)."""
+    try:
+        yield
+    except ValueError as error:
+        longest_first = sorted(names, key=len, reverse=True)
+        pattern = "|".join(re.escape(name) for name in longest_first)
+        message = re.sub(rf"(?:{pattern})\b", lambda found: names[found[0]], str(error))
+        raise ValueError(message) from None
 
 
 def planner_configs(

@@ -15,6 +15,16 @@ from lsm.store.graph_store import GraphStore
 from lsm.trace import Trace
 from lsm.trace_sampling import sample_trace
 
+_KEYS = {
+    "cache.policy": "cache.policies",
+    "cache.num_lines": "cache.sizes",
+    "cache.window": "cache.windows",
+    "cache.update_period": "cache.update_periods",
+    "cache.near_fraction": "cache.near_fractions",
+    "cache.victim.mode": "cache.victim.modes",
+    "cache.victim.rows": "cache.victim.queue_lists, cache.victim.pool_caches",
+}
+
 
 def run_study(
     config: AblationConfig, *, jobs: int | None = None, progress: bool | None = None
@@ -43,7 +53,8 @@ def run_study(
     chosen = [each for each, _ in named]
     if config.reads.enabled:
         reads.require_runnable(chosen)
-    records = runs.run(trace, chosen, jobs=jobs, progress=progress)
+    with runs.naming(_KEYS):
+        records = runs.run(trace, chosen, jobs=jobs, progress=progress)
     records = [names | each for each, (_, names) in zip(records, named, strict=True)]
     if config.reads.enabled:
         records = reads.read_all(config.reads, store, trace, chosen, records, progress=progress)

@@ -13,6 +13,17 @@ import typer
 
 from lsm.cli.trace import Progress, integers, require_folder
 
+_OPTIONS = {
+    "cache.policy": "--policies",
+    "cache.num_lines": "--lines",
+    "cache.ways": "--ways",
+    "cache.window": "--window",
+    "cache.update_period": "--update-period",
+    "cache.near_fraction": "--near-fraction",
+    "cache.victim.mode": "--victim",
+    "cache.victim.rows": "--victim-rows",
+}
+
 
 def ablate(
     context: typer.Context,
@@ -126,6 +137,8 @@ def _run_trace(path, axes, settings, victim_rows, jobs, json_path, progress) -> 
     from lsm.ablation.report import write_json
     from lsm.trace import Trace
 
+    for policy in axes["policies"]:
+        _check_choice("--policies", policy, runs.POLICIES)
     combinations = [
         runs.Combination(
             policy=policy,
@@ -141,7 +154,7 @@ def _run_trace(path, axes, settings, victim_rows, jobs, json_path, progress) -> 
     ]
     if json_path is not None:
         require_folder("--json", json_path)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), runs.naming(_OPTIONS):
         warnings.simplefilter("ignore")  # only errors are wanted before a long trace is read
         runs.planner_configs(combinations)
     loaded = Trace.load(path)
