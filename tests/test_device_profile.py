@@ -11,7 +11,7 @@ from training import config, losses, make_store, steps
 from training import environment as clean_environment
 
 from lsm.accumulator import ReadAhead
-from lsm.bench.profile import feature_source, measure_profile
+from lsm.bench.profile import enough_bytes, feature_source, measure_profile
 from lsm.config import Config
 from lsm.config_io import load_config, parse_config
 from lsm.data.verify import verify_store
@@ -266,7 +266,15 @@ def test_bench_writes_the_profile_beside_the_store(tmp_path_factory):
     assert (profile.file_bytes, profile.num_files) == (6000 * 256, 1)
     assert profile.device == device_facts(store)
     assert str(store) not in (store / "profile.json").read_text()
+    assert "warning: 1.5 MiB are too few for figures to go by" in done.stderr
     assert verify_store(store, progress=False) == []
+
+
+def test_enough_bytes_are_read_at_most_once_in_a_measurement(tmp_path):
+    profile = make_profile(tmp_path)  # 1 MiB in 10 + 262 us: 3.85 GB/s, 1.16 GB in 0.3 s
+    assert enough_bytes(profile, 0.3) == 2 << 30
+    assert enough_bytes(profile, 0.2) == 1 << 30
+    assert enough_bytes(profile, 1e-6) == 16 << 20  # 16 of the longest reads
 
 
 def test_bench_says_where_a_profile_cannot_go_or_come_from(store):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -28,6 +29,7 @@ DEPTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 SIZES = tuple(BLOCK_BYTES << k for k in range(9))  # 4 KiB to 1 MiB
 _FULL_DEPTH = 128
 _IN_FLIGHT_BYTES = 32 << 20
+_READS_OF_A_SIZE = 16  # that the files must have room for, or it is not measured
 _LEAST_BYTES = 64 * BLOCK_BYTES
 
 
@@ -65,7 +67,7 @@ def measure_profile(
     request_secs = _lone_request(source, engine, seconds)
     report(f"one row, nothing else in flight: {request_secs * 1e6:.1f} us")
     by_depth = {depth: [] for depth in DEPTHS}
-    by_size = {size: [] for size in SIZES if size * 16 <= source.num_bytes}
+    by_size = {size: [] for size in SIZES if size * _READS_OF_A_SIZE <= source.num_bytes}
     for repeat in range(repeats):
         for depth, runs in by_depth.items():
             runs.append(measure_engine(source, engine, BLOCK_BYTES, depth, seconds, repeat))
@@ -106,6 +108,14 @@ def measure_profile(
         sizes=sizes,
         cost=ReadCost.fitted(samples),
     )
+
+
+def enough_bytes(profile: DeviceProfile, seconds: float) -> int:
+    """Bytes, a power of two, that no measurement of ``seconds`` reads more than once, and that all
+    SIZES are measured on. On fewer, what answers may be a cache of the device or beneath it."""
+    fastest = max(point.bytes / point.secs for point in profile.sizes)
+    at_least = max(fastest * seconds, SIZES[-1] * _READS_OF_A_SIZE)
+    return 1 << math.ceil(math.log2(at_least))
 
 
 def _lone_request(source: Source, engine: str, seconds: float) -> float:

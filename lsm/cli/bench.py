@@ -109,10 +109,10 @@ def _write_profile(store, path, size, engine, seconds, repeats, json_path) -> No
     """Measures the feature files of ``store``, or ``path``, and says where the profile is."""
     from contextlib import ExitStack
 
-    from lsm.bench.profile import feature_source, measure_profile
+    from lsm.bench.profile import enough_bytes, feature_source, measure_profile
     from lsm.bench.storage import Source, scratch_file
     from lsm.device_profile import PROFILE, save_profile
-    from lsm.units import parse_bytes
+    from lsm.units import format_bytes, parse_bytes
 
     if store is None and json_path is None:
         raise ValueError(
@@ -141,3 +141,13 @@ def _write_profile(store, path, size, engine, seconds, repeats, json_path) -> No
         f"gaps up to {cost.secs_per_read / cost.secs_per_byte / 1024:.1f} KiB are cheaper read"
     )
     typer.echo(f"profile: {out}")
+    enough = enough_bytes(profile, seconds)
+    if profile.file_bytes < enough:
+        wanted = format_bytes(enough).replace(" ", "")
+        typer.echo(
+            f"warning: {format_bytes(profile.file_bytes)} are too few for figures to go by: "
+            "measurements read the same blocks again, and caches of the device answer; expected "
+            f"{wanted} or more. Measure a file on that disk instead: --profile --path DIRECTORY "
+            f"--size {wanted} --json FILE; storage.profile then names FILE",
+            err=True,
+        )
