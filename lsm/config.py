@@ -184,8 +184,8 @@ class CacheConfig(Section):
     static: StaticConfig = StaticConfig()
     """The hottest rows, in a partition of their own."""
     planner: Literal["auto", "host", "device"] = "auto"
-    """What decides about the cache's sets when a GPU trains. auto: the host, until the other was
-    measured to be faster. Plans are the same."""
+    """What decides about the cache's sets when a GPU trains. auto: both make the first plans, and
+    the faster goes on. Plans are the same."""
     score: Literal["none", "in_degree", "reverse_pagerank", "presample"] = "none"
     """How hot a node is expected to be, for static, hybrid and lookahead, and to choose constant
     and static rows. Taken from the store; computed and stored if it is not there."""

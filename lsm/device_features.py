@@ -14,6 +14,9 @@ from lsm.cache import Planner, Source
 from lsm.cache_options import CacheRows
 from lsm.cached_features import CachedFeatureLoader
 from lsm.device import current, empty_rows, memory_errors
+from lsm.planner_trial import TrialPlanner
+
+PLANNERS = ("auto", "host", "device")
 
 
 class DeviceTiers:
@@ -107,9 +110,10 @@ class DeviceFeatureLoader(CachedFeatureLoader):
     """A CachedFeatureLoader whose cache, static partition and rows are GPU memory.
 
     device: a GPU; the host stands for it in tests. planner: where sets are decided and next uses
-    are found: host, device, or auto, which is the host as long as nobody has measured the other to
-    be faster. prefetch_rows: how many rows of the next batch may be brought back from the victim
-    buffer while a step runs. Other arguments as for CachedFeatureLoader.
+    are found: host, device, or auto, which makes the first plans in both places and goes on where
+    that was faster (lsm.planner_trial). prefetch_rows: how many rows of the next batch may be
+    brought back from the victim buffer while a step runs. Other arguments as for
+    CachedFeatureLoader.
     """
 
     def __init__(
@@ -121,8 +125,11 @@ class DeviceFeatureLoader(CachedFeatureLoader):
         prefetch_rows: int = 0,
         **options,
     ) -> None:
+        if planner not in PLANNERS:
+            raise ValueError(f"planner: expected one of {', '.join(PLANNERS)}, got {planner!r}")
         self._device = device
-        self._sets = _sets_place(planner, device)
+        self.planner = planner
+        """Where plans are made; auto until it has been found out."""
         self._prefetch_rows = prefetch_rows
         super().__init__(store, *arguments, **options)
 
@@ -131,9 +138,21 @@ class DeviceFeatureLoader(CachedFeatureLoader):
         """GPU memory of the cache, the static partition and the prefetch buffer."""
         return self._executor.device_bytes
 
-    def _open_planner(self, *arguments, **options) -> Planner:
+    def _open_planner(self, *arguments, **options) -> Planner | TrialPlanner:
         index = self._device.index or 0
-        return Planner(*arguments, sets=self._sets, device=index, **options)
+        on_gpu = "twin" if self._device.type == "cpu" else "device"
+
+        def new_planner(sets: str) -> Planner:
+            return Planner(*arguments, sets=sets, device=index, **options)
+
+        if self.planner == "auto":
+            return TrialPlanner(
+                new_planner("host"), lambda: new_planner(on_gpu), self._decide_planner
+            )
+        return new_planner(on_gpu if self.planner == "device" else "host")
+
+    def _decide_planner(self, planner: str) -> None:
+        self.planner = planner
 
     def _open_executor(
         self, tiers: CacheRows, static_ids: torch.Tensor, constant_ids: torch.Tensor
@@ -153,11 +172,3 @@ class DeviceFeatureLoader(CachedFeatureLoader):
         if self.engine == "gds":
             return self._executor.empty_rows((num_rows, self.dim), self.dtype)
         return empty_rows(num_rows, self.dim, self.dtype)
-
-
-def _sets_place(planner: str, device: torch.device) -> str:
-    places = {"auto": "host", "host": "host", "device": "device"}
-    if planner not in places:
-        raise ValueError(f"planner: expected auto, host or device, got {planner!r}")
-    is_twin = planner == "device" and device.type == "cpu"
-    return "twin" if is_twin else places[planner]

@@ -70,7 +70,7 @@ def test_batches_that_are_forgotten(store, rows):
 
 
 def test_a_planner_that_is_not(store):
-    with pytest.raises(ValueError, match="planner: expected auto, host or device, got 'gpu'"):
+    with pytest.raises(ValueError, match="planner: expected one of auto, host, device, got 'gpu'"):
         open_device_loader(store, "gpu")
 
 

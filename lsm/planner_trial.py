@@ -1,0 +1,136 @@
+"""Whether plans are made faster on the host or on the GPU, found out by making the first ones
+twice: they are the same, so whichever planner goes on has the same state."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import fields
+
+import torch
+
+from lsm.cache import Plan, Planner
+from lsm.trial import Trial
+
+logger = logging.getLogger(__name__)
+
+
+class TrialPlanner:
+    """A Planner on the host and one on the GPU, of which the slower goes after a few plans.
+
+    host: goes first, and its plans are those that are given out. gpu: the other, or how to make
+    it; if that fails, or if it fails on its way, the host goes on and a warning says why. decided:
+    called once, with host or device. clock: seconds.
+
+    Seconds per id are those of the push of a batch and of its plan. Raises RuntimeError if the
+    plans differ, which is a fault of ours.
+    """
+
+    def __init__(
+        self,
+        host: Planner,
+        gpu: Callable[[], Planner],
+        decided: Callable[[str], None],
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._planner = host
+        self._other: Planner | None = None
+        self._decided = decided
+        self._clock = clock
+        self._trial = Trial(("host", "device"))
+        self._pushes: dict[str, deque[float]] = {"host": deque(), "device": deque()}
+        try:
+            self._other = gpu()
+        except (RuntimeError, ValueError) as error:
+            self._stay_on_host(error)
+
+    def push(self, ids: torch.Tensor, rank_starts: torch.Tensor | None = None) -> None:
+        """As Planner.push()."""
+        _, secs = self._timed(lambda: self._planner.push(ids, rank_starts))
+        if self._other is None:
+            return
+        self._pushes["host"].append(secs)
+        other = self._other
+        try:
+            _, secs = self._timed(lambda: other.push(ids, rank_starts))
+        except (RuntimeError, TimeoutError, ValueError) as error:
+            self._stay_on_host(error)
+        else:
+            self._pushes["device"].append(secs)
+
+    def plan(self) -> Plan:
+        """As Planner.plan()."""
+        plan, secs = self._timed(self._planner.plan)
+        if self._other is None:
+            return plan
+        try:
+            other, other_secs = self._timed(self._other.plan)
+        except (RuntimeError, TimeoutError) as error:
+            self._stay_on_host(error)
+            return plan
+        _check_same(plan, other)
+        self._add("host", len(plan.ids), secs)
+        self._add("device", len(plan.ids), other_secs)
+        if self._trial.done:
+            self._decide()
+        return plan
+
+    @property
+    def num_pushed(self) -> int:
+        """As Planner.num_pushed."""
+        return self._planner.num_pushed
+
+    @property
+    def num_planned(self) -> int:
+        """As Planner.num_planned."""
+        return self._planner.num_planned
+
+    def metadata_bytes(self) -> dict[str, int]:
+        """As Planner.metadata_bytes(), of the planner that will go on."""
+        return self._planner.metadata_bytes()
+
+    def _timed(self, work: Callable):
+        start = self._clock()
+        result = work()
+        return result, self._clock() - start
+
+    def _add(self, way: str, num_ids: int, plan_secs: float) -> None:
+        secs = self._pushes[way].popleft() + plan_secs
+        if num_ids:
+            self._trial.add(way, num_ids, secs)
+
+    def _decide(self) -> None:
+        rates, fastest = self._trial.rates(), self._trial.fastest
+        logger.warning(
+            "cache.planner=auto takes %s: on the first batches the host planned %.1f and the GPU "
+            "%.1f million ids per second",
+            fastest,
+            rates["host"] / 1e6,
+            rates["device"] / 1e6,
+        )
+        if fastest == "device":
+            self._planner = self._other
+        self._end(fastest)
+
+    def _stay_on_host(self, error: Exception) -> None:
+        logger.warning("cache.planner=auto takes host: the GPU's planner failed: %s", error)
+        self._end("host")
+
+    def _end(self, place: str) -> None:
+        self._other = None
+        self._pushes.clear()
+        self._decided(place)
+
+
+def _check_same(plan: Plan, other: Plan) -> None:
+    for name in (field.name for field in fields(Plan)):
+        mine, its = getattr(plan, name), getattr(other, name)
+        same = torch.equal(mine, its) if isinstance(mine, torch.Tensor) else mine == its
+        if not same:
+            raise RuntimeError(
+                f"iteration {plan.iteration}: the plans of host and GPU differ in {name}, which is "
+                "a fault of this program: please report it, and set cache.planner=host"
+            )
