@@ -10,6 +10,7 @@
 
 #include "cache/device_executor.h"
 #include "cache/device_prefetch.h"
+#include "cache/staged_runs.h"
 #include "kernels/core/backend_array.h"
 #include "kernels/core/check.h"
 #include "kernels/gather/row_copy.h"
@@ -20,7 +21,7 @@ namespace lsm {
 struct TierRows {
   static constexpr int kNumTiers = 6;  // RowSource, and last: prefetched
 
-  const std::byte* tier[kNumTiers];  // kStorage: the staged rows
+  const std::byte* tier[kNumTiers];  // kStorage: the staged rows, or null if they are there already
   const uint8_t* tier_of;            // [n]
   const int64_t* slot;               // [n]
   std::byte* out;
@@ -28,7 +29,8 @@ struct TierRows {
 
   LSM_HOST_DEVICE const std::byte* source(int64_t i) const {
     assert(tier_of[i] < kNumTiers && slot[i] >= 0);
-    return tier[tier_of[i]] + slot[i] * row_bytes;
+    const std::byte* const rows = tier[tier_of[i]];
+    return rows == nullptr ? nullptr : rows + slot[i] * row_bytes;
   }
   LSM_HOST_DEVICE std::byte* target(int64_t i) const { return out + i * row_bytes; }
 };
@@ -93,6 +95,8 @@ class BackendExecutor final : public DeviceExecutor {
     prefetch_.start(victim_slots, victims_.data());
   }
 
+  void set_staging(Staging staging) override { staging_ = staging; }
+
   void synchronize() override {
     backend_->enter();
     backend_->synchronize();
@@ -152,8 +156,9 @@ class BackendExecutor final : public DeviceExecutor {
       }
       ++num_victims;
     }
+    if (staging_ == Staging::kCopy) copy_staged(staged, out);
     const TierRows rows{{static_rows_.data(), lines_.data(), victims_.data(), constant_rows_.data(),
-                         staged, prefetch_.rows()},
+                         staging_ == Staging::kCopy ? nullptr : staged, prefetch_.rows()},
                         source_.upload(source_now_),
                         slot_.upload(slot_now_),
                         out,
@@ -164,12 +169,22 @@ class BackendExecutor final : public DeviceExecutor {
     copy_rows_on(*backend_, count, row_bytes_, alignment, rows);
   }
 
+  /// Before the gather, which writes what the runs should not have.
+  void copy_staged(const std::byte* staged, std::byte* out) {
+    for_each_staged_run(source_now_, slot_now_, row_bytes_,
+                        [&](int64_t first, int64_t from, int64_t count) {
+                          backend_->copy(out + first * row_bytes_, staged + from * row_bytes_,
+                                         static_cast<size_t>(count * row_bytes_));
+                        });
+  }
+
   const std::unique_ptr<Backend> backend_;  // outlives what it allocated
   const DeviceExecutorOptions options_;
   const int64_t row_bytes_;
   const int64_t num_static_;
   const int64_t num_constant_;
   PlanCheck check_;
+  Staging staging_ = Staging::kGather;
   Array<std::byte> lines_{*backend_};
   Array<std::byte> static_rows_{*backend_};
   PinnedBytes<Backend> victims_{*backend_};

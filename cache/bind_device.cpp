@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
+#include <string>
 
 #include "cache/bind.h"
 #include "cache/bind_moves.h"
@@ -48,6 +49,13 @@ void prefetch(Executor& self, const lsm::TensorView& victim_slots) {
   self.executor->prefetch(slots);
 }
 
+/// way: gather or copy.
+void set_staging(Executor& self, const std::string& way) {
+  lsm::check_argument(way == "gather" || way == "copy", "way: expected gather or copy, got '", way,
+                      "'");
+  self.executor->set_staging(way == "copy" ? lsm::Staging::kCopy : lsm::Staging::kGather);
+}
+
 }  // namespace
 
 namespace lsm {
@@ -64,6 +72,7 @@ void bind_device(py::module_& module) {
            py::arg("storage"), py::kw_only(), py::arg("num_lines"), py::arg("victim_slots"),
            py::arg("prefetch_rows"), py::arg("static_ids"), py::arg("constant_ids"),
            py::arg("timeout_secs"), py::arg("device"))
+      .def("set_staging", &set_staging, py::arg("way"))
       .def("prefetch", &prefetch, py::arg("victim_slots"))
       .def(
           "synchronize", [](Executor& self) { self.executor->synchronize(); },

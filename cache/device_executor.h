@@ -8,6 +8,7 @@
 #include <span>
 
 #include "cache/plan_moves.h"
+#include "cache/staged_runs.h"
 #include "kernels/io/storage.h"
 
 namespace lsm {
@@ -41,6 +42,9 @@ class DeviceExecutor {
   /// positions, to the prefetch buffer, as many as fit there; a thread of the host does it. The
   /// plan replayed last was the last before that one. What is not prefetched is read in place.
   virtual void prefetch(std::span<const int64_t> victim_slots) = 0;
+
+  /// How the next replays get at staged rows; kGather at first. What they deliver is the same.
+  virtual void set_staging(Staging staging) = 0;
 
   /// Blocks until everything queued has happened; throws TimeoutError.
   virtual void synchronize() = 0;

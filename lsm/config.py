@@ -122,6 +122,10 @@ class StorageConfig(Section):
     1."""
     direct: Literal["auto", "on", "off"] = "auto"
     """O_DIRECT. auto: used where the file system takes it; on: an error where it does not."""
+    staging: Literal["auto", "gather", "copy"] = "auto"
+    """How rows get from page-locked memory to a GPU that has a cache. gather: the kernel that
+    gathers a batch reads them over PCIe; copy: the copy engines move runs of them; auto: both are
+    tried on the first batches, and again every 1000, and the faster is taken. Rows are the same."""
     timeout_secs: Seconds = 60.0
     """Longest wait for one batch of rows, in seconds, before it is an error."""
 

@@ -1,8 +1,8 @@
 """Feature rows from a cache in GPU memory: lsm.cached_features, with bytes on the device.
 
 Cache and static partition are GPU memory, victim and constant buffer page-locked host memory that
-kernels read and write over PCIe. Rows from storage arrive in page-locked memory and are gathered
-from there, together with those of the other tiers, by one kernel.
+kernels read and write over PCIe. Rows from storage arrive in page-locked memory, and go from there
+to the others of their batch by one of two ways (lsm.staging).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from lsm.cache_options import CacheRows
 from lsm.cached_features import CachedFeatureLoader
 from lsm.device import current, empty_rows, memory_errors
 from lsm.planner_trial import TrialPlanner
+from lsm.staging import Staging
 
 PLANNERS = ("auto", "host", "device")
 
@@ -23,7 +24,8 @@ class DeviceTiers:
     """What native.CacheExecutor is on the host: the tiers, and the replay of plans on them. All
     copies of all plans are queued to one stream, in the order of the plans.
 
-    device: where rows are delivered; for the host it is the executor's twin, for tests.
+    device: where rows are delivered; for the host it is the executor's twin, for tests. staging:
+    how rows from storage get there (lsm.staging).
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class DeviceTiers:
         *,
         device: torch.device,
         prefetch_rows: int,
+        staging: str = "gather",
     ) -> None:
         self._device = device
         self._prefetch_rows = prefetch_rows
@@ -48,6 +51,7 @@ class DeviceTiers:
             timeout_secs=storage.timeout_secs,
             device=native.TWIN if device.type == "cpu" else device.index,
         )
+        self._staging = Staging(staging, self._native)
         self._victims: dict[int, torch.Tensor] = {}  # victim slots by iteration that is to come
         self.prefetched_rows = 0
         """Rows of the victim buffer that were brought back before their batch was due."""
@@ -81,14 +85,16 @@ class DeviceTiers:
         del pool, targets  # the GPU copies, and only for this rank
         self._victims.pop(iteration, None)
         rows = self.empty_rows(out.shape, out.dtype)
-        with current(self._device):
-            self._native.replay(iteration=iteration, **moves, staged=out, out=rows)
-        following = self._victims.get(iteration + 1)
-        if following is not None and len(following):
-            self._native.prefetch(following)
-            self.prefetched_rows += min(len(following), self._prefetch_rows)
-        # This thread has nothing else to do, and whoever gets the rows may use them in any stream.
-        self._native.synchronize()
+        with self._staging.batch(moves["source"]):
+            with current(self._device):
+                self._native.replay(iteration=iteration, **moves, staged=out, out=rows)
+            following = self._victims.get(iteration + 1)
+            if following is not None and len(following):
+                self._native.prefetch(following)
+                self.prefetched_rows += min(len(following), self._prefetch_rows)
+            # This thread has nothing else to do, and whoever gets the rows may use them in any
+            # stream.
+            self._native.synchronize()
         return rows
 
     def empty_rows(self, shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
@@ -112,7 +118,8 @@ class DeviceFeatureLoader(CachedFeatureLoader):
     device: a GPU; the host stands for it in tests. planner: where sets are decided and next uses
     are found: host, device, or auto, which makes the first plans in both places and goes on where
     that was faster (lsm.planner_trial). prefetch_rows: how many rows of the next batch may be
-    brought back from the victim buffer while a step runs. Other arguments as for
+    brought back from the victim buffer while a step runs. staging: how rows from storage get to
+    the GPU: gather, copy or auto (lsm.staging); with gds they are there. Other arguments as for
     CachedFeatureLoader.
     """
 
@@ -123,6 +130,7 @@ class DeviceFeatureLoader(CachedFeatureLoader):
         device: torch.device,
         planner: str = "auto",
         prefetch_rows: int = 0,
+        staging: str = "auto",
         **options,
     ) -> None:
         if planner not in PLANNERS:
@@ -131,6 +139,7 @@ class DeviceFeatureLoader(CachedFeatureLoader):
         self.planner = planner
         """Where plans are made; auto until it has been found out."""
         self._prefetch_rows = prefetch_rows
+        self._staging = staging
         super().__init__(store, *arguments, **options)
 
     @property
@@ -164,6 +173,7 @@ class DeviceFeatureLoader(CachedFeatureLoader):
             constant_ids,
             device=self._device,
             prefetch_rows=min(self._prefetch_rows, tiers.victim_slots),
+            staging="gather" if self.engine == "gds" else self._staging,
         )
 
     def _take_rows(self, num_rows: int) -> torch.Tensor:

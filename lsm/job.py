@@ -257,6 +257,7 @@ def _training_features(
             device=device,
             planner=cache.planner,
             prefetch_rows=prefetch_rows(config, store),
+            staging=config.storage.staging,
             storage=features.storage,
             **more,
         )

@@ -77,6 +77,7 @@ def check_random_plans(directory, seed, row_bytes, prefetch_rows, device=TWIN, n
             staged = rng.integers(0, 256, (len(plan["source"]), row_bytes), dtype=np.uint8)
             expected = staged.copy()
             tiers.replay(plan, expected)
+            executor.set_staging("copy" if rng.random() < 0.5 else "gather")
             assert np.array_equal(replay(executor, plan, staged, iteration), expected)
             # Of the next plan, of one that is not the next, or of none.
             if iteration + 1 < num_plans and rng.random() < 0.8:
@@ -147,6 +148,8 @@ def test_a_wrong_plan_moves_nothing(tmp_path, fields, message):
         plan = make_plan(**{"source": [0], "slot": [0]} | fields)
         with pytest.raises(ValueError, match=message):
             replay(executor, plan, np.zeros((1, 8), np.uint8))
+        with pytest.raises(ValueError, match="way: expected gather or copy, got 'move'"):
+            executor.set_staging("move")
         with pytest.raises(ValueError, match=r"victim_slots: expected slots in \[0, 7\), got 7"):
             executor.prefetch(torch.tensor([SLOTS]))
 

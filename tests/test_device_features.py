@@ -21,7 +21,7 @@ HOST = torch.device("cpu")
 rows, store = _rows, _store
 
 
-def open_device_loader(store, planner="device", prefetch_rows=30, **changes):
+def open_device_loader(store, planner="device", prefetch_rows=30, staging="auto", **changes):
     return DeviceFeatureLoader(
         store,
         options(**changes),
@@ -29,12 +29,13 @@ def open_device_loader(store, planner="device", prefetch_rows=30, **changes):
         device=HOST,
         planner=planner,
         prefetch_rows=prefetch_rows,
+        staging=staging,
     )
 
 
-@pytest.mark.parametrize("planner", ["auto", "device"])
+@pytest.mark.parametrize(("planner", "staging"), [("auto", "copy"), ("device", "auto")])
 @pytest.mark.parametrize("victim_mode", ["none", "queues", "pool"])
-def test_rows_and_counters_are_those_of_the_host(store, rows, victim_mode, planner):
+def test_rows_and_counters_are_those_of_the_host(store, rows, victim_mode, planner, staging):
     requests = batches(25)
     changes = {
         "victim_mode": victim_mode,
@@ -45,7 +46,7 @@ def test_rows_and_counters_are_those_of_the_host(store, rows, victim_mode, plann
     }
     with (
         open_loader(store, **changes) as host,
-        open_device_loader(store, planner, **changes) as loader,
+        open_device_loader(store, planner, staging=staging, **changes) as loader,
     ):
         for _ in deliver(host, requests):
             pass
@@ -56,6 +57,21 @@ def test_rows_and_counters_are_those_of_the_host(store, rows, victim_mode, plann
             assert stats[f"cache_{name}"] == expected[f"cache_{name}"], name
         if victim_mode != "none":
             assert 0 < stats["cache_victim_prefetched"] <= stats["cache_victim_hits"]
+
+
+def test_which_planner_goes_on_is_found_out_once(store, rows):
+    requests = batches(20)
+    with open_device_loader(store, "auto") as loader:
+        assert loader.planner == "auto"
+        for ids, _, delivered in deliver(loader, requests):
+            assert torch.equal(delivered, torch.from_numpy(rows)[ids])
+        found = loader.planner
+        assert found in ("host", "device")
+        loader.announce(requests[0])
+        loader.forget_announced()  # makes a new planner
+        for ids, _, delivered in deliver(loader, requests):
+            assert torch.equal(delivered, torch.from_numpy(rows)[ids])
+        assert loader.planner == found
 
 
 def test_batches_that_are_forgotten(store, rows):

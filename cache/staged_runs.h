@@ -1,0 +1,45 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Rows from storage on their way to the GPU by its copy engines, instead of by the kernel that
+// gathers a batch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "cache/plan_moves.h"
+
+namespace lsm {
+
+/// How the rows that storage left in page-locked memory reach a batch.
+enum class Staging : uint8_t {
+  kGather,  // by the kernel that gathers the batch: what is read over PCIe is what is needed
+  kCopy,    // by copies of whole runs, which use PCIe best; between rows that are near each other
+            // they also move what nobody asked for
+};
+
+/// Calls copy(first, from, count) for runs of rows that lie in a batch as they do in staging: rows
+/// `from`, from + 1, .. are those of positions first, first + 1, ... All rows of storage are in a
+/// run, and others may be, up to kMaxGapBytes between two: they have to be written afterwards.
+/// source, slot: by position; a row of storage is number slot[i] of staging.
+template <class Copy>
+void for_each_staged_run(std::span<const uint8_t> source, std::span<const int64_t> slot,
+                         int64_t row_bytes, const Copy& copy) {
+  // What PCIe moves in about the time that it takes to start another copy.
+  constexpr int64_t kMaxGapBytes = 64 << 10;
+  int64_t first = 0;
+  int64_t end = 0;  // no run yet, as it is with first
+  for (int64_t i = 0; i < static_cast<int64_t>(source.size()); ++i) {
+    if (source[i] != static_cast<uint8_t>(RowSource::kStorage)) continue;
+    const bool goes_on =
+        end > first && slot[i] - i == slot[first] - first && (i - end) * row_bytes <= kMaxGapBytes;
+    if (!goes_on) {
+      if (end > first) copy(first, slot[first], end - first);
+      first = i;
+    }
+    end = i + 1;
+  }
+  if (end > first) copy(first, slot[first], end - first);
+}
+
+}  // namespace lsm
