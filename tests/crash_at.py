@@ -1,9 +1,10 @@
 """Runs ``lsm train`` with one rank that fails at one iteration: how jobs end is a test's business.
 
-crash_at.py kill|stop|hang|raise|term|usr1 RANK EPOCH ITERATION CONFIG [key=value ...]
+crash_at.py kill|stop|hang|raise|term|usr1|int RANK EPOCH ITERATION CONFIG [key=value ...]
 
 kill: dies without a word; stop: is suspended; hang: lives, but never comes to the next collective;
-raise: a read fails; term, usr1: is asked to stop. Only before the first restart of the job.
+raise: a read fails; term, usr1: is asked to stop; int: Ctrl-C. Only before the first restart of the
+job.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ SIGNALS = {
     "stop": signal.SIGSTOP,
     "term": signal.SIGTERM,
     "usr1": signal.SIGUSR1,
+    "int": signal.SIGINT,
 }
 RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
 
@@ -33,6 +35,8 @@ def main() -> None:
     def step(self, batch, wait_secs):
         at = (self.job.world.rank, batch.epoch, batch.iteration)
         if at == (int(rank), int(epoch), int(iteration)) and not restarted:
+            if how == "int":  # which a test run in the background has been told to ignore
+                signal.signal(signal.SIGINT, signal.default_int_handler)
             if how in SIGNALS:
                 os.kill(os.getpid(), SIGNALS[how])
             if how == "hang":

@@ -4,9 +4,10 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from command import lsm
-from training import environment, make_store, overrides, run_alone
+from training import CRASH_AT, environment, make_store, overrides, run_alone, run_job
 
 from lsm import __version__
 
@@ -70,3 +71,58 @@ def test_a_run_ends_with_its_summary_and_writes_every_record(tmp_path):
     events = EventAccumulator(str(run_dir / "tensorboard")).Reload()
     assert {"step/loss", "epoch/valid_accuracy"} <= set(events.Tags()["scalars"])
     assert len(events.Scalars("epoch/loss")) == 2
+
+
+@pytest.mark.parametrize("every", [0, 2])
+def test_ctrl_c_ends_training_in_one_line(tmp_path, every):
+    run_dir = tmp_path / "run"
+    settings = overrides(
+        make_store(tmp_path / "store"),
+        run_dir,
+        f"checkpoint.every_steps={every}",
+        "cache.policy=lookahead",
+        "cache.window=4",
+    )
+    result = run_alone(CRASH_AT, "int", 0, 0, 3, "base", *settings)
+    assert result.returncode == 130
+    assert result.stdout == ""
+    last = result.stderr.splitlines()[-1]
+    if every:
+        checkpoint = run_dir / "checkpoints" / "step-000000-00000002.pt"
+        assert last.startswith(f"lsm: interrupted; the newest checkpoint is {checkpoint}, and")
+    else:
+        assert last.startswith("lsm: interrupted; no checkpoint was written")
+    assert "Traceback" not in result.stderr
+
+
+def test_ctrl_c_ends_a_job_of_several_ranks(tmp_path):
+    settings = overrides(make_store(tmp_path / "store"), tmp_path / "run", "train.batch_size=32")
+    job = run_job(2, CRASH_AT, "int", 0, 0, 2, "base", *settings)
+    assert job.returncode != 0
+    assert len([line for line in job.stderr.splitlines() if line.startswith("lsm: inter")]) == 1
+
+
+_INTERRUPTED_SIMULATIONS = """
+import _thread, signal, sys, threading, time
+from lsm import cli
+from lsm.ablation import runs
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def simulate(*_arguments):
+    if not interrupted.is_set():
+        interrupted.set()
+        _thread.interrupt_main()
+    time.sleep(600)  # as a long simulation would take
+interrupted = threading.Event()
+runs._simulate = simulate
+cli.main()
+"""
+
+
+def test_ctrl_c_does_not_wait_for_simulations(tmp_path):
+    trace = tmp_path / "t.npz"
+    np.savez(trace, ids=np.arange(9), offsets=np.array([0, 9]), num_nodes=9, num_ranks=1)
+    options = ["--trace", trace, "--lines", 8, "--policies", "lru,random,lookahead"]
+    result = run_alone("-c", _INTERRUPTED_SIMULATIONS, "ablate", *options, timeout=100)
+    assert result.returncode == 130
+    assert result.stderr.splitlines()[-1] == "lsm: interrupted"
+    assert "Traceback" not in result.stderr

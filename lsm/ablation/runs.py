@@ -188,21 +188,19 @@ def run(
     inputs = _Inputs(trace, distinct)
     totals = {each: np.zeros((2, len(_COUNTED)), np.int64) for each in distinct}
     tasks = [(each, rank) for each in distinct for rank in range(trace.num_ranks)]
-    with (
-        counting("simulating", len(tasks), progress) as advance,
-        ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as executor,
-    ):
-        futures = {
-            executor.submit(_simulate, inputs, each, configs[each], rank): each
-            for each, rank in tasks
-        }
-        try:
+    executor = ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0)))
+    try:
+        with counting("simulating", len(tasks), progress) as advance:
+            futures = {
+                executor.submit(_simulate, inputs, each, configs[each], rank): each
+                for each, rank in tasks
+            }
             for future in as_completed(futures):
                 totals[futures[future]] += future.result()
                 advance(1)
-        except BaseException:
-            executor.shutdown(wait=False, cancel_futures=True)
-            raise
+    finally:
+        # After Ctrl-C or an error, simulations under way may take minutes yet.
+        executor.shutdown(wait=False, cancel_futures=True)
     return [_record(trace, each, totals[each.simplified()]) for each in combinations]
 
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from lsm import __version__, stopping
 from lsm.cli import bench, data
@@ -24,7 +25,24 @@ from lsm.stopping import EXIT_STOPPED, Stopped
 _COMMON_ERROR_SECS = 2.0
 _PEER_ERROR_SECS = 5.0
 
+EXIT_INTERRUPTED = 130
+"""Exit status after Ctrl-C: 128 + SIGINT, as shells have it."""
+
+
+class _InterruptedError(Exception):
+    """Ctrl-C, in a form that typer passes on."""
+
+
+class _Commands(typer.core.TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            raise _InterruptedError(*interrupt.args) from None
+
+
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -55,7 +73,7 @@ def _options(
 
 def main() -> None:
     """Runs the command line; bad input or a lacking environment ends in one line and code 1, a run
-    that a signal stopped in one line and EXIT_STOPPED."""
+    that a signal stopped in one line and EXIT_STOPPED; Ctrl-C in one and EXIT_INTERRUPTED."""
     rank = rank_in()
     try:
         app()
@@ -63,6 +81,10 @@ def main() -> None:
         if rank in (None, 0):
             print(f"lsm: {stopped}", file=sys.stderr)
         _leave(EXIT_STOPPED)
+    except _InterruptedError as interrupt:
+        if rank in (None, 0):
+            print("; ".join(("lsm: interrupted", *map(str, interrupt.args))), file=sys.stderr)
+        _leave(EXIT_INTERRUPTED)  # threads in the middle of something are not waited for
     except (ValueError, RuntimeError, OSError) as error:  # TimeoutError is an OSError
         _report(error, rank)
         if rank is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -39,6 +40,20 @@ def train(
     from lsm.launch import rank_in
     from lsm.train import train as run
 
-    summary = run(settings)
+    try:
+        summary = run(settings)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_to_continue(settings)) from None
     if rank_in() in (None, 0):
         typer.echo(json.dumps(summary))
+
+
+def _to_continue(settings) -> str:
+    """What an interrupted run has left to continue from."""
+    from lsm.checkpoint import list_checkpoints
+
+    found = list_checkpoints(Path(settings.run.dir) / "checkpoints")
+    if not found:
+        return "no checkpoint was written (checkpoint.every_steps, checkpoint.every_epochs)"
+    how = ", and the same command continues" if settings.checkpoint.resume == "auto" else ""
+    return f"the newest checkpoint is {found[-1]}{how}"
