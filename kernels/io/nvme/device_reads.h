@@ -20,8 +20,9 @@ inline constexpr int kWarpsPerBlock = 8;
 
 /// Reads, each into a buffer of its own: read i goes to queue (i / 32) mod num_queues, and its
 /// place is its command identifier, so that it may be submitted again only once it has completed.
-/// No more than max_wave() of them, or as many as a single queue has room for. All pointers are
-/// reachable from the device; whoever makes the wave owns what they point to.
+/// No more of them than the queues have room for in whole groups of 32, or than a single queue has
+/// room for. All pointers are reachable from the device; whoever makes the wave owns what they
+/// point to.
 struct DeviceWave {
   const QueuePair* queues;  // [num_queues], in no other use
   uint32_t num_queues;
@@ -36,11 +37,6 @@ struct DeviceWave {
   uint16_t* statuses;          // [num_reads]: kPending before, an NVMe status after
   uint32_t* num_completed;     // counts up, modulo 2^32
 };
-
-/// Most reads of a wave over `num_queues` queues of `depth` entries.
-inline uint32_t max_wave(uint32_t num_queues, uint32_t depth) {
-  return num_queues * ((depth - 1) / 32) * 32;
-}
 
 /// Submits the reads of the wave: a warp takes a group of 32 and rings at most one doorbell for it.
 /// Those for which a queue has no room stay pending. Throws std::runtime_error if the launch fails.
