@@ -8,6 +8,16 @@ from pathlib import Path
 from lsm.nvme.machine import Machine
 
 NVME, DISPLAY, NETWORK = 0x010802, 0x030200, 0x020000
+NVME_FINDINGS = [
+    "NVMe devices",
+    "IOMMU",
+    "GPU BAR1",
+    "libnvm module",
+    "driver headers",
+    "huge pages",
+    "GPU-initiated IO",
+]
+"""What the doctor reports about GPU-initiated IO, in this order."""
 
 
 class FakeMachine:

@@ -6,8 +6,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from hypothesis import strategies as st
 
 SAMPLED_FIELDS = ("n_id", "edge_index", "indptr", "num_sampled_nodes", "num_sampled_edges")
+# Arguments of a test: nodes and edges of a random_graph(), fanouts, seed, and type of its indices.
+SMALL_GRAPHS = (
+    st.integers(1, 60),
+    st.integers(0, 600),
+    st.lists(st.sampled_from([-1, 0, 1, 3, 10, 70]), min_size=0, max_size=3),
+    st.integers(0, 2**31),
+    st.sampled_from([np.int32, np.int64]),
+)
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 

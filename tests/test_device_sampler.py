@@ -4,7 +4,7 @@ same functors on the host, forwards and backwards."""
 import numpy as np
 import pytest
 import torch
-from graphs import assert_same, from_edges, random_graph
+from graphs import SMALL_GRAPHS, assert_same, from_edges, random_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,11 +21,7 @@ def twin(graph, fanouts, seed=0, device=native.TWIN):
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.integers(1, 60),
-    st.integers(0, 600),
-    st.lists(st.sampled_from([-1, 0, 1, 3, 10, 70]), min_size=0, max_size=3),
-    st.integers(0, 2**31),
-    st.sampled_from([np.int32, np.int64]),
+    *SMALL_GRAPHS,
     st.sampled_from([native.TWIN, native.TWIN_BACKWARDS]),
 )
 def test_any_small_graph(num_nodes, num_edges, fanouts, seed, dtype, device):

@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+from fake_machine import NVME_FINDINGS
 
 from lsm import native
 from lsm.doctor import RING_BYTES, examine
@@ -27,13 +28,7 @@ NAMES = {
     "dgl",
     "kvikio",
     "storage.engine=auto",
-    "NVMe devices",
-    "IOMMU",
-    "GPU BAR1",
-    "libnvm module",
-    "driver headers",
-    "huge pages",
-    "GPU-initiated IO",
+    *NVME_FINDINGS,
 }
 
 

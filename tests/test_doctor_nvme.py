@@ -5,21 +5,12 @@ from __future__ import annotations
 import platform
 
 import pytest
-from fake_machine import DISPLAY, NVME, FakeMachine
+from fake_machine import DISPLAY, NVME, NVME_FINDINGS, FakeMachine
 
 from lsm import native
 from lsm.nvme.doctor import examine_nvme
 
 NVIDIA = 0x10DE
-NAMES = [
-    "NVMe devices",
-    "IOMMU",
-    "GPU BAR1",
-    "libnvm module",
-    "driver headers",
-    "huge pages",
-    "GPU-initiated IO",
-]
 
 
 @pytest.fixture
@@ -29,7 +20,7 @@ def fake(tmp_path):
 
 def examine(fake):
     findings = examine_nvme(fake.machine)
-    assert [found.name for found in findings] == NAMES
+    assert [found.name for found in findings] == NVME_FINDINGS
     return {found.name: (found.state, found.detail) for found in findings}
 
 

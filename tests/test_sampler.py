@@ -6,9 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from graphs import SAMPLED_FIELDS, assert_same, cora, from_edges, random_graph
+from graphs import SAMPLED_FIELDS, SMALL_GRAPHS, assert_same, cora, from_edges, random_graph
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lsm import reference
 from lsm.sampler import NeighborSampler
@@ -21,13 +20,7 @@ def differs(a, b):
 
 
 @settings(deadline=None, max_examples=60)
-@given(
-    st.integers(1, 60),
-    st.integers(0, 600),
-    st.lists(st.sampled_from([-1, 0, 1, 3, 10, 70]), min_size=0, max_size=3),
-    st.integers(0, 2**31),
-    st.sampled_from([np.int32, np.int64]),
-)
+@given(*SMALL_GRAPHS)
 def test_any_small_graph(num_nodes, num_edges, fanouts, seed, dtype):
     graph = random_graph(num_nodes, num_edges, seed, dtype)
     rng = np.random.default_rng(seed)
