@@ -166,18 +166,22 @@ def test_any_cache_any_requests(store, rows, data):
 def test_rows_are_prefetched_from_the_victim_buffer(store, rows, mode):
     """Between two batches there is time; that it is used shows in a counter, not in a row."""
     requests = batches(30)
-    prefetched = {}
-    for ahead in (0, 1, 4):
+
+    def prefetched(ahead, pause_secs):
         cache = {"victim_mode": mode, "victim_bytes": 90 * ROW_BYTES, "victim_prefetch": ahead}
         with open_loader(store, **cache) as loader:
             victim_hits = 0
             for ids, pending, got in deliver(loader, requests):
                 assert np.array_equal(got, rows[ids.numpy()])
                 victim_hits += pending.stats["victim_hits"]
-                time.sleep(0.002)
-            prefetched[ahead] = loader.stats()["cache_victim_prefetched"]
-        assert 0 < victim_hits >= prefetched[ahead]
-    assert prefetched[0] == 0 < prefetched[4]
+                time.sleep(pause_secs)
+            count = loader.stats()["cache_victim_prefetched"]
+        assert 0 < victim_hits >= count
+        return count
+
+    assert prefetched(0, 0.002) == 0
+    # A busy machine may give the thread no turn in so short a time.
+    assert any(prefetched(4, pause_secs) > 0 for pause_secs in (0.002, 0.02, 0.2, 1.0))
 
 
 def test_fetch_alone_needs_no_announcements(store, rows):

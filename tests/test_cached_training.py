@@ -149,7 +149,7 @@ def test_a_run_that_was_killed_resumes_with_a_cold_cache_to_the_same_losses(
 @pytest.mark.parametrize("fault", [native.Fault.error, native.Fault.stall])
 def test_a_failing_device_ends_training(store, tmp_path, fault):
     settings = config(
-        store, tmp_path, "storage.timeout_secs=1.0", "storage.engine=posix", *LOOKAHEAD
+        store, tmp_path, "storage.timeout_secs=4.0", "storage.engine=posix", *LOOKAHEAD
     )
     with open_job(settings, World()) as job:
         loader = job.loaders["train"]

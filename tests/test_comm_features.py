@@ -117,7 +117,7 @@ def test_a_rank_that_leaves_alone_is_an_error_of_the_others(few_ranks, store):
     for answer in answers[1:]:
         with pytest.raises(PeerError, match=r"rank \d left the epoch while .* were awaited"):
             raise answer
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 50  # rather than wait for what has left
 
 
 def fault_case(context, path, fault, transport):
@@ -139,41 +139,45 @@ def test_a_read_error_of_one_owner_surfaces_on_every_rank(few_ranks, store, tran
             assert "rank 1: " in str(caught.value)
 
 
-def silent_case(context, path, how):
-    """Rank 1 takes part in two iterations and then stops, or dies."""
+def silent_case(context, path, how, folder, timeout_secs):
+    """Rank 1 takes part in two iterations and then stops until the others have ended, or dies."""
     import os
     import signal
 
-    _, features = open_loader(context, path, context.size, {"timeout_secs": 2.0})
-    for t in range(4):
-        if t == 2 and context.rank == 1:
-            if how == "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-            time.sleep(8)
-            return
-        features.fetch(torch.arange(50))
+    _, features = open_loader(context, path, context.size, {"timeout_secs": timeout_secs})
+    try:
+        for t in range(4):
+            if t == 2 and context.rank == 1:
+                if how == "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                deadline = time.monotonic() + 50
+                while len(list(folder.iterdir())) < 2 and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                return
+            features.fetch(torch.arange(50))
+    finally:
+        (folder / str(context.rank)).touch()
 
 
-def test_a_stuck_rank_is_named_with_what_was_awaited(few_ranks, store):
-    started = time.monotonic()
-    answers = few_ranks.run(silent_case, store, "sleep", ranks=[0, 2, 1])
-    messages = [str(answer) for answer in answers[:2]]
-    assert time.monotonic() - started < 15
-    expected = r"rank 1 did not send its ids of iteration 2 within 2 s (comm.timeout_secs)"
+def test_a_stuck_rank_is_named_with_what_was_awaited(few_ranks, store, tmp_path):
+    answers = few_ranks.run(silent_case, store, "sleep", tmp_path, 4.0)
+    messages = [str(answers[0]), str(answers[2])]
+    expected = r"rank 1 did not send its ids of iteration 2 within 4 s (comm.timeout_secs)"
     assert expected in messages
     # The other one either waited as long, or was told by the first.
     told = [f"rank {rank}: {expected}" for rank in (0, 2)]
     assert all(text in (expected, *told) for text in messages)
+    assert answers[1] is None
 
 
-def test_a_killed_rank_is_named(few_ranks, store):
+def test_a_killed_rank_is_named(few_ranks, store, tmp_path):
     started = time.monotonic()
-    answers = few_ranks.run(silent_case, store, "kill")
+    answers = few_ranks.run(silent_case, store, "kill", tmp_path, 40.0)
     assert isinstance(answers[1], EOFError)
     messages = [str(answers[0]), str(answers[2])]
     assert any("rank 1 ended" in text and "ids of iteration 2" in text for text in messages)
     assert all(isinstance(answers[rank], (PeerError, TimeoutError)) for rank in (0, 2))
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 40  # rather than wait for what is dead
 
 
 def join_case(context, options, hosts=None):

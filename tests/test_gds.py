@@ -70,13 +70,13 @@ def make_files(directory, num_files):
     return rows, paths
 
 
-def open_gds(paths):
+def open_gds(paths, timeout_secs=20.0):
     return GdsStorage(
         paths,
         num_rows=NUM_ROWS,
         row_bytes=ROW_BYTES,
         stripe_bytes=STRIPE,
-        options=StorageOptions(timeout_secs=0.2),
+        options=StorageOptions(timeout_secs=timeout_secs),
     )
 
 
@@ -118,7 +118,7 @@ def test_reads_that_fail(tmp_path, fake, result, error, message):
 def test_a_read_that_does_not_end(tmp_path, fake):
     _, paths = make_files(tmp_path, 1)
     fake.broken[6000] = None
-    with open_gds(paths) as storage:
+    with open_gds(paths, timeout_secs=0.2) as storage:
         out = torch.zeros(1, ROW_BYTES, dtype=torch.uint8).as_subclass(OnGpu)
         with pytest.raises(TimeoutError, match=r"1 reads by kvikio did not end in 0\.2 s"):
             storage.submit(torch.tensor([2]), out).wait()

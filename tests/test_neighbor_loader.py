@@ -196,7 +196,7 @@ def test_leaving_an_epoch_early_ends_its_threads(store):
         for _, _batch in zip(range(2), loader, strict=False):
             pass
         gc.collect()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while lsm_threads() and time.monotonic() < deadline:
             time.sleep(0.01)
         assert not lsm_threads()
@@ -223,7 +223,7 @@ def test_reads_run_ahead_only_as_far_as_the_staging_allows(store):
         for _ in range(100):
             time.sleep(0.05)
             previous, staged = staged, loader.stats()["rows"] - taken
-            if staged == previous:
+            if staged == previous > 0:
                 break
         assert 0 < staged <= 1000
         batches.close()
@@ -243,7 +243,7 @@ def test_a_read_error_reaches_the_consumer_at_its_iteration(store, engine):
 
 @pytest.mark.parametrize("engine", QUEUED_ENGINES)
 def test_a_lost_read_is_a_time_out_not_a_hang(store, engine):
-    with lsm.NeighborLoader(store, [4, 3], "train", 100, engine=engine, timeout_secs=1.0) as loader:
+    with lsm.NeighborLoader(store, [4, 3], "train", 100, engine=engine, timeout_secs=3.0) as loader:
         loader.features.storage.inject_fault(native.Fault.stall)
         with pytest.raises(TimeoutError, match=rf"{engine}: reading .* rows"):
             list(loader)

@@ -9,7 +9,7 @@ from lsm import watch
 from lsm.rendezvous import Member
 from lsm.watch import PeerError, Watch, awaiting
 
-TIMEOUT_SECS = 1.0  # ten words per second
+TIMEOUT_SECS = 3.0  # three words per second, and silence is 1.2 s without any
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_rank_that_died_is_named_with_its_last_words(watches):
     die(watches[1])
     text, explained = watches[0].explain("the rows")
     assert text.startswith("rank 1 (host1, pid 101) has been silent for ")
-    assert "at epoch 3, iteration 4, awaiting the exchange of gradients (for 0 s)" in text
+    assert "at epoch 3, iteration 4, awaiting the exchange of gradients (for " in text
     assert "rank 2" not in text
     assert not explained
 
@@ -95,12 +95,15 @@ def test_the_rank_that_holds_the_store_is_blamed_when_that_is_silent(watches):
     watches[0]._exchange()
     watches[2]._exchange()
 
+    released = threading.Event()
+
     def hang():
-        threading.Event().wait(2)
+        released.wait(60)
         raise RuntimeError("the store is gone")
 
     watches[2]._exchange = hang
     text, _ = watches[2].explain("the rows")
+    released.set()
     assert text.startswith("rank 0 (host0, pid 100) has been silent for ")
     assert "the store that it holds; last heard of at epoch 1, iteration 0" in text
     assert "rank 1" not in text
@@ -115,9 +118,7 @@ def test_waits_become_errors_that_name_what_was_awaited(watches):
     finally:
         watch.set_current(None)
     message = str(caught.value)
-    assert (
-        "did not answer during the rows of iteration 3 at its start, awaited for 0.0 s" in message
-    )
+    assert "did not answer during the rows of iteration 3 at its start, awaited for " in message
     assert "rank 1 (host1, pid 101) failed: the cause" in message
     assert "(no rows within 1 s)" in message
     assert caught.value.explained
@@ -130,5 +131,5 @@ def test_a_rank_that_was_lost_long_ago_ends_the_process(watches, monkeypatch, ca
     monkeypatch.setattr(watch, "_FORCE_SECS", -TIMEOUT_SECS / 2)
     monkeypatch.setattr(watch.os, "_exit", lambda status: ended.set())
     die(watches[1])
-    assert ended.wait(10)
+    assert ended.wait(60)
     assert ": rank 1 (host1, pid 101) has been silent" in capsys.readouterr().err
