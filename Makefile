@@ -4,7 +4,18 @@ VENV ?= .venv
 PIP_ARGS ?=
 NPROC ?= 2
 
+# OFFLINE=1 installs nothing, for machines without a network: packages are those of PYTHON (and of
+# PYTHONPATH), and the native module is built into lsm/.
+OFFLINE ?=
+
+ifeq ($(OFFLINE),)
 BIN := $(VENV)/bin
+RUN := $(BIN)/python
+else
+RUN := $(shell command -v $(PYTHON))
+BIN := $(patsubst %/,%,$(dir $(RUN)))
+export PYTHONPATH := $(CURDIR)$(addprefix :,$(PYTHONPATH))
+endif
 STORE := stores/amazon-computers
 GRAPH := tests/data/amazon-computers/amazon-computers.tar.gz
 NATIVE := $(shell find cache comm kernels -name '*.h' -o -name '*.cpp' -o -name '*.cu') \
@@ -15,7 +26,10 @@ CPP := $(filter %.h %.cpp %.cu,$(NATIVE)) \
 NVCC ?= $(or $(CUDACXX),nvcc)
 # ON, OFF, or AUTO: GPU code is built where nvcc is and torch has CUDA.
 LSM_CUDA ?= AUTO
+# Compute capabilities that GPU code is built for: native is this machine's, nothing all we support.
+CUDA_ARCHS ?=
 export CMAKE_ARGS += -DLSM_CUDA=$(LSM_CUDA)
+CMAKE_ARGS += $(if $(CUDA_ARCHS),-DCMAKE_CUDA_ARCHITECTURES=$(CUDA_ARCHS))
 # An editable install knows the modules there were when it was made, so a new one means a new one.
 PACKAGES := $(shell find lsm -type d ! -name __pycache__)
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
@@ -32,7 +46,7 @@ help:
 	@echo 'make test-nvme   test the NVMe queue code against the controller of QEMU, in a small guest'
 	@echo 'make test-gpu    test GPU code, on a machine with a GPU'
 	@echo 'make bench-gpu   measure GPU code, on a machine with a GPU'
-	@echo 'make cuda-check  compile GPU code for compute capability 9.0, without a GPU'
+	@echo 'make cuda-check  compile GPU code for all compute capabilities, without a GPU'
 	@echo 'make test-launch test the start scripts under torchrun, mpirun and SLURM'
 	@echo 'make lint        ruff and clang-format, without changing anything'
 	@echo 'make format      ruff and clang-format, in place'
@@ -42,7 +56,7 @@ quickstart: setup $(STORE)/meta.json
 	PATH="$(abspath $(BIN)):$$PATH" launch/torchrun.sh $(NPROC) quickstart
 
 test: setup
-	$(BIN)/python -m pytest
+	$(RUN) -m pytest
 
 # DGL lives in an environment of its own, on top of $(VENV): its wheels ask for other versions of
 # what we use. --no-deps, because all that blocks need is there already.
@@ -91,17 +105,24 @@ cuda-check: setup
 	@if ! command -v $(NVCC) >/dev/null; then \
 	  echo 'nvcc is not installed: GPU code is not compiled'; exit 0; \
 	fi; set -e; export PATH="$(abspath $(BIN)):$$PATH"; \
-	cmake -S . -B build/cuda -G Ninja -DLSM_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=90-real \
+	cmake -S . -B build/cuda -G Ninja $(CMAKE_ARGS) -DLSM_CUDA=ON \
 	  -DLSM_MODULE_DIR=$(abspath build/cuda); \
 	cmake --build build/cuda; \
 	cd build/cuda && python -c 'import _core; assert _core.build_info()["cuda"]'
 
-# GPU_TOOL='compute-sanitizer --tool memcheck' (or racecheck) watches every kernel.
+# SANITIZER=memcheck, racecheck, synccheck or initcheck: the tests of kernels under that tool of
+# compute-sanitizer. torch asks for each tensor's memory by itself then, so that its ends are seen.
+SANITIZER ?=
+WATCHED := PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --error-exitcode=1
 test-gpu: setup
-	$(GPU_TOOL) $(BIN)/python -m pytest -m 'gpu or multigpu'
+ifeq ($(SANITIZER),)
+	$(RUN) -m pytest -m 'gpu or multigpu' -rs $(GPU_TESTS)
+else
+	$(WATCHED) --tool=$(SANITIZER) $(RUN) -m pytest --timeout=1800 $(or $(GPU_TESTS),tests/test_gpu.py)
+endif
 
 bench-gpu: setup
-	$(BIN)/python bench/gpu.py --check
+	$(RUN) bench/gpu.py --check $(BENCH_ARGS)
 
 # Jobs over two network namespaces, under Open MPI, and under a SLURM of this machine alone.
 LAUNCH_PROGRAMS := ip:iproute2 mpirun:openmpi-bin munged:munge slurmctld:slurmctld slurmd:slurmd \
@@ -146,7 +167,14 @@ system:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'Python 3.11 or newer is needed: make PYTHON=python3.12 ...' >&2; exit 1; }
 
+ifeq ($(OFFLINE),)
 setup: system $(VENV)/.built
+else
+setup:
+	@set -e; export PATH="$(BIN):$$PATH"; \
+	cmake -S . -B build/offline -G Ninja -DPython_EXECUTABLE=$(RUN) $(CMAKE_ARGS) >/dev/null; \
+	cmake --build build/offline
+endif
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

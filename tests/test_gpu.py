@@ -1,4 +1,6 @@
-"""GPU code on a GPU, against the host: what the twins' tests assert, with the kernels."""
+"""Kernels on a GPU, against the host: what the twins' tests assert. Needs no more than torch, NumPy
+and the tests' own packages, so that it can be run under compute-sanitizer (`make test-gpu
+SANITIZER=memcheck`)."""
 
 import os
 
@@ -6,18 +8,22 @@ import numpy as np
 import pytest
 import torch
 from graphs import assert_same, random_graph
+from test_cached_features import ROW_BYTES, batches, deliver, options
+from test_cached_features import rows as _rows
+from test_cached_features import store as _store
 from test_device_executor import check_random_plans
 from test_nvme import open_rows, random_rows, read, write_stripes
 from test_planner_twin import assert_same_plans, config_of, skewed_batches
-from training import config, losses, make_store
 
 from lsm import native
-from lsm.cache import POLICIES, VICTIM_MODES
+from lsm.cache import POLICIES, VICTIM_MODES, Source
 from lsm.device import gpu_problem
+from lsm.device_features import DeviceFeatureLoader
 from lsm.device_sampler import DeviceNeighborSampler, place_topology
 from lsm.sampler import NeighborSampler
-from lsm.train import train
+from lsm.storage import Storage
 
+rows, store = _rows, _store
 PROBLEM = gpu_problem(0)
 pytestmark = [
     pytest.mark.gpu,
@@ -37,6 +43,97 @@ def test_plans(policy, mode):
 @pytest.mark.parametrize("prefetch_rows", [0, 2, 50])
 def test_moves(tmp_path, row_bytes, prefetch_rows):
     check_random_plans(tmp_path, 7, row_bytes, prefetch_rows, device=0, num_plans=20)
+
+
+def large_batches(num_batches=6, num_ids=30_000, num_nodes=100_000):
+    rng = np.random.default_rng(1)
+    drawn = [
+        (num_nodes * rng.random(2 * num_ids) ** 3).astype(np.int64) for _ in range(num_batches)
+    ]
+    return [native.unique_relabel(torch.from_numpy(ids))[0][:num_ids].clone() for ids in drawn]
+
+
+@pytest.mark.parametrize("policy", ["lookahead", "hybrid", "s3fifo", "lru"])
+def test_plans_of_many_blocks(policy):
+    """Enough ids that all of the GPU is busy, and that sets have many rows that ask."""
+    settings = config_of(policy, "pool", 8192, 32, window=3)
+    assert assert_same_plans(settings, large_batches(), "device") > 5_000
+
+
+@pytest.mark.parametrize("row_bytes", [100, 4096])
+@pytest.mark.parametrize("staging", ["gather", "copy"])
+def test_moves_of_many_blocks(tmp_path, row_bytes, staging):
+    num_rows = 20_000
+    path = tmp_path / "row.bin"  # an executor asks for a storage; nothing is read from it
+    path.write_bytes(bytes(4096))
+    none, rng = torch.empty(0, dtype=torch.int64), np.random.default_rng(2)
+    with Storage([path], num_rows=1, row_bytes=row_bytes, engine="posix") as storage:
+        executor = native.DeviceExecutor(
+            storage.handle(),
+            num_lines=num_rows,
+            victim_slots=0,
+            prefetch_rows=0,
+            static_ids=none,
+            constant_ids=none,
+            timeout_secs=60.0,
+            device=0,
+        )
+    executor.set_staging(staging)
+    names = ("evict_line", "evict_slot", "evict_word", "spill_position", "spill_slot", "spill_word")
+    lines = torch.zeros(num_rows, row_bytes, dtype=torch.uint8)
+    for iteration, share in enumerate((1.0, 0.5, 0.01)):
+        is_read = torch.from_numpy(rng.random(num_rows) < share)
+        slot = torch.from_numpy(rng.permutation(num_rows))
+        staged = torch.from_numpy(rng.integers(0, 256, (num_rows, row_bytes), np.uint8))
+        expected = torch.where(is_read[:, None], staged, lines[slot])
+        out = torch.empty(num_rows, row_bytes, dtype=torch.uint8, device="cuda:0")
+        pinned = staged.pin_memory()
+        torch.cuda.synchronize()
+        inserted = is_read.nonzero().view(-1)
+        executor.replay(
+            iteration=iteration,
+            source=torch.where(is_read, Source.STORAGE, Source.CACHE).to(torch.uint8),
+            slot=torch.where(is_read, -1, slot),
+            insert_position=inserted,
+            insert_line=slot[inserted],
+            **dict.fromkeys(names, none),
+            staged=pinned,
+            out=out,
+        )
+        executor.synchronize()
+        assert torch.equal(out.cpu(), expected)
+        lines[slot[inserted]] = staged[inserted]
+
+
+@pytest.mark.parametrize("locks", ["none", "device", "system"])
+@pytest.mark.parametrize("dim", [1, 4, 1030])
+def test_gathers(locks, dim):
+    source = torch.arange(50 * dim, dtype=torch.int32, device="cuda:0").view(50, dim)
+    ids = torch.randint(50, (20_000,), generator=torch.Generator().manual_seed(dim)).to("cuda:0")
+    out = torch.zeros(len(ids), dim, dtype=torch.int32, device="cuda:0")
+    references = torch.zeros(50, dtype=torch.int32, device="cuda:0")
+    stream = torch.cuda.current_stream().cuda_stream
+    native.gather_on(source, ids, out, references, locks, 0, stream)
+    assert torch.equal(out, source[ids])
+    assert not references.any()
+
+
+@pytest.mark.parametrize("staging", ["gather", "copy", "auto"])
+@pytest.mark.parametrize("planner", ["host", "device", "auto"])
+def test_rows_of_a_loader(store, rows, planner, staging):
+    settings = options(victim_mode="pool", victim_bytes=60 * ROW_BYTES)
+    with DeviceFeatureLoader(
+        store,
+        settings,
+        engine="posix",
+        device=torch.device("cuda", 0),
+        planner=planner,
+        staging=staging,
+        prefetch_rows=30,
+    ) as loader:
+        for ids, _, delivered in deliver(loader, batches(40)):
+            assert delivered.is_cuda
+            assert torch.equal(delivered.cpu(), torch.from_numpy(rows)[ids])
 
 
 @pytest.mark.parametrize("placement", ["uva", "device"])
@@ -97,40 +194,3 @@ def test_nvme_faults(tmp_path):
                 ends.add(type(error).__name__)
         assert "right" in ends
         assert len(ends) > 1
-
-
-def test_training_over_nvme(tmp_path):
-    store = make_store(tmp_path / "store")
-    settings = ("device=cuda", "storage.engine=nvme", "model.dropout=0")
-    host = train(config(store, tmp_path / "host", *settings))
-    gpu = train(config(store, tmp_path / "gpu", *settings, "storage.submit_from=gpu"))
-    assert gpu["bytes_read"] == host["bytes_read"]
-    expected = [loss for *_, loss in losses(tmp_path / "host")]
-    # The order of the GPU's sums is not the same from run to run.
-    assert [loss for *_, loss in losses(tmp_path / "gpu")] == pytest.approx(expected, rel=1e-3)
-
-
-CACHES = {
-    "none": ("cache.policy=none",),
-    "lookahead": ("cache.policy=lookahead", "cache.bytes=10KB", "cache.window=4"),
-    "pvp": (
-        *("cache.policy=hybrid", "cache.bytes=10KB", "cache.window=4", "cache.score=in_degree"),
-        *("cache.victim.mode=pool", "cache.victim.bytes=5KB", "cache.planner=device"),
-    ),
-}
-
-
-@pytest.mark.parametrize("cache", CACHES)
-@pytest.mark.parametrize("placement", ["host", "uva", "device"])
-def test_training(tmp_path, cache, placement):
-    """The same plans, so the same bytes; losses differ by the order of the GPU's sums."""
-    store = make_store(tmp_path / "store")
-    settings = (*CACHES[cache], "model.dropout=0")
-    host = train(config(store, tmp_path / "host", "device=cpu", *settings))
-    gpu = train(
-        config(store, tmp_path / "gpu", "device=cuda", f"topology.placement={placement}", *settings)
-    )
-    assert gpu["bytes_read"] == host["bytes_read"]
-    expected = [loss for *_, loss in losses(tmp_path / "host")]
-    # Ten steps of float32: rounding differs in the last bits and grows a little with every step.
-    assert [loss for *_, loss in losses(tmp_path / "gpu")] == pytest.approx(expected, rel=1e-3)
