@@ -17,6 +17,9 @@ logger = logging.getLogger(__name__)
 
 MIN_CAPABILITY = (8, 0)
 
+PLANNER_LINE_BYTES = 29
+"""Most GPU memory that a cache's line takes in a planner there, with any policy."""
+
 _OUT_OF_MEMORY_REMEDY = (
     "make cache.bytes, cache.static.bytes, train.batch_size or sampler.num_neighbors smaller"
 )
@@ -54,6 +57,11 @@ def gpu_problem(index: int, cuda=torch.cuda, info: native.CudaInfo | None = None
             f"the driver serves CUDA up to {_version(info.driver_version)}, and this was built "
             f"with {_version(info.toolkit_version)}; update the driver, or build with an older "
             "toolkit"
+        )
+    if info.driver_version == 0:
+        return (
+            "no NVIDIA driver was found (libcuda.so); install one, or give the container its GPUs "
+            "(docker run --gpus all)"
         )
     if info.problem:
         return f"the CUDA runtime finds no GPU ({info.problem}); see nvidia-smi"

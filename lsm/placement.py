@@ -9,7 +9,7 @@ from torch import nn
 
 from lsm import dist
 from lsm.config import Config
-from lsm.device import check_room, choose_device, model_bytes
+from lsm.device import PLANNER_LINE_BYTES, check_room, choose_device, model_bytes
 from lsm.device_sampler import (
     DeviceNeighborSampler,
     choose_placement,
@@ -56,7 +56,16 @@ def _device_needs(config: Config, world: World, store: GraphStore) -> dict[str, 
         needs["the cache (cache.bytes)"] = cache.bytes
         needs["static rows (cache.static.bytes)"] = cache.static.bytes
         needs["prefetched rows"] = prefetch_rows(config, store) * store.row_bytes
+        if cache.planner == "device":
+            needs["the planner (cache.planner)"] = _planner_bytes(config, store)
     return needs
+
+
+def _planner_bytes(config: Config, store: GraphStore) -> int:
+    """Of a planner on a GPU: tags and reuse data of its lines, and scores. The window's ids, whose
+    number nobody knows yet, come on top."""
+    scores = 0 if config.cache.score == "none" else 4 * store.num_nodes
+    return config.cache.bytes // store.row_bytes * PLANNER_LINE_BYTES + scores
 
 
 def shares_cache(config: Config, world: World) -> bool:

@@ -10,7 +10,17 @@ import torch
 from training import REPOSITORY, config, environment, losses, make_store
 
 from lsm import native, placement
-from lsm.device import check_room, choose_device, gpu_problem, memory_errors, model_bytes
+from lsm import train as train_module
+from lsm.device import (
+    PLANNER_LINE_BYTES,
+    check_room,
+    choose_device,
+    empty_rows,
+    gpu_problem,
+    memory_errors,
+    model_bytes,
+)
+from lsm.device_sampler import place_topology
 from lsm.dist import World
 from lsm.store.graph_store import GraphStore
 from lsm.train import train
@@ -38,7 +48,18 @@ def cuda(available=True, count=1, free=0, total=0):
     [
         (0, cuda(), info(gpus=(), toolkit=0), "built without CUDA; build again with LSM_CUDA=ON"),
         (0, cuda(), info(driver=12080), "serves CUDA up to 12.8, and this was built with 13.0"),
-        (0, cuda(), info(gpus=(), driver=0, problem="no device"), r"finds no GPU \(no device\)"),
+        (
+            0,
+            cuda(),
+            info(gpus=(), driver=0, problem="too old"),
+            r"no NVIDIA driver was found.*--gpus",
+        ),
+        (
+            0,
+            cuda(),
+            info(gpus=(), problem="no device"),
+            r"finds no GPU \(no device\); see nvidia-smi",
+        ),
         (0, cuda(available=False), info(), "install a build of torch with CUDA"),
         (1, cuda(), info(), "local rank 1 needs a GPU of its own, and this machine shows 1"),
         (0, cuda(), info(gpus=(T4,)), "T4 has compute capability 7.5, and 8.0 or newer"),
@@ -89,6 +110,58 @@ def test_running_out_of_memory_says_what_to_do():
     expected = pytest.raises(RuntimeError, match=r"at epoch 1, .* make cache\.bytes, .* smaller")
     with expected, memory_errors("at epoch 1, iteration 2"):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+
+def test_in_mid_epoch_it_says_where_and_the_checkpoint_resumes(tmp_path, monkeypatch):
+    """As torch reports it: from within a step, and only in this run."""
+    store = make_store(tmp_path / "store")
+    expected = config(store, tmp_path / "whole")
+    train(expected)
+    job = config(store, tmp_path / "run", "checkpoint.every_steps=2")
+    steps, loss_sum = [], train_module.loss_sum
+
+    def fails_at_the_third(*arguments):
+        steps.append(arguments)
+        if len(steps) == 3:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nMore words")
+        return loss_sum(*arguments)
+
+    monkeypatch.setattr(train_module, "loss_sum", fails_at_the_third)
+    with pytest.raises(RuntimeError) as caught:
+        train(job)
+    assert str(caught.value) == (
+        "the GPU ran out of memory at epoch 0, iteration 2 (CUDA out of memory. Tried to allocate "
+        "2 GiB.); make cache.bytes, cache.static.bytes, train.batch_size or sampler.num_neighbors "
+        "smaller; the last checkpoint resumes"
+    )
+    monkeypatch.undo()
+    train(job)
+    assert losses(tmp_path / "run") == losses(tmp_path / "whole")
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_put_there(tmp_path, monkeypatch):
+    store = make_store(tmp_path / "store")
+    monkeypatch.setattr(placement, "choose_device", lambda *_: torch.device("cuda", 0))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (5 << 20, 8 << 20))
+    settings = ("cache.policy=lookahead", "cache.bytes=4MiB", "sampler.staging_bytes=2MiB")
+    with pytest.raises(ValueError, match=r"cuda:0: the model with .* = 6 MiB, and of its 8 MiB"):
+        train(config(store, tmp_path / "run", "device=cuda", *settings))
+
+
+def test_memory_that_cannot_be_locked(monkeypatch):
+    """As torch says that cudaHostAlloc failed."""
+
+    def refuse(*_arguments, **_options):
+        raise RuntimeError("CUDA error: out of memory\nmore words")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "empty", refuse)
+        with pytest.raises(RuntimeError, match=r"page-lock 4 KiB .*sampler\.staging_bytes smaller"):
+            empty_rows(1024, 4, torch.uint8)
+    topology = SimpleNamespace(indptr=torch.arange(3), indices=torch.arange(2, dtype=torch.int32))
+    monkeypatch.setattr(torch.Tensor, "pin_memory", refuse)
+    with pytest.raises(RuntimeError, match=r"page-lock 32 B for the topology .*placement=host"):
+        place_topology(topology, "uva", torch.device("cuda", 0))
 
 
 def test_memory_of_a_model():
@@ -150,5 +223,8 @@ def test_what_a_job_puts_on_a_gpu(tmp_path):
         "static rows (cache.static.bytes)": 0,
         "prefetched rows": 1024 // rows * rows,
     }
+    device = config(tmp_path / "store", tmp_path, *settings, "cache.planner=device")
+    needs = placement._device_needs(device, World(), store)
+    assert needs["the planner (cache.planner)"] == 8192 // rows * PLANNER_LINE_BYTES
     # A cache that ranks share is host memory.
     assert len(placement._device_needs(job, World(0, 2), store)) == 2

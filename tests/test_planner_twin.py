@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm.cache import POLICIES, VICTIM_MODES, Planner, PlannerConfig
+from lsm.device import PLANNER_LINE_BYTES
 
 NUM_NODES = 500
 ARRAYS = (
@@ -123,6 +124,17 @@ def test_ids_of_64_bits_and_no_score():
     made = list(plans(config, batches, "twin"))
     assert [plan.counters for plan in made] == [p.counters for p in plans(config, batches, "host")]
     assert made[1].counters["hits"] + made[1].counters["victim_hits"] > 0
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_memory_of_lines(policy):
+    """What is said to fit into a GPU's memory before a run is no less than what it takes."""
+    planner = Planner(
+        config_of(policy, "pool", 3200, 32, window=4),
+        trace=[torch.arange(2)] if policy == "belady" else None,
+        sets="twin",
+    )
+    assert 20 * 3200 < planner.metadata_bytes()["lines"] <= PLANNER_LINE_BYTES * 3200
 
 
 def test_where_it_runs_is_checked():
