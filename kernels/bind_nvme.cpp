@@ -73,6 +73,7 @@ void bind_nvme(py::module_& module) {
   py::class_<EmulationOptions>(module, "EmulationOptions")
       .def_readwrite("block_bytes", &EmulationOptions::block_bytes)
       .def_readwrite("num_controllers", &EmulationOptions::num_controllers)
+      .def_readwrite("most_bytes", &EmulationOptions::most_bytes)
       .def_readonly("device", &EmulationOptions::device);
   py::class_<DeviceSubmission>(module, "DeviceSubmission")
       .def_readwrite("device", &DeviceSubmission::device)

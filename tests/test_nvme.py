@@ -196,6 +196,26 @@ def test_a_controller_that_does_not_start_is_a_time_out(tmp_path):
         open_rows(paths, rows, emulation={"never_ready": True}, command_timeout_secs=0.2)
 
 
+@pytest.mark.parametrize("block_bytes", [512, 4096])
+def test_a_namespace_that_is_too_small_for_the_store(tmp_path, block_bytes):
+    """The controller's word counts, not the size of a file; the last block may be a part."""
+    rows = random_rows(65, PAGE)
+    paths = write_stripes(tmp_path, rows, 2)  # 33 pages and 32
+    before = [path.read_bytes() for path in paths]
+    emulation = {"block_bytes": block_bytes, "num_controllers": 2}
+    blocks = f"{32 * PAGE // block_bytes} blocks of {block_bytes} bytes"
+    with pytest.raises(
+        ValueError,
+        match=rf"emulated controller of .*features\.0\.bin: namespace 1 has {blocks}, too small "
+        "for the 135168 bytes of features on it; use a larger one, or more of them",
+    ):
+        open_rows(paths, rows, emulation=emulation | {"most_bytes": 32 * PAGE})
+    enough = emulation | {"most_bytes": 33 * PAGE - block_bytes + 1}
+    with open_rows(paths[:1], rows[:33], emulation=enough | {"num_controllers": 1}) as storage:
+        assert storage.block_bytes == block_bytes
+    assert [path.read_bytes() for path in paths] == before
+
+
 def test_fewer_queues_than_threads_is_said(tmp_path, caplog):
     rows = random_rows(64, PAGE)
     paths = write_stripes(tmp_path, rows, 1)

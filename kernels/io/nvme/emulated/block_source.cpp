@@ -13,7 +13,8 @@
 
 namespace lsm::nvme {
 
-FileBlocks::FileBlocks(std::string path) : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+FileBlocks::FileBlocks(std::string path, uint64_t most_bytes)
+    : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
   struct stat status{};
   if (descriptor_ < 0 || fstat(descriptor_, &status) != 0) {
     const int error = errno;
@@ -21,6 +22,7 @@ FileBlocks::FileBlocks(std::string path) : descriptor_(open(path.c_str(), O_RDON
     throw SystemError(error, path, concat("cannot open: ", std::strerror(error)));
   }
   bytes_ = static_cast<uint64_t>(status.st_size);
+  if (most_bytes > 0) bytes_ = std::min(bytes_, most_bytes);
 }
 
 FileBlocks::~FileBlocks() {

@@ -28,8 +28,9 @@ class BlockSource {
 /// An ordinary file, through the page cache.
 class FileBlocks final : public BlockSource {
  public:
-  /// Throws SystemError if the file cannot be opened.
-  explicit FileBlocks(std::string path);
+  /// `most_bytes`: as if what lies behind were not there; 0: the whole file. Throws SystemError if
+  /// the file cannot be opened.
+  explicit FileBlocks(std::string path, uint64_t most_bytes = 0);
   ~FileBlocks() override;
   FileBlocks(const FileBlocks&) = delete;
   FileBlocks& operator=(const FileBlocks&) = delete;
