@@ -35,13 +35,14 @@ PACKAGES := $(shell find lsm -type d ! -name __pycache__)
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
 .PHONY: help quickstart test test-dgl test-gpu test-launch test-nvme test-sanitize bench-gpu cuda-check
-.PHONY: lint format build system setup clean
+.PHONY: fuzz lint format build system setup clean
 
 help:
 	@echo 'make quickstart  install, build, convert a small real graph, train it from disk'
 	@echo 'make test        install, build, run the tests'
 	@echo 'make build       rebuild the native module after a change'
 	@echo 'make test-sanitize  run the native tests under the address, undefined and thread sanitizers'
+	@echo 'make fuzz        feed the NVMe queue code and the emulated controller what libFuzzer makes up'
 	@echo 'make test-dgl    test Batch.to_dgl() in an environment with DGL'
 	@echo 'make test-nvme   test the NVMe queue code against the controller of QEMU, in a small guest'
 	@echo 'make test-gpu    test GPU code, on a machine with a GPU'
@@ -87,6 +88,25 @@ test-sanitize: system $(if $(shell command -v cmake),,$(VENV)/.dependencies)
 	  cmake --build $$build --target native_tests --parallel $$(nproc); \
 	  $$build/tests/native/native_tests; \
 	done
+
+# Not part of CI: it runs for FUZZ_SECS, and takes clang with its runtime libraries. An input that
+# fails is kept in build/fuzz, and one that was worth keeping in build/fuzz/corpus for the next run.
+FUZZ_SECS ?= 300
+CLANGXX ?= clang++
+fuzz: export ASAN_OPTIONS = detect_stack_use_after_return=1
+fuzz: export UBSAN_OPTIONS = print_stacktrace=1
+fuzz: system $(if $(shell command -v cmake),,$(VENV)/.dependencies)
+	@mkdir -p build/fuzz/corpus; \
+	if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' | \
+	  $(CLANGXX) -fsanitize=fuzzer,address,undefined -x c++ - -o build/fuzz/probe 2>/dev/null; then \
+	  echo '$(CLANGXX) with -fsanitize=fuzzer is missing: skipping; install it with: sudo apt-get' \
+	    'install clang libclang-rt-dev (or name another: make fuzz CLANGXX=clang++-19)'; exit 0; \
+	fi; set -e; export PATH="$$PATH:$(abspath $(BIN))"; \
+	cmake -S . -B build/fuzz -DCMAKE_CXX_COMPILER=$(CLANGXX) -DLSM_NATIVE_TESTS=ON \
+	  -DLSM_IO_URING=OFF -DLSM_SANITIZE=fuzzer-no-link,address,undefined; \
+	cmake --build build/fuzz --target nvme_fuzz --parallel $$(nproc); \
+	build/fuzz/tests/native/nvme_fuzz -max_total_time=$(FUZZ_SECS) -max_len=2048 -timeout=30 \
+	  -artifact_prefix=build/fuzz/ build/fuzz/corpus
 
 # QEMU's NVMe controller in a small Linux guest. Where QEMU or a kernel for the guest cannot be had,
 # the tests are skipped and say so. LIBNVM_KO: the kernel module of BaM, built for the guest's kernel;

@@ -1,8 +1,8 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Feeds the emulated controller commands and doorbells that make no sense, and the completion path
-// entries that no controller would write. Nothing may crash, hang, or be written outside of the
-// memory that was given to the controller. With libFuzzer (-fsanitize=fuzzer -DLSM_FUZZER) the
-// bytes come from it; else main() draws them from seeds. Usage: nvme_fuzz [inputs]
+// Feeds the emulated controller commands, admin commands, registers and doorbells that make no
+// sense, and the completion path entries that no controller would write. Nothing may crash, hang,
+// or be written outside of the memory that was given to the controller. The bytes come from
+// libFuzzer where LSM_FUZZER is defined (`make fuzz`), else from seeds.
 #include "kernels/io/nvme/emulated/transport.h"
 #include "tests/native/nvme_checks.h"
 #include "tests/native/testing.h"
@@ -32,6 +32,21 @@ class Input {
   std::span<const uint8_t> bytes_;
 };
 
+/// A page of `memory`, with or without an offset into it, or no address of the controller's: what
+/// it reads must not land on the queues of the test.
+uint64_t draw_address(Input& input, const DmaMemory& memory) {
+  const auto choice = input.take<uint8_t>();
+  const uint64_t page = memory.pages[choice % memory.pages.size()];
+  if (choice < 160) return page;
+  if (choice < 220) return page + input.take<uint16_t>() % kPageBytes;
+  return input.take<uint64_t>() | uint64_t{1} << 63;
+}
+
+void put(Command& command, size_t dword, uint64_t value) {
+  command.dwords[dword] = static_cast<uint32_t>(value);
+  command.dwords[dword + 1] = static_cast<uint32_t>(value >> 32);
+}
+
 /// A controller that goes on over all inputs, as one that was fed nonsense must.
 class Victim {
  public:
@@ -44,6 +59,7 @@ class Victim {
         positions_(queue_->pair().state->tickets) {}
 
   void feed(Input input) {
+    std::memset(memory_.data, 0, memory_.bytes);  // so that an input does the same every time
     while (!input.empty()) {
       const Command command = make_command(input);
       const QueuePair& pair = queue_->pair();
@@ -83,27 +99,14 @@ class Victim {
     }
     command.dwords[0] = kOpcodeRead | static_cast<uint32_t>(input.take<uint16_t>()) << 16;
     command.dwords[1] = 1 + input.take<uint8_t>() % 2;
-    put(command, 6, address(input));
-    put(command, 8, address(input));
+    put(command, 6, draw_address(input, memory_));
+    put(command, 8, draw_address(input, memory_));
     command.dwords[10] = input.take<uint8_t>();
     command.dwords[12] = input.take<uint16_t>() % 300;
     // PRP lists made of whatever is there.
     auto* list = reinterpret_cast<uint64_t*>(memory_.data);
-    for (int i = 0; i < 8; ++i) list[input.take<uint16_t>() % 4096] = address(input);
+    for (int i = 0; i < 8; ++i) list[input.take<uint16_t>() % 4096] = draw_address(input, memory_);
     return command;
-  }
-
-  uint64_t address(Input& input) {
-    const auto choice = input.take<uint8_t>();
-    const uint64_t page = memory_.pages[choice % memory_.pages.size()];
-    if (choice < 160) return page;
-    if (choice < 220) return page + input.take<uint16_t>() % kPageBytes;
-    return input.take<uint64_t>();
-  }
-
-  static void put(Command& command, size_t dword, uint64_t value) {
-    command.dwords[dword] = static_cast<uint32_t>(value);
-    command.dwords[dword + 1] = static_cast<uint32_t>(value >> 32);
   }
 
   void expect_answer(uint16_t id) {
@@ -123,6 +126,123 @@ class Victim {
   std::unique_ptr<IoQueue> queue_;
   const DmaMemory memory_;
   uint64_t positions_;
+};
+
+/// A controller whose registers, admin queue and doorbells are fed nonsense: it answers every admin
+/// command, and does what its configuration register says.
+class AdminVictim {
+ public:
+  AdminVictim()
+      : image_(64 << 10, std::byte{0x5a}),
+        device_({.num_queues = 4, .max_queue_entries = 128},
+                {{std::make_shared<MemoryBlocks>(image_), 512}}),
+        submission_(device_.memory().allocate(kPageBytes, DmaShape::kContiguous)),
+        completion_(device_.memory().allocate(kPageBytes, DmaShape::kContiguous)),
+        memory_(device_.memory().allocate(4 * kPageBytes, DmaShape::kContiguous)) {}
+
+  void feed(Input input) {
+    // Queues that are made of this memory find commands in it.
+    for (size_t i = 0; i < 64; ++i) {
+      reinterpret_cast<Command*>(memory_.data)[i] = {};
+      for (uint32_t& dword : reinterpret_cast<Command*>(memory_.data)[i].dwords) {
+        dword = input.take<uint8_t>() % 4;
+      }
+    }
+    if (input.take<uint8_t>() % 4 == 0) start_badly(input);
+    start();
+    for (uint32_t position = 0; !input.empty(); ++position) {
+      execute(position, make_command(input));
+      const uint32_t doorbell = kDoorbells + 8 + 4 * (input.take<uint8_t>() % 8);
+      if (input.take<uint8_t>() % 2 == 0) write(doorbell, input.take<uint8_t>());
+    }
+    stop();
+  }
+
+ private:
+  static constexpr uint32_t kDepth = 32;
+
+  void write(uint32_t offset, uint32_t value) {
+    write_doorbell(device_.registers() + offset / 4, value);
+  }
+  void write_address(uint32_t offset, uint64_t address) {
+    write(offset, static_cast<uint32_t>(address));
+    write(offset + 4, static_cast<uint32_t>(address >> 32));
+  }
+  template <class Holds>
+  void await_status(Holds&& holds) {
+    const Deadline deadline(10);
+    Backoff backoff;
+    while (!holds(load_acquire(device_.registers()[kStatusRegister / 4]))) {
+      EXPECT(!deadline.passed());
+      backoff.pause();
+    }
+  }
+
+  /// Whatever it is enabled with, it says how that went.
+  void start_badly(Input& input) {
+    write(kAdminQueueAttributes, input.take<uint32_t>());
+    write_address(kAdminSubmissionBase, draw_address(input, memory_));
+    write_address(kAdminCompletionBase, draw_address(input, memory_));
+    const uint32_t configuration = input.take<uint8_t>() % 2 == 0
+                                       ? kConfigurationEntrySizes | input.take<uint16_t>()
+                                       : input.take<uint32_t>();
+    write(kConfiguration, kConfigurationEnable | configuration);
+    await_status([](uint32_t status) { return status != 0; });
+    stop();
+  }
+  void start() {
+    std::memset(completion_.data, 0, completion_.bytes);
+    write(kAdminQueueAttributes, (kDepth - 1) | (kDepth - 1) << 16);
+    write_address(kAdminSubmissionBase, submission_.address(0));
+    write_address(kAdminCompletionBase, completion_.address(0));
+    write(kConfiguration, kConfigurationEnable | kConfigurationEntrySizes);
+    await_status([](uint32_t status) { return status == kStatusReady; });
+  }
+  void stop() {
+    write(kConfiguration, 0);
+    await_status([](uint32_t status) { return status == 0; });
+  }
+
+  Command make_command(Input& input) {
+    Command command{};
+    constexpr uint8_t kOpcodes[] = {0, 1, 1, 4, 5, 5, 6, 9};
+    const auto choice = input.take<uint8_t>();
+    command.dwords[0] = choice < 200 ? kOpcodes[choice % std::size(kOpcodes)] : choice;
+    command.dwords[1] = input.take<uint8_t>() % 3;
+    put(command, 6, draw_address(input, memory_));
+    if (choice % 16 == 0) {
+      for (int i = 10; i < 16; ++i) command.dwords[i] = input.take<uint32_t>();
+      return command;
+    }
+    command.dwords[10] = input.take<uint8_t>() % 6;
+    command.dwords[10] |= (input.take<uint8_t>() % 160) << 16;
+    command.dwords[11] = input.take<uint8_t>() % 8 == 0 ? 0 : 1;
+    command.dwords[11] |= (input.take<uint8_t>() % 6) << 16;
+    return command;
+  }
+
+  void execute(uint32_t position, Command command) {
+    const uint32_t id = position & 0xffff;
+    command.dwords[0] |= id << 16;
+    reinterpret_cast<Command*>(submission_.data)[position % kDepth] = command;
+    write(kDoorbells, (position + 1) % kDepth);
+    Completion& answer = reinterpret_cast<Completion*>(completion_.data)[position % kDepth];
+    const Deadline deadline(10);
+    Backoff backoff;
+    const uint32_t phase = (position / kDepth & 1) ^ 1;
+    while ((load_acquire(answer.dwords[3]) >> 16 & 1) != phase) {
+      EXPECT(!deadline.passed());
+      backoff.pause();
+    }
+    EXPECT(answer.command_id() == id && answer.submission_queue() == 0);
+    write(kDoorbells + 4, (position + 1) % kDepth);
+  }
+
+  const std::vector<std::byte> image_;
+  EmulatedDevice device_;
+  const DmaMemory submission_;
+  const DmaMemory completion_;
+  const DmaMemory memory_;
 };
 
 /// Entries of any content: no more are taken than there are, and none twice.
@@ -151,11 +271,20 @@ void feed_completions(Input input) {
   }
 }
 
+/// The first byte says which of them gets the rest.
 void run_input(std::span<const uint8_t> bytes) {
   static Victim victim;
-  victim.feed(Input(bytes));
-  victim.check();
-  feed_completions(Input(bytes));
+  static AdminVictim admin_victim;
+  Input input(bytes);
+  switch (input.take<uint8_t>() % 4) {
+    case 0:
+      return feed_completions(input);
+    case 1:
+      return admin_victim.feed(input);
+    default:
+      victim.feed(input);
+      victim.check();
+  }
 }
 
 void run_seeds() {
