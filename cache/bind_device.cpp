@@ -43,6 +43,15 @@ void replay(Executor& self, const lsm::PlanMoves& moves, const lsm::TensorView& 
   self.executor->replay(moves, staged_bytes, out_bytes);
 }
 
+/// `targets`: tuples of tensors (row_of, rows, place).
+void replay_to(Executor& self, const lsm::PlanMoves& moves, const lsm::TensorView& staged,
+               const py::object& targets) {
+  const auto staged_bytes = staged.as_bytes_on(staged.on_host ? -1 : self.device, "staged");
+  const auto lists = lsm::row_targets(targets, self.executor->row_bytes(), self.device);
+  py::gil_scoped_release release;
+  self.executor->replay_to(moves, staged_bytes, lists);
+}
+
 void prefetch(Executor& self, const lsm::TensorView& victim_slots) {
   const auto slots = victim_slots.as<const int64_t>("victim_slots");
   py::gil_scoped_release release;
@@ -75,6 +84,9 @@ void bind_device(py::module_& module) {
       .def("set_staging", &set_staging, py::arg("way"))
       .def("prefetch", &prefetch, py::arg("victim_slots"))
       .def(
+          "wait_delivered", [](Executor& self) { self.executor->wait_delivered(); },
+          py::call_guard<py::gil_scoped_release>())
+      .def(
           "synchronize", [](Executor& self) { self.executor->synchronize(); },
           py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("device", [](const Executor& self) { return self.device; })
@@ -84,6 +96,7 @@ void bind_device(py::module_& module) {
       .def_property_readonly("pinned_bytes",
                              [](const Executor& self) { return self.executor->pinned_bytes(); });
   def_replay(executor, &::replay, py::arg("staged"), py::arg("out"));
+  def_replay(executor, &::replay_to, py::arg("staged"), py::arg("targets"));
 }
 
 }  // namespace lsm

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "cache/plan_moves.h"
+#include "cache/row_targets.h"
 #include "cache/staged_runs.h"
 #include "kernels/io/storage.h"
 
@@ -38,6 +39,16 @@ class DeviceExecutor {
   virtual void replay(const PlanMoves& plan, std::span<const std::byte> staged,
                       std::span<std::byte> out) = 0;
 
+  /// The same, but rows go straight to `targets`, from where they are: GPU memory, of this process
+  /// or mapped from another, or page-locked. What lies behind PCIe is read once, however many want
+  /// it. Waits for the replay before.
+  virtual void replay_to(const PlanMoves& plan, std::span<const std::byte> staged,
+                         std::span<const RowTargets> targets) = 0;
+
+  /// Blocks until the targets of the last replay_to() have their rows, for whoever reads them on
+  /// the host, on this GPU or on another; `staged` is free again then. Throws TimeoutError.
+  virtual void wait_delivered() = 0;
+
   /// Begins to copy the rows that the next plan finds in the victim buffer, in the order of its
   /// positions, to the prefetch buffer, as many as fit there; a thread of the host does it. The
   /// plan replayed last was the last before that one. What is not prefetched is read in place.
@@ -52,6 +63,7 @@ class DeviceExecutor {
   /// The cudaStream_t that replay() queues to, as a number; 0 for the twin.
   virtual intptr_t stream() const = 0;
 
+  virtual int64_t row_bytes() const = 0;
   /// GPU memory and page-locked host memory of the tiers.
   virtual int64_t device_bytes() const = 0;
   virtual int64_t pinned_bytes() const = 0;

@@ -18,11 +18,13 @@ from test_executor import (
     make_plan,
     open_rows,
     random_plan,
+    random_targets,
 )
 
 from lsm import native
 
 TWIN = -1
+WORDS = ("evict", "spill")
 
 
 def open_device_executor(storage, prefetch_rows=0, device=TWIN):
@@ -53,6 +55,29 @@ def replay(executor, plan, staged, iteration=0):
     executor.replay(iteration=iteration, **tensors, staged=staged, out=out)
     executor.synchronize()
     return out.cpu().numpy()
+
+
+def replay_to(executor, plan, staged, targets, iteration):
+    """What is in the memory of each target."""
+    waits = native.pack_metadata(iteration + 1, 0, 0)
+    plan = plan | {f"{kind}_word": np.full(len(plan[f"{kind}_slot"]), waits) for kind in WORDS}
+    tensors = {name: torch.from_numpy(values) for name, values in plan.items()}
+    on_gpu = executor.device >= 0
+    staged = torch.from_numpy(staged)
+    lists = [tuple(map(torch.from_numpy, target)) for target in targets]
+    if on_gpu:
+        staged = staged.pin_memory()
+        # One of them in page-locked memory, as for a rank that gets its rows as messages.
+        lists = [
+            (row_of, rows.pin_memory() if r == 1 else rows.cuda(executor.device), place)
+            for r, (row_of, rows, place) in enumerate(lists)
+        ]
+        torch.cuda.synchronize()
+    executor.replay(iteration=iteration, **tensors, staged=staged, targets=lists)
+    executor.wait_delivered()
+    delivered = [rows.cpu().numpy().copy() for _, rows, _ in lists]
+    executor.synchronize()
+    return delivered
 
 
 def victims_of(plan):
@@ -101,6 +126,56 @@ def test_any_sequence_of_plans(tmp_path_factory, seed, row_bytes, prefetch_rows)
     check_random_plans(tmp_path_factory.mktemp("rows"), seed, row_bytes, prefetch_rows)
 
 
+def check_random_targets(directory, seed, row_bytes, prefetch_rows, device=TWIN, num_plans=6):
+    """As check_random_plans(), with the rows going to several requesters."""
+    rng = np.random.default_rng(seed)
+    rows, storage = open_rows(directory, row_bytes)
+    with storage:
+        executor, tiers = open_device_executor(storage, prefetch_rows, device), Tiers(rows)
+        plans = [fill_plan(), *(random_plan(rng) for _ in range(num_plans - 1))]
+        for iteration, plan in enumerate(plans):
+            num_rows = len(plan["source"])
+            staged = rng.integers(0, 256, (num_rows, row_bytes), dtype=np.uint8)
+            expected = staged.copy()
+            tiers.replay(plan, expected)
+            targets = random_targets(rng, num_rows, row_bytes)
+            delivered = replay_to(executor, plan, staged, targets, iteration)
+            for (row_of, memory, place), got in zip(targets, delivered, strict=True):
+                memory = np.full_like(memory, 77)
+                memory[place if len(place) else np.arange(len(row_of))] = expected[row_of]
+                assert np.array_equal(got, memory)
+            if iteration + 1 < num_plans:
+                executor.prefetch(victims_of(plans[iteration + 1]))
+        everything = make_plan(
+            source=[CACHE] * LINES + [VICTIM] * SLOTS, slot=[*range(LINES), *range(SLOTS)]
+        )
+        staged = np.zeros((LINES + SLOTS, row_bytes), np.uint8)
+        held = replay(executor, everything, staged, num_plans)
+        assert np.array_equal(held, np.concatenate([tiers.lines, tiers.victims]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    row_bytes=st.sampled_from([1, 6, 100, 16, 4096]),
+    prefetch_rows=st.sampled_from([0, 2, 50]),
+)
+def test_rows_for_several_ranks(tmp_path_factory, seed, row_bytes, prefetch_rows):
+    check_random_targets(tmp_path_factory.mktemp("rows"), seed, row_bytes, prefetch_rows)
+
+
+def test_wrong_targets_get_nothing(tmp_path):
+    _, storage = open_rows(tmp_path, 8)
+    with storage:
+        executor = open_device_executor(storage)
+        plan = make_plan(source=[0, 0, 0], slot=[0, 1, 2])
+        rows, none = np.full((2, 8), 7, np.uint8), np.empty(0, np.int32)
+        targets = [(np.array([row], np.int32), rows, none) for row in (2, 3)]
+        with pytest.raises(ValueError, match="row_of: expected rows 0 to 2, got 3 at position 0"):
+            replay_to(executor, plan, np.zeros((3, 8), np.uint8), targets, 0)
+        assert (rows == 7).all()
+
+
 def test_memory_that_is_not_aligned(tmp_path):
     rows, storage = open_rows(tmp_path, 16)
     plan = make_plan(source=[CACHE, STORAGE, 0], slot=[2, -1, 1])
@@ -138,7 +213,10 @@ def test_a_prefetched_row_is_that_of_its_own_plan(tmp_path):
     [
         ({"source": [CACHE], "slot": [LINES]}, "slot: expected 0 to 15 for source 1, got 16"),
         ({"evict_line": [0], "evict_slot": [SLOTS]}, "evict_slot: expected 0 to 6, got 7"),
-        ({"source": [STORAGE] * 3, "slot": [-1] * 3}, "expected 3 rows of 8 bytes, got 8 and 8"),
+        (
+            {"source": [STORAGE] * 3, "slot": [-1] * 3},
+            "staged: expected 3 rows of 8 bytes, got 8 bytes",
+        ),
     ],
 )
 def test_a_wrong_plan_moves_nothing(tmp_path, fields, message):
