@@ -288,8 +288,8 @@ class BackendExecutor final : public DeviceExecutor {
                           Array<int64_t>& from_array, std::byte* to,
                           std::span<const int64_t> to_row, Array<int64_t>& to_array) {
       if (from_row.empty()) return;
-      const NumberedRows moved{from, from_array.upload(from_row), to, to_array.upload(to_row),
-                               row_bytes_};
+      const NumberedRows<int64_t> moved{from, from_array.upload(from_row), to,
+                                        to_array.upload(to_row), row_bytes_};
       copy_rows_on(*backend_, static_cast<int64_t>(from_row.size()), row_bytes_,
                    alignment_bits(row_bytes_, from, to), moved);
     };

@@ -9,9 +9,8 @@
 
 namespace lsm::comm {
 
-void deliver_rows(const RowArray& source, std::span<const int32_t> source_rows,
-                  const RowArray& target, std::span<const int32_t> target_rows, int64_t row_bytes,
-                  ThreadPool& pool) {
+int64_t check_delivery(const RowArray& source, std::span<const int32_t> source_rows,
+                       const RowArray& target, std::span<const int32_t> target_rows) {
   const auto count = static_cast<int64_t>(std::max(source_rows.size(), target_rows.size()));
   check_argument(
       source_rows.empty() || target_rows.empty() || source_rows.size() == target_rows.size(),
@@ -23,6 +22,13 @@ void deliver_rows(const RowArray& source, std::span<const int32_t> source_rows,
                  count, " rows, got ", target.num_rows);
   check_rows("source_rows", source_rows, source.num_rows);
   check_rows("target_rows", target_rows, target.num_rows);
+  return count;
+}
+
+void deliver_rows(const RowArray& source, std::span<const int32_t> source_rows,
+                  const RowArray& target, std::span<const int32_t> target_rows, int64_t row_bytes,
+                  ThreadPool& pool) {
+  const int64_t count = check_delivery(source, source_rows, target, target_rows);
   const auto row_of = [row_bytes](const RowArray& array, std::span<const int32_t> rows) {
     return
         [=](int64_t k) { return array.data + (rows.empty() ? k : int64_t{rows[k]}) * row_bytes; };

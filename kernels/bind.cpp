@@ -76,5 +76,6 @@ PYBIND11_MODULE(_core, module) {
   lsm::bind_executor(module);
   lsm::bind_device(module);
   lsm::bind_comm(module);
+  lsm::bind_device_comm(module);
   module.def("build_info", &build_info, "How this module was built.");
 }

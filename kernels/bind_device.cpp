@@ -111,7 +111,8 @@ void bind_device_sampling(py::module_& module) {
       .def_readonly("name", &GpuInfo::name)
       .def_readonly("capability_major", &GpuInfo::capability_major)
       .def_readonly("capability_minor", &GpuInfo::capability_minor)
-      .def_readonly("total_bytes", &GpuInfo::total_bytes);
+      .def_readonly("total_bytes", &GpuInfo::total_bytes)
+      .def_readonly("bus_id", &GpuInfo::bus_id);
   py::class_<CudaInfo>(module, "CudaInfo")
       .def_readonly("toolkit_version", &CudaInfo::toolkit_version)
       .def_readonly("driver_version", &CudaInfo::driver_version)

@@ -1,12 +1,53 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // Lets bound functions take TensorView where Python passes any object with __dlpack__ (torch,
-// NumPy). Included by bind.cpp files only.
+// NumPy), and torch wrap native memory. Included by bind.cpp files only.
 #pragma once
 
 #include <pybind11/pybind11.h>
 
+#include <memory>
+#include <utility>
+
 #include "kernels/core/dlpack_abi.h"
 #include "kernels/core/tensor_view.h"
+
+namespace lsm {
+
+/// What __dlpack__() returns for `bytes` bytes at `data` on GPU `device`, or on the host if that is
+/// negative: uint8, one dimension. `owner` is let go with the last tensor, by any thread.
+inline pybind11::capsule memory_capsule(std::shared_ptr<const void> owner, std::byte* data,
+                                        int64_t bytes, int device) {
+  struct Exported {
+    dlpack::ManagedTensor managed;
+    std::shared_ptr<const void> owner;
+    int64_t shape;
+  };
+  auto exported = std::make_unique<Exported>(Exported{{}, std::move(owner), bytes});
+  exported->managed.tensor = {.data = data,
+                              .device_type = device < 0 ? dlpack::kCpu : dlpack::kCuda,
+                              .device_id = device < 0 ? 0 : device,
+                              .ndim = 1,
+                              .type_code = dlpack::kUInt,
+                              .type_bits = 8,
+                              .type_lanes = 1,
+                              .shape = &exported->shape,
+                              .strides = nullptr,
+                              .byte_offset = 0};
+  exported->managed.manager = exported.get();
+  exported->managed.deleter = [](dlpack::ManagedTensor* managed) {
+    delete static_cast<Exported*>(managed->manager);
+  };
+  pybind11::capsule capsule(&exported->managed, "dltensor", [](PyObject* object) {
+    // Whoever takes the tensor renames the capsule, and then calls the deleter itself.
+    if (!PyCapsule_IsValid(object, "dltensor")) return;
+    auto* managed = static_cast<dlpack::ManagedTensor*>(PyCapsule_GetPointer(object, "dltensor"));
+    managed->deleter(managed);
+  });
+  exported.release();
+  return capsule;
+}
+
+}  // namespace lsm
 
 namespace pybind11::detail {
 

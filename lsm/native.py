@@ -20,11 +20,15 @@ COUNTER_NAMES = _core.COUNTER_NAMES
 Buffer = _core.Buffer
 BufferPool = _core.BufferPool
 CacheExecutor = _core.CacheExecutor
+DeviceBuffer = _core.DeviceBuffer
+DeviceDelivery = _core.DeviceDelivery
 DeviceExecutor = _core.DeviceExecutor
+DevicePool = _core.DevicePool
 DeviceSampler = _core.DeviceSampler
 DirectMode = _core.DirectMode
 Fault = _core.Fault
 Mailbox = _core.Mailbox
+MappedBlock = _core.MappedBlock
 NeighborSampler = _core.NeighborSampler
 NvmeOptions = _core.NvmeOptions
 OwnerHash = _core.OwnerHash
@@ -59,6 +63,7 @@ merge_lists = _core.merge_lists
 needs_window = _core.needs_window
 open_storage = _core.open_storage
 pack_metadata = _core.pack_metadata
+peer_access_problem = _core.peer_access_problem
 philox4x32 = _core.philox4x32
 policy_names = _core.policy_names
 read_last_page = _core.read_last_page
@@ -74,11 +79,15 @@ __all__ = [
     "Buffer",
     "BufferPool",
     "CacheExecutor",
+    "DeviceBuffer",
+    "DeviceDelivery",
     "DeviceExecutor",
+    "DevicePool",
     "DeviceSampler",
     "DirectMode",
     "Fault",
     "Mailbox",
+    "MappedBlock",
     "NeighborSampler",
     "NvmeOptions",
     "OwnerHash",
@@ -91,6 +100,7 @@ __all__ = [
     "SharedBuffer",
     "SharedPool",
     "ThreadPool",
+    "as_device_tensor",
     "as_tensor",
     "batch_key",
     "build_info",
@@ -112,6 +122,7 @@ __all__ = [
     "needs_window",
     "open_storage",
     "pack_metadata",
+    "peer_access_problem",
     "philox4x32",
     "policy_names",
     "read_last_page",
@@ -132,6 +143,12 @@ def as_tensor(buffer: Buffer, dtype: torch.dtype) -> torch.Tensor:
     if buffer.size == 0:
         return torch.empty(0, dtype=dtype)
     return torch.frombuffer(buffer, dtype=dtype)
+
+
+def as_device_tensor(buffer: DeviceBuffer, dtype: torch.dtype) -> torch.Tensor:
+    """As as_tensor(), for memory of a DevicePool: a tensor on the pool's GPU, or on the host if it
+    is the twin's. It is used again when the default stream is done with it."""
+    return torch.from_dlpack(buffer.__dlpack__()).view(dtype)
 
 
 def unique_relabel(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -14,10 +14,12 @@ CudaInfo find_cuda() {
   cudaError_t error = cudaGetDeviceCount(&count);
   for (int i = 0; error == cudaSuccess && i < count; ++i) {
     cudaDeviceProp properties;
+    char bus_id[32] = "";
     error = cudaGetDeviceProperties(&properties, i);
+    if (error == cudaSuccess) error = cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, i);
     if (error != cudaSuccess) break;
     info.gpus.push_back({properties.name, properties.major, properties.minor,
-                         static_cast<int64_t>(properties.totalGlobalMem)});
+                         static_cast<int64_t>(properties.totalGlobalMem), bus_id});
   }
   if (error != cudaSuccess) {
     info.problem = cudaGetErrorString(error);

@@ -13,6 +13,7 @@ struct GpuInfo {
   int capability_major = 0;
   int capability_minor = 0;
   int64_t total_bytes = 0;
+  std::string bus_id;  // its PCI address, as CUDA writes it
 };
 
 /// What the CUDA runtime of this build finds on this machine.

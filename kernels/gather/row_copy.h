@@ -51,20 +51,21 @@ struct CopyRows {
 
 /// Rows by their numbers in two blocks of memory; a negative number means no copy. Without a list
 /// of numbers row i is number i.
+template <class Number>
 struct NumberedRows {
   const std::byte* from;
-  const int64_t* from_row;  // [count], or null
+  const Number* from_row;  // [count], or null
   std::byte* to;
-  const int64_t* to_row;  // [count], or null
+  const Number* to_row;  // [count], or null
   int64_t row_bytes;
 
   LSM_HOST_DEVICE const std::byte* source(int64_t i) const {
-    const int64_t row = from_row == nullptr ? i : from_row[i];
+    const int64_t row = from_row == nullptr ? i : int64_t{from_row[i]};
     const bool is_kept = row >= 0 && (to_row == nullptr || to_row[i] >= 0);
     return is_kept ? from + row * row_bytes : nullptr;
   }
   LSM_HOST_DEVICE std::byte* target(int64_t i) const {
-    return to + (to_row == nullptr ? i : to_row[i]) * row_bytes;
+    return to + (to_row == nullptr ? i : int64_t{to_row[i]}) * row_bytes;
   }
 };
 

@@ -127,5 +127,6 @@ std::vector<Test> planner_tests();
 std::vector<Test> prefetch_tests();
 std::vector<Test> pipeline_tests();
 std::vector<Test> mailbox_tests();
+std::vector<Test> device_pool_tests();
 
 }  // namespace lsm::testing
