@@ -20,12 +20,15 @@ from typing import NamedTuple
 import torch
 
 from lsm import native
-from lsm.comm_group import CacheGroup
+from lsm.comm_group import NEEDS_GPU, CacheGroup
 from lsm.comm_memory import NUM_ADDRESS_WORDS, PeerMemory, SharedBatch
 from lsm.comm_stream import Kind, Message, PeerLeftError
 from lsm.feature_loader import EXCHANGED
 from lsm.owners import OwnerMap
 from lsm.watch import PeerError
+
+WRITTEN = ("shm", "ipc")
+"""Transports with which an owner writes into the requester's batch."""
 
 _NONE = torch.empty(0, dtype=torch.int32)
 _NO_IDS = torch.empty(0, dtype=torch.int64)
@@ -113,13 +116,8 @@ class Exchange:
         self._local = group.rows.local
         self._memory = PeerMemory(idle_bytes=512 << 20)
         self._lists = group.lists
-        self._remote = [peer for peer in self._rows_stream.peers if peer not in self._local]
-        if options.transport == "shm" and self._remote:
-            names = ", ".join(self._rows_stream.name(peer) for peer in self._remote)
-            raise RuntimeError(
-                f"comm.transport=shm: memory cannot be shared with {names}: not on this host, or "
-                "in another process namespace; set comm.transport=auto"
-            )
+        self._links = self._find_links(group)
+        self._written = [peer for peer, how in self._links.items() if how in WRITTEN]
         self._chunk_rows = max(1, options.chunk_bytes // max(1, rows.row_bytes))
         self._num_requests = 0  # of this session
         self._asking = threading.Lock()
@@ -128,7 +126,7 @@ class Exchange:
     @property
     def transports(self) -> dict[int, str]:
         """How rows travel, by rank of the group."""
-        return {peer: "shm" if peer in self._local else "gloo" for peer in self._rows_stream.peers}
+        return dict(self._links)
 
     def request(self, ids: torch.Tensor) -> Request:
         """Asks the owners for ``ids`` ([n] int64) and learns what this rank is asked for. Blocks
@@ -175,13 +173,14 @@ class Exchange:
         # Before memory is used again that peers may still write to, from a session that was left.
         self._rows_stream.begin()
         batch = self._take_batch(request)
+        packed = {}
         for peer in self._rows_stream.peers:
-            values = [*batch.address, request.starts[peer]] if peer in self._local else []
-            self._rows_stream.send(peer, Kind.READY, request.iteration, values)
-        packed = {
-            peer: batch.rows.new_empty(len(request.asked_by(peer)), self._rows.dim)
-            for peer in self._remote
-        }
+            where = ()
+            if peer in self._written:
+                where = [*batch.address, request.starts[peer]], batch.rows_address
+            else:
+                packed[peer] = self._message_rows(peer, len(request.asked_by(peer)))
+            self._rows_stream.send(peer, Kind.READY, request.iteration, *where)
         self._count_time(request, start, waited)
         return Delivery(request, batch, packed)
 
@@ -196,10 +195,10 @@ class Exchange:
         targets = [RowTarget(*own)]
         for peer in self._rows_stream.peers:
             asked = request.asked_by(peer)
-            if peer not in self._local:
+            if peer not in self._written:
                 targets.append(RowTarget(asked, delivery.packed[peer], _NONE))
             elif len(asked):
-                targets.append(self._target_at(peer, asked, ready[peer].values))
+                targets.append(self._target_at(peer, asked, ready[peer]))
         self._count_time(request, start, waited)
         return targets
 
@@ -211,8 +210,7 @@ class Exchange:
         for peer in stream.peers:
             stream.send(peer, Kind.ROWS, request.iteration)
         stream.receive(Kind.ROWS, request.iteration)
-        if self._remote:
-            self._swap_chunks(delivery)
+        self._swap(delivery)
         sent = len(request.row_of) - len(request.asked_by(self.rank))
         request.stats["rows_sent_bytes"] = sent * self._rows.row_bytes
         self._count_time(request, start, waited)
@@ -258,36 +256,62 @@ class Exchange:
             name = self._ids_stream.name(peer)
             raise PeerError(f"{name} ended before its ids were read: {error}") from error
 
+    def _find_links(self, group: CacheGroup) -> dict[int, str]:
+        """How rows are to travel, by rank of the group. RuntimeError if they cannot as the options
+        say."""
+        transport = group.options.transport
+        if transport in NEEDS_GPU:
+            raise RuntimeError(
+                f"comm.transport={transport}: moves rows between GPUs, and this cache is host "
+                "memory; set device=cuda, or comm.transport=auto"
+            )
+        links = {peer: "shm" if peer in self._local else "gloo" for peer in group.rows.peers}
+        if transport == "shm" and "gloo" in links.values():
+            names = ", ".join(group.rows.name(peer) for peer in links if peer not in self._local)
+            raise RuntimeError(
+                f"comm.transport=shm: memory cannot be shared with {names}: not on this host, or "
+                "in another process namespace; set comm.transport=auto"
+            )
+        return links
+
     def _take_batch(self, request: Request) -> SharedBatch:
-        if self._local:
+        if self._written:
             batch = self._memory.take(request.num_rows, self._rows.dim, self._rows.dtype)
             batch.positions.copy_(request.positions)
             return batch
         rows = torch.empty(request.num_rows, self._rows.dim, dtype=self._rows.dtype)
         return SharedBatch(rows, request.positions, [])
 
-    def _target_at(self, peer: int, asked: torch.Tensor, values: list[int]) -> RowTarget:
-        """The places in the batch of ``peer``, about which it has sent ``values``."""
+    def _message_rows(self, peer: int, num_rows: int) -> torch.Tensor:
+        """Memory for rows that go to ``peer``, or come from it, as messages."""
+        del peer
+        return torch.empty(num_rows, self._rows.dim, dtype=self._rows.dtype)
+
+    def _target_at(self, peer: int, asked: torch.Tensor, ready: Message) -> RowTarget:
+        """The places in the batch of ``peer``, which has said where that is."""
+        values = ready.values
         rows, positions = self._memory.batch_of(peer, values, self._rows.dim, self._rows.dtype)
         first = values[NUM_ADDRESS_WORDS]
         return RowTarget(asked, rows, positions[first : first + len(asked)])
 
-    def _swap_chunks(self, delivery: Delivery) -> None:
-        """Exchanges rows as messages, piece by piece: pieces are unpacked while others travel."""
+    def _swap(self, delivery: Delivery) -> None:
+        """Exchanges the rows that travel as messages."""
+        self._swap_chunks(delivery, list(delivery.packed))
+
+    def _swap_chunks(self, delivery: Delivery, peers: list[int]) -> None:
+        """Exchanges rows with ``peers`` piece by piece: pieces are unpacked while others travel."""
         request, chunk, pending = delivery.request, self._chunk_rows, []
-        pieces = [
-            max(len(request.asked_by(peer)), len(request.asked_of(peer))) for peer in self._remote
-        ]
-        for begin in range(0, max(pieces), chunk):
+        pieces = [max(len(request.asked_by(peer)), len(request.asked_of(peer))) for peer in peers]
+        for begin in range(0, max(pieces, default=0), chunk):
             under_way = []
-            for peer in self._remote:
+            for peer in peers:
                 packed = delivery.packed[peer][begin : begin + chunk]
                 places = request.asked_of(peer)[begin : begin + chunk]
                 if len(packed):
                     work = self._rows_stream.send_part(peer, packed)
                     under_way.append((peer, work, packed, None))
                 if len(places):
-                    piece = packed.new_empty(len(places), self._rows.dim)
+                    piece = self._message_rows(peer, len(places))
                     work = self._rows_stream.receive_part(peer, piece)
                     under_way.append((peer, work, piece, places))
             self._finish_chunks(delivery, pending)
@@ -298,7 +322,10 @@ class Exchange:
         for peer, work, piece, places in pending:
             self._rows_stream.finish_part(peer, work, Kind.ROWS, delivery.request.iteration)
             if places is not None:
-                native.deliver_rows(piece, _NONE, delivery.batch.rows, places, self._threads)
+                self._unpack(piece, delivery.batch.rows, places)
+
+    def _unpack(self, piece: torch.Tensor, rows: torch.Tensor, places: torch.Tensor) -> None:
+        native.deliver_rows(piece, _NONE, rows, places, self._threads)
 
     def _count_time(self, request: Request, start: float, waited: float) -> None:
         wait_secs = self._rows_stream.wait_secs - waited

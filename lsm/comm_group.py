@@ -32,8 +32,10 @@ class CommOptions:
 
     mode: one of MODES. owner: one of OWNERS; owner_table: a .npy file, for table.
     group: the ranks that share a cache: all (world), or those of each machine (node).
-    transport: how ids and rows travel. shm: in memory that ranks share; gloo: as messages; auto:
-    shm between ranks that can, else gloo. timeout_secs: longest wait for another rank.
+    transport: how rows travel. Between caches in host memory: shm, in memory that ranks share;
+    gloo, as messages; auto: shm between ranks that can, else gloo. Between caches in GPU memory:
+    ipc, nccl, gloo or auto (lsm.comm_links). Ids travel through shared memory, but for gloo.
+    timeout_secs: longest wait for another rank.
     replicated_fraction: of cache.bytes, for the rows that partition-aware keeps on every rank.
     chunk_bytes: rows that travel as messages go in pieces of so many bytes.
     """
@@ -61,11 +63,6 @@ class CommOptions:
             raise ValueError(
                 "comm.replicated_fraction: expected more than 0 and less than 1, "
                 f"got {self.replicated_fraction}"
-            )
-        if self.transport in NEEDS_GPU:
-            raise RuntimeError(
-                f"comm.transport={self.transport}: moves rows between GPUs, and a shared cache is "
-                "kept on the host so far; set comm.transport=auto"
             )
 
 

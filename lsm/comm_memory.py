@@ -22,11 +22,13 @@ NUM_ADDRESS_WORDS = 5
 @dataclass(frozen=True)
 class SharedBatch:
     """Memory for one batch: ``rows`` [n, dim], and ``positions`` [n] int32 of the rows by owner,
-    where peers look them up. ``address``: what a peer needs to map it."""
+    where peers look them up. ``address``: what a peer needs to map it; ``rows_address`` [k] int64:
+    where the rows are, if not beside the positions."""
 
     rows: torch.Tensor
     positions: torch.Tensor
     address: list[int]
+    rows_address: torch.Tensor | None = None
 
 
 class PeerMemory:

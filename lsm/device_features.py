@@ -77,24 +77,29 @@ class DeviceTiers:
         iteration: int,
         out: torch.Tensor,
         pool: native.ThreadPool,
-        targets: None = None,
+        targets: list[tuple] | None = None,
         **moves: torch.Tensor,
-    ) -> torch.Tensor:
-        """Replays one plan; returns its rows, on the device and complete. ``out``: rows [n, dim] in
-        page-locked or the device's memory, those from storage at their positions."""
-        del pool, targets  # the GPU copies, and only for this rank
+    ) -> torch.Tensor | None:
+        """Replays one plan; returns its rows, on the device and complete, or, if there are
+        ``targets``, None when those have their rows. ``out``: rows [n, dim] in page-locked or the
+        device's memory, those from storage at their positions."""
+        del pool  # the GPU copies
         self._victims.pop(iteration, None)
-        rows = self.empty_rows(out.shape, out.dtype)
+        rows = None if targets is not None else self.empty_rows(out.shape, out.dtype)
+        into = {"out": rows} if targets is None else {"targets": targets}
         with self._staging.batch(moves["source"]):
             with current(self._device):
-                self._native.replay(iteration=iteration, **moves, staged=out, out=rows)
+                self._native.replay(iteration=iteration, **moves, staged=out, **into)
             following = self._victims.get(iteration + 1)
             if following is not None and len(following):
                 self._native.prefetch(following)
                 self.prefetched_rows += min(len(following), self._prefetch_rows)
             # This thread has nothing else to do, and whoever gets the rows may use them in any
             # stream.
-            self._native.synchronize()
+            if targets is None:
+                self._native.synchronize()
+            else:
+                self._native.wait_delivered()
         return rows
 
     def empty_rows(self, shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
@@ -112,20 +117,12 @@ class DeviceTiers:
         return rows
 
 
-class DeviceFeatureLoader(CachedFeatureLoader):
-    """A CachedFeatureLoader whose cache, static partition and rows are GPU memory.
-
-    device: a GPU; the host stands for it in tests. planner: where sets are decided and next uses
-    are found: host, device, or auto, which makes the first plans in both places and goes on where
-    that was faster (lsm.planner_trial). prefetch_rows: how many rows of the next batch may be
-    brought back from the victim buffer while a step runs. staging: how rows from storage get to
-    the GPU: gather, copy or auto (lsm.staging); with gds they are there. Other arguments as for
-    CachedFeatureLoader.
-    """
+class OnDevice:
+    """What makes the cache of a CachedFeatureLoader, before which it is derived from, GPU memory:
+    the arguments of DeviceFeatureLoader, and what follows from them."""
 
     def __init__(
         self,
-        store,
         *arguments,
         device: torch.device,
         planner: str = "auto",
@@ -140,7 +137,7 @@ class DeviceFeatureLoader(CachedFeatureLoader):
         """Where plans are made; auto until it has been found out."""
         self._prefetch_rows = prefetch_rows
         self._staging = staging
-        super().__init__(store, *arguments, **options)
+        super().__init__(*arguments, **options)
 
     @property
     def device_bytes(self) -> int:
@@ -182,3 +179,15 @@ class DeviceFeatureLoader(CachedFeatureLoader):
         if self.engine == "gds":
             return self._executor.empty_rows((num_rows, self.dim), self.dtype)
         return empty_rows(num_rows, self.dim, self.dtype)
+
+
+class DeviceFeatureLoader(OnDevice, CachedFeatureLoader):
+    """A CachedFeatureLoader whose cache, static partition and rows are GPU memory.
+
+    device: a GPU; the host stands for it in tests. planner: where sets are decided and next uses
+    are found: host, device, or auto, which makes the first plans in both places and goes on where
+    that was faster (lsm.planner_trial). prefetch_rows: how many rows of the next batch may be
+    brought back from the victim buffer while a step runs. staging: how rows from storage get to
+    the GPU: gather, copy or auto (lsm.staging); with gds they are there. Other arguments as for
+    CachedFeatureLoader.
+    """

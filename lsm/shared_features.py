@@ -76,7 +76,7 @@ class SharedFeatureLoader(CachedFeatureLoader):
         self._requests: deque[Request] = deque()  # not planned yet
         self._peer_failed = self._left_by_peer = self._closed = False
         row_format = RowFormat(store.feature_dim, store.feature_dtype)
-        self._exchange = Exchange(group, self._owners, row_format, num_threads)
+        self._exchange = self._open_exchange(group, row_format, num_threads)
         self.peer_timeout_secs = comm.timeout_secs
         native.check_metadata_limits(cache.useful_window, group.size, store.num_nodes)
         super().__init__(
@@ -90,9 +90,13 @@ class SharedFeatureLoader(CachedFeatureLoader):
             num_threads=num_threads,
         )
 
+    def _open_exchange(self, group: CacheGroup, rows: RowFormat, num_threads: int) -> Exchange:
+        return Exchange(group, self._owners, rows, num_threads)
+
     @property
     def transports(self) -> dict[int, str]:
-        """How rows travel to each other rank of the group: shm or gloo."""
+        """How rows travel to each other rank of the group: shm or gloo; between GPUs ipc, nccl or
+        gloo."""
         return self._exchange.transports
 
     def announce(self, ids: torch.Tensor) -> None:

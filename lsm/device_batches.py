@@ -1,0 +1,57 @@
+"""Batches in GPU memory that ranks of one machine have mapped from each other, so that an owner's
+kernel writes rows to their places. For the host it is shared memory, the twin of that."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import torch
+
+from lsm import native
+from lsm.device import current
+
+_MAPPED_PER_PEER = 32
+_FIRST_WORDS = 4  # of an address; the block's handle follows
+
+
+class DeviceBatches:
+    """This rank's batches, in a pool of ``pool_bytes`` of GPU memory that is allocated once, and
+    the batches of peers. Used by one thread at a time, but tensors may go in any."""
+
+    def __init__(self, device: torch.device, pool_bytes: int, timeout_secs: float) -> None:
+        self._device = device
+        self._index = native.TWIN if device.type == "cpu" else device.index
+        self._pool = native.DevicePool(self._index, pool_bytes, timeout_secs)
+        self._mapped: OrderedDict[tuple[int, int], native.MappedBlock] = OrderedDict()
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the pool; more than at first if batches that are held left no room."""
+        return self._pool.size
+
+    def take(self, num_rows: int, dim: int, dtype: torch.dtype) -> tuple[torch.Tensor, list[int]]:
+        """Memory for rows [num_rows, dim], not initialised, and what a peer needs to map it. It is
+        used again when no tensor refers to it any more and the default stream, which may use it,
+        is done with it; no peer may write to it by then."""
+        buffer = self._pool.take(num_rows * dim * dtype.itemsize)
+        address = [buffer.number, buffer.offset, buffer.block_bytes, num_rows, *buffer.handle]
+        if num_rows == 0:
+            return torch.empty(0, dim, dtype=dtype, device=self._device), address
+        with current(self._device):
+            return native.as_device_tensor(buffer, dtype).view(num_rows, dim), address
+
+    def batch_of(self, peer: int, address: list[int], dim: int, dtype: torch.dtype) -> torch.Tensor:
+        """The rows at an address that ``peer`` gave, [n, dim] on this rank's GPU as far as torch
+        knows. Raises OSError or RuntimeError if they cannot be mapped."""
+        number, offset, block_bytes, num_rows, *handle = address
+        block = self._mapped.get((peer, number))
+        if block is None:
+            block = native.MappedBlock(self._index, handle, block_bytes)
+            self._mapped[peer, number] = block
+            mapped = [key for key in self._mapped if key[0] == peer]
+            if len(mapped) > _MAPPED_PER_PEER:
+                del self._mapped[mapped[0]]
+        self._mapped.move_to_end((peer, number))
+        with current(self._device):
+            part = torch.from_dlpack(block.part(offset, num_rows * dim * dtype.itemsize))
+        return part.view(dtype).view(num_rows, dim)

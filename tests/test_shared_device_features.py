@@ -1,0 +1,319 @@
+"""A cache in the memory of GPUs that ranks share: here their twins, in processes of their own.
+Rows are those on storage, and plans and counts those of a shared cache on the host."""
+
+import errno
+
+import pytest
+import torch
+import torch.distributed as torch_dist
+from comm_ranks import Ranks
+from comm_ranks import deliver as deliver_by_hand
+from test_comm import KINDS, NUM_NODES, features, lists
+from test_comm_features import ALL_TIERS, ROW_BYTES, expected_rows, loader_for
+from training import make_store
+
+from lsm import native
+from lsm.comm_links import Place, choose_links
+from lsm.feature_loader import COUNTERS, EXCHANGED
+from lsm.watch import PeerError
+
+HOST = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("shared") / "store")
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    pool = Ranks(3, tmp_path_factory.mktemp("ranks"))
+    yield pool
+    pool.close()
+
+
+def open_loader(path, group, cache, on_twin):
+    from lsm.cache_options import CacheOptions
+    from lsm.shared_device_features import SharedDeviceFeatureLoader
+    from lsm.shared_features import SharedFeatureLoader
+    from lsm.storage import StorageOptions
+    from lsm.store.graph_store import GraphStore
+
+    store = GraphStore.open(path)
+    options = {"bytes": 64 * ROW_BYTES, "ways": 8, "window": 3} | cache
+    kind, more = SharedFeatureLoader, {}
+    if on_twin:
+        kind = SharedDeviceFeatureLoader
+        # A pool for a batch or two, so that there must be more of it.
+        more = {"device": HOST, "planner": "device", "prefetch_rows": 10, "pool_bytes": 9000}
+    loader = kind(
+        store,
+        CacheOptions(**options),
+        group,
+        engine="posix",
+        options=StorageOptions(timeout_secs=10),
+        scores=torch.linspace(1, 0, store.num_nodes),
+        **more,
+    )
+    return store, loader
+
+
+def deliver(context, store, loader):
+    """The counters of some batches, whose rows are checked."""
+    table, held = expected_rows(store), []
+    generator = torch.Generator().manual_seed(context.rank)
+    batches = []
+    for t in range(10):
+        count = 0 if (t + context.rank) % 3 == 0 else 150
+        ids = torch.randint(0, store.num_nodes, (count,), generator=generator)
+        batches.append((ids * ids // store.num_nodes).unique().flip(0))  # skewed
+    for t, ids in enumerate(batches):
+        for announced in batches[: loader.window] if t == 0 else batches[t + 2 : t + 3]:
+            loader.announce(announced)
+        rows = loader.fetch(ids)
+        assert torch.equal(rows, table[ids]), (context.rank, t)
+        held = [*held[-1:], (rows, ids)]
+        for rows, ids in held:  # not written again while it is held
+            assert torch.equal(rows, table[ids]), (context.rank, t)
+    repeated = torch.tensor([3, 5, 3, context.rank])
+    assert torch.equal(loader.fetch(repeated), table[repeated])
+    stats = loader.stats()
+    return {name: stats[f"cache_{name}"] for name in (*COUNTERS, *EXCHANGED)}
+
+
+def open_groups(context, size, transport, **options):
+    """A CacheGroup for twins and one for the host; None on ranks that are not of them. With
+    transport nccl, Gloo does between twins what NCCL does between GPUs."""
+    import lsm.comm_device
+    from lsm.comm_links import Links, find_links
+
+    host = context.group(size, **options)
+    named = "gloo" if transport == "nccl" else transport
+    twins = context.group(size, **(options | {"transport": named}))
+    lsm.comm_device.find_links = find_links
+    if transport == "nccl":
+        nccl = torch_dist.new_group(range(size), backend="gloo")
+        by_peer = {peer: "nccl" for peer in range(size) if peer != context.rank}
+        lsm.comm_device.find_links = lambda *_: Links(by_peer, nccl)
+    return (twins, host) if twins else None
+
+
+def both_case(context, path, size, transport, options, cache):
+    groups = open_groups(context, size, transport, **options)
+    if groups is None:
+        return None
+    counts = []
+    for group, on_twin in zip(groups, (True, False), strict=True):
+        store, loader = open_loader(path, group, cache, on_twin)
+        with loader:
+            if on_twin:
+                transports = loader.transports
+            counts.append(deliver(context, store, loader))
+    return transports, *counts
+
+
+@pytest.mark.parametrize("transport", ["ipc", "gloo", "nccl"])
+@pytest.mark.parametrize("policy", ["lookahead", "hybrid"])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_rows_and_counts_are_those_of_the_host(ranks, store, size, policy, transport):
+    for mode in ("shared", "partition-aware"):
+        options = {"mode": mode, "chunk_bytes": 4096}
+        cache = {"policy": policy, **ALL_TIERS}
+        answers = ranks.check(both_case, store, size, transport, options, cache)[:size]
+        for rank, (transports, on_twin, on_host) in enumerate(answers):
+            peers = {peer for peer in range(size) if peer != rank}
+            assert transports == dict.fromkeys(peers, transport)
+            assert on_twin == on_host
+        for tier in ("hits", "static_hits", "victim_hits", "constant_hits", "misses"):
+            assert sum(counts[tier] for _, counts, _ in answers) > 0, tier
+
+
+def exchange_case(context, size, transport, dim, dtype):
+    from lsm.comm import RowFormat
+    from lsm.comm_device import DeviceExchange
+    from lsm.owners import OwnerMap
+
+    groups = open_groups(context, size, transport, owner="stride", chunk_bytes=4096)
+    if groups is None:
+        return
+    group, _ = groups
+    owners = OwnerMap(NUM_NODES, size, group.rank, hash="stride")
+    rows = RowFormat(dim, dtype)
+    exchange = DeviceExchange(group, owners, rows, device=HOST, pool_bytes=1)
+    table, held = features(dim, dtype).view(torch.uint8), []
+    for seed, kind in enumerate(KINDS):
+        ids = lists(kind, size, seed)[group.rank]
+        request = exchange.request(ids)
+        held.append((deliver_by_hand(exchange, request, table[request.ids].view(dtype)), ids))
+        for delivered, ids in held:
+            assert delivered.shape == (len(ids), dim)
+            assert torch.equal(delivered.contiguous().view(torch.uint8), table[ids]), kind
+    exchange.end_session()
+
+
+@pytest.mark.parametrize("transport", ["ipc", "gloo", "nccl"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dim", [1, 3, 1024])
+def test_any_row_format(ranks, dim, dtype, transport):
+    for size in (2, 3):
+        ranks.check(exchange_case, size, transport, dim, dtype)
+
+
+def epochs_case(context, path, transport, taken):
+    """Epochs that are left after ``taken`` iterations, through NeighborLoader."""
+    group, _ = open_groups(context, context.size, transport)
+    store, features = open_loader(path, group, {"policy": "lookahead"}, on_twin=True)
+    plain = loader_for(store, context, None, engine="memory")
+    with features, plain:
+        shared = loader_for(store, context, features, prefetch=2)
+        for epoch, count in enumerate(taken):
+            batches = zip(range(count), shared.iterate(epoch), plain.iterate(epoch), strict=False)
+            for _, got, expected in batches:
+                assert torch.equal(got.x, expected.x), (context.rank, epoch, got.iteration)
+        return features.stats()["cache_hits"]
+
+
+@pytest.mark.parametrize("transport", ["ipc", "nccl"])
+def test_epochs_may_be_left_early(ranks, store, transport):
+    assert all(hits > 0 for hits in ranks.check(epochs_case, store, transport, [4, 1, 2, 0, 4]))
+
+
+def fault_case(context, path):
+    group, _ = open_groups(context, context.size, "ipc")
+    store, features = open_loader(path, group, {"policy": "lru", "bytes": 8 * 48}, on_twin=True)
+    if context.rank == 1:
+        features.storage.inject_fault(native.Fault.error, nth=2, value=errno.EIO)
+    list(loader_for(store, context, features, prefetch=2).iterate(0))
+
+
+def test_a_read_error_of_one_owner_surfaces_on_every_rank(store, tmp_path):
+    ranks = Ranks(2, tmp_path)
+    try:
+        for rank, answer in enumerate(ranks.run(fault_case, store)):
+            with pytest.raises(OSError if rank == 1 else PeerError, match=r"features\.bin"):
+                raise answer
+    finally:
+        ranks.close()
+
+
+def unreachable_case(context, transport):
+    """Rank 1 cannot write to rank 2."""
+    import lsm.comm_links
+    from lsm.comm_links import find_links
+
+    group = context.group(3, transport=transport)
+    reach_problem = lsm.comm_links._reach_problem
+
+    def fails(memory, device, peer, *more):
+        if (context.rank, peer) == (1, 2):
+            return "peer access unavailable: so says the test"
+        return reach_problem(memory, device, peer, *more)
+
+    lsm.comm_links._reach_problem = fails
+    try:
+        return find_links(group, HOST).by_peer
+    finally:
+        lsm.comm_links._reach_problem = reach_problem
+
+
+def test_without_peer_access_rows_take_another_way_or_it_is_an_error(ranks):
+    ipc, gloo = "ipc", "gloo"
+    expected = [{1: ipc, 2: ipc}, {0: ipc, 2: gloo}, {0: ipc, 1: gloo}]
+    assert ranks.check(unreachable_case, "auto") == expected
+    message = "comm.transport=ipc: between rank 1 and rank 2: peer access unavailable: so says"
+    for answer in ranks.run(unreachable_case, "ipc"):
+        with pytest.raises(RuntimeError, match=message):
+            raise answer
+
+
+GPUS = [
+    Place("a", "0000:01:00.0", ""),
+    Place("a", "0000:02:00.0", ""),
+    Place("b", "0000:01:00.0", ""),
+]
+NO_PROBLEMS = [{}, {}, {}]
+FAR = "not on one host, or in other process namespaces"
+HOSTS = [{2: FAR}, {2: FAR}, {0: FAR, 1: FAR}]
+TWO_ON_ONE = [GPUS[0], GPUS[0], GPUS[2]]
+
+
+@pytest.mark.parametrize(
+    ("transport", "places", "problems", "expected", "said"),
+    [
+        ("auto", GPUS, HOSTS, ["ipc", "nccl", "nccl"], []),
+        ("gloo", GPUS, NO_PROBLEMS, ["gloo"] * 3, []),
+        ("nccl", GPUS, NO_PROBLEMS, ["nccl"] * 3, []),
+        (
+            "auto",
+            GPUS,
+            [{1: "none"}, {}, {}],
+            ["nccl", "ipc", "ipc"],
+            ["nccl between 0 and 1: none"],
+        ),
+        (
+            *("auto", TWO_ON_ONE, HOSTS, ["ipc", "gloo", "gloo"]),
+            [
+                f"gloo between {a} and 2: {FAR}; 0 and 1 share one GPU (0000:01:00.0), and NCCL "
+                "needs one for each"
+                for a in (0, 1)
+            ],
+        ),
+    ],
+)
+def test_links_by_what_is_there(transport, places, problems, expected, said):
+    links, notes = choose_links(transport, places, problems, str)
+    assert links == dict(zip([(0, 1), (0, 2), (1, 2)], expected, strict=True))
+    assert notes == [f"rows travel through {text}" for text in said]
+
+
+@pytest.mark.parametrize(
+    ("transport", "places", "problems", "message"),
+    [
+        ("ipc", GPUS, HOSTS, "comm.transport=ipc: between 0 and 2: not on one host"),
+        ("nccl", TWO_ON_ONE, HOSTS, r"comm.transport=nccl: 0 and 1 share one GPU \(0000:01:00.0\)"),
+        (
+            *("nccl", [*GPUS[:2], Place("b", "", "this build of torch has no NCCL")], HOSTS),
+            "comm.transport=nccl: 2: this build of torch has no NCCL; set comm.transport=auto",
+        ),
+        ("shm", GPUS, HOSTS, "comm.transport=shm: is for caches in host memory"),
+    ],
+)
+def test_a_transport_that_cannot_be_had(transport, places, problems, message):
+    with pytest.raises(RuntimeError, match=message):
+        choose_links(transport, places, problems, str)
+
+
+def test_a_pool_gives_out_what_came_back_and_grows_only_where_it_must():
+    pool = native.DevicePool(native.TWIN, block_bytes=8192, timeout_secs=5)
+    first, second = pool.take(4096), pool.take(4000)
+    assert (first.number, first.offset, second.number) == (second.number, 0, first.number)
+    assert second.offset == 4096
+    size = pool.size
+    tensor = native.as_device_tensor(first, torch.int32)
+    assert tensor.shape == (1024,)
+    del first
+    third = pool.take(1)  # the tensor holds the first
+    assert third.number != second.number
+    assert pool.size == 2 * size
+    del tensor, second
+    whole = pool.take(8192)
+    assert (whole.offset, pool.size) == (0, 2 * size)
+    large = pool.take(100_000)
+    assert pool.size >= 2 * size + 100_000
+    assert large.block_bytes >= 100_000
+
+
+def test_a_mapped_block_is_no_larger_than_it_is():
+    pool = native.DevicePool(native.TWIN, block_bytes=8192, timeout_secs=5)
+    buffer = pool.take(100)
+    block = native.MappedBlock(native.TWIN, buffer.handle, buffer.block_bytes)
+    part = torch.from_dlpack(block.part(buffer.offset, 100))
+    native.as_device_tensor(buffer, torch.uint8).fill_(5)
+    del block  # the tensor holds the mapping
+    assert (part == 5).all()
+    block = native.MappedBlock(native.TWIN, buffer.handle, buffer.block_bytes)
+    with pytest.raises(ValueError, match="expected 2 bytes at 8191, got memory of 8192"):
+        block.part(8191, 2)
+    if not native.build_info()["cuda"]:
+        with pytest.raises(RuntimeError, match="LSM_CUDA=ON"):
+            native.DevicePool(0, 1, 1.0)
