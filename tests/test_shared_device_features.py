@@ -9,7 +9,8 @@ import torch.distributed as torch_dist
 from comm_ranks import Ranks
 from comm_ranks import deliver as deliver_by_hand
 from test_comm import KINDS, NUM_NODES, features, lists
-from test_comm_features import ALL_TIERS, ROW_BYTES, expected_rows, loader_for
+from test_comm_features import loader_for
+from test_comm_worlds import ROW_BYTES, all_tiers, expected_rows
 from training import make_store
 
 from lsm import native
@@ -118,7 +119,7 @@ def both_case(context, path, size, transport, options, cache):
 def test_rows_and_counts_are_those_of_the_host(ranks, store, size, policy, transport):
     for mode in ("shared", "partition-aware"):
         options = {"mode": mode, "chunk_bytes": 4096}
-        cache = {"policy": policy, **ALL_TIERS}
+        cache = {"policy": policy, **all_tiers(size)}
         answers = ranks.check(both_case, store, size, transport, options, cache)[:size]
         for rank, (transports, on_twin, on_host) in enumerate(answers):
             peers = {peer for peer in range(size) if peer != rank}

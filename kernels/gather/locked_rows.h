@@ -39,7 +39,8 @@ template <class Backend>
 void run_gather(Backend& backend, const DeviceGather& gather, LineLocks locks) {
   const uintptr_t alignment = alignment_bits(gather.row_bytes, gather.source, gather.out);
   if (locks == LineLocks::kNone) {
-    const NumberedRows<int64_t> rows{gather.source, gather.ids, gather.out, nullptr, gather.row_bytes};
+    const NumberedRows<int64_t> rows{gather.source, gather.ids, gather.out, nullptr,
+                                     gather.row_bytes};
     copy_rows_on(backend, gather.count, gather.row_bytes, alignment, rows);
   } else if (locks == LineLocks::kDevice) {
     copy_locked_rows<Scope::kDevice>(backend, gather, alignment);
