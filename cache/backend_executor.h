@@ -141,7 +141,8 @@ class BackendExecutor final : public DeviceExecutor {
  private:
   template <class T>
   using Array = BackendArray<T, Backend>;
-  static constexpr int64_t kFillRows = 1 << 16;  // rows of one read while filling
+  static constexpr int64_t kFillRows = 1 << 16;    // rows of one read while filling
+  static constexpr int64_t kFillBytes = 32 << 20;  // bytes of one upload
 
   void read(Storage& storage, std::span<const int64_t> ids, std::byte* target) {
     for (size_t begin = 0; begin < ids.size(); begin += kFillRows) {
@@ -156,8 +157,10 @@ class BackendExecutor final : public DeviceExecutor {
 
   void fill_static(Storage& storage, std::span<const int64_t> ids) {
     std::vector<std::byte> part;
-    for (size_t begin = 0; begin < ids.size(); begin += kFillRows) {
-      const auto part_ids = ids.subspan(begin, std::min<size_t>(kFillRows, ids.size() - begin));
+    const size_t rows =
+        static_cast<size_t>(std::clamp<int64_t>(kFillBytes / row_bytes_, 1, kFillRows));
+    for (size_t begin = 0; begin < ids.size(); begin += rows) {
+      const auto part_ids = ids.subspan(begin, std::min<size_t>(rows, ids.size() - begin));
       part.resize(part_ids.size() * static_cast<size_t>(row_bytes_));
       read(storage, part_ids, part.data());
       backend_->upload(static_rows_.data() + static_cast<int64_t>(begin) * row_bytes_, part.data(),

@@ -7,6 +7,7 @@
 #include <cub/device/device_scan.cuh>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -15,6 +16,7 @@
 
 #include "kernels/core/cuda_check.h"
 #include "kernels/core/cuda_launch.h"
+#include "kernels/core/transfer_memory.h"
 
 namespace lsm {
 class CudaBackend {
@@ -51,16 +53,21 @@ class CudaBackend {
     std::erase_if(pinned_, [&](const auto& block) { return block->data() == memory; });
   }
 
-  /// Through page-locked staging memory, which is reused after the next synchronize().
+  /// Through page-locked memory, which is used again after the next synchronize().
   void upload(void* target, const void* host, size_t bytes) {
-    if (bytes == 0) return;
-    std::byte* staged = stage(bytes);
-    std::memcpy(staged, host, bytes);
-    check_cuda(cudaMemcpyAsync(target, staged, bytes, cudaMemcpyHostToDevice, stream()), "upload");
+    auto* to = static_cast<std::byte*>(target);
+    const auto* from = static_cast<const std::byte*>(host);
+    for (; bytes > Transfers::kMaxTaken; bytes -= Transfers::kMaxTaken) {
+      upload_part(to, from, Transfers::kMaxTaken);
+      synchronize();
+      to += Transfers::kMaxTaken;
+      from += Transfers::kMaxTaken;
+    }
+    if (bytes > 0) upload_part(to, from, bytes);
   }
   void download(void* host, const void* source, size_t bytes) {
     if (bytes == 0) return;
-    std::byte* staged = stage(bytes);
+    std::byte* staged = take(bytes);
     check_cuda(cudaMemcpyAsync(staged, source, bytes, cudaMemcpyDeviceToHost, stream()),
                "download");
     downloads_.push_back({host, staged, bytes});
@@ -115,11 +122,14 @@ class CudaBackend {
     for (const Download& download : downloads) {
       std::memcpy(download.host, download.staged, download.bytes);
     }
-    staged_bytes_ = 0;
-    retired_.clear();
+    transfers_.take_back();
   }
-  /// Before memory goes: nothing may use it any more. An error here was reported, or will be.
-  void drain() noexcept { cudaStreamSynchronize(stream()); }
+  /// Before memory goes: nothing may use it any more. An error here was reported, or will be. The
+  /// thread may be one that never chose a device, and would free on the first.
+  void drain() noexcept {
+    cudaSetDevice(device_);
+    cudaStreamSynchronize(stream());
+  }
 
  private:
   struct Download {
@@ -127,26 +137,22 @@ class CudaBackend {
     const std::byte* staged;
     size_t bytes;
   };
-  static constexpr size_t kStagingBytes = size_t{8} << 20;
-  static constexpr size_t kMaxRetired = 4;
+  using Transfers = TransferMemory<PinnedBlock>;
 
   static int num_items(int64_t count) {
     check_argument(count <= INT32_MAX, "at most 2^31 - 1 items at a time on a GPU, got ", count);
     return static_cast<int>(count);
   }
 
-  /// The next `bytes` bytes of the staging memory. What is full stays until nothing copies from it.
-  std::byte* stage(size_t bytes) {
-    const size_t aligned = (bytes + 255) / 256 * 256;
-    if (!staging_ || staged_bytes_ + aligned > staging_->size()) {
-      const size_t size = std::max({kStagingBytes, 2 * aligned, staging_ ? staging_->size() : 0});
-      if (staging_) retired_.push_back(std::move(staging_));
-      if (retired_.size() >= kMaxRetired) synchronize();
-      staging_ = std::make_unique<PinnedBlock>(size);
-      staged_bytes_ = 0;
-    }
-    staged_bytes_ += aligned;
-    return staging_->data() + staged_bytes_ - aligned;
+  void upload_part(std::byte* target, const std::byte* host, size_t bytes) {
+    std::byte* staged = take(bytes);
+    std::memcpy(staged, host, bytes);
+    check_cuda(cudaMemcpyAsync(target, staged, bytes, cudaMemcpyHostToDevice, stream()), "upload");
+  }
+
+  std::byte* take(size_t bytes) {
+    if (transfers_.is_crowded(bytes)) synchronize();
+    return transfers_.take(bytes);
   }
 
   /// Calls a CUB algorithm, which says first how much scratch memory it needs.
@@ -166,9 +172,7 @@ class CudaBackend {
   const double timeout_secs_;
   CudaStream stream_;
   CudaEvent done_;
-  std::unique_ptr<PinnedBlock> staging_;
-  size_t staged_bytes_ = 0;
-  std::vector<std::unique_ptr<PinnedBlock>> retired_;
+  Transfers transfers_;
   std::vector<std::unique_ptr<PinnedBlock>> pinned_;
   std::vector<Download> downloads_;
   void* scratch_ = nullptr;

@@ -15,15 +15,19 @@ inline constexpr int kBlockThreads = 256;
 // Enough blocks to fill any GPU; threads stride over what is left.
 inline constexpr int64_t kMaxBlocks = int64_t{1} << 16;
 
+// __grid_constant__: an array within f is indexed where the parameters are, not in a copy of each
+// thread's own.
 template <class F>
-__global__ void __launch_bounds__(kBlockThreads) run_each(int64_t count, const F f) {
+__global__ void __launch_bounds__(kBlockThreads)
+    run_each(int64_t count, const __grid_constant__ F f) {
   const int64_t stride = int64_t{gridDim.x} * blockDim.x;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) f(i);
 }
 
 // Whole warps take an item, so that all lanes of a DeviceWarp are there.
 template <class F>
-__global__ void __launch_bounds__(kBlockThreads) run_each_warp(int64_t count, const F f) {
+__global__ void __launch_bounds__(kBlockThreads)
+    run_each_warp(int64_t count, const __grid_constant__ F f) {
   constexpr int kWarps = kBlockThreads / DeviceWarp::kLanes;
   const int64_t stride = int64_t{gridDim.x} * kWarps;
   const DeviceWarp warp;

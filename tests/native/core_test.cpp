@@ -6,6 +6,7 @@
 
 #include "kernels/core/buffer.h"
 #include "kernels/core/thread_pool.h"
+#include "kernels/core/transfer_memory.h"
 #include "tests/native/testing.h"
 
 namespace lsm::testing {
@@ -84,12 +85,72 @@ void buffers_come_back() {
   LSM_EXPECT(pool->idle_bytes() <= size_t{3} << 20, pool->idle_bytes());
 }
 
+/// Nothing is ever read or written there.
+std::byte* first_address() {
+  return reinterpret_cast<std::byte*>(uintptr_t{1} << 40);
+}
+
+/// Counts the blocks that there are, and were.
+struct CountedBlock {
+  static inline int num_made = 0;
+  static inline int num_alive = 0;
+
+  explicit CountedBlock(size_t bytes) : bytes_(bytes) {
+    ++num_made;
+    ++num_alive;
+  }
+  ~CountedBlock() { --num_alive; }
+  CountedBlock(const CountedBlock&) = delete;
+  CountedBlock& operator=(const CountedBlock&) = delete;
+
+  std::byte* data() const { return first_address(); }
+  size_t size() const { return bytes_; }
+
+ private:
+  size_t bytes_;
+};
+
+/// Steps of about the same size make no blocks after the first ones, whatever a step takes, and
+/// what is taken at a time is bounded.
+void transfers_find_their_size() {
+  using Memory = TransferMemory<CountedBlock>;
+  Random random(3);
+  for (const int64_t step_bytes : {1000, 20'000'000, 300'000'000}) {
+    CountedBlock::num_made = 0;
+    {
+      Memory memory;
+      int num_made = 0;
+      for (int step = 0; step < 40; ++step) {
+        if (step == 20) num_made = CountedBlock::num_made;
+        const std::byte* end = nullptr;
+        for (int64_t left = step_bytes - random.between(0, step_bytes / 10); left > 0;) {
+          const size_t bytes = static_cast<size_t>(
+              std::min<int64_t>(left, random.between(1, int64_t{Memory::kMaxTaken})));
+          if (memory.is_crowded(bytes)) memory.take_back();
+          const std::byte* taken = memory.take(bytes);
+          LSM_EXPECT(reinterpret_cast<uintptr_t>(taken) % 256 == 0, "alignment");
+          LSM_EXPECT(CountedBlock::num_alive <= 4, CountedBlock::num_alive);
+          // What was taken before and is in use does not overlap: blocks here have one address.
+          LSM_EXPECT(taken >= end || taken == first_address(), "step ", step);
+          end = taken + bytes;
+          left -= static_cast<int64_t>(bytes);
+        }
+        memory.take_back();
+        LSM_EXPECT(CountedBlock::num_alive <= 1, CountedBlock::num_alive);
+      }
+      LSM_EXPECT(CountedBlock::num_made == num_made, CountedBlock::num_made, " blocks made");
+    }
+    LSM_EXPECT(CountedBlock::num_alive == 0, CountedBlock::num_alive);
+  }
+}
+
 }  // namespace
 
 std::vector<Test> core_tests() {
   return {{"core: loops share a pool", loops_share_a_pool},
           {"core: errors leave loops", errors_leave_loops},
-          {"core: buffers come back", buffers_come_back}};
+          {"core: buffers come back", buffers_come_back},
+          {"core: transfers find their size", transfers_find_their_size}};
 }
 
 }  // namespace lsm::testing
