@@ -92,7 +92,8 @@ class StorageConfig(Section):
     """nvme: how controllers are reached. emulated: a thread plays one over the store's files."""
     devices: list[str] = []
     """sysfs, libnvm: the namespaces that `lsm data load-nvme` wrote, in that order: 0000:01:00.0 or
-    /dev/libnvm0; with @2 at the end, namespace 2 of it."""
+    /dev/libnvm0; with @2 at the end, namespace 2 of it. Each rank of a machine needs its own
+    drives."""
     command_timeout_secs: Seconds = 10.0
     """nvme: longest wait for one command, in seconds, before it is an error."""
     submit_from: Literal["host", "gpu"] = "host"

@@ -102,12 +102,12 @@ def find_config(name_or_path: str | Path, subfolder: str = "") -> Path:
     )
 
 
-_OF_EACH_RANK = ("data.path", "run.dir")
+_OF_EACH_RANK = ("data.path", "run.dir", "storage.devices")
 
 
 def shared_settings(config: Config) -> dict[str, Any]:
-    """What all ranks of a job must have the same, by full key: everything but paths, which may
-    differ from machine to machine."""
+    """What all ranks of a job must have the same, by full key: everything but paths and
+    drives, which may differ from machine to machine."""
 
     def values(tree: Any, keys: list[str]) -> Any:
         return values(tree[keys[0]], keys[1:]) if keys else tree

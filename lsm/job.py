@@ -28,6 +28,7 @@ from lsm.device_profile import find_profile
 from lsm.dist import World
 from lsm.feature_loader import FeatureLoader
 from lsm.neighbor_loader import NeighborLoader
+from lsm.nvme.ranks import check_drives_of_ranks
 from lsm.placement import (
     check_job_room,
     choose_job_device,
@@ -83,6 +84,7 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
     _set_up_torch(config, world, device)
     store = open_store(config, world)
     _check_same_store(store, world)
+    check_drives_of_ranks(config.storage, world)
     reads = _read_settings(config, world, store)
     check_job_room(config, world, store, device)
     with (

@@ -1,0 +1,34 @@
+"""Which rank of a job has which drive: a controller belongs to one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lsm import dist
+from lsm.config import StorageConfig
+from lsm.dist import World
+
+
+def check_drives_of_ranks(storage: StorageConfig, world: World) -> None:
+    """Raises ValueError, on every rank and before any opens a drive, unless each rank of a machine
+    names controllers of its own. All ranks must call it, with the same engine and transport."""
+    if storage.engine != "nvme" or storage.transport == "emulated":
+        return
+    check_drives(dist.gather_objects((world.node_rank, list(storage.devices)), world))
+
+
+def check_drives(named: Sequence[tuple[int, Sequence[str]]]) -> None:
+    """``named``: of each rank, its machine and its storage.devices. Raises ValueError naming the
+    first controller that two ranks of a machine have."""
+    owners: dict[tuple[int, str], int] = {}
+    for rank, (machine, devices) in enumerate(named):
+        for device in devices:
+            controller = device.rpartition("@")[0] or device
+            owner = owners.setdefault((machine, controller), rank)
+            if owner != rank:
+                raise ValueError(
+                    f"storage.devices: ranks {owner} and {rank} of one machine both name "
+                    f"{controller}, and a controller belongs to one process; start one rank per "
+                    "machine, give each rank drives of its own, or read through the kernel's "
+                    "driver (storage.engine=io_uring)"
+                )
