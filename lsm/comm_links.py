@@ -139,7 +139,7 @@ def _ipc_problems(group: CacheGroup, device: torch.device, places: list[Place]) 
             torch.cuda.synchronize(device)
     except (RuntimeError, OSError) as error:
         problem = str(error)
-    # Everyone holds its memory until all have looked at it: the next gathering sees to that.
+    # Everyone holds its memory until all have looked at it: the last gathering sees to that.
     everyone = _gather(group, (mine, token, problem))
     problems = {}
     for peer in group.rows.peers:
@@ -150,6 +150,8 @@ def _ipc_problems(group: CacheGroup, device: torch.device, places: list[Place]) 
         problems[peer] = its_problem or _reach_problem(
             memory, device, peer, places[peer], address, expected
         )
+    if memory is not None:
+        memory.unmap()
     _gather(group, None)
     return {peer: problem for peer, problem in problems.items() if problem}
 

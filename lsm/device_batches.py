@@ -40,6 +40,10 @@ class DeviceBatches:
         with current(self._device):
             return native.as_device_tensor(buffer, dtype).view(num_rows, dim), address
 
+    def unmap(self) -> None:
+        """Gives up what was mapped of peers' memory; at best before they give it up."""
+        self._mapped.clear()
+
     def batch_of(self, peer: int, address: list[int], dim: int, dtype: torch.dtype) -> torch.Tensor:
         """The rows at an address that ``peer`` gave, [n, dim] on this rank's GPU as far as torch
         knows. Raises OSError or RuntimeError if they cannot be mapped."""
