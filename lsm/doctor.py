@@ -38,6 +38,7 @@ def examine(path: Path) -> list[Finding]:
         _native_build,
         _cuda_build,
         _training_device,
+        _peer_access,
         _liburing,
         _io_uring,
         lambda: _direct_io(path),
@@ -138,6 +139,22 @@ def _training_device() -> Finding:
         "ok" if problem is None else "no",
         f"the host trains: {problem}" if problem else "a GPU trains",
     )
+
+
+def _peer_access() -> Finding:
+    from lsm import native
+
+    gpus = native.find_cuda().gpus
+    if len(gpus) < 2:
+        detail = "fewer than two GPUs; comm.transport=ipc is for ranks that share one, too"
+        return Finding("peer access", "info", detail)
+    for index in range(len(gpus)):
+        for gpu in gpus:
+            problem = native.peer_access_problem(index, gpu.bus_id)
+            if problem:
+                detail = f"{problem}; comm.transport=auto takes NCCL or Gloo there"
+                return Finding("peer access", "no", detail)
+    return Finding("peer access", "ok", f"between {len(gpus)} GPUs, for comm.transport=ipc")
 
 
 def _liburing() -> Finding:

@@ -2,11 +2,12 @@
 
 import json
 import os
+from types import SimpleNamespace
 
 import pytest
 from fake_machine import NVME_FINDINGS
 
-from lsm import native
+from lsm import doctor, native
 from lsm.doctor import RING_BYTES, examine
 from lsm.storage import StorageOptions, select_engine
 
@@ -19,6 +20,7 @@ NAMES = {
     "native module",
     "CUDA build",
     "device=auto",
+    "peer access",
     "liburing",
     "io_uring",
     "torchrun",
@@ -49,6 +51,24 @@ def test_every_part_is_reported(tmp_path):
     assert set(found) == NAMES | {f"O_DIRECT on {tmp_path}"}
     assert all(finding.detail for finding in found.values())
     assert f"{len(os.sched_getaffinity(0))} usable" in found["cores"].detail
+
+
+def test_peer_access_is_that_of_every_pair(monkeypatch):
+    def finding(count, refused=()):
+        gpus = [SimpleNamespace(bus_id=f"0000:0{i}:00.0") for i in range(count)]
+        monkeypatch.setattr(native, "find_cuda", lambda: SimpleNamespace(gpus=gpus))
+
+        def problem(index, bus_id):
+            return "peer access unavailable: no" if (index, bus_id) in refused else ""
+
+        monkeypatch.setattr(native, "peer_access_problem", problem)
+        return doctor._peer_access()
+
+    assert finding(1).state == "info"
+    assert finding(3).state == "ok"
+    said = finding(3, {(2, "0000:01:00.0")})
+    assert said.state == "no"
+    assert said.detail.startswith("peer access unavailable: no; comm.transport=auto takes")
 
 
 @pytest.mark.parametrize("make", ["folder", "file", "missing"])
