@@ -143,6 +143,8 @@ endif
 
 bench-gpu: setup
 	$(RUN) bench/gpu.py --check $(BENCH_ARGS)
+	$(RUN) -m torch.distributed.run --standalone --nproc-per-node=2 bench/exchange.py \
+	  --device cuda --check
 
 # Jobs over two network namespaces, under Open MPI, and under a SLURM of this machine alone.
 LAUNCH_PROGRAMS := ip:iproute2 mpirun:openmpi-bin munged:munge slurmctld:slurmctld slurmd:slurmd \

@@ -1,10 +1,13 @@
-"""Rows per second that ranks exchange, over shared memory and over messages; no storage, no cache.
+"""Rows per second that ranks exchange, by transport; no storage, no cache.
 
 ``python -m torch.distributed.run --standalone --nproc-per-node=2 bench/exchange.py``
 
 Every rank asks for ``--rows`` random rows of ``--dim`` float32 at each iteration; the owners have
-them in memory. With ``--check``, rows are compared with the table. Beside the layer's transports:
-the same bytes in torch's all_to_all_single, with the packing and unpacking that it needs. Rank 0
+them in memory, that of their GPU with ``--device cuda``: rank r takes GPU r mod GPUs, so that ranks
+may share one. (``--device twin`` runs the code for GPUs on the host, which measures nothing.) With
+``--check``, rows are compared with the table. Beside the layer's transports: the same bytes in
+torch's all_to_all_single, with the packing and unpacking that it needs, over Gloo between hosts'
+memory and over NCCL between GPUs'. A transport that cannot be had is a text that says why. Rank 0
 prints one JSON record: medians over iterations, milliseconds, of rank 0.
 """
 
@@ -23,6 +26,7 @@ import torch.distributed as torch_dist
 from lsm import dist, native
 from lsm.bench import record
 from lsm.comm import Exchange, RowFormat
+from lsm.comm_device import DeviceExchange
 from lsm.comm_group import CacheGroup, CommOptions
 from lsm.owners import OwnerMap, owners
 
@@ -34,6 +38,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--dim", type=int, default=1024)
     parser.add_argument("--iterations", type=int, default=20)
     parser.add_argument("--warmup", type=int, default=5)
+    parser.add_argument("--device", choices=["cpu", "cuda", "twin"], default="cpu")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
@@ -63,8 +68,48 @@ def time_layer(args, table: torch.Tensor, group: CacheGroup) -> Callable[[torch.
     return iteration
 
 
-def time_all_to_all(args, table: torch.Tensor) -> Callable[[torch.Tensor], tuple]:
-    size = torch_dist.get_world_size()
+def time_devices(
+    args, table: torch.Tensor, group: CacheGroup, device: torch.device
+) -> Callable[[torch.Tensor], tuple]:
+    """As time_layer(), between GPUs; ``table``: in memory of ``device``."""
+    batch_bytes = args.rows * args.dim * 4
+    exchange = DeviceExchange(
+        group,
+        OwnerMap(args.nodes, group.size, group.rank),
+        RowFormat(args.dim, torch.float32),
+        device=device,
+        pool_bytes=3 * batch_bytes,
+    )
+    index = native.TWIN if device.type == "cpu" else device.index
+    copies = native.DeviceDelivery(index, 60.0)
+
+    def iteration(ids: torch.Tensor) -> tuple:
+        start = time.perf_counter()
+        request = exchange.request(ids)
+        asked = time.perf_counter()
+        rows = table[request.ids.to(device)]  # what the cache would give
+        synchronize(device)
+        begin = time.perf_counter()
+        delivery = exchange.open(request)
+        for target in exchange.targets(delivery):
+            copies.deliver(rows, target.row_of, target.rows, target.places)
+        copies.synchronize()
+        out = exchange.finish(delivery)
+        return asked - start, time.perf_counter() - begin, out
+
+    return iteration
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def time_all_to_all(
+    args, table: torch.Tensor, group: torch_dist.ProcessGroup | None = None
+) -> Callable[[torch.Tensor], tuple]:
+    """``group``: for rows; ids go through the default one."""
+    size, device = torch_dist.get_world_size(), table.device
 
     def iteration(ids: torch.Tensor) -> tuple:
         start = time.perf_counter()
@@ -77,13 +122,17 @@ def time_all_to_all(args, table: torch.Tensor) -> Callable[[torch.Tensor], tuple
         torch_dist.all_to_all_single(asked, ids[order], theirs.tolist(), counts.tolist())
         merged, inverse = torch.unique(asked, return_inverse=True)
         known = time.perf_counter()
-        rows = table[merged]
+        rows = table[merged.to(device)]
+        synchronize(device)
         begin = time.perf_counter()
         received = rows.new_empty(len(ids), args.dim)
-        packed = rows[inverse]
-        torch_dist.all_to_all_single(received, packed, counts.tolist(), theirs.tolist())
+        packed = rows[inverse.to(device)]
+        torch_dist.all_to_all_single(
+            received, packed, counts.tolist(), theirs.tolist(), group=group
+        )
         out = torch.empty_like(received)
-        out[order] = received
+        out[order.to(device)] = received
+        synchronize(device)
         return known - start, time.perf_counter() - begin, out
 
     return iteration
@@ -96,7 +145,7 @@ def measure(args, iteration: Callable, table: torch.Tensor, rank: int) -> dict:
         ids = torch.randperm(args.nodes, generator=generator)[: args.rows]
         torch_dist.barrier()
         ids_took, rows_took, out = iteration(ids)
-        if args.check and not torch.equal(out, table[ids]):
+        if args.check and not torch.equal(out.cpu(), table[ids]):
             raise AssertionError(f"rank {rank}, iteration {t}: other rows than those of the table")
         if t >= args.warmup:
             id_secs.append(ids_took)
@@ -111,22 +160,54 @@ def measure(args, iteration: Callable, table: torch.Tensor, rank: int) -> dict:
     }
 
 
+def measure_hosts(args, table: torch.Tensor, rank: int) -> dict:
+    results = {"all_to_all_single": measure(args, time_all_to_all(args, table), table, rank)}
+    for transport in ("shm", "gloo"):
+        group = CacheGroup.join(CommOptions(transport=transport))
+        results[transport] = measure(args, time_layer(args, table, group), table, rank)
+    return results
+
+
+def measure_devices(args, table: torch.Tensor, rank: int) -> dict:
+    """Of what cannot be had, all ranks say so."""
+    device = torch.device("cpu")
+    if args.device == "cuda":
+        device = torch.device("cuda", rank % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+    placed, results = table.to(device), {}
+    for transport in ("ipc", "nccl", "gloo"):
+        group = CacheGroup.join(CommOptions(transport=transport))
+        try:
+            iteration = time_devices(args, placed, group, device)
+        except RuntimeError as error:
+            results[f"{args.device}_{transport}"] = str(error)
+            continue
+        results[f"{args.device}_{transport}"] = measure(args, iteration, table, rank)
+        if transport == "nccl":
+            nccl = torch_dist.new_group(backend="nccl")
+            iteration = time_all_to_all(args, placed, nccl)
+            results["cuda_all_to_all_single"] = measure(args, iteration, table, rank)
+    return results
+
+
+def gpus(args) -> list[str]:
+    """Those that ranks are put on."""
+    count = torch.cuda.device_count() if args.device == "cuda" else 0
+    return [torch.cuda.get_device_name(index) for index in range(count)]
+
+
 def main() -> None:
     args = parse_args()
     with dist.joined(timeout_secs=120) as world:
         torch.set_num_threads(1)
         table = torch.rand(args.nodes, args.dim, generator=torch.Generator().manual_seed(0))
-        results = {
-            "all_to_all_single": measure(args, time_all_to_all(args, table), table, world.rank)
-        }
-        for transport in ("shm", "gloo"):
-            group = CacheGroup.join(CommOptions(transport=transport))
-            iteration = time_layer(args, table, group)
-            results[transport] = measure(args, iteration, table, world.rank)
+        results = measure_hosts(args, table, world.rank)
+        if args.device != "cpu":
+            results |= measure_devices(args, table, world.rank)
         if not world.is_main:
             return
         config = {key: str(value) for key, value in vars(args).items() if key != "json"}
-        made = record.make({"world": world.size, "exchange": results}, config)
+        made = record.make({"world": world.size, "gpus": gpus(args), "exchange": results}, config)
         print(json.dumps(made))
         if args.json:
             args.json.write_text(json.dumps(made, indent=1) + "\n")
