@@ -11,7 +11,7 @@ from graphs import assert_same, random_graph
 from test_cached_features import ROW_BYTES, batches, deliver, options
 from test_cached_features import rows as _rows
 from test_cached_features import store as _store
-from test_device_executor import check_random_plans
+from test_device_executor import check_random_plans, check_random_targets
 from test_nvme import open_rows, random_rows, read, write_stripes
 from test_planner_twin import assert_same_plans, config_of, skewed_batches
 
@@ -43,6 +43,7 @@ def test_plans(policy, mode):
 @pytest.mark.parametrize("prefetch_rows", [0, 2, 50])
 def test_moves(tmp_path, row_bytes, prefetch_rows):
     check_random_plans(tmp_path, 7, row_bytes, prefetch_rows, device=0, num_plans=20)
+    check_random_targets(tmp_path, 8, row_bytes, prefetch_rows, device=0, num_plans=20)
 
 
 def large_batches(num_batches=6, num_ids=30_000, num_nodes=100_000):

@@ -1,4 +1,4 @@
-"""Training on several GPUs: gradients over NCCL, each rank with a cache of its own."""
+"""Training on several GPUs: gradients over NCCL, caches of their own or one that they share."""
 
 import pytest
 from training import losses, make_store, overrides, run_job
@@ -12,12 +12,22 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("mode", ["independent", "shared"])
-def test_losses_are_those_of_the_host(tmp_path, mode):
+COMM = {
+    "independent": ("comm.mode=independent",),
+    "auto": (),
+    "nccl": ("comm.transport=nccl",),
+    "gloo": ("comm.transport=gloo",),
+    "partition-aware": ("comm.mode=partition-aware", "cache.score=in_degree"),
+}
+
+
+@pytest.mark.parametrize("comm", COMM)
+def test_losses_are_those_of_the_host(tmp_path, comm):
     store = make_store(tmp_path / "store")
     settings = ("model.dropout=0", "cache.policy=lookahead", "cache.bytes=10KB", "cache.window=4")
     for device in ("cpu", "cuda"):
-        more = overrides(store, tmp_path / device, *settings, f"comm.mode={mode}")
+        shared = COMM[comm] if device == "cuda" else ()
+        more = overrides(store, tmp_path / device, *settings, *shared)
         done = run_job(2, "-m", "lsm", "train", "base", *more, f"device={device}")
         assert done.returncode == 0, done.stderr
     expected = [loss for *_, loss in losses(tmp_path / "cpu")]

@@ -7,7 +7,6 @@ import pytest
 import torch
 import torch.distributed as torch_dist
 from comm_ranks import Ranks
-from comm_ranks import deliver as deliver_by_hand
 from test_comm import KINDS, NUM_NODES, features, lists
 from test_comm_features import loader_for
 from test_comm_worlds import ROW_BYTES, all_tiers, expected_rows
@@ -33,7 +32,17 @@ def ranks(tmp_path_factory):
     pool.close()
 
 
-def open_loader(path, group, cache, on_twin):
+def device_of(context, num_gpus):
+    """The GPU of this rank, which becomes the current one, or the host, which stands for one."""
+    if not num_gpus:
+        return HOST
+    device = torch.device("cuda", context.rank % num_gpus)
+    torch.cuda.set_device(device)
+    return device
+
+
+def open_loader(path, group, cache, device=None):
+    """``device``: of a cache in GPU memory; None: it is the host's."""
     from lsm.cache_options import CacheOptions
     from lsm.shared_device_features import SharedDeviceFeatureLoader
     from lsm.shared_features import SharedFeatureLoader
@@ -43,10 +52,10 @@ def open_loader(path, group, cache, on_twin):
     store = GraphStore.open(path)
     options = {"bytes": 64 * ROW_BYTES, "ways": 8, "window": 3} | cache
     kind, more = SharedFeatureLoader, {}
-    if on_twin:
+    if device is not None:
         kind = SharedDeviceFeatureLoader
         # A pool for a batch or two, so that there must be more of it.
-        more = {"device": HOST, "planner": "device", "prefetch_rows": 10, "pool_bytes": 9000}
+        more = {"device": device, "planner": "device", "prefetch_rows": 10, "pool_bytes": 9000}
     loader = kind(
         store,
         CacheOptions(**options),
@@ -72,83 +81,96 @@ def deliver(context, store, loader):
         for announced in batches[: loader.window] if t == 0 else batches[t + 2 : t + 3]:
             loader.announce(announced)
         rows = loader.fetch(ids)
-        assert torch.equal(rows, table[ids]), (context.rank, t)
+        assert torch.equal(rows.cpu(), table[ids]), (context.rank, t)
         held = [*held[-1:], (rows, ids)]
         for rows, ids in held:  # not written again while it is held
-            assert torch.equal(rows, table[ids]), (context.rank, t)
+            assert torch.equal(rows.cpu(), table[ids]), (context.rank, t)
     repeated = torch.tensor([3, 5, 3, context.rank])
-    assert torch.equal(loader.fetch(repeated), table[repeated])
+    assert torch.equal(loader.fetch(repeated).cpu(), table[repeated])
     stats = loader.stats()
     return {name: stats[f"cache_{name}"] for name in (*COUNTERS, *EXCHANGED)}
 
 
-def open_groups(context, size, transport, **options):
-    """A CacheGroup for twins and one for the host; None on ranks that are not of them. With
-    transport nccl, Gloo does between twins what NCCL does between GPUs."""
+def open_groups(context, size, transport, num_gpus=0, **options):
+    """A CacheGroup for caches on devices and one for the host; None on ranks that are not of them.
+    With transport nccl, Gloo does between twins what NCCL does between GPUs."""
     import lsm.comm_device
     from lsm.comm_links import Links, find_links
 
     host = context.group(size, **options)
-    named = "gloo" if transport == "nccl" else transport
-    twins = context.group(size, **(options | {"transport": named}))
+    is_played = transport == "nccl" and not num_gpus
+    named = "gloo" if is_played else transport
+    on_devices = context.group(size, **(options | {"transport": named}))
     lsm.comm_device.find_links = find_links
-    if transport == "nccl":
+    if is_played:
         nccl = torch_dist.new_group(range(size), backend="gloo")
         by_peer = {peer: "nccl" for peer in range(size) if peer != context.rank}
         lsm.comm_device.find_links = lambda *_: Links(by_peer, nccl)
-    return (twins, host) if twins else None
+    return (on_devices, host) if on_devices else None
 
 
-def both_case(context, path, size, transport, options, cache):
-    groups = open_groups(context, size, transport, **options)
+def both_case(context, path, size, transport, options, cache, num_gpus=0):
+    groups = open_groups(context, size, transport, num_gpus, **options)
     if groups is None:
         return None
     counts = []
-    for group, on_twin in zip(groups, (True, False), strict=True):
-        store, loader = open_loader(path, group, cache, on_twin)
+    for group, device in zip(groups, (device_of(context, num_gpus), None), strict=True):
+        store, loader = open_loader(path, group, cache, device)
         with loader:
-            if on_twin:
+            if device is not None:
                 transports = loader.transports
             counts.append(deliver(context, store, loader))
     return transports, *counts
+
+
+def check_both(ranks, store, size, transport, policy, num_gpus=0):
+    for mode in ("shared", "partition-aware"):
+        options = {"mode": mode, "chunk_bytes": 4096}
+        cache = {"policy": policy, **all_tiers(size)}
+        answers = ranks.check(both_case, store, size, transport, options, cache, num_gpus)[:size]
+        for rank, (transports, on_device, on_host) in enumerate(answers):
+            peers = {peer for peer in range(size) if peer != rank}
+            assert transports == dict.fromkeys(peers, transport)
+            assert on_device == on_host
+        for tier in ("hits", "static_hits", "victim_hits", "constant_hits", "misses"):
+            assert sum(counts[tier] for _, counts, _ in answers) > 0, tier
 
 
 @pytest.mark.parametrize("transport", ["ipc", "gloo", "nccl"])
 @pytest.mark.parametrize("policy", ["lookahead", "hybrid"])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_rows_and_counts_are_those_of_the_host(ranks, store, size, policy, transport):
-    for mode in ("shared", "partition-aware"):
-        options = {"mode": mode, "chunk_bytes": 4096}
-        cache = {"policy": policy, **all_tiers(size)}
-        answers = ranks.check(both_case, store, size, transport, options, cache)[:size]
-        for rank, (transports, on_twin, on_host) in enumerate(answers):
-            peers = {peer for peer in range(size) if peer != rank}
-            assert transports == dict.fromkeys(peers, transport)
-            assert on_twin == on_host
-        for tier in ("hits", "static_hits", "victim_hits", "constant_hits", "misses"):
-            assert sum(counts[tier] for _, counts, _ in answers) > 0, tier
+    check_both(ranks, store, size, transport, policy)
 
 
-def exchange_case(context, size, transport, dim, dtype):
+def exchange_case(context, size, transport, dim, dtype, num_gpus=0):
     from lsm.comm import RowFormat
     from lsm.comm_device import DeviceExchange
     from lsm.owners import OwnerMap
 
-    groups = open_groups(context, size, transport, owner="stride", chunk_bytes=4096)
+    groups = open_groups(context, size, transport, num_gpus, owner="stride", chunk_bytes=4096)
     if groups is None:
         return
-    group, _ = groups
+    group, device = groups[0], device_of(context, num_gpus)
     owners = OwnerMap(NUM_NODES, size, group.rank, hash="stride")
     rows = RowFormat(dim, dtype)
-    exchange = DeviceExchange(group, owners, rows, device=HOST, pool_bytes=1)
+    exchange = DeviceExchange(group, owners, rows, device=device, pool_bytes=1)
+    copies = native.DeviceDelivery(native.TWIN if device == HOST else device.index, 10.0)
     table, held = features(dim, dtype).view(torch.uint8), []
     for seed, kind in enumerate(KINDS):
         ids = lists(kind, size, seed)[group.rank]
         request = exchange.request(ids)
-        held.append((deliver_by_hand(exchange, request, table[request.ids].view(dtype)), ids))
+        own = table[request.ids].view(dtype).to(device)
+        if num_gpus:
+            torch.cuda.synchronize(device)
+        delivery = exchange.open(request)
+        for target in exchange.targets(delivery):
+            copies.deliver(own, target.row_of, target.rows, target.places)
+        copies.synchronize()
+        held.append((exchange.finish(delivery), ids))
         for delivered, ids in held:
             assert delivered.shape == (len(ids), dim)
-            assert torch.equal(delivered.contiguous().view(torch.uint8), table[ids]), kind
+            assert torch.equal(delivered.cpu().contiguous().view(torch.uint8), table[ids]), kind
     exchange.end_session()
 
 
@@ -163,7 +185,7 @@ def test_any_row_format(ranks, dim, dtype, transport):
 def epochs_case(context, path, transport, taken):
     """Epochs that are left after ``taken`` iterations, through NeighborLoader."""
     group, _ = open_groups(context, context.size, transport)
-    store, features = open_loader(path, group, {"policy": "lookahead"}, on_twin=True)
+    store, features = open_loader(path, group, {"policy": "lookahead"}, HOST)
     plain = loader_for(store, context, None, engine="memory")
     with features, plain:
         shared = loader_for(store, context, features, prefetch=2)
@@ -181,7 +203,7 @@ def test_epochs_may_be_left_early(ranks, store, transport):
 
 def fault_case(context, path):
     group, _ = open_groups(context, context.size, "ipc")
-    store, features = open_loader(path, group, {"policy": "lru", "bytes": 8 * 48}, on_twin=True)
+    store, features = open_loader(path, group, {"policy": "lru", "bytes": 8 * 48}, HOST)
     if context.rank == 1:
         features.storage.inject_fault(native.Fault.error, nth=2, value=errno.EIO)
     list(loader_for(store, context, features, prefetch=2).iterate(0))
