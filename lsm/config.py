@@ -219,8 +219,10 @@ class CommConfig(Section):
     """Ranks that share a cache: all of the job, or those of each machine: with one host name and
     one network namespace, or where the environment says the same LSM_HOST."""
     transport: Literal["auto", "shm", "gloo", "nccl", "ipc"] = "auto"
-    """How rows travel. shm: owners write them into the requester's memory, on one host; gloo: as
-    messages; auto: shm between ranks of a host, else gloo; nccl, ipc (between GPUs): not yet."""
+    """How rows travel. Between caches in host memory: shm (owners write them into the requester's
+    memory, on one host), gloo (as messages) or auto: shm between ranks of a host, else gloo.
+    Between caches in GPU memory: ipc (the same with GPUs), nccl, gloo or auto: the first of these
+    that works."""
     timeout_secs: Seconds = 300.0
     """Longest wait for another rank's ids or rows, in seconds, before it is an error."""
     replicated_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.5
@@ -250,7 +252,8 @@ class SamplerConfig(Section):
     """Most batches read ahead with prefetch=auto."""
     staging_bytes: Bytes = 256 * 2**20
     """Memory for feature rows of batches read ahead; bounds prefetch whatever its depth. With a
-    shared cache, rows on their way to other ranks come on top: about as much again."""
+    shared cache, rows on their way to other ranks come on top: about as much again. One in GPU
+    memory takes so much there at once."""
 
 
 class ModelConfig(Section):

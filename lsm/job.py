@@ -39,6 +39,7 @@ from lsm.placement import (
 )
 from lsm.read_settings import ReadSettings
 from lsm.rendezvous import differences
+from lsm.shared_device_features import SharedDeviceFeatureLoader
 from lsm.shared_features import SharedFeatureLoader
 from lsm.storage import select_engine
 from lsm.store.graph_store import GraphStore
@@ -245,27 +246,28 @@ def _training_features(
     if cache.policy in ("static", "hybrid") and cache.score == "none":
         logger.warning("cache.policy=%s goes by cache.score, which is none", cache.policy)
     shared = shares_cache(config, world)
-    options = _cache_options(config, on_gpu=device.type == "cuda" and not shared)
+    on_gpu = device.type == "cuda"
+    options = _cache_options(config, on_gpu=on_gpu)
     tiers = CacheRows.of(options, store.row_bytes)  # a mistake shows before any long work
     if world.is_main:
         _say_lines(options, tiers, store)
     group = CacheGroup.join(_comm_options(config)) if shared else None
     threads = max(1, _cores_per_rank(world) // 2)
     more = {"scores": _score(config, world, store), "num_threads": threads}
-    if group is None and device.type == "cuda":
-        return DeviceFeatureLoader(
-            store,
-            options,
-            device=device,
-            planner=cache.planner,
-            prefetch_rows=prefetch_rows(config, store),
-            staging=config.storage.staging,
-            storage=features.storage,
-            **more,
-        )
+    more["storage"] = features.storage
+    if on_gpu:
+        more |= {
+            "device": device,
+            "planner": cache.planner,
+            "prefetch_rows": prefetch_rows(config, store),
+            "staging": config.storage.staging,
+        }
     if group is None:
-        return CachedFeatureLoader(store, options, storage=features.storage, **more)
-    return SharedFeatureLoader(store, options, group, storage=features.storage, **more)
+        return (DeviceFeatureLoader if on_gpu else CachedFeatureLoader)(store, options, **more)
+    if on_gpu:
+        pool_bytes = config.sampler.staging_bytes
+        return SharedDeviceFeatureLoader(store, options, group, pool_bytes=pool_bytes, **more)
+    return SharedFeatureLoader(store, options, group, **more)
 
 
 def _cache_options(config: Config, on_gpu: bool) -> CacheOptions:

@@ -52,12 +52,14 @@ def _device_needs(config: Config, world: World, store: GraphStore) -> dict[str, 
         "rows of batches ahead (sampler.staging_bytes)": config.sampler.staging_bytes,
     }
     cache = config.cache
-    if cache.policy != "none" and not shares_cache(config, world):
+    if cache.policy != "none":
         needs["the cache (cache.bytes)"] = cache.bytes
         needs["static rows (cache.static.bytes)"] = cache.static.bytes
         needs["prefetched rows"] = prefetch_rows(config, store) * store.row_bytes
         if cache.planner == "device":
             needs["the planner (cache.planner)"] = _planner_bytes(config, store)
+        if shares_cache(config, world):
+            needs["rows on their way between ranks"] = config.sampler.staging_bytes
     return needs
 
 
@@ -69,7 +71,7 @@ def _planner_bytes(config: Config, store: GraphStore) -> int:
 
 
 def shares_cache(config: Config, world: World) -> bool:
-    """Whether ranks have one cache together, which is host memory then."""
+    """Whether ranks have one cache together."""
     return world.size > 1 and config.comm.mode != "independent"
 
 

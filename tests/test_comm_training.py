@@ -7,6 +7,7 @@ import sys
 import pytest
 from training import (
     CRASH_AT,
+    TRAIN_WITH_TWINS,
     free_port,
     losses,
     make_store,
@@ -64,6 +65,18 @@ def test_losses_are_those_without_a_cache_however_ranks_share_one(store, shared,
         return sum(step["rows_sent_bytes"] for step in steps(run_dir))
 
     assert sent(run_dir) > sent(tmp_path / "replicated") > sent(tmp_path / "memory") == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["ipc", "gloo"])
+def test_losses_are_those_of_a_cache_on_the_host(store, shared, tmp_path, transport):
+    """With the twins of the code that keeps it in GPU memory."""
+    twins = (*BOTH, *CACHE, "cache.victim.mode=pool", f"cache.victim.bytes={50 * ROW_BYTES}")
+    arguments = overrides(store, tmp_path, *twins, f"comm.transport={transport}")
+    job = run_job(2, TRAIN_WITH_TWINS, "base", *arguments)
+    assert job.returncode == 0, job.stderr
+    assert losses(tmp_path) == losses(shared[0])
+    assert sum(step["victim_hits"] for step in steps(tmp_path)) > 0
 
 
 @pytest.mark.slow

@@ -226,5 +226,6 @@ def test_what_a_job_puts_on_a_gpu(tmp_path):
     device = config(tmp_path / "store", tmp_path, *settings, "cache.planner=device")
     needs = placement._device_needs(device, World(), store)
     assert needs["the planner (cache.planner)"] == 8192 // rows * PLANNER_LINE_BYTES
-    # A cache that ranks share is host memory.
-    assert len(placement._device_needs(job, World(0, 2), store)) == 2
+    shared = placement._device_needs(job, World(0, 2), store)
+    assert shared["the cache (cache.bytes)"] == 8192
+    assert shared["rows on their way between ranks"] == 1 << 20

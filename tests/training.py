@@ -15,6 +15,7 @@ from store_files import save_npy
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CRASH_AT = Path(__file__).with_name("crash_at.py")
+TRAIN_WITH_TWINS = Path(__file__).with_name("train_with_twins.py")
 
 NUM_TRAIN = 300
 FAST = (

@@ -1,0 +1,31 @@
+"""Runs ``lsm train`` on the host, with the twin of a cache that ranks share in GPU memory.
+
+train_with_twins.py CONFIG [key=value ...]
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+import torch
+
+
+def main() -> None:
+    from lsm import cli, job
+    from lsm.shared_device_features import SharedDeviceFeatureLoader
+
+    host = torch.device("cpu")
+    job.SharedFeatureLoader = partial(
+        SharedDeviceFeatureLoader,
+        device=host,
+        planner="device",
+        prefetch_rows=20,
+        pool_bytes=1 << 16,
+    )
+    sys.argv = ["lsm", "train", *sys.argv[1:]]
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()
