@@ -182,3 +182,15 @@ def test_a_memory_limit_covers_the_page_cache(tmp_path):
         assert limit.run(greedy, capture_output=True, timeout=60).returncode != 0
         group = limit._group
     assert not group.exists()
+
+
+def test_exchange():
+    options = ("--rows", 200, "--nodes", 2000, "--dim", 33, "--iterations", 2, "--warmup", 1)
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    script = REPOSITORY / "bench" / "exchange.py"
+    record = json.loads(run(*torchrun, script, *options, "--device", "twin", "--check"))
+    results = record["exchange"]
+    measured = {name for name, result in results.items() if isinstance(result, dict)}
+    assert measured == {"all_to_all_single", "shm", "gloo", "twin_ipc", "twin_gloo"}
+    assert results["twin_nccl"].startswith("comm.transport=nccl: rank 0: the host stands for a GPU")
+    assert all(results[name]["rows_ms"] > 0 for name in measured)
