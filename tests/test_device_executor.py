@@ -139,6 +139,7 @@ def check_random_targets(directory, seed, row_bytes, prefetch_rows, device=TWIN,
             expected = staged.copy()
             tiers.replay(plan, expected)
             targets = random_targets(rng, num_rows, row_bytes)
+            executor.set_staging("copy" if rng.random() < 0.5 else "gather")
             delivered = replay_to(executor, plan, staged, targets, iteration)
             for (row_of, memory, place), got in zip(targets, delivered, strict=True):
                 memory = np.full_like(memory, 77)

@@ -3,8 +3,11 @@
 // and backwards, and with threads as items and lanes. Plans and samples are the host's, rows are
 // those of the files, and no functor leaves its memory or races.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
+#include <numeric>
+#include <span>
 
 #include "cache/backend_chain.h"
 #include "cache/backend_executor.h"
@@ -153,6 +156,34 @@ std::unique_ptr<DeviceExecutor> make_executor(const DeviceExecutorOptions& optio
       planned.static_ids, planned.constant_ids);
 }
 
+/// Expects the rows of a plan in `rows`, from the last to the first if `backwards`.
+void expect_rows(const cache::Plan& plan, std::span<const std::byte> rows, int64_t row_bytes,
+                 bool backwards = false) {
+  const size_t count = plan.ids.size();
+  for (size_t i = 0; i < count; ++i) {
+    const auto row = rows.subspan(i * static_cast<size_t>(row_bytes), row_bytes);
+    LSM_EXPECT(is_row(row, plan.ids[backwards ? count - 1 - i : i]), "iteration ", plan.iteration,
+               ", position ", i);
+  }
+}
+
+/// For three ranks: one wants all rows in order, one all of them backwards, one none.
+void replay_to(DeviceExecutor& executor, const PlanMoves& moves, const cache::Plan& plan,
+               std::span<const std::byte> staged, int64_t row_bytes) {
+  const auto count = static_cast<int64_t>(plan.ids.size());
+  std::vector<int32_t> in_order(plan.ids.size());
+  std::iota(in_order.begin(), in_order.end(), 0);
+  const std::vector<int32_t> backwards(in_order.rbegin(), in_order.rend());
+  std::vector<std::byte> first(staged.size()), second(staged.size());
+  executor.replay_to(moves, staged,
+                     std::array<RowTargets, 3>{{{in_order, first.data(), count, {}},
+                                                {{}, nullptr, 0, {}},
+                                                {in_order, second.data(), count, backwards}}});
+  executor.wait_delivered();
+  expect_rows(plan, first, row_bytes);
+  expect_rows(plan, second, row_bytes, true);
+}
+
 /// One batch of `planned` through the executor, its rows from storage as the files have them.
 void replay(DeviceExecutor& executor, const cache::Plan& plan, int64_t row_bytes) {
   const auto* source = reinterpret_cast<const uint8_t*>(plan.source.data());
@@ -174,14 +205,11 @@ void replay(DeviceExecutor& executor, const cache::Plan& plan, int64_t row_bytes
       staged[i * static_cast<size_t>(row_bytes) + static_cast<size_t>(b)] = byte_of(plan.ids[i], b);
     }
   }
+  if (plan.iteration % 3 > 0) return replay_to(executor, moves, plan, staged, row_bytes);
   std::vector<std::byte> out(staged.size());
   executor.replay(moves, staged, out);
   executor.synchronize();
-  for (size_t i = 0; i < plan.ids.size(); ++i) {
-    const std::span<const std::byte> row(out.data() + i * static_cast<size_t>(row_bytes),
-                                         static_cast<size_t>(row_bytes));
-    LSM_EXPECT(is_row(row, plan.ids[i]), "iteration ", plan.iteration, ", position ", i);
-  }
+  expect_rows(plan, out, row_bytes);
 }
 
 void rows_of_plans() {
