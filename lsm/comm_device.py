@@ -113,15 +113,19 @@ class DeviceExchange(Exchange):
                 operations.append((torch_dist.irecv, received[peer], peer))
         if not operations:
             return
-        with self._in_stream():
-            works = torch_dist.batch_isend_irecv(
-                [
-                    torch_dist.P2POp(how, tensor, group=self._nccl, group_peer=peer)
-                    for how, tensor, peer in operations
-                ]
-            )
-            for work in works:
-                work.wait()  # with NCCL, the stream waits
+        calls = [
+            torch_dist.P2POp(how, tensor, torch_dist.get_global_rank(self._nccl, peer), self._nccl)
+            for how, tensor, peer in operations
+        ]
+        try:
+            with self._in_stream():
+                for work in torch_dist.batch_isend_irecv(calls):
+                    work.wait()  # with NCCL, the stream waits
+        except RuntimeError as error:
+            names = ", ".join(map(self._rows_stream.name, peers))
+            raise PeerError(
+                f"rows of iteration {request.iteration} were not exchanged with {names}: {error}"
+            ) from error
         for peer, rows in received.items():
             self._unpack(rows, delivery.batch.rows, request.asked_of(peer))
 
