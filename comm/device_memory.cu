@@ -13,9 +13,12 @@ namespace {
 // communication).
 constexpr size_t kPageBytes = size_t{2} << 20;
 
+// All of these may be let go by threads that never chose a device, and would use the first.
+
 class CudaBlock final : public ExportedBlock {
  public:
-  CudaBlock(int device, size_t bytes) : bytes_((bytes + kPageBytes - 1) / kPageBytes * kPageBytes) {
+  CudaBlock(int device, size_t bytes)
+      : device_(device), bytes_((bytes + kPageBytes - 1) / kPageBytes * kPageBytes) {
     use_device(device);
     void* memory = nullptr;
     const std::string what = concat("allocate ", bytes_, " bytes of GPU memory for batches");
@@ -26,7 +29,10 @@ class CudaBlock final : public ExportedBlock {
     cudaFree(memory);
     throw CudaError(error, "export GPU memory to other processes");
   }
-  ~CudaBlock() override { cudaFree(data_); }
+  ~CudaBlock() override {
+    cudaSetDevice(device_);
+    cudaFree(data_);
+  }
 
   std::byte* data() const override { return data_; }
   size_t size() const override { return bytes_; }
@@ -38,6 +44,7 @@ class CudaBlock final : public ExportedBlock {
   }
 
  private:
+  const int device_;
   const size_t bytes_;
   std::byte* data_ = nullptr;
   cudaIpcMemHandle_t handle_;
@@ -45,7 +52,7 @@ class CudaBlock final : public ExportedBlock {
 
 class CudaMapping final : public MappedBlock {
  public:
-  CudaMapping(int device, const BlockHandle& words, size_t bytes) : bytes_(bytes) {
+  CudaMapping(int device, const BlockHandle& words, size_t bytes) : device_(device), bytes_(bytes) {
     use_device(device);
     cudaIpcMemHandle_t handle;
     std::memcpy(&handle, &words, sizeof handle);
@@ -55,22 +62,32 @@ class CudaMapping final : public MappedBlock {
                "map GPU memory of another process");
     data_ = static_cast<std::byte*>(memory);
   }
-  ~CudaMapping() override { cudaIpcCloseMemHandle(data_); }
+  ~CudaMapping() override {
+    cudaSetDevice(device_);
+    cudaIpcCloseMemHandle(data_);
+  }
 
   std::byte* data() const override { return data_; }
   size_t size() const override { return bytes_; }
 
  private:
+  const int device_;
   const size_t bytes_;
   std::byte* data_ = nullptr;
 };
 
 class EventFence final : public Fence {
  public:
-  explicit EventFence(int device) : event_(device) { event_.record(cudaStreamLegacy); }
-  bool passed() override { return event_.done("the use of a batch's memory"); }
+  explicit EventFence(int device) : device_(device), event_(device) {
+    event_.record(cudaStreamLegacy);
+  }
+  bool passed() override {
+    use_device(device_);
+    return event_.done("the use of a batch's memory");
+  }
 
  private:
+  const int device_;
   CudaEvent event_;
 };
 
