@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import queue
 from collections.abc import Sequence
 from types import SimpleNamespace
 
@@ -72,7 +72,9 @@ class DeviceNeighborSampler:
 
     topology: on the host; placed: the same in memory that the GPU reads (place_topology). device:
     the GPU's number, or native.TWIN or native.TWIN_BACKWARDS for a host loop over the GPU's code.
-    output: where graphs are delivered. Thread-safe; one batch at a time.
+    output: where graphs are delivered. Thread-safe: as many as num_lanes batches are sampled at a
+    time, each in memory and a stream of its own. A batch is a chain of small kernels, most of which
+    leave most of a GPU idle.
     """
 
     def __init__(
@@ -85,31 +87,37 @@ class DeviceNeighborSampler:
         device: int,
         output: torch.device | str = "cpu",
         timeout_secs: float = 60.0,
+        num_lanes: int = 1,
     ) -> None:
         self.num_neighbors = list(num_neighbors)
         self.seed = seed
         self._output = torch.device(output)
-        self._lock = threading.Lock()
-        self._native = native.DeviceSampler(
-            topology.indptr,
-            placed.indptr,
-            placed.indices,
-            self.num_neighbors,
-            device,
-            timeout_secs,
+        # Its memory is reached by the GPU's copy engine as it is, and batches go to a GPU next.
+        self._is_pinned = self._output.type == "cpu" and device >= 0
+        self._lane_arguments = (
+            *(topology.indptr, placed.indptr, placed.indices),
+            *(self.num_neighbors, device, timeout_secs),
         )
+        self._lanes: queue.LifoQueue = queue.LifoQueue()
+        for _ in range(num_lanes - 1):
+            self._lanes.put(None)  # made when it is needed
+        self._lanes.put(self._new_lane())
 
     def sample(
         self, seeds: torch.Tensor, *, epoch: int, iteration: int, rank: int = 0
     ) -> SampledGraph:
         """As NeighborSampler.sample(); the tensors are on ``output``, and complete."""
-        with self._lock:
-            sizes = self._native.sample(seeds, self.seed, epoch, iteration, rank)
+        lane = self._lanes.get()
+        try:
+            lane = lane or self._new_lane()
+            sizes = lane.sample(seeds, self.seed, epoch, iteration, rank)
             n_id = self._empty(sizes.num_nodes)
             edge_index = self._empty(2, sizes.num_edges)
             indptr = self._empty(sizes.num_expanded + 1)
             with current(self._output):
-                self._native.copy_to(n_id, edge_index, indptr)
+                lane.copy_to(n_id, edge_index, indptr)
+        finally:
+            self._lanes.put(lane)
         return SampledGraph(
             n_id=n_id,
             edge_index=edge_index,
@@ -118,8 +126,15 @@ class DeviceNeighborSampler:
             num_sampled_edges=sizes.num_sampled_edges,
         )
 
+    def _new_lane(self) -> native.DeviceSampler:
+        placed = self._lane_arguments[1]
+        with current(placed.device):
+            return native.DeviceSampler(*self._lane_arguments)
+
     def _empty(self, *shape: int) -> torch.Tensor:
-        tensor = torch.empty(shape, dtype=torch.int64, device=self._output)
+        tensor = torch.empty(
+            shape, dtype=torch.int64, device=self._output, pin_memory=self._is_pinned
+        )
         if tensor.is_cuda:
             # The native sampler writes in a stream of its own, and torch may hand out memory that
             # work in this one still uses.

@@ -111,4 +111,5 @@ def sampler_factory(
         config.train.seed,
         device=device.index,
         timeout_secs=config.storage.timeout_secs,
+        num_lanes=config.sampler.num_threads,
     )

@@ -1,6 +1,8 @@
 """The sampler of GPUs draws the host sampler's batches, edge by edge: here its twin, which runs the
 same functors on the host, forwards and backwards."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -42,6 +44,27 @@ def test_larger_graph(fanouts):
     seeds = torch.randperm(30_000, generator=torch.Generator().manual_seed(0))[:500]
     sampled = twin(graph, fanouts, 5, native.TWIN_BACKWARDS).sample(seeds, epoch=0, iteration=0)
     assert_same(sampled, NeighborSampler(graph, fanouts, 5).sample(seeds, epoch=0, iteration=0))
+
+
+def test_lanes_at_the_same_time():
+    graph = random_graph(3000, 20_000)
+    sampler = DeviceNeighborSampler(
+        *(graph, graph, [10, 5]), 5, device=native.TWIN_BACKWARDS, num_lanes=3
+    )
+    host = NeighborSampler(graph, [10, 5], 5)
+    seeds = [
+        torch.randperm(3000, generator=torch.Generator().manual_seed(k))[:300] for k in range(24)
+    ]
+
+    def sample(k):
+        if k % 5 == 0:  # a batch that is refused leaves its lane as it was
+            with pytest.raises(ValueError, match="distinct"):
+                sampler.sample(torch.tensor([7, 7]), epoch=0, iteration=k)
+        return sampler.sample(seeds[k], epoch=0, iteration=k)
+
+    with ThreadPoolExecutor(5) as threads:
+        for k, sampled in enumerate(threads.map(sample, range(24))):
+            assert_same(sampled, host.sample(seeds[k], epoch=0, iteration=k))
 
 
 def test_bad_input():
