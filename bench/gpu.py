@@ -1,12 +1,14 @@
-"""GPU kernels against the hardware's ceiling: ``python bench/gpu.py``; prints one JSON record.
+"""GPU code against the hardware's ceiling: ``python bench/gpu.py``; prints one JSON record.
 
 gather: random rows of a cache in GPU memory, against a copy of as many bytes within it; without
 locks, as plans allow, and with a reference count per line at device and at system scope. cold: rows
-in page-locked memory through the executor, against a copy of as many bytes to the GPU. planner: ids
-per second with the sets on the host and on the GPU (the next-use chain is the host's in both).
-sample: a batch's edges per second on the GPU, the topology in its memory and read over UVA, against
-host threads. Medians over ``--rounds`` with their spread, after one that is not counted.
-``--check`` first compares every result with the host's.
+in page-locked memory through the executor, by both ways of ``storage.staging``, against a copy of
+as many bytes to the GPU. planner: ids per second with the sets on the host and on the GPU, plans
+alone and with the pushes that go before. sample: edges per second on the GPU, the topology in its
+memory and read over UVA, one batch at a time and several, against host threads. training: see
+gpu_training.py. Medians over ``--rounds`` with their spread, after one that is not counted.
+``--check`` compares every result with the host's. ``reach`` in the record has what is aimed at. A
+part that fails says so in the record, and the others are measured all the same.
 """
 
 from __future__ import annotations
@@ -15,14 +17,17 @@ import argparse
 import json
 import statistics
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import numpy as np
 import torch
+from gpu_training import bench_training
 
 from lsm import native
 from lsm.bench import record
@@ -30,21 +35,39 @@ from lsm.cache import Planner, PlannerConfig
 from lsm.device import gpu_problem
 from lsm.device_sampler import DeviceNeighborSampler, place_topology
 from lsm.sampler import NeighborSampler
+from lsm.staging import WAYS
 from lsm.storage import Storage
 
-GPU = torch.device("cuda", 0)
+GPU = torch.device("cuda", 0)  # the tests take the host, where twins stand for kernels
+
+
+def number() -> int:
+    """What native code calls that device."""
+    return GPU.index if GPU.type == "cuda" else native.TWIN
+
+
+def on_gpu() -> bool:
+    return GPU.type == "cuda"
+
+
+def synchronize() -> None:
+    if on_gpu():
+        torch.cuda.synchronize()
 
 
 def timed(work: Callable[[], None], rounds: int) -> dict[str, float]:
     """Seconds of ``work``, which leaves nothing queued, or only in the current stream."""
     seconds = []
     for _ in range(rounds + 1):
-        torch.cuda.synchronize()
+        synchronize()
         start = time.perf_counter()
         work()
-        torch.cuda.synchronize()
+        synchronize()
         seconds.append(time.perf_counter() - start)
-    seconds = seconds[1:]
+    return spread(seconds[1:])
+
+
+def spread(seconds: list[float]) -> dict[str, float]:
     return {"median": statistics.median(seconds), "min": min(seconds), "max": max(seconds)}
 
 
@@ -64,13 +87,13 @@ def bench_gather(options: argparse.Namespace) -> dict:
     out = torch.empty(options.rows, words, dtype=torch.int32, device=GPU)
     source, target = torch.empty_like(out), torch.empty_like(out)
     references = torch.zeros(options.lines, dtype=torch.int32, device=GPU)
-    stream = torch.cuda.current_stream().cuda_stream
+    stream = torch.cuda.current_stream().cuda_stream if on_gpu() else 0
     gb = 2 * out.numel() * 4 / 1e9
     results = {"copy": rates(gb, timed(lambda: target.copy_(source), options.rounds), "gb_per_s")}
     for locks in ("none", "device", "system"):
 
         def gather(locks: str = locks) -> None:
-            native.gather_on(lines, ids, out, references, locks, GPU.index, stream)
+            native.gather_on(lines, ids, out, references, locks, number(), stream)
 
         if options.check:
             out.zero_()
@@ -97,34 +120,34 @@ def bench_cold(options: argparse.Namespace, directory: Path) -> dict:
         static_ids=none,
         constant_ids=none,
         timeout_secs=60.0,
-        device=GPU.index,
+        device=number(),
     )
-    staged = torch.empty(options.cold_rows, words, dtype=torch.int32, pin_memory=True).random_()
+    staged = torch.empty(options.cold_rows, words, dtype=torch.int32, pin_memory=on_gpu()).random_()
     out = torch.empty(staged.shape, dtype=torch.int32, device=GPU)
     names = ("evict_line", "evict_slot", "evict_word", "insert_position", "insert_line")
     moves = dict.fromkeys((*names, "spill_position", "spill_slot", "spill_word"), none)
     source = torch.full((options.cold_rows,), 4, dtype=torch.uint8)  # storage
     slot = torch.full((options.cold_rows,), -1)
 
-    def replay() -> None:
+    def replay(staging: str) -> None:
+        executor.set_staging(staging)
         executor.replay(iteration=0, source=source, slot=slot, **moves, staged=staged, out=out)
         executor.synchronize()
 
-    def copy() -> None:
-        out.copy_(staged, non_blocking=True)
-
-    if options.check:
-        out.zero_()
-        torch.cuda.synchronize()
-        replay()
-        if not torch.equal(out.cpu(), staged):
-            raise RuntimeError("the rows from page-locked memory are wrong")
+    ways = {"copy_alone": lambda: out.copy_(staged, non_blocking=True)}
+    ways |= {f"staging_{way}": partial(replay, way) for way in WAYS}
     gb = staged.numel() * 4 / 1e9
-    results = {
-        name: rates(gb, timed(work, options.rounds), "gb_per_s")
-        for name, work in (("copy", copy), ("replay", replay))
-    }
-    return results | {"ratio": results["replay"]["gb_per_s"] / results["copy"]["gb_per_s"]}
+    results = {}
+    for name, work in ways.items():
+        if options.check:
+            out.zero_()
+            synchronize()
+            work()
+            if not torch.equal(out.cpu(), staged):
+                raise RuntimeError(f"{name}: the rows from page-locked memory are wrong")
+        results[name] = rates(gb, timed(work, options.rounds), "gb_per_s")
+    best = max(results[f"staging_{way}"]["gb_per_s"] for way in WAYS)
+    return results | {"ratio": best / results["copy_alone"]["gb_per_s"]}
 
 
 def distinct_lists(num_nodes: int, num_ids: int, count: int) -> list[torch.Tensor]:
@@ -141,23 +164,27 @@ def bench_planner(options: argparse.Namespace) -> dict:
     window = 16
     config = PlannerConfig(options.planner_lines, window=window)
     lists = distinct_lists(options.nodes, options.ids, window + 2 * options.rounds)
-    planners = {sets: Planner(config, sets=sets) for sets in ("host", "device")}
-    seconds = {sets: [] for sets in planners}
-    counters = {sets: [] for sets in planners}
-    for sets, planner in planners.items():
+    results, counters = {}, {}
+    for sets, threads in (("host", options.host_threads), ("device", 1)):
+        place = "twin" if sets == "device" and not on_gpu() else sets
+        planner = Planner(config, sets=place, num_threads=threads)
+        plan_secs, push_secs, counters[sets] = [], [], []
         for t in range(2 * options.rounds):
+            start = time.perf_counter()
             for ids in lists[planner.num_pushed : t + window]:
                 planner.push(ids)
-            start = time.perf_counter()
+            pushed = time.perf_counter()
             counters[sets].append(planner.plan().counters)
-            seconds[sets].append(time.perf_counter() - start)
+            plan_secs.append(time.perf_counter() - pushed)
+            push_secs.append(pushed - start)
+        # The first half fills the cache.
+        both = [push + plan for push, plan in zip(push_secs, plan_secs, strict=True)]
+        num_ids = statistics.mean(map(len, lists))
+        results[sets] = {"threads": threads}
+        for name, spent in (("plan_ids_per_s", plan_secs), ("ids_per_s", both)):
+            results[sets] |= rates(num_ids, spread(spent[options.rounds :]), name)
     if options.check and counters["host"] != counters["device"]:
         raise RuntimeError("the plans of host and device differ")
-    results = {}
-    for sets, spent in seconds.items():
-        spent = spent[options.rounds :]  # the first half fills the cache
-        median = {"median": statistics.median(spent), "min": min(spent), "max": max(spent)}
-        results[sets] = rates(statistics.mean(map(len, lists)), median, "plan_ids_per_s")
     return results
 
 
@@ -179,33 +206,99 @@ def bench_sample(options: argparse.Namespace) -> dict:
         for _ in range(options.rounds * options.host_threads)
     ]
     host = NeighborSampler(graph, fanouts)
-    results, expected = {}, host.sample(seeds[0], epoch=0, iteration=0)
+    expected = host.sample(seeds[0], epoch=0, iteration=0)
+
+    def sample_all(sampler, threads: ThreadPoolExecutor, counts: list[int]) -> None:
+        graphs = threads.map(
+            lambda i: sampler.sample(seeds[i], epoch=0, iteration=i), range(len(seeds))
+        )
+        counts.append(sum(graph.edge_index.size(1) for graph in graphs))
+
+    def measure(sampler, num_threads: int) -> dict:
+        counts: list[int] = []
+        with ThreadPoolExecutor(num_threads) as threads:
+            spent = timed(lambda: sample_all(sampler, threads, counts), 3)
+        return rates(counts[-1], spent, "edges_per_s") | {"threads": num_threads}
+
+    results = {"host": measure(host, options.host_threads)}
     for placement in ("uva", "device"):
-        placed = place_topology(graph, placement, GPU)
-        sampler = DeviceNeighborSampler(graph, placed, fanouts, device=GPU.index, output=GPU)
-        sampled = sampler.sample(seeds[0], epoch=0, iteration=0)
-        if options.check and not torch.equal(sampled.edge_index.cpu(), expected.edge_index):
-            raise RuntimeError(f"the samples of host and GPU ({placement}) differ")
-
-        def sample(sampler: DeviceNeighborSampler = sampler) -> None:
-            sampler.sample(seeds[0], epoch=0, iteration=0)
-
-        spent = timed(sample, options.rounds)
-        results[placement] = rates(expected.edge_index.size(1), spent, "edges_per_s")
-    with ThreadPoolExecutor(options.host_threads) as threads:
-
-        def sample_all() -> None:
-            graphs = threads.map(lambda i: host.sample(seeds[i], epoch=0, iteration=i), every)
-            counts.append(sum(graph.edge_index.size(1) for graph in graphs))
-
-        counts, every = [], range(len(seeds))
-        spent = timed(sample_all, 3)
-    results["host"] = rates(counts[-1], spent, "edges_per_s") | {"threads": options.host_threads}
-    host_rate = results["host"]["edges_per_s"]
-    return results | {"uva_ratio": results["uva"]["edges_per_s"] / host_rate}
+        placed = place_topology(graph, placement, GPU) if on_gpu() else graph
+        for lanes in (1, options.sample_lanes):
+            sampler = DeviceNeighborSampler(
+                *(graph, placed, fanouts), device=number(), num_lanes=lanes
+            )
+            sampled = sampler.sample(seeds[0], epoch=0, iteration=0)
+            if options.check and not torch.equal(sampled.edge_index, expected.edge_index):
+                raise RuntimeError(f"the samples of host and GPU ({placement}) differ")
+            results[f"{placement}_{lanes}"] = measure(sampler, lanes)
+    best = max(results[f"uva_{lanes}"]["edges_per_s"] for lanes in (1, options.sample_lanes))
+    return results | {"ratio": best / results["host"]["edges_per_s"]}
 
 
-def main() -> None:
+def reach(results: dict) -> dict:
+    """What is aimed at, beside what was measured, of the parts that were."""
+    aims = {
+        "gather of hits, against a copy": ("gather", "ratio", 0.85),
+        "cold rows, against a copy": ("cold", "ratio", 0.9),
+        "ids pushed and planned per second": ("planner", "device", 200e6),
+        "sampling over UVA, against host threads": ("sample", "ratio", 3),
+        "training, against all features in GPU memory": ("training", "ratio", 0.9),
+    }
+    lines = {}
+    for what, (part, key, least) in aims.items():
+        if key not in results.get(part, {}):
+            continue
+        value = results[part][key]
+        value = value["ids_per_s"] if isinstance(value, dict) else value
+        lines[what] = {"measured": value, "at_least": least, "reached": value >= least}
+    return lines
+
+
+def gpu_facts() -> dict:
+    """The GPU, its driver and the toolkit of this build."""
+    if not on_gpu():
+        return {"name": "twin"}
+    info, gpu = native.find_cuda(), torch.cuda.get_device_properties(GPU)
+    return {
+        "name": gpu.name,
+        "capability": f"{gpu.major}.{gpu.minor}",
+        "memory_gib": round(gpu.total_memory / 2**30),
+        "driver_cuda": info.driver_version,
+        "toolkit": info.toolkit_version,
+    }
+
+
+def run(parts: list[str], options: argparse.Namespace) -> dict:
+    """The record. Written to ``--json`` after every part, in case a later one takes too long."""
+    results = {"bench": "gpu", "gpu": gpu_facts()}
+    for part in parts:
+        start = time.perf_counter()
+        try:
+            with TemporaryDirectory() as directory:
+                results[part] = PARTS[part](options, Path(directory))
+        except Exception as error:
+            traceback.print_exc()
+            results[part] = {"error": f"{type(error).__name__}: {error}"}
+        results[part]["seconds"] = time.perf_counter() - start
+        results["reach"] = reach(results)
+        made = record.make(results, {k: v for k, v in vars(options).items() if k != "json"})
+        if options.json:
+            options.json.write_text(json.dumps(made, indent=1) + "\n")
+        if on_gpu():
+            torch.cuda.empty_cache()
+    return made
+
+
+PARTS = {
+    "gather": lambda options, _directory: bench_gather(options),
+    "cold": bench_cold,
+    "planner": lambda options, _directory: bench_planner(options),
+    "sample": lambda options, _directory: bench_sample(options),
+    "training": lambda options, directory: bench_training(options, GPU, directory),
+}
+
+
+def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--row-bytes", type=int, default=4096)
     parser.add_argument("--lines", type=int, default=1_000_000, help="of the cache, for gather")
@@ -216,26 +309,28 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=10_000_000)
     parser.add_argument("--edges", type=int, default=120_000_000)
     parser.add_argument("--host-threads", type=int, default=16)
+    parser.add_argument("--sample-lanes", type=int, default=8, help="batches sampled at a time")
+    parser.add_argument("--train-nodes", type=int, default=4_000_000)
+    parser.add_argument("--train-dim", type=int, default=256, help="float32 values per row")
+    parser.add_argument("--skew", type=float, default=2.0)
+    parser.add_argument("--iterations", type=int, default=100, help="of training, per round")
+    parser.add_argument("--train-rounds", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--only", nargs="+", choices=["gather", "cold", "planner", "sample"])
+    parser.add_argument("--only", nargs="+", choices=PARTS)
     parser.add_argument("--check", action="store_true")
-    options = parser.parse_args()
+    parser.add_argument("--json", type=Path, help="write the record here, too")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    options = parse_args()
     problem = gpu_problem(GPU.index)
     if problem:
-        parser.error(f"no GPU to measure: {problem}")
-
-    chosen = options.only or ["gather", "cold", "planner", "sample"]
-    results = {"bench": "gpu", "gpu": torch.cuda.get_device_name(GPU)}
-    if "gather" in chosen:
-        results["gather"] = bench_gather(options)
-    if "cold" in chosen:
-        with TemporaryDirectory() as directory:
-            results["cold"] = bench_cold(options, Path(directory))
-    if "planner" in chosen:
-        results["planner"] = bench_planner(options)
-    if "sample" in chosen:
-        results["sample"] = bench_sample(options)
-    print(json.dumps(record.make(results, vars(options))))
+        raise SystemExit(f"no GPU to measure: {problem}")
+    made = run(options.only or list(PARTS), options)
+    print(json.dumps(made))
+    if any("error" in made[part] for part in PARTS if part in made):
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,16 @@ names here, so that a trained model loads into them.
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 
 from lsm.batch import Batch, Layer
-from lsm.config import ModelConfig
+
+if TYPE_CHECKING:
+    from lsm.config import ModelConfig
 
 
 class SampledGNN(nn.Module):

@@ -204,8 +204,8 @@ def test_compile_wraps_the_model(tmp_path, monkeypatch):
 def test_the_benchmark_says_that_there_is_no_gpu():
     command = [sys.executable, str(REPOSITORY / "bench" / "gpu.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=100)
-    assert done.returncode == 2
-    assert "no GPU to measure" in done.stderr
+    assert done.returncode == 1
+    assert done.stderr.startswith("no GPU to measure: ")
 
 
 def test_what_a_job_puts_on_a_gpu(tmp_path):

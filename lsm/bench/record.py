@@ -53,7 +53,8 @@ def _cpu_name() -> str:
 
 
 def _commit() -> str:
-    """The commit of the source tree ("-dirty": it has changes), "unknown" for an installed copy."""
+    """The commit of the source tree ("-dirty": it has changes); of a copy without its history what
+    LSM_COMMIT says, or "unknown"."""
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(
         ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"],
@@ -61,4 +62,4 @@ def _commit() -> str:
         text=True,
         check=False,
     )
-    return done.stdout.strip() or "unknown"
+    return done.stdout.strip() or os.environ.get("LSM_COMMIT", "unknown")

@@ -1,0 +1,204 @@
+"""Training on a GPU with a cache a quarter as large as the features, which the host holds, against
+training with all of them in GPU memory. Part of ``bench/gpu.py``.
+
+Both take the same batches of the same graph through NeighborLoader, sampled by the GPU, and train
+GraphSAGE with mean aggregation, Adam and cross entropy. The graph is random, node k being a
+neighbour with a probability that falls with k: ``--skew 1`` makes all alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from lsm.batch import Batch
+from lsm.cache_options import CacheOptions
+from lsm.device import current, to_device
+from lsm.device_features import DeviceFeatureLoader
+from lsm.device_sampler import DeviceNeighborSampler, place_topology
+from lsm.feature_loader import COUNTERS, EXCHANGED, STAGES, FeatureLoader
+from lsm.models import build_model
+from lsm.neighbor_loader import NeighborLoader
+
+FANOUTS = [10, 5]
+NUM_CLASSES = 47
+CACHE_SHARE = 4
+
+
+class ResidentRows:
+    """What a CachedRows is, with rows that are on the GPU already."""
+
+    arrived = True
+
+    def __init__(self, features: torch.Tensor, ids: torch.Tensor) -> None:
+        self._features = features
+        self._ids = ids
+        self.num_bytes = len(ids) * features.size(1) * features.element_size()
+        self.stats: dict[str, float] = dict.fromkeys((*COUNTERS, *EXCHANGED, *STAGES), 0)
+        self.stats["requests"] = self.stats["static_hits"] = len(ids)
+
+    def result(self, timeout_secs: float | None = None) -> torch.Tensor:
+        """The rows, on the GPU; queued to the current stream."""
+        del timeout_secs
+        with current(self._features.device):
+            return self._features[self._ids.to(self._features.device)]
+
+
+class ResidentFeatures(FeatureLoader):
+    """All features in GPU memory."""
+
+    def __init__(self, store, device: torch.device) -> None:
+        super().__init__(store, engine="memory", pinned=device.type == "cuda")
+        self.features = torch.empty(store.num_nodes, self.dim, dtype=self.dtype, device=device)
+        for begin in range(0, store.num_nodes, 1 << 16):
+            ids = torch.arange(begin, min(begin + (1 << 16), store.num_nodes))
+            self.features[begin : begin + len(ids)] = super().prefetch(ids).result()
+
+    def prefetch(self, ids: torch.Tensor) -> ResidentRows:
+        return ResidentRows(self.features, ids)
+
+
+def make_store(path: Path, num_nodes: int, num_edges: int, dim: int, skew: float):
+    """Random features, labels and edges, as much of a GraphStore as training reads."""
+    rng = np.random.default_rng(4)
+    degrees = rng.multinomial(num_edges, np.full(num_nodes, 1 / num_nodes))
+    indptr = np.zeros(num_nodes + 1, np.int64)
+    np.cumsum(degrees, out=indptr[1:])
+    indices = (num_nodes * rng.random(num_edges, np.float32) ** skew).astype(np.int32)
+    np.minimum(indices, num_nodes - 1, out=indices)
+    with path.open("wb") as file:
+        for begin in range(0, num_nodes, 1 << 16):
+            rows = min(1 << 16, num_nodes - begin)
+            file.write(rng.standard_normal((rows, dim), np.float32).tobytes())
+        file.write(bytes(-num_nodes * dim * 4 % 4096))
+    labels = torch.from_numpy(rng.integers(NUM_CLASSES, size=num_nodes))
+    topology = SimpleNamespace(indptr=torch.from_numpy(indptr), indices=torch.from_numpy(indices))
+    return SimpleNamespace(
+        feature_paths=[path],
+        num_nodes=num_nodes,
+        row_bytes=4 * dim,
+        stripe_bytes=4096,
+        feature_dim=dim,
+        feature_dtype=torch.float32,
+        labels=lambda: labels,
+        topology=lambda in_memory=False: topology,
+    )
+
+
+@contextmanager
+def open_features(store, device: torch.device, way: str) -> Iterator[FeatureLoader]:
+    """way: resident, or cached."""
+    if way == "resident":
+        with ResidentFeatures(store, device) as features:
+            yield features
+        return
+    cache = CacheOptions(
+        bytes=store.num_nodes * store.row_bytes // CACHE_SHARE, window=64, on_gpu=True
+    )
+    with DeviceFeatureLoader(
+        store, cache, engine="memory", device=device, num_threads=4
+    ) as features:
+        yield features
+
+
+def batches_of(loader: NeighborLoader) -> Iterator[Batch]:
+    epoch = 0
+    while True:
+        yield from loader.iterate(epoch)
+        epoch += 1
+
+
+def train_iterations(
+    loader: NeighborLoader, device: torch.device, dim: int, rounds: int, per_round: int
+) -> tuple[list[float], list[float]]:
+    """Seconds of each round after one that is not counted, and the losses of the first steps."""
+    torch.manual_seed(0)
+    settings = SimpleNamespace(name="graphsage", hidden_dim=128, dropout=0.0, heads=1)
+    model = build_model(settings, dim, NUM_CLASSES, len(FANOUTS)).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.003, fused=True)
+    batches, seconds, losses = batches_of(loader), [], []
+    for _ in range(rounds + 1):
+        start = time.perf_counter()
+        for _ in range(per_round):
+            batch = to_device(next(batches), device)
+            loss = functional.cross_entropy(model(batch), batch.y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        seconds.append(time.perf_counter() - start)
+    batches.close()
+    return seconds[1:], losses
+
+
+def measure(store, placed, device: torch.device, way: str, options: argparse.Namespace) -> dict:
+    """``placed``: the topology where the GPU reads it."""
+    topology = store.topology()
+    sampler = DeviceNeighborSampler(
+        *(topology, placed, FANOUTS),
+        device=device.index if device.type == "cuda" else -1,
+        num_lanes=options.sample_lanes,
+    )
+    generator = torch.Generator().manual_seed(5)
+    per_round = options.iterations
+    num_seeds = min(store.num_nodes, 1024 * per_round * (options.train_rounds + 1))
+    seeds = torch.randperm(store.num_nodes, generator=generator)[:num_seeds]
+    with (
+        open_features(store, device, way) as features,
+        NeighborLoader(
+            store,
+            FANOUTS,
+            seeds,
+            min(1024, num_seeds),
+            shuffle=True,
+            features=features,
+            sampler=sampler,
+            prefetch=8,
+            staging_bytes=2 << 30,
+            num_threads=options.sample_lanes,
+        ) as loader,
+    ):
+        dim = store.feature_dim
+        seconds, losses = train_iterations(loader, device, dim, options.train_rounds, per_round)
+        stats = loader.stats()
+    result = {
+        "iterations_per_s": per_round / statistics.median(seconds),
+        "iterations_per_s_min": per_round / max(seconds),
+        "iterations_per_s_max": per_round / min(seconds),
+        "losses": losses[:10],
+        "wait_secs": stats["wait_secs"],
+    }
+    if way == "cached":
+        result["hit_ratio"] = 1 - stats["cache_misses"] / max(1, stats["cache_requests"])
+        result["planner"] = features.planner
+    return result
+
+
+def bench_training(options: argparse.Namespace, device: torch.device, directory: Path) -> dict:
+    """Iterations per second of both ways, cached first, and their ratio."""
+    store = make_store(
+        directory / "features.bin",
+        options.train_nodes,
+        options.train_nodes * 12,
+        options.train_dim,
+        options.skew,
+    )
+    placed = store.topology()
+    if device.type == "cuda":
+        placed = place_topology(placed, "device", device)
+    results = {way: measure(store, placed, device, way, options) for way in ("cached", "resident")}
+    if options.check and not np.allclose(
+        results["cached"]["losses"], results["resident"]["losses"], rtol=1e-3
+    ):
+        raise RuntimeError(f"the losses of the two ways differ: {results}")
+    ours, resident = (results[way]["iterations_per_s"] for way in ("cached", "resident"))
+    return results | {"ratio": ours / resident}
