@@ -3,6 +3,7 @@ and the tests' own packages, so that it can be run under compute-sanitizer (`mak
 SANITIZER=memcheck`)."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -119,6 +120,23 @@ def test_gathers(locks, dim):
     assert not references.any()
 
 
+def test_a_gather_in_a_graph():
+    """It neither waits nor allocates, so it can be captured, and replayed over other ids."""
+    source = torch.arange(4096, dtype=torch.int32, device="cuda:0").view(64, 64)
+    ids = torch.zeros(1000, dtype=torch.int64, device="cuda:0")
+    out = torch.empty(1000, 64, dtype=torch.int32, device="cuda:0")
+    native.gather_on(source, ids, out, None, "none", 0, 0)  # kernels are loaded at their first use
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream):
+        native.gather_on(source, ids, out, None, "none", 0, stream.cuda_stream)
+    for seed in range(3):
+        ids.copy_(torch.randint(64, (1000,), generator=torch.Generator().manual_seed(seed)))
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(out, source[ids])
+
+
 @pytest.mark.parametrize("staging", ["gather", "copy", "auto"])
 @pytest.mark.parametrize("planner", ["host", "device", "auto"])
 def test_rows_of_a_loader(store, rows, planner, staging):
@@ -150,6 +168,26 @@ def test_samples(placement, dtype, fanouts):
         seeds = torch.randperm(30_000, generator=generator)[:500]
         sampled = sampler.sample(seeds, epoch=0, iteration=iteration)
         assert_same(sampled, host.sample(seeds, epoch=0, iteration=iteration))
+
+
+@pytest.mark.parametrize("output", ["cpu", "cuda:0"])
+def test_samples_at_the_same_time(output):
+    graph = random_graph(30_000, 200_000)
+    placed = place_topology(graph, "device", torch.device("cuda", 0))
+    sampler = DeviceNeighborSampler(
+        *(graph, placed, [10, 5], 5), device=0, output=output, num_lanes=4
+    )
+    host = NeighborSampler(graph, [10, 5], 5)
+    seeds = torch.randperm(30_000, generator=torch.Generator().manual_seed(0))[:500]
+
+    def sample(iteration):
+        return sampler.sample(seeds, epoch=0, iteration=iteration)
+
+    with ThreadPoolExecutor(6) as threads:
+        for iteration, sampled in enumerate(threads.map(sample, range(40))):
+            expected = host.sample(seeds, epoch=0, iteration=iteration)
+            assert torch.equal(sampled.n_id.cpu(), expected.n_id)
+            assert torch.equal(sampled.edge_index.cpu(), expected.edge_index)
 
 
 @pytest.mark.parametrize("row_bytes", [100, 4096, 9000])
