@@ -27,7 +27,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
-from gpu_training import bench_training
 
 from lsm import native
 from lsm.bench import record
@@ -165,9 +164,9 @@ def bench_planner(options: argparse.Namespace) -> dict:
     config = PlannerConfig(options.planner_lines, window=window)
     lists = distinct_lists(options.nodes, options.ids, window + 2 * options.rounds)
     results, counters = {}, {}
-    for sets, threads in (("host", options.host_threads), ("device", 1)):
+    for sets in ("host", "device"):
         place = "twin" if sets == "device" and not on_gpu() else sets
-        planner = Planner(config, sets=place, num_threads=threads)
+        planner = Planner(config, sets=place, num_threads=options.host_threads)
         plan_secs, push_secs, counters[sets] = [], [], []
         for t in range(2 * options.rounds):
             start = time.perf_counter()
@@ -180,7 +179,7 @@ def bench_planner(options: argparse.Namespace) -> dict:
         # The first half fills the cache.
         both = [push + plan for push, plan in zip(push_secs, plan_secs, strict=True)]
         num_ids = statistics.mean(map(len, lists))
-        results[sets] = {"threads": threads}
+        results[sets] = {"threads": options.host_threads}
         for name, spent in (("plan_ids_per_s", plan_secs), ("ids_per_s", both)):
             results[sets] |= rates(num_ids, spread(spent[options.rounds :]), name)
     if options.check and counters["host"] != counters["device"]:
@@ -268,6 +267,12 @@ def gpu_facts() -> dict:
     }
 
 
+def training(options: argparse.Namespace, directory: Path) -> dict:
+    from gpu_training import bench_training  # what is measured else needs no torch_geometric
+
+    return bench_training(options, GPU, directory)
+
+
 def run(parts: list[str], options: argparse.Namespace) -> dict:
     """The record. Written to ``--json`` after every part, in case a later one takes too long."""
     results = {"bench": "gpu", "gpu": gpu_facts()}
@@ -294,7 +299,7 @@ PARTS = {
     "cold": bench_cold,
     "planner": lambda options, _directory: bench_planner(options),
     "sample": lambda options, _directory: bench_sample(options),
-    "training": lambda options, directory: bench_training(options, GPU, directory),
+    "training": training,
 }
 
 

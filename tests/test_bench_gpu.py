@@ -8,7 +8,7 @@ import pytest
 import torch
 from training import REPOSITORY
 
-sys.path.insert(0, str(REPOSITORY / "bench"))
+sys.path.append(str(REPOSITORY / "bench"))
 import gpu
 
 TINY = (
