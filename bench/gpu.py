@@ -54,15 +54,17 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def timed(work: Callable[[], None], rounds: int) -> dict[str, float]:
-    """Seconds of ``work``, which leaves nothing queued, or only in the current stream."""
+def timed(work: Callable[[], None], rounds: int, repeats: int = 1) -> dict[str, float]:
+    """Seconds of ``work``, which leaves nothing queued, or only in the current stream. With
+    ``repeats``, of one of so many in a row: a launch is not waited for before the next."""
     seconds = []
     for _ in range(rounds + 1):
         synchronize()
         start = time.perf_counter()
-        work()
+        for _ in range(repeats):
+            work()
         synchronize()
-        seconds.append(time.perf_counter() - start)
+        seconds.append((time.perf_counter() - start) / repeats)
     return spread(seconds[1:])
 
 
@@ -88,7 +90,9 @@ def bench_gather(options: argparse.Namespace) -> dict:
     references = torch.zeros(options.lines, dtype=torch.int32, device=GPU)
     stream = torch.cuda.current_stream().cuda_stream if on_gpu() else 0
     gb = 2 * out.numel() * 4 / 1e9
-    results = {"copy": rates(gb, timed(lambda: target.copy_(source), options.rounds), "gb_per_s")}
+    results = {
+        "copy": rates(gb, timed(lambda: target.copy_(source), options.rounds, 5), "gb_per_s")
+    }
     for locks in ("none", "device", "system"):
 
         def gather(locks: str = locks) -> None:
@@ -99,7 +103,7 @@ def bench_gather(options: argparse.Namespace) -> dict:
             gather()
             if not torch.equal(out, lines[ids]) or references.any():
                 raise RuntimeError(f"the gather with locks={locks} is wrong")
-        results[f"locks_{locks}"] = rates(gb, timed(gather, options.rounds), "gb_per_s")
+        results[f"locks_{locks}"] = rates(gb, timed(gather, options.rounds, 5), "gb_per_s")
     ours, copy = results["locks_none"]["gb_per_s"], results["copy"]["gb_per_s"]
     return results | {"ratio": ours / copy}
 
