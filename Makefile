@@ -142,9 +142,9 @@ else
 endif
 
 bench-gpu: setup
-	$(RUN) bench/gpu.py --check $(BENCH_ARGS)
+	failed=0; $(RUN) bench/gpu.py --check $(BENCH_ARGS) || failed=1; \
 	$(RUN) -m torch.distributed.run --standalone --nproc-per-node=2 bench/exchange.py \
-	  --device cuda --check
+	  --device cuda --check && exit $$failed
 
 # Jobs over two network namespaces, under Open MPI, and under a SLURM of this machine alone.
 LAUNCH_PROGRAMS := ip:iproute2 mpirun:openmpi-bin munged:munge slurmctld:slurmctld slurmd:slurmd \
