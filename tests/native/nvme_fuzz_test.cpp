@@ -141,13 +141,7 @@ class AdminVictim {
         memory_(device_.memory().allocate(4 * kPageBytes, DmaShape::kContiguous)) {}
 
   void feed(Input input) {
-    // Queues that are made of this memory find commands in it.
-    for (size_t i = 0; i < 64; ++i) {
-      reinterpret_cast<Command*>(memory_.data)[i] = {};
-      for (uint32_t& dword : reinterpret_cast<Command*>(memory_.data)[i].dwords) {
-        dword = input.take<uint8_t>() % 4;
-      }
-    }
+    fill_memory(input.take<uint16_t>());
     if (input.take<uint8_t>() % 4 == 0) start_badly(input);
     start();
     for (uint32_t position = 0; !input.empty(); ++position) {
@@ -161,6 +155,20 @@ class AdminVictim {
  private:
   static constexpr uint32_t kDepth = 32;
 
+  /// Queues that are made of this memory find commands in it, most of them right.
+  void fill_memory(uint64_t seed) {
+    Random random(seed);
+    auto* commands = reinterpret_cast<Command*>(memory_.data);
+    for (uint32_t i = 0; i < memory_.bytes / sizeof(Command); ++i) {
+      Command& command = commands[i] = {};
+      command.dwords[0] = (random.chance(90) ? kOpcodeRead : 3) | i % 100 << 16;
+      command.dwords[1] = random.chance(90) ? 1 : 2;
+      put(command, 6, random.pick(memory_.pages));
+      put(command, 8, random.pick(memory_.pages));
+      command.dwords[10] = static_cast<uint32_t>(random.between(0, 130));
+      command.dwords[12] = static_cast<uint32_t>(random.between(0, 40));
+    }
+  }
   void write(uint32_t offset, uint32_t value) {
     write_doorbell(device_.registers() + offset / 4, value);
   }
@@ -221,8 +229,9 @@ class AdminVictim {
     return command;
   }
 
-  void execute(uint32_t position, Command command) {
+  void execute(uint32_t position, const Command& request) {
     const uint32_t id = position & 0xffff;
+    Command command = request;
     command.dwords[0] |= id << 16;
     reinterpret_cast<Command*>(submission_.data)[position % kDepth] = command;
     write(kDoorbells, (position + 1) % kDepth);
