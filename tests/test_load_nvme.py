@@ -138,6 +138,18 @@ def test_devices_that_are_not_there_are_named(store, transport):
         open_storage(store, "nvme", options)
 
 
+def test_what_is_no_node_of_the_module_is_left_alone(store, tmp_path):
+    """A file, whose registers would lie beyond its end, and a device of another driver."""
+    file = tmp_path / "file"
+    file.write_bytes(b"text")
+    for node in (file, "/dev/null"):
+        options = StorageOptions(transport="libnvm", devices=[str(node)])
+        with pytest.raises(OSError, match="is no device of the kernel module libnvm") as caught:
+            open_storage(store, "nvme", options)
+        assert caught.value.filename == str(node)
+    assert file.read_bytes() == b"text"
+
+
 def test_a_write_that_fails_leaves_no_label(store, fake, monkeypatch):
     device = fake.add_drive(0, noise())
     load(store, [device], fake)

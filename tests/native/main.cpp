@@ -78,8 +78,8 @@ int main(int argc, char** argv) {
   int num_run = 0, num_failed = 0;
   for (const auto& tests :
        {core_tests(), storage_tests(), nvme_tests(), nvme_lane_tests(), nvme_fuzz_tests(),
-        nvme_transport_tests(), sampler_tests(), planner_tests(), prefetch_tests(), device_tests(),
-        pipeline_tests(), mailbox_tests(), device_pool_tests()}) {
+        nvme_refusal_tests(), nvme_transport_tests(), sampler_tests(), planner_tests(),
+        prefetch_tests(), device_tests(), pipeline_tests(), mailbox_tests(), device_pool_tests()}) {
     for (const Test& test : tests) {
       if (argc > 1 && std::strstr(test.name, argv[1]) == nullptr) continue;
       const auto start = std::chrono::steady_clock::now();

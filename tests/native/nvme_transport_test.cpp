@@ -1,16 +1,16 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // The transports to real controllers, as far as they go without one: PCI functions made of files,
 // the kernel module libnvm played, memory laid out as badly as a kernel may.
-#include <stdlib.h>
+#include <fcntl.h>
 
 #include <cstring>
-#include <fstream>
 
 #include "kernels/core/buffer.h"
 #include "kernels/io/nvme/device_transports.h"
 #include "kernels/io/nvme/dma_arena.h"
 #include "kernels/io/nvme/libnvm_transport.h"
 #include "kernels/io/nvme/pci_function.h"
+#include "tests/native/fake_function.h"
 #include "tests/native/fake_libnvm.h"
 #include "tests/native/nvme_checks.h"
 #include "tests/native/testing.h"
@@ -146,6 +146,15 @@ void check_absent_module() {
   LSM_EXPECT(libnvm_problem("/dev/null").find("is no device of the kernel module libnvm") !=
                  std::string::npos,
              libnvm_problem("/dev/null"));
+  // A file would be mapped, and reading registers beyond its end kill the process.
+  const FakeFunction file;
+  const std::string path = (file.folder / "enable").string();
+  expect_throw<SystemError>("is no device of the kernel module libnvm",
+                            [&] { open_libnvm_node(path); });
+  const FileHandle holder(path, O_RDWR);
+  holder.lock();
+  expect_throw<SystemError>("in use by another process", [&] { open_libnvm_node(path); });
+  LSM_EXPECT(file.read("enable") == "0", "it was touched");
 }
 
 /// Pieces whose pages have runs of `run` pages, in descending order.
@@ -186,38 +195,6 @@ void check_arena() {
   expect_throw<std::runtime_error>("no 131072 bytes of memory in one run of physical addresses",
                                    [&] { arena->allocate(131'072, DmaShape::kContiguous); });
 }
-
-/// A PCI function made of files.
-class FakeFunction {
- public:
-  explicit FakeFunction(const std::string& device_class = "0x010802") {
-    std::string name = (fs::temp_directory_path() / "lsm-sysfs-XXXXXX").string();
-    LSM_EXPECT(mkdtemp(name.data()) != nullptr, name);
-    root = name;
-    folder = fs::path(root) / "bus/pci/devices" / kAddress;
-    fs::create_directories(folder);
-    write("class", device_class + "\n");
-    write("enable", "0");
-    write("config", std::string("\x4d\x14\x00\x00\x00\x04\x00\x00", 8));
-    write("resource", "0x00000000fe000000 0x00000000fe003fff 0x0000000000140204\n");
-    write("resource0", std::string(16 << 10, '\0'));
-  }
-  ~FakeFunction() { fs::remove_all(root); }
-
-  void write(const std::string& name, const std::string& text) const {
-    fs::create_directories((folder / name).parent_path());
-    std::ofstream(folder / name, std::ios::binary) << text;
-  }
-  std::string read(const std::string& name) const {
-    std::ifstream file(folder / name, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-  unsigned command() const { return static_cast<unsigned char>(read("config")[4]); }
-
-  static constexpr const char* kAddress = "0000:01:00.0";
-  std::string root;
-  fs::path folder;
-};
 
 void check_pci_function() {
   const FakeFunction fake;

@@ -120,6 +120,7 @@ std::vector<Test> storage_tests();
 std::vector<Test> nvme_tests();
 std::vector<Test> nvme_lane_tests();
 std::vector<Test> nvme_fuzz_tests();
+std::vector<Test> nvme_refusal_tests();
 std::vector<Test> nvme_transport_tests();
 std::vector<Test> sampler_tests();
 std::vector<Test> device_tests();

@@ -49,7 +49,15 @@ std::unique_ptr<LibnvmNode> open_libnvm_node(const std::string& path) {
                : "no such device node: the kernel module libnvm is not loaded; lsm doctor shows "
                  "how to get it");
   }
-  return std::make_unique<OpenedNode>(path);
+  auto node = std::make_unique<OpenedNode>(path);
+  // As in gpu_support_problem(). What answers otherwise might not even have registers to read.
+  const int error = node->request(kLibnvmMapHost, nullptr);
+  if (error != EFAULT) {
+    throw SystemError(
+        ENODEV, path,
+        "is no device of the kernel module libnvm: expected a node such as /dev/libnvm0");
+  }
+  return node;
 }
 
 std::string gpu_support_problem(LibnvmNode& node) {
@@ -61,8 +69,8 @@ std::string gpu_support_problem(LibnvmNode& node) {
                   ": the kernel module libnvm was built without GPU support; build it again where "
                   "the headers of the NVIDIA driver (nv-p2p.h) are found");
   }
-  return concat(node.path(), ": is no device of the kernel module libnvm: expected ",
-                std::strerror(EFAULT), ", got ", error == 0 ? "success" : std::strerror(error));
+  return concat(node.path(), ": the kernel module libnvm gave another answer than ",
+                std::strerror(EFAULT), ": ", error == 0 ? "success" : std::strerror(error));
 }
 
 std::string libnvm_problem(const std::string& path) {

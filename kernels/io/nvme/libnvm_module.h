@@ -48,8 +48,8 @@ class LibnvmNode {
 };
 
 /// Opens the device node `path`, exclusively among processes that do so through this function.
-/// Throws SystemError if there is none, permission is lacking, or another process holds it, and
-/// says which.
+/// Throws SystemError if there is none, permission is lacking, another process holds it, or it is
+/// another driver's, and says which.
 std::unique_ptr<LibnvmNode> open_libnvm_node(const std::string& path);
 
 /// Why `node` cannot map GPU memory: a module built without GPU support. Empty if it can.
