@@ -18,6 +18,7 @@ pytestmark = [
 
 COMMON = (
     "identity",
+    "metadata",
     "num_queues",
     "transfers",
     "offsets",
@@ -36,7 +37,9 @@ SYSFS = (
     "bound",
     "locked_pages",
     "exclusive",
+    "start_after_kill",
     "kernel_takes_over",
+    "kernel_takes_over_after_kill",
     *COMMON,
 )
 LIBNVM = ("bound", "gpu_support", "nothing_left_mapped", *COMMON)
@@ -44,15 +47,17 @@ IMAGE_BYTES = 8 << 20
 
 
 def controller(name, address, *namespaces):
-    """Arguments for an NVMe controller with ``namespaces``, (image, bytes per block) each."""
+    """Arguments for an NVMe controller with ``namespaces``: (image, bytes per block, bytes of
+    metadata per block) each."""
     arguments = [
         "-device",
         f"nvme,id={name},serial=lsm-{name},addr={address},max_ioqpairs=16,mdts=10",
     ]
-    for number, (image, block_bytes) in enumerate(namespaces, 1):
+    for number, (image, block_bytes, metadata_bytes) in enumerate(namespaces, 1):
         drive = f"{name}{number}"
         arguments += ["-drive", f"file={image},id={drive},if=none,format=raw"]
         blocks = f"logical_block_size={block_bytes},physical_block_size={block_bytes}"
+        blocks += f",ms={metadata_bytes}"
         arguments += ["-device", f"nvme-ns,drive={drive},bus={name},nsid={number},{blocks}"]
     return arguments
 
@@ -63,11 +68,12 @@ class Run:
 
     def __init__(self, folder, transport, files=None):
         random = np.random.default_rng(6)
-        self.before = {name: random.bytes(IMAGE_BYTES) for name in ("a1", "a2", "b1")}
+        self.before = {name: random.bytes(IMAGE_BYTES) for name in ("a1", "a2", "a3", "b1")}
         for name, content in self.before.items():
             (folder / name).write_bytes(content)
-        devices = controller("a", 4, (folder / "a1", 512), (folder / "a2", 4096))
-        devices += controller("b", 5, (folder / "b1", 512))
+        of_a = [("a1", 512, 0), ("a2", 4096, 0), ("a3", 512, 8)]
+        devices = controller("a", 4, *((folder / name, *blocks) for name, *blocks in of_a))
+        devices += controller("b", 5, (folder / "b1", 512, 0))
         images = {f"images/{name}": content for name, content in self.before.items()}
         self.text = boot(
             folder,
@@ -126,6 +132,6 @@ def test_libnvm_is_complete_and_wrote_nothing(libnvm):
 
 def test_a_controller_behind_an_iommu_is_refused(tmp_path):
     (tmp_path / "a1").write_bytes(bytes(1 << 20))
-    devices = ["-device", "intel-iommu", *controller("a", 4, (tmp_path / "a1", 512))]
+    devices = ["-device", "intel-iommu", *controller("a", 4, (tmp_path / "a1", 512, 0))]
     text = boot(tmp_path, devices=devices, command_line="guest=iommu intel_iommu=on")
     assert outcomes(text) == {"iommu": "ok"}, text

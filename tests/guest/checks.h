@@ -1,7 +1,8 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // What must hold for QEMU's controllers over any transport.
 //
-// Controller A: namespace 1 with 512 B blocks (image a1), namespace 2 with 4 KiB blocks (a2).
+// Controller A: namespace 1 with 512 B blocks (image a1), namespace 2 with 4 KiB blocks (a2),
+// namespace 3 with 8 bytes of metadata for each of its blocks.
 // Controller B: namespace 1 with 512 B blocks (b1).
 #pragma once
 
@@ -133,6 +134,10 @@ inline void run_queue_checks(Checks& checks, Drive& drive) {
   constexpr size_t kReads = 1000;
   nvme::Controller& controller = *drive.controller;
   checks.run("identity", [&] { check_identity(drive); });
+  checks.run("metadata", [&] {
+    expect_error([&] { controller.identify_namespace(3); },
+                 "namespace 3 has 8 bytes of metadata per block; format it with none");
+  });
   checks.run("num_queues",
              [&] { expect(controller.set_num_queues(64) == 16, "expected 16 of 64 queues"); });
   checks.run("transfers", [&] {

@@ -3,6 +3,8 @@
 // transports `sysfs` and `libnvm` against them and compares every byte with the images of their
 // namespaces, which lie in /images. tests/test_nvme_guest.py makes the machine and reads the
 // results.
+#include <poll.h>
+#include <signal.h>
 #include <sys/wait.h>
 
 #include <filesystem>
@@ -76,7 +78,67 @@ void check_locked_pages(const std::string& address, const std::string& image) {
                                    nvme::checks::Shape::kContiguous, 500);
 }
 
-/// After our shut-down, the kernel's driver takes the controller and reads the same bytes.
+/// Keeps a deep queue full of reads for ever, and says through `pipe` when the first are done.
+[[noreturn]] void read_until_killed(const std::string& address, const std::string& image,
+                                    int pipe) {
+  const Drive drive = open_drive(sysfs(address), {image});
+  nvme::checks::Reader reader(*drive.controller, 1, {256, 1024}, 32 << 10);
+  std::mt19937_64 random(1);
+  for (;;) {
+    std::vector<nvme::checks::Reader::Read> reads;
+    while (reads.size() < reader.room()) {
+      reads.push_back(nvme::checks::random_read(random, drive.spaces[0], 64));
+    }
+    reader.submit(reads, nvme::checks::Shape::kContiguous);
+    reader.complete(64);
+    if (write(pipe, "r", 1) != 1) _exit(2);
+  }
+}
+
+/// A process is killed while the controller at `address` reads for it.
+void kill_reader(const std::string& address, const std::string& image, int after_ms) {
+  int ends[2];
+  expect(pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0, "no pipe");
+  const pid_t child = fork();
+  if (child == 0) {
+    fcntl(ends[1], F_SETFL, 0);
+    try {
+      read_until_killed(address, image, ends[1]);
+    } catch (const std::exception& error) {
+      std::printf("the reader to be killed failed: %s\n", error.what());
+      std::fflush(stdout);
+      _exit(1);
+    }
+  }
+  close(ends[1]);
+  pollfd reading{ends[0], POLLIN, 0};
+  const bool reads = poll(&reading, 1, 60'000) == 1 && (reading.revents & POLLIN) != 0;
+  std::this_thread::sleep_for(std::chrono::milliseconds(after_ms));
+  kill(child, SIGKILL);
+  int status = 0;
+  waitpid(child, &status, 0);
+  close(ends[0]);
+  expect(reads, "the process to be killed did not read within 60 s");
+  expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL,
+         concat("the process to be killed ended by itself: ", status));
+}
+
+/// Nobody stopped the controller: it masters the bus with reads in its queues. The next process
+/// ends both before it takes memory, and gets the right bytes.
+void check_start_after_kill(const std::string& address, const std::string& image) {
+  for (const int after_ms : {0, 1, 5, 20}) {
+    kill_reader(address, image, after_ms);
+    const Bytes config = file_bytes(kDevices + address + "/config");
+    expect((config.at(4) & 4) != 0, "the killed process left no bus master: nothing to recover");
+    Drive drive = open_drive(sysfs(address), {image});
+    nvme::checks::check_transfer_lengths(*drive.controller, drive.spaces[0]);
+    nvme::checks::check_random_reads(*drive.controller, drive.spaces, {64, 64},
+                                     nvme::checks::Shape::kContiguous, 500);
+  }
+}
+
+/// After our shut-down, or the death of a process of ours, the kernel's driver takes the controller
+/// and reads the same bytes.
 void check_kernel_takes_over(const std::string& address, const std::string& image) {
   write_file(std::string(kDriver) + "/bind", address);
   std::string device;
@@ -112,8 +174,14 @@ void run_sysfs(Checks& checks, const std::string& a, const std::string& b) {
     run_queue_checks(checks, drive);
   }
   run_engine_checks(checks, {"sysfs", a, b});
+  checks.run("start_after_kill", [&] { check_start_after_kill(b, "b1"); });
   checks.run_if(has_driver, no_driver, "kernel_takes_over",
                 [&] { check_kernel_takes_over(b, "b1"); });
+  checks.run_if(has_driver, no_driver, "kernel_takes_over_after_kill", [&] {
+    unbind(b);
+    kill_reader(b, "b1", 0);
+    check_kernel_takes_over(b, "b1");
+  });
 }
 
 /// The kernel module itself, as far as it goes without a GPU.

@@ -205,12 +205,16 @@ void check_pci_function() {
     function.registers().data()[0x14] = std::byte{1};
     LSM_EXPECT(fake.read("resource0")[0x14] == 1, "BAR0 is not mapped");
     LSM_EXPECT(fake.read("enable") == "1", "the function was not enabled");
+    LSM_EXPECT(fake.command() == 0x02, "memory without bus mastering: got ", fake.command());
+    function.start_mastering();
     LSM_EXPECT(fake.command() == 0x06, "memory and bus mastering: got ", fake.command());
     expect_throw<SystemError>("in use by another process",
                               [&] { const PciFunction second(FakeFunction::kAddress, fake.root); });
   }
   LSM_EXPECT(fake.command() == 0x02, "bus mastering goes on: got ", fake.command());
-  const PciFunction again(FakeFunction::kAddress, fake.root);
+  fake.write("config", std::string("\x4d\x14\x00\x00\x06\x04\x00\x00", 8));
+  const PciFunction left_at_work(FakeFunction::kAddress, fake.root);
+  LSM_EXPECT(fake.command() == 0x02, "what a killed process left goes on: got ", fake.command());
 }
 
 void check_functions_that_cannot_be_driven() {

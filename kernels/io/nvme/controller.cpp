@@ -76,6 +76,7 @@ void Controller::reset() {
 }
 
 void Controller::enable() {
+  transport_->allow_dma();
   admin_ = std::make_unique<AdminQueue>(*transport_, name_, capabilities_.doorbell_stride_bytes(),
                                         timeout_secs_);
   write_register(kAdminQueueAttributes, (AdminQueue::kDepth - 1) << 16 | (AdminQueue::kDepth - 1));

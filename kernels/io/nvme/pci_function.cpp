@@ -112,7 +112,11 @@ PciFunction::PciFunction(const std::string& address, const std::string& sysfs)
   const FileHandle resource((folder / "resource0").string(), O_RDWR | O_SYNC);
   wake(folder);
   registers_ = FileMapping(resource, bytes);
-  write_command(read_command() | kMemorySpace | kBusMaster);
+  write_command((read_command() | kMemorySpace) & static_cast<uint16_t>(~kBusMaster));
+}
+
+void PciFunction::start_mastering() const {
+  write_command(read_command() | kBusMaster);
 }
 
 PciFunction::~PciFunction() {

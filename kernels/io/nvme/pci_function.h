@@ -20,9 +20,11 @@ std::vector<std::string> find_controllers(const std::string& sysfs = "/sys");
 /// addresses would mean nothing to it. Changes nothing.
 void check_drivable(const std::string& address, const std::string& sysfs = "/sys");
 
-/// Drives an NVMe controller's PCI function, which then decodes its registers, masters the bus, and
-/// is held exclusively among the processes that use this class. The destructor ends its bus
-/// mastering first of all: a device that went astray cannot write to memory that is given back.
+/// Drives an NVMe controller's PCI function, which then decodes its registers and is held
+/// exclusively among the processes that use this class. It masters the bus between
+/// start_mastering() and the destructor, which ends that first of all, and so does the constructor:
+/// neither a device that went astray nor one that a killed process left at work can write to memory
+/// that is given back or taken.
 class PciFunction {
  public:
   /// Throws as check_drivable() does, and SystemError where permission is lacking or another
@@ -33,6 +35,8 @@ class PciFunction {
   PciFunction& operator=(const PciFunction&) = delete;
 
   const std::string& address() const { return address_; }
+  /// Lets the device reach memory.
+  void start_mastering() const;
   /// BAR0.
   const FileMapping& registers() const { return registers_; }
 

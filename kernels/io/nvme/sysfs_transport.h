@@ -20,6 +20,7 @@ class SysfsTransport final : public Transport {
   std::string name() const override { return function_.address(); }
   uint32_t* registers() override;
   size_t register_bytes() const override { return function_.registers().size(); }
+  void allow_dma() override { function_.start_mastering(); }
   DmaMemory allocate(size_t bytes, DmaShape shape) override;
 
  private:

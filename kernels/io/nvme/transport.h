@@ -43,6 +43,10 @@ class Transport {
   /// Whether the registers are a device's rather than memory: a GPU maps the two differently.
   virtual bool has_device_registers() const { return true; }
 
+  /// Lets the controller reach memory. Called once it has been reset, and before it is enabled:
+  /// what a process that was killed left in its queues reaches nobody's memory.
+  virtual void allow_dma() {}
+
   /// Zeroed, page-aligned memory of at least `bytes` bytes. Throws std::runtime_error, with what to
   /// do, if there is none of this shape.
   virtual DmaMemory allocate(size_t bytes, DmaShape shape) = 0;
