@@ -35,11 +35,12 @@ def boot(
     devices: list[str],
     command_line: str = "",
     files: dict[str, bytes] | None = None,
-    timeout_secs: float = 100.0,
+    timeout_secs: float = 240.0,
 ) -> str:
     """What the guest printed until it powered itself off; ``files`` lie at its root.
 
-    Fails with that text if it does not end in time.
+    Fails with that text if it does not end in time, which is many times what it takes: a machine
+    that is busy with other work may be slow.
     """
     initramfs = folder / "initramfs.cpio"
     initramfs.write_bytes(_cpio({"init": BINARY.read_bytes(), **(files or {})}))

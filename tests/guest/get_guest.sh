@@ -22,21 +22,24 @@ if [ -n "${GUEST_KERNEL:-}" ]; then
 fi
 [ -e "$folder/vmlinuz" ] && exit 0
 
-# Kernels for virtual machines: Debian's, Ubuntu's. The package named stands for the newest of them.
-for name in linux-image-cloud-amd64 linux-image-virtual; do
-  package=$(apt-cache depends "$name" 2>/dev/null |
-    sed -n 's/^ *Depends: \(linux-image-[0-9].*\)$/\1/p' | head -n 1)
-  [ -n "$package" ] && break
-done
-if [ -z "${package:-}" ]; then
-  echo 'no kernel package known to apt; name a kernel: GUEST_KERNEL=/boot/vmlinuz-...' >&2
-  exit 1
-fi
-echo "getting: $package"
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-(cd "$scratch" && apt-get download "$package" >/dev/null 2>&1) || {
-  echo "cannot download $package; name a kernel: GUEST_KERNEL=/boot/vmlinuz-..." >&2
+
+# Kernels for virtual machines: Debian's, Ubuntu's. The package named stands for the newest of them.
+get_package() {
+  for name in linux-image-cloud-amd64 linux-image-virtual; do
+    package=$(apt-cache depends "$name" 2>/dev/null |
+      sed -n 's/^ *Depends: \(linux-image-[0-9].*\)$/\1/p' | head -n 1)
+    [ -n "$package" ] || continue
+    echo "getting: $package"
+    (cd "$scratch" && apt-get download "$package" >/dev/null 2>&1) && return
+  done
+  return 1
+}
+
+# Again with a new index, where the one there is may be empty or name what has been replaced.
+get_package || { [ "$(id -u)" = 0 ] && apt-get update >/dev/null 2>&1 && get_package; } || {
+  echo 'apt has no kernel to download; name one: GUEST_KERNEL=/boot/vmlinuz-...' >&2
   exit 1
 }
 dpkg -x "$scratch"/*.deb "$scratch"

@@ -96,9 +96,9 @@ inline std::string kernel_log() {
 
 /// Waits until `holds`.
 inline void await(const std::function<bool()>& holds, const std::string& what) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!holds()) {
-    expect(std::chrono::steady_clock::now() < end, "timed out after 20 s waiting for " + what);
+    expect(std::chrono::steady_clock::now() < end, "timed out after 60 s waiting for " + what);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }
