@@ -7,6 +7,9 @@
 2. Engines: the same random rows of one file in the page cache by ``nvme`` and a peer, io_uring
    unless told otherwise, at the same depth, in turn.
 3. Faults: reads under error statuses, delays, disorder and lost completions; how each one ended.
+4. On a GPU, where there is one: waves of reads over 64 queues against the number of thread blocks,
+   split into submit and complete kernels (ours) and synchronous (as BaM does it), on the same
+   controller, into page-locked memory and into the GPU's. ``--only-gpu``: nothing else.
 
 Medians over rounds; prints one JSON record. Fails if any read delivers a wrong byte.
 """
@@ -26,6 +29,7 @@ import torch
 from lsm import native
 from lsm.bench import record
 from lsm.bench.storage import scratch_file
+from lsm.device import gpu_problem
 from lsm.storage import Storage, StorageOptions
 from lsm.units import parse_bytes
 
@@ -42,6 +46,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--depth", type=int, default=128, help="of the engines")
     parser.add_argument("--peer", default="io_uring", help="engine beside nvme")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--gpu-reads", type=int, default=32_768, help="of a wave")
+    parser.add_argument("--only-gpu", action="store_true")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
@@ -150,8 +156,34 @@ def faults(path: Path, args) -> dict:
     return {"emulation": emulation, "ends": dict(ends), "longest_request_secs": round(longest, 3)}
 
 
-def main() -> None:
-    args = parse_args()
+def gpu(args) -> dict:
+    """Reads per second by thread blocks, and whether 30% of the SMs, split, do what all of them do
+    synchronously."""
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    share = round(0.3 * sms)
+    counts = sorted({2**k for k in range(12) if 2**k < sms} | {share, sms})
+    result: dict = {"gpu": torch.cuda.get_device_name(0), "sms": sms, "reads": args.gpu_reads}
+    for memory in ("host", "device"):
+        rates = native.measure_nvme_waves(
+            num_blocks=counts,
+            read_bytes=READ_BYTES,
+            num_reads=args.gpu_reads,
+            into_device_memory=memory == "device",
+            rounds=args.rounds,
+            device=0,
+        )
+        by_blocks = {row["thread_blocks"]: row for row in rates}
+        split = by_blocks[share]["split_reads_per_s"]
+        synchronous = by_blocks[sms]["synchronous_reads_per_s"]
+        result[f"into_{memory}_memory"] = {
+            "rates": [{key: round(value) for key, value in row.items()} for row in rates],
+            "split_at_30_percent_to_synchronous_at_all": round(split / synchronous, 3),
+        }
+    return result
+
+
+def on_host(args) -> dict:
+    """Everything that takes no GPU."""
     results: dict = {"queue_code": {}, "engines": {}}
     for shape in ("contiguous", "sparse"):
         runs = [queue_code(args, shape, "") for _ in range(args.rounds)]
@@ -166,6 +198,17 @@ def main() -> None:
                 engine_runs.append(engine(path, name, args))
         results["engines"] = {name: medians(runs) for name, runs in by_engine.items()}
         results["faults"] = faults(path, args)
+    return results
+
+
+def main() -> None:
+    args = parse_args()
+    problem = gpu_problem(0)
+    if args.only_gpu and problem is not None:
+        raise SystemExit(f"no GPU to measure: {problem}")
+    results = {} if args.only_gpu else on_host(args)
+    if problem is None:
+        results["gpu"] = gpu(args)
     settings = {key: str(value) for key, value in vars(args).items() if key not in ("json", "dir")}
     made = record.make({"nvme": results}, settings)
     print(json.dumps(made, indent=1))

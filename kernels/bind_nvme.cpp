@@ -2,8 +2,10 @@
 // Exports what the nvme engine can be told, what is asked of devices before it runs, and a
 // measurement of its queue code.
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include "kernels/bind.h"
+#include "kernels/io/nvme/device_measure.h"
 #include "kernels/io/nvme/device_transports.h"
 #include "kernels/io/nvme/libnvm_module.h"
 #include "kernels/io/nvme/measure.h"
@@ -35,6 +37,31 @@ py::dict measure(bool sparse, uint32_t depth, uint32_t batch, uint32_t read_byte
   result["process_cpu_secs"] = measured.process_cpu_secs;
   result["tail_writes"] = measured.tail_writes;
   result["head_writes"] = measured.head_writes;
+  return result;
+}
+
+py::list measure_waves(std::vector<int> num_blocks, uint32_t read_bytes, uint32_t num_reads,
+                       bool into_device_memory, uint32_t rounds, int device) {
+  lsm::nvme::WaveOptions options;
+  options.device = device;
+  options.num_blocks = std::move(num_blocks);
+  options.num_reads = num_reads;
+  options.read_bytes = read_bytes;
+  options.into_device_memory = into_device_memory;
+  options.rounds = rounds;
+  std::vector<lsm::nvme::WaveRates> measured;
+  {
+    py::gil_scoped_release release;
+    measured = lsm::nvme::measure_waves(options);
+  }
+  py::list result;
+  for (const lsm::nvme::WaveRates& rates : measured) {
+    py::dict row;
+    row["thread_blocks"] = rates.num_blocks;
+    row["split_reads_per_s"] = rates.split;
+    row["synchronous_reads_per_s"] = rates.synchronous;
+    result.append(row);
+  }
   return result;
 }
 
@@ -91,6 +118,9 @@ void bind_nvme(py::module_& module) {
       .def_readonly("submission", &NvmeOptions::submission);
   module.def("measure_nvme_reads", &measure, py::arg("sparse"), py::arg("depth"), py::arg("batch"),
              py::arg("read_bytes"), py::arg("reads"), py::arg("file"), py::arg("memory_bytes"));
+  module.def("measure_nvme_waves", &measure_waves, py::arg("num_blocks"), py::arg("read_bytes"),
+             py::arg("num_reads"), py::arg("into_device_memory"), py::arg("rounds"),
+             py::arg("device"));
   module.def("read_last_page", &read_last_page, py::arg("options"), py::arg("device"));
   module.def("libnvm_problem", &nvme::libnvm_problem, py::arg("path"));
 }

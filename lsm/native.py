@@ -59,6 +59,7 @@ in_degree = _core.in_degree
 io_uring_problem = _core.io_uring_problem
 libnvm_problem = _core.libnvm_problem
 measure_nvme_reads = _core.measure_nvme_reads
+measure_nvme_waves = _core.measure_nvme_waves
 merge_lists = _core.merge_lists
 needs_window = _core.needs_window
 open_storage = _core.open_storage
@@ -118,6 +119,7 @@ __all__ = [
     "io_uring_problem",
     "libnvm_problem",
     "measure_nvme_reads",
+    "measure_nvme_waves",
     "merge_lists",
     "needs_window",
     "open_storage",

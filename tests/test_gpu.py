@@ -205,6 +205,24 @@ def test_nvme_reads(tmp_path, row_bytes, submit_blocks):
             assert np.array_equal(read(storage, ids), rows[ids])
 
 
+@pytest.mark.parametrize("into_device_memory", [False, True])
+@pytest.mark.parametrize("read_bytes", [4096, 3 * 4096])
+def test_nvme_waves(read_bytes, into_device_memory):
+    """Both ways of submitting, with PRP lists and without; the measurement compares every byte."""
+    rates = native.measure_nvme_waves(
+        num_blocks=[1, 16],
+        read_bytes=read_bytes,
+        num_reads=4096,
+        into_device_memory=into_device_memory,
+        rounds=2,
+        device=0,
+    )
+    assert [row["thread_blocks"] for row in rates] == [1, 16]
+    for row in rates:
+        assert row["split_reads_per_s"] > 0
+        assert row["synchronous_reads_per_s"] > 0
+
+
 def test_nvme_faults(tmp_path):
     """What fails says so with its LBA, a lost command costs its queue, and reading goes on."""
     rows = random_rows(64, 4096)

@@ -46,35 +46,6 @@ def test_nvme_queue_code_compiles_for_the_device(tmp_path):
     compile_for_device(source, tmp_path / "nvme.o")
 
 
-NVME = ROOT / "kernels/io/nvme"
-NVME_SOURCES = [
-    *(NVME / name for name in ("admin_queue.cpp", "controller.cpp", "io_queue.cpp", "status.cpp")),
-    *sorted((NVME / "emulated").glob("*.cpp")),
-    ROOT / "kernels/core/buffer.cpp",
-]
-
-
-def has_gpu() -> bool:
-    if shutil.which("nvidia-smi") is None:
-        return False
-    done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
-    return done.returncode == 0 and "GPU 0" in done.stdout
-
-
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
-@pytest.mark.parametrize("source", [NVME / "device_reads.cu", ROOT / "tests/native/nvme_device.cu"])
-def test_nvme_kernels_compile(tmp_path, source):
-    compile_for_device(source, tmp_path / "kernels.o")
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
-@pytest.mark.skipif(not has_gpu(), reason="no GPU")
-def test_nvme_reads_by_a_gpu(tmp_path):
-    """Through an emulated controller, every byte checked."""
-    sources = [ROOT / "tests/native/nvme_device.cu", NVME / "device_reads.cu", *NVME_SOURCES]
-    command = ["nvcc", "-std=c++20", f"-I{ROOT}", *sources, "-o", tmp_path / "reads"]
-    subprocess.run(command, check=True, timeout=200)
-    done = subprocess.run([tmp_path / "reads", "16"], capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 5
+def test_nvme_kernels_compile(tmp_path):
+    compile_for_device(ROOT / "kernels/io/nvme/device_reads.cu", tmp_path / "kernels.o")

@@ -278,6 +278,12 @@ def test_the_native_engine_refuses_a_gpu_it_was_not_built_for(tmp_path):
         )
 
 
+@pytest.mark.skipif(native.find_cuda().toolkit_version > 0, reason="built with CUDA")
+def test_waves_need_a_gpu():
+    with pytest.raises(RuntimeError, match=r"measuring reads by a GPU needs CUDA.*LSM_CUDA=ON"):
+        native.measure_nvme_waves([1], PAGE, 32, into_device_memory=False, rounds=1, device=0)
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 def test_the_measurement_reads_right_bytes_with_few_doorbells(sparse):
     result = native.measure_nvme_reads(

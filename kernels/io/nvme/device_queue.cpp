@@ -2,12 +2,17 @@
 #include "kernels/io/nvme/device_queue.h"
 
 #include "kernels/core/check.h"
+#include "kernels/io/nvme/device_measure.h"
 
 namespace lsm::nvme {
 
 #if !LSM_HAS_CUDA
 LaneQueueMaker make_device_queues(Transport&, const DeviceSubmission&, double) {
   throw_without_cuda("storage.submit_from=gpu");
+}
+
+std::vector<WaveRates> measure_waves(const WaveOptions&) {
+  throw_without_cuda("measuring reads by a GPU");
 }
 #endif
 

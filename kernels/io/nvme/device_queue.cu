@@ -3,9 +3,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
-#include "kernels/core/cuda_check.h"
+#include "kernels/io/nvme/device_arrays.h"
 #include "kernels/io/nvme/device_reads.h"
 
 namespace lsm::nvme {
@@ -15,78 +14,6 @@ constexpr uint32_t kGroup = 32;
 
 // Helios, 3.1: as much of a GPU as submitting and completing takes when no thread waits.
 constexpr double kShareOfGpu = 0.3;
-
-/// Makes memory that exists reachable for the GPU.
-class MappedRange {
- public:
-  MappedRange(void* memory, size_t bytes, unsigned flags, const std::string& what)
-      : memory_(memory) {
-    check_cuda(cudaHostRegister(memory, bytes, cudaHostRegisterMapped | flags), what.c_str());
-    const cudaError_t error = cudaHostGetDevicePointer(&on_device_, memory, 0);
-    if (error == cudaSuccess) return;
-    cudaHostUnregister(memory);
-    check_cuda(error, what.c_str());
-  }
-  ~MappedRange() { cudaHostUnregister(memory_); }
-  MappedRange(const MappedRange&) = delete;
-  MappedRange& operator=(const MappedRange&) = delete;
-
-  /// Where the GPU sees `pointer`, which points into the range.
-  template <class T>
-  T* on_device(T* pointer) const {
-    const auto offset = reinterpret_cast<std::byte*>(pointer) - static_cast<std::byte*>(memory_);
-    return reinterpret_cast<T*>(static_cast<std::byte*>(on_device_) + offset);
-  }
-
- private:
-  void* const memory_;
-  void* on_device_ = nullptr;
-};
-
-/// `count` elements of the GPU's memory, all zero once `stream` is there.
-template <class T>
-class DeviceArray {
- public:
-  DeviceArray(size_t count, cudaStream_t stream) {
-    const std::string what = concat("allocate ", count * sizeof(T), " bytes of GPU memory");
-    check_cuda(cudaMalloc(&data_, count * sizeof(T)), what.c_str());
-    fill(cudaMemsetAsync(data_, 0, count * sizeof(T), stream));
-  }
-  DeviceArray(const std::vector<T>& values, cudaStream_t stream)
-      : DeviceArray(std::max<size_t>(1, values.size()), stream) {
-    const size_t bytes = values.size() * sizeof(T);
-    check_cuda(cudaMemcpyAsync(data_, values.data(), bytes, cudaMemcpyHostToDevice, stream),
-               "upload addresses");
-  }
-  ~DeviceArray() { cudaFree(data_); }
-  DeviceArray(const DeviceArray&) = delete;
-  DeviceArray& operator=(const DeviceArray&) = delete;
-
-  T* get() const { return static_cast<T*>(data_); }
-
- private:
-  void fill(cudaError_t error) {
-    if (error == cudaSuccess) return;
-    cudaFree(data_);
-    check_cuda(error, "clear GPU memory");
-  }
-
-  void* data_ = nullptr;
-};
-
-/// `count` elements of page-locked memory, all zero.
-template <class T>
-class PinnedArray {
- public:
-  explicit PinnedArray(size_t count) : block_(count * sizeof(T)) {
-    std::memset(block_.data(), 0, block_.size());
-  }
-  T* get() const { return reinterpret_cast<T*>(block_.data()); }
-  T& operator[](size_t index) const { return get()[index]; }
-
- private:
-  PinnedBlock block_;
-};
 
 /// What the queues of one controller share.
 struct Link {

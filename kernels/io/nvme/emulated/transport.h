@@ -24,6 +24,12 @@ class EmulatedTransport final : public Transport {
     return device_.memory().allocate(bytes, shape);
   }
 
+  /// Lets the controller reach whole pages of the caller's, which must outlive what this returns:
+  /// also a GPU's memory, if the namespaces' sources know how to write there.
+  DmaMemory map(std::byte* data, size_t bytes) {
+    return device_.memory().map(data, bytes, DmaShape::kPages);
+  }
+
   const EmulatedDevice& device() const { return device_; }
 
  private:
