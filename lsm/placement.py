@@ -43,6 +43,11 @@ def check_job_room(config: Config, world: World, store: GraphStore, device: torc
         check_room(device, _device_needs(config, world, store))
 
 
+def device_budget(config: Config, world: World, store: GraphStore) -> int:
+    """GPU memory that a job is known to need before it starts: what check_job_room() adds up."""
+    return sum(_device_needs(config, world, store).values())
+
+
 def _device_needs(config: Config, world: World, store: GraphStore) -> dict[str, int]:
     """Bytes of GPU memory by what they are for, but for activations and the topology."""
     with torch.device("meta"):

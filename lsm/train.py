@@ -26,6 +26,7 @@ from lsm.job import Job, open_job
 from lsm.metrics import STORAGE_SUMS, Metrics, row_metrics
 from lsm.models import loss_sum
 from lsm.pipeline import READ_AHEAD
+from lsm.placement import device_budget
 from lsm.profile import StepProfiler, stage
 from lsm.resume import find_progress
 
@@ -137,6 +138,7 @@ class Trainer:
             cache_bytes = job.loaders["train"].features.device_bytes
             summary |= {"device": str(job.device), "cache_device_bytes": cache_bytes}
             summary["peak_device_bytes"] = peak_bytes(job.device) + cache_bytes
+            summary["budget_device_bytes"] = device_budget(job.config, job.world, job.store)
         if job.world.is_main:
             job.run_dir.mkdir(parents=True, exist_ok=True)
             weights = {name: value.cpu() for name, value in job.model.state_dict().items()}

@@ -214,6 +214,7 @@ def test_what_a_job_puts_on_a_gpu(tmp_path):
     victim = ("cache.victim.mode=pool", "cache.victim.bytes=64KiB")
     job = config(tmp_path / "store", tmp_path, *settings, *victim)
     needs = placement._device_needs(job, World(), store)
+    assert placement.device_budget(job, World(), store) == sum(needs.values())
     # GraphSAGE 12 -> 16 -> 3: two matrices and a bias per layer, four times over, as float32.
     assert needs.pop("the model with gradients and moments") == 16 * (2 * 12 * 16 + 16 + 99)
     assert needs.pop("rows of batches ahead (sampler.staging_bytes)") == 1 << 20

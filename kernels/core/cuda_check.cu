@@ -23,6 +23,9 @@ const char* remedy(cudaError_t error) {
     case cudaErrorNoKernelImageForDevice:
       return "; this build has no code for that GPU: build again with "
              "CMAKE_CUDA_ARCHITECTURES=native (compute capability 8.0 or newer is needed)";
+    case cudaErrorUnsupportedPtxVersion:
+      return "; this build has no machine code for that GPU, and the driver is too old to compile "
+             "it: update the driver, or build again with CMAKE_CUDA_ARCHITECTURES=native";
     default:
       return "";
   }
