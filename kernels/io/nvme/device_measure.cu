@@ -249,15 +249,20 @@ void WaveRun::verify() {
   }
 }
 
+/// What the queues have room for in whole groups of a warp.
+uint32_t most_reads(const WaveOptions& options) {
+  return options.num_queues * ((options.depth - 1) / 32) * 32;
+}
+
 void check(const WaveOptions& options) {
   check_argument(options.read_bytes >= kPageBytes && options.read_bytes % kPageBytes == 0 &&
                      options.read_bytes <= 256 * kPageBytes,
                  "read_bytes: expected a multiple of ", kPageBytes, " up to ", 256 * kPageBytes,
                  ", got ", options.read_bytes);
-  check_argument(options.num_queues >= 1 && options.num_reads >= 1 &&
-                     options.num_reads <= max_wave(options.num_queues, options.depth),
-                 "num_reads: expected 1 to ", max_wave(options.num_queues, options.depth),
-                 ", which the queues have room for, got ", options.num_reads);
+  check_argument(
+      options.num_queues >= 1 && options.num_reads >= 1 && options.num_reads <= most_reads(options),
+      "num_reads: expected 1 to ", most_reads(options), ", which the queues have room for, got ",
+      options.num_reads);
   check_argument(options.rounds >= 1, "rounds: expected at least 1, got ", options.rounds);
   for (const int num_blocks : options.num_blocks) {
     check_argument(num_blocks >= 1, "num_blocks: expected at least 1, got ", num_blocks);
