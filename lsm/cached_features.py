@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import deque
@@ -16,20 +17,34 @@ from lsm.read_scheduler import ScheduledTicket
 from lsm.scores import stored_score
 from lsm.storage import Storage, StorageOptions
 
+_IN_ORDER = torch.empty(0, dtype=torch.int32)
+
 
 class Move:
     """A plan that was made and not replayed yet, its rows from storage on their way."""
 
-    def __init__(self, plan: Plan, rows: torch.Tensor, ticket: ScheduledTicket | None) -> None:
+    def __init__(self, plan: Plan, final_bytes: int) -> None:
+        """``final_bytes``: memory that its batch takes."""
         self.plan = plan
-        self.rows = rows
-        self.delivered = rows  # what result() gives
-        self.num_bytes = rows.numel() * rows.element_size()
-        self.ticket = ticket
+        self.final_bytes = final_bytes
+        self.staged: torch.Tensor | None = None  # the rows from storage, if they come by themselves
+        self.positions: torch.Tensor | None = None  # of those in the batch, int32
+        self.rows: torch.Tensor | None = None  # the batch
+        self.delivered: torch.Tensor | None = None  # what result() gives
+        self.ticket: ScheduledTicket | None = None
+        self.is_open = False
         self.done = False
         self.dropped = False
         self.stats: dict[str, float] = dict.fromkeys((*EXCHANGED, *STAGES), 0)
         self.stats |= {name: plan.counters[name] for name in COUNTERS}
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that its rows take now."""
+        staged, rows = self.staged, self.rows
+        if staged is None:
+            return self.final_bytes
+        return staged.nbytes + (0 if rows is None else self.final_bytes)
 
     def drop(self) -> None:
         """Gives up the reads that are under way."""
@@ -51,7 +66,7 @@ class CachedRows:
 
     @property
     def num_bytes(self) -> int:
-        """Memory that the rows take."""
+        """Memory that the rows take now: at first, only those that are read from storage."""
         return self._move.num_bytes
 
     @property
@@ -89,6 +104,8 @@ class CachedFeatureLoader(FeatureLoader):
 
     copies_rows = True
 
+    reads_apart = True  # a batch read ahead takes no room for rows that are in memory already
+
     def __init__(
         self,
         store,
@@ -106,8 +123,10 @@ class CachedFeatureLoader(FeatureLoader):
         if scores is None and self.cache.score != "none":
             scores = stored_score(store, self.cache.score)
         super().__init__(
-            store, engine=engine, options=options, storage=storage, idle_bytes=idle_bytes
+            store, engine=engine, options=options, storage=storage, idle_bytes=idle_bytes // 2
         )
+        # Not the pool of the batches: a block that is too large would take more than is counted.
+        self._read_pool = native.BufferPool(idle_bytes // 2)
         self.window = tiers.planner.window
         try:
             self._set_up(tiers, scores, num_threads)
@@ -137,6 +156,8 @@ class CachedFeatureLoader(FeatureLoader):
         self._announced: deque[torch.Tensor] = deque()
         self._announce_secs = 0.0
         self._moves: deque[Move] = deque()  # not replayed yet, in the order of their plans
+        self._opening = threading.Lock()  # of _moves; never held for long
+        self._open_ahead = 1 + (self.cache.victim_prefetch if tiers.victim_slots else 0)
         self._failure: str | None = None
         self._counting = threading.Lock()
         self._totals = dict.fromkeys((*COUNTERS, *EXCHANGED), 0) | dict.fromkeys(STAGES, 0.0)
@@ -217,12 +238,14 @@ class CachedFeatureLoader(FeatureLoader):
                     )
                 try:
                     self._complete(self._moves[0], timeout_secs)
+                    with self._opening:
+                        self._moves.popleft()
+                        self._open_nearest()
                 except BaseException as error:
                     self._fail(error)
                     with self._planning:
                         self._drop_moves()
                     raise
-                self._moves.popleft()
 
     def stats(self) -> dict[str, int | float]:
         """The storage engine's counters (see Storage.stats), and the sums of COUNTERS, EXCHANGED
@@ -281,17 +304,42 @@ class CachedFeatureLoader(FeatureLoader):
         plan = self._planner.plan()
         plan_secs = time.perf_counter() - start + self._announce_secs
         self._announce_secs = 0.0
-        rows, ticket = self._take_rows(len(plan.ids)), None
-        positions = (plan.source == Source.STORAGE).nonzero().view(-1)
-        if len(positions):
-            ticket = self._reads.submit(plan.ids[positions], rows, positions)
-        self._executor.open_batch(
-            iteration=plan.iteration, source=plan.source, slot=plan.slot, out=rows
-        )
-        move = Move(plan, rows, ticket)
+        move = Move(plan, len(plan.ids) * self.storage.row_bytes)
         move.stats["plan_secs"] = plan_secs
-        self._moves.append(move)
+        self._read(move)
+        with self._opening:
+            self._moves.append(move)
+            self._open_nearest()
         return move
+
+    def _read(self, move: Move) -> None:
+        """Starts reading the rows that no memory tier will hold."""
+        plan = move.plan
+        positions = (plan.source == Source.STORAGE).nonzero().view(-1)
+        if not self.reads_apart:
+            move.rows = self._take_rows(len(plan.ids))
+            if len(positions):
+                move.ticket = self._reads.submit(plan.ids[positions], move.rows, positions)
+            return
+        buffer = self._read_pool.take(len(positions) * self.storage.row_bytes)
+        move.staged = native.as_tensor(buffer, self.dtype).view(len(positions), self.dim)
+        move.positions = positions.int()
+        if len(positions):
+            move.ticket = self._reads.submit(plan.ids[positions], move.staged)
+
+    def _open_nearest(self) -> None:
+        """Gives the batches that are due soon their memory, and lets rows of the victim buffer be
+        prefetched to it."""
+        for move in itertools.islice(self._moves, self._open_ahead):
+            if move.is_open:
+                continue
+            plan = move.plan
+            if move.rows is None:
+                move.rows = self._take_rows(len(plan.ids))
+            self._executor.open_batch(
+                iteration=plan.iteration, source=plan.source, slot=plan.slot, out=move.rows
+            )
+            move.is_open = True
 
     def _complete(self, move: Move, timeout_secs: float | None) -> None:
         """Puts the rows of the oldest move where they are delivered."""
@@ -310,6 +358,8 @@ class CachedFeatureLoader(FeatureLoader):
         of the move."""
         start = time.perf_counter()
         plan = move.plan
+        if move.staged is not None and len(move.staged):
+            native.deliver_rows(move.staged, _IN_ORDER, move.rows, move.positions, self._threads)
         delivered = self._executor.replay(
             iteration=plan.iteration,
             source=plan.source,
@@ -326,8 +376,8 @@ class CachedFeatureLoader(FeatureLoader):
             pool=self._threads,
             targets=targets,
         )
-        if delivered is not None:
-            move.rows = move.delivered = delivered
+        move.delivered = move.rows = move.rows if delivered is None else delivered
+        move.staged = move.positions = None
         move.stats["replay_secs"] = time.perf_counter() - start
 
     def _finish(self, move: Move) -> None:
@@ -346,6 +396,7 @@ class CachedFeatureLoader(FeatureLoader):
     def _drop_moves(self) -> None:
         if self._executor is not None:
             self._executor.start_over()
-        for move in self._moves:
-            move.drop()
-        self._moves.clear()
+        with self._opening:
+            for move in self._moves:
+                move.drop()
+            self._moves.clear()

@@ -251,9 +251,10 @@ class SamplerConfig(Section):
     max_prefetch: Positive = 64
     """Most batches read ahead with prefetch=auto."""
     staging_bytes: Bytes = 256 * 2**20
-    """Memory for feature rows of batches read ahead; bounds prefetch whatever its depth. With a
-    shared cache, rows on their way to other ranks come on top: about as much again. One in GPU
-    memory takes so much there at once."""
+    """Memory for feature rows of batches read ahead; bounds prefetch whatever its depth. Rows that
+    a cache in host memory holds take none until their batch is due. With a shared cache, rows on
+    their way to other ranks come on top: about as much again. One in GPU memory takes so much there
+    at once."""
 
 
 class ModelConfig(Section):

@@ -121,6 +121,8 @@ class OnDevice:
     """What makes the cache of a CachedFeatureLoader, before which it is derived from, GPU memory:
     the arguments of DeviceFeatureLoader, and what follows from them."""
 
+    reads_apart = False  # the batch is made on the GPU from where rows arrive
+
     def __init__(
         self,
         *arguments,

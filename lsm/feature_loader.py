@@ -92,6 +92,10 @@ class FeatureLoader:
     copies_rows = False
     """Whether result() works, and does not only wait: then it is worth a thread of its own."""
 
+    reads_apart = False
+    """Whether what is read for a batch takes less memory than the batch, which is made of it last:
+    then batches are better not made long before they are needed."""
+
     def __new__(cls, store, cache: CacheOptions | None = None, *_arguments, **_options):
         if cls is FeatureLoader and cache is not None:
             from lsm.cached_features import CachedFeatureLoader  # which derives from this class

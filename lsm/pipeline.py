@@ -21,6 +21,9 @@ from lsm.sampler import SampledGraph
 _POLL_SECS = 0.05
 # How often the reads that the device still has are counted while more may be started.
 _DEVICE_POLL_SECS = 0.002
+# Batches that are made of what was read for them before training takes them, if they take more
+# memory then: enough for copies to go on while training works.
+_COPIED_AHEAD = 2
 
 READ_AHEAD = ("iterations_in_flight", "reads_outstanding")
 """How far reads run ahead, seen when those of an iteration have been started: iterations whose rows
@@ -62,7 +65,9 @@ class Pipeline:
       and their nodes announced before the first of them asks for rows; at the end of the range the
       window runs dry. Graphs hold no rows.
     - One thread asks for the rows of as many iterations as ``read_ahead`` says, and at most
-      ``staging_bytes`` of them (but for at least one iteration, or nothing would ever move).
+      ``staging_bytes`` of them (but for at least one iteration, or nothing would ever move). What
+      counts is the memory they take at the time: rows that are cached take none until their batch
+      is due.
     - Where rows are copied from a cache, one thread waits for their reads and copies.
 
     An error in any stage is raised to the consumer at the iteration where it happened.
@@ -93,7 +98,7 @@ class Pipeline:
         self._staged: queue.SimpleQueue[_Staged | BaseException] = queue.SimpleQueue()
         self._room = threading.Condition()
         self._in_flight: deque[PendingRows] = deque()
-        self._staged_bytes = 0
+        self._num_complete = 0  # of those in flight that were copied and wait for training
         self._last_sample = time.monotonic()
         self._samplers = ThreadPoolExecutor(num_threads, thread_name_prefix="lsm-sample")
         self._completer = ThreadPoolExecutor(1, thread_name_prefix="lsm-rows")
@@ -119,7 +124,7 @@ class Pipeline:
     def _next(self, iteration: int) -> LoadedGraph:
         staged = self._next_staged(iteration)
         x = self._completed(staged)
-        self._leave(staged.rows)
+        self._leave()
         stats = staged.rows.stats | staged.read_ahead
         stats["sample_secs"] = staged.sampled.sample_secs
         return LoadedGraph(iteration, staged.sampled.graph, x, stats)
@@ -210,7 +215,6 @@ class Pipeline:
             rows = self._features.prefetch(sampled.graph.n_id)
         with self._room:
             self._in_flight.append(rows)
-            self._staged_bytes += rows.num_bytes
             seen = (len(self._in_flight), self._features.storage.outstanding_reads)
         x = rows
         if self._features.copies_rows:
@@ -219,6 +223,11 @@ class Pipeline:
         self._staged.put(_Staged(sampled, rows, x, read_ahead))
 
     def _complete(self, rows: PendingRows) -> torch.Tensor:
+        with self._room:
+            while self._features.reads_apart and self._num_complete >= _COPIED_AHEAD:
+                self._check_open()
+                self._room.wait(_POLL_SECS)
+            self._num_complete += 1
         with stage("rows"):
             return rows.result(self._timeout_secs)
 
@@ -240,14 +249,18 @@ class Pipeline:
         return InFlight(
             iterations=len(self._in_flight),
             ready=sum(rows.arrived for rows in self._in_flight),
-            row_bytes=self._staged_bytes,
+            row_bytes=self._row_bytes(),
             reads=self._features.storage.outstanding_reads,
         )
 
-    def _leave(self, rows: PendingRows) -> None:
+    def _row_bytes(self) -> int:
+        return sum(rows.num_bytes for rows in self._in_flight)
+
+    def _leave(self) -> None:
+        """Training has taken the oldest rows in flight."""
         with self._room:
             self._in_flight.popleft()
-            self._staged_bytes -= rows.num_bytes
+            self._num_complete -= self._features.copies_rows
             self._room.notify_all()
 
     def _check_open(self) -> None:

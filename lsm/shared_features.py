@@ -35,6 +35,8 @@ class SharedFeatureLoader(CachedFeatureLoader):
     way are held once more, by their owners.
     """
 
+    reads_apart = False  # owners write rows from where they arrive to where ranks want them
+
     def __init__(
         self,
         store,
@@ -178,8 +180,7 @@ class SharedFeatureLoader(CachedFeatureLoader):
     def _start_move(self) -> Move:
         move = super()._start_move()
         move.request = self._requests.popleft()
-        move.delivered = None
-        move.num_bytes = move.request.num_rows * self.storage.row_bytes
+        move.final_bytes = move.request.num_rows * self.storage.row_bytes
         return move
 
     def _complete(self, move: Move, timeout_secs: float | None) -> None:

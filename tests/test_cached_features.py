@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 import lsm.cache
 from lsm import memory, native
+from lsm.accumulator import ReadAhead
 from lsm.cache_options import ONLINE_POLICIES, CacheOptions, CacheRows, hottest
 from lsm.cached_features import CachedFeatureLoader
 from lsm.feature_loader import COUNTERS, FeatureLoader
+from lsm.pipeline import Pipeline
 from lsm.reference.hashing import mix64
 from lsm.storage import StorageOptions
 
@@ -436,3 +438,52 @@ def test_the_limit_of_a_control_group_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "_CGROUP", tmp_path / "self")
     monkeypatch.setattr(memory, "_CGROUP_ROOT", tmp_path)
     assert memory.available_bytes() == 3_000_340 < machine
+
+
+@pytest.mark.parametrize("victim_mode", ["none", "pool"])
+def test_batches_read_ahead_take_room_for_what_is_read(store, rows, victim_mode):
+    requests = batches(20)
+    cache = {"bytes": 150 * ROW_BYTES, "victim_mode": victim_mode, "window": 20}
+    cache |= {"victim_bytes": 90 * ROW_BYTES, "victim_prefetch": 2}
+    with open_loader(store, **cache) as loader:
+        for ids in requests:
+            loader.announce(ids)
+        pending = [loader.prefetch(ids) for ids in requests]
+        # The batch that is due next is there as a whole, and those whose rows may be prefetched.
+        num_whole = 3 if victim_mode == "pool" else 1
+        for i, each in enumerate(pending):
+            whole = len(requests[i]) * ROW_BYTES if i < num_whole else 0
+            assert each.num_bytes == whole + each.stats["misses"] * ROW_BYTES
+        for ids, each in zip(requests, pending, strict=True):
+            assert np.array_equal(each.result(), rows[ids.numpy()])
+            assert each.num_bytes == len(ids) * ROW_BYTES
+
+
+def test_what_is_held_stays_within_the_staging(store, rows):
+    """Batches that are complete take more room than what was read for them."""
+    requests = batches(40)
+    largest = max(map(len, requests)) * ROW_BYTES
+    with open_loader(store, bytes=400 * ROW_BYTES, window=10) as loader:
+        for ids in requests[:4]:  # most of what comes is in memory then
+            loader.fetch(ids)
+        pipeline = Pipeline(
+            lambda iteration: SimpleNamespace(n_id=requests[iteration]),
+            loader,
+            first=0,
+            last=len(requests),
+            read_ahead=ReadAhead.fixed(39),
+            staging_bytes=6 * largest,
+            num_threads=1,
+            timeout_secs=20,
+        )
+        try:
+            for loaded in pipeline:
+                assert np.array_equal(loaded.x, rows[requests[loaded.iteration].numpy()])
+                deadline = time.monotonic() + 20
+                while loaded.iteration == 0 and len(pipeline._in_flight) <= 6:
+                    assert time.monotonic() < deadline, "no more than whole batches have room"
+                    time.sleep(0.001)
+                # Whole ones have come since there was room for another: two, and the next.
+                assert pipeline._row_bytes() <= 9 * largest
+        finally:
+            pipeline.close()
