@@ -117,7 +117,7 @@ test-nvme: setup
 	set -e; export PATH="$$PATH:$(abspath $(BIN))"; \
 	  cmake -S . -B build/guest -DLSM_NATIVE_TESTS=ON -DLSM_IO_URING=OFF; \
 	  cmake --build build/guest --target nvme_guest --parallel $$(nproc)
-	$(BIN)/python -m pytest tests/test_nvme_guest.py -rs
+	LSM_GUEST=build/guest $(BIN)/python -m pytest tests/test_nvme_guest.py -rs
 
 # Compiling needs nvcc only; what was compiled also has to link into a module that loads without a
 # driver, so it is made and imported where no test looks for it.

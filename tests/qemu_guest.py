@@ -1,15 +1,14 @@
 """Boots a small Linux guest in QEMU: a distribution's kernel, an initramfs made on the spot,
-software emulation, no network. What `make test-nvme` prepares lies in ``build/guest``."""
+software emulation, no network. `make test-nvme` prepares what that takes, and says where it is."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
 
-from store_files import REPOSITORY
-
-GUEST = REPOSITORY / "build/guest"
+GUEST = Path(os.environ.get("LSM_GUEST", ""))
 KERNEL = GUEST / "vmlinuz"
 BINARY = GUEST / "tests/guest/nvme_guest"
 MODULE = GUEST / "libnvm.ko"
@@ -21,6 +20,8 @@ _DIRECTORY, _EXECUTABLE, _FILE = 0o040755, 0o100755, 0o100644
 
 def missing() -> str:
     """Why no guest can be booted here; empty if one can."""
+    if "LSM_GUEST" not in os.environ:
+        return "`make test-nvme` makes a guest of the present code, and runs this"
     if shutil.which("qemu-system-x86_64") is None:
         return "no qemu-system-x86_64; `make test-nvme` installs it where it may"
     for path in (KERNEL, BINARY):
