@@ -28,15 +28,16 @@ _OUT_OF_MEMORY_REMEDY = (
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
     """The device that ``name`` (auto, cpu, cuda) stands for in this process; a GPU is made current.
 
-    auto takes the GPU of this local rank if there is one that works, else the host; why not is
-    logged where there is a GPU after all. Raises RuntimeError, saying what is missing and what to
-    do, if cuda was asked for by name.
+    auto takes the GPU of this local rank (gpu_of) if there is one that works, else the host; why
+    not is logged where there is a GPU after all. Raises RuntimeError, saying what is missing and
+    what to do, if cuda was asked for by name.
     """
     if name == "cpu":
         return torch.device("cpu")
-    problem = gpu_problem(local_rank)
+    index = gpu_of(local_rank, len(native.find_cuda().gpus))
+    problem = gpu_problem(index)
     if problem is None:
-        device = torch.device("cuda", local_rank)
+        device = torch.device("cuda", index)
         torch.cuda.set_device(device)
         return device
     if name == "cuda":
@@ -44,6 +45,12 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
     if native.find_cuda().gpus or torch.cuda.is_available():
         logger.warning("device=auto trains on the host: %s", problem)
     return torch.device("cpu")
+
+
+def gpu_of(local_rank: int, num_gpus: int) -> int:
+    """The visible GPU of a local rank: the one of its number. Where fewer are visible, ranks take
+    them in turn: launchers may show each rank only its own, and ranks may share one."""
+    return local_rank % num_gpus if num_gpus else local_rank
 
 
 def gpu_problem(index: int, cuda=torch.cuda, info: native.CudaInfo | None = None) -> str | None:
@@ -70,8 +77,8 @@ def gpu_problem(index: int, cuda=torch.cuda, info: native.CudaInfo | None = None
     count = min(len(info.gpus), cuda.device_count())
     if index >= count:
         return (
-            f"local rank {index} needs a GPU of its own, and this machine shows {count}; start "
-            "fewer processes, or look at CUDA_VISIBLE_DEVICES"
+            f"GPU {index} is not among the {count} that torch and the CUDA runtime show; look at "
+            "CUDA_VISIBLE_DEVICES"
         )
     gpu = info.gpus[index]
     capability = (gpu.capability_major, gpu.capability_minor)

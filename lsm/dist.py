@@ -108,9 +108,10 @@ def broadcast_object(value: Any, world: World) -> Any:
     return box[0]
 
 
-def gpu_group(timeout_secs: float) -> torch_dist.ProcessGroup:
-    """All ranks over NCCL, for tensors on their GPUs. A wait that takes longer ends the process."""
-    return torch_dist.new_group(backend="nccl", timeout=timedelta(seconds=timeout_secs))
+def gpu_group(backend: str, timeout_secs: float) -> torch_dist.ProcessGroup:
+    """All ranks over nccl or gloo, for tensors on their GPUs. With NCCL, a wait that takes longer
+    ends the process."""
+    return torch_dist.new_group(backend=backend, timeout=timedelta(seconds=timeout_secs))
 
 
 def barrier(world: World) -> None:

@@ -32,6 +32,7 @@ from lsm.nvme.ranks import check_drives_of_ranks
 from lsm.placement import (
     check_job_room,
     choose_job_device,
+    gradient_backend,
     new_model,
     prefetch_rows,
     sampler_factory,
@@ -368,6 +369,6 @@ def _parallel(
     return DistributedDataParallel(
         model,
         device_ids=[device.index],
-        process_group=dist.gpu_group(timeout_secs),
+        process_group=dist.gpu_group(gradient_backend(world, device), timeout_secs),
         find_unused_parameters=True,
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Callable
 
 import torch
 from torch import nn
 
-from lsm import dist
+from lsm import dist, native
+from lsm.comm_group import host_identity
 from lsm.config import Config
 from lsm.device import PLANNER_LINE_BYTES, check_room, choose_device, model_bytes
 from lsm.device_sampler import (
@@ -20,6 +23,8 @@ from lsm.dist import World
 from lsm.models import build_model
 from lsm.sampler import Topology
 from lsm.store.graph_store import GraphStore
+
+logger = logging.getLogger(__name__)
 
 
 def choose_job_device(config: Config, world: World) -> torch.device:
@@ -37,10 +42,37 @@ def choose_job_device(config: Config, world: World) -> torch.device:
     return device
 
 
+def ranks_on_gpu(world: World, device: torch.device) -> int:
+    """The most ranks that share one GPU. All ranks must call it at the same time."""
+    if world.size == 1:
+        return 1
+    place = host_identity(), native.find_cuda().gpus[device.index].bus_id
+    return max(Counter(dist.gather_objects(place, world)).values())
+
+
+def gradient_backend(world: World, device: torch.device) -> str:
+    """What carries gradients between GPUs: nccl, or gloo where ranks share one, which NCCL does not
+    allow. All ranks must call it at the same time."""
+    most = ranks_on_gpu(world, device)
+    if most == 1:
+        return "nccl"
+    if world.is_main:
+        logger.warning(
+            "up to %d ranks share a GPU: gradients travel through Gloo, since NCCL needs a GPU for "
+            "each rank",
+            most,
+        )
+    return "gloo"
+
+
 def check_job_room(config: Config, world: World, store: GraphStore, device: torch.device) -> None:
-    """ValueError with the sum if a GPU does not hold what is to go there."""
+    """ValueError with the sum if a GPU does not hold what is to go there. All ranks must call it at
+    the same time."""
     if device.type == "cuda":
-        check_room(device, _device_needs(config, world, store))
+        needs, most = _device_needs(config, world, store), ranks_on_gpu(world, device)
+        if most > 1:
+            needs["the same for each other rank of this GPU"] = (most - 1) * sum(needs.values())
+        check_room(device, needs)
 
 
 def device_budget(config: Config, world: World, store: GraphStore) -> int:

@@ -16,6 +16,7 @@ from lsm.device import (
     check_room,
     choose_device,
     empty_rows,
+    gpu_of,
     gpu_problem,
     memory_errors,
     model_bytes,
@@ -61,7 +62,7 @@ def cuda(available=True, count=1, free=0, total=0):
             r"finds no GPU \(no device\); see nvidia-smi",
         ),
         (0, cuda(available=False), info(), "install a build of torch with CUDA"),
-        (1, cuda(), info(), "local rank 1 needs a GPU of its own, and this machine shows 1"),
+        (1, cuda(), info(), "GPU 1 is not among the 1 that torch and the CUDA runtime show"),
         (0, cuda(), info(gpus=(T4,)), "T4 has compute capability 7.5, and 8.0 or newer"),
     ],
 )
@@ -146,6 +147,40 @@ def test_what_does_not_fit_is_refused_before_anything_is_put_there(tmp_path, mon
     settings = ("cache.policy=lookahead", "cache.bytes=4MiB", "sampler.staging_bytes=2MiB")
     with pytest.raises(ValueError, match=r"cuda:0: the model with .* = 6 MiB, and of its 8 MiB"):
         train(config(store, tmp_path / "run", "device=cuda", *settings))
+
+
+@pytest.mark.parametrize(
+    ("local_rank", "num_gpus", "index"), [(0, 4, 0), (3, 4, 3), (3, 1, 0), (5, 4, 1), (2, 0, 2)]
+)
+def test_ranks_take_visible_gpus_in_turn(local_rank, num_gpus, index):
+    assert gpu_of(local_rank, num_gpus) == index
+
+
+@pytest.mark.parametrize(
+    ("others", "most", "backend"),
+    [
+        ([("here", "0000:41:00.0")], 1, "nccl"),
+        ([("there", "0000:01:00.0")], 1, "nccl"),  # the same slot of another machine
+        ([("here", "0000:01:00.0"), ("here", "0000:41:00.0")], 2, "gloo"),
+    ],
+)
+def test_ranks_that_share_a_gpu(monkeypatch, caplog, others, most, backend):
+    """What each needs is added up, and gradients leave NCCL, which refuses them."""
+    gpu, world = torch.device("cuda", 0), World(size=1 + len(others))
+    found = info(gpus=[SimpleNamespace(bus_id="0000:01:00.0")])
+    monkeypatch.setattr(placement, "host_identity", lambda: "here")
+    monkeypatch.setattr(placement.native, "find_cuda", lambda: found)
+    monkeypatch.setattr(placement.dist, "gather_objects", lambda own, _world: [own, *others])
+    assert placement.ranks_on_gpu(world, gpu) == most
+    assert placement.gradient_backend(world, gpu) == backend
+    assert ("gradients travel through Gloo" in caplog.text) == (backend == "gloo")
+    monkeypatch.setattr(placement, "_device_needs", lambda *_: {"the cache": 3 << 20})
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (5 << 20, 8 << 20))
+    if most == 1:
+        placement.check_job_room(None, world, None, gpu)
+        return
+    with pytest.raises(ValueError, match=r"cache 3 MiB \+ the same for each other .* 3 MiB = 6"):
+        placement.check_job_room(None, world, None, gpu)
 
 
 def test_memory_that_cannot_be_locked(monkeypatch):

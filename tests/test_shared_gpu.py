@@ -4,7 +4,7 @@ import pytest
 import torch
 from comm_ranks import Ranks
 from test_shared_device_features import check_both, exchange_case
-from training import make_store
+from training import losses, make_store, overrides, run_job
 
 from lsm import native
 from lsm.device import gpu_problem
@@ -52,6 +52,19 @@ def test_ranks_that_share_a_gpu(ranks, store, size, policy, transport):
 @pytest.mark.parametrize("dim", [1, 3, 1024])
 def test_any_row_format(ranks, dim, dtype, transport):
     ranks.check(exchange_case, 3, transport, dim, dtype, 1)
+
+
+@pytest.mark.gpu
+@on_a_gpu
+def test_a_job_whose_ranks_share_a_gpu(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    settings = ("model.dropout=0", "cache.policy=lookahead", "cache.bytes=10KB", "cache.window=4")
+    for device in ("cpu", "cuda"):
+        more = overrides(store, tmp_path / device, *settings)
+        done = run_job(2, "-m", "lsm", "train", "base", *more, f"device={device}")
+        assert done.returncode == 0, done.stderr
+    expected = [loss for *_, loss in losses(tmp_path / "cpu")]
+    assert [loss for *_, loss in losses(tmp_path / "cuda")] == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.gpu
