@@ -156,23 +156,29 @@ class MessageStream:
         what = _AWAITED[kind].format(iteration)
         for peer in self.peers:
             self._ask(peer)
-        headers = {}
-        for peer in self.peers:
-            header = self._next_header(peer, what)
-            if header[:2] != [kind, iteration]:
-                raise RuntimeError(
-                    f"out of step with {self.name(peer)}: expected {what}, got "
-                    f"{Kind(header[0]).name} of iteration {header[1]}"
-                )
-            headers[peer] = header
-        payloads = {peer: self._start_payload(peer, header) for peer, header in headers.items()}
-        for peer, (_, work) in payloads.items():
-            if work is not None:
-                self._wait(peer, work, what)
-        return {
-            peer: Message(header[3:_HEADER_WORDS], payloads[peer][0])
-            for peer, header in headers.items()
-        }
+        messages: dict[int, Message] = {}
+        under_way: list[tuple[int, torch_dist.Work]] = []
+        try:
+            for peer in self.peers:
+                header = self._next_header(peer, what)
+                payload, work = self._start_payload(peer, header)
+                if work is not None:
+                    under_way.append((peer, work))
+                if header[:2] != [kind, iteration]:
+                    raise RuntimeError(
+                        f"out of step with {self.name(peer)}: expected {what}, got "
+                        f"{Kind(header[0]).name} of iteration {header[1]}"
+                    )
+                messages[peer] = Message(header[3:_HEADER_WORDS], payload)
+        except BaseException:
+            # Else what is read from these peers next would be the payload of what was read last.
+            for peer, work in under_way:
+                with contextlib.suppress(RuntimeError, TimeoutError):
+                    self._wait(peer, work, what)
+            raise
+        for peer, work in under_way:
+            self._wait(peer, work, what)
+        return messages
 
     def end(self) -> None:
         """Tells the peers that this session is over for this rank. Does not block."""

@@ -110,3 +110,31 @@ def test_traffic_is_counted(ranks):
         assert same["duplicates"] == NUM_NODES // 2
         assert empty["ids_sent_bytes"] == empty["rows_sent_bytes"] == empty["duplicates"] == 0
         assert same["comm_secs"] > 0
+
+
+def left_case(context):
+    """Rank 2 leaves a session in which rank 1 has sent a list already; all three are in the next.
+    Messages over Gloo, whose payloads follow their headers."""
+    from lsm.comm_stream import Kind, PeerLeftError
+
+    if context.rank >= 3:
+        context.group(3, transport="gloo")
+        return None
+    stream = context.group(3, transport="gloo").ids
+    first, second = torch.arange(63), torch.arange(10) + context.rank
+    if context.rank < 2:
+        for peer in stream.peers:
+            stream.send(peer, Kind.IDS, 0, payload=first)
+        with pytest.raises(PeerLeftError, match="rank 2 left the epoch"):
+            stream.receive(Kind.IDS, 0)  # of rank 0 or 1, and then what rank 2 says
+    stream.end()
+    for peer in stream.peers:
+        stream.send(peer, Kind.IDS, 0, payload=second)
+    messages = stream.receive(Kind.IDS, 0)
+    stream.settle(1)
+    return {peer: message.payload.view(torch.int64).tolist() for peer, message in messages.items()}
+
+
+def test_a_list_that_was_sent_before_a_rank_left_is_not_taken_for_the_next(ranks):
+    for rank, answer in enumerate(ranks.check(left_case)[:3]):
+        assert answer == {peer: list(range(peer, peer + 10)) for peer in range(3) if peer != rank}
