@@ -54,22 +54,28 @@ def expected_rows(store):
         return plain.fetch(torch.arange(store.num_nodes))
 
 
+def fetches(loader, num_nodes, rank):
+    """(ids, rows) of batches of skewed ids, some of them empty, announced three ahead."""
+    generator = torch.Generator().manual_seed(rank)
+    batches = []
+    for t in range(10):
+        count = 0 if (t + rank) % 3 == 0 else 150
+        ids = torch.randint(0, num_nodes, (count,), generator=generator)
+        batches.append((ids * ids // num_nodes).unique().flip(0))
+    for t, ids in enumerate(batches):
+        for announced in batches[: loader.window] if t == 0 else batches[t + 2 : t + 3]:
+            loader.announce(announced)
+        yield ids, loader.fetch(ids)
+
+
 def fetch_case(context, path, size, comm, engine, cache):
     store, loader = open_loader(context, path, size, comm, engine, **cache)
     if loader is None:
         return None
     table, delivered = expected_rows(store), 0
-    generator = torch.Generator().manual_seed(context.rank)
     with loader:
-        batches = []
-        for t in range(10):
-            count = 0 if (t + context.rank) % 3 == 0 else 150
-            ids = torch.randint(0, store.num_nodes, (count,), generator=generator)
-            batches.append((ids * ids // store.num_nodes).unique().flip(0))  # skewed
-        for t, ids in enumerate(batches):
-            for announced in batches[: loader.window] if t == 0 else batches[t + 2 : t + 3]:
-                loader.announce(announced)
-            assert torch.equal(loader.fetch(ids), table[ids]), (context.rank, t)
+        for ids, rows in fetches(loader, store.num_nodes, context.rank):
+            assert torch.equal(rows, table[ids]), (context.rank, delivered)
             delivered += len(ids)
         repeated = torch.tensor([3, 5, 3, context.rank])
         assert torch.equal(loader.fetch(repeated), table[repeated])

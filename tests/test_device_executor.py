@@ -92,6 +92,16 @@ def fill_plan():
     )
 
 
+def check_held(executor, tiers, row_bytes, iteration):
+    """Every line and slot, read back."""
+    everything = make_plan(
+        source=[CACHE] * LINES + [VICTIM] * SLOTS, slot=[*range(LINES), *range(SLOTS)]
+    )
+    staged = np.zeros((LINES + SLOTS, row_bytes), np.uint8)
+    held = replay(executor, everything, staged, iteration)
+    assert np.array_equal(held, np.concatenate([tiers.lines, tiers.victims]))
+
+
 def check_random_plans(directory, seed, row_bytes, prefetch_rows, device=TWIN, num_plans=6):
     rng = np.random.default_rng(seed)
     rows, storage = open_rows(directory, row_bytes)
@@ -107,12 +117,7 @@ def check_random_plans(directory, seed, row_bytes, prefetch_rows, device=TWIN, n
             # Of the next plan, of one that is not the next, or of none.
             if iteration + 1 < num_plans and rng.random() < 0.8:
                 executor.prefetch(victims_of(plans[iteration + 1 - (rng.random() < 0.2)]))
-        everything = make_plan(
-            source=[CACHE] * LINES + [VICTIM] * SLOTS, slot=[*range(LINES), *range(SLOTS)]
-        )
-        staged = np.zeros((LINES + SLOTS, row_bytes), np.uint8)
-        held = replay(executor, everything, staged, num_plans)
-        assert np.array_equal(held, np.concatenate([tiers.lines, tiers.victims]))
+        check_held(executor, tiers, row_bytes, num_plans)
 
 
 @settings(max_examples=40, deadline=None)
@@ -147,12 +152,7 @@ def check_random_targets(directory, seed, row_bytes, prefetch_rows, device=TWIN,
                 assert np.array_equal(got, memory)
             if iteration + 1 < num_plans:
                 executor.prefetch(victims_of(plans[iteration + 1]))
-        everything = make_plan(
-            source=[CACHE] * LINES + [VICTIM] * SLOTS, slot=[*range(LINES), *range(SLOTS)]
-        )
-        staged = np.zeros((LINES + SLOTS, row_bytes), np.uint8)
-        held = replay(executor, everything, staged, num_plans)
-        assert np.array_equal(held, np.concatenate([tiers.lines, tiers.victims]))
+        check_held(executor, tiers, row_bytes, num_plans)
 
 
 @settings(max_examples=40, deadline=None)

@@ -9,7 +9,7 @@ import torch.distributed as torch_dist
 from comm_ranks import Ranks
 from test_comm import KINDS, NUM_NODES, features, lists
 from test_comm_features import loader_for
-from test_comm_worlds import ROW_BYTES, all_tiers, expected_rows
+from test_comm_worlds import ROW_BYTES, all_tiers, expected_rows, fetches
 from training import make_store
 
 from lsm import native
@@ -71,20 +71,10 @@ def open_loader(path, group, cache, device=None):
 def deliver(context, store, loader):
     """The counters of some batches, whose rows are checked."""
     table, held = expected_rows(store), []
-    generator = torch.Generator().manual_seed(context.rank)
-    batches = []
-    for t in range(10):
-        count = 0 if (t + context.rank) % 3 == 0 else 150
-        ids = torch.randint(0, store.num_nodes, (count,), generator=generator)
-        batches.append((ids * ids // store.num_nodes).unique().flip(0))  # skewed
-    for t, ids in enumerate(batches):
-        for announced in batches[: loader.window] if t == 0 else batches[t + 2 : t + 3]:
-            loader.announce(announced)
-        rows = loader.fetch(ids)
-        assert torch.equal(rows.cpu(), table[ids]), (context.rank, t)
+    for ids, rows in fetches(loader, store.num_nodes, context.rank):
         held = [*held[-1:], (rows, ids)]
         for rows, ids in held:  # not written again while it is held
-            assert torch.equal(rows.cpu(), table[ids]), (context.rank, t)
+            assert torch.equal(rows.cpu(), table[ids]), context.rank
     repeated = torch.tensor([3, 5, 3, context.rank])
     assert torch.equal(loader.fetch(repeated).cpu(), table[repeated])
     stats = loader.stats()
