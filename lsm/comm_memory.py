@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -31,13 +33,36 @@ class SharedBatch:
     rows_address: torch.Tensor | None = None
 
 
+class MappedBlocks:
+    """What is mapped of peers' memory. Of the blocks of a peer, the one that was not used for
+    longest goes when there are too many."""
+
+    def __init__(self) -> None:
+        self._blocks: OrderedDict[tuple[int, int], Any] = OrderedDict()
+
+    def get(self, peer: int, number: int, map_block: Callable[[], Any]) -> Any:
+        """Block ``number`` of ``peer``, which is mapped if it is not yet."""
+        key = peer, number
+        if key not in self._blocks:
+            self._blocks[key] = map_block()
+            of_peer = [each for each in self._blocks if each[0] == peer]
+            if len(of_peer) > _MAPPED_PER_PEER:
+                del self._blocks[of_peer[0]]
+        self._blocks.move_to_end(key)
+        return self._blocks[key]
+
+    def clear(self) -> None:
+        """Gives up all blocks."""
+        self._blocks.clear()
+
+
 class PeerMemory:
     """This rank's batches, in memory that peers can map, and the batches of those peers. For peers
     with whom that works (lsm.comm_mailbox finds out). Used by one thread at a time."""
 
     def __init__(self, idle_bytes: int) -> None:
         self._pool = native.SharedPool(idle_bytes)
-        self._mapped: OrderedDict[tuple[int, int], native.PeerBlock] = OrderedDict()
+        self._mapped = MappedBlocks()
         self._process_id = os.getpid()
 
     def take(self, num_rows: int, dim: int, dtype: torch.dtype) -> SharedBatch:
@@ -57,14 +82,9 @@ class PeerMemory:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The rows and positions of a SharedBatch of ``peer``. Raises OSError if it is gone."""
         process_id, descriptor, number, capacity, num_rows = address[:NUM_ADDRESS_WORDS]
-        block = self._mapped.get((peer, number))
-        if block is None:
-            block = native.PeerBlock(process_id, descriptor, capacity)
-            self._mapped[peer, number] = block
-            mapped = [key for key in self._mapped if key[0] == peer]
-            if len(mapped) > _MAPPED_PER_PEER:
-                del self._mapped[mapped[0]]
-        self._mapped.move_to_end((peer, number))
+        block = self._mapped.get(
+            peer, number, lambda: native.PeerBlock(process_id, descriptor, capacity)
+        )
         return _parts(native.as_tensor(block, torch.uint8), num_rows, dim, dtype)
 
 

@@ -3,15 +3,11 @@ kernel writes rows to their places. For the host it is shared memory, the twin o
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 import torch
 
 from lsm import native
+from lsm.comm_memory import MappedBlocks
 from lsm.device import current
-
-_MAPPED_PER_PEER = 32
-_FIRST_WORDS = 4  # of an address; the block's handle follows
 
 
 class DeviceBatches:
@@ -22,7 +18,7 @@ class DeviceBatches:
         self._device = device
         self._index = native.TWIN if device.type == "cpu" else device.index
         self._pool = native.DevicePool(self._index, pool_bytes, timeout_secs)
-        self._mapped: OrderedDict[tuple[int, int], native.MappedBlock] = OrderedDict()
+        self._mapped = MappedBlocks()
 
     @property
     def num_bytes(self) -> int:
@@ -48,14 +44,9 @@ class DeviceBatches:
         """The rows at an address that ``peer`` gave, [n, dim] on this rank's GPU as far as torch
         knows. Raises OSError or RuntimeError if they cannot be mapped."""
         number, offset, block_bytes, num_rows, *handle = address
-        block = self._mapped.get((peer, number))
-        if block is None:
-            block = native.MappedBlock(self._index, handle, block_bytes)
-            self._mapped[peer, number] = block
-            mapped = [key for key in self._mapped if key[0] == peer]
-            if len(mapped) > _MAPPED_PER_PEER:
-                del self._mapped[mapped[0]]
-        self._mapped.move_to_end((peer, number))
+        block = self._mapped.get(
+            peer, number, lambda: native.MappedBlock(self._index, handle, block_bytes)
+        )
         with current(self._device):
             part = torch.from_dlpack(block.part(offset, num_rows * dim * dtype.itemsize))
         return part.view(dtype).view(num_rows, dim)
