@@ -150,6 +150,16 @@ def test_a_graph_without_edges_or_splits(tmp_path):
     assert verify_store(store.path) == []
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("num_edges", [0, 1, 2, 3])
+def test_graphs_of_few_edges(tmp_path, num_edges, order):
+    arrays = random_graph(num_edges=num_edges)
+    arrays["edge_index"] = np.asarray(arrays["edge_index"], order=order)
+    store = convert_npy(save_npy(tmp_path / "graph", arrays), tmp_path / "out")
+    check_against(store, arrays)
+    assert verify_store(store.path) == []
+
+
 @pytest.mark.parametrize("sort_bytes", [1, 40, 4000, 1 << 20])
 def test_several_passes_give_the_same_topology(tmp_path, sort_bytes):
     arrays = random_graph()

@@ -82,10 +82,9 @@ class ArrayFile:
         The array is [2, E], or [E, 2]; which one does not matter to the caller.
         """
         if self._edges_are_planar:
-            num_edges = max(self.shape)
             out = np.empty((2, end - begin), self.dtype)
             for row in range(2):
-                self._pread(out[row], row * num_edges + begin)
+                self._pread(out[row], row * self._num_edges + begin)
             return out
         out = np.empty((end - begin, 2), self.dtype)
         self._pread(out, 2 * begin)
