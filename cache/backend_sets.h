@@ -36,10 +36,7 @@ class BackendSets final : public BatchSets {
     extra_.assign(num_sets * Policy::extra_words(ways_), 0);
     if (keeps_positions(config)) next_positions_.assign(config.num_lines, 0);
     num_asking_.assign(1, 0);
-    if (Policy::kNeedsScore) {
-      scores_.upload(scores);
-      num_scores_ = static_cast<int64_t>(scores.size());
-    }
+    upload_scores(scores);
     backend_->synchronize();
   }
 
@@ -71,6 +68,16 @@ class BackendSets final : public BatchSets {
     chain_.retire();
   }
 
+  void set_scores(Scores scores) override {
+    if constexpr (Policy::kNeedsScore) {
+      backend_->enter();
+      backend_->synchronize();  // with what still reads the scores there are
+      upload_scores(scores);
+      backend_->for_each(int64_t{num_sets_} * ways_, SetScore<Policy>{sets()});
+      backend_->synchronize();
+    }
+  }
+
   int64_t num_bytes() const override {
     const int64_t position_bytes = next_positions_.data() != nullptr ? sizeof(uint32_t) : 0;
     return int64_t{num_sets_} *
@@ -84,6 +91,12 @@ class BackendSets final : public BatchSets {
  private:
   template <class T>
   using Array = BackendArray<T, Backend>;
+
+  void upload_scores(Scores scores) {
+    if (!Policy::kNeedsScore) return;
+    scores_.upload(scores);
+    num_scores_ = static_cast<int64_t>(scores.size());
+  }
 
   SetsRef<Policy> sets() const {
     return {policy_,

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 
 #include "cache/line.h"
 #include "cache/next_use_kernels.h"
@@ -53,13 +52,9 @@ struct SetsRef {
     return lowest_way(lanes, found);
   }
 
-  /// Bits of the score: a float that is not negative orders like them.
   LSM_HOST_DEVICE uint32_t score_of(int64_t id) const {
     if (!Policy::kNeedsScore || id >= num_scores) return 0;
-    const float score = scores[id] + 0.0f;  // -0 becomes 0
-    uint32_t bits;
-    memcpy(&bits, &score, sizeof(bits));
-    return bits;
+    return score_bits(scores[id]);
   }
 };
 
@@ -186,6 +181,16 @@ struct RefreshLine {
   SetsRef<Policy> sets;
 
   LSM_HOST_DEVICE void operator()(int64_t line) const { sets.policy.refresh(sets.lines[line]); }
+};
+
+template <class Policy>
+struct SetScore {
+  SetsRef<Policy> sets;
+
+  LSM_HOST_DEVICE void operator()(int64_t line) const {
+    const int64_t id = sets.tags[line];
+    if (id != kEmptyTag) sets.policy.set_score(sets.lines[line], sets.score_of(id));
+  }
 };
 
 }  // namespace lsm::cache

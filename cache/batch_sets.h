@@ -42,6 +42,9 @@ class BatchSets {
   /// victim buffer. Then the batch leaves the window.
   virtual void decide(uint32_t t, Decisions* decisions) = 0;
 
+  /// Makes all decisions to come depend on `scores`, which are copied.
+  virtual void set_scores(Scores scores) = 0;
+
   virtual int64_t num_bytes() const = 0;
   virtual int64_t window_bytes() const = 0;
   virtual int64_t window_entries() const = 0;

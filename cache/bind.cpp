@@ -48,15 +48,17 @@ std::vector<std::span<const int64_t>> batches_of(const std::vector<lsm::TensorVi
   return spans;
 }
 
+std::span<const float> scores_of(const lsm::TensorView& scores) {
+  const auto span = scores.as<const float>("scores");
+  lsm::check_argument(scores.num_dims == 1, "scores: expected [N], got ", scores.num_dims, " dims");
+  return span;
+}
+
 cache::PlannerInput input_of(const std::optional<lsm::TensorView>& scores,
                              const std::optional<lsm::TensorView>& static_ids,
                              const std::optional<lsm::TensorView>& constant_ids) {
   cache::PlannerInput input;
-  if (scores) {
-    input.scores = scores->as<const float>("scores");
-    lsm::check_argument(scores->num_dims == 1, "scores: expected [N], got ", scores->num_dims,
-                        " dims");
-  }
+  if (scores) input.scores = scores_of(*scores);
   if (static_ids) input.static_ids = ids_of(*static_ids, "static_ids");
   if (constant_ids) input.constant_ids = ids_of(*constant_ids, "constant_ids");
   return input;
@@ -106,6 +108,12 @@ void push(cache::Planner& planner, const lsm::TensorView& ids,
   lsm::check_argument(!rank_starts || !starts.empty(), "rank_starts: expected one per rank, got 0");
   py::gil_scoped_release release;
   planner.push(span, starts);
+}
+
+void set_scores(cache::Planner& planner, const lsm::TensorView& scores) {
+  const auto span = scores_of(scores);
+  py::gil_scoped_release release;
+  planner.set_scores(span);
 }
 
 cache::Plan plan(cache::Planner& planner) {
@@ -205,6 +213,7 @@ void bind_planner(py::module_& module) {
            py::arg("constant_ids"), py::arg("trace"), py::arg("pool"), py::arg("sets") = "host",
            py::arg("device") = 0, py::keep_alive<1, 3>())
       .def("push", &push, py::arg("ids"), py::arg("rank_starts") = py::none())
+      .def("set_scores", &set_scores, py::arg("scores"), py::keep_alive<1, 2>())
       .def("plan", &plan)
       .def_property_readonly("num_pushed", &cache::Planner::num_pushed)
       .def_property_readonly("num_planned", &cache::Planner::num_planned)

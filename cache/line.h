@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/core/macros.h"
 
@@ -24,11 +25,19 @@ struct Line {
 };
 static_assert(sizeof(Line<2>) == 16);
 
+/// Bits of a score: a float that is not negative orders like them.
+LSM_HOST_DEVICE inline uint32_t score_bits(float score) {
+  score += 0.0f;  // -0 becomes 0
+  uint32_t bits;
+  memcpy(&bits, &score, sizeof(bits));
+  return bits;
+}
+
 /// A row that asks for a line: it came from storage or from the victim buffer.
 struct Newcomer {
   int64_t id;
   uint32_t next_use;
-  uint32_t score;  // bits of the static score, a float that is not negative: they order like it
+  uint32_t score;  // score_bits() of the static score
 };
 
 /// What a decision may depend on besides the set: no clock and no hidden random state.
@@ -61,7 +70,8 @@ LSM_HOST_DEVICE constexpr uint64_t next_use_rank(uint32_t next_use) {
 /// What a policy is unless it says otherwise. A policy is trivially copyable and has either
 /// key(line, turn), where the lowest key is evicted first, or pick_victim(set, turn), which returns
 /// a way, or -1 if no line can be evicted. With kAdmits, a newcomer is inserted over a victim only
-/// if admits(newcomer, victim, turn); such a policy has a key.
+/// if admits(newcomer, victim, turn); such a policy has a key. With kNeedsScore, set_score(line,
+/// score) replaces the score of a line.
 struct PolicyDefaults {
   static constexpr bool kNeedsWindow = false;
   static constexpr bool kNeedsScore = false;

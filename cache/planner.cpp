@@ -116,6 +116,11 @@ void Planner::enter(std::span<const int64_t> ids) {
   cache_->link(ids, unlinked, static_cast<uint32_t>(num_pushed_));
 }
 
+void Planner::set_scores(Scores scores) {
+  check_scores(scores);
+  batch_sets_ ? batch_sets_->set_scores(scores) : cache_->set_scores(scores);
+}
+
 void Planner::plan(Plan* plan) {
   const int64_t t = num_planned();
   check_argument(t < num_pushed_, "plan of iteration ", t, ": its batch has not been pushed");

@@ -46,6 +46,10 @@ class Planner {
   /// Plans iteration num_planned(), whose batch then leaves the window.
   void plan(Plan* plan);
 
+  /// Goes by these static scores from the next plan on, for what the cache holds as well; static
+  /// and constant ids stay. Scores are as in PlannerInput.
+  void set_scores(Scores scores);
+
   int64_t num_pushed() const { return num_pushed_; }
   int64_t num_planned() const { return num_planned_; }
   const IdMap& static_ids() const { return static_ids_; }

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -103,6 +102,15 @@ class PolicyCache final : public SetCache {
     for (int64_t line = begin * ways_; line < end * ways_; ++line) policy_.refresh(lines_[line]);
   }
 
+  void set_scores(Scores scores) override {
+    if constexpr (Policy::kNeedsScore) {
+      scores_ = scores;
+      for (int64_t line = 0; line < num_sets_ * ways_; ++line) {
+        if (tags_[line] != kEmptyTag) policy_.set_score(lines_[line], score_of(tags_[line]));
+      }
+    }
+  }
+
   int64_t num_bytes() const override {
     const int64_t position_bytes = keeps_positions_ ? sizeof(uint32_t) : 0;
     return num_sets_ *
@@ -190,7 +198,7 @@ class PolicyCache final : public SetCache {
 
   uint32_t score_of(int64_t id) const {
     if (!Policy::kNeedsScore || id >= static_cast<int64_t>(scores_.size())) return 0;
-    return std::bit_cast<uint32_t>(scores_[id] + 0.0f);  // -0 becomes 0
+    return score_bits(scores_[id]);
   }
 
   LSM_ONLY_PREFETCHES void prefetch_score(int64_t id) const {

@@ -61,6 +61,9 @@ class SetCache {
   /// Tells the lines of sets [begin, end) what the window knows.
   virtual void refresh(int64_t begin, int64_t end) = 0;
 
+  /// Makes all decisions to come depend on `scores`, which are not copied.
+  virtual void set_scores(Scores scores) = 0;
+
   virtual int64_t num_bytes() const = 0;
 };
 

@@ -170,6 +170,14 @@ class Planner:
         """
         self._native.push(ids, rank_starts)
 
+    def set_scores(self, scores: torch.Tensor) -> None:
+        """Goes by these static scores from the next plan on, for the rows held by then as well.
+
+        ``scores``: as for the constructor; read in place. ``static_ids`` and ``constant_ids`` stay.
+        The plans depend on the iteration at which this is called.
+        """
+        self._native.set_scores(scores)
+
     def plan(self) -> Plan:
         """The plan of the next iteration. What it does depends on the batches pushed so far: push
         ``window`` of them, or all there are, before. Raises ValueError if its own is missing."""

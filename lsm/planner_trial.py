@@ -61,6 +61,16 @@ class TrialPlanner:
         else:
             self._pushes["device"].append(secs)
 
+    def set_scores(self, scores: torch.Tensor) -> None:
+        """As Planner.set_scores()."""
+        self._planner.set_scores(scores)
+        if self._other is None:
+            return
+        try:
+            self._other.set_scores(scores)
+        except (RuntimeError, TimeoutError) as error:
+            self._stay_on_host(error)
+
     def plan(self) -> Plan:
         """As Planner.plan()."""
         plan, secs = self._timed(self._planner.plan)

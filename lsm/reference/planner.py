@@ -151,6 +151,9 @@ class ReferencePlanner:
         self.batches.append(nodes)
         self.rank_starts.append([int(start) for start in rank_starts])
 
+    def set_scores(self, scores) -> None:
+        self.scores = np.asarray(scores, np.float32)
+
     def plan(self) -> ReferencePlan:
         t = self.iteration
         if t >= len(self.batches):
