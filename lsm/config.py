@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -17,7 +18,15 @@ from pydantic import (
     model_validator,
 )
 
-from lsm.units import parse_bytes
+from lsm.limits import (
+    DEEPEST_QUEUE,
+    LARGEST_COUNT,
+    LARGEST_SEED,
+    LONGEST_READ,
+    MOST_BYTES,
+    MOST_THREADS,
+)
+from lsm.units import format_bytes, parse_bytes
 
 
 def _exact_bytes(num_bytes: int) -> str | int:
@@ -28,20 +37,34 @@ def _exact_bytes(num_bytes: int) -> str | int:
     return num_bytes
 
 
-Bytes = Annotated[int, BeforeValidator(parse_bytes), PlainSerializer(_exact_bytes)]
+def _bytes(value: object) -> int:
+    num_bytes = parse_bytes(value)
+    if num_bytes > MOST_BYTES:
+        raise ValueError(f"size: expected at most {format_bytes(MOST_BYTES)}, got {value!r}")
+    return num_bytes
+
+
+def _of_one_read(num_bytes: int | str) -> int | str:
+    if num_bytes != "auto" and num_bytes > LONGEST_READ:
+        most, got = format_bytes(LONGEST_READ), format_bytes(num_bytes)
+        raise ValueError(f"size: expected at most {most}, got {got}")
+    return num_bytes
+
+
+Bytes = Annotated[int, BeforeValidator(_bytes), PlainSerializer(_exact_bytes)]
 """A size in bytes; read from an int or from text with a unit (``256MiB``)."""
 
 Auto = Literal["auto"]
 
 
 def _auto_or_bytes(value: object) -> object:
-    return value if value == "auto" else parse_bytes(value)
+    return value if value == "auto" else _bytes(value)
 
 
 def _auto_or_positive(value: object) -> object:
-    if value == "auto" or (type(value) is int and value >= 1):
+    if value == "auto" or (type(value) is int and 1 <= value <= 65_535):
         return value
-    raise ValueError(f"expected auto or an integer of at least 1, got {value!r}")
+    raise ValueError(f"expected auto or an integer from 1 to 65535, got {value!r}")
 
 
 AutoBytes = Annotated[
@@ -51,11 +74,16 @@ AutoBytes = Annotated[
 ]
 """``auto``, or a size in bytes."""
 
+ReadBytes = Annotated[AutoBytes, AfterValidator(_of_one_read)]
+"""``auto``, or bytes of one read."""
+
 AutoPositive = Annotated[int | Auto, BeforeValidator(_auto_or_positive)]
-Positive = Annotated[int, Field(ge=1)]
-NonNegative = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
+NonNegative = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
+Threads = Annotated[int, Field(ge=1, le=MOST_THREADS)]
+Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
 Seconds = Annotated[float, Field(gt=0)]
-Fanout = Annotated[int, Field(ge=-1)]
+Fanout = Annotated[int, Field(ge=-1, le=LARGEST_COUNT)]
 Fanouts = Annotated[list[Fanout], Field(min_length=1)]
 
 
@@ -66,7 +94,7 @@ class Section(BaseModel):
 
 
 class RunConfig(Section):
-    dir: str = "runs/train"
+    dir: Annotated[str, Field(min_length=1)] = "runs/train"
     """Directory for everything the run writes: metrics, checkpoints, the trained model."""
 
 
@@ -101,9 +129,9 @@ class StorageConfig(Section):
     still land in host memory."""
     submit_blocks: Positive | None = None
     """submit_from=gpu: most thread blocks of such a kernel. null: as many as 30% of its SMs."""
-    queue_depth: Positive = 128
+    queue_depth: Annotated[int, Field(ge=1, le=DEEPEST_QUEUE)] = 128
     """Reads in flight per thread (io_uring, nvme)."""
-    num_threads: Positive | None = None
+    num_threads: Threads | None = None
     """Threads that read (io_uring: rings; nvme: queues). null: 16 for posix, 1 for those two."""
     profile: str = "auto"
     """What the device was measured to do (`lsm bench storage STORE --profile`); the keys below that
@@ -111,10 +139,10 @@ class StorageConfig(Section):
     none."""
     target_share: Annotated[float, Field(gt=0, lt=1)] = 0.95
     """Share of the device's peak IOPS to reach: so many reads are kept outstanding."""
-    max_read_bytes: AutoBytes = "auto"
+    max_read_bytes: ReadBytes = "auto"
     """Largest single read; adjacent rows are merged up to this size. auto: where the cost of
     starting a read is small against its bytes, 32 to 128 KiB; else 32 KiB."""
-    max_gap_bytes: AutoBytes = "auto"
+    max_gap_bytes: ReadBytes = "auto"
     """Bytes nobody asked for between two rows, up to which both are read at once. auto: where they
     cost less than another read; without a profile, or over a cache, 0."""
     merge_iterations: AutoPositive = "auto"
@@ -242,7 +270,7 @@ class CommConfig(Section):
 class SamplerConfig(Section):
     num_neighbors: Fanouts = [10, 5]
     """Neighbours sampled per node at each hop, the seeds' hop first; -1 takes all."""
-    num_threads: Positive = 1
+    num_threads: Threads = 1
     """Threads that sample, each a batch of its own."""
     prefetch: AutoPositive = "auto"
     """Batches sampled and read ahead of training. auto: 4, and more while training waits for the
@@ -291,7 +319,7 @@ class TrainConfig(Section):
     """Seeds per rank and iteration; the global batch is this times the world size."""
     epochs: Positive = 10
     """Passes over the training nodes."""
-    seed: NonNegative = 0
+    seed: Seed = 0
     """Everything random is a function of it: initial weights, shuffling, sampling, dropout."""
     lr: Annotated[float, Field(gt=0)] = 0.001
     """Learning rate of Adam."""
@@ -302,7 +330,7 @@ class TrainConfig(Section):
     bf16: autocast to bfloat16. Weights and sums stay float32."""
     compile: bool = False
     """Train the model through torch.compile."""
-    num_threads: NonNegative = 0
+    num_threads: Annotated[int, Field(ge=0, le=MOST_THREADS)] = 0
     """Threads of torch per rank. 0: this machine's cores divided by its ranks."""
     eval_every: NonNegative = 1
     """Validate after every this many epochs, and after the last. 0: after the last only."""

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from lsm.ablation.runs import POLICIES
-from lsm.config import Bytes, Fanouts, NonNegative, Positive, Section
+from lsm.config import Bytes, Fanouts, NonNegative, Positive, Section, Seed, Threads
+from lsm.limits import DEEPEST_QUEUE
 
 Mode = Literal["shared", "independent"]
 Multiple = Annotated[float, Field(gt=0)]
@@ -33,7 +34,7 @@ class GraphConfig(Section):
     """Share of edges inside the destination's community."""
     train_fraction: Fraction = 0.6
     """Share of the nodes that seeds are drawn from."""
-    seed: NonNegative = 0
+    seed: Seed = 0
     """Which of these graphs."""
 
 
@@ -46,7 +47,7 @@ class TraceConfig(Section):
     """Ranks, each with a cache of its own."""
     iterations: Positive = 2000
     """Iterations to sample; the second half is what is reported as warm."""
-    seed: NonNegative = 0
+    seed: Seed = 0
     """Order of the seeds and choice of the neighbours."""
     score: Literal["reverse_pagerank", "in_degree", "presample"] | None = "reverse_pagerank"
     """Static score that policies and the constant buffer use; null: none, all nodes alike."""
@@ -120,7 +121,7 @@ class CacheConfig(Section):
     what itself requests."""
     hash: Literal["stride", "mix64"] = "stride"
     """Which rank owns an id: the id itself, or its hash, modulo the ranks."""
-    seed: NonNegative = 0
+    seed: Seed = 0
     """Of random decisions."""
     victim: VictimConfig = VictimConfig()
     """Where evicted rows go that are needed again."""
@@ -144,7 +145,7 @@ class ReadsConfig(Section):
     """Iterations whose reads are planned together: every combination is read for with each."""
     engine: Literal["auto", "memory", "mmap", "posix", "io_uring"] = "auto"
     """Storage engine. posix and io_uring bypass the page cache (O_DIRECT) where they can."""
-    queue_depth: Positive = 128
+    queue_depth: Annotated[int, Field(ge=1, le=DEEPEST_QUEUE)] = 128
     """Reads in flight (io_uring)."""
     max_read_bytes: Bytes = 256 * 2**10
     """Longest single read."""
@@ -154,7 +155,7 @@ class ReadsConfig(Section):
     """Iterations whose rows are under way or wait; twice merge_iterations is of use."""
     staging_bytes: Bytes = 256 * 2**20
     """Memory for their rows, beside the cache."""
-    threads: Positive = 1
+    threads: Threads = 1
     """Threads that plan, and threads that copy."""
     repeats: Positive = 1
     """Passes over the trace, each with a cold cache; the one of median time is reported."""

@@ -1,0 +1,27 @@
+"""Ranges of settings that the configuration and the Python API share."""
+
+from __future__ import annotations
+
+MOST_THREADS = 1024
+"""Threads of one kind per process."""
+
+DEEPEST_QUEUE = 4096
+"""Reads in flight per ring or queue."""
+
+LONGEST_READ = 16 << 20
+"""Bytes of one read, and of one gap within a read."""
+
+LARGEST_COUNT = 2**31 - 1
+"""Of anything that is counted and has no range of its own."""
+
+LARGEST_SEED = 2**63 - 1
+"""torch takes no more."""
+
+MOST_BYTES = 2**50
+"""Of any memory: 1 PiB."""
+
+
+def check_range(name: str, value: object, low: int, high: int) -> None:
+    """ValueError that names ``name``, unless ``value`` is an integer from ``low`` to ``high``."""
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"{name}: expected an integer from {low} to {high}, got {value!r}")
