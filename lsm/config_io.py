@@ -9,7 +9,8 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -20,6 +21,9 @@ from lsm.config import Config
 _REPOSITORY_CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 
 Tree = TypeVar("Tree", bound=BaseModel)
+
+# Characters of a wrong value that an error repeats.
+_SHOWN = 60
 
 
 class _Loader(yaml.SafeLoader):
@@ -145,10 +149,28 @@ def _is_section(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
+def _annotation(model: type[BaseModel], name: str) -> Any:
+    """The type of the field with the full name ``name``."""
+    first, _, rest = name.partition(".")
+    annotation = model.model_fields[first].annotation
+    return _annotation(annotation, rest) if rest else annotation
+
+
+def _text_of(annotation: Any) -> tuple[bool, bool]:
+    """Whether a field of this type takes nothing but text, and whether it takes null beside it."""
+    if get_origin(annotation) in (Union, UnionType):
+        members = get_args(annotation)
+        others = [member for member in members if member is not NoneType]
+        return all(_text_of(member)[0] for member in others), NoneType in members
+    if get_origin(annotation) is Literal:
+        return all(isinstance(choice, str) for choice in get_args(annotation)), False
+    return annotation is str, False
+
+
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         values = _parse(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: also a date or an encoding
         raise ValueError(f"{path} is not valid YAML: {error}") from None
     if values is None:
         return {}
@@ -158,7 +180,19 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _parse(text: str) -> Any:
-    return yaml.load(text, Loader=_Loader)
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _parse_override(name: str, text: str) -> Any:
+    try:
+        return _parse(text)
+    except (yaml.YAMLError, ValueError) as error:
+        reason = getattr(error, "problem", error)
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+        raise ValueError(f"{name}: {shown!r} is not a YAML value: {reason}") from None
 
 
 def _check_keys(
@@ -193,17 +227,18 @@ def _unknown(model: type[BaseModel], name: str) -> str:
 
 
 def _apply(model: type[BaseModel], values: dict[str, Any], override: str) -> None:
-    """Sets one dotted key of ``values`` from ``key=value``; the value is a YAML scalar or list."""
+    """Sets one dotted key of ``values`` from ``key=value``: text as it is where the key takes text,
+    else a YAML scalar or list."""
     name, equals, text = override.partition("=")
     if not equals or not name:
         raise ValueError(f"override {override!r}: expected key=value, such as train.epochs=5")
     if name not in set(dotted_keys(model)):
         raise ValueError(_unknown(model, name))
-    try:
-        value = _parse(text)
-    except yaml.YAMLError as error:
-        reason = getattr(error, "problem", error)
-        raise ValueError(f"{name}: {text!r} is not a YAML value: {reason}") from None
+    takes_text, takes_null = _text_of(_annotation(model, name))
+    if takes_text:
+        value = None if takes_null and text in ("", "null") else text
+    else:
+        value = _parse_override(name, text)
     *sections, key = name.split(".")
     for section in sections:
         values = values.setdefault(section, {})
@@ -213,7 +248,8 @@ def _apply(model: type[BaseModel], values: dict[str, Any], override: str) -> Non
 _EXPECTED = {
     "int_type": "an integer",
     "float_type": "a number",
-    "string_type": "text",
+    "string_type": "text (in a file, quotes make it that)",
+    "string_too_short": "text of at least {min_length} character(s)",
     "bool_type": "true or false",
     "list_type": "a list, such as [10, 5]",
     "greater_than_equal": "at least {ge}",

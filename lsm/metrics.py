@@ -89,7 +89,7 @@ def _lines_before(path: Path, position: tuple[int, int]) -> list[str]:
         try:
             record = json.loads(line)
             at = (record["epoch"], record["iteration"] if record["kind"] == "step" else -1)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             break  # the line that a kill cut short; nothing whole follows it
         before = at < position if record["kind"] == "step" else record["epoch"] < position[0]
         if before and line.endswith("\n"):

@@ -16,7 +16,7 @@ def read_versioned(path: Path, model: type[Content], version: int, remedy: str) 
     with what is wrong and the ``remedy``, if it cannot be used; OSError for the file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits
         raise ValueError(f"{path}: not valid JSON ({error}); {remedy}") from None
     found = content.get("schema_version") if isinstance(content, dict) else None
     if found != version:

@@ -65,7 +65,7 @@ def convert_npy(
 
 def _describe(src: Path) -> tuple[dict[str, Any], str]:
     """(``source`` of the store, its name) from the ``meta.json`` beside the arrays, if any."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, RecursionError):
         described = json.loads((src / "meta.json").read_text(encoding="utf-8"))
         if isinstance(described, dict):
             keys = ("description", "source", "licence", "split")

@@ -43,7 +43,7 @@ def read_label(label: bytes) -> dict[str, Any] | None:
     """The fields of ``label``, or None if it is none."""
     try:
         fields = json.loads(label.rstrip(b"\0"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return fields if isinstance(fields, dict) and fields.get("kind") == _KIND else None
 

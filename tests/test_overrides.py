@@ -1,0 +1,79 @@
+"""What ``key=value`` makes of its text, and input that is nested too deeply for its parser."""
+
+import pytest
+
+from lsm.ablation.config import AblationConfig
+from lsm.config_io import find_config, load_config, load_tree
+from lsm.device_profile import load_profile
+from lsm.store import GraphStore
+
+DEPTH = 100_000
+
+
+@pytest.mark.parametrize(
+    "text", ["a #b", "123", "1e3", "true", "2026-01-01", "[x]", "{a: b}", "'q'", " a ", "a: b", "~"]
+)
+def test_keys_of_text_take_it_as_it_is(text):
+    assert load_config("base", [f"run.dir={text}"]).run.dir == text
+    assert load_config("base", [f"data.path={text}"]).data.path == text
+    study = load_tree(AblationConfig, find_config("eviction", "ablation"), [f"output={text}"])
+    assert study.output == text
+
+
+def test_a_directory_may_be_named_by_a_number(tmp_path):
+    (tmp_path / "123.yaml").write_text("run:\n  dir: 123\n")
+    with pytest.raises(ValueError, match=r"run\.dir: expected text \(in a file, quotes"):
+        load_config(tmp_path / "123.yaml")
+    assert load_config("base", ["run.dir=123"]).run.dir == "123"
+
+
+@pytest.mark.parametrize("text", ["", "null"])
+def test_optional_text_may_be_null(text):
+    assert load_config("base", [f"data.path={text}"]).data.path is None
+
+
+def test_required_text_may_not_be_empty():
+    with pytest.raises(ValueError, match=r"run\.dir: expected text of at least 1 character"):
+        load_config("base", ["run.dir="])
+
+
+def test_other_keys_are_yaml():
+    settings = load_config(
+        "base",
+        ["sampler.num_neighbors=[4, 3] # two", "model.num_layers=null", "train.compile=true"],
+    )
+    assert settings.sampler.num_neighbors == [4, 3]
+    assert settings.model.num_layers is None
+    assert settings.train.compile is True
+    assert load_config("base", ["storage.devices=[a, b]"]).storage.devices == ["a", "b"]
+    assert load_config("base", ["sampler.prefetch=auto"]).sampler.prefetch == "auto"
+
+
+@pytest.mark.parametrize("text", ["[" * DEPTH, "{a: " * DEPTH])
+def test_a_deeply_nested_override_is_one_clear_error(text):
+    with pytest.raises(ValueError, match=r"^train\.epochs: .{,80} is not a YAML value") as caught:
+        load_config("base", [f"train.epochs={text}"])
+    assert "nested too deeply" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "2026-13-45"])
+def test_a_number_or_date_that_yaml_cannot_hold_names_the_key(text):
+    with pytest.raises(ValueError, match=r"^train\.epochs: .* is not a YAML value"):
+        load_config("base", [f"train.epochs={text}"])
+
+
+def test_a_deeply_nested_config_is_one_clear_error(tmp_path):
+    path = tmp_path / "deep.yaml"
+    path.write_text("train: " + "[" * DEPTH)
+    with pytest.raises(ValueError, match=r"deep\.yaml is not valid YAML: it is nested too deeply"):
+        load_config(path)
+
+
+@pytest.mark.parametrize("content", ["[" * DEPTH, '{"a":' * DEPTH, "9" * 5000])
+def test_json_that_cannot_be_parsed_names_the_file(tmp_path, content):
+    (tmp_path / "profile.json").write_text(content)
+    with pytest.raises(ValueError, match=r"profile\.json: not valid JSON"):
+        load_profile(tmp_path / "profile.json")
+    (tmp_path / "meta.json").write_text(content)
+    with pytest.raises(ValueError, match=r"meta\.json: not valid JSON"):
+        GraphStore.open(tmp_path)
