@@ -12,7 +12,7 @@ from lsm.batch import Batch
 from lsm.cache_options import CacheOptions
 from lsm.feature_loader import FeatureLoader
 from lsm.pipeline import LoadedGraph, Pipeline
-from lsm.sampler import NeighborSampler
+from lsm.sampler import NeighborSampler, PackedGraph
 from lsm.seeds import SeedSchedule
 from lsm.storage import StorageOptions
 
@@ -38,6 +38,8 @@ class NeighborLoader:
         ReadAhead makes the iterations depend on what the device has left to do.
     num_threads: sampling threads, each with an iteration of its own.
     timeout_secs: how long the consumer waits for a batch before that is an error.
+    window_bytes: memory of the window's graphs and of the planner's ids; None: as ``cache.window``
+        takes. The window holds fewer iterations where it is less, unless ranks share the cache.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class NeighborLoader:
         staging_bytes: int = 256 << 20,
         num_threads: int = 1,
         timeout_secs: float = 120.0,
+        window_bytes: int | None = None,
     ) -> None:
         for name, value in (("prefetch", prefetch), ("num_threads", num_threads)):
             if isinstance(value, int) and value < 1:
@@ -86,6 +89,7 @@ class NeighborLoader:
         self._staging_bytes = staging_bytes
         self._num_threads = num_threads
         self._timeout_secs = timeout_secs
+        self._window_bytes = window_bytes
         self._epoch = 0
         self._totals: dict[str, float] = {"batches": 0, "sampled_nodes": 0, "sampled_edges": 0}
         self._totals |= {"sample_secs": 0.0, "wait_secs": 0.0}
@@ -111,7 +115,8 @@ class NeighborLoader:
 
         def sample(iteration: int):
             seeds = self._schedule.seeds(order, iteration)
-            return self._sampler.sample(seeds, epoch=epoch, iteration=iteration, rank=self._rank)
+            graph = self._sampler.sample(seeds, epoch=epoch, iteration=iteration, rank=self._rank)
+            return PackedGraph(graph) if self.features.window > 1 else graph
 
         return self._batches(sample, epoch, start_iteration)
 
@@ -147,6 +152,7 @@ class NeighborLoader:
             staging_bytes=self._staging_bytes,
             num_threads=self._num_threads,
             timeout_secs=self._timeout_secs,
+            window_bytes=self._window_bytes,
         )
         loaded_graphs = iter(pipeline)
         try:

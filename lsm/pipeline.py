@@ -15,7 +15,7 @@ import torch
 from lsm.accumulator import Decision, InFlight, ReadAhead
 from lsm.feature_loader import FeatureLoader, PendingRows
 from lsm.profile import stage
-from lsm.sampler import SampledGraph
+from lsm.sampler import PackedGraph, SampledGraph
 
 # How often a blocked thread looks whether the pipeline was closed.
 _POLL_SECS = 0.05
@@ -28,6 +28,10 @@ _COPIED_AHEAD = 2
 READ_AHEAD = ("iterations_in_flight", "reads_outstanding")
 """How far reads run ahead, seen when those of an iteration have been started: iterations whose rows
 training has not taken, this one included, and reads that the device has not finished."""
+
+
+PLANNER_BYTES_PER_ID = 24
+"""Most that the next-use chain of a planner on the host takes for each id of the window."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,14 @@ class LoadedGraph:
 @dataclass(frozen=True)
 class _Sampled:
     iteration: int
-    graph: SampledGraph
+    graph: SampledGraph | PackedGraph
     sample_secs: float
+
+    @property
+    def window_bytes(self) -> int:
+        """Memory that it takes in a window, with what a planner knows of its nodes."""
+        own = self.graph.num_bytes if isinstance(self.graph, PackedGraph) else 0
+        return own + PLANNER_BYTES_PER_ID * len(self.graph.n_id)
 
 
 @dataclass(frozen=True)
@@ -63,7 +73,8 @@ class Pipeline:
 
     - ``num_threads`` threads sample. The graphs of the next ``features.window`` iterations are held
       and their nodes announced before the first of them asks for rows; at the end of the range the
-      window runs dry. Graphs hold no rows.
+      window runs dry. Graphs hold no rows, and may be packed. With ``window_bytes``, only
+      as many are held as it has room for, and one at least; not so where ranks announce together.
     - One thread asks for the rows of as many iterations as ``read_ahead`` says, and at most
       ``staging_bytes`` of them (but for at least one iteration, or nothing would ever move). What
       counts is the memory they take at the time: rows that are cached take none until their batch
@@ -75,7 +86,7 @@ class Pipeline:
 
     def __init__(
         self,
-        sample: Callable[[int], SampledGraph],
+        sample: Callable[[int], SampledGraph | PackedGraph],
         features: FeatureLoader,
         *,
         first: int,
@@ -84,6 +95,7 @@ class Pipeline:
         staging_bytes: int,
         num_threads: int,
         timeout_secs: float,
+        window_bytes: int | None = None,
     ) -> None:
         self._sample = sample
         self._features = features
@@ -91,6 +103,8 @@ class Pipeline:
         self._max_sampling = read_ahead.iterations + num_threads
         self._read_ahead = read_ahead
         self._staging_bytes = staging_bytes
+        # Ranks that announce together must do so equally often, or one waits for the other's next.
+        self._window_bytes = None if features.peer_timeout_secs else window_bytes
         self._timeout_secs = timeout_secs
         self._sample_secs = timeout_secs + features.peer_timeout_secs
         self._rows_secs = 2 * (timeout_secs + features.peer_timeout_secs)
@@ -123,11 +137,11 @@ class Pipeline:
 
     def _next(self, iteration: int) -> LoadedGraph:
         staged = self._next_staged(iteration)
-        x = self._completed(staged)
+        graph, x = self._completed(staged)
         self._leave()
         stats = staged.rows.stats | staged.read_ahead
         stats["sample_secs"] = staged.sampled.sample_secs
-        return LoadedGraph(iteration, staged.sampled.graph, x, stats)
+        return LoadedGraph(iteration, graph, x, stats)
 
     def _next_staged(self, iteration: int) -> _Staged:
         asked = time.monotonic()
@@ -145,9 +159,9 @@ class Pipeline:
                 raise staged
             return staged
 
-    def _completed(self, staged: _Staged) -> torch.Tensor:
+    def _completed(self, staged: _Staged) -> tuple[SampledGraph, torch.Tensor]:
         if staged.x is staged.rows:
-            return staged.rows.result(self._timeout_secs)
+            return staged.sampled.graph, staged.rows.result(self._timeout_secs)
         # The completing thread began to wait no later than now and has the same patience; its error
         # says more. The extra time is for the copies.
         try:
@@ -167,7 +181,7 @@ class Pipeline:
         to_sample = iter(self._iterations)
         try:
             while not self._closed.is_set():
-                while len(announced) < self._features.window:
+                while self._has_room(announced):
                     self._keep_sampling(sampling, to_sample)
                     if not sampling:
                         break
@@ -183,6 +197,13 @@ class Pipeline:
             # Whatever it was, the consumer must hear of it instead of waiting for its time-out.
             self._staged.put(error)
 
+    def _has_room(self, announced: deque[_Sampled]) -> bool:
+        """Whether one more iteration, of the size of the last, fits the window."""
+        if not announced or self._window_bytes is None:
+            return len(announced) < self._features.window
+        held = sum(sampled.window_bytes for sampled in announced) + announced[-1].window_bytes
+        return len(announced) < self._features.window and held <= self._window_bytes
+
     def _keep_sampling(self, sampling: deque[tuple[int, Future]], to_sample: Iterator[int]) -> None:
         while len(sampling) < self._max_sampling:
             iteration = next(to_sample, None)
@@ -190,7 +211,7 @@ class Pipeline:
                 return
             sampling.append((iteration, self._samplers.submit(self._timed_sample, iteration)))
 
-    def _timed_sample(self, iteration: int) -> tuple[SampledGraph, float]:
+    def _timed_sample(self, iteration: int) -> tuple[SampledGraph | PackedGraph, float]:
         start = time.perf_counter()
         with stage("sample"):
             graph = self._sample(iteration)
@@ -218,18 +239,21 @@ class Pipeline:
             seen = (len(self._in_flight), self._features.storage.outstanding_reads)
         x = rows
         if self._features.copies_rows:
-            x = self._completer.submit(self._complete, rows)
+            x = self._completer.submit(self._complete, rows, sampled.graph)
         read_ahead = dict(zip(READ_AHEAD, seen, strict=True))
         self._staged.put(_Staged(sampled, rows, x, read_ahead))
 
-    def _complete(self, rows: PendingRows) -> torch.Tensor:
+    def _complete(
+        self, rows: PendingRows, graph: SampledGraph | PackedGraph
+    ) -> tuple[SampledGraph, torch.Tensor]:
         with self._room:
             while self._features.reads_apart and self._num_complete >= _COPIED_AHEAD:
                 self._check_open()
                 self._room.wait(_POLL_SECS)
             self._num_complete += 1
         with stage("rows"):
-            return rows.result(self._timeout_secs)
+            unpacked = graph.unpack() if isinstance(graph, PackedGraph) else graph
+            return unpacked, rows.result(self._timeout_secs)
 
     def _await_room(self, num_bytes: int) -> None:
         """Blocks until the reads of an iteration whose rows take ``num_bytes`` may start."""
