@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
 from lsm import dist
 from lsm.device import to_device
 from lsm.dist import World
+from lsm.feature_loader import COUNTERS
 from lsm.models import SampledGNN
 from lsm.neighbor_loader import NeighborLoader
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How a split was classified, and where its rows came from."""
+
+    accuracy: float | None
+    """Share of the seeds whose highest score is their label; None for a split without nodes."""
+    rows: dict[str, int]
+    """COUNTERS of lsm.feature_loader, over all ranks."""
 
 
 def evaluate(
@@ -19,22 +31,27 @@ def evaluate(
     world: World,
     device: torch.device,
     advance: Callable[[], None],
-) -> float | None:
-    """Share of ``loader``'s seeds, over all ranks, whose highest score is their label.
+) -> Evaluation:
+    """Classifies ``loader``'s seeds, each rank its own; the result is that of all ranks.
 
-    None for a split without nodes. Neighbours are the same at every call (epoch 0 of the loader).
-    ``advance`` is called after each batch. Leaves the model in evaluation mode.
+    Neighbours are the same at every call (epoch 0 of the loader). ``advance`` is called after each
+    batch. Leaves the model in evaluation mode.
     """
     model.eval()
-    counts = torch.zeros(2, dtype=torch.float64)
-    with torch.inference_mode():
-        for batch in loader.iterate(epoch=0):
-            batch = to_device(batch, device)
-            counts[0] += count_correct(model(batch), batch.y)
-            counts[1] += batch.batch_size
-            advance()
-    num_correct, num_seeds = dist.all_reduce_sum(counts, world).tolist()
-    return num_correct / num_seeds if num_seeds else None
+    counts = torch.zeros(2 + len(COUNTERS), dtype=torch.float64)
+    for batch in loader.iterate(epoch=0):
+        batch = to_device(batch, device)
+        # The model alone: what a cache makes meanwhile in this thread is still to be changed.
+        with torch.inference_mode():
+            num_correct = count_correct(model(batch), batch.y)
+        rows = [batch.stats[name] for name in COUNTERS]
+        counts += torch.tensor([num_correct, batch.batch_size, *rows], dtype=torch.float64)
+        advance()
+    num_correct, num_seeds, *rows = dist.all_reduce_sum(counts, world).tolist()
+    return Evaluation(
+        num_correct / num_seeds if num_seeds else None,
+        dict(zip(COUNTERS, map(int, rows), strict=True)),
+    )
 
 
 def count_correct(scores: torch.Tensor, labels: torch.Tensor) -> int:

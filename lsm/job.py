@@ -59,8 +59,8 @@ class Job:
     store: GraphStore
     features: FeatureLoader
     loaders: dict[str, NeighborLoader]
-    """By split: train, valid, test. They share ``features``, but for train if it has a cache; the
-    engine they share in any case."""
+    """By split: train, valid, test. They take rows from the same tiers, over the engine of
+    ``features``."""
     model: nn.Module
     """The network; its weights are the same on every rank."""
     parallel: nn.Module
@@ -96,11 +96,9 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
             options=reads.options,
             pinned=device.type == "cuda",
         ) as features,
-        _training_features(config, world, device, store, features) as training_features,
+        _open_tiers(config, world, device, store, features) as tiers,
     ):
-        loaders = _build_loaders(
-            config, world, device, store, features, training_features, reads.read_ahead
-        )
+        loaders = _build_loaders(config, world, device, store, tiers, reads.read_ahead)
         torch.manual_seed(config.train.seed)
         with memory_errors("for the model"):
             model = new_model(config, store).to(device)
@@ -229,15 +227,15 @@ def _say_lines(options: CacheOptions, tiers: CacheRows, store: GraphStore) -> No
         )
 
 
-def _training_features(
+def _open_tiers(
     config: Config,
     world: World,
     device: torch.device,
     store: GraphStore,
     features: FeatureLoader,
 ) -> FeatureLoader:
-    """What the training batches take their rows from: ``features``, or a cache over its engine:
-    this rank's, or its part of one that ranks share."""
+    """What batches take their rows from: ``features``, or a cache over its engine: this rank's, or
+    its part of one that ranks share."""
     cache = config.cache
     if cache.policy == "none":
         ignored = changed_keys(cache, "cache.")
@@ -323,7 +321,6 @@ def _build_loaders(
     device: torch.device,
     store: GraphStore,
     features: FeatureLoader,
-    training_features: FeatureLoader,
     read_ahead: ReadAhead,
 ) -> dict[str, NeighborLoader]:
     topology = store.topology(in_memory=config.data.topology == "memory")
@@ -339,7 +336,7 @@ def _build_loaders(
             seed=config.train.seed,
             rank=world.rank,
             world_size=world.size,
-            features=training_features if split == "train" else features,
+            features=features,
             topology=topology,
             sampler=new_sampler(num_neighbors),
             prefetch=read_ahead,

@@ -55,6 +55,13 @@ def _hits_by_tier(record: dict[str, Any]) -> str:
     return f"hits {1 - record['misses'] / requests:.1%} ({listed})  "
 
 
+def _valid_hits(record: dict[str, Any]) -> str:
+    """`` (hits 71.2%)``: which part of the rows of validation did not come from storage. Empty
+    without any."""
+    requests, misses = record["valid_requests"], record["valid_misses"]
+    return f" (hits {1 - misses / requests:.1%})" if misses < requests else ""
+
+
 class JsonLines:
     """``metrics.jsonl``: one object per iteration (``kind: step``) and per epoch (``kind: epoch``).
 
@@ -190,7 +197,7 @@ class Metrics:
         self.say(
             f"epoch {record['epoch'] + 1:>3}/{self._epochs}  loss {record['loss']:.4f}  "
             f"train {record['train_accuracy']:.4f}  "
-            + (f"valid {valid:.4f}  " if valid is not None else "")
+            + (f"valid {valid:.4f}{_valid_hits(record)}  " if valid is not None else "")
             + _hits_by_tier(record)
             + f"{record['seconds']:.2f} s"
         )

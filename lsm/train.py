@@ -20,7 +20,7 @@ from lsm.config import Config
 from lsm.config_io import shared_settings
 from lsm.device import memory_errors, peak_bytes, to_device
 from lsm.dist import World
-from lsm.evaluate import count_correct, evaluate
+from lsm.evaluate import Evaluation, count_correct, evaluate
 from lsm.feature_loader import COUNTERS, EXCHANGED, STAGES
 from lsm.job import Job, open_job
 from lsm.metrics import STORAGE_SUMS, Metrics, row_metrics
@@ -98,18 +98,19 @@ class Trainer:
             waiting_since = time.perf_counter()
         self.metrics.end()
         train_secs = time.perf_counter() - start
-        valid_accuracy = self._validate() if self._validation_is_due() else None
+        valid = self._validate() if self._validation_is_due() else None
         self.metrics.epoch(
             {
                 "epoch": progress.epoch,
                 "loss": progress.loss_sum / progress.num_seeds,
                 "train_accuracy": progress.num_correct / progress.num_seeds,
-                "valid_accuracy": valid_accuracy,
+                "valid_accuracy": valid.accuracy if valid else None,
                 "train_secs": train_secs,
                 "seconds": time.perf_counter() - start,
                 "bytes_read": progress.bytes_read,
                 **self._mean_read_ahead(),
                 **row_metrics(progress.row_sums, self.job.store.row_bytes),
+                **({f"valid_{name}": count for name, count in valid.rows.items()} if valid else {}),
             }
         )
         progress.start_epoch(progress.epoch + 1)
@@ -122,10 +123,10 @@ class Trainer:
         job, progress = self.job, self.progress
         if self._train.select == "best":
             job.model.load_state_dict(progress.best_model)
-        test_accuracy = self._evaluate("test")
+        test = self._evaluate("test")
         self._count_time()
         summary = {
-            "test_accuracy": test_accuracy,
+            "test_accuracy": test.accuracy,
             "epochs": self._train.epochs,
             "world_size": job.world.size,
             "engine": job.features.engine,
@@ -133,6 +134,8 @@ class Trainer:
             "seconds": round(progress.seconds, 3),
             "valid_accuracy": progress.best_accuracy if progress.best_epoch >= 0 else None,
             "best_epoch": progress.best_epoch if progress.best_epoch >= 0 else None,
+            "test_requests": test.rows["requests"],
+            "test_misses": test.rows["misses"],
         }
         if job.device.type == "cuda":
             cache_bytes = job.loaders["train"].features.device_bytes
@@ -226,28 +229,29 @@ class Trainer:
         done, every = self.progress.epoch + 1, self._train.eval_every
         return done == self._train.epochs or (every > 0 and done % every == 0)
 
-    def _validate(self) -> float | None:
-        """Validation accuracy; remembers the model if it is the best so far."""
+    def _validate(self) -> Evaluation:
+        """Evaluates on the validation nodes; remembers the model if it is the best so far."""
         progress = self.progress
-        accuracy = self._evaluate("valid")
+        valid = self._evaluate("valid")
+        accuracy = valid.accuracy
         if accuracy is not None and accuracy > progress.best_accuracy:
             progress.best_epoch, progress.best_accuracy = progress.epoch, accuracy
             if self._train.select == "best":
                 weights = self.job.model.state_dict()
                 progress.best_model = {name: value.clone() for name, value in weights.items()}
-        return accuracy
+        return valid
 
-    def _evaluate(self, split: str) -> float | None:
+    def _evaluate(self, split: str) -> Evaluation:
         loader = self.job.loaders[split]
         self.metrics.begin(split, len(loader))
         watch.at(f"epoch {self.progress.epoch}, split {split}")
         job = self.job
         with memory_errors(f"while testing on the split {split}"), stage("evaluate"):
-            accuracy = evaluate(job.model, loader, job.world, job.device, self.metrics.advance)
+            evaluation = evaluate(job.model, loader, job.world, job.device, self.metrics.advance)
         self.metrics.end()
         reads = torch.tensor(self._new_reads(), dtype=torch.float64)
         self.progress.bytes_read += int(dist.all_reduce_sum(reads, self.job.world)[0].item())
-        return accuracy
+        return evaluation
 
     def _new_reads(self) -> list[int]:
         """STORAGE_SUMS of this rank since the last call."""

@@ -118,7 +118,8 @@ def test_steps_and_epochs_say_where_rows_came_from(store, tmp_path):
 def test_a_cache_as_large_as_the_graph_reads_each_row_once(store, tmp_path):
     train(config(store, tmp_path, "cache.policy=lookahead", "train.epochs=3"))
     first, second, third = epochs(tmp_path)
-    assert first["misses"] + second["misses"] + third["misses"] <= 600
+    misses = sum(epoch["misses"] + epoch["valid_misses"] for epoch in (first, second, third))
+    assert misses <= 600
     assert third["misses"] < 0.05 * third["requests"]
     assert first["evictions"] == first["bypasses"] == 0
 
@@ -158,8 +159,9 @@ def test_a_failing_device_ends_training(store, tmp_path, fault):
             list(loader.iterate(0))
         with pytest.raises(RuntimeError, match="lost rows in an earlier failure"):
             list(loader.iterate(1))
-        # Evaluation does not go through the cache.
-        assert len(list(job.loaders["valid"])) == len(job.loaders["valid"])
+        # Evaluation goes through the same cache.
+        with pytest.raises(RuntimeError, match="lost rows in an earlier failure"):
+            list(job.loaders["valid"])
 
 
 def test_an_epoch_that_is_left_early_makes_the_next_start_cold(store):
