@@ -153,6 +153,7 @@ class CachedFeatureLoader(FeatureLoader):
         self._planning = threading.Lock()
         self._replaying = threading.Lock()
         self._planner = self._new_planner()
+        self._is_claimed = False
         self._announced: deque[torch.Tensor] = deque()
         self._announce_secs = 0.0
         self._moves: deque[Move] = deque()  # not replayed yet, in the order of their plans
@@ -183,6 +184,21 @@ class CachedFeatureLoader(FeatureLoader):
         """The ids of the static partition and of the constant buffer."""
         return hottest(scores, tiers.static, tiers.constant)
 
+    def claim(self) -> None:
+        self.check_process()
+        with self._planning:
+            if self._is_claimed:
+                raise RuntimeError(
+                    "another iterator goes through batches of this feature cache, whose rows are "
+                    "planned in one order; finish or close() that one first, or open a loader with "
+                    "a cache of its own"
+                )
+            self._is_claimed = True
+
+    def release(self) -> None:
+        with self._planning:
+            self._is_claimed = False
+
     def announce(self, ids: torch.Tensor) -> None:
         """Says that ``ids`` ([N] int64, no repeats) will be asked for, after all batches announced
         before. Then prefetch() must ask for exactly these, in this order.
@@ -210,6 +226,7 @@ class CachedFeatureLoader(FeatureLoader):
         """Plans for rows ``ids`` ([N] int64, any order) and starts reading those that no memory
         tier will hold. If batches are announced, these must be the ids of the oldest; if not, ids
         may repeat. Raises ValueError otherwise, and for an id out of range."""
+        self.check_process()
         ids, inverse = self._checked(ids), None
         with self._planning:
             self._check_usable()
@@ -259,7 +276,7 @@ class CachedFeatureLoader(FeatureLoader):
 
     def close(self) -> None:
         """Closes the engine and frees the cache. Rows that were delivered stay valid."""
-        if hasattr(self, "_moves"):
+        if hasattr(self, "_moves") and not self.is_forked:
             with self._replaying, self._planning:
                 self._failure = self._failure or "the feature loader is closed"
                 self._drop_moves()

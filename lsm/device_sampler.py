@@ -10,7 +10,7 @@ import torch
 
 from lsm import native
 from lsm.device import current, memory_errors
-from lsm.sampler import SampledGraph, Topology
+from lsm.sampler import SampledGraph, Topology, checked_num_neighbors
 from lsm.units import format_bytes
 
 PLACEMENTS = ("auto", "host", "uva", "device")
@@ -89,7 +89,7 @@ class DeviceNeighborSampler:
         timeout_secs: float = 60.0,
         num_lanes: int = 1,
     ) -> None:
-        self.num_neighbors = list(num_neighbors)
+        self.num_neighbors = checked_num_neighbors(num_neighbors)
         self.seed = seed
         self._output = torch.device(output)
         # Its memory is reached by the GPU's copy engine as it is, and batches go to a GPU next.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -116,6 +117,7 @@ class FeatureLoader:
     ) -> None:
         self.dim = store.feature_dim
         self.dtype = store.feature_dtype
+        self._pid = os.getpid()
         self._owns_storage = storage is None
         self.storage = storage or open_storage(store, engine, options)
         self._pool = native.BufferPool(idle_bytes)
@@ -137,6 +139,28 @@ class FeatureLoader:
         """What hands reads to the engine."""
         return self._reads
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a process that was forked from the one that opened the loader."""
+        return os.getpid() != self._pid
+
+    def check_process(self) -> None:
+        """RuntimeError where the loader's threads are not: in a process forked later."""
+        if self.is_forked:
+            raise RuntimeError(
+                f"this loader was opened by process {self._pid}, and its threads did not survive "
+                "the fork; open the loader in the child, or start the child with the "
+                'multiprocessing method "spawn"'
+            )
+
+    def claim(self) -> None:
+        """To be called by who is about to announce batches, and release() by the same later.
+        RuntimeError in a forked process, and while batches of another are planned."""
+        self.check_process()
+
+    def release(self) -> None:
+        """Says that all batches announced since claim() were asked for or forgotten."""
+
     def announce(self, ids: torch.Tensor) -> None:
         """Says that ``ids`` ([N] int64, no repeats) will be asked for, after all batches announced
         before. Of no use without a cache."""
@@ -150,6 +174,7 @@ class FeatureLoader:
     def prefetch(self, ids: torch.Tensor) -> PendingRows:
         """Starts reading rows ``ids`` ([N] int64, any order, repeats allowed); ``result()`` of what
         it returns gives them. Raises ValueError for an id out of range."""
+        self.check_process()
         ids = vector_of_ids(ids)
         rows = self._take_rows(len(ids))
         return PendingRows(self._reads.submit(ids, rows), rows)
@@ -163,8 +188,9 @@ class FeatureLoader:
         return self.storage.stats()
 
     def close(self) -> None:
-        """Closes the engine. Rows that were delivered stay valid."""
-        if self._owns_storage:
+        """Closes the engine, but not in a forked process, whose it is not. Rows that were delivered
+        stay valid."""
+        if self._owns_storage and not self.is_forked:
             self.storage.close()
 
     def __enter__(self) -> FeatureLoader:

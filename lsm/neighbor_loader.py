@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from lsm.accumulator import ReadAhead
+from lsm.arguments import whole_number
 from lsm.batch import Batch
 from lsm.cache_options import CacheOptions
 from lsm.feature_loader import FeatureLoader
 from lsm.pipeline import LoadedGraph, Pipeline
 from lsm.sampler import NeighborSampler, PackedGraph
-from lsm.seeds import SeedSchedule
+from lsm.seeds import SeedSchedule, seed_nodes
 from lsm.storage import StorageOptions
 
 
@@ -22,7 +23,8 @@ class NeighborLoader:
 
     Batches carry ``x, edge_index, y, n_id, batch_size, num_sampled_nodes, num_sampled_edges``.
     Sampling and feature reads run in background threads, ahead of the consumer. What a batch holds
-    is a function of (seed, epoch, iteration, rank) and of nothing else.
+    is a function of (seed, epoch, iteration, rank) and of nothing else. Each iteration over the
+    loader is an epoch of its own, from 0 on. Over a cache, one iterator is open at a time.
 
     store: a GraphStore.
     num_neighbors: neighbours per node and hop, without replacement; -1 takes all.
@@ -67,10 +69,10 @@ class NeighborLoader:
         window_bytes: int | None = None,
     ) -> None:
         for name, value in (("prefetch", prefetch), ("num_threads", num_threads)):
-            if isinstance(value, int) and value < 1:
-                raise ValueError(f"{name}: expected at least 1, got {value}")
+            if not isinstance(value, ReadAhead):
+                whole_number(name, value, 1)
         self._schedule = SeedSchedule(
-            _seed_nodes(store, input_nodes),
+            seed_nodes(store, input_nodes),
             batch_size,
             shuffle=shuffle,
             drop_last=drop_last,
@@ -85,7 +87,9 @@ class NeighborLoader:
         )
         self._owns_features = features is None
         self.features = features or FeatureLoader(store, cache, engine=engine, options=storage)
-        self._read_ahead = ReadAhead.fixed(prefetch) if isinstance(prefetch, int) else prefetch
+        if not isinstance(prefetch, ReadAhead):
+            prefetch = ReadAhead.fixed(int(prefetch))
+        self._read_ahead = prefetch
         self._staging_bytes = staging_bytes
         self._num_threads = num_threads
         self._timeout_secs = timeout_secs
@@ -99,11 +103,13 @@ class NeighborLoader:
         return self._schedule.num_iterations
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the epoch that ``for batch in loader`` runs through."""
+        """Chooses the epoch that the next ``for batch in loader`` runs through; those after it go
+        on from there."""
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[Batch]:
-        return self.iterate(self._epoch)
+        epoch, self._epoch = self._epoch, self._epoch + 1
+        return self.iterate(epoch)
 
     def iterate(self, epoch: int, start_iteration: int = 0) -> Iterator[Batch]:
         """The batches of ``epoch`` from ``start_iteration`` on, as a whole run would see them.
@@ -182,18 +188,3 @@ class NeighborLoader:
             iteration=loaded.iteration,
             stats=loaded.stats,
         )
-
-
-def _seed_nodes(store, input_nodes: str | torch.Tensor | None) -> torch.Tensor:
-    if input_nodes is None:
-        return torch.arange(store.num_nodes)
-    if isinstance(input_nodes, str):
-        return store.split(input_nodes)
-    nodes = torch.as_tensor(input_nodes)
-    if nodes.dtype == torch.bool:
-        nodes = nodes.nonzero().view(-1)
-    if nodes.dim() != 1 or nodes.dtype != torch.int64:
-        raise ValueError(
-            f"input_nodes: expected [N] int64 or a mask, got {list(nodes.shape)} {nodes.dtype}"
-        )
-    return nodes

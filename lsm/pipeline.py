@@ -97,6 +97,7 @@ class Pipeline:
         timeout_secs: float,
         window_bytes: int | None = None,
     ) -> None:
+        features.claim()
         self._sample = sample
         self._features = features
         self._iterations = range(first, last)
@@ -125,7 +126,9 @@ class Pipeline:
 
     def close(self) -> None:
         """Ends all threads; what was staged is dropped. Reads under way are abandoned, but for
-        those of one iteration, which are waited for."""
+        those of one iteration, which are waited for. Does nothing in a forked process."""
+        if self._features.is_forked:
+            return  # the threads, and the word of other ranks, are the parent's
         self._closed.set()
         with self._room:
             self._room.notify_all()
@@ -133,9 +136,13 @@ class Pipeline:
         self._reader.join(self._sample_secs)
         self._samplers.shutdown(wait=True, cancel_futures=True)
         self._completer.shutdown(wait=True, cancel_futures=True)
-        self._features.forget_announced()
+        try:
+            self._features.forget_announced()
+        finally:
+            self._features.release()
 
     def _next(self, iteration: int) -> LoadedGraph:
+        self._features.check_process()
         staged = self._next_staged(iteration)
         graph, x = self._completed(staged)
         self._leave()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Protocol
 
@@ -11,6 +11,10 @@ import torch
 from torch import Tensor
 
 from lsm import native
+from lsm.arguments import whole_number
+
+MAX_NEIGHBORS = 2**29
+"""Of a node, what is drawn at a hop at most, if not all."""
 
 
 class Topology(Protocol):
@@ -78,6 +82,13 @@ class PackedGraph:
         return replace(graph, edge_index=torch.from_numpy(edges))
 
 
+def checked_num_neighbors(num_neighbors: Sequence[int]) -> list[int]:
+    """``num_neighbors`` as a list; ValueError unless all are -1 or more, and whole."""
+    if not isinstance(num_neighbors, Iterable):
+        raise ValueError(f"num_neighbors: expected a number for each hop, got {num_neighbors!r}")
+    return [whole_number("num_neighbors", number, -1, MAX_NEIGHBORS) for number in num_neighbors]
+
+
 class NeighborSampler:
     """Draws up to ``num_neighbors[h]`` in-neighbours per node at hop h, without replacement.
 
@@ -93,7 +104,7 @@ class NeighborSampler:
         seed: int = 0,
         num_threads: int = 1,
     ) -> None:
-        self.num_neighbors = list(num_neighbors)
+        self.num_neighbors = checked_num_neighbors(num_neighbors)
         self.seed = seed
         self._native = native.NeighborSampler(
             topology.indptr, topology.indices, self.num_neighbors, num_threads

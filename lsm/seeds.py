@@ -6,6 +6,9 @@ import numpy as np
 import torch
 
 from lsm import native
+from lsm.arguments import whole_number
+
+_MAX_SEED = 2**64 - 1
 
 
 class SeedSchedule:
@@ -31,10 +34,10 @@ class SeedSchedule:
         rank: int,
         world_size: int,
     ) -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
-        if not 0 <= rank < world_size:
-            raise ValueError(f"rank: expected 0 to {world_size - 1}, got {rank}")
+        batch_size = whole_number("batch_size", batch_size, 1)
+        world_size = whole_number("world_size", world_size, 1)
+        rank = whole_number("rank", rank, 0, world_size - 1)
+        seed = whole_number("seed", seed, 0, _MAX_SEED)
         self._nodes = nodes
         self._shuffle = shuffle
         self._seed = seed
@@ -62,3 +65,24 @@ class SeedSchedule:
     def global_count(self, iteration: int) -> int:
         """How many seeds all ranks together have at ``iteration``."""
         return min(self._global_batch, self._nodes.numel() - iteration * self._global_batch)
+
+
+def seed_nodes(store, input_nodes: str | torch.Tensor | None) -> torch.Tensor:
+    """The nodes, [N] int64, that ``input_nodes`` names: a split, ids, a mask of all nodes, or None
+    for all of them."""
+    if input_nodes is None:
+        return torch.arange(store.num_nodes)
+    if isinstance(input_nodes, str):
+        return store.split(input_nodes)
+    nodes = torch.as_tensor(input_nodes)
+    if nodes.dtype == torch.bool:
+        if list(nodes.shape) != [store.num_nodes]:
+            raise ValueError(
+                f"input_nodes: expected a mask of {store.num_nodes} nodes, got {list(nodes.shape)}"
+            )
+        nodes = nodes.nonzero().view(-1)
+    if nodes.dim() != 1 or nodes.dtype != torch.int64:
+        raise ValueError(
+            f"input_nodes: expected [N] int64 or a mask, got {list(nodes.shape)} {nodes.dtype}"
+        )
+    return nodes

@@ -134,7 +134,7 @@ class SharedFeatureLoader(CachedFeatureLoader):
     def close(self) -> None:
         """As CachedFeatureLoader.close(). Does not wait for other ranks: where this one fails, a
         thread of it may be waiting for rows, and learns of it in its own time."""
-        if self._closed:
+        if self._closed or self.is_forked:
             return
         self._closed = True
         self._exchange.leave()
