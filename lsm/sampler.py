@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from numbers import Integral
 from typing import Protocol
 
 import numpy as np
@@ -11,7 +12,6 @@ import torch
 from torch import Tensor
 
 from lsm import native
-from lsm.arguments import whole_number
 
 MAX_NEIGHBORS = 2**29
 """Of a node, what is drawn at a hop at most, if not all."""
@@ -83,10 +83,15 @@ class PackedGraph:
 
 
 def checked_num_neighbors(num_neighbors: Sequence[int]) -> list[int]:
-    """``num_neighbors`` as a list; ValueError unless all are -1 or more, and whole."""
+    """``num_neighbors`` as a list; ValueError unless all are numbers that can be drawn."""
     if not isinstance(num_neighbors, Iterable):
         raise ValueError(f"num_neighbors: expected a number for each hop, got {num_neighbors!r}")
-    return [whole_number("num_neighbors", number, -1, MAX_NEIGHBORS) for number in num_neighbors]
+    for number in num_neighbors:
+        if not isinstance(number, Integral) or not -1 <= number <= MAX_NEIGHBORS:
+            raise ValueError(
+                f"num_neighbors: expected -1 (all) or 0 to 2^29 per hop, got {number!r}"
+            )
+    return [int(number) for number in num_neighbors]
 
 
 class NeighborSampler:
