@@ -16,6 +16,7 @@
 #include "kernels/pagerank/reverse_pagerank.h"
 #include "kernels/sample/draw.h"
 #include "kernels/sample/draw_lanes.h"
+#include "kernels/sample/labor_lanes.h"
 #include "kernels/sample/sampler.h"
 #include "kernels/sample/unique.h"
 
@@ -54,11 +55,12 @@ int64_t unique_relabel(const lsm::TensorView& ids, const lsm::TensorView& unique
 }
 
 lsm::SampledSubgraph sample(lsm::NeighborSampler& sampler, const lsm::TensorView& seeds,
-                            uint64_t seed, uint64_t epoch, uint64_t iteration, uint64_t rank) {
+                            uint64_t seed, uint64_t epoch, uint64_t iteration, uint64_t rank,
+                            uint64_t step) {
   const auto seed_span = seeds.as<const int64_t>("seeds");
   lsm::check_argument(seeds.num_dims == 1, "seeds: expected [n], got ", seeds.num_dims, " dims");
   py::gil_scoped_release release;
-  return sampler.sample(seed_span, {seed, epoch, iteration, rank});
+  return sampler.sample(seed_span, {seed, epoch, iteration, rank, step});
 }
 
 void reverse_pagerank(const lsm::TensorView& indptr, const lsm::TensorView& indices,
@@ -91,6 +93,11 @@ std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, uint64_t key
   return {a, b, c, d};
 }
 
+std::array<uint32_t, 2> philox2x32(std::array<uint32_t, 2> counter, uint32_t key) {
+  const auto [a, b] = lsm::philox2x32({{counter[0], counter[1]}}, key).word;
+  return {a, b};
+}
+
 std::vector<uint32_t> draw_positions(uint64_t key, uint64_t id, uint32_t hop, uint32_t degree,
                                      uint32_t count) {
   lsm::check_argument(count < degree, "count: expected less than degree");
@@ -121,7 +128,27 @@ std::vector<std::optional<std::vector<uint32_t>>> draw_lanes(
   return drawn;
 }
 
+/// LABOR's draws of `ids` at a hop of the batch `name`: seed, epoch, iteration, rank, step.
+std::vector<uint32_t> labor_draws(const lsm::Sampling& sampling,
+                                  const std::array<uint64_t, 5>& name, uint32_t hop,
+                                  const std::vector<int64_t>& ids) {
+  lsm::check_sampling(sampling);
+  const lsm::BatchName batch{name[0], name[1], name[2], name[3], name[4]};
+  std::vector<uint32_t> draws(ids.size());
+  lsm::labor_draws(lsm::SourceDraws::of(sampling, batch, hop), ids.data(),
+                   static_cast<int64_t>(ids.size()), draws.data());
+  return draws;
+}
+
 void bind_sample(py::module_& module) {
+  py::enum_<lsm::SamplingKind>(module, "SamplingKind")
+      .value("neighbor", lsm::SamplingKind::kNeighbor)
+      .value("labor", lsm::SamplingKind::kLabor);
+  py::class_<lsm::Sampling>(module, "Sampling")
+      .def(py::init([](lsm::SamplingKind kind, bool layer_dependency, uint32_t batch_dependency) {
+             return lsm::Sampling{kind, layer_dependency, batch_dependency};
+           }),
+           py::arg("kind"), py::arg("layer_dependency"), py::arg("batch_dependency"));
   py::class_<lsm::SampledSubgraph>(module, "SampledSubgraph")
       .def_readonly("n_id", &lsm::SampledSubgraph::n_id)
       .def_readonly("edges", &lsm::SampledSubgraph::edges)
@@ -134,14 +161,17 @@ void bind_sample(py::module_& module) {
   // The sampler reads the tensors' memory, so it keeps the tensors.
   py::class_<lsm::NeighborSampler>(module, "NeighborSampler")
       .def(py::init(&lsm::make_neighbor_sampler), py::arg("indptr"), py::arg("indices"),
-           py::arg("fanouts"), py::arg("num_threads"), py::keep_alive<1, 2>(),
+           py::arg("fanouts"), py::arg("num_threads"), py::arg("sampling"), py::keep_alive<1, 2>(),
            py::keep_alive<1, 3>())
       .def("sample", &sample, py::arg("seeds"), py::arg("seed"), py::arg("epoch"),
-           py::arg("iteration"), py::arg("rank"));
+           py::arg("iteration"), py::arg("rank"), py::arg("step"));
   // The parts of a draw, for tests.
+  module.def("philox2x32", &philox2x32, py::arg("counter"), py::arg("key"));
   module.def("philox4x32", &philox4x32, py::arg("counter"), py::arg("key"));
   module.def("draw_positions", &draw_positions, py::arg("key"), py::arg("id"), py::arg("hop"),
              py::arg("degree"), py::arg("count"));
+  module.def("labor_draws", &labor_draws, py::arg("sampling"), py::arg("name"), py::arg("hop"),
+             py::arg("ids"));
   module.def("draw_lanes", &draw_lanes, py::arg("key"), py::arg("ids"), py::arg("hop"),
              py::arg("degrees"), py::arg("count"));
 }

@@ -11,6 +11,7 @@ __all__ = [
     "FeatureLoader",
     "GraphStore",
     "NeighborLoader",
+    "Sampling",
     "SharedFeatureLoader",
 ]
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from lsm.comm_group import CacheGroup, CommOptions
     from lsm.feature_loader import FeatureLoader
     from lsm.neighbor_loader import NeighborLoader
+    from lsm.sampling import Sampling
     from lsm.shared_features import SharedFeatureLoader
     from lsm.store.graph_store import GraphStore
 
@@ -31,6 +33,7 @@ _HOMES = {
     "FeatureLoader": "lsm.feature_loader",
     "GraphStore": "lsm.store.graph_store",
     "NeighborLoader": "lsm.neighbor_loader",
+    "Sampling": "lsm.sampling",
     "SharedFeatureLoader": "lsm.shared_features",
 }
 

@@ -38,6 +38,8 @@ PlanArray = _core.PlanArray
 Planner = _core.Planner
 PlannerConfig = _core.PlannerConfig
 SampledSubgraph = _core.SampledSubgraph
+Sampling = _core.Sampling
+SamplingKind = _core.SamplingKind
 SharedBuffer = _core.SharedBuffer
 SharedPool = _core.SharedPool
 ThreadPool = _core.ThreadPool
@@ -57,6 +59,7 @@ gather_on = _core.gather_on
 gather_rows = _core.gather_rows
 in_degree = _core.in_degree
 io_uring_problem = _core.io_uring_problem
+labor_draws = _core.labor_draws
 libnvm_problem = _core.libnvm_problem
 measure_nvme_reads = _core.measure_nvme_reads
 measure_nvme_waves = _core.measure_nvme_waves
@@ -65,6 +68,7 @@ needs_window = _core.needs_window
 open_storage = _core.open_storage
 pack_metadata = _core.pack_metadata
 peer_access_problem = _core.peer_access_problem
+philox2x32 = _core.philox2x32
 philox4x32 = _core.philox4x32
 policy_names = _core.policy_names
 read_last_page = _core.read_last_page
@@ -98,6 +102,8 @@ __all__ = [
     "Planner",
     "PlannerConfig",
     "SampledSubgraph",
+    "Sampling",
+    "SamplingKind",
     "SharedBuffer",
     "SharedPool",
     "ThreadPool",
@@ -117,6 +123,7 @@ __all__ = [
     "gather_rows",
     "in_degree",
     "io_uring_problem",
+    "labor_draws",
     "libnvm_problem",
     "measure_nvme_reads",
     "measure_nvme_waves",
@@ -125,6 +132,7 @@ __all__ = [
     "open_storage",
     "pack_metadata",
     "peer_access_problem",
+    "philox2x32",
     "philox4x32",
     "policy_names",
     "read_last_page",

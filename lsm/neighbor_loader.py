@@ -14,6 +14,7 @@ from lsm.cache_options import CacheOptions
 from lsm.feature_loader import FeatureLoader
 from lsm.pipeline import LoadedGraph, Pipeline
 from lsm.sampler import NeighborSampler, PackedGraph
+from lsm.sampling import Sampling
 from lsm.seeds import SeedSchedule, seed_nodes
 from lsm.storage import StorageOptions
 
@@ -35,7 +36,9 @@ class NeighborLoader:
         ``storage`` and ``cache`` and closes it in close().
     cache: keep rows in memory as these options say. Sampling then runs ``cache.window`` iterations
         ahead. An epoch that is left early makes the cache start cold in the next.
-    sampler: what draws num_neighbors instead of a NeighborSampler over the topology.
+    sampling: how neighbours are chosen: neighbor, labor, or a Sampling with more options.
+    sampler: what draws num_neighbors instead of a NeighborSampler over the topology; ``sampling``
+        is then the sampler's own.
     prefetch, staging_bytes: how many iterations, and how many bytes of rows, are read ahead; a
         ReadAhead makes the iterations depend on what the device has left to do.
     num_threads: sampling threads, each with an iteration of its own.
@@ -61,6 +64,7 @@ class NeighborLoader:
         storage: StorageOptions | None = None,
         cache: CacheOptions | None = None,
         topology=None,
+        sampling: str | Sampling = "neighbor",
         sampler=None,
         prefetch: int | ReadAhead = 4,
         staging_bytes: int = 256 << 20,
@@ -83,7 +87,7 @@ class NeighborLoader:
         self._rank = rank
         self._labels = store.labels()
         self._sampler = sampler or NeighborSampler(
-            topology or store.topology(), num_neighbors, seed=seed
+            topology or store.topology(), num_neighbors, seed=seed, sampling=sampling
         )
         self._owns_features = features is None
         self.features = features or FeatureLoader(store, cache, engine=engine, options=storage)
@@ -121,7 +125,13 @@ class NeighborLoader:
 
         def sample(iteration: int):
             seeds = self._schedule.seeds(order, iteration)
-            graph = self._sampler.sample(seeds, epoch=epoch, iteration=iteration, rank=self._rank)
+            graph = self._sampler.sample(
+                seeds,
+                epoch=epoch,
+                iteration=iteration,
+                rank=self._rank,
+                step=epoch * len(self) + iteration,
+            )
             return PackedGraph(graph) if self.features.window > 1 else graph
 
         return self._batches(sample, epoch, start_iteration)

@@ -1,4 +1,4 @@
-"""Uniform neighbour sampling: which nodes and edges a batch needs."""
+"""Neighbour sampling: which nodes and edges a batch needs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from lsm import native
+from lsm.sampling import Sampling
 
 MAX_NEIGHBORS = 2**29
 """Of a node, what is drawn at a hop at most, if not all."""
@@ -94,10 +95,18 @@ def checked_num_neighbors(num_neighbors: Sequence[int]) -> list[int]:
     return [int(number) for number in num_neighbors]
 
 
+def native_sampling(sampling: str | Sampling) -> native.Sampling:
+    """What the native samplers take."""
+    chosen = Sampling.of(sampling)
+    kind = getattr(native.SamplingKind, chosen.kind)
+    return native.Sampling(kind, chosen.layer_dependency, chosen.batch_dependency)
+
+
 class NeighborSampler:
     """Draws up to ``num_neighbors[h]`` in-neighbours per node at hop h, without replacement.
 
-    -1 takes all neighbours. ``topology`` is used in place, also when it is memory-mapped.
+    -1 takes all neighbours. ``sampling`` says how they are chosen; each neighbour of a node is as
+    likely as the others in any case. ``topology`` is used in place, also when it is memory-mapped.
     ``num_threads`` threads share the drawing of one batch; for throughput, call :meth:`sample` from
     several Python threads instead. Raises ValueError if ``indptr`` is not that of a graph.
     """
@@ -108,24 +117,40 @@ class NeighborSampler:
         num_neighbors: Sequence[int],
         seed: int = 0,
         num_threads: int = 1,
+        *,
+        sampling: str | Sampling = "neighbor",
     ) -> None:
         self.num_neighbors = checked_num_neighbors(num_neighbors)
         self.seed = seed
         self._native = native.NeighborSampler(
-            topology.indptr, topology.indices, self.num_neighbors, num_threads
+            topology.indptr,
+            topology.indices,
+            self.num_neighbors,
+            num_threads,
+            native_sampling(sampling),
         )
 
     def sample(
-        self, seeds: torch.Tensor, *, epoch: int, iteration: int, rank: int = 0
+        self,
+        seeds: torch.Tensor,
+        *,
+        epoch: int,
+        iteration: int,
+        rank: int = 0,
+        step: int | None = None,
     ) -> SampledGraph:
         """The subgraph that ``seeds`` [b] int64 (distinct) need: a function of the arguments,
         ``self.seed`` and the graph, whatever the number of threads.
+
+        ``step``: iterations since the first of epoch 0, all that matters to batch_dependency; None:
+        ``iteration``.
 
         Thread-safe; releases the GIL. The tensors share memory that returns to the sampler when
         they are gone. Raises ValueError if seeds are repeated or out of range, or if the topology
         leads to a node that does not exist.
         """
-        result = self._native.sample(seeds, self.seed, epoch, iteration, rank)
+        step = iteration if step is None else step
+        result = self._native.sample(seeds, self.seed, epoch, iteration, rank, step)
         edges = native.as_tensor(result.edges, torch.int64)[: 2 * result.num_edges]
         return SampledGraph(
             n_id=native.as_tensor(result.n_id, torch.int64)[: result.num_nodes],

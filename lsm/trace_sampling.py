@@ -12,6 +12,7 @@ import torch
 
 from lsm.progress import counting
 from lsm.sampler import NeighborSampler
+from lsm.sampling import Sampling
 from lsm.scores import SCORE_NAMES, compute_score
 from lsm.seeds import SeedSchedule
 from lsm.store.graph_store import GraphStore
@@ -29,15 +30,17 @@ def sample_trace(
     seed: int = 0,
     split: str = "train",
     score: str | None = None,
+    sampling: str | Sampling = "neighbor",
     num_threads: int | None = None,
     progress: bool | None = None,
 ) -> Trace:
     """The requests of a training run: those of ``NeighborLoader(shuffle=True)`` on each rank.
 
     iterations: how many, running on into the next epoch; None: ``epochs`` whole epochs.
-    batch_size: seeds per rank. score: a static score to put beside the requests; computed and kept
-    in the store where it is missing. The result does not depend on ``num_threads`` (None: this
-    machine's cores). Memory: 8 bytes per request, twice.
+    batch_size: seeds per rank. sampling: how neighbours are chosen. score: a static score to put
+    beside the requests; computed and kept in the store where it is missing. The result
+    does not depend on ``num_threads`` (None: this machine's cores). Memory: 8 bytes per request,
+    twice.
     """
     for name, value in (("ranks", ranks), ("iterations", iterations), ("epochs", epochs)):
         if value is not None and value < 1:
@@ -62,11 +65,12 @@ def sample_trace(
         raise ValueError(f"{store.path}: split {split!r} is empty; there is nothing to sample")
     total = iterations or epochs * per_epoch
     threads = num_threads or len(os.sched_getaffinity(0))
-    sampler = NeighborSampler(store.topology(), num_neighbors, seed=seed)
+    sampler = NeighborSampler(store.topology(), num_neighbors, seed=seed, sampling=sampling)
 
     def requested(task: tuple[int, int, int, torch.Tensor]) -> np.ndarray:
         epoch, iteration, rank, seeds = task
-        graph = sampler.sample(seeds, epoch=epoch, iteration=iteration, rank=rank)
+        step = epoch * per_epoch + iteration
+        graph = sampler.sample(seeds, epoch=epoch, iteration=iteration, rank=rank, step=step)
         return graph.n_id.numpy().copy()
 
     lists = []

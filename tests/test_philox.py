@@ -1,4 +1,4 @@
-"""Philox4x32-10 against the known-answer vectors of Random123 (kat_vectors)."""
+"""Philox4x32-10 and Philox2x32-10 against the known-answer vectors of Random123 (kat_vectors)."""
 
 import pytest
 
@@ -39,3 +39,15 @@ def test_batch_key_depends_on_every_part():
             keys.add(native.batch_key(*parts))
     keys.add(native.batch_key(2, 1, 3, 4))
     assert len(keys) == 14
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "expected"),
+    [
+        ([0, 0], 0, [0xFF1DAE59, 0x6CD10DF2]),
+        ([0xFFFFFFFF] * 2, 0xFFFFFFFF, [0x2C3F628B, 0xAB4FD7AD]),
+        ([0x243F6A88, 0x85A308D3], 0x13198A2E, [0xDD7CE038, 0xF62A4C12]),
+    ],
+)
+def test_known_answers_of_the_narrow_one(counter, key, expected):
+    assert native.philox2x32(counter, key) == expected

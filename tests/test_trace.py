@@ -10,6 +10,7 @@ from lsm.neighbor_loader import NeighborLoader
 from lsm.owners import owners
 from lsm.reference import unique_relabel
 from lsm.reference.hashing import owner
+from lsm.sampling import Sampling
 from lsm.trace import Trace
 from lsm.trace_sampling import sample_trace
 
@@ -44,11 +45,22 @@ def make_trace(lists, num_nodes=10, num_ranks=1, **more):
     )
 
 
-def test_a_sampled_trace_is_what_the_loaders_of_all_ranks_request(store):
+@pytest.mark.parametrize(
+    "sampling", ["neighbor", "labor", Sampling("labor", True, batch_dependency=5)], ids=str
+)
+def test_a_sampled_trace_is_what_the_loaders_of_all_ranks_request(store, sampling):
     per_epoch = -(-len(store.split("train")) // 32)
     iterations = per_epoch + 2
     trace = sample_trace(
-        store, FANOUT, 16, ranks=2, iterations=iterations, seed=3, num_threads=2, progress=False
+        store,
+        FANOUT,
+        16,
+        ranks=2,
+        iterations=iterations,
+        seed=3,
+        sampling=sampling,
+        num_threads=2,
+        progress=False,
     )
     assert (trace.num_ranks, trace.num_iterations) == (2, iterations)
     for rank in range(2):
@@ -61,6 +73,7 @@ def test_a_sampled_trace_is_what_the_loaders_of_all_ranks_request(store):
             seed=3,
             rank=rank,
             world_size=2,
+            sampling=sampling,
             engine="memory",
         ) as loader:
             assert len(loader) == per_epoch

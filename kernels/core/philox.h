@@ -31,6 +31,21 @@ LSM_HOST_DEVICE constexpr Philox4x32 philox4x32(Philox4x32 counter, uint64_t key
   return counter;
 }
 
+struct Philox2x32 {
+  uint32_t word[2];
+};
+
+/// Ten Philox rounds over a `counter` half as wide, at half the cost.
+LSM_HOST_DEVICE constexpr Philox2x32 philox2x32(Philox2x32 counter, uint32_t key) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t product = uint64_t{0xD256D193u} * counter.word[0];
+    counter = {{static_cast<uint32_t>(product >> 32) ^ key ^ counter.word[1],
+                static_cast<uint32_t>(product)}};
+    key += 0x9E3779B9u;
+  }
+  return counter;
+}
+
 /// A stream of 32-bit words for one (key, id, lane): block b of the stream is
 /// philox4x32({id low, id high, lane, b}, key).
 class PhiloxStream {

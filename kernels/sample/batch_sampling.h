@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "kernels/core/buffer.h"
 #include "kernels/core/check.h"
+#include "kernels/core/philox.h"
 #include "kernels/core/prefetch.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/sample/hop_drawing.h"
@@ -51,11 +53,12 @@ template <class Id>
 class BatchSampling {
  public:
   BatchSampling(const Graph<Id>& graph, Workspace<Id>& workspace, BufferPool& buffers,
-                ThreadPool& threads, uint64_t key)
+                ThreadPool& threads, const Sampling& sampling, const BatchName& batch)
       : graph_(graph),
         workspace_(workspace),
         threads_(threads),
-        key_(key),
+        sampling_(sampling),
+        batch_(batch),
         n_id_(buffers),
         edges_(buffers),
         indptr_(buffers) {}
@@ -142,8 +145,9 @@ class BatchSampling {
 
   void draw_hop(int64_t begin, int64_t end, uint32_t number) {
     const HopDrawing<Id> drawing(
-        graph_, {key_, number, n_id_.data(), indptr_.data(), begin, workspace_.in_edges.data(),
-                 edges_.data(), edges_.data() + result_.num_edges});
+        graph_, {batch_key(batch_.seed, batch_.epoch, batch_.iteration, batch_.rank), number,
+                 source_draws(number), n_id_.data(), indptr_.data(), begin,
+                 workspace_.in_edges.data(), edges_.data(), edges_.data() + result_.num_edges});
     if (threads_.num_threads() == 1) {
       draw_pipelined(drawing, begin, end);
       return;
@@ -156,6 +160,11 @@ class BatchSampling {
       });
     });
     relabel_all(indptr[begin], indptr[end]);
+  }
+
+  std::optional<SourceDraws> source_draws(uint32_t hop) const {
+    if (sampling_.kind != SamplingKind::kLabor) return std::nullopt;
+    return SourceDraws::of(sampling_, batch_, hop);
   }
 
   /// Three stages, each at least a window of edges behind the one that fetches its data: while one
@@ -227,7 +236,8 @@ class BatchSampling {
   const Graph<Id>& graph_;
   Workspace<Id>& workspace_;
   ThreadPool& threads_;
-  const uint64_t key_;
+  const Sampling& sampling_;
+  const BatchName& batch_;
   OutputArray n_id_;
   OutputArray edges_;
   OutputArray indptr_;

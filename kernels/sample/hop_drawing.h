@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "kernels/core/check.h"
@@ -12,6 +13,7 @@
 #include "kernels/core/prefetch.h"
 #include "kernels/sample/draw.h"
 #include "kernels/sample/draw_lanes.h"
+#include "kernels/sample/labor_choice.h"
 
 namespace lsm {
 
@@ -52,8 +54,9 @@ struct LaneGroup {
 
 /// A hop of a batch. Nodes are local indices, and indptr[i] is the place of node i's first edge.
 struct Hop {
-  uint64_t key;     // of the batch
-  uint32_t number;  // 0 expands the seeds
+  uint64_t key;                      // of the batch
+  uint32_t number;                   // 0 expands the seeds
+  std::optional<SourceDraws> draws;  // LABOR's
   const int64_t* n_id;
   const int64_t* indptr;
   int64_t first_node;
@@ -71,6 +74,10 @@ class HopDrawing {
   /// Writes, for the in-edges drawn for nodes [from, to), their numbers in the graph and their
   /// local destinations, and fetches what the numbers lead to.
   void draw_block(int64_t from, int64_t to) const {
+    if (hop_.draws) {
+      choose_block(from, to);
+      return;
+    }
     const int64_t* indptr = hop_.indptr;
     LaneGroup group;
     for (int64_t i = from; i < to; ++i) {
@@ -120,6 +127,26 @@ class HopDrawing {
     const int64_t count = std::min<int64_t>(in.degree, 8 * kIdsPerLine);
     for (int64_t j = 0; j < count; j += kIdsPerLine) __builtin_prefetch(first + j);
     __builtin_prefetch(first + count - 1);  // lists need not begin where a line does
+  }
+
+  /// draw_block() for LABOR.
+  void choose_block(int64_t from, int64_t to) const {
+    const int64_t* indptr = hop_.indptr;
+    for (int64_t i = from; i < to; ++i) {
+      if (indptr[i + 1] > indptr[i]) prefetch_list(hop_.in_edges[i - hop_.first_node]);
+    }
+    LaborChoice choice(*hop_.draws);
+    for (int64_t i = from; i < to; ++i) {
+      const uint32_t count = static_cast<uint32_t>(indptr[i + 1] - indptr[i]);
+      const InEdges& in = hop_.in_edges[i - hop_.first_node];
+      int64_t* edges = hop_.sources + indptr[i];
+      std::fill_n(hop_.destinations + indptr[i], count, i);
+      if (count == in.degree) {
+        std::iota(edges, edges + count, in.first);
+      } else if (count > 0) {
+        choice.choose(graph_.indices + in.first, in.degree, count, in.first, edges);
+      }
+    }
   }
 
   void draw_group(LaneGroup& group, uint32_t count) const {

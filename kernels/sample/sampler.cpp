@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "kernels/core/check.h"
-#include "kernels/core/philox.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/sample/batch_sampling.h"
 
@@ -14,21 +13,23 @@ namespace {
 
 constexpr size_t kMaxIdleOutputBytes = size_t{256} << 20;
 constexpr int64_t kMaxFanout = int64_t{1} << 29;
+constexpr uint32_t kMaxDependency = uint32_t{1} << 30;  // so that ages and phases add up
 
 template <class Id>
 class CscSampler final : public NeighborSampler {
  public:
-  CscSampler(Graph<Id> graph, std::vector<int64_t> fanouts, int num_threads)
+  CscSampler(Graph<Id> graph, std::vector<int64_t> fanouts, int num_threads,
+             const Sampling& sampling)
       : graph_(graph),
         fanouts_(std::move(fanouts)),
+        sampling_(sampling),
         threads_(num_threads),
         buffers_(std::make_shared<BufferPool>(kMaxIdleOutputBytes)) {}
 
   SampledSubgraph sample(std::span<const int64_t> seeds, const BatchName& batch) override {
-    const uint64_t key = batch_key(batch.seed, batch.epoch, batch.iteration, batch.rank);
     auto workspace = take_workspace();
-    auto subgraph =
-        BatchSampling<Id>(graph_, *workspace, *buffers_, threads_, key).run(seeds, fanouts_);
+    auto subgraph = BatchSampling<Id>(graph_, *workspace, *buffers_, threads_, sampling_, batch)
+                        .run(seeds, fanouts_);
     std::lock_guard lock(mutex_);
     idle_.push_back(std::move(workspace));
     return subgraph;
@@ -45,6 +46,7 @@ class CscSampler final : public NeighborSampler {
 
   const Graph<Id> graph_;
   const std::vector<int64_t> fanouts_;
+  const Sampling sampling_;
   ThreadPool threads_;
   const std::shared_ptr<BufferPool> buffers_;
   std::mutex mutex_;
@@ -58,6 +60,11 @@ void check_fanouts(std::span<const int64_t> fanouts) {
     check_argument(fanout >= -1 && fanout <= kMaxFanout,
                    "num_neighbors: expected -1 (all) or 0 to 2^29 per hop, got ", fanout);
   }
+}
+
+void check_sampling(const Sampling& sampling) {
+  check_argument(sampling.batch_dependency >= 1 && sampling.batch_dependency <= kMaxDependency,
+                 "batch_dependency: expected 1 to 2^30, got ", sampling.batch_dependency);
 }
 
 int64_t check_indptr(std::span<const int64_t> indptr, int64_t num_edges) {
@@ -80,19 +87,20 @@ int64_t check_indptr(std::span<const int64_t> indptr, int64_t num_edges) {
 std::unique_ptr<NeighborSampler> make_neighbor_sampler(const TensorView& indptr,
                                                        const TensorView& indices,
                                                        std::vector<int64_t> fanouts,
-                                                       int num_threads) {
+                                                       int num_threads, const Sampling& sampling) {
   check_fanouts(fanouts);
+  check_sampling(sampling);
   const auto offsets = indptr.as<const int64_t>("indptr");
   const int64_t num_nodes = check_indptr(offsets, indices.num_elements());
   if (indices.dtype == dtype_of<int32_t>()) {
     check_argument(num_nodes <= INT32_MAX, "indices: expected int64 for ", num_nodes, " nodes");
     const Graph<int32_t> graph{offsets.data(), indices.as<const int32_t>("indices").data(),
                                num_nodes};
-    return std::make_unique<CscSampler<int32_t>>(graph, std::move(fanouts), num_threads);
+    return std::make_unique<CscSampler<int32_t>>(graph, std::move(fanouts), num_threads, sampling);
   }
   const Graph<int64_t> graph{offsets.data(), indices.as<const int64_t>("indices").data(),
                              num_nodes};
-  return std::make_unique<CscSampler<int64_t>>(graph, std::move(fanouts), num_threads);
+  return std::make_unique<CscSampler<int64_t>>(graph, std::move(fanouts), num_threads, sampling);
 }
 
 }  // namespace lsm

@@ -8,16 +8,9 @@
 
 #include "kernels/core/buffer.h"
 #include "kernels/core/tensor_view.h"
+#include "kernels/sample/sampling.h"
 
 namespace lsm {
-
-/// Names one batch; its sample is a function of this, the seeds and the graph, and of nothing else.
-struct BatchName {
-  uint64_t seed = 0;
-  uint64_t epoch = 0;
-  uint64_t iteration = 0;
-  uint64_t rank = 0;
-};
 
 /// A sampled subgraph, relabelled. Memory comes from the sampler's BufferPool; buffers may be
 /// larger than what is used of them.
@@ -35,7 +28,8 @@ struct SampledSubgraph {
 
 /// Uniform neighbour sampling without replacement over a graph in CSC form. Hop h draws
 /// min(degree, fanouts[h]) in-edges (-1: all) of each node that hop h - 1 saw first, so a node is
-/// expanded once. A node's draw comes from PhiloxStream(batch key, node id, hop).
+/// expanded once. kNeighbor: a node's draw comes from PhiloxStream(batch key, node id, hop);
+/// kLabor: a node takes the in-edges whose SourceDraws are smallest, in the graph's order.
 class NeighborSampler {
  public:
   virtual ~NeighborSampler() = default;
@@ -50,10 +44,14 @@ class NeighborSampler {
 std::unique_ptr<NeighborSampler> make_neighbor_sampler(const TensorView& indptr,
                                                        const TensorView& indices,
                                                        std::vector<int64_t> fanouts,
-                                                       int num_threads);
+                                                       int num_threads,
+                                                       const Sampling& sampling = {});
 
 /// Throws ArgumentError for a number of neighbours that cannot be.
 void check_fanouts(std::span<const int64_t> fanouts);
+
+/// Throws ArgumentError for options that cannot be.
+void check_sampling(const Sampling& sampling);
 
 /// Throws ArgumentError unless `indptr` int64 [N + 1] rises from 0 to `num_edges` and every degree
 /// fits 32 bits. Returns N.

@@ -30,9 +30,19 @@ def trace(
         str | None,
         typer.Option(help="Static score to add: reverse_pagerank, in_degree or presample."),
     ] = None,
+    sampler: Annotated[
+        str, typer.Option(help="How neighbours are chosen: neighbor or labor.")
+    ] = "neighbor",
+    layer_dependency: Annotated[
+        bool, typer.Option("--layer-dependency", help="labor: one draw per node for all hops.")
+    ] = False,
+    batch_dependency: Annotated[
+        int, typer.Option(help="labor: iterations within which all draws are renewed.")
+    ] = 1,
     progress: Progress = None,
 ) -> None:
     """Write which nodes every rank of a training run requests at every iteration."""
+    from lsm.sampling import Sampling
     from lsm.store import GraphStore
     from lsm.trace_sampling import sample_trace
 
@@ -49,6 +59,7 @@ def trace(
         seed=seed,
         split=split,
         score=score,
+        sampling=Sampling(sampler, layer_dependency, batch_dependency),
         progress=progress,
     )
     sampled.save(out)

@@ -1,0 +1,68 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Philox for several counters at once, one per lane of the processor's vectors. Loops over
+// lanes are plain C++ that the compiler turns into vector instructions; functions marked with
+// LSM_VECTOR_CLONES are compiled once for each of its instruction sets, and the loader picks.
+#pragma once
+
+#include <cstdint>
+
+// The loader of glibc can pick; others cannot. It picks before the thread sanitizer's library is
+// ready, which the picking would call.
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_THREAD__)
+#define LSM_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define LSM_VECTOR_CLONES
+#endif
+
+namespace lsm {
+
+inline constexpr int kPhiloxLanes = 16;
+
+struct PhiloxLanes {
+  alignas(64) uint32_t word[4][kPhiloxLanes];
+};
+
+/// philox4x32 in every lane, round by round: so written, compilers see the 32 x 32 -> 64 bit
+/// products that the vector units have.
+[[gnu::always_inline]] inline void philox_lanes(PhiloxLanes& counter, uint64_t key) {
+  uint32_t key0 = static_cast<uint32_t>(key);
+  uint32_t key1 = static_cast<uint32_t>(key >> 32);
+  auto& x = counter.word;
+#pragma GCC unroll 10
+  for (int round = 0; round < 10; ++round) {
+    for (int l = 0; l < kPhiloxLanes; ++l) {
+      const uint64_t product0 = uint64_t{0xD2511F53u} * x[0][l];
+      const uint64_t product1 = uint64_t{0xCD9E8D57u} * x[2][l];
+      const uint32_t high0 = static_cast<uint32_t>(product0 >> 32);
+      const uint32_t high1 = static_cast<uint32_t>(product1 >> 32);
+      x[0][l] = high1 ^ x[1][l] ^ key0;
+      x[1][l] = static_cast<uint32_t>(product1);
+      x[2][l] = high0 ^ x[3][l] ^ key1;
+      x[3][l] = static_cast<uint32_t>(product0);
+    }
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+}
+
+struct Philox2x32Lanes {
+  alignas(64) uint32_t word[2][kPhiloxLanes];
+  alignas(64) uint32_t key[kPhiloxLanes];
+};
+
+/// philox2x32 in every lane, each under a key of its own.
+[[gnu::always_inline]] inline void philox2x32_lanes(Philox2x32Lanes& counter) {
+  auto& x = counter.word;
+  uint32_t weyl = 0;
+#pragma GCC unroll 10
+  for (int round = 0; round < 10; ++round) {
+    for (int l = 0; l < kPhiloxLanes; ++l) {
+      const uint64_t product = uint64_t{0xD256D193u} * x[0][l];
+      x[0][l] = static_cast<uint32_t>(product >> 32) ^ (counter.key[l] + weyl) ^ x[1][l];
+      x[1][l] = static_cast<uint32_t>(product);
+    }
+    weyl += 0x9E3779B9u;
+  }
+}
+
+}  // namespace lsm
