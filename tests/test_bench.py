@@ -153,6 +153,26 @@ def test_limited_training(store):
     assert 0 < cached["hit_ratio"] < 1
 
 
+def test_defaults(tmp_path, store):
+    sweep = ["storage.engine=memory", "storage.engine=abacus"]
+    options = [option for setting in sweep for option in ("--sweep", setting)]
+    options += ["--cases", "fits", "--rounds", 2, "--warmup", 1, "--workdir", tmp_path]
+    script = REPOSITORY / "bench" / "defaults.py"
+    run(script, "--store", store.path, *options, "--out", tmp_path / "record")
+    (case,) = json.loads((tmp_path / "record.json").read_text())["defaults"]
+    runs = case["runs"]
+    assert [len(runs["sweep"][setting]) for setting in sweep] == [2, 1]  # the best goes on
+    assert "storage.engine" in runs["sweep"][sweep[1]][0]["failed"]
+    assert case["reached"]["sweep"]["setting"] == sweep[0]
+    for result in (*runs["defaults"][""], *runs["sweep"][sweep[0]]):
+        # An epoch of 2,400 seeds is three iterations, the first of which is not measured.
+        assert result["iterations"] == 2
+        assert 0 < result["train_secs"] < result["epoch_secs"]
+    table = (tmp_path / "record.md").read_text()
+    assert f"| fits | sweep | `{sweep[0]}` |" in table
+    assert {path.name for path in tmp_path.iterdir()} == {"record.json", "record.md"}
+
+
 FILE_BYTES, LIMIT_BYTES = 48 << 20, 24 << 20
 READ_A_FILE = f"""
 import mmap, sys
@@ -176,6 +196,8 @@ def test_a_memory_limit_covers_the_page_cache(tmp_path):
         done = limit.run(command, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
         assert int(done.stdout) == FILE_BYTES // mmap.PAGESIZE
+        started = limit.start(command, stdout=subprocess.DEVNULL)
+        assert started.wait(60) == 0
         peak = limit.peak_bytes()
         assert peak is None or FILE_BYTES // 4 < peak <= LIMIT_BYTES
         greedy = [sys.executable, "-c", f"print(len(b'x' * {FILE_BYTES}))"]

@@ -58,6 +58,7 @@ def parse_args():
     parser.add_argument("--num-workers", default="0,1,2", help="settings to try, by commas")
     parser.add_argument("--warmup", type=int, default=20, help="untimed iterations")
     parser.add_argument("--repeats", type=int, default=5, help="timed rounds")
+    parser.add_argument("--seconds", type=float, help="a timed round ends early after so long")
     parser.add_argument(
         "--features",
         choices=("memory", "mmap"),
@@ -159,20 +160,24 @@ def main():
         optimiser = torch.optim.Adam(model.parameters(), lr=args.lr)
         batches = iter(loader)
 
-        def run(count):
+        def run(count, seconds=None):
             start = time.perf_counter()
-            for _ in range(count):
+            done = 0
+            while done < count:
                 minibatch = next(batches)
                 logits = model(minibatch.blocks, minibatch.node_features["feat"])
                 loss = torch.nn.functional.cross_entropy(logits, minibatch.labels)
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
-            return time.perf_counter() - start, loss.item()
+                done += 1
+                if seconds and time.perf_counter() - start > seconds:
+                    break
+            return done / (time.perf_counter() - start), loss.item()
 
         run(args.warmup)
-        rounds = [run(args.iters) for _ in range(args.repeats)]
-        rates = [args.iters / seconds for seconds, _ in rounds]
+        rounds = [run(args.iters, args.seconds) for _ in range(args.repeats)]
+        rates = [rate for rate, _ in rounds]
         return {
             "iters_per_s": statistics.median(rates),
             "iters_per_s_min": min(rates),

@@ -60,13 +60,16 @@ class MemoryLimit:
         if (self._group / swap).exists():  # swapping would be a way round the limit
             (self._group / swap).write_text(str(self.limit_bytes) if version == 1 else "0")
 
+    def start(self, command: Sequence[str], **options) -> subprocess.Popen:
+        """subprocess.Popen() inside the limit, child processes included."""
+        return subprocess.Popen(command, preexec_fn=self._enter, **options)
+
     def run(self, command: Sequence[str], **options) -> subprocess.CompletedProcess:
         """subprocess.run() inside the limit, child processes included."""
+        return subprocess.run(command, preexec_fn=self._enter, check=False, **options)
 
-        def enter() -> None:
-            (self._group / "cgroup.procs").write_text(str(os.getpid()))
-
-        return subprocess.run(command, preexec_fn=enter, check=False, **options)
+    def _enter(self) -> None:
+        (self._group / "cgroup.procs").write_text(str(os.getpid()))
 
     def peak_bytes(self) -> int | None:
         """The most memory that was charged at once; None where the kernel does not say."""
