@@ -135,8 +135,8 @@ class StorageConfig(Section):
     """Threads that read (io_uring: rings; nvme: queues). null: 16 for posix, 1 for those two."""
     profile: str = "auto"
     """What the device was measured to do (`lsm bench storage STORE --profile`); the keys below that
-    are auto follow from it. auto: the store's profile.json, if it is of this device; or a path; or
-    none."""
+    are auto follow from it. auto: the store's profile.json; if there is none of this device, the
+    run measures it in about a second and keeps it there; or a path; or none."""
     target_share: Annotated[float, Field(gt=0, lt=1)] = 0.95
     """Share of the device's peak IOPS to reach: so many reads are kept outstanding."""
     max_read_bytes: ReadBytes = "auto"

@@ -7,9 +7,7 @@ machine that holds the store, not part of the data.
 from __future__ import annotations
 
 import json
-import logging
 import os
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
@@ -18,8 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from lsm.accumulator import AccessModel
 from lsm.versioned_json import read_versioned
-
-logger = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 1
 PROFILE = "profile.json"
@@ -153,53 +149,6 @@ def load_profile(path: Path) -> DeviceProfile:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such device profile; {_MEASURE}")
     return read_versioned(path, DeviceProfile, SCHEMA_VERSION, _MEASURE)
-
-
-def find_profile(
-    setting: str, store: Path, engine: str, warn: Callable[..., None] = logger.warning
-) -> DeviceProfile | None:
-    """The profile that the key ``storage.profile`` means for reading ``store`` with ``engine``.
-
-    none: none. A path: that file; an error if it is missing or of no use. auto: the store's own, if
-    it is there and was measured with this engine on this device; otherwise none, which ``warn`` is
-    told, as a logger's method would be.
-    Engines that read from memory have no use for one. A broken file is an error always.
-    """
-    if setting == "none" or engine in ("memory", "mmap"):
-        return None
-    if setting != "auto":
-        return load_profile(Path(setting))
-    path = store / PROFILE
-    if not path.exists():
-        warn(
-            "storage.profile=auto: the store has no %s, so reads keep to fixed settings; "
-            "`lsm bench storage %s --profile` measures the device",
-            PROFILE,
-            store,
-        )
-        return None
-    profile = load_profile(path)
-    here = device_facts(store)
-    for what, then, now in (
-        ("engine", profile.engine, engine),
-        ("device", profile.device, here),
-    ):
-        if then != now:
-            warn(
-                "storage.profile=auto: %s was measured with another %s (%s; here: %s), so reads "
-                "keep to fixed settings; `lsm bench storage %s --profile` measures again",
-                path,
-                what,
-                _short(then),
-                _short(now),
-                store,
-            )
-            return None
-    return profile
-
-
-def _short(value: str | DeviceFacts) -> str:
-    return value if isinstance(value, str) else f"{value.model}, {value.bytes} bytes"
 
 
 def device_facts(path: Path) -> DeviceFacts:

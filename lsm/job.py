@@ -24,7 +24,6 @@ from lsm.config import CommConfig, Config
 from lsm.config_io import changed_keys
 from lsm.device import memory_errors
 from lsm.device_features import DeviceFeatureLoader
-from lsm.device_profile import find_profile
 from lsm.dist import World
 from lsm.feature_loader import FeatureLoader
 from lsm.neighbor_loader import NeighborLoader
@@ -42,6 +41,7 @@ from lsm.read_settings import ReadSettings
 from lsm.rendezvous import differences
 from lsm.shared_device_features import SharedDeviceFeatureLoader
 from lsm.shared_features import SharedFeatureLoader
+from lsm.short_profile import Found, find_on_machines
 from lsm.storage import select_engine
 from lsm.store.graph_store import GraphStore
 
@@ -190,18 +190,16 @@ def _cores_per_rank(world: World) -> int:
 
 def _read_settings(config: Config, world: World, store: GraphStore) -> ReadSettings:
     """What the settings of reads stand for on this machine; rank 0 says what that is."""
-    storage, profile = config.storage, None
+    storage, found = config.storage, Found()
     follow = (storage.max_read_bytes, storage.max_gap_bytes, storage.merge_iterations)
     if "auto" in (*follow, config.sampler.prefetch):
-        profile = find_profile(
-            storage.profile,
-            store.path,
-            select_engine(storage.engine)[0],
-            warn=logger.warning if world.is_main else logger.debug,
-        )
-    settings = ReadSettings.of(config, profile)
-    if profile is not None and world.is_main:
-        logger.warning("as the device was measured: %s", settings.in_words())
+        engine = select_engine(storage.engine)[0]
+        found = find_on_machines(storage.profile, store.path, engine, world)
+    settings = ReadSettings.of(config, found.profile)
+    if found.profile is not None and world.is_main:
+        logger.warning("as the device was measured (%s): %s", found.source, settings.in_words())
+    elif found.source and world.is_main:
+        logger.warning("storage.profile=auto: %s, so reads keep to fixed settings", found.source)
     return settings
 
 

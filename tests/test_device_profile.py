@@ -21,7 +21,6 @@ from lsm.device_profile import (
     ReadCost,
     SizePoint,
     device_facts,
-    find_profile,
     load_profile,
     save_profile,
 )
@@ -198,10 +197,10 @@ def test_without_a_profile_or_with_fixed_settings_nothing_follows(tmp_path):
     [
         (
             "sampler.prefetch=0",
-            "sampler.prefetch: expected auto or an integer of at least 1, got 0",
+            "sampler.prefetch: expected auto or an integer from 1 to 65535, got 0",
         ),
-        ("sampler.prefetch=many", "expected auto or an integer of at least 1, got 'many'"),
-        ("storage.merge_iterations=true", "expected auto or an integer of at least 1, got True"),
+        ("sampler.prefetch=many", "expected auto or an integer from 1 to 65535, got 'many'"),
+        ("storage.merge_iterations=true", "expected auto or an integer from 1 to 65535, got True"),
         ("storage.max_gap_bytes=wide", "storage.max_gap_bytes: size: expected a size such as"),
         ("storage.target_share=1", "storage.target_share: expected less than 1.0, got 1"),
     ],
@@ -210,39 +209,6 @@ def test_bad_settings_name_their_key(override, message):
     with pytest.raises(ValueError, match=r".") as caught:
         load_config("base", [override])
     assert message in str(caught.value)
-
-
-def test_auto_finds_the_stores_own_or_says_what_is_missing(bare):
-    said = []
-
-    def find(setting="auto", engine="posix"):
-        said.clear()
-        return find_profile(
-            setting, bare, engine, warn=lambda text, *args: said.append(text % args)
-        )
-
-    assert find() is None
-    assert len(said) == 1
-    assert f"lsm bench storage {bare} --profile" in said[0]
-    profile = make_profile(bare)
-    save_profile(profile, bare / "profile.json")
-    assert find() == profile
-    assert said == []
-    assert find("none") is None
-    assert find(engine="memory") is None
-    assert said == []
-    assert find(engine="io_uring") is None
-    assert "another engine (posix; here: io_uring)" in said[0]
-    elsewhere = profile.device.model_copy(update={"bytes": 17})
-    save_profile(profile.model_copy(update={"device": elsewhere}), bare / "profile.json")
-    assert find() is None
-    assert "another device" in said[0]
-    assert find(str(bare / "profile.json")).device == elsewhere  # by name: no questions asked
-    with pytest.raises(FileNotFoundError, match="no such device profile"):
-        find(str(bare / "other.json"))
-    (bare / "profile.json").write_text("{")
-    with pytest.raises(ValueError, match="not valid JSON"):
-        find()
 
 
 def lsm(*arguments):
@@ -331,14 +297,3 @@ def test_steps_say_how_far_reads_run_ahead(bare, tmp_path):
         epoch = next(line for line in lines if line["kind"] == "epoch")
         own = [step["iterations_in_flight"] for step in recorded if step["epoch"] == 0]
         assert epoch["iterations_in_flight"] == pytest.approx(sum(own) / len(own))
-
-
-def test_training_says_once_that_settings_are_fixed(bare, tmp_path, caplog):
-    def warnings(name, *settings):
-        caplog.clear()
-        train(config(bare, tmp_path / name, "storage.engine=posix", "train.epochs=1", *settings))
-        return [each.getMessage() for each in caplog.records if "profile" in each.getMessage()]
-
-    (said,) = warnings("auto")
-    assert "the store has no profile.json, so reads keep to fixed settings" in said
-    assert warnings("none", "storage.profile=none") == []

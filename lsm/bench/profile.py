@@ -64,7 +64,7 @@ def measure_profile(
         )
     if seconds <= 0 or repeats < 1:
         raise ValueError("--seconds, --repeats: expected more than 0")
-    request_secs = _lone_request(source, engine, seconds)
+    request_secs = lone_request(source, engine, seconds)
     report(f"one row, nothing else in flight: {request_secs * 1e6:.1f} us")
     by_depth = {depth: [] for depth in DEPTHS}
     by_size = {size: [] for size in SIZES if size * _READS_OF_A_SIZE <= source.num_bytes}
@@ -74,12 +74,27 @@ def measure_profile(
         for size, runs in by_size.items():
             depth = min(_FULL_DEPTH, _IN_FLIGHT_BYTES // size)
             runs.append(measure_engine(source, engine, size, depth, seconds, repeat))
+    profile = profile_of(source, engine, request_secs, by_depth, by_size)
+    for point in profile.iops:
+        report(f"depth {point.depth:>3}: {point.iops:>9,.0f} reads/s of {BLOCK_BYTES} bytes")
+    for point in profile.sizes:
+        report(f"{point.bytes:>7} bytes: {point.secs * 1e6:>7.2f} us of the device per read")
+    return profile
+
+
+def profile_of(
+    source: Source,
+    engine: str,
+    request_secs: float,
+    by_depth: dict[int, list[dict[str, float]]],
+    by_size: dict[int, list[dict[str, float]]],
+) -> DeviceProfile:
+    """The profile that follows from results of measure_engine(): of reads of a block by queue
+    depth, 1 among them, and of reads at full depth by size. ValueError if none does."""
     iops = [
         DepthPoint(depth=depth, iops=statistics.median(run["iops"] for run in runs))
         for depth, runs in by_depth.items()
     ]
-    for point in iops:
-        report(f"depth {point.depth:>3}: {point.iops:>9,.0f} reads/s of {BLOCK_BYTES} bytes")
     samples = [
         (1e9 * run["gb_per_s"] / run["iops"], 1 / run["iops"])
         for runs in by_size.values()
@@ -89,8 +104,6 @@ def measure_profile(
         SizePoint(bytes=size, secs=statistics.median(1 / run["iops"] for run in runs))
         for size, runs in by_size.items()
     ]
-    for point in sizes:
-        report(f"{point.bytes:>7} bytes: {point.secs * 1e6:>7.2f} us of the device per read")
     about = record.make({})
     return DeviceProfile(
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
@@ -118,7 +131,7 @@ def enough_bytes(profile: DeviceProfile, seconds: float) -> int:
     return 1 << math.ceil(math.log2(at_least))
 
 
-def _lone_request(source: Source, engine: str, seconds: float) -> float:
+def lone_request(source: Source, engine: str, seconds: float) -> float:
     """Median seconds from asking for one block to having it."""
     rng = np.random.default_rng(0)
     out = torch.empty(BLOCK_BYTES, dtype=torch.uint8)

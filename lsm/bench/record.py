@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shlex
@@ -55,11 +56,9 @@ def _cpu_name() -> str:
 def _commit() -> str:
     """The commit of the source tree ("-dirty": it has changes); of a copy without its history what
     LSM_COMMIT says, or "unknown"."""
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
-        ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout.strip() or os.environ.get("LSM_COMMIT", "unknown")
+    command = ["git", "-C", str(Path(__file__).resolve().parents[2])]
+    command += ["describe", "--always", "--dirty", "--abbrev=12"]
+    described = ""
+    with contextlib.suppress(FileNotFoundError):
+        described = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    return described or os.environ.get("LSM_COMMIT", "unknown")

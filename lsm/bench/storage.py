@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import statistics
@@ -97,14 +98,29 @@ def open_blocks(source: Source, engine: str, block_bytes: int, queue_depth: int)
 
 
 def measure_engine(
-    source: Source, engine: str, block_bytes: int, queue_depth: int, seconds: float, seed: int
+    source: Source,
+    engine: str,
+    block_bytes: int,
+    queue_depth: int,
+    seconds: float,
+    seed: int,
+    *,
+    most_bytes: int | None = None,
+    rows_per_request: int | None = None,
 ) -> dict[str, float]:
-    """IOPS and latencies of random reads of ``block_bytes`` for about ``seconds``.
+    """IOPS and latencies of random reads of ``block_bytes`` for about ``seconds``, or until
+    ``most_bytes`` were read, or eight requests.
 
-    Several requests are kept in flight, so that the queue never runs empty between them.
+    Several requests are kept in flight, so that the queue never runs empty between them; each is of
+    ``rows_per_request`` blocks (default: many times the depth).
     """
     num_blocks = source.num_bytes // block_bytes
-    rows_per_request = min(max(64, 8 * queue_depth), max(8, _REQUEST_BYTES // block_bytes))
+    if rows_per_request is None:
+        rows_per_request = min(max(64, 8 * queue_depth), max(8, _REQUEST_BYTES // block_bytes))
+    most_requests = math.inf
+    if most_bytes is not None:
+        rows_per_request = max(1, min(rows_per_request, most_bytes // (8 * block_bytes)))
+        most_requests = max(8, most_bytes // (rows_per_request * block_bytes))
     rng = np.random.default_rng(seed)
     outputs = [torch.empty(rows_per_request * block_bytes, dtype=torch.uint8) for _ in range(3)]
     with open_blocks(source, engine, block_bytes, queue_depth) as storage:
@@ -118,9 +134,10 @@ def measure_engine(
             submit(output)
         _turn(tickets, submit)  # warm-up: the first request is not counted
         storage.reset_stats()
-        start = time.perf_counter()
-        while time.perf_counter() - start < seconds:
+        start, num_requests = time.perf_counter(), 0
+        while time.perf_counter() - start < seconds and num_requests < most_requests:
             _turn(tickets, submit)
+            num_requests += 1
         elapsed = time.perf_counter() - start
         stats = storage.stats()
         for ticket, _ in tickets:

@@ -1,0 +1,139 @@
+"""The device profile that a run goes by: the store's own, or one measured before the first reads.
+
+The measurement takes about half a second and is that of ``lsm bench storage --profile`` at fewer
+points: what the settings of reads follow from (lsm.read_settings) is the peak at full depth, the
+time of a lone request, and the line through the costs of reads from a block to the longest.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from lsm import dist
+from lsm.bench.profile import BLOCK_BYTES, feature_source, lone_request, profile_of
+from lsm.bench.storage import Source, measure_engine
+from lsm.comm_group import host_identity
+from lsm.device_profile import (
+    PROFILE,
+    DeviceProfile,
+    device_facts,
+    load_profile,
+    save_profile,
+)
+from lsm.dist import World
+
+logger = logging.getLogger(__name__)
+
+ENGINES = ("posix", "io_uring")
+"""That read ahead by a profile."""
+
+_LEAST_BYTES = 64 << 20  # of features; fewer are read as fast as they are measured
+_DEPTHS = (1, 32, 128)
+_SIZES = (BLOCK_BYTES, 32 << 10, 128 << 10)
+_ROUNDS = 2
+_POINT_SECS = 0.05
+_POINT_BYTES = 64 << 20
+_LIMIT_SECS = 2.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """A profile, if there is one, and where it is from; or why there is none, if that is news."""
+
+    profile: DeviceProfile | None = None
+    source: str = ""
+
+
+def find_profile(setting: str, store: Path, engine: str) -> Found:
+    """The profile that the key ``storage.profile`` means for reading ``store`` with ``engine``.
+
+    none: none. A path: that file; an error if it is missing or of no use. auto: the store's own; if
+    there is none of this engine and this device, it is measured, and kept there. A broken file is
+    an error always. Engines that read from memory, and stores that are small, have no use for one.
+    """
+    if setting == "none" or engine not in ENGINES:
+        return Found()
+    if setting != "auto":
+        return Found(load_profile(Path(setting)), setting)
+    path, reason = store / PROFILE, None
+    if path.exists():
+        profile = load_profile(path)
+        same_device = profile.device == device_facts(store)
+        if same_device and profile.engine == engine:
+            return Found(profile, str(path))
+        if same_device:
+            reason = f"{path} is of {profile.engine}"
+    source = feature_source(store)
+    if source.num_bytes < _LEAST_BYTES:
+        return Found()
+    start = time.perf_counter()
+    try:
+        profile = measure_briefly(source, engine)
+    except (OSError, ValueError) as error:  # no direct reads; nothing that a line goes through
+        return Found(source=f"the device could not be measured ({error})")
+    secs = time.perf_counter() - start
+    return Found(profile, f"measured in {secs:.1f} s, {_keep(profile, path, reason)}")
+
+
+def find_on_machines(setting: str, store: Path, engine: str, world: World) -> Found:
+    """As find_profile(), which one rank of each machine calls; all others take what it found. All
+    ranks must call it at the same time; if one fails, all do."""
+    found: Found | Exception | None = None
+    if world.local_rank == 0:
+        try:
+            found = find_profile(setting, store, engine)
+        except (OSError, ValueError) as error:
+            found = error
+    host = host_identity()
+    everyone = dist.gather_objects((host, found), world)
+    for _, each in everyone:
+        if isinstance(each, Exception):
+            raise each
+    own = (each for where, each in everyone if where == host and each is not None)
+    return next(own, everyone[0][1])
+
+
+def measure_briefly(source: Source, engine: str) -> DeviceProfile:
+    """The profile of whatever holds ``source``, from few points, each some hundredths of a second
+    or _POINT_BYTES. Raises ValueError where reads of other sizes cost the same, or where it takes
+    more than _LIMIT_SECS; OSError where the file system has no direct reads."""
+    until = time.perf_counter() + _LIMIT_SECS
+    most_bytes = min(_POINT_BYTES, source.num_bytes // 8)
+    request_secs = lone_request(source, engine, _POINT_SECS)
+
+    def measure(block_bytes: int, depth: int, seed: int) -> dict[str, float]:
+        if time.perf_counter() > until:
+            raise ValueError(f"it is too slow to be measured in {_LIMIT_SECS:g} s")
+        return measure_engine(
+            source,
+            engine,
+            block_bytes,
+            depth,
+            _POINT_SECS,
+            seed,
+            most_bytes=most_bytes,
+            rows_per_request=max(1, depth // 2),
+        )
+
+    by_depth: dict[int, list] = {depth: [] for depth in _DEPTHS}
+    by_size: dict[int, list] = {size: [] for size in _SIZES}
+    for seed in range(_ROUNDS):
+        for depth, runs in by_depth.items():
+            runs.append(measure(BLOCK_BYTES, depth, seed))
+        by_size[BLOCK_BYTES].append(by_depth[_DEPTHS[-1]][-1])
+        for size in _SIZES[1:]:
+            by_size[size].append(measure(size, _DEPTHS[-1], seed))
+    return profile_of(source, engine, request_secs, by_depth, by_size)
+
+
+def _keep(profile: DeviceProfile, path: Path, reason: str | None) -> str:
+    """Writes the profile unless there is a ``reason`` not to; says what became of it."""
+    if reason is None:
+        try:
+            save_profile(profile, path)
+        except OSError as error:
+            reason = str(error)
+    return f"kept in {path}" if reason is None else f"for this run only: {reason}"
