@@ -10,6 +10,7 @@
 #include "kernels/bind.h"
 #include "kernels/bind_tensor.h"
 #include "kernels/core/check.h"
+#include "kernels/core/mapped_file.h"
 #include "kernels/core/philox.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/gather/gather.h"
@@ -70,6 +71,8 @@ void reverse_pagerank(const lsm::TensorView& indptr, const lsm::TensorView& indi
   const auto score_span = scores.as<float>("scores");
   py::gil_scoped_release release;
   lsm::reverse_pagerank(indptr, indices, train_span, {iterations, damping}, score_span, pool);
+  lsm::check_mapped(indptr.data);
+  lsm::check_mapped(indices.data);
 }
 
 void in_degree(const lsm::TensorView& indptr, const lsm::TensorView& scores,
@@ -78,6 +81,7 @@ void in_degree(const lsm::TensorView& indptr, const lsm::TensorView& scores,
   const auto score_span = scores.as<float>("scores");
   py::gil_scoped_release release;
   lsm::in_degree(offsets, score_span, pool);
+  lsm::check_mapped(indptr.data);
 }
 
 void bind_gather(py::module_& module) {

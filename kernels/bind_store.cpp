@@ -5,6 +5,7 @@
 
 #include "kernels/bind.h"
 #include "kernels/bind_tensor.h"
+#include "kernels/core/mapped_file.h"
 #include "kernels/store/csc.h"
 
 namespace py = pybind11;
@@ -59,6 +60,15 @@ void fill_csc(lsm::ThreadPool& pool, const lsm::TensorView& edges, int64_t first
 namespace lsm {
 
 void bind_store(py::module_& module) {
+  py::class_<MappedFile>(module, "MappedFile", py::buffer_protocol())
+      .def(py::init<std::string>(), py::arg("path"))
+      .def_buffer([](MappedFile& file) {
+        return py::buffer_info(file.data(), 1, py::format_descriptor<uint8_t>::format(),
+                               static_cast<py::ssize_t>(file.size()));
+      });
+  module.def(
+      "check_mapped", [](const TensorView& tensor) { check_mapped(tensor.data); },
+      py::arg("tensor"));
   module.def("count_degrees", &::count_degrees, py::arg("pool"), py::arg("edges"),
              py::arg("first_edge"), py::arg("degrees"));
   module.def("fill_csc", &::fill_csc, py::arg("pool"), py::arg("edges"), py::arg("first_edge"),

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lsm import dist, scores
+from lsm import dist, native, scores
 from lsm.accumulator import ReadAhead
 from lsm.allocator import keep_freed_memory
 from lsm.cache_options import CacheOptions, CacheRows
@@ -129,6 +129,7 @@ def open_store(config: Config, world: World) -> GraphStore:
     labels = store.labels()
     for split in ("train", "valid", "test"):
         _check_labels(store, split, labels[store.split(split)])
+    native.check_mapped(labels)
     return store
 
 

@@ -29,6 +29,7 @@ DirectMode = _core.DirectMode
 Fault = _core.Fault
 Mailbox = _core.Mailbox
 MappedBlock = _core.MappedBlock
+MappedFile = _core.MappedFile
 NeighborSampler = _core.NeighborSampler
 NvmeOptions = _core.NvmeOptions
 OwnerHash = _core.OwnerHash
@@ -47,6 +48,7 @@ TWIN = _core.TWIN
 TWIN_BACKWARDS = _core.TWIN_BACKWARDS
 batch_key = _core.batch_key
 build_info = _core.build_info
+check_mapped = _core.check_mapped
 check_metadata_limits = _core.check_metadata_limits
 check_planner_config = _core.check_planner_config
 count_degrees = _core.count_degrees
@@ -93,6 +95,7 @@ __all__ = [
     "Fault",
     "Mailbox",
     "MappedBlock",
+    "MappedFile",
     "NeighborSampler",
     "NvmeOptions",
     "OwnerHash",
@@ -111,6 +114,7 @@ __all__ = [
     "as_tensor",
     "batch_key",
     "build_info",
+    "check_mapped",
     "check_metadata_limits",
     "check_planner_config",
     "count_degrees",

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from lsm import native
 from lsm.accumulator import ReadAhead
 from lsm.arguments import whole_number
 from lsm.batch import Batch
@@ -190,10 +191,12 @@ class NeighborLoader:
         self._totals["sampled_edges"] += graph.edge_index.size(1)
         self._totals["sample_secs"] += loaded.stats["sample_secs"]
         seeds = graph.n_id[: graph.num_sampled_nodes[0]]
+        labels = self._labels[seeds]
+        native.check_mapped(self._labels)
         return Batch.from_sampled(
             graph,
             x=loaded.x,
-            y=self._labels[seeds],
+            y=labels,
             epoch=epoch,
             iteration=loaded.iteration,
             stats=loaded.stats,

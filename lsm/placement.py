@@ -141,6 +141,8 @@ def sampler_factory(
     if placement == "host":
         return lambda num_neighbors: None
     placed = place_topology(topology, placement, device)
+    native.check_mapped(topology.indptr)
+    native.check_mapped(topology.indices)
     return lambda num_neighbors: DeviceNeighborSampler(
         topology,
         placed,

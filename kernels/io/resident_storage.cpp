@@ -114,28 +114,18 @@ MmapStorage::MmapStorage(std::vector<std::string> paths, const RowLayout& layout
                          const EngineOptions& options)
     : ResidentStorage("mmap", std::move(paths), layout, options) {
   for (size_t file = 0; file < files_.count(); ++file) {
-    const auto bytes =
-        static_cast<size_t>(std::max<int64_t>(1, layout.file_bytes(static_cast<int64_t>(file))));
-    void* memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, files_.descriptor(file), 0);
-    if (memory == MAP_FAILED) {
-      throw SystemError(errno, files_.path(file), concat("mmap: ", std::strerror(errno)));
-    }
-    bases_.push_back(static_cast<const std::byte*>(memory));
-    madvise(memory, bytes, MADV_RANDOM);  // read-ahead would read megabytes for each row
-  }
-}
-
-MmapStorage::~MmapStorage() {
-  for (size_t file = 0; file < bases_.size(); ++file) {
-    const auto bytes =
-        static_cast<size_t>(std::max<int64_t>(1, layout_.file_bytes(static_cast<int64_t>(file))));
-    munmap(const_cast<std::byte*>(bases_[file]), bytes);
+    const int64_t bytes = layout.file_bytes(static_cast<int64_t>(file));
+    maps_.push_back(std::make_unique<MappedFile>(files_.path(file), bytes));
+    std::byte* memory = maps_.back()->data();
+    bases_.push_back(memory);
+    madvise(memory, maps_.back()->size(), MADV_RANDOM);  // read-ahead would read MiB for each row
   }
 }
 
 Storage::Requests MmapStorage::start(std::span<const RowRead> reads) {
-  files_.check_sizes();
-  return ResidentStorage::start(reads);
+  Requests requests = ResidentStorage::start(reads);
+  for (const auto& map : maps_) map->check();
+  return requests;
 }
 
 }  // namespace lsm

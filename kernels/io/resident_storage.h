@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/core/buffer.h"
+#include "kernels/core/mapped_file.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/io/storage.h"
 
@@ -40,16 +41,16 @@ class MemoryStorage final : public ResidentStorage {
 };
 
 /// Memory-mapped files with random-access advice, read by page faults: the baseline of other
-/// systems. A read error arrives as a signal that ends the process, not as an exception; sizes are
-/// checked before each request, so that a truncated file is an error.
+/// systems. A request whose pages cannot be read, or whose file has become shorter, fails.
 class MmapStorage final : public ResidentStorage {
  public:
   MmapStorage(std::vector<std::string> paths, const RowLayout& layout,
               const EngineOptions& options);
-  ~MmapStorage() override;
 
  private:
   Requests start(std::span<const RowRead> reads) override;
+
+  std::vector<std::unique_ptr<MappedFile>> maps_;
 };
 
 }  // namespace lsm

@@ -13,6 +13,7 @@
 
 #include "kernels/core/buffer.h"
 #include "kernels/core/check.h"
+#include "kernels/core/mapped_file.h"
 #include "kernels/core/philox.h"
 #include "kernels/core/prefetch.h"
 #include "kernels/core/thread_pool.h"
@@ -68,6 +69,7 @@ class BatchSampling {
     for (size_t hop = 0; hop < fanouts.size(); ++hop) {
       expand(static_cast<uint32_t>(hop), fanouts[hop]);
     }
+    check_mapped(graph_.indices);
     result_.num_nodes = workspace_.table.size();
     result_.n_id = n_id_.release();
     result_.edges = edges_.release();
@@ -100,6 +102,7 @@ class BatchSampling {
     const int64_t end = workspace_.table.size();
     const int64_t old_edges = result_.num_edges;
     count_edges(begin, end, fanout);
+    check_mapped(graph_.indptr);  // before edges are looked for where it says
     const int64_t new_edges = indptr_.data()[end] - old_edges;
     make_room(new_edges);
     draw_hop(begin, end, hop);

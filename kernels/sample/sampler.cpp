@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/core/check.h"
+#include "kernels/core/mapped_file.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/sample/batch_sampling.h"
 
@@ -77,6 +78,7 @@ int64_t check_indptr(std::span<const int64_t> indptr, int64_t num_edges) {
   for (int64_t v = 0; v < num_nodes; ++v) {
     valid &= static_cast<uint64_t>(indptr[v + 1] - indptr[v]) < UINT32_MAX;
   }
+  check_mapped(indptr.data());
   if (valid) return num_nodes;
   int64_t v = 0;
   while (static_cast<uint64_t>(indptr[v + 1] - indptr[v]) < UINT32_MAX) ++v;

@@ -39,8 +39,9 @@ class NeighborSampler {
 };
 
 /// `indptr` int64 [N + 1] and `indices` int32 or int64 [E] stay with the caller and must outlive
-/// the sampler. Checks indptr; the values of indices are checked as they are met. `num_threads`
-/// threads share the drawing of one batch.
+/// the sampler; where they lie in a MappedFile, sample() throws its errors. Checks indptr; the
+/// values of indices are checked as they are met. `num_threads` threads share the drawing of one
+/// batch.
 std::unique_ptr<NeighborSampler> make_neighbor_sampler(const TensorView& indptr,
                                                        const TensorView& indices,
                                                        std::vector<int64_t> fanouts,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from lsm.store.npy import MAGIC, read_header
 from lsm.store.stripes import read_exactly
 
-NPY_MAGIC = b"\x93NUMPY"
 CHUNK_BYTES = 16 << 20
 
 
@@ -120,18 +120,10 @@ class ArrayFile:
         os.posix_fadvise(self._file.fileno(), offset, out.nbytes, os.POSIX_FADV_DONTNEED)
 
     def _read_header(self, raw_dtype: str | None, raw_shape: tuple[int, ...] | None) -> None:
-        is_npy = self._file.read(len(NPY_MAGIC)) == NPY_MAGIC
-        self._file.seek(0)
-        if is_npy:
-            try:
-                version = np.lib.format.read_magic(self._file)
-                read = np.lib.format.read_array_header_1_0
-                if version != (1, 0):
-                    read = np.lib.format.read_array_header_2_0
-                self.shape, fortran, self.dtype = read(self._file)
-            except (ValueError, EOFError) as error:
-                raise ValueError(f"{self.path}: bad .npy header: {error}") from None
-            self._data_offset = self._file.tell()
+        if self._file.read(len(MAGIC)) == MAGIC:
+            header = read_header(self._file, self.path)
+            self.shape, self.dtype = header.shape, header.dtype
+            fortran, self._data_offset = header.fortran_order, header.data_offset
         elif raw_dtype is not None and raw_shape is not None:
             self.shape, fortran, self.dtype = raw_shape, False, np.dtype(raw_dtype)
             self._data_offset = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from lsm import native
 from lsm.store import format as layout
 from lsm.store.format import FileMeta, StoreMeta
+from lsm.store.npy import read_header
 from lsm.store.sink import FileSink
+from lsm.store.stripes import read_exactly
+
+_MOST_LABELS_IN_MEMORY = 8 << 20  # 64 MiB of them
 
 
 @dataclass(frozen=True)
@@ -120,21 +126,37 @@ class GraphStore:
         return sorted(Path(name).stem for name in names)
 
     def topology(self, in_memory: bool = False) -> Topology:
-        """The in-edges, memory-mapped (copy on write), or read into memory."""
+        """The in-edges, memory-mapped (copy on write), or read into memory.
+
+        What reads mapped memory calls ``native.check_mapped`` afterwards, as the sampler does: a
+        page that cannot be read is zeros until then.
+        """
         kind = layout.index_dtype(self.num_nodes)
         indptr = self._load(layout.INDPTR, "int64", self.num_nodes + 1, in_memory)
         indices = self._load(layout.INDICES, kind, self.num_edges, in_memory)
         return Topology(indptr, indices)
 
     def labels(self) -> torch.Tensor:
-        """Class of each node, -1 where unknown: [N] int64, memory-mapped copy on write."""
-        return self._load(layout.LABELS, "int64", self.num_nodes)
+        """Class of each node, -1 where unknown: [N] int64; mapped as the topology if they are many,
+        otherwise in memory."""
+        in_memory = self.num_nodes <= _MOST_LABELS_IN_MEMORY
+        return self._load(layout.LABELS, "int64", self.num_nodes, in_memory)
 
     def split(self, name: str) -> torch.Tensor:
         """Node ids of split ``train``, ``valid`` or ``test``: [n] int64."""
         if name not in layout.SPLITS:
             raise ValueError(f"split: expected one of {', '.join(layout.SPLITS)}, got {name!r}")
-        return self._load(layout.split_file(name), "int64", None, in_memory=True)
+        file = layout.split_file(name)
+        ids = self._load(file, "int64", None, in_memory=True)
+        bad = ((ids < 0) | (ids >= self.num_nodes)).nonzero().view(-1)
+        if len(bad):
+            position = int(bad[0])
+            raise ValueError(
+                f"{self.path / file}: position {position}: node {int(ids[position])} does not "
+                f"exist: expected an id in [0, {self.num_nodes}); run `lsm data verify "
+                f"{self.path}` and convert again"
+            )
+        return ids
 
     def score(self, name: str) -> torch.Tensor:
         """Static score ``name`` of each node: [N] float32."""
@@ -144,7 +166,7 @@ class GraphStore:
                 f"{self.path}: score {name!r} is not stored (stored: "
                 f"{', '.join(self.scores) or 'none'}); run `lsm data score {self.path} {name}`"
             )
-        return self._load(file, "float32", self.num_nodes)
+        return self._load(file, "float32", self.num_nodes, in_memory=True)
 
     def save_score(self, name: str, score: torch.Tensor) -> None:
         """Stores ``score``: [N] float32 as ``scores/NAME.npy``, replacing an older one.
@@ -179,32 +201,47 @@ class GraphStore:
     def _load(
         self, name: str, dtype: str, length: int | None, in_memory: bool = False
     ) -> torch.Tensor:
-        array = load_array(self.path / name, in_memory)
-        if array.dtype != np.dtype(dtype) or array.ndim != 1 or length not in (None, len(array)):
-            expected = f"{dtype} [{'n' if length is None else length}]"
-            raise ValueError(
-                f"{self.path / name}: expected {expected}, got {array.dtype} {list(array.shape)}; "
-                "run `lsm data verify` and convert again"
-            )
-        return torch.from_numpy(array)
-
-
-def load_array(path: Path, in_memory: bool) -> np.ndarray:
-    """The array in the .npy file ``path``, memory-mapped copy on write unless ``in_memory``."""
-    try:
-        array = np.load(path, mmap_mode=None if in_memory else "c", allow_pickle=False)
-    except ValueError:
-        # NumPy maps no empty arrays; it reads them.
-        array = np.load(path, allow_pickle=False)
-    return array
+        path = self.path / name
+        with open(path, "rb", buffering=0) as file:
+            header = read_header(file, path)
+            shape = header.shape
+            if header.dtype != dtype or len(shape) != 1 or length not in (None, shape[0]):
+                expected = f"{dtype} [{'n' if length is None else length}]"
+                raise ValueError(
+                    f"{path}: expected {expected}, got {header.dtype} {list(shape)}; "
+                    "run `lsm data verify` and convert again"
+                )
+            needed = header.data_offset + shape[0] * header.dtype.itemsize
+            size = os.fstat(file.fileno()).st_size
+            if size < needed:
+                raise ValueError(
+                    f"{path}: truncated: expected {needed} bytes for {dtype} {list(shape)}, got "
+                    f"{size}; convert the data again"
+                )
+            # Elements that a foreign writer did not align are read, too.
+            if in_memory or shape[0] == 0 or header.data_offset % header.dtype.itemsize:
+                array = np.empty(shape, dtype)
+                try:
+                    read_exactly(file.fileno(), array, header.data_offset)
+                except OSError as error:
+                    raise OSError(error.errno, error.strerror, str(path)) from None
+                return torch.from_numpy(array)
+        return torch.frombuffer(
+            native.MappedFile(str(path)),
+            dtype=getattr(torch, dtype),
+            count=shape[0],
+            offset=header.data_offset,
+        )
 
 
 def size_problem(path: Path, expected: FileMeta) -> OSError | ValueError | None:
     """What is wrong with the presence and size of ``path``, or None."""
     try:
         size = path.stat().st_size
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return FileNotFoundError(f"{path}: missing; convert the data again")
+    if not path.is_file():
+        return ValueError(f"{path}: not a file; convert the data again")
     if size != expected.bytes:
         what = "truncated" if size < expected.bytes else "too long"
         return ValueError(

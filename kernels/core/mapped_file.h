@@ -1,0 +1,45 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace lsm {
+
+/// A file in memory. A page that cannot be read (the file was truncated, the disk reports an error)
+/// would end the process with SIGBUS; here the whole mapping becomes zeros instead, and check()
+/// throws from then on. So: read, then check(), then use what was read.
+class MappedFile {
+ public:
+  /// Maps the first `bytes` bytes of the file, or all of it if that is negative. What is written to
+  /// the memory stays in the process. Throws SystemError.
+  explicit MappedFile(std::string path, int64_t bytes = -1);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+  const std::string& path() const { return path_; }
+
+  /// Throws SystemError (EIO) if a page could not be read, or if the file is shorter than what is
+  /// mapped: the rest of its last page reads as zeros then, without a signal.
+  void check() const;
+
+  struct Entry;  // of the list that the signal handler reads
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+  Entry* entry_ = nullptr;
+};
+
+/// check() of the MappedFile that holds `address`; nothing if none does. The mapping must outlive
+/// the call.
+void check_mapped(const void* address);
+
+}  // namespace lsm
