@@ -8,15 +8,26 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from lsm.units import format_bytes
+
+# Such a file names a few dozen files and numbers.
+_MOST_BYTES = 16 << 20
+
 Content = TypeVar("Content", bound=BaseModel)
 
 
 def read_versioned(path: Path, model: type[Content], version: int, remedy: str) -> Content:
     """The ``model`` in the file ``path``, whose ``schema_version`` must be ``version``. ValueError,
     with what is wrong and the ``remedy``, if it cannot be used; OSError for the file."""
+    with open(path, "rb") as file:
+        text = file.read(_MOST_BYTES + 1)
+    if len(text) > _MOST_BYTES:
+        raise ValueError(f"{path}: expected at most {format_bytes(_MOST_BYTES)}; {remedy}")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits
+        content = json.loads(text.decode())
+    except RecursionError:
+        raise ValueError(f"{path}: not valid JSON (nested too deeply); {remedy}") from None
+    except ValueError as error:  # also of a number with thousands of digits
         raise ValueError(f"{path}: not valid JSON ({error}); {remedy}") from None
     found = content.get("schema_version") if isinstance(content, dict) else None
     if found != version:

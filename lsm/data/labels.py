@@ -31,6 +31,12 @@ def write_labels(
             f"{labels.path}: expected one label for each of the {num_nodes} rows of the features, "
             f"got shape {list(labels.shape)}"
         )
+    most = layout.most_classes(num_nodes)
+    if num_classes is not None and num_classes > most:
+        raise ValueError(
+            f"num_classes: expected at most {most} for {num_nodes} nodes, got {num_classes}"
+        )
+    limit = most if num_classes is None else num_classes
     state = np.zeros(num_nodes, np.uint8)
     largest = -1
     with writer.file(layout.LABELS) as sink:
@@ -39,17 +45,14 @@ def write_labels(
             values = chunk.reshape(-1)
             known = len(values) if num_labelled is None else max(0, num_labelled - first)
             classes = np.full(len(values), -1, np.int64)
-            classes[:known] = _to_classes(labels, first, values[:known], num_classes)
+            classes[:known] = _to_classes(labels, first, values[:known], limit)
             state[first : first + len(classes)] = classes >= 0
             largest = max(largest, int(classes.max(initial=-1)))
             sink.write(classes)
     return (largest + 1 if num_classes is None else num_classes), state
 
 
-def _to_classes(
-    labels: ArrayFile, first: int, values: np.ndarray, num_classes: int | None
-) -> np.ndarray:
-    limit = 2**31 if num_classes is None else num_classes
+def _to_classes(labels: ArrayFile, first: int, values: np.ndarray, limit: int) -> np.ndarray:
     known = np.where(np.isnan(values), -1, values) if values.dtype.kind == "f" else values
     with np.errstate(invalid="ignore"):
         classes = known.astype(np.int64)

@@ -99,6 +99,12 @@ def feature_file_bytes(total_bytes: int, stripes: int, stripe_bytes: int) -> lis
     return sizes
 
 
+def most_classes(num_nodes: int) -> int:
+    """How many classes a graph may have. A model has a row of weights for each, so that more are
+    taken for damage, or for labels that are no classes."""
+    return max(num_nodes, 1 << 20)
+
+
 def index_dtype(num_nodes: int) -> str:
     """NumPy name of the dtype that ``topology/indices.npy`` has for ``num_nodes`` nodes."""
     return "int32" if num_nodes < 2**31 else "int64"
@@ -157,6 +163,23 @@ def read_meta(store: Path) -> StoreMeta:
     return meta
 
 
+def _check_array_bytes(path: Path, meta: StoreMeta, remedy: str) -> None:
+    """ValueError if the files listed are too small for the numbers of nodes and edges."""
+    index_bytes = 4 if index_dtype(meta.num_nodes) == "int32" else 8
+    needed = {
+        INDPTR: 8 * (meta.num_nodes + 1),
+        INDICES: index_bytes * meta.num_edges,
+        LABELS: 8 * meta.num_nodes,
+    }
+    for name, num_bytes in needed.items():
+        if meta.files[name].bytes < num_bytes:
+            raise ValueError(
+                f"{path}: files: {name}: expected more than {num_bytes} bytes for "
+                f"{meta.num_nodes} nodes and {meta.num_edges} edges, got "
+                f"{meta.files[name].bytes}; {remedy}"
+            )
+
+
 def _check_consistent(path: Path, meta: StoreMeta, remedy: str) -> None:
     features = meta.features
     if features.dtype not in FEATURE_DTYPES:
@@ -175,8 +198,14 @@ def _check_consistent(path: Path, meta: StoreMeta, remedy: str) -> None:
         if name not in meta.files:
             raise ValueError(f"{path}: files: {name} is not listed; {remedy}")
     for name in meta.files:
-        if name.startswith("/") or ".." in Path(name).parts:
+        if name.startswith("/") or ".." in Path(name).parts or "\0" in name:
             raise ValueError(f"{path}: files: {name!r} is outside the store; {remedy}")
+    most = most_classes(meta.num_nodes)
+    if meta.num_classes > most:
+        raise ValueError(
+            f"{path}: num_classes: expected at most {most} for {meta.num_nodes} nodes, got "
+            f"{meta.num_classes}; {remedy}"
+        )
     total = meta.num_nodes * row_bytes
     sizes = feature_file_bytes(total, len(features.files), features.stripe_bytes)
     for name, size in zip(features.files, sizes, strict=True):
@@ -185,3 +214,4 @@ def _check_consistent(path: Path, meta: StoreMeta, remedy: str) -> None:
                 f"{path}: files: {name}: expected {size} bytes for {meta.num_nodes} rows of "
                 f"{row_bytes} bytes, got {meta.files[name].bytes}; {remedy}"
             )
+    _check_array_bytes(path, meta, remedy)
