@@ -29,9 +29,11 @@ constexpr int kTwinBackwards = -2;
 std::unique_ptr<lsm::DeviceSampler> make_sampler(const lsm::TensorView& host_indptr,
                                                  const lsm::TensorView& indptr,
                                                  const lsm::TensorView& indices,
-                                                 std::vector<int64_t> fanouts, int device,
+                                                 std::vector<int64_t> fanouts,
+                                                 const lsm::Sampling& sampling, int device,
                                                  double timeout_secs) {
   lsm::check_fanouts(fanouts);
+  lsm::check_sampling(sampling);
   const int64_t num_nodes =
       lsm::check_indptr(host_indptr.as<const int64_t>("host_indptr"), indices.num_elements());
   lsm::check_argument(indptr.dtype == host_indptr.dtype && indptr.num_elements() == num_nodes + 1 &&
@@ -45,17 +47,17 @@ std::unique_ptr<lsm::DeviceSampler> make_sampler(const lsm::TensorView& host_ind
                                num_nodes};
   py::gil_scoped_release release;
   if (device < 0) {
-    return lsm::make_twin_sampler(graph, std::move(fanouts), device == kTwinBackwards);
+    return lsm::make_twin_sampler(graph, std::move(fanouts), sampling, device == kTwinBackwards);
   }
-  return lsm::make_device_sampler(graph, std::move(fanouts), device, timeout_secs);
+  return lsm::make_device_sampler(graph, std::move(fanouts), sampling, device, timeout_secs);
 }
 
 lsm::SampleSizes sample(lsm::DeviceSampler& sampler, const lsm::TensorView& seeds, uint64_t seed,
-                        uint64_t epoch, uint64_t iteration, uint64_t rank) {
+                        uint64_t epoch, uint64_t iteration, uint64_t rank, uint64_t step) {
   const auto seed_span = seeds.as<const int64_t>("seeds");
   lsm::check_argument(seeds.num_dims == 1, "seeds: expected [n], got ", seeds.num_dims, " dims");
   py::gil_scoped_release release;
-  return sampler.sample(seed_span, {seed, epoch, iteration, rank});
+  return sampler.sample(seed_span, {seed, epoch, iteration, rank, step});
 }
 
 void copy_to(lsm::DeviceSampler& sampler, const lsm::TensorView& n_id, const lsm::TensorView& edges,
@@ -132,10 +134,10 @@ void bind_device_sampling(py::module_& module) {
   // The sampler reads the tensors' memory, so it keeps the tensors.
   py::class_<DeviceSampler>(module, "DeviceSampler")
       .def(py::init(&make_sampler), py::arg("host_indptr"), py::arg("indptr"), py::arg("indices"),
-           py::arg("fanouts"), py::arg("device"), py::arg("timeout_secs"), py::keep_alive<1, 3>(),
-           py::keep_alive<1, 4>())
+           py::arg("fanouts"), py::arg("sampling"), py::arg("device"), py::arg("timeout_secs"),
+           py::keep_alive<1, 3>(), py::keep_alive<1, 4>())
       .def("sample", &sample, py::arg("seeds"), py::arg("seed"), py::arg("epoch"),
-           py::arg("iteration"), py::arg("rank"))
+           py::arg("iteration"), py::arg("rank"), py::arg("step"))
       .def("copy_to", &copy_to, py::arg("n_id"), py::arg("edges"), py::arg("indptr"));
 }
 

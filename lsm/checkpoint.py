@@ -62,7 +62,8 @@ def fingerprint(config: Config, world_size: int, store: Any) -> dict[str, Any]:
     train = ("batch_size", "seed", "lr", "weight_decay", "precision", "select")
     keys = {f"model.{key}": value for key, value in values["model"].items()}
     keys |= {f"train.{key}": values["train"][key] for key in train}
-    keys["sampler.num_neighbors"] = values["sampler"]["num_neighbors"]
+    sampling = ("num_neighbors", "kind", "layer_dependency", "batch_dependency")
+    keys |= {f"sampler.{key}": values["sampler"][key] for key in sampling}
     keys["model.num_layers"] = len(config.sampler.num_neighbors)
     keys["world size"] = world_size
     keys["store (name, nodes, edges, dim)"] = [

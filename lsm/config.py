@@ -26,6 +26,7 @@ from lsm.limits import (
     MOST_BYTES,
     MOST_THREADS,
 )
+from lsm.sampling import Sampling
 from lsm.units import format_bytes, parse_bytes
 
 
@@ -270,6 +271,15 @@ class CommConfig(Section):
 class SamplerConfig(Section):
     num_neighbors: Fanouts = [10, 5]
     """Neighbours sampled per node at each hop, the seeds' hop first; -1 takes all."""
+    kind: Literal["neighbor", "labor"] = "neighbor"
+    """How neighbours are chosen for training; validation and test use neighbor. neighbor: each node
+    draws for itself; labor: each neighbour has one draw, and nodes take those of smallest draw, so
+    that a batch needs fewer rows. A node's neighbours are as likely as each other in both."""
+    layer_dependency: bool = False
+    """labor: one draw per neighbour for all hops, instead of one for each: fewer rows yet."""
+    batch_dependency: Annotated[int, Field(ge=1, le=2**30)] = 1
+    """labor: a draw is renewed every so many iterations, not all at once, so that batches near each
+    other share rows, which a cache has. 1: all at each iteration."""
     num_threads: Threads = 1
     """Threads that sample, each a batch of its own."""
     prefetch: AutoPositive = "auto"
@@ -283,6 +293,19 @@ class SamplerConfig(Section):
     a cache in host memory holds take none until their batch is due. With a shared cache, rows on
     their way to other ranks come on top: about as much again. One in GPU memory takes so much there
     at once."""
+
+    @model_validator(mode="after")
+    def _has_what_its_kind_takes(self) -> SamplerConfig:
+        try:
+            _ = self.sampling
+        except ValueError as error:
+            raise ValueError(f"sampler.{error}") from None
+        return self
+
+    @property
+    def sampling(self) -> Sampling:
+        """How neighbours are chosen for training."""
+        return Sampling(self.kind, self.layer_dependency, self.batch_dependency)
 
 
 class ModelConfig(Section):

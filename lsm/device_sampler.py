@@ -1,4 +1,4 @@
-"""Uniform neighbour sampling by a GPU: the same batches as lsm.sampler's."""
+"""Neighbour sampling by a GPU: the same batches as lsm.sampler's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 
 from lsm import native
 from lsm.device import current, memory_errors
-from lsm.sampler import SampledGraph, Topology, checked_num_neighbors
+from lsm.sampler import SampledGraph, Topology, checked_num_neighbors, native_sampling
+from lsm.sampling import Sampling
 from lsm.units import format_bytes
 
 PLACEMENTS = ("auto", "host", "uva", "device")
@@ -84,6 +85,7 @@ class DeviceNeighborSampler:
         num_neighbors: Sequence[int],
         seed: int = 0,
         *,
+        sampling: str | Sampling = "neighbor",
         device: int,
         output: torch.device | str = "cpu",
         timeout_secs: float = 60.0,
@@ -96,7 +98,7 @@ class DeviceNeighborSampler:
         self._is_pinned = self._output.type == "cpu" and device >= 0
         self._lane_arguments = (
             *(topology.indptr, placed.indptr, placed.indices),
-            *(self.num_neighbors, device, timeout_secs),
+            *(self.num_neighbors, native_sampling(sampling), device, timeout_secs),
         )
         self._lanes: queue.LifoQueue = queue.LifoQueue()
         for _ in range(num_lanes - 1):
@@ -104,13 +106,20 @@ class DeviceNeighborSampler:
         self._lanes.put(self._new_lane())
 
     def sample(
-        self, seeds: torch.Tensor, *, epoch: int, iteration: int, rank: int = 0
+        self,
+        seeds: torch.Tensor,
+        *,
+        epoch: int,
+        iteration: int,
+        rank: int = 0,
+        step: int | None = None,
     ) -> SampledGraph:
         """As NeighborSampler.sample(); the tensors are on ``output``, and complete."""
+        step = iteration if step is None else step
         lane = self._lanes.get()
         try:
             lane = lane or self._new_lane()
-            sizes = lane.sample(seeds, self.seed, epoch, iteration, rank)
+            sizes = lane.sample(seeds, self.seed, epoch, iteration, rank, step)
             n_id = self._empty(sizes.num_nodes)
             edge_index = self._empty(2, sizes.num_edges)
             indptr = self._empty(sizes.num_expanded + 1)

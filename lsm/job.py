@@ -39,6 +39,7 @@ from lsm.placement import (
 )
 from lsm.read_settings import ReadSettings
 from lsm.rendezvous import differences
+from lsm.sampling import Sampling
 from lsm.shared_device_features import SharedDeviceFeatureLoader
 from lsm.shared_features import SharedFeatureLoader
 from lsm.short_profile import Found, find_on_machines
@@ -337,7 +338,9 @@ def _build_loaders(
             world_size=world.size,
             features=features,
             topology=topology,
-            sampler=new_sampler(num_neighbors),
+            sampler=new_sampler(
+                num_neighbors, config.sampler.sampling if split == "train" else Sampling()
+            ),
             prefetch=read_ahead,
             staging_bytes=config.sampler.staging_bytes,
             num_threads=config.sampler.num_threads,

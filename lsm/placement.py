@@ -21,10 +21,13 @@ from lsm.device_sampler import (
 )
 from lsm.dist import World
 from lsm.models import build_model
-from lsm.sampler import Topology
+from lsm.sampler import NeighborSampler, Topology
+from lsm.sampling import Sampling
 from lsm.store.graph_store import GraphStore
 
 logger = logging.getLogger(__name__)
+
+Sampler = NeighborSampler | DeviceNeighborSampler
 
 
 def choose_job_device(config: Config, world: World) -> torch.device:
@@ -132,22 +135,26 @@ def new_model(config: Config, store: GraphStore) -> nn.Module:
 
 def sampler_factory(
     config: Config, device: torch.device, topology: Topology
-) -> Callable[[list[int]], DeviceNeighborSampler | None]:
-    """Makes a GPU's sampler for given numbers of neighbours, or None where the host samples."""
+) -> Callable[[list[int], Sampling], Sampler]:
+    """Makes samplers of ``topology`` for given numbers of neighbours and a way to choose them: on
+    the GPU, or on the host."""
     placement = config.topology.placement
     num_bytes = topology_bytes(topology)
     free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
     placement = choose_placement(placement, device, num_bytes, free_bytes)
     if placement == "host":
-        return lambda num_neighbors: None
+        return lambda num_neighbors, sampling: NeighborSampler(
+            topology, num_neighbors, config.train.seed, sampling=sampling
+        )
     placed = place_topology(topology, placement, device)
     native.check_mapped(topology.indptr)
     native.check_mapped(topology.indices)
-    return lambda num_neighbors: DeviceNeighborSampler(
+    return lambda num_neighbors, sampling: DeviceNeighborSampler(
         topology,
         placed,
         num_neighbors,
         config.train.seed,
+        sampling=sampling,
         device=device.index,
         timeout_secs=config.storage.timeout_secs,
         num_lanes=config.sampler.num_threads,

@@ -99,9 +99,14 @@ def test_metrics_after_the_checkpoint_are_dropped_on_resume(store, interrupted):
 
 def test_other_settings_are_refused_by_name(store, interrupted):
     with pytest.raises(ValueError, match="other settings") as caught:
-        train(config(store, interrupted, "model.hidden_dim=8", "train.seed=3"))
+        train(
+            config(store, interrupted, "model.hidden_dim=8", "train.seed=3", "sampler.kind=labor")
+        )
     message = str(caught.value)
-    assert "model.hidden_dim (16 there, 8 now), train.seed (0 there, 3 now)" in message
+    assert (
+        "model.hidden_dim (16 there, 8 now), sampler.kind (neighbor there, labor now), "
+        "train.seed (0 there, 3 now)" in message
+    )
     assert "train.lr" not in message
 
 

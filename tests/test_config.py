@@ -107,6 +107,8 @@ def test_dump_reads_back_unchanged(tmp_path):
         ("cache.score=hot", "cache.score: expected one of 'none', 'in_degree'"),
         ("sampler.num_neighbors=[5, x]", "sampler.num_neighbors.1: expected an integer, got 'x'"),
         ("sampler.num_neighbors=[5, -2]", "sampler.num_neighbors.1: expected at least -1, got -2"),
+        ("sampler.layer_dependency=true", "sampler.layer_dependency: kind neighbor has no draws"),
+        ("sampler.batch_dependency=2", "sampler.batch_dependency: kind neighbor has no draws"),
         ("device=gpu", "device: expected one of 'auto', 'cpu' or 'cuda', got 'gpu'"),
         ("topology.placement=gpu", "topology.placement: expected one of 'auto', 'host', 'uva'"),
         ("model.num_layers=3", "model.num_layers: expected 2, the number of hops"),

@@ -108,6 +108,8 @@ def test_training_takes_the_same_steps(tmp_path, monkeypatch):
         "cache.window=4",
         "cache.victim.mode=pool",
         "cache.victim.bytes=5KB",
+        "sampler.kind=labor",
+        "sampler.batch_dependency=3",
     )
     train(config(graph, tmp_path / "host", "storage.engine=posix", *settings))
     monkeypatch.setattr(
@@ -119,11 +121,12 @@ def test_training_takes_the_same_steps(tmp_path, monkeypatch):
         job,
         "sampler_factory",
         lambda config, _device, topology: (
-            lambda num_neighbors: DeviceNeighborSampler(
+            lambda num_neighbors, sampling: DeviceNeighborSampler(
                 topology,
                 topology,
                 num_neighbors,
                 config.train.seed,
+                sampling=sampling,
                 device=native.TWIN_BACKWARDS,
             )
         ),

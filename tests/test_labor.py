@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from lsm import Sampling, native, reference
+from lsm.device_sampler import DeviceNeighborSampler
 from lsm.reference import labor
 from lsm.sampler import NeighborSampler, native_sampling
 
@@ -64,6 +65,23 @@ def test_any_small_graph(num_nodes, num_edges, fanouts, seed, dtype, sampling):
     check_choices(graph, fanouts, sampling, (seed, 1, 2, 0, 9), sampled)
 
 
+def twin(graph, fanouts, seed, sampling, device=native.TWIN_BACKWARDS):
+    return DeviceNeighborSampler(graph, graph, fanouts, seed, sampling=sampling, device=device)
+
+
+@settings(deadline=None, max_examples=60)
+@given(*SMALL_GRAPHS, SAMPLINGS, st.sampled_from([native.TWIN, native.TWIN_BACKWARDS]))
+def test_any_small_graph_on_the_twin(num_nodes, num_edges, fanouts, seed, dtype, sampling, device):
+    graph = random_graph(num_nodes, num_edges, seed, dtype)
+    rng = np.random.default_rng(seed)
+    sampler = twin(graph, fanouts, seed, sampling, device)
+    host = NeighborSampler(graph, fanouts, seed, sampling=sampling)
+    for iteration in range(2):
+        seeds = torch.from_numpy(rng.permutation(num_nodes)[: rng.integers(0, num_nodes + 1)])
+        name = {"epoch": 1, "iteration": iteration, "rank": 3, "step": iteration + 8}
+        assert_same(sampler.sample(seeds, **name), host.sample(seeds, **name))
+
+
 @pytest.mark.parametrize("fanouts", [[10, 5], [60, 3], [100, 2], [1000, 1], [-1, 2]])
 def test_high_degrees(fanouts):
     graph = random_graph(3000, 400_000)
@@ -71,6 +89,7 @@ def test_high_degrees(fanouts):
     sampled = NeighborSampler(graph, fanouts, sampling=LABOR).sample(seeds, epoch=0, iteration=0)
     reference.check_sample(graph.indptr, graph.indices, seeds, fanouts, sampled)
     check_choices(graph, fanouts, LABOR, (0, 0, 0, 0, 0), sampled)
+    assert_same(twin(graph, fanouts, 0, LABOR).sample(seeds, epoch=0, iteration=0), sampled)
 
 
 @pytest.mark.parametrize(("degree", "fanout"), [(40, 10), (500, 10), (5000, 1000)])

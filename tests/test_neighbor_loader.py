@@ -118,9 +118,10 @@ def epoch_of(store, epoch, start=0, **options):
         return list(loader.iterate(epoch, start))
 
 
-def test_an_epoch_can_be_entered_in_the_middle_and_epochs_differ(store):
-    whole = epoch_of(store, 3)
-    rest = epoch_of(store, 3, start=6)
+@pytest.mark.parametrize("sampling", ["neighbor", "labor", lsm.Sampling("labor", True, 7)], ids=str)
+def test_an_epoch_can_be_entered_in_the_middle_and_epochs_differ(store, sampling):
+    whole = epoch_of(store, 3, sampling=sampling)
+    rest = epoch_of(store, 3, start=6, sampling=sampling)
     assert len(whole) == 11
     assert len(rest) == 5
     for expected, got in zip(whole[6:], rest, strict=True):

@@ -12,6 +12,7 @@
 #include "kernels/core/backend_array.h"
 #include "kernels/core/check.h"
 #include "kernels/core/philox.h"
+#include "kernels/sample/device_labor_kernels.h"
 #include "kernels/sample/device_sample_kernels.h"
 #include "kernels/sample/device_sampler.h"
 
@@ -21,8 +22,11 @@ template <class Id, class Backend>
 class BackendSampler final : public DeviceSampler {
  public:
   BackendSampler(std::unique_ptr<Backend> backend, const DeviceGraph& graph,
-                 std::vector<int64_t> fanouts)
-      : backend_(std::move(backend)), graph_(graph), fanouts_(std::move(fanouts)) {
+                 std::vector<int64_t> fanouts, const Sampling& sampling)
+      : backend_(std::move(backend)),
+        graph_(graph),
+        fanouts_(std::move(fanouts)),
+        sampling_(sampling) {
     backend_->enter();
     error_.grow(1);
   }
@@ -30,7 +34,7 @@ class BackendSampler final : public DeviceSampler {
 
   SampleSizes sample(std::span<const int64_t> seeds, const BatchName& batch) override {
     backend_->enter();
-    key_ = batch_key(batch.seed, batch.epoch, batch.iteration, batch.rank);
+    batch_ = batch;
     sizes_ = {};
     capacity_ = 0;
     add_seeds(seeds);
@@ -107,8 +111,16 @@ class BackendSampler final : public DeviceSampler {
   device_sample::HopEdges draw(const device_sample::Expanded& nodes, int64_t count,
                                int64_t new_edges, uint32_t hop) {
     const int64_t old_edges = sizes_.num_edges;
+    const Id* const indices = static_cast<const Id*>(graph_.indices);
     uint32_t* const positions = positions_.grow(new_edges);
-    backend_->for_each(count, device_sample::DrawNodes{nodes, key_, hop, positions});
+    if (sampling_.kind == SamplingKind::kLabor) {
+      backend_->for_each_warp(count, device_sample::ChooseNodes<Id>{
+                                         indices, nodes, SourceDraws::of(sampling_, batch_, hop),
+                                         heaps_.grow(new_edges), positions});
+    } else {
+      const uint64_t key = batch_key(batch_.seed, batch_.epoch, batch_.iteration, batch_.rank);
+      backend_->for_each(count, device_sample::DrawNodes{nodes, key, hop, positions});
+    }
     const device_sample::HopEdges edges{
         table(),
         sources_.grow(old_edges + new_edges, old_edges) + old_edges,
@@ -116,9 +128,9 @@ class BackendSampler final : public DeviceSampler {
         slot_.grow(new_edges),
         is_first_.grow(new_edges + 1),
         rank_.grow(new_edges + 1)};
-    backend_->for_each(new_edges, device_sample::LoadSources<Id>{
-                                      static_cast<const Id*>(graph_.indices), graph_.num_nodes,
-                                      nodes, count, positions, edges, error_.data()});
+    backend_->for_each(new_edges,
+                       device_sample::LoadSources<Id>{indices, graph_.num_nodes, nodes, count,
+                                                      positions, edges, error_.data()});
     return edges;
   }
 
@@ -169,7 +181,8 @@ class BackendSampler final : public DeviceSampler {
   const std::unique_ptr<Backend> backend_;  // outlives the arrays
   const DeviceGraph graph_;
   const std::vector<int64_t> fanouts_;
-  uint64_t key_ = 0;
+  const Sampling sampling_;
+  BatchName batch_;
   SampleSizes sizes_;
   int64_t capacity_ = 0;  // of the table, in this batch
   // The subgraph.
@@ -185,6 +198,7 @@ class BackendSampler final : public DeviceSampler {
   Array<int64_t> count_{*backend_};
   Array<int64_t> offset_{*backend_};
   Array<uint32_t> positions_{*backend_};
+  Array<uint64_t> heaps_{*backend_};
   Array<uint32_t> slot_{*backend_};
   Array<int64_t> is_first_{*backend_};
   Array<int64_t> rank_{*backend_};
@@ -194,13 +208,14 @@ class BackendSampler final : public DeviceSampler {
 template <class Backend>
 std::unique_ptr<DeviceSampler> make_backend_sampler(std::unique_ptr<Backend> backend,
                                                     const DeviceGraph& graph,
-                                                    std::vector<int64_t> fanouts) {
+                                                    std::vector<int64_t> fanouts,
+                                                    const Sampling& sampling) {
   if (graph.has_wide_ids) {
     return std::make_unique<BackendSampler<int64_t, Backend>>(std::move(backend), graph,
-                                                              std::move(fanouts));
+                                                              std::move(fanouts), sampling);
   }
   return std::make_unique<BackendSampler<int32_t, Backend>>(std::move(backend), graph,
-                                                            std::move(fanouts));
+                                                            std::move(fanouts), sampling);
 }
 
 }  // namespace lsm

@@ -51,11 +51,13 @@ struct DeviceGraph {
 
 /// `backwards`: items in the opposite order.
 std::unique_ptr<DeviceSampler> make_twin_sampler(const DeviceGraph& graph,
-                                                 std::vector<int64_t> fanouts, bool backwards);
+                                                 std::vector<int64_t> fanouts,
+                                                 const Sampling& sampling, bool backwards);
 /// On GPU `device`; waits take at most `timeout_secs`. Throws std::runtime_error where this was
 /// built without CUDA.
 std::unique_ptr<DeviceSampler> make_device_sampler(const DeviceGraph& graph,
-                                                   std::vector<int64_t> fanouts, int device,
+                                                   std::vector<int64_t> fanouts,
+                                                   const Sampling& sampling, int device,
                                                    double timeout_secs);
 
 }  // namespace lsm
