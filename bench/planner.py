@@ -1,9 +1,11 @@
-"""Ids planned per second, push and plan: ``python bench/planner.py``; prints one JSON line.
+"""Ids planned per second, push and plan: ``python bench/planner.py``; prints one JSON record.
 
 Lists of distinct ids are drawn from a power law over ``--nodes`` ids. First the window is filled
 and ``--warm-up`` iterations are planned; then every iteration pushes one list and plans one. The
-median over iterations is reported with its spread. ``--check`` first compares the counters of a
-small trace at one and at three threads.
+median over iterations is reported with its spread, for each mode of ``--victim``: they take turns
+for ``--rounds``, of which the median run counts. ``ids_per_cpu_s`` is the rate of one core that
+nothing else works on. ``--check`` first compares the counters of a small trace at one and at three
+threads.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ import json
 import statistics
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from lsm import native
+from lsm.bench import record
 from lsm.cache import POLICIES, VICTIM_MODES, Planner, PlannerConfig, simulate
 
 
@@ -44,7 +48,7 @@ def check(config: PlannerConfig) -> None:
         raise RuntimeError("the plans of 1 and of 3 threads differ")
 
 
-def main() -> None:
+def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     online = [policy for policy in POLICIES if policy != "belady"]
     parser.add_argument("--policy", default="lookahead", choices=online)
@@ -54,27 +58,34 @@ def main() -> None:
     parser.add_argument("--ids", type=int, default=100_000, help="per list")
     parser.add_argument("--nodes", type=int, default=20_000_000)
     parser.add_argument("--exponent", type=float, default=0.75, help="of the power law")
-    parser.add_argument("--victim", default="none", choices=VICTIM_MODES)
-    parser.add_argument("--victim-rows", type=int, default=0)
+    parser.add_argument("--victim", default="none,pool", help="modes to measure, by commas")
+    parser.add_argument("--victim-rows", type=int, help="default: as many as --lines")
     parser.add_argument("--warm-up", type=int, default=40, help="iterations")
     parser.add_argument("--iterations", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    torch.set_num_threads(1)  # idle, its threads would spin on the cores that are measured
+    unknown = set(options.victim.split(",")) - set(VICTIM_MODES)
+    if unknown:
+        parser.error(f"--victim: expected some of {VICTIM_MODES}, got {sorted(unknown)}")
+    return options
 
-    config = PlannerConfig(
+
+def planner_config(victim_mode: str, options: argparse.Namespace) -> PlannerConfig:
+    victim_rows = options.lines if options.victim_rows is None else options.victim_rows
+    return PlannerConfig(
         num_lines=options.lines,
         ways=options.ways,
         policy=options.policy,
         window=options.window,
-        victim_mode=options.victim,
-        victim_rows=options.victim_rows,
+        victim_mode=victim_mode,
+        victim_rows=0 if victim_mode == "none" else victim_rows,
     )
-    if options.check:
-        check(config)
-    count = options.window + options.warm_up + options.iterations
-    lists = power_law_lists(options.nodes, options.ids, count, options.exponent)
+
+
+def measure(config: PlannerConfig, lists: list, options: argparse.Namespace) -> dict:
     scores = 1 / torch.arange(1, options.nodes + 1)
     planner = Planner(config, scores=scores, num_threads=options.threads)
     for ids in lists[: options.window]:
@@ -82,11 +93,11 @@ def main() -> None:
     for ids in lists[options.window : options.window + options.warm_up]:
         planner.plan()
         planner.push(ids)
-    push_secs, plan_secs, cpu_secs, hits = [], [], [], 0
+    push_secs, plan_secs, cpu_secs, misses = [], [], [], 0
     for ids in lists[options.window + options.warm_up :]:
         cpu_start = time.thread_time()
         start = time.perf_counter()
-        hits += planner.plan().counters["hits"]
+        misses += planner.plan().counters["misses"]
         plan_secs.append(time.perf_counter() - start)
         start = time.perf_counter()
         planner.push(ids)
@@ -94,18 +105,11 @@ def main() -> None:
         cpu_secs.append(time.thread_time() - cpu_start)
     rates = [options.ids / (a + b) for a, b in zip(push_secs, plan_secs, strict=True)]
     metadata = planner.metadata_bytes()
-    record = {
-        "bench": "planner",
+    return {
         **{name: getattr(config, name) for name in ("policy", "num_lines", "ways", "window")},
         "victim_mode": config.victim_mode,
         "victim_rows": config.victim_rows,
-        "ids": options.ids,
-        "nodes": options.nodes,
-        "exponent": options.exponent,
-        "threads": options.threads,
-        "iterations": options.iterations,
-        "checked": options.check,
-        "hit_ratio": hits / (options.ids * options.iterations),
+        "hit_ratio": 1 - misses / (options.ids * options.iterations),
         "ids_per_s": statistics.median(rates),
         "ids_per_s_min": min(rates),
         "ids_per_s_max": max(rates),
@@ -117,7 +121,28 @@ def main() -> None:
         "bytes_per_line": metadata["lines"] / config.num_lines,
         "bytes_per_window_entry": metadata["window"] / metadata["window_entries"],
     }
-    print(json.dumps(record))
+
+
+def main() -> None:
+    options = parse_args()
+    torch.set_num_threads(1)  # idle, its threads would spin on the cores that are measured
+    configs = [planner_config(mode, options) for mode in options.victim.split(",")]
+    if options.check:
+        for config in configs:
+            check(config)
+    count = options.window + options.warm_up + options.iterations
+    lists = power_law_lists(options.nodes, options.ids, count, options.exponent)
+    runs = [[measure(config, lists, options) for config in configs] for _ in range(options.rounds)]
+    results = []
+    for same in zip(*runs, strict=True):
+        ranked = sorted(same, key=lambda run: run["ids_per_s"])
+        spread = [run["ids_per_s"] for run in ranked]
+        results.append(ranked[len(ranked) // 2] | {"ids_per_s_of_rounds": spread})
+    settings = {key: str(value) for key, value in vars(options).items() if key != "json"}
+    made = record.make({"planner": results}, settings)
+    print(json.dumps(made))
+    if options.json:
+        options.json.write_text(json.dumps(made, indent=1) + "\n")
 
 
 if __name__ == "__main__":

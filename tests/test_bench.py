@@ -110,8 +110,15 @@ def test_nvme(tmp_path):
 
 
 def test_planner():
-    record = bench("planner.py", "--lines", 2048, "--ids", 500)
-    assert record
+    options = ["--lines", 2048, "--ids", 500, "--nodes", 20_000, "--rounds", 2, "--check"]
+    plain, pool = bench("planner.py", *options)["planner"]
+    assert (plain["victim_mode"], plain["victim_rows"]) == ("none", 0)
+    assert (pool["victim_mode"], pool["victim_rows"]) == ("pool", 2048)
+    assert 0 < plain["hit_ratio"] < pool["hit_ratio"] < 1
+    for result in (plain, pool):
+        slowest, fastest = result["ids_per_s_of_rounds"]
+        assert 0 < slowest <= result["ids_per_s"] <= fastest
+        assert result["ids_per_cpu_s"] > 0
 
 
 def test_cached_features(tmp_path, store):
