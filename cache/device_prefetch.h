@@ -20,6 +20,7 @@
 #include "cache/device_executor.h"
 #include "kernels/core/backend_array.h"
 #include "kernels/core/check.h"
+#include "kernels/core/start_thread.h"
 
 namespace lsm {
 
@@ -42,7 +43,7 @@ class DevicePrefetch {
     rows_.assign(capacity_ * row_bytes, 0);
     gathered_.assign(capacity_ * row_bytes);
     copies_->synchronize();
-    if (capacity_ > 0) thread_ = std::thread([this] { run(); });
+    if (capacity_ > 0) thread_ = start_thread([this] { run(); });
   }
 
   ~DevicePrefetch() {

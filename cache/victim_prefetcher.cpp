@@ -9,6 +9,7 @@
 #include "cache/metadata_word.h"
 #include "cache/plan.h"
 #include "kernels/core/check.h"
+#include "kernels/core/start_thread.h"
 
 namespace lsm {
 namespace {
@@ -25,7 +26,7 @@ VictimPrefetcher::VictimPrefetcher(const Options& options, const std::byte* rows
                  options.iterations);
   if (options.num_slots == 0 || options.iterations == 0) return;
   words_.resize(static_cast<size_t>(options.num_slots));
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread([this] { run(); });
 }
 
 VictimPrefetcher::~VictimPrefetcher() {

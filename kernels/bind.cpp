@@ -11,13 +11,15 @@
 #include "kernels/core/buffer.h"
 #include "kernels/core/check.h"
 #include "kernels/core/philox.h"
+#include "kernels/core/start_thread.h"
 #include "kernels/core/thread_pool.h"
 
 namespace py = pybind11;
 
 namespace {
 
-void register_errors() {
+void register_errors(py::module_& module) {
+  py::register_exception<lsm::ThreadError>(module, "ThreadError", PyExc_RuntimeError);
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);
@@ -65,7 +67,7 @@ py::dict build_info() {
 
 PYBIND11_MODULE(_core, module) {
   module.doc() = "Native core of LSM-GNN; import it through lsm.native.";
-  register_errors();
+  register_errors(module);
   bind_core(module);
   lsm::bind_sampling(module);
   lsm::bind_device_sampling(module);

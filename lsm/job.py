@@ -45,6 +45,7 @@ from lsm.shared_features import SharedFeatureLoader
 from lsm.short_profile import Found, find_on_machines
 from lsm.storage import select_engine
 from lsm.store.graph_store import GraphStore
+from lsm.threads import check_startable
 
 logger = logging.getLogger(__name__)
 
@@ -176,7 +177,9 @@ def _set_up_torch(config: Config, world: World, device: torch.device) -> None:
     """Memory, threads, and determinism: the same sums in the same order, run after run; on a GPU as
     far as its operations can."""
     keep_freed_memory()
-    torch.set_num_threads(config.train.num_threads or _cores_per_rank(world))
+    num_threads = config.train.num_threads or _cores_per_rank(world)
+    check_startable("train.num_threads", num_threads)
+    torch.set_num_threads(num_threads)
     on_gpu = device.type == "cuda"
     torch.use_deterministic_algorithms(True, warn_only=on_gpu)
     has_tf32 = on_gpu and config.train.precision == "tf32"

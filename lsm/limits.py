@@ -19,9 +19,3 @@ LARGEST_SEED = 2**63 - 1
 
 MOST_BYTES = 2**50
 """Of any memory: 1 PiB."""
-
-
-def check_range(name: str, value: object, low: int, high: int) -> None:
-    """ValueError that names ``name``, unless ``value`` is an integer from ``low`` to ``high``."""
-    if type(value) is not int or not low <= value <= high:
-        raise ValueError(f"{name}: expected an integer from {low} to {high}, got {value!r}")

@@ -43,6 +43,7 @@ Sampling = _core.Sampling
 SamplingKind = _core.SamplingKind
 SharedBuffer = _core.SharedBuffer
 SharedPool = _core.SharedPool
+ThreadError = _core.ThreadError
 ThreadPool = _core.ThreadPool
 TWIN = _core.TWIN
 TWIN_BACKWARDS = _core.TWIN_BACKWARDS
@@ -109,6 +110,7 @@ __all__ = [
     "SamplingKind",
     "SharedBuffer",
     "SharedPool",
+    "ThreadError",
     "ThreadPool",
     "as_device_tensor",
     "as_tensor",

@@ -13,6 +13,7 @@ from lsm.arguments import whole_number
 from lsm.batch import Batch
 from lsm.cache_options import CacheOptions
 from lsm.feature_loader import FeatureLoader
+from lsm.limits import MOST_THREADS
 from lsm.pipeline import LoadedGraph, Pipeline
 from lsm.sampler import NeighborSampler, PackedGraph
 from lsm.sampling import Sampling
@@ -73,9 +74,9 @@ class NeighborLoader:
         timeout_secs: float = 120.0,
         window_bytes: int | None = None,
     ) -> None:
-        for name, value in (("prefetch", prefetch), ("num_threads", num_threads)):
-            if not isinstance(value, ReadAhead):
-                whole_number(name, value, 1)
+        whole_number("num_threads", num_threads, 1, MOST_THREADS)
+        if not isinstance(prefetch, ReadAhead):
+            whole_number("prefetch", prefetch, 1)
         self._schedule = SeedSchedule(
             seed_nodes(store, input_nodes),
             batch_size,

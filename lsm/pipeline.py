@@ -16,6 +16,7 @@ from lsm.accumulator import Decision, InFlight, ReadAhead
 from lsm.feature_loader import FeatureLoader, PendingRows
 from lsm.profile import stage
 from lsm.sampler import PackedGraph, SampledGraph
+from lsm.threads import starting
 
 # How often a blocked thread looks whether the pipeline was closed.
 _POLL_SECS = 0.05
@@ -115,10 +116,12 @@ class Pipeline:
         self._in_flight: deque[PendingRows] = deque()
         self._num_complete = 0  # of those in flight that were copied and wait for training
         self._last_sample = time.monotonic()
+        self._num_threads = num_threads
         self._samplers = ThreadPoolExecutor(num_threads, thread_name_prefix="lsm-sample")
         self._completer = ThreadPoolExecutor(1, thread_name_prefix="lsm-rows")
         self._reader = threading.Thread(target=self._run, name="lsm-read", daemon=True)
-        self._reader.start()
+        with starting("sampler.num_threads", num_threads):
+            self._reader.start()
 
     def __iter__(self) -> Iterator[LoadedGraph]:
         for iteration in self._iterations:
@@ -216,7 +219,9 @@ class Pipeline:
             iteration = next(to_sample, None)
             if iteration is None:
                 return
-            sampling.append((iteration, self._samplers.submit(self._timed_sample, iteration)))
+            with starting("sampler.num_threads", self._num_threads):
+                future = self._samplers.submit(self._timed_sample, iteration)
+            sampling.append((iteration, future))
 
     def _timed_sample(self, iteration: int) -> tuple[SampledGraph | PackedGraph, float]:
         start = time.perf_counter()

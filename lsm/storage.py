@@ -12,7 +12,12 @@ from typing import Any, Literal
 import torch
 
 from lsm import native
+from lsm.arguments import whole_number
 from lsm.device import gpu_problem
+from lsm.limits import DEEPEST_QUEUE, LONGEST_READ, MOST_THREADS
+from lsm.memory import available_bytes_per_rank
+from lsm.threads import starting
+from lsm.units import format_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -141,6 +146,7 @@ class Storage:
             )
         if options.direct not in ("auto", "on", "off"):
             raise ValueError(f"storage.direct: expected auto, on or off, got {options.direct!r}")
+        _check_ranges(options)
         self.engine, reason = select_engine(engine)
         if engine == "auto" and self.engine != "io_uring":
             logger.warning("storage.engine=auto uses %s: %s", self.engine, reason)
@@ -152,19 +158,22 @@ class Storage:
         if self.engine == "nvme" and options.submit_from == "gpu":
             nvme.submission.device = _submitting_gpu()
             nvme.submission.num_blocks = options.submit_blocks or 0
-        self._native = native.open_storage(
-            engine=self.engine,
-            paths=[os.fspath(path) for path in paths],
-            num_rows=num_rows,
-            row_bytes=row_bytes,
-            stripe_bytes=stripe_bytes,
-            queue_depth=options.queue_depth,
-            num_threads=options.num_threads or _DEFAULT_THREADS[self.engine],
-            max_read_bytes=options.max_read_bytes,
-            max_gap_bytes=options.max_gap_bytes,
-            direct=getattr(native.DirectMode, options.direct),
-            nvme=nvme,
-        )
+        num_threads = options.num_threads or _DEFAULT_THREADS[self.engine]
+        _check_buffers(self.engine, options, num_threads)
+        with starting("storage.num_threads", num_threads):
+            self._native = native.open_storage(
+                engine=self.engine,
+                paths=[os.fspath(path) for path in paths],
+                num_rows=num_rows,
+                row_bytes=row_bytes,
+                stripe_bytes=stripe_bytes,
+                queue_depth=options.queue_depth,
+                num_threads=num_threads,
+                max_read_bytes=options.max_read_bytes,
+                max_gap_bytes=options.max_gap_bytes,
+                direct=getattr(native.DirectMode, options.direct),
+                nvme=nvme,
+            )
         for note in self._native.notes():
             logger.warning("%s", note)
 
@@ -245,6 +254,30 @@ class Storage:
         if self._native is None:
             raise RuntimeError("the storage engine is closed")
         return self._native
+
+
+def _check_ranges(options: StorageOptions) -> None:
+    if options.num_threads is not None:
+        whole_number("storage.num_threads", options.num_threads, 1, MOST_THREADS)
+    whole_number("storage.queue_depth", options.queue_depth, 1, DEEPEST_QUEUE)
+    whole_number("storage.max_read_bytes", options.max_read_bytes, 1, LONGEST_READ)
+    whole_number("storage.max_gap_bytes", options.max_gap_bytes, 0, LONGEST_READ)
+
+
+def _check_buffers(engine: str, options: StorageOptions, num_threads: int) -> None:
+    """ValueError with the sum if the buffers of reads in flight take more than half of what is
+    free: they are page-locked where that is allowed."""
+    if engine in ("memory", "mmap"):
+        return
+    in_flight = num_threads * (1 if engine == "posix" else options.queue_depth)
+    needed, free = in_flight * options.max_read_bytes, available_bytes_per_rank()
+    if needed > free // 2:
+        raise ValueError(
+            f"storage.max_read_bytes: {in_flight} reads in flight (storage.num_threads, "
+            f"storage.queue_depth) of {format_bytes(options.max_read_bytes)} take "
+            f"{format_bytes(needed)}, more than half of the {format_bytes(free)} that are free; "
+            "lower one of the three"
+        )
 
 
 def _submitting_gpu() -> int:

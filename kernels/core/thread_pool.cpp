@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "kernels/core/check.h"
+#include "kernels/core/start_thread.h"
 
 namespace lsm {
 
@@ -41,18 +42,22 @@ struct ThreadPool::Loop {
 };
 
 ThreadPool::ThreadPool(int num_threads) {
-  check_argument(num_threads >= 1, "num_threads: expected at least 1, got ", num_threads);
-  threads_.reserve(num_threads - 1);
-  for (int i = 1; i < num_threads; ++i) threads_.emplace_back([this] { work(); });
+  check_argument(num_threads >= 1 && num_threads <= kMostThreads, "num_threads: expected 1 to ",
+                 kMostThreads, ", got ", num_threads);
+  start_threads(threads_, num_threads - 1, [this] { work(); }, [this] { stop(); });
 }
 
 ThreadPool::~ThreadPool() {
+  stop();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadPool::stop() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   wake_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
 }
 
 void ThreadPool::parallel_for(int64_t size, int64_t grain,

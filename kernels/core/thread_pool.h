@@ -12,11 +12,15 @@
 
 namespace lsm {
 
+/// As lsm/limits.py has it.
+constexpr int kMostThreads = 1024;
+
 /// Runs loops on a fixed set of threads. The caller takes part in its own loop, so that any number
 /// of callers, also from inside a loop, can share one pool without waiting for each other's work.
 class ThreadPool {
  public:
-  /// `num_threads` counts the caller: 1 starts no thread.
+  /// `num_threads` counts the caller: 1 starts no thread. Throws ThreadError if one cannot be
+  /// started.
   explicit ThreadPool(int num_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -31,6 +35,7 @@ class ThreadPool {
  private:
   struct Loop;
   void work();
+  void stop();
 
   std::mutex mutex_;
   std::condition_variable wake_;

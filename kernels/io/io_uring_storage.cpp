@@ -11,6 +11,7 @@
 
 #include "kernels/core/buffer.h"
 #include "kernels/core/check.h"
+#include "kernels/core/start_thread.h"
 
 namespace lsm {
 namespace {
@@ -49,7 +50,7 @@ class IoUringStorage::Worker {
     // A ring made for a single issuer belongs to the thread that makes it, so the worker does.
     std::promise<std::vector<std::string>> ready;
     auto started = ready.get_future();
-    thread_ = std::thread([this, &ready] { run(ready); });
+    thread_ = start_thread([this, &ready] { run(ready); });
     try {
       for (std::string& note : started.get()) storage_.notes_.push_back(std::move(note));
     } catch (...) {

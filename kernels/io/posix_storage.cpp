@@ -5,14 +5,17 @@
 
 #include <cerrno>
 
-#include "kernels/core/buffer.h"
+#include "kernels/core/start_thread.h"
 
 namespace lsm {
 
 PosixStorage::PosixStorage(std::vector<std::string> paths, const RowLayout& layout,
                            const EngineOptions& options)
     : FileStorage("posix", std::move(paths), layout, options) {
-  for (int i = 0; i < options.num_threads; ++i) threads_.emplace_back([this] { work(); });
+  for (int i = 0; i < options.num_threads; ++i) {
+    buffers_.push_back(std::make_unique<HostBlock>(static_cast<size_t>(options_.max_read_bytes)));
+  }
+  start_threads(threads_, options.num_threads, [this] { work(); }, [this] { queue_.close(); });
 }
 
 PosixStorage::~PosixStorage() {
@@ -21,7 +24,7 @@ PosixStorage::~PosixStorage() {
 }
 
 void PosixStorage::work() {
-  const HostBlock buffer(static_cast<size_t>(options_.max_read_bytes));
+  const HostBlock& buffer = *buffers_[next_buffer_.fetch_add(1)];
   std::vector<Claim> claims;
   while (queue_.claim(claims, 1, /*block=*/true)) {
     if (claims.empty()) continue;

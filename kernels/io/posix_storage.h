@@ -1,9 +1,12 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
+#include <memory>
 #include <thread>
 #include <vector>
 
+#include "kernels/core/buffer.h"
 #include "kernels/io/file_storage.h"
 
 namespace lsm {
@@ -19,6 +22,8 @@ class PosixStorage final : public FileStorage {
   void work();
   void read_extent(ActiveRead& read);
 
+  std::vector<std::unique_ptr<HostBlock>> buffers_;  // one per thread
+  std::atomic<size_t> next_buffer_{0};
   std::vector<std::thread> threads_;
 };
 

@@ -6,13 +6,15 @@
 #include <mutex>
 #include <thread>
 
+#include "kernels/core/start_thread.h"
+
 namespace lsm::nvme {
 
 /// A thread in which calls are made, one after the other; for a kernel module that ties what it
 /// gives to the thread that asked.
 class CallThread {
  public:
-  CallThread() : thread_([this] { run(); }) {}
+  CallThread() : thread_(start_thread([this] { run(); })) {}
   ~CallThread();
   CallThread(const CallThread&) = delete;
   CallThread& operator=(const CallThread&) = delete;

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "kernels/core/check.h"
+#include "kernels/core/start_thread.h"
 #include "kernels/io/nvme/deadline.h"
 #include "kernels/io/nvme/device_queue.h"
 #include "kernels/io/nvme/host_queue.h"
@@ -38,7 +39,7 @@ class NvmeStorage::Worker {
   }
 
   void start() {
-    thread_ = std::thread([this] { run(); });
+    thread_ = start_thread([this] { run(); });
   }
 
  private:

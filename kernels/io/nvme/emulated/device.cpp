@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/core/start_thread.h"
 #include "kernels/io/nvme/deadline.h"
 
 namespace lsm::nvme {
@@ -29,7 +30,7 @@ EmulatedDevice::EmulatedDevice(const DeviceOptions& options,
   registers_[kCapabilities / 4] = (options.max_queue_entries - 1) | 1u << 16 | 1u << 24;
   registers_[kCapabilities / 4 + 1] = options.doorbell_stride_shift | 1u << 5;
   registers_[kVersion / 4] = 0x00010400;
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread([this] { run(); });
 }
 
 EmulatedDevice::~EmulatedDevice() {

@@ -1,0 +1,48 @@
+"""Threads that the system refuses to start, as errors that name the setting."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lsm import native
+
+_REMEDY = (
+    "lower it, or raise the limit on processes (`ulimit -u`, a container's pids.max) or on memory"
+)
+# Of Python's threads; the class of the error is not theirs alone.
+_PYTHON_MESSAGE = "can't start new thread"
+
+
+@contextmanager
+def starting(name: str, count: int) -> Iterator[None]:
+    """Names the setting ``name``, whose value is ``count``, if a thread that is started inside
+    cannot be: RuntimeError."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, native.ThreadError) and str(error) != _PYTHON_MESSAGE:
+            raise
+        raise RuntimeError(
+            f"{name}: the system refuses to start so many threads, got {count}; {_REMEDY}"
+        ) from error
+
+
+def check_startable(name: str, count: int) -> None:
+    """RuntimeError that names the setting ``name`` unless ``count`` threads can run at a time.
+
+    For libraries that end the process where a thread cannot be started, such as OpenMP.
+    """
+    release = threading.Event()
+    started: list[threading.Thread] = []
+    try:
+        with starting(name, count):
+            for _ in range(count):
+                thread = threading.Thread(target=release.wait, daemon=True)
+                thread.start()
+                started.append(thread)
+    finally:
+        release.set()
+        for thread in started:
+            thread.join()
