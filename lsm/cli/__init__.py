@@ -44,6 +44,7 @@ class _Commands(typer.core.TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
+    rich_markup_mode=None,  # its tables cut words short at 80 columns
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Train graph neural networks on graphs whose features do not fit in memory.",

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Measure what this machine can do.")
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Measure what this machine can do."
+)
 
 
 _PROFILE_SECONDS, _SWEEP_SECONDS = 0.3, 2.0

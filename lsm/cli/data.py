@@ -11,8 +11,12 @@ import typer
 
 from lsm.units import format_bytes, parse_bytes
 
-app = typer.Typer(no_args_is_help=True, help="Make, convert, inspect and check stores.")
-convert_app = typer.Typer(no_args_is_help=True, help="Convert a graph to a store.")
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Make, convert, inspect and check stores."
+)
+convert_app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Convert a graph to a store."
+)
 app.add_typer(convert_app, name="convert")
 
 
