@@ -54,7 +54,7 @@ help:
 	@echo 'make clean       remove what the above made'
 
 quickstart: setup $(STORE)/meta.json
-	PATH="$(abspath $(BIN)):$$PATH" launch/torchrun.sh $(NPROC) quickstart
+	PATH="$(abspath $(BIN)):$$PATH" launch/torchrun.sh $(NPROC) quickstart checkpoint.resume=never
 
 test: setup
 	$(RUN) -m pytest

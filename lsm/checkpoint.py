@@ -8,6 +8,7 @@ the iteration at which training continues.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from dataclasses import asdict, dataclass, field
@@ -20,6 +21,10 @@ from lsm.config import Config
 
 SCHEMA_VERSION = 1
 _NAME = re.compile(r"step-(\d{6,})-(\d{8,})\.pt")
+
+
+class DamagedError(ValueError):
+    """The file of a checkpoint is damaged; one before it may not be."""
 
 
 @dataclass
@@ -85,9 +90,8 @@ def save(
 ) -> Path:
     """Writes a checkpoint at ``progress`` and deletes all but the ``keep`` newest.
 
-    The file appears under its name only when it is on disk in full. Raises OSError.
+    The file appears under its name only when it is on disk in full. Raises RuntimeError.
     """
-    directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"step-{progress.epoch:06d}-{progress.iteration:08d}.pt"
     write_atomic(
         path,
@@ -105,21 +109,36 @@ def save(
 
 
 def write_atomic(path: Path, value: Any) -> None:
-    """``torch.save`` through a temporary file, fsync and rename: whole, or the old file stays."""
+    """``torch.save`` to ``path``, as write_bytes_atomic() writes."""
+    content = io.BytesIO()  # a file that fails in the middle of torch.save ends the process
+    torch.save(value, content)
+    write_bytes_atomic(path, content.getbuffer())
+
+
+def write_bytes_atomic(path: Path, content: bytes | memoryview) -> None:
+    """Writes through a temporary file, fsync and rename: whole, or the old file stays. Makes the
+    directory. RuntimeError naming the file where there is no room for it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
-            torch.save(value, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)  # the rename itself
-    finally:
-        os.close(descriptor)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(temporary, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)  # the rename itself
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise RuntimeError(
+            f"run.dir: cannot write {path} ({error.strerror}); make room there, and the same "
+            "command continues from the last checkpoint"
+        ) from error
 
 
 def list_checkpoints(directory: Path) -> list[Path]:
@@ -142,17 +161,15 @@ def remove_all(directory: Path) -> int:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The content of a checkpoint. ValueError naming the file if it is damaged or not ours."""
+    """The content of a checkpoint. ValueError naming the file if it is not ours, DamagedError if
+    its bytes cannot be read."""
     if not path.is_file():
         raise FileNotFoundError(f"checkpoint {path} does not exist (checkpoint.resume)")
     try:
         content = torch.load(path, weights_only=True, map_location="cpu")
     except Exception as error:  # torch raises many types here; each means an unreadable file
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise ValueError(
-            f"checkpoint {path} cannot be read: it is truncated, damaged or not a checkpoint "
-            f"({reason}); delete it to continue from the one before, or set "
-            "checkpoint.resume=never to start afresh"
+        raise DamagedError(
+            f"checkpoint {path} cannot be read: it is truncated, damaged or not a checkpoint"
         ) from error
     version = content.get("schema_version") if isinstance(content, dict) else None
     if version != SCHEMA_VERSION:

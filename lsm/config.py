@@ -6,6 +6,7 @@ comments. Reading files and overrides is in ``lsm.config_io``.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -95,8 +96,15 @@ class Section(BaseModel):
 
 
 class RunConfig(Section):
-    dir: Annotated[str, Field(min_length=1)] = "runs/train"
-    """Directory for everything the run writes: metrics, checkpoints, the trained model."""
+    dir: Annotated[str, Field(min_length=1)] | None = None
+    """Directory for everything the run writes: metrics, checkpoints, the trained model. One run at
+    a time may use it. null: runs/CONFIG/STORE, by the names of both, so that the same command finds
+    its interrupted run."""
+
+
+def default_run_dir(config_name: str, store: str | None) -> str:
+    """What run.dir=null stands for."""
+    return str(Path("runs", config_name, Path(store or ".").absolute().name))
 
 
 class DataConfig(Section):
@@ -371,8 +379,9 @@ class CheckpointConfig(Section):
     keep: Positive = 3
     """Newest checkpoints kept; older ones are deleted."""
     resume: str = "auto"
-    """auto: continue an interrupted run in run.dir; never: start afresh, replacing what is in
-    run.dir; or the path of a checkpoint to continue from."""
+    """auto: continue an interrupted run in run.dir, or a finished one that is to have more epochs;
+    other finished runs are refused. never: start afresh, replacing what is in run.dir. Or the path
+    of a checkpoint to continue from."""
 
 
 class MetricsConfig(Section):
@@ -441,6 +450,11 @@ class Config(Section):
                 f"got {len(eval_hops)}"
             )
         return self
+
+    @property
+    def run_dir(self) -> Path:
+        """Where the run writes: run.dir, or what null stands for."""
+        return Path(self.run.dir or default_run_dir("train", self.data.path))
 
     @property
     def eval_num_neighbors(self) -> list[int]:

@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from lsm.config import Config
+from lsm.config import Config, default_run_dir
 
 _REPOSITORY_CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 
@@ -59,10 +59,15 @@ def load_config(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Conf
     """The configuration in a YAML file, with ``key=value`` overrides applied in order.
 
     ``name_or_path``: a file, or the name of one in ``configs/`` (``quickstart``). Keys that neither
-    the file nor an override mentions keep the defaults of ``lsm.config``. Raises ValueError naming
+    the file nor an override mentions keep the defaults of ``lsm.config``; run.dir is by default
+    named after the file and the store. Raises ValueError naming
     the full key for unknown keys, wrong types and values out of range; OSError for the file.
     """
-    return load_tree(Config, find_config(name_or_path), overrides)
+    path = find_config(name_or_path)
+    config = load_tree(Config, path, overrides)
+    if config.run.dir is None and config.data.path is not None:
+        config.run.dir = default_run_dir(path.stem, config.data.path)
+    return config
 
 
 def load_tree(model: type[Tree], path: Path, overrides: Sequence[str] = ()) -> Tree:

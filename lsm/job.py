@@ -71,7 +71,7 @@ class Job:
 
     @property
     def run_dir(self) -> Path:
-        return Path(self.config.run.dir)
+        return self.config.run_dir
 
     @property
     def checkpoint_dir(self) -> Path:

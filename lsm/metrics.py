@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -64,44 +67,76 @@ def _valid_hits(record: dict[str, Any]) -> str:
 
 class JsonLines:
     """``metrics.jsonl``: one object per iteration (``kind: step``) and per epoch (``kind: epoch``).
+    Epochs count from 1, iterations of an epoch from 0.
 
     Opened at a position, it keeps the lines before it and drops the rest, so that a resumed run has
     each iteration once.
     """
 
     def __init__(self, path: Path, position: tuple[int, int]) -> None:
+        self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = _lines_before(path, position) if path.exists() else []
         temporary = path.with_name(f".{path.name}.tmp")
-        temporary.write_text("".join(kept))
-        os.replace(temporary, path)
+        with _writing("metrics.jsonl", path):
+            temporary.write_text("".join(kept))
+            os.replace(temporary, path)
         self._file: TextIO = open(path, "a")  # noqa: SIM115 (closed in close)
 
     def write(self, record: dict[str, Any]) -> None:
         """Appends one line; floats keep every bit."""
-        self._file.write(json.dumps(record) + "\n")
+        with _writing("metrics.jsonl", self._path):
+            self._file.write(json.dumps(record) + "\n")
 
     def flush(self) -> None:
         """Hands the lines so far to the operating system."""
-        self._file.flush()
+        with _writing("metrics.jsonl", self._path):
+            self._file.flush()
 
     def close(self) -> None:
-        self._file.close()
+        with _writing("metrics.jsonl", self._path):
+            self._file.close()
+
+
+@contextmanager
+def _writing(key: str, path: Path) -> Iterator[None]:
+    """Errors of the file system inside become RuntimeErrors that say what can be done."""
+    try:
+        yield
+    except OSError as error:
+        raise RuntimeError(
+            f"{key}: cannot write {path} ({error.strerror}); make room there, or set {key}=false; "
+            "the last checkpoint resumes"
+        ) from error
 
 
 def _lines_before(path: Path, position: tuple[int, int]) -> list[str]:
-    """Whole lines of iterations before ``position`` (epoch, iteration), and of epochs before it."""
-    kept = []
+    """Whole lines of iterations before ``position`` (epoch, iteration), and of epochs before it.
+
+    ``position`` counts epochs from 0, as checkpoints do. So did the lines of earlier versions; they
+    are made to count from 1.
+    """
+    kept, first_epoch = [], 1
     for line in path.read_text().splitlines(keepends=True):
         try:
             record = json.loads(line)
-            at = (record["epoch"], record["iteration"] if record["kind"] == "step" else -1)
+            if not kept:
+                first_epoch = min(1, record["epoch"])
+            is_step = record["kind"] == "step"
+            at = (record["epoch"] - first_epoch, record["iteration"] if is_step else 0)
         except (ValueError, KeyError, TypeError, RecursionError):
             break  # the line that a kill cut short; nothing whole follows it
-        before = at < position if record["kind"] == "step" else record["epoch"] < position[0]
+        before = at < position if is_step else at[0] < position[0]
         if before and line.endswith("\n"):
-            kept.append(line)
+            kept.append(json.dumps(record | {"epoch": at[0] + 1}) + "\n")
     return kept
+
+
+def _heard_by_the_caller(arguments: threading.ExceptHookArgs) -> None:
+    """Keeps quiet about a file that a TensorBoard thread cannot write: the next call raises it."""
+    is_board = type(arguments.thread).__module__.startswith("tensorboard.")
+    if not (is_board and issubclass(arguments.exc_type, OSError)):
+        threading.__excepthook__(arguments)
 
 
 class Metrics:
@@ -117,21 +152,17 @@ class Metrics:
         iterations: int,
         position: tuple[int, int],
     ) -> None:
-        """``iterations``: per epoch. ``position``: (epoch, iteration) that training starts from."""
+        """``iterations``: per epoch. ``position``: (epoch, iteration) that training starts from,
+        both counted from 0."""
         self._log_every = config.log_every
         self._iterations = iterations
         self._epochs = epochs
         self._console = Console(file=sys.stderr, highlight=False)
         self._main = main
-        self._lines = (
-            JsonLines(directory / "metrics.jsonl", position) if main and config.jsonl else None
-        )
-        self._board = None
-        if main and config.tensorboard:
-            from torch.utils.tensorboard import SummaryWriter  # a slow import
-
-            first_step = position[0] * iterations + position[1]
-            self._board = SummaryWriter(directory / "tensorboard", purge_step=first_step)
+        self._config, self._directory = config, directory
+        self._lines = self._board = None
+        if main:
+            self._open(position)
         show = config.progress == "on" or (config.progress == "auto" and sys.stderr.isatty())
         self._bar = _progress_bar(self._console) if main and show else None
         self._task = None
@@ -139,8 +170,17 @@ class Metrics:
     def __enter__(self) -> Metrics:
         return self
 
-    def __exit__(self, *_exception) -> None:
-        self.close()
+    def __exit__(self, _type, exception: BaseException | None, _traceback) -> None:
+        # The error that is on its way says more than that files cannot be closed for it.
+        with suppress(RuntimeError) if exception is not None else nullcontext():
+            self.close()
+
+    def reopen(self, position: tuple[int, int]) -> None:
+        """Makes the files again, after their directory was removed."""
+        if self._main:
+            with suppress(RuntimeError):
+                self._close_files()
+            self._open(position)
 
     def say(self, text: str) -> None:
         """One line to the user, on standard error of rank 0."""
@@ -177,9 +217,10 @@ class Metrics:
         if self._lines is not None:
             self._lines.flush()
         if self._board is not None:
-            at = record["epoch"] * self._iterations + record["iteration"]
-            for name in ("loss", "step_secs", "wait_secs", "bytes_read", "num_nodes"):
-                self._board.add_scalar(f"step/{name}", record[name], at)
+            at = (record["epoch"] - 1) * self._iterations + record["iteration"]
+            with self._writing_board():
+                for name in ("loss", "step_secs", "wait_secs", "bytes_read", "num_nodes"):
+                    self._board.add_scalar(f"step/{name}", record[name], at)
 
     def epoch(self, record: dict[str, Any]) -> None:
         """The end of an epoch: one line in every record, and one for the user."""
@@ -189,13 +230,14 @@ class Metrics:
             self._lines.write({"kind": "epoch", **record})
             self._lines.flush()
         if self._board is not None:
-            for name, value in record.items():
-                if name != "epoch" and value is not None:
-                    self._board.add_scalar(f"epoch/{name}", value, record["epoch"])
-            self._board.flush()
+            with self._writing_board():
+                for name, value in record.items():
+                    if name != "epoch" and value is not None:
+                        self._board.add_scalar(f"epoch/{name}", value, record["epoch"])
+                self._board.flush()
         valid = record["valid_accuracy"]
         self.say(
-            f"epoch {record['epoch'] + 1:>3}/{self._epochs}  loss {record['loss']:.4f}  "
+            f"epoch {record['epoch']:>3}/{self._epochs}  loss {record['loss']:.4f}  "
             f"train {record['train_accuracy']:.4f}  "
             + (f"valid {valid:.4f}{_valid_hits(record)}  " if valid is not None else "")
             + _hits_by_tier(record)
@@ -207,16 +249,37 @@ class Metrics:
         if self._lines is not None:
             self._lines.flush()
         if self._board is not None:
-            self._board.flush()
+            with self._writing_board():
+                self._board.flush()
 
     def close(self) -> None:
         """Flushes and closes every file; the progress bar disappears."""
         if self._bar is not None:
             self._bar.stop()
-        if self._lines is not None:
-            self._lines.close()
-        if self._board is not None:
-            self._board.close()
+        self._close_files()
+
+    def _open(self, position: tuple[int, int]) -> None:
+        if self._config.jsonl:
+            self._lines = JsonLines(self._directory / "metrics.jsonl", position)
+        if self._config.tensorboard:
+            from torch.utils.tensorboard import SummaryWriter  # a slow import
+
+            first_step = position[0] * self._iterations + position[1]
+            threading.excepthook = _heard_by_the_caller
+            with self._writing_board():
+                self._board = SummaryWriter(self._directory / "tensorboard", purge_step=first_step)
+
+    def _close_files(self) -> None:
+        try:
+            if self._lines is not None:
+                self._lines.close()
+        finally:
+            if self._board is not None:
+                with self._writing_board():
+                    self._board.close()
+
+    def _writing_board(self) -> AbstractContextManager[None]:
+        return _writing("metrics.tensorboard", self._directory / "tensorboard")
 
 
 def _progress_bar(console: Console) -> Progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,16 @@ from lsm import checkpoint, dist
 from lsm.checkpoint import Progress
 from lsm.job import Job
 
+logger = logging.getLogger(__name__)
+
 
 def find_progress(job: Job) -> Progress:
     """The position that training starts from, its weights and optimizer state loaded into ``job``.
 
-    Rank 0 decides and reads; the others receive. Starting afresh removes the checkpoints of an
-    earlier run from ``run.dir``. Raises ValueError if the checkpoint is damaged or of a run with
-    other settings, FileNotFoundError if the one asked for does not exist.
+    Rank 0 decides and reads; the others receive. checkpoint.resume=never removes what an earlier
+    run left in ``run.dir``. Raises ValueError if no checkpoint there can be read, if it is of a run
+    with other settings, or if the run there is finished and is to have no more epochs;
+    FileNotFoundError if the one asked for does not exist.
     """
     content = _read(job) if job.world.is_main else None
     content = dist.broadcast_object(content, job.world)
@@ -28,39 +32,51 @@ def find_progress(job: Job) -> Progress:
 
 def _read(job: Job) -> dict[str, Any] | None:
     """The checkpoint to continue from; None to start afresh, with nothing in the way."""
-    path = _choose(job)
-    content = checkpoint.load(path) if path is not None else None
+    path, content = _choose(job)
+    finished = _result(job).exists() and job.config.checkpoint.resume != "never"
+    if finished and (path is None or path.parent != job.checkpoint_dir):
+        raise ValueError(f"{_finished(job)} there is no checkpoint of it to continue from")
     if content is not None:
         settings = checkpoint.fingerprint(job.config, job.world.size, job.store)
-        if not _is_finished(job):
-            checkpoint.check_settings(path, content["settings"], settings)
-        elif content["settings"] != settings or not _has_more_epochs(job, content):
-            content = None
-    if content is None:
+        checkpoint.check_settings(path, content["settings"], settings)
+        if finished and content["progress"]["epoch"] >= job.config.train.epochs:
+            more = f"train.epochs of more than {content['progress']['epoch']} continues it"
+            raise ValueError(f"{_finished(job)} {more}")
+    else:
         checkpoint.remove_all(job.checkpoint_dir)
+        (job.run_dir / "model.pt").unlink(missing_ok=True)
     _result(job).unlink(missing_ok=True)
     return content
 
 
-def _choose(job: Job) -> Path | None:
+def _choose(job: Job) -> tuple[Path | None, dict[str, Any] | None]:
+    """The path and the content of the checkpoint to continue from. auto: of the newest that can be
+    read; ValueError if none can."""
     resume = job.config.checkpoint.resume
     if resume == "never":
-        return None
+        return None, None
     if resume != "auto":
-        return Path(resume)
+        return Path(resume), checkpoint.load(Path(resume))
     found = checkpoint.list_checkpoints(job.checkpoint_dir)
-    return found[-1] if found else None
+    for path in reversed(found):
+        try:
+            return path, checkpoint.load(path)
+        except checkpoint.DamagedError as error:
+            logger.warning("%s; trying the one before", error)
+    if found:
+        raise ValueError(
+            f"none of the {len(found)} checkpoints in {job.checkpoint_dir} can be read; set "
+            "checkpoint.resume=never to start afresh, or choose another run.dir"
+        )
+    return None, None
 
 
 def _result(job: Job) -> Path:
     return job.run_dir / "result.json"
 
 
-def _is_finished(job: Job) -> bool:
-    """Whether the run in ``run.dir`` came to its end, so that auto means a new one unless it is to
-    have more epochs."""
-    return job.config.checkpoint.resume == "auto" and _result(job).exists()
-
-
-def _has_more_epochs(job: Job, content: dict[str, Any]) -> bool:
-    return content["progress"]["epoch"] < job.config.train.epochs
+def _finished(job: Job) -> str:
+    return (
+        f"run.dir: {job.run_dir} holds a finished run; choose another run.dir to keep it, or set "
+        "checkpoint.resume=never to replace it;"
+    )

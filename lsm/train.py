@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ from lsm.pipeline import READ_AHEAD
 from lsm.placement import device_budget
 from lsm.profile import StepProfiler, stage
 from lsm.resume import find_progress
+from lsm.run_dir import RunDirectory
 
 
 def train(config: Config) -> dict[str, Any]:
@@ -45,7 +47,10 @@ def train(config: Config) -> dict[str, Any]:
 
 def _train(config: Config, world: World) -> dict[str, Any]:
     """``train`` for a rank that has joined its job; nothing of the job outlives it."""
-    with open_job(config, world) as job:
+    with (
+        open_job(config, world) as job,
+        RunDirectory(job.run_dir) if world.is_main else nullcontext() as directory,
+    ):
         progress = find_progress(job)
         metrics = Metrics(
             config.metrics,
@@ -57,19 +62,31 @@ def _train(config: Config, world: World) -> dict[str, Any]:
         )
         profiler = StepProfiler(config.metrics.profile_steps, job.run_dir / "profile", world.rank)
         with metrics, profiler:
-            trainer = Trainer(job, progress, metrics, profiler)
+            trainer = Trainer(job, progress, metrics, profiler, directory)
             while progress.epoch < config.train.epochs:
                 trainer.train_epoch()
             return trainer.finish()
+
+
+def _place(batch: Batch) -> str:
+    """Where training is: epochs count from 1 for people, iterations from 0."""
+    return f"epoch {batch.epoch + 1}, iteration {batch.iteration}"
 
 
 class Trainer:
     """Moves a job's ``Progress`` forward, one iteration and one epoch at a time."""
 
     def __init__(
-        self, job: Job, progress: Progress, metrics: Metrics, profiler: StepProfiler
+        self,
+        job: Job,
+        progress: Progress,
+        metrics: Metrics,
+        profiler: StepProfiler,
+        directory: RunDirectory | None = None,
     ) -> None:
+        """``directory``: of the run, on the rank that writes to it."""
         self.job = job
+        self._directory = directory
         self._profiler = profiler
         self.progress = progress
         self.metrics = metrics
@@ -88,7 +105,7 @@ class Trainer:
         waiting_since = time.perf_counter()
         for batch in loader.iterate(progress.epoch, progress.iteration):
             wait_secs = time.perf_counter() - waiting_since
-            where = f"at epoch {batch.epoch}, iteration {batch.iteration}"
+            where = f"at {_place(batch)}"
             with memory_errors(where), stage("step"):
                 stop = self._train_step(batch, wait_secs)
             self._profiler.step()
@@ -99,9 +116,10 @@ class Trainer:
         self.metrics.end()
         train_secs = time.perf_counter() - start
         valid = self._validate() if self._validation_is_due() else None
+        self._keep_directory()
         self.metrics.epoch(
             {
-                "epoch": progress.epoch,
+                "epoch": progress.epoch + 1,
                 "loss": progress.loss_sum / progress.num_seeds,
                 "train_accuracy": progress.num_correct / progress.num_seeds,
                 "valid_accuracy": valid.accuracy if valid else None,
@@ -133,7 +151,7 @@ class Trainer:
             "bytes_read": progress.bytes_read,
             "seconds": round(progress.seconds, 3),
             "valid_accuracy": progress.best_accuracy if progress.best_epoch >= 0 else None,
-            "best_epoch": progress.best_epoch if progress.best_epoch >= 0 else None,
+            "best_epoch": progress.best_epoch + 1 if progress.best_epoch >= 0 else None,
             "test_requests": test.rows["requests"],
             "test_misses": test.rows["misses"],
         }
@@ -143,10 +161,11 @@ class Trainer:
             summary["peak_device_bytes"] = peak_bytes(job.device) + cache_bytes
             summary["budget_device_bytes"] = device_budget(job.config, job.world, job.store)
         if job.world.is_main:
-            job.run_dir.mkdir(parents=True, exist_ok=True)
+            self._keep_directory()
             weights = {name: value.cpu() for name, value in job.model.state_dict().items()}
             checkpoint.write_atomic(job.run_dir / "model.pt", weights)
-            (job.run_dir / "result.json").write_text(json.dumps(summary) + "\n")
+            result = json.dumps(summary) + "\n"
+            checkpoint.write_bytes_atomic(job.run_dir / "result.json", result.encode())
         dist.barrier(job.world)
         return summary
 
@@ -154,7 +173,7 @@ class Trainer:
         """One optimiser step on this rank's share of a global batch; whether it is to be the last
         because a rank was asked to stop."""
         job, progress, start = self.job, self.progress, time.perf_counter()
-        watch.at(f"epoch {batch.epoch}, iteration {batch.iteration}")
+        watch.at(_place(batch))
         # Dropout becomes a function of these four, so that a resumed run draws the same.
         key = (self._train.seed, batch.epoch, batch.iteration, job.world.rank)
         torch.manual_seed(native.batch_key(*key))
@@ -195,8 +214,8 @@ class Trainer:
         loss = loss_total / num_seeds
         if not torch.isfinite(torch.tensor(loss)):
             raise RuntimeError(
-                f"the loss is {loss} at epoch {batch.epoch}, iteration {batch.iteration}; lower "
-                "train.lr, or look for bad features with `lsm data verify`"
+                f"the loss is {loss} at {_place(batch)}; lower train.lr, or look for bad "
+                "features with `lsm data verify`"
             )
         progress.loss_sum += loss_total
         progress.num_correct += int(num_correct)
@@ -206,7 +225,7 @@ class Trainer:
             progress.row_sums[name] = progress.row_sums.get(name, 0) + value
         self.metrics.step(
             {
-                "epoch": batch.epoch,
+                "epoch": batch.epoch + 1,
                 "iteration": batch.iteration,
                 "loss": loss,
                 "num_seeds": num_seeds,
@@ -244,7 +263,7 @@ class Trainer:
     def _evaluate(self, split: str) -> Evaluation:
         loader = self.job.loaders[split]
         self.metrics.begin(split, len(loader))
-        watch.at(f"epoch {self.progress.epoch}, split {split}")
+        watch.at(f"epoch {self.progress.epoch + 1}, split {split}")
         job = self.job
         with memory_errors(f"while testing on the split {split}"), stage("evaluate"):
             evaluation = evaluate(job.model, loader, job.world, job.device, self.metrics.advance)
@@ -276,16 +295,23 @@ class Trainer:
         dist.barrier(self.job.world)  # no rank ends, and has the job ended, before it is written
         progress = self.progress
         raise stopping.Stopped(
-            f"stopped by a signal after epoch {progress.epoch}, iteration "
+            f"stopped by a signal after epoch {progress.epoch + 1}, iteration "
             f"{progress.iteration - 1}; a checkpoint is in {self.job.checkpoint_dir}, and the same "
             "command continues"
         )
+
+    def _keep_directory(self) -> None:
+        """Makes the run's directory again if it was removed in mid-run, so that what training has
+        reached is not lost with it."""
+        if self._directory is not None and not self._directory.check():
+            self.metrics.reopen((self.progress.epoch, self.progress.iteration))
 
     def _save(self) -> None:
         """Writes a checkpoint on rank 0, after the metrics that lead up to it."""
         self._count_time()
         if not self.job.world.is_main:
             return
+        self._keep_directory()
         self.metrics.flush()
         checkpoint.save(
             self.job.checkpoint_dir,

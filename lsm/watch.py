@@ -237,7 +237,7 @@ def set_current(watch: Watch | None) -> None:
 
 
 def at(place: str) -> None:
-    """Says where this rank is, such as ``epoch 0, iteration 3``."""
+    """Says where this rank is, such as ``epoch 1, iteration 3``."""
     if _watch is not None:
         _watch.at(place)
 

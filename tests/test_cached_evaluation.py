@@ -76,14 +76,14 @@ def test_what_evaluation_hits_is_told_apart_from_training(store, tmp_path, capsy
             split: sum(len(batch.n_id) for batch in job.loaders[split].iterate(0))
             for split in ("valid", "test")
         }
-    for number, epoch in enumerate(epochs(tmp_path)):
+    for number, epoch in enumerate(epochs(tmp_path), 1):
         own = [step for step in steps(tmp_path) if step["epoch"] == number]
         assert all(epoch[name] == sum(step[name] for step in own) for name in COUNTERS)
         assert epoch["valid_requests"] == asked["valid"]
         assert epoch["valid_requests"] == sum(epoch[f"valid_{tier}"] for tier in TIERS)
         assert 0 < epoch["valid_hits"] < epoch["valid_requests"]
         hits = 100 * (1 - epoch["valid_misses"] / epoch["valid_requests"])
-        assert re.search(rf"epoch +{number + 1}/2 .* valid 0\.\d+ \(hits {hits:.1f}%\)  hits", said)
+        assert re.search(rf"epoch +{number}/2 .* valid 0\.\d+ \(hits {hits:.1f}%\)  hits", said)
     assert result["test_requests"] == asked["test"]
     assert 0 < result["test_misses"] < result["test_requests"]
 
@@ -113,7 +113,7 @@ def test_a_run_that_is_stopped_while_validating_goes_on_to_the_same_losses(
     monkeypatch.setattr(lsm.train, "evaluate", evaluate)
     with pytest.raises(Stopped):
         train(config(store, stopped, *LOOKAHEAD))
-    assert [epoch["epoch"] for epoch in epochs(stopped)] == [0]
+    assert [epoch["epoch"] for epoch in epochs(stopped)] == [1]
     monkeypatch.setattr(lsm.train, "evaluate", whole)
     train(config(store, stopped, *LOOKAHEAD))
     assert losses(stopped) == losses(plain)

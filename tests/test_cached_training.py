@@ -143,7 +143,7 @@ def test_a_run_that_was_killed_resumes_with_a_cold_cache_to_the_same_losses(
     train(config(store, tmp_path, *LOOKAHEAD, "checkpoint.every_steps=1"))
     assert losses(tmp_path) == uncached[0]
     assert epochs(tmp_path)[0]["requests"] == sum(
-        step["requests"] for step in steps(tmp_path) if step["epoch"] == 0
+        step["requests"] for step in steps(tmp_path) if step["epoch"] == 1
     )
 
 

@@ -79,7 +79,7 @@ def test_a_signal_stops_a_run_with_a_checkpoint(store, tmp_path, how):
     job = run_alone(CRASH_AT, how, 0, 1, 2, "base", *settings)
     assert job.returncode == EXIT_STOPPED
     assert job.stdout == ""
-    assert "lsm: stopped by a signal after epoch 1, iteration 2; a checkpoint" in job.stderr
+    assert "lsm: stopped by a signal after epoch 2, iteration 2; a checkpoint" in job.stderr
     assert "Traceback" not in job.stderr
     assert names(tmp_path) == ["step-000001-00000003.pt"]
     train(config(store, tmp_path, "checkpoint.every_epochs=0"))
@@ -91,10 +91,10 @@ def test_a_signal_stops_a_run_with_a_checkpoint(store, tmp_path, how):
 def test_metrics_after_the_checkpoint_are_dropped_on_resume(store, interrupted):
     metrics = interrupted / "metrics.jsonl"
     with open(metrics, "a") as file:
-        file.write('{"kind": "step", "epoch": 1, "iteration": 3, "loss": 1.0}\n{"kind": "st')
+        file.write('{"kind": "step", "epoch": 2, "iteration": 3, "loss": 1.0}\n{"kind": "st')
     train(config(store, interrupted, *STEPS))
     at = [(epoch, iteration) for epoch, iteration, _ in losses(interrupted)]
-    assert at == [(epoch, iteration) for epoch in range(2) for iteration in range(5)]
+    assert at == [(epoch, iteration) for epoch in (1, 2) for iteration in range(5)]
 
 
 def test_other_settings_are_refused_by_name(store, interrupted):
@@ -116,27 +116,35 @@ def test_never_starts_afresh_and_clears_the_directory(store, interrupted):
     assert len(losses(interrupted)) == 5
 
 
-def test_a_finished_run_starts_again_unless_it_gets_more_epochs(store, tmp_path):
-    train(config(store, tmp_path))
-    first = losses(tmp_path)
-    train(config(store, tmp_path, "train.seed=5"))  # finished, so nothing to be continued
-    assert losses(tmp_path) != first
-    second = losses(tmp_path)
-    train(config(store, tmp_path, "train.seed=5", "train.epochs=3"))
-    assert losses(tmp_path)[:10] == second
-    assert len(losses(tmp_path)) == 15
-
-
 @pytest.mark.parametrize("keep_bytes", [0, 100, 0.5, -1])
-def test_a_truncated_checkpoint_is_an_error_that_names_it(store, interrupted, keep_bytes):
-    newest = checkpoint.list_checkpoints(interrupted / "checkpoints")[-1]
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
+    store, interrupted, tmp_path, caplog, keep_bytes
+):
+    *_, before, newest = checkpoint.list_checkpoints(interrupted / "checkpoints")
     content = newest.read_bytes()
     size = int(len(content) * keep_bytes) if isinstance(keep_bytes, float) else keep_bytes
     newest.write_bytes(content[:size])
+    assert checkpoint.load(before)["progress"]["iteration"] < 3
+    train(config(store, interrupted, *STEPS))
+    (warning,) = [line for line in caplog.messages if line.startswith("checkpoint ")]
+    assert warning == (
+        f"checkpoint {newest} cannot be read: it is truncated, damaged or not a checkpoint; trying "
+        "the one before"
+    )
+    train(config(store, tmp_path / "whole", *STEPS))
+    assert losses(interrupted) == losses(tmp_path / "whole")
+
+
+def test_damaged_checkpoints_only_are_one_clear_error(store, interrupted):
+    found = checkpoint.list_checkpoints(interrupted / "checkpoints")
+    for path in found:
+        path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match=f"none of the {len(found)} checkpoints in .* can be read"):
+        train(config(store, interrupted, *STEPS))
+    assert checkpoint.list_checkpoints(interrupted / "checkpoints") == found
     with pytest.raises(ValueError, match="cannot be read") as caught:
-        train(config(store, interrupted))
-    assert str(newest) in str(caught.value)
-    assert newest.exists()
+        train(config(store, interrupted, f"checkpoint.resume={found[-1]}"))
+    assert "weights_only" not in str(caught.value)
 
 
 def test_a_file_of_another_kind_is_refused(store, tmp_path):
@@ -171,12 +179,11 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     checkpoint.write_atomic(path, {"a": 1})
     before = path.read_bytes()
 
-    def fail(value, file):
-        file.write(b"half")
+    def fail(_descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(torch, "save", fail)
-    with pytest.raises(OSError, match="No space"):
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(RuntimeError, match=r"cannot write .*model\.pt \(No space left on device\)"):
         checkpoint.write_atomic(path, {"a": 2})
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]

@@ -131,7 +131,7 @@ def test_in_mid_epoch_it_says_where_and_the_checkpoint_resumes(tmp_path, monkeyp
     with pytest.raises(RuntimeError) as caught:
         train(job)
     assert str(caught.value) == (
-        "the GPU ran out of memory at epoch 0, iteration 2 (CUDA out of memory. Tried to allocate "
+        "the GPU ran out of memory at epoch 1, iteration 2 (CUDA out of memory. Tried to allocate "
         "2 GiB.); make cache.bytes, cache.static.bytes, train.batch_size or sampler.num_neighbors "
         "smaller; the last checkpoint resumes"
     )

@@ -295,5 +295,5 @@ def test_steps_say_how_far_reads_run_ahead(bare, tmp_path):
         assert all(step["reads_outstanding"] >= 0 for step in recorded)
         lines = map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines())
         epoch = next(line for line in lines if line["kind"] == "epoch")
-        own = [step["iterations_in_flight"] for step in recorded if step["epoch"] == 0]
+        own = [step["iterations_in_flight"] for step in recorded if step["epoch"] == 1]
         assert epoch["iterations_in_flight"] == pytest.approx(sum(own) / len(own))

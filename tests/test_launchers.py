@@ -211,7 +211,7 @@ def test_srun_starts_the_tasks(store, tmp_path, expected, slurm):
 
 @needs_root
 def test_a_job_of_slurm_that_is_stopped_is_requeued_and_continues(store, tmp_path, expected, slurm):
-    """One task gets SIGUSR1, as all do before the time limit, at epoch 1, iteration 2."""
+    """One task gets SIGUSR1, as all do before the time limit, at epoch 2, iteration 2."""
     python = tmp_path / "python"
     python.write_text(
         f'#!/bin/sh\nshift 3\nexec {sys.executable} {CRASH_AT} usr1 1 1 2 "$@"\n'
@@ -223,5 +223,5 @@ def test_a_job_of_slurm_that_is_stopped_is_requeued_and_continues(store, tmp_pat
     options = ["--wait", "--ntasks=2", f"--output={log}"]
     job = run_slurm(env, "sbatch", *options, LAUNCH / "slurm.sbatch", "base", *settings)
     assert job.returncode == 0, log.read_text()
-    assert "stopped by a signal after epoch 1, iteration 2" in log.read_text()
+    assert "stopped by a signal after epoch 2, iteration 2" in log.read_text()
     assert losses(run_dir) == expected

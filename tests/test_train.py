@@ -50,11 +50,11 @@ def test_every_iteration_and_epoch_is_recorded_once(alone):
     records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     at = [(r["kind"], r["epoch"], r.get("iteration")) for r in records]
     expected = []
-    for epoch in range(4):
+    for epoch in range(1, 5):
         expected += [("step", epoch, iteration) for iteration in range(5)]
         expected.append(("epoch", epoch, None))
     assert at == expected
-    first_epoch = [r for r in records if r["epoch"] == 0]
+    first_epoch = [r for r in records if r["epoch"] == 1]
     *first_steps, totals = first_epoch
     assert [step["num_seeds"] for step in first_steps] == [64, 64, 64, 64, 44]
     assert all(step["num_nodes"] > step["num_seeds"] and step["num_edges"] for step in first_steps)

@@ -85,7 +85,7 @@ def test_features_that_are_not_numbers_stop_training(store, tmp_path):
     features = np.fromfile(store / "features.bin", np.float32)
     features[: 300 * 12] = np.nan
     features.tofile(store / "features.bin")
-    message = r"loss is nan at epoch 0, iteration 0; .*lsm data verify"
+    message = r"loss is nan at epoch 1, iteration 0; .*lsm data verify"
     with pytest.raises(RuntimeError, match=message):
         train(config(store, tmp_path / "run"))
 
@@ -141,7 +141,7 @@ def test_a_rank_that_is_killed_is_named_by_the_others(store, tmp_path):
     assert codes == [-signal.SIGKILL, 1]
     (line,) = errors[1]
     assert line.startswith("error: rank 1: another rank ended or did not answer during ")
-    assert re.search(r" at epoch 0, iteration 2, awaited for .* s: rank 0 \(\S+, pid \d+\) ", line)
+    assert re.search(r" at epoch 1, iteration 2, awaited for .* s: rank 0 \(\S+, pid \d+\) ", line)
     assert "has been silent for" in line
 
 
@@ -150,7 +150,7 @@ def test_a_rank_that_is_killed_is_named_by_the_others(store, tmp_path):
     ("how", "rank", "num_ranks", "why"),
     [
         ("stop", 0, 2, r"has been silent for \d+ s, as has the store that it holds"),
-        ("hang", 1, 3, "lives but did not come to it: it is at epoch 0, iteration"),
+        ("hang", 1, 3, "lives but did not come to it: it is at epoch 1, iteration"),
     ],
 )
 def test_a_rank_that_is_stuck_is_named_by_the_others(store, tmp_path, how, rank, num_ranks, why):
@@ -160,7 +160,7 @@ def test_a_rank_that_is_stuck_is_named_by_the_others(store, tmp_path, how, rank,
     for other in errors:
         assert codes[other] == 1
         (line,) = errors[other]
-        assert "did not answer during the exchange of gradients at epoch 0, iteration 2" in line
+        assert "did not answer during the exchange of gradients at epoch 1, iteration 2" in line
         assert re.search(rf" s: rank {rank} \(\S+, pid \d+\) {why}", line)
 
 

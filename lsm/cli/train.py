@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -52,7 +51,7 @@ def _to_continue(settings) -> str:
     """What an interrupted run has left to continue from."""
     from lsm.checkpoint import list_checkpoints
 
-    found = list_checkpoints(Path(settings.run.dir) / "checkpoints")
+    found = list_checkpoints(settings.run_dir / "checkpoints")
     if not found:
         return "no checkpoint was written (checkpoint.every_steps, checkpoint.every_epochs)"
     how = ", and the same command continues" if settings.checkpoint.resume == "auto" else ""

@@ -1,0 +1,111 @@
+"""The directory of a run: one run at a time, held by a lock that ends with the process."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import logging
+import os
+import socket
+import time
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+# How long a lock is waited for: a rank that a launcher has just ended may not be gone yet.
+_PATIENCE_SECS = 5.0
+_POLL_SECS = 0.1
+_LOCK = ".lock"
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
+
+
+class RunDirectory:
+    """Holds ``path`` for this process until close(); rank 0 of a job does.
+
+    The lock is flock() on a file inside, which the kernel releases when the process ends, however
+    it ends. Raises RuntimeError naming host and process of the holder if there is one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor = self._take()
+
+    def check(self) -> bool:
+        """Whether the directory is still the one that was locked. If it was removed, it is made and
+        locked again, and the answer is no; RuntimeError if another run has taken its place."""
+        try:
+            ours = os.path.samestat(os.stat(self.path / _LOCK), os.fstat(self._descriptor))
+        except FileNotFoundError:
+            ours = False
+        if ours:
+            return True
+        logger.warning(
+            "run.dir: %s was removed while the run was writing to it; it is made again, and what "
+            "was in it is lost",
+            self.path,
+        )
+        removed, self._descriptor = self._descriptor, self._take()
+        os.close(removed)
+        return False
+
+    def close(self) -> None:
+        """Releases the lock; the file stays, since removing it could let two others in."""
+        os.close(self._descriptor)
+
+    def __enter__(self) -> RunDirectory:
+        return self
+
+    def __exit__(self, *_exception) -> None:
+        self.close()
+
+    def _take(self) -> int:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"run.dir: cannot write to {self.path} ({error.strerror}); choose another run.dir",
+            ) from None
+        try:
+            self._lock(descriptor)
+            holder = {"host": socket.gethostname(), "pid": os.getpid()}
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _lock(self, descriptor: int) -> None:
+        deadline = time.monotonic() + _PATIENCE_SECS
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise RuntimeError(
+                        f"run.dir: {self.path} is in use by another run ({_holder(descriptor)}); "
+                        "choose another run.dir, or end that run first"
+                    ) from None
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise
+                logger.warning(
+                    "run.dir: %s is on a file system without locks (%s); see to it that no other "
+                    "run uses it",
+                    self.path,
+                    error.strerror,
+                )
+                return
+            time.sleep(_POLL_SECS)
+
+
+def _holder(descriptor: int) -> str:
+    try:
+        holder = json.loads(os.pread(descriptor, 4096, 0))
+        return f"pid {holder['pid']} on host {holder['host']}"
+    except (ValueError, KeyError, TypeError, OSError):
+        return "of which nothing is known"
