@@ -128,7 +128,8 @@ def bench_cold(options: argparse.Namespace, directory: Path) -> dict:
     staged = torch.empty(options.cold_rows, words, dtype=torch.int32, pin_memory=on_gpu()).random_()
     out = torch.empty(staged.shape, dtype=torch.int32, device=GPU)
     names = ("evict_line", "evict_slot", "evict_word", "insert_position", "insert_line")
-    moves = dict.fromkeys((*names, "spill_position", "spill_slot", "spill_word"), none)
+    names += ("spill_position", "spill_slot", "spill_word", "tag_slot", "tag_word")
+    moves = dict.fromkeys(names, none)
     source = torch.full((options.cold_rows,), 4, dtype=torch.uint8)  # storage
     slot = torch.full((options.cold_rows,), -1)
 

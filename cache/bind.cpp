@@ -204,6 +204,8 @@ void bind_plan(py::module_& module) {
   take("take_spill_position", &cache::Plan::spill_position);
   take("take_spill_slot", &cache::Plan::spill_slot);
   take("take_spill_word", &cache::Plan::spill_word);
+  take("take_tag_slot", &cache::Plan::tag_slot);
+  take("take_tag_word", &cache::Plan::tag_word);
 }
 
 void bind_planner(py::module_& module) {
@@ -219,6 +221,7 @@ void bind_planner(py::module_& module) {
       .def_property_readonly("num_planned", &cache::Planner::num_planned)
       .def_property_readonly("line_bytes", &cache::Planner::line_bytes)
       .def_property_readonly("window_bytes", &cache::Planner::window_bytes)
+      .def_property_readonly("victim_bytes", &cache::Planner::victim_bytes)
       .def_property_readonly("window_entries", &cache::Planner::window_entries);
   module.def("simulate_cache", &simulate, py::arg("batches"), py::arg("config"), py::arg("scores"),
              py::arg("static_ids"), py::arg("constant_ids"), py::arg("pool"));

@@ -44,7 +44,8 @@ void def_replay(pybind11::class_<Executor, Options...>& executor,
                const TensorView& evict_line, const TensorView& evict_slot,
                const TensorView& evict_word, const TensorView& insert_position,
                const TensorView& insert_line, const TensorView& spill_position,
-               const TensorView& spill_slot, const TensorView& spill_word, More... more) {
+               const TensorView& spill_slot, const TensorView& spill_word,
+               const TensorView& tag_slot, const TensorView& tag_word, More... more) {
         const PlanMoves moves{
             .iteration = iteration,
             .source = source.as<uint8_t>("source"),
@@ -57,12 +58,15 @@ void def_replay(pybind11::class_<Executor, Options...>& executor,
             .spill_position = spill_position.as<int64_t>("spill_position"),
             .spill_slot = spill_slot.as<int64_t>("spill_slot"),
             .spill_word = spill_word.as<int64_t>("spill_word"),
+            .tag_slot = tag_slot.as<int64_t>("tag_slot"),
+            .tag_word = tag_word.as<int64_t>("tag_word"),
         };
         replay(self, moves, more...);
       },
       pybind11::kw_only(), arg("iteration"), arg("source"), arg("slot"), arg("evict_line"),
       arg("evict_slot"), arg("evict_word"), arg("insert_position"), arg("insert_line"),
-      arg("spill_position"), arg("spill_slot"), arg("spill_word"), names...);
+      arg("spill_position"), arg("spill_slot"), arg("spill_word"), arg("tag_slot"), arg("tag_word"),
+      names...);
 }
 
 }  // namespace lsm

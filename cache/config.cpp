@@ -75,6 +75,9 @@ void check_config(const PlannerConfig& config) {
                  config.near_fraction);
   check_argument(config.victim_rows >= 0 && config.victim_rows <= kMaxLines,
                  "cache.victim.rows: expected at least 1 row, got ", config.victim_rows);
+  check_argument(mode != VictimMode::kPool || config.victim_rows <= UINT32_MAX,
+                 "cache.victim.rows: expected fewer than 2^32 rows in a pool, got ",
+                 config.victim_rows);
   check_argument(mode == VictimMode::kNone || config.victim_rows > 0, "cache.victim.rows: mode '",
                  config.victim_mode,
                  "' expects at least 1 row, got 0; or set cache.victim.mode=none");

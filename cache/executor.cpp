@@ -126,7 +126,8 @@ void CacheExecutor::move(const PlanMoves& plan, const std::byte* rows, ThreadPoo
             row_of(victims, plan.spill_slot), pool);
   copy_rows(count(plan.insert_position), row_bytes_, row_of(rows, plan.insert_position),
             row_of(lines, plan.insert_line), pool);
-  const VictimMoves moves[] = {{plan.evict_slot, plan.evict_word},
+  const VictimMoves moves[] = {{plan.tag_slot, plan.tag_word},
+                               {plan.evict_slot, plan.evict_word},
                                {plan.spill_slot, plan.spill_word}};
   prefetcher_.record(plan.iteration, moves);
 }

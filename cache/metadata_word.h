@@ -14,6 +14,10 @@ inline constexpr int64_t kMaxWindow = (int64_t{1} << 16) - 1;
 inline constexpr int64_t kMaxWorldSize = int64_t{1} << 8;
 inline constexpr int64_t kMaxBatchRows = int64_t{1} << 40;
 
+/// The word of a row whose next use is not known. No row is at its position: batches have fewer
+/// than kMaxBatchRows.
+inline constexpr uint64_t kUnknownUse = ~uint64_t{0};
+
 /// The fields of a metadata word. Only the low 16 bits of the next use are kept: with a window of
 /// at most kMaxWindow iterations they name one iteration of those to come.
 struct RowMetadata {

@@ -46,6 +46,11 @@ struct Plan {
   std::vector<int64_t> spill_position;   // [j] bypassed rows that the victim buffer keeps
   std::vector<int64_t> spill_slot;       // [j]
   std::vector<int64_t> spill_word;       // [j]
+  // Rows in the victim buffer that batches pushed since the last plan ask for, later than at this
+  // iteration: their words until then were kUnknownUse. Before the moves, which may write the
+  // slots.
+  std::vector<int64_t> tag_slot;  // [l]
+  std::vector<int64_t> tag_word;  // [l]
   Counters counters;
 };
 

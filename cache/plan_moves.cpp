@@ -8,11 +8,11 @@
 namespace lsm {
 namespace {
 
-/// A row that enters the victim buffer waits for an iteration to come.
+/// A row that enters the victim buffer waits for an iteration to come, or for one not known.
 void check_words(const char* name, int64_t iteration, const VictimMoves& moves) {
   for (size_t i = 0; i < moves.slot.size(); ++i) {
     const auto word = static_cast<uint64_t>(moves.word[i]);
-    check_argument(moves.slot[i] < 0 ||
+    check_argument(moves.slot[i] < 0 || word == cache::kUnknownUse ||
                        cache::unpack_metadata(word, iteration).next_use != uint64_t(iteration),
                    name, ": expected a next use after iteration ", iteration, ", got ", iteration,
                    " at position ", i);
@@ -46,6 +46,9 @@ void PlanCheck::operator()(const PlanMoves& plan) {
   check_pair("spill_slot", plan.spill_slot.size(), "spill_word", plan.spill_word.size());
   check_words("evict_word", plan.iteration, {plan.evict_slot, plan.evict_word});
   check_words("spill_word", plan.iteration, {plan.spill_slot, plan.spill_word});
+  check_pair("tag_slot", plan.tag_slot.size(), "tag_word", plan.tag_word.size());
+  check_words("tag_word", plan.iteration, {plan.tag_slot, plan.tag_word});
+  check_ids("tag_slot", plan.tag_slot, tier_rows_[index(RowSource::kVictim)]);
   check_sources(plan);
   check_ids("evict_line", plan.evict_line, tier_rows_[index(RowSource::kCache)]);
   check_ids("insert_position", plan.insert_position, num_positions);

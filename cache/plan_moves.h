@@ -27,9 +27,10 @@ struct PlanMoves {
   std::span<const int64_t> evict_line, evict_slot, evict_word;  // slot -1: the row is dropped
   std::span<const int64_t> insert_position, insert_line;
   std::span<const int64_t> spill_position, spill_slot, spill_word;
+  std::span<const int64_t> tag_slot, tag_word;  // of rows that are in the buffer before the moves
 };
 
-/// Rows that enter the victim buffer.
+/// Rows that enter the victim buffer, or whose next use becomes known there.
 struct VictimMoves {
   std::span<const int64_t> slot;  // -1: the row is dropped
   std::span<const int64_t> word;  // metadata words

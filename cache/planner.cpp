@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <unordered_set>
 
 #include "cache/metadata_word.h"
 #include "kernels/core/check.h"
+#include "kernels/core/prefetch.h"
 
 namespace lsm::cache {
 namespace {
@@ -52,6 +52,7 @@ Planner::Planner(const PlannerConfig& config, const PlannerInput& input,
       batch_sets_(std::move(batch_sets)),
       cache_(batch_sets_ ? nullptr : make_set_cache(config_, input.scores)),
       victims_(victim_mode(config.victim_mode), config.victim_rows, config_.window),
+      scores_(input.scores),
       num_sets_(config.num_lines / config.ways),
       offsets_(num_sets_ + 1) {
   check_scores(input.scores);
@@ -93,32 +94,53 @@ void Planner::push(std::span<const int64_t> ids, std::span<const int64_t> rank_s
                  config_.window, " batches wait for their plans; plan an iteration first");
   check_argument(num_pushed_ < kMaxIterations, "a planner makes at most 2^32 plans");
   check_rank_starts(rank_starts, static_cast<int64_t>(ids.size()));
+  std::span<const uint32_t> unlinked;
   if (has_trace_) {
     check_against_trace(ids);
   } else {
     check_ids(ids);
-    enter(ids);
+    unlinked = enter(ids);
   }
   rank_starts_.emplace_back(rank_starts.begin(), rank_starts.end());
   ++num_pushed_;
+  if (victims_.takes_unknown()) tag_victims(ids, unlinked);
 }
 
-/// Links the ids of the next batch, and tells the lines that hold them.
-void Planner::enter(std::span<const int64_t> ids) {
+/// Links the ids of the next batch, and tells the lines that hold them. Returns the positions of
+/// those that the window does not hold yet, if there are no batch_sets_.
+std::span<const uint32_t> Planner::enter(std::span<const int64_t> ids) {
   if (batch_sets_) {
     batch_sets_->push(ids);
     batches_.emplace_back(ids.begin(), ids.end());
-    return;
+    return {};
   }
   const std::span<const uint32_t> unlinked = chain_.push(ids);
-  if (has_trace_) return;  // all of it enters while lines are empty
-  if (!cache_->uses_window() && !victims_.is_on()) return;
+  if (has_trace_) return {};  // all of it enters while lines are empty
+  if (!cache_->uses_window() && !victims_.is_on()) return unlinked;
   cache_->link(ids, unlinked, static_cast<uint32_t>(num_pushed_));
+  return unlinked;
+}
+
+/// Tells the rows of the victim buffer that the batch pushed last asks for.
+void Planner::tag_victims(std::span<const int64_t> ids, std::span<const uint32_t> unlinked) {
+  const uint32_t t = static_cast<uint32_t>(num_pushed_ - 1);
+  const auto tagged = [&](uint32_t position, int64_t slot) {
+    tags_.push_back({t, slot, word_of(t, position)});
+  };
+  // A row of an id that the window holds has a next use.
+  if (batch_sets_ || has_trace_) {
+    victims_.enter_window(t, ids, tagged);
+  } else {
+    victims_.enter_window(t, ids, tagged, unlinked);
+  }
 }
 
 void Planner::set_scores(Scores scores) {
+  check_argument(!scores.empty(), "scores: expected one for each node, got none");
   check_scores(scores);
   batch_sets_ ? batch_sets_->set_scores(scores) : cache_->set_scores(scores);
+  scores_ = scores;
+  victims_.rank_again([this](int64_t id) { return score_of(id); });
 }
 
 void Planner::plan(Plan* plan) {
@@ -129,6 +151,12 @@ void Planner::plan(Plan* plan) {
   const size_t count = batch_sets_ ? batches_.front().size() : chain_.batch(t).size();
   plan->source.resize(count);
   plan->slot.resize(count);
+  for (const Tag& tag : tags_) {
+    if (tag.next_use == t) continue;
+    plan->tag_slot.push_back(tag.slot);
+    plan->tag_word.push_back(static_cast<int64_t>(tag.word));
+  }
+  tags_.clear();
   refresh_lines(t);
   victims_.open(static_cast<uint32_t>(t));
   batch_sets_ ? decide_on_batch(plan) : decide_on_sets(plan);
@@ -267,6 +295,7 @@ void Planner::place_candidates(uint32_t t) {
 
 /// Writes the moves that the outcomes ask for, and passes rows to the victim buffer, in order.
 void Planner::record_moves(Plan* plan) {
+  constexpr size_t kScoresAhead = 24;
   has_displaced_ = false;
   plan->insert_position.reserve(outcomes_.size());
   plan->insert_line.reserve(outcomes_.size());
@@ -276,19 +305,23 @@ void Planner::record_moves(Plan* plan) {
   for (size_t i = 0; i < outcomes_.size(); ++i) {
     const Outcome& outcome = outcomes_[i];
     const Candidate& row = candidates_[i];
+    if (i + kScoresAhead < outcomes_.size()) {
+      prefetch_score(outcomes_[i + kScoresAhead], candidates_[i + kScoresAhead]);
+    }
     if (outcome.line >= 0) {
       plan->insert_position.push_back(row.position);
       plan->insert_line.push_back(outcome.line);
       if (outcome.evicted_id == kEmptyTag) continue;
       plan->evict_line.push_back(outcome.line);
-      const Spilled spilled = spill(
-          {outcome.evicted_id, outcome.evicted_next_use, outcome.evicted_next_position}, plan);
+      const Spilled spilled =
+          spill({outcome.evicted_id, outcome.evicted_next_use, outcome.evicted_next_position},
+                outcome.evicted_touched, plan);
       plan->evict_slot.push_back(spilled.slot);
       plan->evict_word.push_back(spilled.word);
       continue;
     }
     ++plan->counters.bypasses;
-    const Spilled spilled = spill(row.access, plan);
+    const Spilled spilled = spill(row.access, static_cast<uint32_t>(plan->iteration) + 1, plan);
     if (spilled.slot < 0) continue;
     plan->spill_position.push_back(row.position);
     plan->spill_slot.push_back(spilled.slot);
@@ -299,32 +332,50 @@ void Planner::record_moves(Plan* plan) {
 }
 
 /// Puts a row that leaves the device into the victim buffer, if it takes it. A next use counts once
-/// it is pushed: with a trace, lines know more.
-Planner::Spilled Planner::spill(const Access& row, Plan* plan) {
-  if (!victims_.is_on() || row.next_use == kNoNextUse || row.next_use >= num_pushed_) return {};
-  const VictimBuffer::Entry entry = victims_.put(row.id, row.next_use);
-  if (entry.slot < 0 || entry.displaced) ++plan->counters.victim_overflow;
+/// it is pushed: with a trace, lines know more. `touched`: 1 + the iteration that requested it
+/// last.
+Planner::Spilled Planner::spill(const Access& row, uint32_t touched, Plan* plan) {
+  if (!victims_.is_on()) return {};
+  const bool is_known = row.next_use != kNoNextUse && row.next_use < num_pushed_;
+  if (!is_known && !victims_.takes_unknown()) return {};
+  const VictimBuffer::Entry entry =
+      is_known ? victims_.put(row.id, row.next_use)
+               : victims_.put_unknown(row.id, scores_.empty() ? touched : score_of(row.id));
+  plan->counters.victim_overflow += entry.is_lost;
   if (entry.slot < 0) return {};
   ++plan->counters.spilled;
-  has_displaced_ |= entry.displaced;
-  const uint64_t word = pack_metadata({row.next_use, rank_of(row), row.next_position});
+  has_displaced_ |= entry.is_again;
+  const uint64_t word = is_known ? word_of(row.next_use, row.next_position) : kUnknownUse;
   return {entry.slot, static_cast<int64_t>(word)};
 }
 
-/// The rank that requests a row first at its next use.
-uint64_t Planner::rank_of(const Access& row) const {
-  const std::vector<int64_t>& starts = rank_starts_[row.next_use - num_planned()];
-  if (starts.empty()) return 0;
-  return std::upper_bound(starts.begin(), starts.end(), int64_t{row.next_position}) -
-         starts.begin() - 1;
+uint32_t Planner::score_of(int64_t id) const {
+  return id < static_cast<int64_t>(scores_.size()) ? score_bits(scores_[id]) : 0;
+}
+
+/// Scores are far apart in memory.
+LSM_ONLY_PREFETCHES void Planner::prefetch_score(const Outcome& outcome,
+                                                 const Candidate& row) const {
+  if (!victims_.takes_unknown()) return;
+  const int64_t id = outcome.line < 0 ? row.access.id : outcome.evicted_id;
+  if (id >= 0 && id < static_cast<int64_t>(scores_.size())) __builtin_prefetch(&scores_[id]);
+}
+
+/// Metadata of a row requested at `position` of batch `next_use`, by the rank that does so first.
+uint64_t Planner::word_of(uint32_t next_use, uint32_t position) const {
+  const std::vector<int64_t>& starts = rank_starts_[next_use - num_planned()];
+  const uint64_t rank =
+      starts.empty()
+          ? 0
+          : std::upper_bound(starts.begin(), starts.end(), int64_t{position}) - starts.begin() - 1;
+  return pack_metadata({next_use, rank, position});
 }
 
 /// Takes out of the moves those rows that entered the victim buffer and then gave way to another of
 /// the same plan: two copies into one slot would race.
 void Planner::drop_displaced(Plan* plan) {
-  std::unordered_set<int64_t> seen;
   const auto keep_last = [&](int64_t& slot) {
-    if (slot >= 0 && !seen.insert(slot).second) slot = -1;
+    if (slot >= 0 && !victims_.is_first_claim(slot)) slot = -1;
   };
   size_t evicted = plan->evict_slot.size();  // of the moves that are still to be looked at
   size_t spilled = plan->spill_slot.size();

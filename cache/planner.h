@@ -58,6 +58,7 @@ class Planner {
     return batch_sets_ ? batch_sets_->num_bytes() : cache_->num_bytes();
   }
   int64_t window_bytes() const;
+  int64_t victim_bytes() const { return victims_.num_bytes(); }
   int64_t window_entries() const {
     return batch_sets_ ? batch_sets_->window_entries() : chain_.num_entries();
   }
@@ -72,7 +73,8 @@ class Planner {
   void check_ids(std::span<const int64_t> ids) const;
   void check_against_trace(std::span<const int64_t> ids) const;
   bool is_batch(std::span<const int64_t> ids, int64_t b) const;
-  void enter(std::span<const int64_t> ids);
+  std::span<const uint32_t> enter(std::span<const int64_t> ids);
+  void tag_victims(std::span<const int64_t> ids, std::span<const uint32_t> unlinked);
   void refresh_lines(int64_t t);
   void decide_on_sets(Plan* plan);
   void decide_on_batch(Plan* plan);
@@ -82,8 +84,10 @@ class Planner {
   void bucket_candidates(Plan* plan);
   void place_candidates(uint32_t t);
   void record_moves(Plan* plan);
-  Spilled spill(const Access& row, Plan* plan);
-  uint64_t rank_of(const Access& row) const;
+  Spilled spill(const Access& row, uint32_t touched, Plan* plan);
+  uint32_t score_of(int64_t id) const;
+  void prefetch_score(const Outcome& outcome, const Candidate& row) const;
+  uint64_t word_of(uint32_t next_use, uint32_t position) const;
   void drop_displaced(Plan* plan);
 
   PlannerConfig config_;
@@ -96,17 +100,26 @@ class Planner {
   std::unique_ptr<BatchSets> batch_sets_;
   std::unique_ptr<SetCache> cache_;  // null if there are batch_sets_
   VictimBuffer victims_;
+  Scores scores_;
   int64_t num_sets_;
   int64_t num_pushed_ = 0;
   int64_t num_planned_ = 0;
   std::deque<std::vector<int64_t>> rank_starts_;  // of the batches pushed and not planned
+
+  /// A row of the victim buffer that a batch pushed since the last plan asks for.
+  struct Tag {
+    uint32_t next_use;
+    int64_t slot;
+    uint64_t word;
+  };
+  std::vector<Tag> tags_;
 
   // Of the iteration that is planned; members to keep their memory.
   std::vector<Access> accesses_;
   std::vector<uint32_t> offsets_;      // [num_sets + 1]
   std::vector<Candidate> candidates_;  // by set
   std::vector<Outcome> outcomes_;      // of candidates_
-  bool has_displaced_ = false;         // a row that entered the victim buffer may have left again
+  bool has_displaced_ = false;         // a row that entered the victim buffer has left it again
 };
 
 }  // namespace lsm::cache

@@ -86,7 +86,8 @@ class PolicyCache final : public SetCache {
         const Access& row = candidates.rows[i].access;
         const Placement placement =
             cache::place(OneLane(), policy_, view, turn, {row.id, row.next_use, score_of(row.id)});
-        candidates.outcomes[i] = {-1, placement.evicted_id, placement.evicted_next_use, 0};
+        candidates.outcomes[i] = {-1, placement.evicted_id, placement.evicted_next_use, 0,
+                                  placement.evicted_touched};
         if (placement.way < 0) continue;
         const int64_t line = set * ways_ + placement.way;
         prints_[line] = print_of(mix64(static_cast<uint64_t>(row.id)));

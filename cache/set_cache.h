@@ -20,6 +20,7 @@ struct Outcome {
   int64_t evicted_id;  // kEmptyTag: none
   uint32_t evicted_next_use;
   uint32_t evicted_next_position;  // if positions are kept
+  uint32_t evicted_touched;        // 1 + the iteration that requested it last
 };
 
 /// A row that asks for a line.

@@ -12,6 +12,7 @@ namespace lsm::cache {
 struct Placement {
   int32_t way = -1;  // -1: bypassed
   uint32_t evicted_next_use = kNoNextUse;
+  uint32_t evicted_touched = 0;
   int64_t evicted_id = kEmptyTag;  // kEmptyTag: none
 };
 
@@ -83,7 +84,7 @@ LSM_HOST_DEVICE Placement place(const Lanes& lanes, const Policy& policy, SetVie
     if constexpr (Policy::kAdmits) {
       if (!policy.admits(row, set.lines[victim], turn)) return placement;
     }
-    placement = {victim, set.lines[victim].next_use, set.tags[victim]};
+    placement = {victim, set.lines[victim].next_use, set.lines[victim].touched, set.tags[victim]};
     ++turn.evictions;
   }
   lanes.each([&](int lane) {

@@ -9,6 +9,7 @@
 
 #include "cache/config.h"
 #include "cache/id_map.h"
+#include "cache/unknown_rows.h"
 
 namespace lsm::cache {
 
@@ -28,13 +29,17 @@ class SlotAllocator {
 };
 
 /// Rows by the iteration that requests them next. `queues`: at most `rows` per iteration, the rest
-/// is refused (the paper). `pool`: at most `rows` in all; when full, the row with the farthest next
-/// use, highest id on ties, gives way to a strictly nearer one (ours). Not thread-safe.
+/// is refused, as is a row of unknown next use (the paper). `pool`: at most `rows` in all, of
+/// unknown next use too; when full, the row that leaves first gives way to one strictly better
+/// (ours): first those of unknown next use, the lowest rank first, then those with the farthest
+/// next use; the highest id on ties. Not thread-safe.
 class VictimBuffer {
  public:
   VictimBuffer(VictimMode mode, int64_t rows, int64_t window);
 
   bool is_on() const { return mode_ != VictimMode::kNone; }
+  /// Whether rows of unknown next use may enter.
+  bool takes_unknown() const { return mode_ == VictimMode::kPool; }
 
   /// Prepares find() for the rows tagged `t`.
   void open(uint32_t t);
@@ -44,11 +49,35 @@ class VictimBuffer {
   void serve();
 
   struct Entry {
-    int64_t slot;    // -1: refused
-    bool displaced;  // the slot was that of another row
+    int64_t slot = -1;      // -1: refused
+    bool is_lost = false;   // this row, or the one whose slot it got, had a next use
+    bool is_again = false;  // another row entered this slot since open()
   };
   /// Takes in a row that iteration `next_use` requests, after the open one and in the window.
   Entry put(int64_t id, uint32_t next_use);
+  /// Takes in a row of unknown next use; takes_unknown() only.
+  Entry put_unknown(int64_t id, uint32_t rank);
+  /// Whether this is the first call for a slot that a row has entered since open().
+  bool is_first_claim(int64_t slot);
+
+  /// Batch `t` enters the window: tags those rows of unknown next use that it requests and calls
+  /// tagged(position, slot) for them. `positions`: of the ids that may be among them.
+  template <class Tagged, class... Positions>
+  void enter_window(uint32_t t, std::span<const int64_t> ids, const Tagged& tagged,
+                    const Positions&... positions) {
+    unknown_.take(ids, positions..., [&](uint32_t position, int64_t slot) {
+      add(ids[position], t, slot);
+      tagged(position, slot);
+    });
+  }
+
+  /// Gives every row of unknown next use the rank rank_of(id).
+  template <class RankOf>
+  void rank_again(const RankOf& rank_of) {
+    unknown_.rank_again(rank_of);
+  }
+
+  int64_t num_bytes() const;
 
  private:
   struct Row {
@@ -56,16 +85,23 @@ class VictimBuffer {
     int64_t slot;
     friend bool operator<(const Row& a, const Row& b) { return a.id < b.id; }
   };
+  struct Rows {
+    std::vector<Row> rows;
+    bool is_heap = false;  // the highest id on top, once one had to leave
+  };
 
-  std::vector<Row>& rows_of(uint32_t t) { return rows_[t % rows_.size()]; }
+  Rows& rows_of(uint32_t t) { return rows_[t % rows_.size()]; }
   void add(int64_t id, uint32_t next_use, int64_t slot);
   int64_t displace(uint32_t next_use);
+  bool note_entry(int64_t slot);
 
   VictimMode mode_;
   int64_t max_rows_;
   SlotAllocator slots_;
-  std::vector<std::vector<Row>> rows_;  // by next use mod the window; heaps, the highest id on top
+  std::vector<Rows> rows_;  // by next use mod the window
+  UnknownRows unknown_;
   IdMap due_;
+  std::vector<uint32_t> entered_;  // by slot: 1 + the iteration open when a row entered, if not 0
   uint32_t open_ = 0;
   uint32_t farthest_ = 0;  // no row has a later next use
 };

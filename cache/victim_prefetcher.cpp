@@ -101,6 +101,7 @@ void VictimPrefetcher::record(int64_t iteration, std::span<const VictimMoves> mo
       if (move.slot[i] < 0) continue;
       const uint64_t word = static_cast<uint64_t>(move.word[i]);
       words_[move.slot[i]] = word;
+      if (word == cache::kUnknownUse) continue;
       tagged_[tag_of(static_cast<int64_t>(cache::unpack_metadata(word, iteration).next_use))]
           .push_back(move.slot[i]);
     }
@@ -157,8 +158,9 @@ void VictimPrefetcher::collect_from(int64_t iteration, OpenBatch& batch,
   const int64_t num_rows = std::max<int64_t>(1, kBytesAtOnce / options_.row_bytes);
   while (batch.next < slots.size() && static_cast<int64_t>(copies_.size()) < num_rows) {
     const int64_t slot = slots[batch.next++];
-    const cache::RowMetadata row = cache::unpack_metadata(words_[slot], last_);
     // The row has given way to another since.
+    if (words_[slot] == cache::kUnknownUse) continue;
+    const cache::RowMetadata row = cache::unpack_metadata(words_[slot], last_);
     if (static_cast<int64_t>(row.next_use) != iteration) continue;
     if (row.position >= batch.plan.slot.size()) {
       throw std::runtime_error(concat("victim slot ", slot, ": its metadata word names position ",

@@ -63,7 +63,7 @@ class VictimPrefetcher {
   /// iteration is not after the one recorded last.
   std::span<const uint8_t> arrived(int64_t iteration, std::span<const std::byte> rows) const;
   /// During a pause: plan `iteration` is replayed, its batch is closed, and `moves` are in the
-  /// buffer.
+  /// buffer; of two for one slot the last one counts.
   void record(int64_t iteration, std::span<const VictimMoves> moves);
 
   /// Closes all batches, empties the buffer and forgets what went wrong; iterations start anew.

@@ -92,6 +92,10 @@ class Plan:
     next use mod 2^16 in the upper 16 bits, the rank that requests it first then in the next 8, and
     its position in that batch in the lower 40.
 
+    ``tag_slot``, ``tag_word`` [l] int64: rows that waited in the victim buffer with the word -1, of
+    an unknown next use (pool only), and that batches pushed since the last plan request, later than
+    at this iteration. The moves of this plan may write these slots; their words then count.
+
     Victim slots that the look-ups of this plan free may be used by its ``evict_slot`` and
     ``spill_slot``: gather the rows before writing any. Evicted rows leave before the rows inserted
     in their lines enter. Moves are in the order of the decisions: by set, then by request.
@@ -109,6 +113,8 @@ class Plan:
     spill_position: torch.Tensor
     spill_slot: torch.Tensor
     spill_word: torch.Tensor
+    tag_slot: torch.Tensor
+    tag_word: torch.Tensor
     counters: dict[str, int]
 
 
@@ -195,15 +201,19 @@ class Planner:
             spill_position=native.as_tensor(plan.take_spill_position(), torch.int64),
             spill_slot=native.as_tensor(plan.take_spill_slot(), torch.int64),
             spill_word=native.as_tensor(plan.take_spill_word(), torch.int64),
+            tag_slot=native.as_tensor(plan.take_tag_slot(), torch.int64),
+            tag_word=native.as_tensor(plan.take_tag_word(), torch.int64),
             counters=dict(zip(COUNTERS, plan.counters(), strict=True)),
         )
 
     def metadata_bytes(self) -> dict[str, int]:
-        """Bytes of the metadata of all lines (``lines``) and of the window (``window``), and the
-        ids that are in the window (``window_entries``)."""
+        """Bytes of the metadata of all lines (``lines``), of the window (``window``) and of the
+        victim buffer's rows (``victims``), and the ids that are in the window
+        (``window_entries``)."""
         return {
             "lines": self._native.line_bytes,
             "window": self._native.window_bytes,
+            "victims": self._native.victim_bytes,
             "window_entries": self._native.window_entries,
         }
 

@@ -389,6 +389,8 @@ class CachedFeatureLoader(FeatureLoader):
             spill_position=plan.spill_position,
             spill_slot=plan.spill_slot,
             spill_word=plan.spill_word,
+            tag_slot=plan.tag_slot,
+            tag_word=plan.tag_word,
             out=move.rows,
             pool=self._threads,
             targets=targets,

@@ -170,8 +170,9 @@ class StorageConfig(Section):
 
 class VictimConfig(Section):
     mode: Literal["none", "queues", "pool"] = "none"
-    """Buffer for rows that leave the cache but will be needed again within the window. queues: as
-    much room for each iteration of the window; pool: room for whichever are needed soonest."""
+    """Buffer for rows that leave the cache. queues: rows needed again within the window, as many for
+    each of its iterations; pool: the rows needed soonest, then, of rows the window does not show,
+    those with the highest score (cache.score: none: those requested last)."""
     bytes: Bytes = 256 * 2**20
     """Memory of the victim buffer (queues: of all queues together), where there is one."""
     prefetch: Annotated[int, Field(ge=0, le=65_535)] = 4

@@ -13,6 +13,7 @@ POLICIES = (
 ARRAYS = (
     *("ids", "source", "slot", "evict_line", "evict_slot", "evict_word"),
     *("insert_position", "insert_line", "spill_position", "spill_slot", "spill_word"),
+    *("tag_slot", "tag_word"),
 )
 
 
@@ -102,10 +103,14 @@ def follow(policy, ways, trace, *, scores=None, static_ids=None, constant_ids=No
     return made
 
 
-def replay(plans, static_ids=(), constant_ids=()):
+UNKNOWN = 2**64 - 1  # metadata word of a row whose next use is not known
+
+
+def replay(plans, window, static_ids=(), constant_ids=()):
     """Moves ids as an executor moves rows: gathers before it writes, then evictions, insertions and
     spills. Every request must find its own row, and no place may be written twice in a plan. The
-    word of a row in the victim buffer must name the iteration and the position it is served at."""
+    word of a row in the victim buffer must name the iteration and the position it is served at, once
+    that iteration has been in the window of an earlier plan."""
     lines, victims, words = {}, {}, {}
     tiers = {
         Source.STATIC: dict(enumerate(static_ids)),
@@ -118,9 +123,12 @@ def replay(plans, static_ids=(), constant_ids=()):
         served = zip(ids, plan.source.tolist(), plan.slot.tolist(), strict=True)
         for position, (node, source, slot) in enumerate(served):
             assert slot == -1 if source == Source.STORAGE else tiers[source][slot] == node
-            if source == Source.VICTIM:
+            if source == Source.VICTIM and (window > 1 or words[slot] != UNKNOWN):
                 assert words[slot] >> 48 == plan.iteration % 2**16
                 assert words[slot] % 2**40 == position
+        for slot, word in zip(plan.tag_slot.tolist(), plan.tag_word.tolist(), strict=True):
+            assert words[slot] == UNKNOWN
+            words[slot] = word % 2**64
         evict = (plan.evict_line, plan.evict_slot, plan.evict_word)
         kept = [
             (line, slot, word)

@@ -45,6 +45,8 @@ def replay(executor, plan, staged, iteration=0):
     waits = native.pack_metadata(iteration + 1, 0, 0)
     plan = {"evict_word": np.full(len(plan["evict_slot"]), waits)} | plan
     plan = {"spill_word": np.full(len(plan["spill_slot"]), waits)} | plan
+    none = np.empty(0, np.int64)
+    plan = {"tag_slot": none, "tag_word": none} | plan
     tensors = {name: torch.from_numpy(values) for name, values in plan.items()}
     on_gpu = executor.device >= 0
     staged = torch.from_numpy(staged)
@@ -61,6 +63,7 @@ def replay_to(executor, plan, staged, targets, iteration):
     """What is in the memory of each target."""
     waits = native.pack_metadata(iteration + 1, 0, 0)
     plan = plan | {f"{kind}_word": np.full(len(plan[f"{kind}_slot"]), waits) for kind in WORDS}
+    plan |= dict.fromkeys(("tag_slot", "tag_word"), np.empty(0, np.int64))
     tensors = {name: torch.from_numpy(values) for name, values in plan.items()}
     on_gpu = executor.device >= 0
     staged = torch.from_numpy(staged)

@@ -82,6 +82,8 @@ def replay(executor, plan, out, num_threads=1, targets=None):
     waits = native.pack_metadata(iteration + 1, 0, 0)
     plan = {"evict_word": np.full(len(plan["evict_slot"]), waits)} | plan
     plan = {"spill_word": np.full(len(plan["spill_slot"]), waits)} | plan
+    none = np.empty(0, np.int64)
+    plan = {"tag_slot": none, "tag_word": none} | plan
     tensors = {name: torch.from_numpy(values) for name, values in plan.items()}
     pool = native.ThreadPool(num_threads)
     if targets is not None:
@@ -207,6 +209,8 @@ def test_a_slot_that_is_read_is_written_again_in_the_same_plan(tmp_path):
             {"spill_position": [0], "spill_slot": [2], "spill_word": [0]},
             "spill_word: expected a next use after iteration 0, got 0 at position 0",
         ),
+        ({"tag_slot": [0]}, "tag_slot, tag_word: expected the same length, got 1 and 0"),
+        ({"tag_slot": [7], "tag_word": [-1]}, r"tag_slot: expected .*\[0, 7\), got 7 at position 0"),
         ({"source": [STORAGE] * 3, "slot": [-1] * 3}, "out: expected 3 rows of 8 bytes, got 16"),
     ],
 )

@@ -82,6 +82,7 @@ def test_moves_of_many_blocks(tmp_path, row_bytes, staging):
         )
     executor.set_staging(staging)
     names = ("evict_line", "evict_slot", "evict_word", "spill_position", "spill_slot", "spill_word")
+    names += ("tag_slot", "tag_word")
     lines = torch.zeros(num_rows, row_bytes, dtype=torch.uint8)
     for iteration, share in enumerate((1.0, 0.5, 0.01)):
         is_read = torch.from_numpy(rng.random(num_rows) < share)

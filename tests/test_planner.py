@@ -60,7 +60,7 @@ def assert_equal_plans(settings, batches, arguments, threads=(1, 3), num_ranks=1
                 )
             assert plan.counters == reference.counters, where
     tiers = {name: arguments[name] for name in arguments if name.endswith("_ids")}
-    replay(expected, **tiers)
+    replay(expected, window, **tiers)
     return expected
 
 

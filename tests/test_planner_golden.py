@@ -70,7 +70,7 @@ def test_every_request_finds_its_row(policy, mode):
     tiers = {"static_ids": [0, 5, 40], "constant_ids": [5, 2, 300]}
     trace = BATCHES if policy == "belady" else None
     planner = ReferencePlanner(config(policy, 64, WAYS, **fields), trace=trace, **tiers)
-    replay(plans(planner, BATCHES, WINDOW), **tiers)
+    replay(plans(planner, BATCHES, WINDOW), WINDOW, **tiers)
 
 
 @settings(deadline=None, max_examples=40)

@@ -236,19 +236,26 @@ def test_hybrid():
     follow("hybrid", 4, trace, scores=HYBRID_SCORES, near_fraction=0.25)
 
 
+HYBRID_SPILLS = {  # of rows without a next use, which only a pool takes, and where 6 waits
+    "queues": ("0x", "3x", "0@1", "1x", "6V1>1 | 1x"),
+    "pool": ("0@1", "3@2", "0@3", "1@0", "6V3>1 | 1@3"),
+}
+
+
 @pytest.mark.parametrize("mode", ["queues", "pool"])
 def test_hybrid_with_a_victim_buffer_swaps_the_lowest_levels(mode):
+    first, fourth, sixth, second, last = HYBRID_SPILLS[mode]
     expected = [
         "1M>0 2M>1 3M>2 4M>3",
         *("", "", ""),
         "4C3 5M>2 | 2@0",  # levels 1 3 0 -: 3, due at 9, goes to the buffer
-        "2C1 6M>0 | 0x",  # levels 1 - 2 2
-        "7M>3 | 3x",  # all unknown
+        f"2C1 6M>0 | {first}",  # levels 1 - 2 2
+        f"7M>3 | {fourth}",  # all unknown
         "",
-        "8M>0 | 0@1",  # refreshed: 6 at 11, 2 none, 5 at 10, 7 at 9: levels 0 1 3 3
-        "7C3 3V0>1 | 1x",  # levels 2 1 3 -
+        f"8M>0 | {sixth}",  # refreshed: 6 at 11, 2 none, 5 at 10, 7 at 9: levels 0 1 3 3
+        f"7C3 3V0>1 | {second}",  # levels 2 1 3 -
         "5C2",
-        "6V1>1 | 1x",  # all unknown: 3 has the lowest score
+        last,  # all unknown: 3 has the lowest score
     ]
     trace = list(zip(HYBRID_BATCHES, expected, strict=True))
     fields = {"near_fraction": 0.25, "victim_mode": mode, "victim_rows": 4}

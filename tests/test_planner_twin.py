@@ -6,15 +6,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from planner_traces import ARRAYS
 
 from lsm.cache import POLICIES, VICTIM_MODES, Planner, PlannerConfig
 from lsm.device import PLANNER_LINE_BYTES
 
 NUM_NODES = 500
-ARRAYS = (
-    *("ids", "source", "slot", "evict_line", "evict_slot", "evict_word"),
-    *("insert_position", "insert_line", "spill_position", "spill_slot", "spill_word"),
-)
 
 
 def skewed_batches(seed, num_batches=30, max_ids=150):

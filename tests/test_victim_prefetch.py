@@ -36,7 +36,7 @@ def rows_of(*values):
 
 
 def replay(executor, iteration, plan, out, targets=None):
-    words = {"evict_word": [], "spill_word": []}
+    words = {"evict_word": [], "spill_word": [], "tag_slot": [], "tag_word": []}
     tensors = {name: torch.from_numpy(values) for name, values in make_plan(**words | plan).items()}
     pool = native.ThreadPool(1)
     executor.replay(iteration=iteration, **tensors, out=out, pool=pool, targets=targets)
@@ -109,6 +109,35 @@ def test_rows_may_enter_before_their_batch_opens_and_after(storage):
     spill(executor, t + 1, rows_of(20), [(t + 3, 0)], slots=[5])
     wait_for(executor, 2)
     assert torch.equal(out, rows_of(20, 10))
+
+
+def test_a_row_of_unknown_use_is_copied_once_it_is_tagged(storage):
+    """2^16 - 1 iterations wait for no row that nobody has asked for, whatever a word's low bits."""
+    executor = open_executor(storage, ahead=2)
+    t = 2**16 - 2
+    plan = {"source": [STORAGE], "slot": [-1], "spill_position": [0], "spill_slot": [3]}
+    replay(executor, t - 1, plan | {"spill_word": [-1]}, rows_of(10))
+    same_bits = open_batch(executor, t + 1, [VICTIM], [3])
+    out = open_batch(executor, t + 2, [STORAGE, VICTIM], [-1, 3])
+    nothing = torch.zeros(0, ROW_BYTES, dtype=torch.uint8)
+    word = native.pack_metadata(t + 2, 0, 1)
+    word -= 2**64 if word >= 2**63 else 0
+    replay(executor, t, {"tag_slot": [3], "tag_word": [word]}, nothing)
+    wait_for(executor, 1)
+    assert torch.equal(out, rows_of(0, 10))
+    assert not same_bits.any()
+
+
+def test_a_tagged_row_may_give_way_in_the_same_plan(storage):
+    executor = open_executor(storage, ahead=2)
+    plan = {"source": [STORAGE], "slot": [-1], "spill_position": [0], "spill_slot": [3]}
+    replay(executor, 0, plan | {"spill_word": [-1]}, rows_of(10))
+    out = open_batch(executor, 2, [STORAGE, VICTIM], [-1, 3])
+    plan |= {"spill_word": [native.pack_metadata(2, 0, 1)]}
+    plan |= {"tag_slot": [3], "tag_word": [native.pack_metadata(2, 0, 0)]}
+    replay(executor, 1, plan, rows_of(20))
+    wait_for(executor, 1)
+    assert torch.equal(out, rows_of(0, 20))
 
 
 @pytest.mark.parametrize("ahead", [0, 1])

@@ -55,6 +55,8 @@ class ReferencePlan:
     spill_position: np.ndarray
     spill_slot: np.ndarray
     spill_word: np.ndarray
+    tag_slot: np.ndarray
+    tag_word: np.ndarray
     counters: dict[str, int]
 
 
@@ -106,7 +108,7 @@ class ReferencePlanner:
         self.config = config
         self.ways = config.ways
         self.num_sets = max(1, config.num_lines // config.ways)
-        self.scores = None if scores is None else np.asarray(scores, np.float32)
+        self.scores = None if scores is None or not len(scores) else np.asarray(scores, np.float32)
         self.static = _index(static_ids)
         self.constant = _index(constant_ids)
         self.whole_trace = Occurrences()
@@ -118,7 +120,11 @@ class ReferencePlanner:
         self.pushed = Occurrences()
         self.lines: list[int | None] = [None] * (self.num_sets * self.ways)
         self.last_touch = [-1] * len(self.lines)
-        self.victims = VictimBuffer(config.victim_mode, config.victim_rows, config.window)
+        self.last_request: dict[int, int] = {}
+        self.tagged: list[int] = []  # nodes whose rows in the victim buffer got their next use
+        self.victims = VictimBuffer(
+            config.victim_mode, config.victim_rows, config.window, self._rank
+        )
         self.policy = POLICIES[config.policy](self)
 
     # What policies ask.
@@ -147,7 +153,9 @@ class ReferencePlanner:
         nodes = _nodes(ids)
         if len(set(nodes)) != len(nodes):
             raise ValueError(f"batch {len(self.batches)} requests a node twice")
-        self.pushed.add(len(self.batches), nodes)
+        t = len(self.batches)
+        self.tagged += [node for node in nodes if self.victims.enter_window(node, t)]
+        self.pushed.add(t, nodes)
         self.batches.append(nodes)
         self.rank_starts.append([int(start) for start in rank_starts])
 
@@ -160,12 +168,16 @@ class ReferencePlanner:
             raise ValueError(f"plan({t}) needs batch {t}, which was not pushed")
         nodes = self.batches[t]
         counters = dict.fromkeys(COUNTERS, 0)
+        later = [node for node in self.tagged if self.victims.next_use[node] > t]
+        tags = [(self.victims.slot[node], self._word(node)) for node in later]
+        self.tagged = []
+        self.last_request.update(dict.fromkeys(nodes, t))
         self.policy.refresh(t)
         sources, slots = self._look_up(nodes, t, counters)
         moves = self._insert(nodes, sources, t, counters)
         self._spill(moves, t, counters)
         self.iteration += 1
-        return self._plan(t, nodes, sources, slots, moves, counters)
+        return self._plan(t, nodes, sources, slots, moves, tags, counters)
 
     # The steps of one iteration.
 
@@ -232,16 +244,17 @@ class ReferencePlanner:
         return way
 
     def _spill(self, moves: Moves, t: int, counters) -> None:
-        if self.config.victim_mode == "none":
-            return
         for node in moves.leaving:
-            next_use = self.next_use(node, t)
-            if next_use is not None:
-                entered, num_lost = self.victims.put(node, next_use)
-                counters["spilled"] += entered
-                counters["victim_overflow"] += num_lost
+            entered, num_lost = self.victims.put(node, self.next_use(node, t))
+            counters["spilled"] += entered
+            counters["victim_overflow"] += num_lost
 
-    def _plan(self, t, nodes, sources, slots, moves, counters) -> ReferencePlan:
+    def _rank(self, node: int) -> float:
+        """Of a row of unknown next use in the victim buffer: its score; without scores, the
+        iteration that requested it last."""
+        return self.last_request[node] if self.scores is None else self.score(node)
+
+    def _plan(self, t, nodes, sources, slots, moves, tags, counters) -> ReferencePlan:
         victim_slot = self.victims.slot
         spilled = [
             (p, victim_slot[node], self._word(node))
@@ -261,14 +274,19 @@ class ReferencePlanner:
             spill_position=_int64([position for position, _, _ in spilled]),
             spill_slot=_int64([slot for _, slot, _ in spilled]),
             spill_word=_int64([word for _, _, word in spilled]),
+            tag_slot=_int64([slot for slot, _ in tags]),
+            tag_word=_int64([word for _, word in tags]),
             counters=counters,
         )
 
     def _word(self, node: int) -> int:
-        """What the victim buffer notes about a row, as a signed integer; 0 if it is not there."""
-        next_use = self.victims.next_use.get(node)
-        if next_use is None:
+        """What the victim buffer notes about a row, as a signed integer: 0 if it is not there, -1
+        if its next use is not known."""
+        if node not in self.victims.slot:
             return 0
+        next_use = self.victims.next_use[node]
+        if next_use is None:
+            return -1
         position = self.batches[next_use].index(node)
         starts = self.rank_starts[next_use]
         rank = max(r for r, start in enumerate(starts) if start <= position)

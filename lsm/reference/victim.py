@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class VictimBuffer:
-    """``mode`` queues: ``num_rows`` rows per future iteration, what does not fit is discarded.
-    ``mode`` pool: ``num_rows`` rows in all; when full, the row with the farthest next use (highest
-    id on ties) gives way to a strictly nearer one. Slots: lowest free first. (DESIGN section 5.)
+    """``mode`` queues: ``num_rows`` rows per future iteration; a row that does not fit, or whose
+    next use is not known, is discarded. ``mode`` pool: ``num_rows`` rows in all; when full, the
+    row that leaves first gives way to a strictly better one: rows of unknown next use leave first,
+    lowest ``rank(node)`` first, then the farthest next use; on ties the highest id. Slots: lowest
+    free first. (DESIGN section 5.)
     """
 
-    def __init__(self, mode: str, num_rows: int, window: int) -> None:
+    def __init__(self, mode: str, num_rows: int, window: int, rank: Callable[[int], float]) -> None:
         self.mode = mode
         self.num_rows = num_rows
         self.num_slots = {"none": 0, "pool": num_rows, "queues": num_rows * window}[mode]
-        self.next_use: dict[int, int] = {}
+        self.rank = rank
+        self.next_use: dict[int, int | None] = {}  # None: not known
         self.slot: dict[int, int] = {}
 
     def take(self, node: int) -> int:
@@ -21,24 +26,41 @@ class VictimBuffer:
         del self.next_use[node]
         return self.slot.pop(node)
 
-    def put(self, node: int, next_use: int) -> tuple[bool, int]:
-        """Whether the row enters, and how many rows are lost by that (itself or another)."""
+    def put(self, node: int, next_use: int | None) -> tuple[bool, int]:
+        """Whether the row enters, and how many rows of known next use are lost by that (itself or
+        another)."""
+        is_known = next_use is not None
+        if self.mode == "none":
+            return False, 0
         if self.mode == "queues":
-            if list(self.next_use.values()).count(next_use) == self.num_rows:
-                return False, 1
+            if not is_known or list(self.next_use.values()).count(next_use) == self.num_rows:
+                return False, int(is_known)
             self._enter(node, next_use)
             return True, 0
         if len(self.slot) < self.num_rows:
             self._enter(node, next_use)
             return True, 0
-        farthest = max(self.slot, key=lambda other: (self.next_use[other], other))
-        if next_use >= self.next_use[farthest]:
-            return False, 1
-        self.take(farthest)
+        first = max(self.slot, key=lambda other: (self._order(other, self.next_use[other]), other))
+        if self._order(node, next_use) >= self._order(first, self.next_use[first]):
+            return False, int(is_known)
+        num_lost = int(self.next_use[first] is not None)
+        self.take(first)
         self._enter(node, next_use)
-        return True, 1
+        return True, num_lost
 
-    def _enter(self, node: int, next_use: int) -> None:
+    def enter_window(self, node: int, t: int) -> bool:
+        """Iteration t, which requests ``node``, becomes known. Whether its row is here and had no
+        next use."""
+        if node not in self.slot or self.next_use[node] is not None:
+            return False
+        self.next_use[node] = t
+        return True
+
+    def _order(self, node: int, next_use: int | None) -> tuple[int, float]:
+        """The higher, the earlier the row leaves."""
+        return (1, -self.rank(node)) if next_use is None else (0, next_use)
+
+    def _enter(self, node: int, next_use: int | None) -> None:
         used = set(self.slot.values())
         self.slot[node] = next(s for s in range(self.num_slots) if s not in used)
         self.next_use[node] = next_use

@@ -1,0 +1,114 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// The rows of a pool whose next use the window does not show: found by id when a batch enters the
+// window, and by rank when one has to leave. Sized by the pool.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache/occurrence_table.h"
+#include "cache/staged.h"
+
+namespace lsm::cache {
+
+/// Not thread-safe. Slots are below 2^32.
+class UnknownRows {
+ public:
+  bool is_empty() const { return table_.size() == 0; }
+
+  /// Adds a row that is not here, to a slot that no other has.
+  void add(int64_t id, uint32_t rank, int64_t slot);
+
+  /// The slot of the row with the lowest rank, the highest id on ties, if that rank is below
+  /// `rank`; the row leaves. Else -1.
+  int64_t take_below(uint64_t rank);
+
+  /// Calls found(i, slot) for those of ids[i], i in `positions`, that are here; they leave.
+  template <class Found>
+  void take(std::span<const int64_t> ids, std::span<const uint32_t> positions, const Found& found) {
+    if (is_empty()) return;
+    take_staged(positions.size(), [&](size_t i) { return positions[i]; }, ids, found);
+  }
+  /// The same for all ids.
+  template <class Found>
+  void take(std::span<const int64_t> ids, const Found& found) {
+    if (is_empty()) return;
+    take_staged(ids.size(), [](size_t i) { return static_cast<uint32_t>(i); }, ids, found);
+  }
+
+  /// Gives every row the rank rank_of(id).
+  template <class RankOf>
+  void rank_again(const RankOf& rank_of) {
+    for (Row& row : rows_) {
+      if (row.id >= 0) row.rank = rank_of(row.id);
+    }
+    rebuild_heap();
+  }
+
+  int64_t num_bytes() const {
+    return table_.num_bytes() + rows_.capacity() * sizeof(Row) + heap_.capacity() * sizeof(Entry);
+  }
+
+ private:
+  static constexpr int64_t kNone = -1;
+  struct Row {
+    int64_t id = kNone;  // kNone: the row of this slot is not here
+    uint32_t rank = 0;
+  };
+  /// Stays in the heap when its row leaves by take(): rows_ tells whether it still holds.
+  struct Entry {
+    int64_t id;
+    uint32_t rank;
+    uint32_t slot;
+
+    /// Whether `b` leaves before `a`.
+    friend bool operator<(const Entry& a, const Entry& b) {
+      return a.rank != b.rank ? a.rank > b.rank : a.id < b.id;
+    }
+  };
+
+  static uint64_t hash_of(int64_t id) { return mix64(static_cast<uint64_t>(id)); }
+  bool holds(const Entry& entry) const {
+    return rows_[entry.slot].id == entry.id && rows_[entry.slot].rank == entry.rank;
+  }
+  void forget(OccurrenceTable::Place place, uint64_t hash, uint32_t slot);
+  void rebuild_heap();
+
+  /// Latency of memory is what costs, so buckets and rows are fetched some ids ahead.
+  template <class PositionOf, class Found>
+  void take_staged(size_t count, const PositionOf& position_of, std::span<const int64_t> ids,
+                   const Found& found) {
+    uint64_t hashes[kUnderWay];
+    const auto request = [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) {
+        hashes[i % kUnderWay] = hash_of(ids[position_of(i)]);
+        table_.prefetch(hashes[i % kUnderWay]);
+      }
+    };
+    const auto locate = [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) {
+        const int64_t slot = table_.likely_index(hashes[i % kUnderWay]);
+        if (slot >= 0) __builtin_prefetch(&rows_[slot], 1);
+      }
+    };
+    const auto finish = [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) {
+        const uint64_t hash = hashes[i % kUnderWay];
+        const int64_t id = ids[position_of(i)];
+        const auto place = table_.find(hash, [&](uint32_t slot) { return rows_[slot].id == id; });
+        if (place.slot < 0) continue;
+        const uint32_t slot = table_.index_at(place);
+        forget(place, hash, slot);
+        found(position_of(i), int64_t{slot});
+      }
+    };
+    run_staged(count, request, locate, finish);
+  }
+
+  OccurrenceTable table_;    // slots by id
+  std::vector<Row> rows_;    // by slot
+  std::vector<Entry> heap_;  // those to leave first on top; some do not hold any more
+};
+
+}  // namespace lsm::cache
