@@ -10,9 +10,11 @@ import typer
 
 
 def train(
-    config: Annotated[str, typer.Argument(help="YAML file, or the name of one in configs/.")],
+    config: Annotated[
+        str, typer.Argument(metavar="CONFIG", help="YAML file, or the name of one in configs/.")
+    ],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override config keys.")
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Override config keys.")
     ] = None,
     profile: Annotated[
         bool, typer.Option("--profile", help="Write a torch.profiler trace of ten iterations.")
@@ -20,10 +22,20 @@ def train(
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the whole configuration and stop.")
     ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print every key with its meaning and default.")
+    ] = False,
 ) -> None:
-    """Train and test a node classifier; the last line of output is its summary as JSON."""
-    from lsm.config_io import dump_config, load_config
+    """Train and test a node classifier; the last line of output is its summary as JSON.
 
+    The keys are explained in configs/base.yaml: `lsm train base --explain` prints it, and
+    `lsm train CONFIG --print-config` the values that CONFIG and KEY=VALUE give them.
+    """
+    from lsm.config_io import dump_config, find_config, load_config
+
+    if explain:
+        typer.echo(find_config("base").read_text(), nl=False)
+        return
     profiled = ["metrics.profile_steps=10"] if profile else []
     settings = load_config(config, [*profiled, *(overrides or [])])
     if print_config:
