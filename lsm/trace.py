@@ -77,7 +77,8 @@ class Trace:
         ]
 
     def save(self, path: str | Path) -> None:
-        """Writes the trace to ``path``; the file is whole or absent."""
+        """Writes the trace to ``path``; the file is whole or absent. RuntimeError where there is no
+        room for it."""
         path = Path(path)
         arrays = {
             "ids": self.ids,
@@ -92,9 +93,12 @@ class Trace:
             with open(partial, "wb") as file:
                 np.savez(file, **arrays)
             partial.replace(path)
-        except BaseException:
+        except OSError as error:
+            raise RuntimeError(
+                f"cannot write {path} ({error.strerror}); make room there, or choose another file"
+            ) from error
+        finally:
             partial.unlink(missing_ok=True)
-            raise
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:

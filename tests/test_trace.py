@@ -240,3 +240,15 @@ def test_a_mistake_is_one_line(store, tmp_path, monkeypatch, capsys, options, me
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
     assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_one_clear_error_and_leaves_nothing(tmp_path, monkeypatch):
+    def fail(file, **_arrays):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    trace = Trace(np.arange(3), np.array([0, 3]), num_nodes=3, num_ranks=1)
+    monkeypatch.setattr(np, "savez", fail)
+    with pytest.raises(RuntimeError, match=r"cannot write .*t\.npz \(No space left on device\)"):
+        trace.save(tmp_path / "t.npz")
+    assert list(tmp_path.iterdir()) == []

@@ -76,6 +76,8 @@ def ablate(
         _refuse_trace_options(context)
         _run_config(config, overrides or [], jobs, json_path, progress)
         return
+    if not trace.is_file():
+        raise FileNotFoundError(f"--trace: {trace}: no such file; `lsm trace STORE` writes one")
     if lines is None:
         raise ValueError("--lines: not set; give the cache lines per rank, such as 10000,20000")
     axes = {
