@@ -27,5 +27,19 @@ export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 # torchrun would set 1 and say so; train.num_threads decides.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 
-exec "${PYTHON:-python}" -m torch.distributed.run "${meeting[@]}" \
+# As `python -m torch.distributed.run`, without tracebacks of the launcher: ranks say what happened.
+launcher='
+import sys
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.run import main
+
+try:
+    main()
+except SignalException as signal:
+    sys.exit(128 + signal.sigval)
+except ChildFailedError as error:
+    sys.exit(str(error))
+'
+exec "${PYTHON:-python}" -c "$launcher" "${meeting[@]}" \
     --nproc-per-node "$num_processes" --max-restarts "${MAX_RESTARTS:-0}" -m lsm train "$@"
