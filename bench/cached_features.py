@@ -59,7 +59,11 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--policy", default="lookahead")
     parser.add_argument("--victim-share", type=float, default=0.5, help="of the cache's bytes")
     parser.add_argument("--window", type=int, default=256)
-    parser.add_argument("--merge-iterations", default="1,16", help="settings to try, by commas")
+    parser.add_argument(
+        "--merge-iterations",
+        default="1,auto",
+        help="settings to try, by commas; auto: half of the lists in flight",
+    )
     parser.add_argument("--max-gap-bytes", type=parse_bytes, default=parse_bytes("16KiB"))
     parser.add_argument("--max-read-bytes", type=parse_bytes, default=parse_bytes("256KiB"))
     parser.add_argument("--prefetch", type=int, default=32)
@@ -96,7 +100,7 @@ def feature_file(folder: Path, num_rows: int, row_bytes: int) -> Iterator[Path]:
         path.unlink()
 
 
-def open_loader(path: Path, row_bytes: int, cache_bytes: int, merge: int, args):
+def open_loader(path: Path, row_bytes: int, cache_bytes: int, merge: int | str, args):
     victim_bytes = int(cache_bytes * args.victim_share)
     cache = CacheOptions(
         policy=args.policy,
@@ -106,7 +110,7 @@ def open_loader(path: Path, row_bytes: int, cache_bytes: int, merge: int, args):
         victim_bytes=victim_bytes,
     )
     merged = {"max_gap_bytes": args.max_gap_bytes, "max_read_bytes": args.max_read_bytes}
-    options = StorageOptions(merge_iterations=merge, **(merged if merge > 1 else {}))
+    options = StorageOptions(merge_iterations=merge, **(merged if merge != 1 else {}))
     return FeatureLoader(
         as_store(path, row_bytes),
         cache,
@@ -116,7 +120,7 @@ def open_loader(path: Path, row_bytes: int, cache_bytes: int, merge: int, args):
     )
 
 
-def time_ours(path: Path, row_bytes: int, cache_bytes: int, merge: int, lists, args) -> dict:
+def time_ours(path: Path, row_bytes: int, cache_bytes: int, merge: int | str, lists, args) -> dict:
     expected = None
     if args.check:
         expected = torch.from_numpy(np.load(path, mmap_mode="c"))
@@ -179,7 +183,8 @@ def time_peer(path: Path, cache_bytes: int, policy: str, in_flight: str, args) -
 def measure(path: Path, row_bytes: int, cache_bytes: int, lists, args) -> dict:
     runs: dict[str, list[dict]] = {}
     for _ in range(args.rounds):
-        for merge in map(int, args.merge_iterations.split(",")):
+        for setting in args.merge_iterations.split(","):
+            merge = setting if setting == "auto" else int(setting)
             result = time_ours(path, row_bytes, cache_bytes, merge, lists, args)
             runs.setdefault(f"ours, {merge} lists' reads together", []).append(result)
         if not args.peer_python:
