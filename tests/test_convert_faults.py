@@ -1,6 +1,8 @@
 """A conversion that is killed, interrupted or runs out of disk leaves no store, and says why."""
 
+import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -94,6 +96,53 @@ def test_a_signal_in_the_middle(tmp_path, number):
         GraphStore.open(directory.rename(tmp_path / "renamed"))
     small = save_npy(tmp_path / "small", random_graph())
     assert convert_npy(small, tmp_path / "out").num_nodes == 300
+
+
+def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path):
+    source = sparse_graph(tmp_path / "graph", num_rows=1 << 19)
+    small = save_npy(tmp_path / "small", random_graph())
+    process = start(source, tmp_path / "out")
+    directory = wait_for_features(process, tmp_path)
+    os.kill(process.pid, signal.SIGSTOP)
+    convert_npy(small, tmp_path / "out")
+    assert (directory / "features.bin").exists()  # its process lives
+    shutil.rmtree(tmp_path / "out")
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    other_target = tmp_path / f".other.tmp-{process.pid}"
+    with_data = tmp_path / f".out.tmp-{process.pid + 1}"
+    for kept in (other_target, with_data):
+        kept.mkdir()
+        (kept / "thesis.tex").write_text("years of work")
+    convert_npy(small, tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        ["graph", "small", "out", other_target.name, with_data.name]
+    )
+    assert (with_data / "thesis.tex").exists()
+
+
+def test_a_directory_that_a_process_with_this_number_left_is_removed(tmp_path):
+    left = tmp_path / f".out.tmp-{os.getpid()}"
+    (left / "split").mkdir(parents=True)
+    convert_npy(save_npy(tmp_path / "small", random_graph()), tmp_path / "out")
+    assert not left.exists()
+
+
+def test_a_locked_directory_is_another_writer_wherever_that_runs(tmp_path):
+    """Process numbers of another container mean nothing here; locks do."""
+    left = tmp_path / ".out.tmp-4194303"
+    (left / "split").mkdir(parents=True)
+    assert not os.path.exists("/proc/4194303")
+    descriptor = os.open(left, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        small = save_npy(tmp_path / "small", random_graph())
+        convert_npy(small, tmp_path / "out")
+        assert left.exists()
+    finally:
+        os.close(descriptor)
+    convert_npy(small, tmp_path / "out", force=True)
+    assert not left.exists()
 
 
 def test_a_file_size_limit_is_reported(tmp_path):

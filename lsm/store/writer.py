@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import logging
 import os
+import re
 import shutil
 import signal
 import threading
@@ -20,13 +22,17 @@ from lsm.store.sink import FileSink, explaining_no_room, no_room
 
 log = logging.getLogger(__name__)
 
+# What lies in a store's directory, also before it is complete.
+_WRITTEN = re.compile(r"topology|split|scores|labels\.npy|features(\.\d+)?\.bin|\.?meta\.json.*")
+
 
 class StoreWriter:
     """Context manager that builds the store ``out``.
 
     Files are made in a temporary sibling directory; ``commit(meta)`` writes ``meta.json`` last and
     renames. Left without ``commit``, by an exception, SIGINT or SIGTERM, it removes everything.
-    After SIGKILL the temporary directory stays, and ``GraphStore.open`` refuses it.
+    After SIGKILL the temporary directory stays, until the next writer of ``out`` removes it;
+    ``GraphStore.open`` refuses it. A writer at work holds a lock on its directory.
     """
 
     def __init__(self, out: str | Path, *, force: bool = False) -> None:
@@ -36,16 +42,19 @@ class StoreWriter:
         self._check_out()
         self._directory = layout.temporary_path(self.out)
         self._sinks: dict[str, FileSink] = {}
+        self._lock = -1
         self._signals: contextlib.ExitStack = contextlib.ExitStack()
 
     def __enter__(self) -> StoreWriter:
         self.out.parent.mkdir(parents=True, exist_ok=True)
         for left in self.out.parent.glob(f".{self.out.name}.tmp-*"):
-            log.warning("%s: left by an interrupted or running conversion", left)
+            _remove_if_left(left)
         self._signals.enter_context(_signals_raise())
         try:
-            shutil.rmtree(self._directory, ignore_errors=True)
             self._directory.mkdir()
+            self._lock = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BaseException:
             self._signals.close()
             raise
@@ -57,6 +66,7 @@ class StoreWriter:
                 sink.abandon()
             if self._directory.exists():
                 shutil.rmtree(self._directory)
+            os.close(self._lock)
         self._signals.close()
 
     def file(self, name: str) -> FileSink:
@@ -114,6 +124,31 @@ class StoreWriter:
                 f"{self.out}: exists and is not a store, so --force does not replace it; "
                 "choose another --out"
             )
+
+
+def _remove_if_left(directory: Path) -> None:
+    """Removes the temporary ``directory`` of a writer that was killed. It stays, with a warning, if
+    a process may be at work in it, or if it holds what no writer makes."""
+    pid = directory.name.rpartition("-")[2]
+    is_ours = layout.is_temporary(directory) and directory.is_dir() and not directory.is_symlink()
+    if not is_ours or any(_WRITTEN.fullmatch(file.name) is None for file in directory.iterdir()):
+        log.warning("%s: no conversion made what is in there; it stays", directory)
+        return
+    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A writer that has made its directory is about to lock it.
+        at_work = int(pid) != os.getpid() and Path("/proc", pid).exists()
+    except OSError:
+        at_work = True
+    try:
+        if at_work:
+            log.warning("%s: another conversion is at work there", directory)
+            return
+        log.warning("%s: left by a conversion that was killed; removing it", directory)
+        shutil.rmtree(directory)
+    finally:
+        os.close(lock)
 
 
 @contextlib.contextmanager
