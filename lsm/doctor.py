@@ -79,7 +79,8 @@ def _locked_memory() -> Finding:
         return Finding("locked memory", "ok", limit)
     detail = (
         f"{limit}: io_uring needs {format_bytes(RING_BYTES)} to register its buffers, and is "
-        "slower without; raise `ulimit -l`"
+        "slower without; raise it: `ulimit -l unlimited`, LimitMEMLOCK=infinity for systemd, "
+        "--ulimit memlock=-1 for docker"
     )
     return Finding("locked memory", "no", detail)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -158,22 +159,33 @@ class Storage:
         if self.engine == "nvme" and options.submit_from == "gpu":
             nvme.submission.device = _submitting_gpu()
             nvme.submission.num_blocks = options.submit_blocks or 0
-        num_threads = options.num_threads or _DEFAULT_THREADS[self.engine]
-        _check_buffers(self.engine, options, num_threads)
-        with starting("storage.num_threads", num_threads):
-            self._native = native.open_storage(
-                engine=self.engine,
-                paths=[os.fspath(path) for path in paths],
-                num_rows=num_rows,
-                row_bytes=row_bytes,
-                stripe_bytes=stripe_bytes,
-                queue_depth=options.queue_depth,
-                num_threads=num_threads,
-                max_read_bytes=options.max_read_bytes,
-                max_gap_bytes=options.max_gap_bytes,
-                direct=getattr(native.DirectMode, options.direct),
-                nvme=nvme,
-            )
+
+        def open_as(engine: str):
+            num_threads = options.num_threads or _DEFAULT_THREADS[engine]
+            _check_buffers(engine, options, num_threads)
+            with starting("storage.num_threads", num_threads):
+                return native.open_storage(
+                    engine=engine,
+                    paths=[os.fspath(path) for path in paths],
+                    num_rows=num_rows,
+                    row_bytes=row_bytes,
+                    stripe_bytes=stripe_bytes,
+                    queue_depth=options.queue_depth,
+                    num_threads=num_threads,
+                    max_read_bytes=options.max_read_bytes,
+                    max_gap_bytes=options.max_gap_bytes,
+                    direct=getattr(native.DirectMode, options.direct),
+                    nvme=nvme,
+                )
+
+        try:
+            self._native = open_as(self.engine)
+        except OSError as error:
+            if (engine, self.engine, error.errno) != ("auto", "io_uring", errno.ENOMEM):
+                raise
+            self.engine = "posix"  # other processes of this user have locked what may be locked
+            logger.warning("storage.engine=auto uses posix: io_uring: %s", error)
+            self._native = open_as(self.engine)
         for note in self._native.notes():
             logger.warning("%s", note)
 

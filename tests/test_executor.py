@@ -210,7 +210,10 @@ def test_a_slot_that_is_read_is_written_again_in_the_same_plan(tmp_path):
             "spill_word: expected a next use after iteration 0, got 0 at position 0",
         ),
         ({"tag_slot": [0]}, "tag_slot, tag_word: expected the same length, got 1 and 0"),
-        ({"tag_slot": [7], "tag_word": [-1]}, r"tag_slot: expected .*\[0, 7\), got 7 at position 0"),
+        (
+            {"tag_slot": [7], "tag_word": [-1]},
+            r"tag_slot: expected .*\[0, 7\), got 7 at position 0",
+        ),
         ({"source": [STORAGE] * 3, "slot": [-1] * 3}, "out: expected 3 rows of 8 bytes, got 16"),
     ],
 )

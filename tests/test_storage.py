@@ -368,30 +368,71 @@ def test_without_direct_reads_auto_falls_back_and_says_so(engine, caplog):
 PR_CAPBSET_DROP, CAP_IPC_LOCK = 24, 14
 
 
-def limit_locked_memory() -> None:
+def limit_locked_memory(num_bytes: int) -> None:
     ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_IPC_LOCK, 0, 0, 0)  # root may lock without limit
-    # Enough for the ring itself, not for its buffers.
-    resource.setrlimit(resource.RLIMIT_MEMLOCK, (512 << 10, 512 << 10))
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (num_bytes, num_bytes))
+
+
+REMEDY = "raise it: ulimit -l unlimited, LimitMEMLOCK=infinity for systemd"
 
 
 @needs_io_uring
-def test_with_little_locked_memory_io_uring_says_so_and_works(tmp_path):
-    """Buffers that cannot be registered cost speed, not correctness."""
+@pytest.mark.parametrize(
+    ("limit_kib", "num_rings", "message"),
+    [
+        (512, 1, "io_uring buffers are not registered (Cannot allocate memory)"),
+        # Processes of other tests may leave the second ring more room, less, or none at all.
+        (40, 2, "Cannot allocate memory"),
+    ],
+)
+def test_with_little_locked_memory_io_uring_says_so_and_works(
+    tmp_path, limit_kib, num_rings, message
+):
+    """Buffers and whole rings that cannot be had cost speed, not correctness. The memory of all
+    processes of a user counts, so that a second rank may have less."""
     rows = random_rows(64, PAGE)
     paths = write_rows(tmp_path, rows)
     program = (
         "import torch; from lsm.storage import Storage\n"
-        f"storage = Storage([{str(paths[0])!r}], num_rows=64, row_bytes=4096, engine='io_uring')\n"
+        f"keep = [Storage([{str(paths[0])!r}], num_rows=64, row_bytes=4096, engine='auto')\n"
+        f"        for _ in range({num_rings})]\n"
+        "storage = keep[-1]\n"
         "out = torch.zeros(2, 4096, dtype=torch.uint8)\n"
-        "print(storage.submit(torch.tensor([1, 5]), out).wait().numpy().tobytes().hex())"
+        "ids = torch.arange(64).repeat(20)\n"
+        "more = torch.zeros(1280, 4096, dtype=torch.uint8)\n"
+        "storage.submit(ids, more).wait(30)\n"
+        "assert all(torch.equal(more[i], more[i % 64]) for i in range(1280))\n"
+        "print(storage.submit(torch.tensor([1, 5]), out).wait(30).numpy().tobytes().hex())"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
         timeout=60,
-        preexec_fn=limit_locked_memory,
+        preexec_fn=lambda: limit_locked_memory(limit_kib << 10),
         check=True,
     )
     assert bytes.fromhex(done.stdout) == rows[[1, 5]].tobytes()
-    assert "raise the locked-memory limit" in done.stderr
+    assert message in done.stderr
+    assert f"(RLIMIT_MEMLOCK) is {limit_kib} KiB" in done.stderr
+    assert REMEDY in done.stderr
+
+
+@needs_io_uring
+@pytest.mark.parametrize("command", ["select_engine()", "native.io_uring_problem()"])
+def test_without_locked_memory_the_limit_is_named_and_not_seccomp(command):
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"from lsm import native; from lsm.storage import select_engine; print({command})",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=lambda: limit_locked_memory(0),
+        check=True,
+    )
+    assert "the locked-memory limit (RLIMIT_MEMLOCK) is 0 KiB" in done.stdout
+    assert REMEDY in done.stdout
+    assert "seccomp" not in done.stdout

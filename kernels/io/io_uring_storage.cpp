@@ -2,6 +2,7 @@
 #include "kernels/io/io_uring_storage.h"
 
 #include <liburing.h>
+#include <sys/resource.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -27,10 +28,26 @@ constexpr int kSubmitBatch = 4;
 // completed reads are copied out, so that the device does not wait for the copies.
 constexpr size_t kSlotsPerSpare = 4;
 
+/// The limit on locked memory, and how it is raised.
+std::string locked_memory_limit() {
+  rlimit limit{};
+  getrlimit(RLIMIT_MEMLOCK, &limit);
+  const std::string size = limit.rlim_cur == RLIM_INFINITY
+                               ? std::string("unlimited")
+                               : concat(limit.rlim_cur >> 10, " KiB for all processes of a user");
+  return concat("the locked-memory limit (RLIMIT_MEMLOCK) is ", size,
+                "; raise it: ulimit -l unlimited, LimitMEMLOCK=infinity for systemd, ",
+                "--ulimit memlock=-1 for docker");
+}
+
+// The smallest ring that is tried where there is no memory for the one asked for.
+constexpr unsigned kFewestEntries = 8;
+
 void check_ring(int result, const char* what) {
   if (result >= 0) return;
-  const char* remedy = result == -ENOMEM ? "raise the locked-memory limit (ulimit -l)"
-                                         : "use storage.engine=posix, or run `lsm doctor`";
+  const std::string remedy = result == -ENOMEM
+                                 ? locked_memory_limit() + ", or use storage.engine=posix"
+                                 : std::string("use storage.engine=posix, or run `lsm doctor`");
   throw SystemError(-result, "io_uring", concat(what, ": ", std::strerror(-result), "; ", remedy));
 }
 
@@ -92,18 +109,31 @@ class IoUringStorage::Worker {
     // Completions are processed when this thread asks for them, not by interrupting it.
     flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
 #endif
-    int result = io_uring_queue_init(static_cast<unsigned>(slots_.size()), &ring_, flags);
+    auto entries = static_cast<unsigned>(slots_.size());
+    int result = io_uring_queue_init(entries, &ring_, flags);
     if (result == -EINVAL && flags != 0) {
-      result =
-          io_uring_queue_init(static_cast<unsigned>(slots_.size()), &ring_, 0);  // before Linux 6.1
+      flags = 0;  // before Linux 6.1
+      result = io_uring_queue_init(entries, &ring_, flags);
+    }
+    // A ring is locked memory, too. A small one is faster than none.
+    while (result == -ENOMEM && entries >= 2 * kFewestEntries) {
+      entries /= 2;
+      result = io_uring_queue_init(entries, &ring_, flags);
     }
     check_ring(result, "io_uring_queue_init");
+    if (entries < slots_.size()) {
+      std::erase_if(free_slots_, [&](unsigned slot) { return slot >= entries; });
+      depth_ = std::min<size_t>(depth_, entries);
+      notes.push_back(concat("storage.queue_depth: no memory for a ring of ", slots_.size(),
+                             " reads, using ", entries, ": ", locked_memory_limit()));
+    }
     const auto& descriptors = storage_.files_.descriptors();
     result = io_uring_register_files(&ring_, descriptors.data(),
                                      static_cast<unsigned>(descriptors.size()));
-    if (result < 0) {
-      io_uring_queue_exit(&ring_);
-      check_ring(result, "io_uring_register_files");
+    fixed_files_ = result == 0;
+    if (!fixed_files_) {
+      notes.push_back(concat("io_uring files are not registered (", std::strerror(-result),
+                             "): each read looks its file up, which is slower"));
     }
     std::vector<iovec> vectors(slots_.size());
     for (size_t i = 0; i < slots_.size(); ++i) {
@@ -114,8 +144,9 @@ class IoUringStorage::Worker {
     fixed_buffers_ = result == 0;
     if (!fixed_buffers_) {
       notes.push_back(concat("io_uring buffers are not registered (", std::strerror(-result),
-                             "): raise the locked-memory limit (ulimit -l) above ",
-                             memory_.capacity() >> 10, " KiB, or lower storage.queue_depth"));
+                             "), so reads are slower: they take ", memory_.capacity() >> 10,
+                             " KiB for each ring, and ", locked_memory_limit(),
+                             ", or lower storage.queue_depth"));
     }
     return notes;
   }
@@ -145,14 +176,16 @@ class IoUringStorage::Worker {
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);  // never null: as many entries as slots
     const auto offset = static_cast<uint64_t>(slot.offset());
     std::byte* target = slot.buffer + slot.done;
-    const int file = static_cast<int>(slot.claim.extent->file);
+    const auto index_of_file = static_cast<size_t>(slot.claim.extent->file);
+    const int file =
+        fixed_files_ ? static_cast<int>(index_of_file) : storage_.files_.descriptor(index_of_file);
     if (fixed_buffers_) {
       io_uring_prep_read_fixed(entry, file, target, slot.bytes_left(), offset,
                                static_cast<int>(index));
     } else {
       io_uring_prep_read(entry, file, target, slot.bytes_left(), offset);
     }
-    entry->flags |= IOSQE_FIXED_FILE;
+    if (fixed_files_) entry->flags |= IOSQE_FIXED_FILE;
     io_uring_sqe_set_data64(entry, index);
     slot.started_ns = now_ns();
     storage_.stats_.reads.fetch_add(1, std::memory_order_relaxed);
@@ -231,7 +264,7 @@ class IoUringStorage::Worker {
   }
 
   IoUringStorage& storage_;
-  const size_t depth_;
+  size_t depth_;
   std::vector<ActiveRead> slots_;
   HostBlock memory_;
   std::vector<unsigned> free_slots_;
@@ -239,6 +272,7 @@ class IoUringStorage::Worker {
   std::vector<Claim> claims_;
   size_t in_flight_ = 0;
   int prepared_ = 0;
+  bool fixed_files_ = false;
   bool fixed_buffers_ = false;
   io_uring ring_{};
   std::thread thread_;
@@ -268,9 +302,11 @@ IoUringStorage::~IoUringStorage() {
 }
 
 std::string io_uring_problem() {
-  constexpr unsigned kProbeDepth = 128;  // a usual depth: small rings pass tighter memory limits
   io_uring ring{};
-  const int result = io_uring_queue_init(kProbeDepth, &ring, 0);
+  const int result = io_uring_queue_init(kFewestEntries, &ring, 0);
+  if (result == -ENOMEM) {
+    return concat("there is no memory for io_uring's rings: ", locked_memory_limit());
+  }
   if (result < 0) {
     return concat("the kernel refuses io_uring (", std::strerror(-result),
                   "): a container's seccomp profile or kernel.io_uring_disabled forbids it");
