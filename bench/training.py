@@ -87,7 +87,8 @@ def read_settings(args: argparse.Namespace) -> ReadSettings:
     """What the arguments about reads stand for, as `lsm train` takes the keys of those names."""
     names = ("max_read_bytes", "max_gap_bytes", "merge_iterations")
     storage = {name: getattr(args, name) for name in names}
-    config = parse_config({"storage": storage, "sampler": {"prefetch": args.prefetch}})
+    sections = {"storage": storage, "cache": {"policy": args.cache_policy}}
+    config = parse_config(sections | {"sampler": {"prefetch": args.prefetch}})
     return ReadSettings.of(config, load_profile(args.profile) if args.profile else None)
 
 

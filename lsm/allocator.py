@@ -28,3 +28,9 @@ def keep_freed_memory() -> bool:
         mallopt(_M_MMAP_THRESHOLD, _LARGEST_HEAP_BLOCK_BYTES)
         and mallopt(_M_TRIM_THRESHOLD, _LARGEST_IDLE_HEAP_BYTES)
     )
+
+
+def release_freed_memory() -> None:
+    """Gives the pages of freed blocks back to the system, where the C library is glibc."""
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)

@@ -110,8 +110,17 @@ def default_run_dir(config_name: str, store: str | None) -> str:
 class DataConfig(Section):
     path: str | None = None
     """Store directory, as written by `lsm data convert` or `lsm data synth`. Required."""
-    topology: Literal["mmap", "memory"] = "mmap"
-    """Where the graph structure lives: mapped from the store on demand, or read into memory."""
+    topology: Literal["auto", "mmap", "memory"] = "auto"
+    """Where the graph structure and the labels live: mapped from the store on demand, or read into
+    memory. auto: memory where they take at most a quarter of memory.bytes, else mmap."""
+
+
+class MemoryConfig(Section):
+    bytes: AutoBytes = "auto"
+    """Host memory of each rank: of the process itself, the topology in memory, the window, staging,
+    batches and their gradients, the cache, its victim buffer, or the features. Pages of mapped
+    files do not count. auto: half of what is free on the machine or in the control group, divided
+    by the ranks of the machine; or what the other keys ask for, if that is more and is free."""
 
 
 class TopologyConfig(Section):
@@ -123,8 +132,9 @@ class TopologyConfig(Section):
 
 class StorageConfig(Section):
     engine: Literal["auto", "memory", "mmap", "posix", "io_uring", "nvme", "gds"] = "auto"
-    """How features are read. auto: io_uring where it works, else posix (see `lsm doctor`); gds:
-    into GPU memory by cuFile, where kvikio is installed."""
+    """How features are read. auto: memory, where they fit in memory.bytes and cache.policy is auto
+    or none; else io_uring where it works, else posix (see `lsm doctor`); gds: into GPU memory by
+    cuFile, where kvikio is installed."""
     transport: Literal["emulated", "sysfs", "libnvm"] = "emulated"
     """nvme: how controllers are reached. emulated: a thread plays one over the store's files."""
     devices: list[str] = []
@@ -169,15 +179,17 @@ class StorageConfig(Section):
 
 
 class VictimConfig(Section):
-    mode: Literal["none", "queues", "pool"] = "none"
-    """Buffer for rows that leave the cache. queues: rows needed again within the window, as many for
-    each of its iterations; pool: the rows needed soonest, then, of rows the window does not show,
-    those with the highest score (cache.score: none: those requested last)."""
-    bytes: Bytes = 256 * 2**20
-    """Memory of the victim buffer (queues: of all queues together), where there is one."""
+    mode: Literal["auto", "none", "queues", "pool"] = "auto"
+    """Buffer for rows that leave the cache. queues: rows needed again within the window, as many
+    for each of its iterations; pool: the rows needed soonest, then, of rows the window does not
+    show, those with the highest score (cache.score: none: those requested last). auto: pool where
+    cache.policy is auto and storage is read, else none."""
+    bytes: AutoBytes = "auto"
+    """Memory of the victim buffer (queues: of all queues together), where there is one. auto: as
+    much as the cache, or with one in GPU memory all that memory.bytes leaves for rows."""
     prefetch: Annotated[int, Field(ge=0, le=65_535)] = 4
     """Iterations whose rows a thread copies from the victim buffer while training runs, before they
-    are due. 0: none."""
+    are due. 0: none. Fewer where memory.bytes has no room for their batches."""
 
 
 class ConstantConfig(Section):
@@ -193,6 +205,7 @@ class StaticConfig(Section):
 
 class CacheConfig(Section):
     policy: Literal[
+        "auto",
         "none",
         "round_robin",
         "random",
@@ -206,16 +219,19 @@ class CacheConfig(Section):
         "dynamic",
         "hybrid",
         "lookahead",
-    ] = "none"
+    ] = "auto"
     """Which rows stay in memory while training. none: every row is read from storage; lookahead:
-    those needed soonest; the others are for comparison (`lsm ablate`)."""
-    bytes: Bytes = 512 * 2**20
-    """Memory of the cache, per rank."""
+    those needed soonest; auto: none where all features are in memory, else lookahead; the others
+    are for comparison (`lsm ablate`)."""
+    bytes: AutoBytes = "auto"
+    """Memory of the cache, per rank. auto: what memory.bytes, or the GPU's free memory, leaves for
+    it."""
     ways: Positive = 32
     """Lines per set: how many rows compete for a place."""
     window: Annotated[int, Field(ge=1, le=65_535)] = 256
     """Iterations sampled ahead, so that it is known what they need. Their graphs are held in
-    memory, without features. Policies that do not look ahead ignore it, without a victim buffer."""
+    memory, without features; fewer where memory.bytes is too small, or an epoch is shorter.
+    Policies that do not look ahead ignore it, without a victim buffer."""
     update_period: Positive = 4
     """dynamic, hybrid: iterations between two passes over the window."""
     near_fraction: Annotated[float, Field(ge=0, le=1)] = 0.125
@@ -229,15 +245,15 @@ class CacheConfig(Section):
     planner: Literal["auto", "host", "device"] = "auto"
     """What decides about the cache's sets when a GPU trains. auto: both make the first plans, and
     the faster goes on. Plans are the same."""
-    score: Literal["none", "in_degree", "reverse_pagerank", "presample"] = "none"
+    score: Literal["auto", "none", "in_degree", "reverse_pagerank", "presample"] = "auto"
     """How hot a node is expected to be, for static, hybrid and lookahead, and to choose constant
-    and static rows. Taken from the store; computed and stored if it is not there."""
+    and static rows. Taken from the store; computed and stored if it is not there. auto: none."""
 
     @model_validator(mode="after")
     def _has_room(self) -> CacheConfig:
         if self.policy != "none" and self.bytes == 0:
             raise ValueError("cache.bytes: expected more than 0 bytes; or set cache.policy=none")
-        if self.victim.mode != "none" and self.victim.bytes == 0:
+        if self.victim.mode in ("queues", "pool") and self.victim.bytes == 0:
             raise ValueError(
                 "cache.victim.bytes: expected more than 0 bytes; or set cache.victim.mode=none"
             )
@@ -297,8 +313,9 @@ class SamplerConfig(Section):
     profile 4."""
     max_prefetch: Positive = 64
     """Most batches read ahead with prefetch=auto."""
-    staging_bytes: Bytes = 256 * 2**20
-    """Memory for feature rows of batches read ahead; bounds prefetch whatever its depth. Rows that
+    staging_bytes: AutoBytes = "auto"
+    """Memory for feature rows of batches read ahead; bounds prefetch whatever its depth. auto: for
+    4 batches, at least 256MiB, at most an eighth of memory.bytes; with a GPU 256MiB. Rows that
     a cache in host memory holds take none until their batch is due. With a shared cache, rows on
     their way to other ranks come on top: about as much again. One in GPU memory takes so much there
     at once."""
@@ -412,6 +429,8 @@ class Config(Section):
     """Where results go."""
     data: DataConfig = DataConfig()
     """The graph."""
+    memory: MemoryConfig = MemoryConfig()
+    """What all of it may take."""
     topology: TopologyConfig = TopologyConfig()
     """Its structure."""
     storage: StorageConfig = StorageConfig()

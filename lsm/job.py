@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from lsm import dist, native, scores
 from lsm.accumulator import ReadAhead
 from lsm.allocator import keep_freed_memory
+from lsm.budget import MemoryPlan
 from lsm.cache_options import CacheOptions, CacheRows
 from lsm.cached_features import CachedFeatureLoader
 from lsm.comm_group import CacheGroup, CommOptions
@@ -26,6 +27,7 @@ from lsm.device import memory_errors
 from lsm.device_features import DeviceFeatureLoader
 from lsm.dist import World
 from lsm.feature_loader import FeatureLoader
+from lsm.memory_facts import plan_memory
 from lsm.neighbor_loader import NeighborLoader
 from lsm.nvme.ranks import check_drives_of_ranks
 from lsm.placement import (
@@ -55,6 +57,9 @@ class Job:
     """The parts of a training job, on one rank."""
 
     config: Config
+    """As it was given, with a number for each ``auto`` of memory."""
+    memory: MemoryPlan
+    """What that takes."""
     world: World
     device: torch.device
     """Where this rank trains."""
@@ -89,6 +94,11 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
     store = open_store(config, world)
     _check_same_store(store, world)
     check_drives_of_ranks(config.storage, world)
+    ignored = changed_keys(config.cache, "cache.")
+    plan = plan_memory(config, world, device, store)
+    config = plan.config
+    if config.cache.policy == "none" and world.is_main:
+        _say_ignored(ignored)
     reads = _read_settings(config, world, store)
     check_job_room(config, world, store, device)
     with (
@@ -98,9 +108,9 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
             options=reads.options,
             pinned=device.type == "cuda",
         ) as features,
-        _open_tiers(config, world, device, store, features) as tiers,
+        _open_tiers(plan, world, device, store, features) as tiers,
     ):
-        loaders = _build_loaders(config, world, device, store, tiers, reads.read_ahead)
+        loaders = _build_loaders(plan, world, device, store, tiers, reads.read_ahead)
         torch.manual_seed(config.train.seed)
         with memory_errors("for the model"):
             model = new_model(config, store).to(device)
@@ -113,7 +123,7 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
         parallel = _parallel(model, world, device, config.dist.timeout_secs)
         if config.train.compile:
             parallel = torch.compile(parallel, dynamic=True)
-        yield Job(config, world, device, store, features, loaders, model, parallel, optimizer)
+        yield Job(config, plan, world, device, store, features, loaders, model, parallel, optimizer)
 
 
 def open_store(config: Config, world: World) -> GraphStore:
@@ -208,6 +218,13 @@ def _read_settings(config: Config, world: World, store: GraphStore) -> ReadSetti
     return settings
 
 
+def _say_ignored(changed: list[str]) -> None:
+    """Says which settings of a cache have no effect where there is none."""
+    ignored = [key for key in changed if key != "cache.policy"]
+    if ignored:
+        logger.warning("there is no cache (cache.policy=none): ignoring %s", ", ".join(ignored))
+
+
 def _say_lines(options: CacheOptions, tiers: CacheRows, store: GraphStore) -> None:
     """Says where a cache has fewer lines than its bytes have room for."""
     fitting, planner = options.bytes // store.row_bytes, tiers.planner
@@ -231,7 +248,7 @@ def _say_lines(options: CacheOptions, tiers: CacheRows, store: GraphStore) -> No
 
 
 def _open_tiers(
-    config: Config,
+    plan: MemoryPlan,
     world: World,
     device: torch.device,
     store: GraphStore,
@@ -239,11 +256,8 @@ def _open_tiers(
 ) -> FeatureLoader:
     """What batches take their rows from: ``features``, or a cache over its engine: this rank's, or
     its part of one that ranks share."""
-    cache = config.cache
+    config, cache = plan.config, plan.config.cache
     if cache.policy == "none":
-        ignored = changed_keys(cache, "cache.")
-        if ignored and world.is_main:
-            logger.warning("there is no cache (cache.policy=none): ignoring %s", ", ".join(ignored))
         return features
     if cache.policy in ("static", "hybrid") and cache.score == "none":
         logger.warning("cache.policy=%s goes by cache.score, which is none", cache.policy)
@@ -256,6 +270,8 @@ def _open_tiers(
     group = CacheGroup.join(_comm_options(config)) if shared else None
     threads = max(1, _cores_per_rank(world) // 2)
     more = {"scores": _score(config, world, store), "num_threads": threads}
+    # Twice a batch, so that one can be filled while another trains, in each of a loader's pools.
+    more["idle_bytes"] = 2 * max(2 * plan.batch_bytes, config.sampler.staging_bytes // 4)
     more["storage"] = features.storage
     if on_gpu:
         more |= {
@@ -319,14 +335,16 @@ def _score(config: Config, world: World, store: GraphStore) -> torch.Tensor | No
 
 
 def _build_loaders(
-    config: Config,
+    plan: MemoryPlan,
     world: World,
     device: torch.device,
     store: GraphStore,
     features: FeatureLoader,
     read_ahead: ReadAhead,
 ) -> dict[str, NeighborLoader]:
-    topology = store.topology(in_memory=config.data.topology == "memory")
+    config = plan.config
+    in_memory = config.data.topology == "memory"
+    topology, labels = store.topology(in_memory), store.labels(in_memory)
     new_sampler = sampler_factory(config, device, topology)
 
     def loader(split: str, num_neighbors: list[int], batch_size: int) -> NeighborLoader:
@@ -341,6 +359,7 @@ def _build_loaders(
             world_size=world.size,
             features=features,
             topology=topology,
+            labels=labels,
             sampler=new_sampler(
                 num_neighbors, config.sampler.sampling if split == "train" else Sampling()
             ),
@@ -348,6 +367,7 @@ def _build_loaders(
             staging_bytes=config.sampler.staging_bytes,
             num_threads=config.sampler.num_threads,
             timeout_secs=config.storage.timeout_secs,
+            window_bytes=plan.window_bytes or None,
         )
 
     evaluation = (config.eval_num_neighbors, config.eval_batch_size)

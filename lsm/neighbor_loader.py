@@ -39,6 +39,7 @@ class NeighborLoader:
     cache: keep rows in memory as these options say. Sampling then runs ``cache.window`` iterations
         ahead. An epoch that is left early makes the cache start cold in the next.
     sampling: how neighbours are chosen: neighbor, labor, or a Sampling with more options.
+    topology, labels: those of the store, if they are open already.
     sampler: what draws num_neighbors instead of a NeighborSampler over the topology; ``sampling``
         is then the sampler's own.
     prefetch, staging_bytes: how many iterations, and how many bytes of rows, are read ahead; a
@@ -66,6 +67,7 @@ class NeighborLoader:
         storage: StorageOptions | None = None,
         cache: CacheOptions | None = None,
         topology=None,
+        labels: torch.Tensor | None = None,
         sampling: str | Sampling = "neighbor",
         sampler=None,
         prefetch: int | ReadAhead = 4,
@@ -87,7 +89,7 @@ class NeighborLoader:
             world_size=world_size,
         )
         self._rank = rank
-        self._labels = store.labels()
+        self._labels = store.labels() if labels is None else labels
         self._sampler = sampler or NeighborSampler(
             topology or store.topology(), num_neighbors, seed=seed, sampling=sampling
         )

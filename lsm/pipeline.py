@@ -24,7 +24,7 @@ _POLL_SECS = 0.05
 _DEVICE_POLL_SECS = 0.002
 # Batches that are made of what was read for them before training takes them, if they take more
 # memory then: enough for copies to go on while training works.
-_COPIED_AHEAD = 2
+COPIED_AHEAD = 2
 
 READ_AHEAD = ("iterations_in_flight", "reads_outstanding")
 """How far reads run ahead, seen when those of an iteration have been started: iterations whose rows
@@ -259,7 +259,7 @@ class Pipeline:
         self, rows: PendingRows, graph: SampledGraph | PackedGraph
     ) -> tuple[SampledGraph, torch.Tensor]:
         with self._room:
-            while self._features.reads_apart and self._num_complete >= _COPIED_AHEAD:
+            while self._features.reads_apart and self._num_complete >= COPIED_AHEAD:
                 self._check_open()
                 self._room.wait(_POLL_SECS)
             self._num_complete += 1

@@ -10,10 +10,12 @@ import torch
 from torch import nn
 
 from lsm import dist, native
+from lsm.budget import STAGING_BYTES, BatchSize
 from lsm.comm_group import host_identity
 from lsm.config import Config
 from lsm.device import PLANNER_LINE_BYTES, check_room, choose_device, model_bytes
 from lsm.device_sampler import (
+    TOPOLOGY_SHARE,
     DeviceNeighborSampler,
     choose_placement,
     place_topology,
@@ -28,6 +30,8 @@ from lsm.store.graph_store import GraphStore
 logger = logging.getLogger(__name__)
 
 Sampler = NeighborSampler | DeviceNeighborSampler
+
+_PLANNED_ID_BYTES = 50  # of an id of the window, where the planner is on the GPU
 
 
 def choose_job_device(config: Config, world: World) -> torch.device:
@@ -76,6 +80,33 @@ def check_job_room(config: Config, world: World, store: GraphStore, device: torc
         if most > 1:
             needs["the same for each other rank of this GPU"] = (most - 1) * sum(needs.values())
         check_room(device, needs)
+
+
+def cache_room(
+    config: Config,
+    world: World,
+    store: GraphStore,
+    device: torch.device,
+    batch: BatchSize,
+    topology: int,
+) -> int:
+    """GPU memory that ``cache.bytes=auto`` gives to a cache: half of what is left beside all that
+    is known to go there, ``topology`` bytes included if they do, and a step's activations. All
+    ranks must call it at the same time."""
+    free, _ = torch.cuda.mem_get_info(device)
+    room = free // ranks_on_gpu(world, device)
+    given = config.sampler.staging_bytes
+    staging = STAGING_BYTES if given == "auto" else given
+    room -= (2 if shares_cache(config, world) else 1) * staging + config.cache.static.bytes
+    with torch.device("meta"):
+        room -= model_bytes(new_model(config, store))
+    placement = config.topology.placement
+    if placement == "device" or (placement == "auto" and topology <= TOPOLOGY_SHARE * free):
+        room -= topology
+    width = max(config.model.hidden_dim, store.feature_dim)
+    room -= 2 * batch.nodes * store.row_bytes + 16 * batch.expanded * width + 32 * batch.edges
+    room -= config.cache.window * batch.nodes * _PLANNED_ID_BYTES
+    return max(0, room // 2)
 
 
 def device_budget(config: Config, world: World, store: GraphStore) -> int:

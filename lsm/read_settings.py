@@ -24,11 +24,12 @@ class ReadSettings:
 
     @classmethod
     def of(cls, config: Config, profile: DeviceProfile | None) -> ReadSettings:
-        """The settings of ``config``; those that are auto are derived from ``profile``, or are the
-        defaults of StorageOptions and 4 iterations where there is none."""
+        """The settings of ``config``, without a cache where that is still auto. Those that are auto
+        are derived from ``profile``, or are the defaults of StorageOptions and 4 iterations where
+        there is none."""
         storage = config.storage
         # Over a cache, reading iterations together did not win everywhere (bench/ablation.md).
-        merging = profile if config.cache.policy == "none" else None
+        merging = profile if config.cache.policy in ("none", "auto") else None
         max_read_bytes = storage.max_read_bytes
         if max_read_bytes == "auto":
             max_read_bytes = longest_read(merging)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from lsm import checkpoint, dist, native, stopping, watch
+from lsm import checkpoint, dist, memory, native, stopping, watch
 from lsm.batch import Batch
 from lsm.checkpoint import Progress
 from lsm.config import Config
@@ -31,6 +31,7 @@ from lsm.placement import device_budget
 from lsm.profile import StepProfiler, stage
 from lsm.resume import find_progress
 from lsm.run_dir import RunDirectory
+from lsm.units import format_bytes
 
 
 def train(config: Config) -> dict[str, Any]:
@@ -155,6 +156,13 @@ class Trainer:
             "test_requests": test.rows["requests"],
             "test_misses": test.rows["misses"],
         }
+        peak = memory.peak_beside_files(job.memory.libraries)
+        peak = max(dist.gather_objects(peak, job.world))
+        summary |= {"memory_bytes": job.memory.budget, "peak_memory_bytes": peak}
+        self.metrics.say(
+            f"memory: at most {format_bytes(peak)} were taken by a rank; reckoned were "
+            f"{format_bytes(job.memory.total)} of {format_bytes(job.memory.budget)}"
+        )
         if job.device.type == "cuda":
             cache_bytes = job.loaders["train"].features.device_bytes
             summary |= {"device": str(job.device), "cache_device_bytes": cache_bytes}

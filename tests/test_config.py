@@ -96,15 +96,18 @@ def test_dump_reads_back_unchanged(tmp_path):
         ("train=3", "train: expected a section with keys, got 3"),
         (
             "cache.policy=mru",
-            "cache.policy: expected one of 'none', 'round_robin', 'random', 'lru'",
+            "cache.policy: expected one of 'auto', 'none', 'round_robin', 'random'",
         ),
         ("cache.bytes=-1", "cache.bytes: size: expected a number of bytes >= 0, got -1"),
         ("cache.window=0", "cache.window: expected at least 1, got 0"),
         ("cache.window=65536", "cache.window: expected at most 65535, got 65536"),
         ("cache.ways=0", "cache.ways: expected at least 1, got 0"),
-        ("cache.victim.mode=heap", "cache.victim.mode: expected one of 'none', 'queues' or 'pool'"),
+        (
+            "cache.victim.mode=heap",
+            "cache.victim.mode: expected one of 'auto', 'none', 'queues' or 'pool'",
+        ),
         ("cache.victim.bytes=lots", "cache.victim.bytes: size: expected a size such as 16GiB"),
-        ("cache.score=hot", "cache.score: expected one of 'none', 'in_degree'"),
+        ("cache.score=hot", "cache.score: expected one of 'auto', 'none', 'in_degree'"),
         ("sampler.num_neighbors=[5, x]", "sampler.num_neighbors.1: expected an integer, got 'x'"),
         ("sampler.num_neighbors=[5, -2]", "sampler.num_neighbors.1: expected at least -1, got -2"),
         ("sampler.layer_dependency=true", "sampler.layer_dependency: kind neighbor has no draws"),
@@ -124,7 +127,8 @@ def test_a_mistake_is_named_with_its_full_key(override, message):
 def test_a_cache_needs_room():
     lru = "cache.policy=lru"
     assert "cache.bytes: expected more than 0 bytes" in error_of(lru, "cache.bytes=0")
-    assert load_config(BASE, ["cache.bytes=0"]).cache.bytes == 0  # of no concern without a policy
+    without = ["cache.policy=none", "cache.bytes=0"]
+    assert load_config(BASE, without).cache.bytes == 0  # of no concern
     pool = "cache.victim.mode=pool"
     assert "cache.victim.bytes: expected more" in error_of(lru, pool, "cache.victim.bytes=0")
 
@@ -132,7 +136,8 @@ def test_a_cache_needs_room():
 def test_the_policies_are_those_of_the_planner():
     from lsm.cache_options import ONLINE_POLICIES
 
-    assert get_args(CacheConfig.model_fields["policy"].annotation) == ("none", *ONLINE_POLICIES)
+    policies = get_args(CacheConfig.model_fields["policy"].annotation)
+    assert policies == ("auto", "none", *ONLINE_POLICIES)
 
 
 def test_all_mistakes_are_listed():

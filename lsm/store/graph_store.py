@@ -136,10 +136,10 @@ class GraphStore:
         indices = self._load(layout.INDICES, kind, self.num_edges, in_memory)
         return Topology(indptr, indices)
 
-    def labels(self) -> torch.Tensor:
-        """Class of each node, -1 where unknown: [N] int64; mapped as the topology if they are many,
-        otherwise in memory."""
-        in_memory = self.num_nodes <= _MOST_LABELS_IN_MEMORY
+    def labels(self, in_memory: bool = False) -> torch.Tensor:
+        """Class of each node, -1 where unknown: [N] int64; mapped as the topology if they are many
+        and not to be read into memory, otherwise in memory."""
+        in_memory = in_memory or self.num_nodes <= _MOST_LABELS_IN_MEMORY
         return self._load(layout.LABELS, "int64", self.num_nodes, in_memory)
 
     def split(self, name: str) -> torch.Tensor:

@@ -1,0 +1,409 @@
+"""One budget of host memory for a rank (``memory.bytes``), shared out among all that takes some.
+
+Nothing here measures: ``lsm.memory_facts`` does. The same facts give the same shares, so ranks that
+agree about the facts agree about the window and the cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from lsm.cache import NEEDS_WINDOW
+from lsm.config import Config
+from lsm.pipeline import COPIED_AHEAD, PLANNER_BYTES_PER_ID
+from lsm.units import format_bytes
+
+STAGING_BYTES = 256 << 20
+_STAGED_ITERATIONS = 4
+_MAX_READ_AHEAD = 64
+
+# A pooled block has an eighth of headroom, for the next, slightly larger batch.
+_HEADROOM = 1.125
+# Freed memory leaves holes; so much more than what is live at a time was seen at most.
+_FRAGMENTED = 1.25
+_LINE_BYTES = 32  # of a line's tag and reuse data, its share of a set's, and its flags
+_SLOT_BYTES = 64  # of a victim slot: its metadata word, and its places in the planner's order
+_TOPOLOGY_SHARE = 4  # a topology in memory takes at most this part of the budget
+_WINDOW_SHARE = 4  # and the window this part of what rows and window have together
+_SCORE_BYTES = 4
+_MIN_ROWS = 1024  # a smaller cache is of no use
+
+
+@dataclass(frozen=True)
+class BatchSize:
+    """The largest of some sampled batches."""
+
+    nodes: int = 0
+    edges: int = 0
+    expanded: int = 0
+    """Nodes whose in-edges are in the batch."""
+
+    @property
+    def graph_bytes(self) -> int:
+        """Memory of the graph as training takes it."""
+        return 16 * self.edges + 8 * (self.nodes + self.expanded)
+
+    @property
+    def window_bytes(self) -> int:
+        """Memory of the graph in the window, with what a planner keeps of its ids."""
+        return 4 * self.edges + 8 * self.expanded + (8 + PLANNER_BYTES_PER_ID) * self.nodes
+
+    @property
+    def sampling_bytes(self) -> int:
+        """Memory of a thread that samples one: output as it grows, and a table of ids."""
+        output = 8 * (self.nodes + self.edges) + 2 * 16 * self.edges + 8 * self.expanded
+        return int(_HEADROOM * output) + 16 * (self.nodes + self.edges)
+
+    def at_least(self, other: BatchSize) -> BatchSize:
+        """The larger of both in each respect."""
+        return BatchSize(
+            max(self.nodes, other.nodes),
+            max(self.edges, other.edges),
+            max(self.expanded, other.expanded),
+        )
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that the shares depend on beside the configuration. Bytes are of one rank."""
+
+    budget: int
+    """memory.bytes, or what auto stands for."""
+    available: int
+    """Free memory, with that of the process itself: the most that auto may come to."""
+    process: int
+    """Resident memory of interpreter and libraries."""
+    libraries: int
+    """The part of it that is pages of files."""
+    topology: int
+    labels: int
+    features: int
+    num_nodes: int
+    row_bytes: int
+    iterations: int
+    """Of the longest split."""
+    batch: BatchSize
+    step: int
+    """Memory of a step beside its batch: activations, gradients, the model."""
+    on_gpu: bool = False
+    device_room: int = 0
+    """GPU memory that a cache can take."""
+    shares_cache: bool = False
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """The configuration with a number for each ``auto`` of memory, and the sum behind it."""
+
+    config: Config
+    budget: int
+    terms: dict[str, int]
+    """Bytes by what they are for."""
+    window_bytes: int
+    """Most that the window may take."""
+    batch_bytes: int
+    """Of one batch's rows."""
+    libraries: int
+    """As in Facts."""
+    choice: str = ""
+    """What was chosen, and why."""
+    notes: tuple[str, ...] = field(default=())
+    """What is smaller than was asked for."""
+
+    @property
+    def total(self) -> int:
+        return sum(self.terms.values())
+
+    def in_words(self) -> str:
+        """One line for a user."""
+        return (
+            f"memory: {format_bytes(self.budget)} for this rank; {self.choice}; "
+            f"{_sum_of(self.terms)}"
+        )
+
+
+def share_out(config: Config, facts: Facts) -> MemoryPlan:
+    """The shares of ``facts.budget``. Raises ValueError, with the sum, if it is too small for what
+    the configuration asks for, or for a single batch."""
+    if config.memory.bytes != "auto":
+        return _Sharing(config, facts).plan()
+    least = _Sharing(config, facts).least()
+    # Explicit sizes that take more than half of what is free win, as long as they can be had.
+    budget = max(facts.budget, min(least, facts.available))
+    return _Sharing(config, replace(facts, budget=budget)).plan()
+
+
+class _Sharing:
+    """One division of a budget: plan() once."""
+
+    def __init__(self, config: Config, facts: Facts) -> None:
+        self._config, self._facts, self._budget = config, facts, facts.budget
+        self._rows = facts.batch.nodes * facts.row_bytes
+        self._terms: dict[str, int] = {}
+        self._notes: list[str] = []
+        self._window_bytes = 0
+        self._settings: dict[str, dict[str, object]] = {}
+
+    def plan(self) -> MemoryPlan:
+        facts = self._facts
+        engine, policy, choice = self._choose_tiers()
+        topology = self._choose_topology(facts.features if engine == "memory" else 0)
+        self._set("data", topology="memory" if topology else "mmap")
+        self._set("storage", engine=engine)
+        self._set("sampler", staging_bytes=self._staging())
+        self._terms = self._common() | {"topology": topology}
+        if policy == "none":
+            self._terms["batches"] = self._uncached_batches()
+            self._terms["features"] = facts.features if engine == "memory" else 0
+            self._set("cache", policy="none", score="none")
+        else:
+            self._share_rows(policy)
+        self._check()
+        return MemoryPlan(
+            _replaced(self._config, self._settings),
+            self._budget,
+            {name: size for name, size in self._terms.items() if size},
+            window_bytes=self._window_bytes,
+            batch_bytes=self._rows,
+            libraries=facts.libraries,
+            choice=choice,
+            notes=tuple(self._notes),
+        )
+
+    def least(self) -> int:
+        """A budget that takes all that is explicit, one batch, and a window of a quarter of what is
+        available."""
+        config, facts = self._config, self._facts
+        cache = config.cache
+        explicit = [cache.constant.bytes]
+        if config.data.topology == "memory":
+            explicit.append(facts.topology + facts.labels)
+        if config.storage.engine == "memory":
+            explicit.append(facts.features)
+        sizes = [] if facts.on_gpu else [cache.bytes, cache.static.bytes]
+        if cache.victim.mode not in ("auto", "none"):
+            sizes.append(cache.victim.bytes)
+        if cache.policy != "none":
+            explicit += [self._with_slots(size) for size in sizes if size != "auto"]
+        batches = max(self._cached_batches(cache.victim.prefetch), self._uncached_batches())
+        window = min(self._window_iterations() * self._window_each(), facts.available // 4)
+        return sum((*self._common().values(), batches, window, *explicit))
+
+    def _set(self, section: str, **values: object) -> None:
+        self._settings.setdefault(section, {}).update(values)
+
+    def _choose_tiers(self) -> tuple[str, str, str]:
+        """storage.engine, cache.policy, and the reason."""
+        engine, policy = self._config.storage.engine, self._config.cache.policy
+        features = self._facts.features
+        if engine == "auto" and policy in ("auto", "none"):
+            beside = sum(self._common().values()) + self._uncached_batches()
+            if features + beside <= self._budget:
+                return "memory", "none", f"features {format_bytes(features)} fit: no cache"
+        if policy != "auto":
+            return engine, policy, f"cache.policy={policy}"
+        if engine == "memory":
+            return engine, "none", "storage.engine=memory: no cache"
+        if self._facts.on_gpu and self._facts.device_room < _MIN_ROWS * self._facts.row_bytes:
+            return engine, "none", "the GPU has no room for a cache"
+        reason = f"features {format_bytes(features)} do not fit"
+        if engine != "auto":
+            reason = f"storage.engine={engine}"
+        return engine, "lookahead", f"{reason}: lookahead cache"
+
+    def _choose_topology(self, features: int) -> int:
+        """Bytes of the topology and the labels in memory; 0: they are mapped."""
+        size = self._facts.topology + self._facts.labels
+        choice = self._config.data.topology
+        if choice == "auto":
+            beside = features + sum(self._common().values()) + self._uncached_batches()
+            fits = size <= self._budget // _TOPOLOGY_SHARE and size + beside <= self._budget
+            choice = "memory" if fits else "mmap"
+        return size if choice == "memory" else 0
+
+    def _common(self) -> dict[str, int]:
+        """Bytes that are taken whatever holds the rows."""
+        facts = self._facts
+        has_score = self._score(self._config.cache.policy) != "none"
+        return {
+            "process": facts.process,
+            "step": int(_FRAGMENTED * facts.step),
+            "sampling": 2 * self._config.sampler.num_threads * facts.batch.sampling_bytes,
+            "staging": self._staged(),
+            "scores": has_score * _SCORE_BYTES * facts.num_nodes,
+        }
+
+    def _score(self, policy: str) -> str:
+        score = self._config.cache.score
+        return "none" if score == "auto" or policy == "none" else score
+
+    def _staging(self) -> int:
+        given = self._config.sampler.staging_bytes
+        if given != "auto":
+            return given
+        if self._facts.on_gpu:
+            return STAGING_BYTES
+        wanted = max(STAGING_BYTES, _STAGED_ITERATIONS * self._rows)
+        return max(1, min(wanted, self._budget // 8))
+
+    def _staged(self) -> int:
+        """What rows in flight can take, whatever staging allows: that of one batch in any case."""
+        staged = max(self._rows, min(self._staging(), _MAX_READ_AHEAD * self._rows))
+        twice = self._facts.shares_cache and self._config.cache.policy != "none"
+        return int((2 if twice else 1) * _HEADROOM * staged)
+
+    def _prefetch(self) -> int:
+        prefetch = self._config.sampler.prefetch
+        return _STAGED_ITERATIONS if prefetch == "auto" else prefetch
+
+    def _uncached_batches(self) -> int:
+        """The batch that trains, the one before, and the graphs of those read ahead."""
+        graphs = 3 + 2 * (self._prefetch() + self._config.sampler.num_threads)
+        return int(_HEADROOM * (2 * self._rows + graphs * self._facts.batch.graph_bytes))
+
+    def _cached_batches(self, victim_prefetch: int) -> int:
+        """The batch that trains and the one before; those that are complete; those that are open
+        for rows of the victim buffer; and packed graphs that do not wait in the window yet."""
+        batch, config = self._facts.batch, self._config
+        whole = 2 + COPIED_AHEAD + 1
+        packed = self._prefetch() + config.sampler.num_threads
+        on_host = 0 if self._facts.on_gpu else (whole + victim_prefetch) * self._rows
+        graphs = whole * batch.graph_bytes + packed * batch.window_bytes
+        return int(_HEADROOM * (on_host + graphs))
+
+    def _window_each(self) -> int:
+        """Memory of one iteration of the window; ranks that share a cache also plan for others."""
+        more = 16 * self._facts.batch.nodes if self._facts.shares_cache else 0
+        return max(1, self._facts.batch.window_bytes + more)
+
+    def _window_iterations(self) -> int:
+        """Iterations of the window that the configuration wants."""
+        cache = self._config.cache
+        looks_ahead = cache.policy == "auto" or cache.policy in NEEDS_WINDOW
+        if not looks_ahead and cache.victim.mode in ("auto", "none"):
+            return 1
+        return max(1, min(cache.window, self._facts.iterations))
+
+    def _share_rows(self, policy: str) -> None:
+        """Divides what is left between window, cache and victim buffer."""
+        cache, facts = self._config.cache, self._facts
+        mode = cache.victim.mode
+        if mode == "auto":
+            mode = "pool" if cache.policy == "auto" else "none"
+        fixed = sum(self._terms.values()) + cache.constant.bytes
+        fixed += 0 if facts.on_gpu else cache.static.bytes
+        prefetch = cache.victim.prefetch if mode != "none" else 0
+        if not facts.on_gpu and self._rows:
+            # Each takes a batch; no more of them than an eighth of what is left.
+            left = max(0, self._budget - fixed - self._cached_batches(0))
+            prefetch = min(prefetch, left // 8 // self._rows)
+        batches = self._cached_batches(prefetch)
+        left = self._budget - fixed - batches
+        given = {"cache": cache.bytes, "victim": cache.victim.bytes if mode != "none" else 0}
+        if facts.on_gpu:
+            given["cache"] = 0
+        window = self._fit_window(left, given)
+        left -= window * self._window_each()
+        lines, slots = self._split(max(0, left), given)
+        if facts.on_gpu:
+            lines = min(facts.device_room, _all_rows(facts))
+            lines = lines if cache.bytes == "auto" else cache.bytes
+        self._terms |= {"batches": batches, "window": window * self._window_each()}
+        self._terms["cache"] = 0 if facts.on_gpu else self._with_lines(lines)
+        self._terms["victim buffer"] = self._with_slots(slots)
+        self._terms["hot rows"] = cache.constant.bytes
+        self._terms["hot rows"] += 0 if facts.on_gpu else cache.static.bytes
+        if cache.victim.bytes == "auto" and slots < facts.row_bytes:
+            mode = "none"
+        victim = cache.victim.model_copy(
+            update={"mode": mode, "bytes": slots, "prefetch": prefetch}
+        )
+        self._set(
+            "cache",
+            policy=policy,
+            bytes=lines,
+            victim=victim,
+            window=max(1, min(cache.window, window)),
+            score=self._score(policy),
+        )
+
+    def _fit_window(self, left: int, given: dict[str, int | str]) -> int:
+        """Iterations of the window that fit, one at least."""
+        wanted, each = self._window_iterations(), self._window_each()
+        fixed = self._with_lines(given["cache"] if given["cache"] != "auto" else 0)
+        fixed += self._with_slots(given["victim"] if given["victim"] != "auto" else 0)
+        room = left - fixed
+        if "auto" in given.values():
+            room //= _WINDOW_SHARE
+        window = max(1, min(wanted, room // each))
+        # Some more than is reckoned with, or a few larger batches would shorten the window.
+        self._window_bytes = max(window * each, min(room, window * each * 5 // 4))
+        if window < wanted:
+            self._notes.append(
+                f"cache.window: {wanted} iterations of {format_bytes(each)} do not fit in "
+                f"memory.bytes with the rest; using {window}"
+            )
+        return window
+
+    def _split(self, left: int, given: dict[str, int | str]) -> tuple[int, int]:
+        """Bytes of rows in cache and victim buffer, of ``left`` bytes that they may take. An equal
+        split is no worse than one cache of the sum (DESIGN, section 5)."""
+        lines, slots = given["cache"], given["victim"]
+        row, all_rows = self._facts.row_bytes, _all_rows(self._facts)
+        if slots != "auto":
+            left -= self._with_slots(slots)
+        if lines == "auto":
+            part = left // 2 if slots == "auto" else left
+            lines = min(part // (row + _LINE_BYTES) * row, all_rows)
+        left -= self._with_lines(lines)
+        if slots == "auto":
+            most = all_rows if self._facts.on_gpu else min(lines, max(0, all_rows - lines))
+            slots = min(max(0, left) // (row + _SLOT_BYTES) * row, most)
+        return max(0, lines), slots
+
+    def _with_lines(self, num_bytes: int) -> int:
+        """``num_bytes`` of rows in the cache, with what is known of each; a graph of few nodes uses
+        fewer."""
+        num_bytes = min(num_bytes, 2 * _all_rows(self._facts))
+        return num_bytes + num_bytes // self._facts.row_bytes * _LINE_BYTES
+
+    def _with_slots(self, num_bytes: int) -> int:
+        return num_bytes + num_bytes // self._facts.row_bytes * _SLOT_BYTES
+
+    def _check(self) -> None:
+        """ValueError with the sum if it is more than the budget."""
+        total, auto = sum(self._terms.values()), self._config.cache.bytes == "auto"
+        cache = self._settings["cache"]
+        empty = cache["policy"] != "none" and auto and cache["bytes"] < self._facts.row_bytes
+        if total <= self._budget and not empty:
+            return
+        problem = (
+            f"memory.bytes: expected room for one batch and what is kept beside it: "
+            f"{_sum_of(self._terms)}{' and rows of a cache' if empty else ''}, got "
+            f"{format_bytes(self._budget)}"
+        )
+        if self._config.memory.bytes == "auto" and not empty:
+            # These are the most that a run takes; what is free may still be enough.
+            self._notes.append(problem)
+            return
+        raise ValueError(
+            f"{problem}; make it larger, or train.batch_size, sampler.num_neighbors, "
+            "sampler.staging_bytes or cache.bytes smaller"
+        )
+
+
+def _sum_of(terms: dict[str, int]) -> str:
+    each = " + ".join(f"{name} {format_bytes(size)}" for name, size in terms.items() if size)
+    return f"{each} = {format_bytes(sum(terms.values()))}"
+
+
+def _all_rows(facts: Facts) -> int:
+    """Bytes of a cache whose sets, filled unevenly, have room for every row."""
+    return (facts.features * 3 // 2 // facts.row_bytes + 64) * facts.row_bytes
+
+
+def _replaced(config: Config, settings: dict[str, dict[str, object]]) -> Config:
+    sections = {
+        name: getattr(config, name).model_copy(update=values) for name, values in settings.items()
+    }
+    return config.model_copy(update=sections)

@@ -1,0 +1,172 @@
+"""Measures what the memory budget is shared out by: free memory, batches, a step of training."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from dataclasses import fields
+
+import torch
+
+from lsm import dist, memory
+from lsm.allocator import release_freed_memory
+from lsm.batch import Batch
+from lsm.budget import BatchSize, Facts, MemoryPlan, share_out
+from lsm.config import Config
+from lsm.device import model_bytes
+from lsm.device_sampler import topology_bytes
+from lsm.dist import World
+from lsm.models import loss_sum
+from lsm.placement import cache_room, new_model, shares_cache
+from lsm.sampler import NeighborSampler, SampledGraph
+from lsm.sampling import Sampling
+from lsm.seeds import SeedSchedule
+from lsm.store.graph_store import GraphStore
+
+logger = logging.getLogger(__name__)
+
+_NUM_SAMPLED = 3
+_MORE = 1.05  # the largest of many batches against the largest of a few
+_TRIAL_BYTES = 64 << 20  # of rows in the step that is tried
+_LIBRARY_BYTES = 64 << 20  # of libraries that are loaded later
+
+
+def plan_memory(
+    config: Config, world: World, device: torch.device, store: GraphStore
+) -> MemoryPlan:
+    """``config`` with its shares of memory, the same on every rank, and the sum behind them, which
+    rank 0 says. All ranks must call it at the same time. Raises ValueError as share_out() does."""
+    facts = _agreed(_facts(config, world, device, store), world)
+    plan = share_out(config, facts)
+    if world.is_main:
+        logger.warning("%s", plan.in_words())
+        for note in plan.notes:
+            logger.warning("%s", note)
+    return plan
+
+
+def _agreed(facts: Facts, world: World) -> Facts:
+    """What holds for every rank: the least room, and the most that is needed."""
+    everyone = dist.gather_objects(facts, world)
+    values = {
+        field.name: [getattr(each, field.name) for each in everyone] for field in fields(Facts)
+    }
+    batches = values.pop("batch")
+    least = {"budget", "available", "device_room"}
+    agreed = {name: (min if name in least else max)(each) for name, each in values.items()}
+    batch = BatchSize()
+    for each in batches:
+        batch = batch.at_least(each)
+    return Facts(batch=batch, **agreed)
+
+
+def _facts(config: Config, world: World, device: torch.device, store: GraphStore) -> Facts:
+    before = memory.resident_bytes()
+    topology = store.topology()
+    evaluation = (config.eval_num_neighbors, config.eval_batch_size)
+    splits = {
+        "train": (config.sampler.num_neighbors, config.train.batch_size),
+        "valid": evaluation,
+        "test": evaluation,
+    }
+    batch, iterations, step = BatchSize(), 1, 0
+    for split, (num_neighbors, batch_size) in splits.items():
+        schedule = _schedule(config, world, store, split, batch_size)
+        sampling = config.sampler.sampling if split == "train" else Sampling()
+        sampler = NeighborSampler(topology, num_neighbors, config.train.seed, sampling=sampling)
+        size, smaller = _sample(schedule, sampler, batch_size, store)
+        batch = batch.at_least(size)
+        iterations = max(iterations, schedule.num_iterations)
+        if device.type == "cpu" and split != "test" and smaller is not None:
+            step = max(step, _step_bytes(config, store, size, smaller, trains=split == "train"))
+    after = memory.resident_bytes()
+    model = new_model(config, store)
+    # Resident pages of the topology, which was mapped meanwhile, are not the process's own.
+    process = before["file"] + after["anonymous"] + _LIBRARY_BYTES
+    available = memory.available_bytes()
+    given = config.memory.bytes
+    on_gpu = device.type == "cuda"
+    return Facts(
+        budget=available // 2 // world.local_size if given == "auto" else given,
+        available=available // world.local_size + process,
+        process=process,
+        libraries=before["file"],
+        topology=topology_bytes(topology),
+        labels=8 * store.num_nodes,
+        features=store.num_nodes * store.row_bytes,
+        num_nodes=store.num_nodes,
+        row_bytes=store.row_bytes,
+        iterations=iterations,
+        batch=batch,
+        step=step + 2 * model_bytes(model),
+        on_gpu=on_gpu,
+        device_room=cache_room(config, world, store, device, batch, topology_bytes(topology))
+        if on_gpu
+        else 0,
+        shares_cache=shares_cache(config, world),
+    )
+
+
+def _schedule(
+    config: Config, world: World, store: GraphStore, split: str, batch_size: int
+) -> SeedSchedule:
+    return SeedSchedule(
+        store.split(split),
+        batch_size,
+        shuffle=split == "train",
+        drop_last=False,
+        seed=config.train.seed,
+        rank=world.rank,
+        world_size=world.size,
+    )
+
+
+def _sample(
+    schedule: SeedSchedule, sampler: NeighborSampler, batch_size: int, store: GraphStore
+) -> tuple[BatchSize, SampledGraph | None]:
+    """The size of this rank's largest batch, and a smaller one to try a step with."""
+    order = schedule.epoch(0)
+    size, smaller = BatchSize(), None
+    for iteration in range(min(_NUM_SAMPLED, schedule.num_iterations)):
+        seeds = schedule.seeds(order, iteration)
+        graph = sampler.sample(seeds, epoch=0, iteration=iteration)
+        size = size.at_least(_size(graph))
+        if smaller is None:
+            parts = -(-len(graph.n_id) * store.row_bytes // _TRIAL_BYTES)
+            part = seeds[: max(1, len(seeds) // max(1, parts))]
+            smaller = sampler.sample(part, epoch=0, iteration=iteration)
+    return BatchSize(*(int(_MORE * getattr(size, field.name)) for field in fields(size))), smaller
+
+
+def _size(graph: SampledGraph) -> BatchSize:
+    return BatchSize(len(graph.n_id), graph.edge_index.size(1), len(graph.indptr) - 1)
+
+
+def _step_bytes(
+    config: Config, store: GraphStore, size: BatchSize, graph: SampledGraph, *, trains: bool
+) -> int:
+    """Memory that a step on a batch of ``size`` takes beside the batch: that of one on ``graph``,
+    measured, times how much larger the batch is."""
+    x = torch.zeros(len(graph.n_id), store.feature_dim, dtype=store.feature_dtype)
+    y = torch.zeros(graph.num_sampled_nodes[0], dtype=torch.int64)
+    batch = Batch.from_sampled(graph, x=x, y=y)
+    with torch.random.fork_rng(devices=[]):
+        model = new_model(config, store)
+        model.train(trains)
+        _step(config, model, batch)  # libraries are loaded, and threads are started
+        gc.collect()
+        release_freed_memory()
+        measured = memory.peak_growth(lambda: _step(config, model, batch))
+    own = _size(graph)
+    pairs = ((size.nodes, own.nodes), (size.edges, own.edges), (size.expanded, own.expanded))
+    return int(measured * max(largest / max(1, tried) for largest, tried in pairs))
+
+
+def _step(config: Config, model: torch.nn.Module, batch: Batch) -> None:
+    bf16 = config.train.precision == "bf16"
+    with torch.set_grad_enabled(model.training):
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            scores = model(batch)
+        if model.training:
+            loss_sum(scores, batch.y).backward()
+    model.zero_grad()
