@@ -73,6 +73,16 @@ def test_training(store):
         assert 0 < slowest <= result["iterations_per_s"] <= fastest
 
 
+def test_memory_peak(tmp_path):
+    options = ["--graphs", "9000x4", "--fanouts", "3,2", "--batch-sizes", 16, "--steps", 4]
+    record = bench("memory_peak.py", "--dir", tmp_path, "--memory-bytes", "600MiB", *options)
+    (row,) = record["memory_peak"]
+    assert "failed" not in row
+    assert row["steps"] >= 4
+    assert 0.1 < row["share_of_budget"] < 1.1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_storage(tmp_path):
     out = tmp_path / "record.json"
     options = ["--size", "4MiB", "--blocks", "4KiB,16KiB", "--depths", "1,8", "--seconds", "0.1"]

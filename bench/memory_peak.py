@@ -1,0 +1,119 @@
+"""Peak memory of `lsm train` against memory.bytes, for several fanouts and batch sizes.
+
+``python bench/memory_peak.py --dir SCRATCH --memory-bytes 4GiB``
+
+Makes a graph in SCRATCH for each of ``--graphs`` (nodes x dim), trains on it with a cache that
+looks 256 iterations ahead, once for each of ``--fanouts`` and ``--batch-sizes``, and deletes it. A
+run is stopped after ``--steps`` iterations, when the window has long been full. The topology is
+read into memory, so that it counts in the budget. The peak is what the kernel counted for the
+process (ru_maxrss). Prints one JSON record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from lsm.bench import record
+from lsm.data.synth import synthesize
+from lsm.units import parse_bytes
+
+WINDOW = 256
+POLL_SECS = 0.2
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dir", type=Path, required=True, help="scratch; graphs are deleted")
+    parser.add_argument("--graphs", default="5000000x64,4194304x1024", help="nodes x dim")
+    parser.add_argument("--avg-degree", type=float, default=10)
+    parser.add_argument("--fanouts", default="10,5;15,10,5")
+    parser.add_argument("--batch-sizes", default="1024,4096")
+    parser.add_argument("--memory-bytes", default="auto", help="a size, or auto")
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--timeout-secs", type=float, default=3600)
+    parser.add_argument("--set", action="append", default=[], help="more keys of lsm train")
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args()
+
+
+def count_steps(run_dir: Path) -> int:
+    path = run_dir / "metrics.jsonl"
+    return path.read_text().count('"kind": "step"') if path.exists() else 0
+
+
+def train(command: list[str], run_dir: Path, args: argparse.Namespace) -> dict:
+    """What the run said of memory, and the peak that the kernel counted."""
+    log = run_dir.with_suffix(".log")
+    with log.open("w") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file)
+    deadline, ended, stopped = time.monotonic() + args.timeout_secs, 0, False
+    while not ended:
+        time.sleep(POLL_SECS)
+        if time.monotonic() > deadline:
+            process.kill()
+        elif not stopped and count_steps(run_dir) >= args.steps:
+            process.send_signal(signal.SIGTERM)
+            stopped = True
+        ended, status, usage = os.wait4(process.pid, os.WNOHANG)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    told = [line for line in log.read_text().splitlines() if line]
+    log.unlink()
+    said = [line for line in told if line.startswith(("memory", "cache.window"))]
+    result = {"steps": count_steps(run_dir), "said": said}
+    if not stopped and process.returncode != 0:
+        result["failed"] = told[-1] if told else f"exit status {process.returncode}"
+    return result | {"peak_bytes": usage.ru_maxrss << 10}
+
+
+def measure(store: Path, fanouts: str, batch_size: int, args: argparse.Namespace) -> dict:
+    run_dir = args.dir / f"run-{fanouts.replace(',', '-')}-{batch_size}"
+    keys = [f"data.path={store}", f"run.dir={run_dir}", f"memory.bytes={args.memory_bytes}"]
+    keys += [f"sampler.num_neighbors=[{fanouts}]", f"train.batch_size={batch_size}", "device=cpu"]
+    keys += ["data.topology=memory", "cache.policy=lookahead", f"cache.window={WINDOW}"]
+    keys += ["metrics.tensorboard=false", "metrics.log_every=1", "train.epochs=1", *args.set]
+    result = train([sys.executable, "-m", "lsm", "train", "base", *keys], run_dir, args)
+    shutil.rmtree(run_dir, ignore_errors=True)
+    if args.memory_bytes != "auto":
+        result["share_of_budget"] = round(result["peak_bytes"] / parse_bytes(args.memory_bytes), 4)
+    return {"fanouts": fanouts, "batch_size": batch_size} | result
+
+
+def main() -> None:
+    args = parse_args()
+    args.dir.mkdir(parents=True, exist_ok=True)
+    batch_sizes = [int(size) for size in args.batch_sizes.split(",")]
+    results = []
+    for graph in args.graphs.split(","):
+        nodes, dim = map(int, graph.split("x"))
+        store = args.dir / f"graph-{graph}"
+        # Enough training nodes for a window and the steps after it.
+        seeds = max(batch_sizes) * (WINDOW + args.steps + 8)
+        shares = {"train_fraction": min(0.98, seeds / nodes)}
+        shares |= {"valid_fraction": 0.01, "test_fraction": 0.01}
+        parameters = {"nodes": nodes, "dim": dim, "avg_degree": args.avg_degree}
+        synthesize(store, progress=False, **parameters, **shares)
+        try:
+            for fanouts in args.fanouts.split(";"):
+                for batch_size in batch_sizes:
+                    results.append({"graph": graph} | measure(store, fanouts, batch_size, args))
+                    print(json.dumps(results[-1]), file=sys.stderr)
+        finally:
+            shutil.rmtree(store)
+    hidden = ("json", "dir")
+    settings = {key: str(value) for key, value in vars(args).items() if key not in hidden}
+    made = record.make({"memory_peak": results}, settings)
+    print(json.dumps(made))
+    if args.json:
+        args.json.write_text(json.dumps(made, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
