@@ -17,8 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from lsm.config import Config, default_run_dir
-
-_REPOSITORY_CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+from lsm.shipped import shipped_folder
 
 Tree = TypeVar("Tree", bound=BaseModel)
 
@@ -99,7 +98,7 @@ def find_config(name_or_path: str | Path, subfolder: str = "") -> Path:
     path = Path(name_or_path)
     if path.is_file():
         return path
-    folders = [folder / subfolder for folder in (Path("configs"), _REPOSITORY_CONFIGS)]
+    folders = [folder / subfolder for folder in (Path("configs"), shipped_folder("configs"))]
     if path.name == str(name_or_path):
         for folder in folders:
             candidate = folder / f"{path.name.removesuffix('.yaml')}.yaml"

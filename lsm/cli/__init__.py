@@ -18,6 +18,7 @@ from lsm.cli.doctor import doctor
 from lsm.cli.trace import trace
 from lsm.cli.train import train
 from lsm.launch import rank_in
+from lsm.shipped import shipped_folder
 from lsm.stopping import EXIT_STOPPED, Stopped
 
 # How long a rank holds back an error that another rank probably explains better. In a job,
@@ -55,6 +56,12 @@ app.command("train")(train)
 app.command("trace")(trace)
 app.command("ablate")(ablate)
 app.command("doctor")(doctor)
+
+
+@app.command("launch-dir")
+def launch_dir() -> None:
+    """Print the folder that holds the launch scripts for torchrun, SLURM and MPI."""
+    typer.echo(shipped_folder("launch"))
 
 
 def _print_version(asked: bool) -> None:
