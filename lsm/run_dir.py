@@ -1,4 +1,4 @@
-"""The directory of a run: one run at a time, held by a lock that ends with the process."""
+"""The directory that a run writes to: held by a lock that ends with the process."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ class RunDirectory:
     it ends. Raises RuntimeError naming host and process of the holder if there is one.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, key: str = "run.dir") -> None:
+        """``key``: the setting that named it, for messages."""
         self.path = path
+        self._key = key
         self._descriptor = self._take()
 
     def check(self) -> bool:
@@ -41,8 +43,9 @@ class RunDirectory:
         if ours:
             return True
         logger.warning(
-            "run.dir: %s was removed while the run was writing to it; it is made again, and what "
-            "was in it is lost",
+            "%s: %s was removed while the run was writing to it; it is made again, and what was in "
+            "it is lost",
+            self._key,
             self.path,
         )
         removed, self._descriptor = self._descriptor, self._take()
@@ -66,7 +69,8 @@ class RunDirectory:
         except OSError as error:
             raise OSError(
                 error.errno,
-                f"run.dir: cannot write to {self.path} ({error.strerror}); choose another run.dir",
+                f"{self._key}: cannot write to {self.path} ({error.strerror}); choose another "
+                f"{self._key}",
             ) from None
         try:
             self._lock(descriptor)
@@ -87,15 +91,17 @@ class RunDirectory:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise RuntimeError(
-                        f"run.dir: {self.path} is in use by another run ({_holder(descriptor)}); "
-                        "choose another run.dir, or end that run first"
+                        f"{self._key}: {self.path} is in use by another run "
+                        f"({_holder(descriptor)}); choose another {self._key}, or end that run "
+                        "first"
                     ) from None
             except OSError as error:
                 if error.errno not in _NO_LOCKS:
                     raise
                 logger.warning(
-                    "run.dir: %s is on a file system without locks (%s); see to it that no other "
-                    "run uses it",
+                    "%s: %s is on a file system without locks (%s); see to it that no other run "
+                    "uses it",
+                    self._key,
                     self.path,
                     error.strerror,
                 )

@@ -412,7 +412,7 @@ def test_a_store_made_with_other_parameters_is_not_taken_for_the_one_asked_for(t
 
 
 def test_a_trace_that_is_missing_is_named_with_its_option(monkeypatch, capsys, tmp_path):
-    assert lsm(monkeypatch, "ablate", "--trace", tmp_path / "nope.npz") == 1
+    assert lsm(monkeypatch, "ablate", "--trace", tmp_path / "nope.npz", "--lines", 10) == 1
     assert capsys.readouterr().err == (
         f"error: --trace: {tmp_path / 'nope.npz'}: no such file; `lsm trace STORE` writes one\n"
     )

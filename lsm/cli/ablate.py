@@ -76,8 +76,6 @@ def ablate(
         _refuse_trace_options(context)
         _run_config(config, overrides or [], jobs, json_path, progress)
         return
-    if not trace.is_file():
-        raise FileNotFoundError(f"--trace: {trace}: no such file; `lsm trace STORE` writes one")
     if lines is None:
         raise ValueError("--lines: not set; give the cache lines per rank, such as 10000,20000")
     axes = {
@@ -103,6 +101,7 @@ def ablate(
 
 def _run_config(config, overrides, jobs, json_path, progress) -> None:
     from lsm.ablation.config import AblationConfig
+    from lsm.ablation.output import held
     from lsm.ablation.report import write_json
     from lsm.ablation.study import run_study
     from lsm.config_io import find_config, load_tree
@@ -111,9 +110,10 @@ def _run_config(config, overrides, jobs, json_path, progress) -> None:
     if json_path is not None:
         require_folder("--json", json_path)
     if study.accumulator.enabled:
-        _run_accumulator(study, json_path, progress)
+        with held(study):
+            _run_accumulator(study, json_path, progress)
         return
-    with _plain_warnings():
+    with held(study), _plain_warnings():
         records = run_study(study, jobs=jobs, progress=progress)
     if json_path is not None:
         write_json(json_path, records)
@@ -159,6 +159,8 @@ def _run_trace(path, axes, settings, victim_rows, jobs, json_path, progress) -> 
     with warnings.catch_warnings(), runs.naming(_OPTIONS):
         warnings.simplefilter("ignore")  # only errors are wanted before a long trace is read
         runs.planner_configs(combinations)
+    if not path.is_file():
+        raise FileNotFoundError(f"--trace: {path}: no such file; `lsm trace STORE` writes one")
     loaded = Trace.load(path)
     with _plain_warnings():
         records = runs.run(loaded, combinations, jobs=jobs, progress=progress)

@@ -1,0 +1,47 @@
+"""The directory of a study's results: one study at a time, and no other study replaced."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from lsm.ablation.config import AblationConfig
+from lsm.run_dir import RunDirectory
+
+# Sections that make a study another one, without the paths in them.
+_SECTIONS = ("trace", "cache", "accumulator", "reads")
+_PATHS = ("path", "directory")
+
+
+@contextmanager
+def held(config: AblationConfig) -> Iterator[None]:
+    """Holds ``config.output`` inside. RuntimeError if another process does, ValueError if it has
+    the results of another study; those of the same study may be replaced."""
+    folder = Path(config.output)
+    with RunDirectory(folder, key="output"):
+        before = _sections(_stored(folder))
+        now = _sections(config.model_dump(mode="json"))
+        other = [name for name in before if before[name] != now[name]]
+        if other:
+            raise ValueError(
+                f"output: {folder} holds the results of a study with other {', '.join(other)}; "
+                "choose another output, or remove it"
+            )
+        yield
+
+
+def _stored(folder: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        return dict(json.loads((folder / "study.json").read_text())["config"])
+    return {}
+
+
+def _sections(values: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {
+        name: {key: value for key, value in values[name].items() if key not in _PATHS}
+        for name in _SECTIONS
+        if isinstance(values.get(name), dict)
+    }
