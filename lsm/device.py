@@ -20,6 +20,8 @@ MIN_CAPABILITY = (8, 0)
 PLANNER_LINE_BYTES = 29
 """Most GPU memory that a cache's line takes in a planner there, with any policy."""
 
+# What torch raises for host memory has no class of its own.
+_HOST_ALLOCATOR = "DefaultCPUAllocator: can't allocate memory"
 _OUT_OF_MEMORY_REMEDY = (
     "make cache.bytes, cache.static.bytes, train.batch_size or sampler.num_neighbors smaller"
 )
@@ -120,6 +122,13 @@ def memory_errors(doing: str) -> Iterator[None]:
         raise RuntimeError(
             f"the GPU ran out of memory {doing} ({first}); {_OUT_OF_MEMORY_REMEDY}; the last "
             "checkpoint resumes"
+        ) from error
+    except RuntimeError as error:
+        if _HOST_ALLOCATOR not in str(error):
+            raise
+        raise RuntimeError(
+            f"the host ran out of memory {doing}; {_OUT_OF_MEMORY_REMEDY}; the last checkpoint "
+            "resumes"
         ) from error
 
 

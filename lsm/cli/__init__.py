@@ -26,6 +26,11 @@ from lsm.stopping import EXIT_STOPPED, Stopped
 _COMMON_ERROR_SECS = 2.0
 _PEER_ERROR_SECS = 5.0
 
+_NO_MEMORY = (
+    "out of memory; make sampler.staging_bytes, cache.bytes, cache.window, train.batch_size or "
+    "sampler.num_neighbors smaller, or use fewer ranks"
+)
+
 EXIT_INTERRUPTED = 130
 """Exit status after Ctrl-C: 128 + SIGINT, as shells have it."""
 
@@ -93,11 +98,17 @@ def main() -> None:
         if rank in (None, 0):
             print("; ".join(("lsm: interrupted", *map(str, interrupt.args))), file=sys.stderr)
         _leave(EXIT_INTERRUPTED)  # threads in the middle of something are not waited for
+    except MemoryError as error:
+        _end(RuntimeError(f"{_NO_MEMORY} ({error})" if str(error) else _NO_MEMORY), rank)
     except (ValueError, RuntimeError, OSError) as error:  # TimeoutError is an OSError
-        _report(error, rank)
-        if rank is not None:
-            _leave(1)
-        sys.exit(1)
+        _end(error, rank)
+
+
+def _end(error: Exception, rank: int | None) -> None:
+    _report(error, rank)
+    if rank is not None:
+        _leave(1)
+    sys.exit(1)
 
 
 def _leave(status: int) -> None:
