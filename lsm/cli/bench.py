@@ -107,6 +107,21 @@ def storage(
         json_path.write_text(json.dumps(record.make({"points": as_record(points)}), indent=1))
 
 
+def _require_writable(file: Path) -> None:
+    """Before minutes of measuring: OSError unless ``file`` can be written where it is wanted."""
+    from tempfile import TemporaryFile
+
+    try:
+        TemporaryFile(dir=file.absolute().parent).close()
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"cannot be written: {error.strerror}; choose another place with --json FILE, which "
+            "storage.profile then names",
+            str(file),
+        ) from None
+
+
 def _write_profile(store, path, size, engine, seconds, repeats, json_path) -> None:
     """Measures the feature files of ``store``, or ``path``, and says where the profile is."""
     from contextlib import ExitStack
@@ -121,6 +136,8 @@ def _write_profile(store, path, size, engine, seconds, repeats, json_path) -> No
             "--profile: expected a STORE to write profile.json to, or --json FILE; storage.profile "
             "then names that file"
         )
+    out = json_path or store / PROFILE
+    _require_writable(out)
     with ExitStack() as stack:
         if store is not None:
             source = feature_source(store)
@@ -129,7 +146,6 @@ def _write_profile(store, path, size, engine, seconds, repeats, json_path) -> No
                 raise FileNotFoundError(f"{path}: no such file or directory")
             source = Source.of(stack.enter_context(scratch_file(path, parse_bytes(size))))
         profile = measure_profile(source, engine, seconds, repeats, report=typer.echo)
-    out = json_path or store / PROFILE
     save_profile(profile, out)
     model, cost = profile.access_model(), profile.cost
     typer.echo(
