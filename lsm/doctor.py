@@ -53,6 +53,14 @@ def examine(path: Path) -> list[Finding]:
     return [probe() for probe in probes] + examine_nvme(Machine())
 
 
+def verdict(findings: list[Finding]) -> str:
+    """One line: whether training runs here, where, and how rows are read."""
+    by_name = {finding.name: finding for finding in findings}
+    device = "on a GPU" if by_name["device=auto"].state == "ok" else "on the host"
+    engine = by_name["storage.engine=auto"].detail.partition(":")[0]
+    return f"trains here: yes, {device}, {engine}"
+
+
 def as_records(findings: list[Finding]) -> list[dict[str, str]]:
     """The findings as plain values, for JSON."""
     return [asdict(finding) for finding in findings]

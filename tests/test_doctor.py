@@ -8,6 +8,7 @@ import pytest
 from fake_machine import NVME_FINDINGS
 
 from lsm import doctor, native
+from lsm.device import gpu_problem
 from lsm.doctor import RING_BYTES, examine
 from lsm.storage import StorageOptions, select_engine
 
@@ -108,6 +109,9 @@ def test_table_and_json_say_the_same(tmp_path, capsys, monkeypatch):
     records = json.loads(capsys.readouterr().out)
     doctor(tmp_path, as_json=False)
     table = capsys.readouterr().out
+    engine, _ = select_engine("auto")
+    place = "on the host" if gpu_problem(0) else "on a GPU"
+    assert table.splitlines()[0] == f"trains here: yes, {place}, {engine}"
     for record in records:
         assert record["name"] in table
         if record["name"] != "memory":  # it changes meanwhile

@@ -18,7 +18,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Show what this machine offers, and which storage engine `auto` picks."""
-    from lsm.doctor import as_records, examine
+    from lsm.doctor import as_records, examine, verdict
 
     findings = examine(path)
     if as_json:
@@ -34,4 +34,5 @@ def doctor(
     for finding in findings:
         colour = _COLOURS[finding.state]
         table.add_row(finding.name, f"[{colour}]{finding.state}[/]", escape(finding.detail))
+    typer.echo(verdict(findings))
     Console(highlight=False).print(table)
