@@ -41,9 +41,9 @@ class Announcing(FeatureLoader):
     window = 64
     copies_rows = True
 
-    def __init__(self, _store):
-        self.storage = SimpleNamespace(row_bytes=1, outstanding_reads=0)
-        self._reads = SimpleNamespace(in_flight=lambda n: None, keep_busy=lambda n: False)
+    def __init__(self, store):
+        storage = SimpleNamespace(row_bytes=1, outstanding_reads=0, merge_iterations=1)
+        super().__init__(store, storage=storage)
         self.held = self.most = 0
 
     def announce(self, ids):
@@ -59,7 +59,7 @@ class Announcing(FeatureLoader):
 def test_the_window_holds_as_many_graphs_as_its_bytes_allow(room, expected):
     graph = PackedGraph(sample(0))
     each = graph.num_bytes + PLANNER_BYTES_PER_ID * len(graph.n_id)
-    features = Announcing(None)
+    features = Announcing(SimpleNamespace(feature_dim=1, feature_dtype=torch.uint8))
     pipeline = Pipeline(
         lambda iteration: graph,
         features,
