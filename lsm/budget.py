@@ -243,8 +243,8 @@ class _Sharing:
             return given
         if self._facts.on_gpu:
             return STAGING_BYTES
-        wanted = max(STAGING_BYTES, _STAGED_ITERATIONS * self._rows)
-        return max(1, min(wanted, self._budget // 8))
+        few = min(_STAGED_ITERATIONS * self._rows, self._budget // 8)
+        return max(1, few, min(STAGING_BYTES, self._budget // 16))
 
     def _staged(self) -> int:
         """What rows in flight can take, whatever staging allows: that of one batch in any case."""

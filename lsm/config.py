@@ -315,7 +315,8 @@ class SamplerConfig(Section):
     """Most batches read ahead with prefetch=auto."""
     staging_bytes: AutoBytes = "auto"
     """Memory for feature rows of batches read ahead; bounds prefetch whatever its depth. auto: for
-    4 batches, at least 256MiB, at most an eighth of memory.bytes; with a GPU 256MiB. Rows that
+    4 batches, but at most an eighth of memory.bytes, or 256MiB, but at most a sixteenth of it,
+    whichever is more; with a GPU 256MiB. Rows that
     a cache in host memory holds take none until their batch is due. With a shared cache, rows on
     their way to other ranks come on top: about as much again. One in GPU memory takes so much there
     at once."""

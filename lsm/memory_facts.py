@@ -18,7 +18,7 @@ from lsm.device_sampler import topology_bytes
 from lsm.dist import World
 from lsm.models import loss_sum
 from lsm.placement import cache_room, new_model, shares_cache
-from lsm.sampler import NeighborSampler, SampledGraph
+from lsm.sampler import NeighborSampler, SampledGraph, Topology
 from lsm.sampling import Sampling
 from lsm.seeds import SeedSchedule
 from lsm.store.graph_store import GraphStore
@@ -63,22 +63,8 @@ def _agreed(facts: Facts, world: World) -> Facts:
 def _facts(config: Config, world: World, device: torch.device, store: GraphStore) -> Facts:
     before = memory.resident_bytes()
     topology = store.topology()
-    evaluation = (config.eval_num_neighbors, config.eval_batch_size)
-    splits = {
-        "train": (config.sampler.num_neighbors, config.train.batch_size),
-        "valid": evaluation,
-        "test": evaluation,
-    }
-    batch, iterations, step = BatchSize(), 1, 0
-    for split, (num_neighbors, batch_size) in splits.items():
-        schedule = _schedule(config, world, store, split, batch_size)
-        sampling = config.sampler.sampling if split == "train" else Sampling()
-        sampler = NeighborSampler(topology, num_neighbors, config.train.seed, sampling=sampling)
-        size, smaller = _sample(schedule, sampler, batch_size, store)
-        batch = batch.at_least(size)
-        iterations = max(iterations, schedule.num_iterations)
-        if device.type == "cpu" and split != "test" and smaller is not None:
-            step = max(step, _step_bytes(config, store, size, smaller, trains=split == "train"))
+    batch, iterations, step = _batches(config, world, device, store, topology)
+    release_freed_memory()
     after = memory.resident_bytes()
     model = new_model(config, store)
     # Resident pages of the topology, which was mapped meanwhile, are not the process's own.
@@ -107,6 +93,29 @@ def _facts(config: Config, world: World, device: torch.device, store: GraphStore
     )
 
 
+def _batches(
+    config: Config, world: World, device: torch.device, store: GraphStore, topology: Topology
+) -> tuple[BatchSize, int, int]:
+    """The largest batch, the iterations of the longest split, and memory of a step on the host."""
+    evaluation = (config.eval_num_neighbors, config.eval_batch_size)
+    splits = {
+        "train": (config.sampler.num_neighbors, config.train.batch_size),
+        "valid": evaluation,
+        "test": evaluation,
+    }
+    batch, iterations, step = BatchSize(), 1, 0
+    for split, (num_neighbors, batch_size) in splits.items():
+        schedule = _schedule(config, world, store, split, batch_size)
+        sampling = config.sampler.sampling if split == "train" else Sampling()
+        sampler = NeighborSampler(topology, num_neighbors, config.train.seed, sampling=sampling)
+        size, smaller = _sample(schedule, sampler, store)
+        batch = batch.at_least(size)
+        iterations = max(iterations, schedule.num_iterations)
+        if device.type == "cpu" and split != "test" and smaller is not None:
+            step = max(step, _step_bytes(config, store, size, smaller, trains=split == "train"))
+    return batch, iterations, step
+
+
 def _schedule(
     config: Config, world: World, store: GraphStore, split: str, batch_size: int
 ) -> SeedSchedule:
@@ -122,7 +131,7 @@ def _schedule(
 
 
 def _sample(
-    schedule: SeedSchedule, sampler: NeighborSampler, batch_size: int, store: GraphStore
+    schedule: SeedSchedule, sampler: NeighborSampler, store: GraphStore
 ) -> tuple[BatchSize, SampledGraph | None]:
     """The size of this rank's largest batch, and a smaller one to try a step with."""
     order = schedule.epoch(0)
