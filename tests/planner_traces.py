@@ -109,8 +109,8 @@ UNKNOWN = 2**64 - 1  # metadata word of a row whose next use is not known
 def replay(plans, window, static_ids=(), constant_ids=()):
     """Moves ids as an executor moves rows: gathers before it writes, then evictions, insertions and
     spills. Every request must find its own row, and no place may be written twice in a plan. The
-    word of a row in the victim buffer must name the iteration and the position it is served at, once
-    that iteration has been in the window of an earlier plan."""
+    word of a row in the victim buffer must name the iteration and the position it is served at,
+    once that iteration has been in the window of an earlier plan."""
     lines, victims, words = {}, {}, {}
     tiers = {
         Source.STATIC: dict(enumerate(static_ids)),
