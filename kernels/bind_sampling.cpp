@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <array>
+#include <atomic>
 #include <optional>
 #include <vector>
 
@@ -64,15 +65,22 @@ lsm::SampledSubgraph sample(lsm::NeighborSampler& sampler, const lsm::TensorView
   return sampler.sample(seed_span, {seed, epoch, iteration, rank, step});
 }
 
-void reverse_pagerank(const lsm::TensorView& indptr, const lsm::TensorView& indices,
+struct StopFlag {
+  std::atomic<bool> value{false};
+};
+
+bool reverse_pagerank(const lsm::TensorView& indptr, const lsm::TensorView& indices,
                       const lsm::TensorView& train_ids, int iterations, double damping,
-                      const lsm::TensorView& scores, lsm::ThreadPool& pool) {
+                      const lsm::TensorView& scores, lsm::ThreadPool& pool, const StopFlag* stop) {
   const auto train_span = train_ids.as<const int64_t>("train_ids");
   const auto score_span = scores.as<float>("scores");
   py::gil_scoped_release release;
-  lsm::reverse_pagerank(indptr, indices, train_span, {iterations, damping}, score_span, pool);
+  const bool done = lsm::reverse_pagerank(
+      indptr, indices, train_span, {iterations, damping, stop == nullptr ? nullptr : &stop->value},
+      score_span, pool);
   lsm::check_mapped(indptr.data);
   lsm::check_mapped(indices.data);
+  return done;
 }
 
 void in_degree(const lsm::TensorView& indptr, const lsm::TensorView& scores,
@@ -181,9 +189,12 @@ void bind_sample(py::module_& module) {
 }
 
 void bind_scores(py::module_& module) {
+  py::class_<StopFlag>(module, "StopFlag").def(py::init<>()).def("set", [](StopFlag& flag) {
+    flag.value = true;
+  });
   module.def("reverse_pagerank", &reverse_pagerank, py::arg("indptr"), py::arg("indices"),
              py::arg("train_ids"), py::arg("iterations"), py::arg("damping"), py::arg("scores"),
-             py::arg("pool"));
+             py::arg("pool"), py::arg("stop") = nullptr);
   module.def("in_degree", &in_degree, py::arg("indptr"), py::arg("scores"), py::arg("pool"));
 }
 

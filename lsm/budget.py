@@ -26,6 +26,7 @@ _SLOT_BYTES = 64  # of a victim slot: its metadata word, and its places in the p
 _TOPOLOGY_SHARE = 4  # a topology in memory takes at most this part of the budget
 _WINDOW_SHARE = 4  # and the window this part of what rows and window have together
 _SCORE_BYTES = 4
+_COMPUTED_SCORE_BYTES = 24
 _MIN_ROWS = 1024  # a smaller cache is of no use
 
 
@@ -235,7 +236,9 @@ class _Sharing:
 
     def _score(self, policy: str) -> str:
         score = self._config.cache.score
-        return "none" if score == "auto" or policy == "none" else score
+        # Computing one beside training takes more than keeping it.
+        fits = _COMPUTED_SCORE_BYTES * self._facts.num_nodes <= self._budget // 16
+        return "none" if policy == "none" or (score == "auto" and not fits) else score
 
     def _staging(self) -> int:
         given = self._config.sampler.staging_bytes

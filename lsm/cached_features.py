@@ -135,13 +135,14 @@ class CachedFeatureLoader(FeatureLoader):
             raise
 
     def _set_up(self, tiers: CacheRows, scores: torch.Tensor | None, num_threads: int) -> None:
+        self._scores = scores
         none = torch.empty(0, dtype=torch.int64)
         static_ids, constant_ids = none, none
         if scores is not None:
             static_ids, constant_ids = self._hot_rows(tiers, scores)
         self._new_planner = lambda: self._open_planner(
             tiers.planner,
-            scores=scores,
+            scores=self._scores,
             static_ids=static_ids if len(static_ids) else None,
             constant_ids=constant_ids if len(constant_ids) else None,
             num_threads=num_threads,
@@ -198,6 +199,14 @@ class CachedFeatureLoader(FeatureLoader):
     def release(self) -> None:
         with self._planning:
             self._is_claimed = False
+
+    def set_scores(self, scores: torch.Tensor) -> None:
+        """Goes by these scores ([N] float32) from the next plan on. Static and constant rows stay
+        those that they were."""
+        with self._planning:
+            if self._planner is not None:
+                self._planner.set_scores(scores)
+                self._scores = scores
 
     def announce(self, ids: torch.Tensor) -> None:
         """Says that ``ids`` ([N] int64, no repeats) will be asked for, after all batches announced

@@ -247,7 +247,9 @@ class CacheConfig(Section):
     the faster goes on. Plans are the same."""
     score: Literal["auto", "none", "in_degree", "reverse_pagerank", "presample"] = "auto"
     """How hot a node is expected to be, for static, hybrid and lookahead, and to choose constant
-    and static rows. Taken from the store; computed and stored if it is not there. auto: none."""
+    and static rows. Taken from the store; computed and stored if it is not there. auto:
+    reverse_pagerank where it is of use; if it is not stored, lookahead begins without, and it is
+    computed beside training."""
 
     @model_validator(mode="after")
     def _has_room(self) -> CacheConfig:

@@ -6,7 +6,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from lsm.device import memory_errors
 from lsm.device_features import DeviceFeatureLoader
 from lsm.dist import World
 from lsm.feature_loader import FeatureLoader
+from lsm.late_score import LateScore
 from lsm.memory_facts import plan_memory
 from lsm.neighbor_loader import NeighborLoader
 from lsm.nvme.ranks import check_drives_of_ranks
@@ -101,6 +102,7 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
         _say_ignored(ignored)
     reads = _read_settings(config, world, store)
     check_job_room(config, world, store, device)
+    score = _choose_score(config, world, store)
     with (
         FeatureLoader(
             store,
@@ -108,7 +110,8 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
             options=reads.options,
             pinned=device.type == "cuda",
         ) as features,
-        _open_tiers(plan, world, device, store, features) as tiers,
+        _open_tiers(plan, world, device, store, features, score) as tiers,
+        _late_score(world, store, score, tiers),
     ):
         loaders = _build_loaders(plan, world, device, store, tiers, reads.read_ahead)
         torch.manual_seed(config.train.seed)
@@ -253,23 +256,25 @@ def _open_tiers(
     device: torch.device,
     store: GraphStore,
     features: FeatureLoader,
+    score: _Score,
 ) -> FeatureLoader:
     """What batches take their rows from: ``features``, or a cache over its engine: this rank's, or
     its part of one that ranks share."""
     config, cache = plan.config, plan.config.cache
     if cache.policy == "none":
         return features
-    if cache.policy in ("static", "hybrid") and cache.score == "none":
+    if cache.policy in ("static", "hybrid") and score.at_start == "none":
         logger.warning("cache.policy=%s goes by cache.score, which is none", cache.policy)
     shared = shares_cache(config, world)
     on_gpu = device.type == "cuda"
-    options = _cache_options(config, on_gpu=on_gpu)
+    options = _cache_options(config, on_gpu=on_gpu, score=score.at_start)
     tiers = CacheRows.of(options, store.row_bytes)  # a mistake shows before any long work
     if world.is_main:
         _say_lines(options, tiers, store)
     group = CacheGroup.join(_comm_options(config)) if shared else None
     threads = max(1, _cores_per_rank(world) // 2)
-    more = {"scores": _score(config, world, store), "num_threads": threads}
+    known = _stored_score(config, world, store, score.at_start)
+    more = {"scores": known, "num_threads": threads}
     # Twice a batch, so that one can be filled while another trains, in each of a loader's pools.
     more["idle_bytes"] = 2 * max(2 * plan.batch_bytes, config.sampler.staging_bytes // 4)
     more["storage"] = features.storage
@@ -288,7 +293,39 @@ def _open_tiers(
     return SharedFeatureLoader(store, options, group, **more)
 
 
-def _cache_options(config: Config, on_gpu: bool) -> CacheOptions:
+@dataclass(frozen=True)
+class _Score:
+    """The names of the scores that a cache goes by; none: without."""
+
+    at_start: str
+    later: str = "none"
+
+
+def _choose_score(config: Config, world: World, store: GraphStore) -> _Score:
+    """What ``cache.score`` stands for: auto, where rows are chosen by score once for all, or it is
+    stored, a score from the start; where it only orders rows, one that is computed meanwhile."""
+    cache = config.cache
+    if cache.policy == "none" or cache.score != "auto":
+        return _Score(cache.score if cache.policy != "none" else "none")
+    chooses = cache.policy in ("static", "hybrid") or cache.constant.bytes or cache.static.bytes
+    if chooses or (shares_cache(config, world) and config.comm.mode == "partition-aware"):
+        return _Score(scores.AUTO)
+    if cache.policy != "lookahead" and cache.victim.mode != "pool":
+        return _Score("none")
+    is_stored = dist.broadcast_object(scores.AUTO in store.scores, world)
+    return _Score(scores.AUTO) if is_stored else _Score("none", later=scores.AUTO)
+
+
+def _late_score(
+    world: World, store: GraphStore, score: _Score, tiers: FeatureLoader
+) -> AbstractContextManager:
+    """Has the score that comes later computed while the context lasts, by one rank per machine."""
+    if score.later == "none":
+        return nullcontext()
+    return LateScore(store.path, score.later, tiers.set_scores, computes=world.local_rank == 0)
+
+
+def _cache_options(config: Config, on_gpu: bool, score: str) -> CacheOptions:
     cache = config.cache
     return CacheOptions(
         policy=cache.policy,
@@ -302,7 +339,7 @@ def _cache_options(config: Config, on_gpu: bool) -> CacheOptions:
         victim_prefetch=cache.victim.prefetch,
         constant_bytes=cache.constant.bytes,
         static_bytes=cache.static.bytes,
-        score=cache.score,
+        score=score,
         seed=config.train.seed,
         on_gpu=on_gpu,
     )
@@ -313,9 +350,10 @@ def _comm_options(config: Config) -> CommOptions:
     return CommOptions(**{name: getattr(comm, name) for name in CommConfig.model_fields})
 
 
-def _score(config: Config, world: World, store: GraphStore) -> torch.Tensor | None:
-    """The score that the cache goes by. Rank 0 computes it if it is not stored."""
-    name = config.cache.score
+def _stored_score(
+    config: Config, world: World, store: GraphStore, name: str
+) -> torch.Tensor | None:
+    """The score ``name``. Rank 0 computes it if it is not stored."""
     if name == "none":
         return None
 

@@ -43,6 +43,7 @@ Sampling = _core.Sampling
 SamplingKind = _core.SamplingKind
 SharedBuffer = _core.SharedBuffer
 SharedPool = _core.SharedPool
+StopFlag = _core.StopFlag
 ThreadError = _core.ThreadError
 ThreadPool = _core.ThreadPool
 TWIN = _core.TWIN
@@ -110,6 +111,7 @@ __all__ = [
     "SamplingKind",
     "SharedBuffer",
     "SharedPool",
+    "StopFlag",
     "ThreadError",
     "ThreadPool",
     "as_device_tensor",

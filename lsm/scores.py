@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+AUTO = "reverse_pagerank"
+"""The score that ``cache.score=auto`` stands for."""
+
 SCORE_NAMES = ("in_degree", "reverse_pagerank", "presample")
+
+
+class StoppedError(Exception):
+    """A computation was told to stop."""
 
 
 def in_degree(topology: Topology, num_threads: int = 1) -> torch.Tensor:
@@ -33,19 +40,23 @@ def reverse_pagerank(
     iterations: int = 20,
     damping: float = 0.85,
     num_threads: int = 1,
+    stop: native.StopFlag | None = None,
 ) -> torch.Tensor:
     """How much of a walk in the direction of sampling each node sees, float32 [N], sum 1.
 
     Mass starts at ``train_ids`` int64, uniformly. Each iteration a node passes ``damping`` of its
     mass to its in-neighbours in equal parts; the rest, and all mass of nodes without in-neighbours,
     returns to the training nodes. Bit-identical for any ``num_threads``; 20 bytes per node.
-    Raises ValueError for an empty or out-of-range ``train_ids``. Source: LSM-GNN, section 4.2.
+    Raises ValueError for an empty or out-of-range ``train_ids``, and StoppedError soon after
+    ``stop`` is set. Source: LSM-GNN, section 4.2.
     """
     scores = torch.empty(len(topology.indptr) - 1)
     pool = native.ThreadPool(num_threads)
-    native.reverse_pagerank(
-        topology.indptr, topology.indices, train_ids, iterations, damping, scores, pool
+    done = native.reverse_pagerank(
+        topology.indptr, topology.indices, train_ids, iterations, damping, scores, pool, stop
     )
+    if not done:
+        raise StoppedError
     return scores
 
 
@@ -100,10 +111,12 @@ def stored_score(
     batch_size: int = 1024,
     seed: int = 0,
     num_threads: int = 1,
+    stop: native.StopFlag | None = None,
 ) -> torch.Tensor:
     """The store's score ``name``, computed and stored first if it is not there: [N] float32.
 
-    ``num_neighbors, batch_size, seed`` are for presample. Where the store cannot be written, a
+    ``num_neighbors, batch_size, seed`` are for presample, ``stop`` for reverse_pagerank. Where the
+    store cannot be written, a
     warning says so, and the score is computed again next time.
     """
     if name in store.scores:
@@ -111,12 +124,25 @@ def stored_score(
     options = {"num_threads": num_threads}
     if name == "presample":
         options |= {"num_neighbors": num_neighbors, "batch_size": batch_size, "seed": seed}
+    if name == "reverse_pagerank":
+        options["stop"] = stop
     scores = _compute(store, name, **options)
+    keep_score(store, name, scores)
+    return scores
+
+
+def keep_score(store: GraphStore, name: str, scores: torch.Tensor) -> None:
+    """Stores the score if that is possible, and says whether it is there."""
     try:
         store.save_score(name, scores)
     except OSError as error:
-        logger.warning("score %s is not stored: %s", name, error)
-    return scores
+        logger.warning(
+            "score %s is computed, but not stored, and will be computed again next time: %s",
+            name,
+            error,
+        )
+    else:
+        logger.info("score %s is computed, and stored in %s", name, store.path)
 
 
 def compute_score(store: GraphStore, name: str, **options) -> torch.Tensor:

@@ -206,7 +206,10 @@ def test_a_score_that_is_missing_is_computed_and_stored(tmp_path, name):
             ("cache.victim.mode=pool", "cache.victim.bytes=1000TiB"),
             r"cache\.victim\.bytes: expected less than the memory that is available",
         ),
-        (("cache.static.bytes=1KiB",), r"cache\.static\.bytes: holds .* set cache\.score"),
+        (
+            ("cache.static.bytes=1KiB", "cache.score=none"),
+            r"cache\.static\.bytes: holds .* set cache\.score",
+        ),
     ],
 )
 def test_a_cache_that_cannot_be_is_an_error_before_anything_starts(
@@ -219,7 +222,8 @@ def test_a_cache_that_cannot_be_is_an_error_before_anything_starts(
 
 def test_a_policy_without_its_score_is_remarked(store, tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
-        train(config(store, tmp_path, "cache.policy=hybrid", "train.epochs=1"))
+        policy = ("cache.policy=hybrid", "cache.score=none")
+        train(config(store, tmp_path, *policy, "train.epochs=1"))
     assert "cache.policy=hybrid goes by cache.score, which is none" in caplog.text
 
 

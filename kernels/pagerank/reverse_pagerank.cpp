@@ -21,18 +21,20 @@ template <class Id>
 class ReversePagerank {
  public:
   ReversePagerank(std::span<const int64_t> indptr, std::span<const Id> indices,
-                  std::span<const int64_t> train_ids, ThreadPool& pool)
+                  std::span<const int64_t> train_ids, ThreadPool& pool,
+                  const std::atomic<bool>* stop)
       : indptr_(indptr),
         indices_(indices),
         train_ids_(train_ids),
         num_nodes_(static_cast<int64_t>(indptr.size()) - 1),
-        pool_(pool) {
+        pool_(pool),
+        stop_(stop) {
     check_indices();
     mass_.resize_discarding(num_nodes_);
     next_.resize_discarding(num_nodes_);
   }
 
-  void run(const PagerankOptions& options, std::span<float> scores) {
+  bool run(const PagerankOptions& options, std::span<float> scores) {
     clear(mass_);
     teleport(kOne, mass_);
     // In units of 2^-32, so that a share of a mass is integer arithmetic too.
@@ -41,20 +43,25 @@ class ReversePagerank {
       clear(next_);
       teleport(kOne - push(damping), next_);
       std::swap(mass_, next_);
+      if (is_stopped()) return false;
     }
     pool_.parallel_for(num_nodes_, kNodesPerTask, [&](int64_t begin, int64_t end) {
       for (int64_t v = begin; v < end; ++v) {
         scores[v] = static_cast<float>(static_cast<double>(mass_[v]) / kOne);
       }
     });
+    return true;
   }
 
  private:
+  bool is_stopped() const { return stop_ != nullptr && stop_->load(std::memory_order_relaxed); }
+
   void check_indices() {
     const int64_t edges = static_cast<int64_t>(indices_.size());
     pool_.parallel_for(edges, kNodesPerTask, [&](int64_t begin, int64_t end) {
       bool in_range = true;
       for (int64_t e = begin; e < end; ++e) {
+        if (e % kNodesPerTask == 0 && is_stopped()) return;
         in_range &= static_cast<uint64_t>(int64_t{indices_[e]}) < static_cast<uint64_t>(num_nodes_);
       }
       check_argument(in_range, "indices: expected ids in [0, ", num_nodes_,
@@ -91,6 +98,7 @@ class ReversePagerank {
     const int64_t last_edge = static_cast<int64_t>(indices_.size());
     uint64_t pushed = 0;
     for (int64_t v = begin; v < end; ++v) {
+      if (v % kNodesPerTask == 0 && is_stopped()) break;
       const uint64_t degree = static_cast<uint64_t>(indptr_[v + 1] - indptr_[v]);
       if (degree == 0 || mass_[v] == 0) continue;
       const uint64_t share = scale(mass_[v], damping) / degree;
@@ -123,13 +131,14 @@ class ReversePagerank {
   const std::span<const int64_t> train_ids_;
   const int64_t num_nodes_;
   ThreadPool& pool_;
+  const std::atomic<bool>* const stop_;
   HostArray<uint64_t> mass_;
   HostArray<uint64_t> next_;
 };
 
 }  // namespace
 
-void reverse_pagerank(const TensorView& indptr, const TensorView& indices,
+bool reverse_pagerank(const TensorView& indptr, const TensorView& indices,
                       std::span<const int64_t> train_ids, const PagerankOptions& options,
                       std::span<float> scores, ThreadPool& pool) {
   const auto offsets = indptr.as<const int64_t>("indptr");
@@ -143,12 +152,13 @@ void reverse_pagerank(const TensorView& indptr, const TensorView& indices,
   check_argument(static_cast<int64_t>(scores.size()) == num_nodes, "scores: expected ", num_nodes,
                  " elements, got ", scores.size());
   if (indices.dtype == dtype_of<int32_t>()) {
-    ReversePagerank<int32_t>(offsets, indices.as<const int32_t>("indices"), train_ids, pool)
-        .run(options, scores);
-  } else {
-    ReversePagerank<int64_t>(offsets, indices.as<const int64_t>("indices"), train_ids, pool)
+    return ReversePagerank<int32_t>(offsets, indices.as<const int32_t>("indices"), train_ids, pool,
+                                    options.stop)
         .run(options, scores);
   }
+  return ReversePagerank<int64_t>(offsets, indices.as<const int64_t>("indices"), train_ids, pool,
+                                  options.stop)
+      .run(options, scores);
 }
 
 void in_degree(std::span<const int64_t> indptr, std::span<float> scores, ThreadPool& pool) {

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -171,8 +174,8 @@ class GraphStore:
     def save_score(self, name: str, score: torch.Tensor) -> None:
         """Stores ``score``: [N] float32 as ``scores/NAME.npy``, replacing an older one.
 
-        At any moment another process sees the old score, none, or the new one. One writer at a
-        time.
+        At any moment another process sees the old score, none, or the new one. Other processes may
+        store scores at the same time.
         """
         if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
             raise ValueError(f"score name: expected letters, digits, '_' or '-', got {name!r}")
@@ -181,7 +184,12 @@ class GraphStore:
                 f"score {name}: expected float32 [{self.num_nodes}], "
                 f"got {score.dtype} {list(score.shape)}"
             )
-        file = layout.score_file(name)
+        with _one_writer(self.path):
+            # Another process may have stored a score meanwhile.
+            self.meta.files.update(GraphStore.open(self.path).meta.files)
+            self._replace_score(layout.score_file(name), score)
+
+    def _replace_score(self, file: str, score: torch.Tensor) -> None:
         target = self.path / file
         target.parent.mkdir(exist_ok=True)
         partial = target.with_name(f".{target.name}.tmp")
@@ -232,6 +240,18 @@ class GraphStore:
             count=shape[0],
             offset=header.data_offset,
         )
+
+
+@contextmanager
+def _one_writer(path: Path) -> Iterator[None]:
+    """Keeps other processes of this machine from changing the store at ``path`` meanwhile."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def size_problem(path: Path, expected: FileMeta) -> OSError | ValueError | None:
