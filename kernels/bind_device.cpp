@@ -33,7 +33,7 @@ std::unique_ptr<lsm::DeviceSampler> make_sampler(const lsm::TensorView& host_ind
                                                  const lsm::Sampling& sampling, int device,
                                                  double timeout_secs) {
   lsm::check_fanouts(fanouts);
-  lsm::check_sampling(sampling);
+  lsm::check_sampling(sampling, fanouts);
   const int64_t num_nodes =
       lsm::check_indptr(host_indptr.as<const int64_t>("host_indptr"), indices.num_elements());
   lsm::check_argument(indptr.dtype == host_indptr.dtype && indptr.num_elements() == num_nodes + 1 &&

@@ -144,7 +144,7 @@ std::vector<std::optional<std::vector<uint32_t>>> draw_lanes(
 std::vector<uint32_t> labor_draws(const lsm::Sampling& sampling,
                                   const std::array<uint64_t, 5>& name, uint32_t hop,
                                   const std::vector<int64_t>& ids) {
-  lsm::check_sampling(sampling);
+  lsm::check_sampling(sampling, {});
   const lsm::BatchName batch{name[0], name[1], name[2], name[3], name[4]};
   std::vector<uint32_t> draws(ids.size());
   lsm::labor_draws(lsm::SourceDraws::of(sampling, batch, hop), ids.data(),
@@ -155,16 +155,20 @@ std::vector<uint32_t> labor_draws(const lsm::Sampling& sampling,
 void bind_sample(py::module_& module) {
   py::enum_<lsm::SamplingKind>(module, "SamplingKind")
       .value("neighbor", lsm::SamplingKind::kNeighbor)
-      .value("labor", lsm::SamplingKind::kLabor);
+      .value("labor", lsm::SamplingKind::kLabor)
+      .value("ladies", lsm::SamplingKind::kLadies);
   py::class_<lsm::Sampling>(module, "Sampling")
-      .def(py::init([](lsm::SamplingKind kind, bool layer_dependency, uint32_t batch_dependency) {
-             return lsm::Sampling{kind, layer_dependency, batch_dependency};
+      .def(py::init([](lsm::SamplingKind kind, bool layer_dependency, uint32_t batch_dependency,
+                       bool debias) {
+             return lsm::Sampling{kind, layer_dependency, batch_dependency, debias};
            }),
-           py::arg("kind"), py::arg("layer_dependency"), py::arg("batch_dependency"));
+           py::arg("kind"), py::arg("layer_dependency"), py::arg("batch_dependency"),
+           py::arg("debias"));
   py::class_<lsm::SampledSubgraph>(module, "SampledSubgraph")
       .def_readonly("n_id", &lsm::SampledSubgraph::n_id)
       .def_readonly("edges", &lsm::SampledSubgraph::edges)
       .def_readonly("indptr", &lsm::SampledSubgraph::indptr)
+      .def_readonly("weights", &lsm::SampledSubgraph::weights)
       .def_readonly("num_nodes", &lsm::SampledSubgraph::num_nodes)
       .def_readonly("num_edges", &lsm::SampledSubgraph::num_edges)
       .def_readonly("num_expanded", &lsm::SampledSubgraph::num_expanded)

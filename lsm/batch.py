@@ -33,16 +33,28 @@ class Layer:
     edge_index: torch.Tensor
     num_src: int
     num_dst: int
+    edge_weight: torch.Tensor | None = None
+    """[e] float32, or None: all edges of a node alike."""
+
+    @cached_property
+    def relative_weight(self) -> torch.Tensor | None:
+        """edge_weight times the number of edges into the destination: where all edges of a node
+        are alike, ones. [e] float32, or None."""
+        if self.edge_weight is None:
+            return None
+        return self.edge_weight * self.indptr.diff()[self.edge_index[1]]
 
     @cached_property
     def adj(self) -> torch.Tensor:
-        """[num_dst, num_src] float32 sparse CSR with a one per edge. The column indices of a row
-        are not sorted, and repeat where the graph has parallel edges."""
+        """[num_dst, num_src] float32 sparse CSR of relative weights, or with a one per edge: means
+        over its rows are weighted sums. The column indices of a row are not sorted, and repeat
+        where the graph has parallel edges."""
         sources = self.edge_index[0]
+        weights = self.relative_weight
         return torch.sparse_csr_tensor(
             self.indptr,
             sources,
-            torch.ones(len(sources), device=sources.device),
+            torch.ones(len(sources), device=sources.device) if weights is None else weights,
             size=(self.num_dst, self.num_src),
             check_invariants=False,
         )
@@ -54,7 +66,8 @@ class Batch:
 
     ``x`` [n, dim] features of ``n_id`` (None if not fetched); ``y`` [batch_size] labels of the
     seeds (None if there are none); ``n_id`` [n] int64 global ids, seeds first; ``edge_index``
-    [2, e] int64 local; ``indptr`` [num_expanded + 1] int64. See SampledGraph for their order.
+    [2, e] int64 local; ``indptr`` [num_expanded + 1] int64; ``edge_weight`` [e] float32 (None
+    without any). See SampledGraph for their order.
     """
 
     x: torch.Tensor | None
@@ -65,6 +78,7 @@ class Batch:
     batch_size: int
     num_sampled_nodes: list[int]
     num_sampled_edges: list[int]
+    edge_weight: torch.Tensor | None = None
     epoch: int = 0
     iteration: int = 0
     stats: dict[str, float] = field(default_factory=dict, compare=False)
@@ -107,15 +121,18 @@ class Batch:
     def _layer(self, last_hop: int) -> Layer:
         """The edges of hops 0 .. last_hop."""
         num_dst = sum(self.num_sampled_nodes[: last_hop + 1])
+        num_edges = sum(self.num_sampled_edges[: last_hop + 1])
         return Layer(
             indptr=self.indptr[: num_dst + 1],
-            edge_index=self.edge_index[:, : sum(self.num_sampled_edges[: last_hop + 1])],
+            edge_index=self.edge_index[:, :num_edges],
             num_src=num_dst + self.num_sampled_nodes[last_hop + 1],
             num_dst=num_dst,
+            edge_weight=None if self.edge_weight is None else self.edge_weight[:num_edges],
         )
 
     def to_dgl(self) -> list[DGLBlock]:
-        """The layers as DGL blocks, with global ids as ``dgl.NID``. RuntimeError without dgl."""
+        """The layers as DGL blocks, with global ids as ``dgl.NID`` and weights of edges, if
+        there are any, as ``edge_weight``. RuntimeError without dgl."""
         dgl = import_dgl()
         blocks = []
         for layer in self.layers():
@@ -125,6 +142,8 @@ class Batch:
                 num_dst_nodes=layer.num_dst,
                 device=self.n_id.device,
             )
+            if layer.edge_weight is not None:
+                block.edata["edge_weight"] = layer.edge_weight
             block.srcdata[dgl.NID] = self.n_id[: layer.num_src]
             block.dstdata[dgl.NID] = self.n_id[: layer.num_dst]
             blocks.append(block)

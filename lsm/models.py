@@ -2,7 +2,8 @@
 
 Layer l computes only the nodes that later layers still need (``Batch.layers``). For the seeds this
 equals PyG's own models with ``num_sampled_nodes_per_hop`` trimming, whose weights have the same
-names here, so that a trained model loads into them.
+names here, so that a trained model loads into them. Edges with weights, where a sampler gives any,
+count as much as their weight is of the mean weight of their destination's edges.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import GATConv, GCNConv, SAGEConv
+from torch_geometric.utils import softmax
 
 from lsm.batch import Batch, Layer
 
@@ -74,7 +76,7 @@ class GCN(SampledGNN):
     """
 
     def convolve(self, conv: nn.Module, x: Tensor, layer: Layer) -> Tensor:
-        return conv(x, layer.edge_index)[: layer.num_dst]
+        return conv(x, layer.edge_index, layer.relative_weight)[: layer.num_dst]
 
 
 class GAT(SampledGNN):
@@ -82,7 +84,29 @@ class GAT(SampledGNN):
 
     def convolve(self, conv: nn.Module, x: Tensor, layer: Layer) -> Tensor:
         size = (layer.num_src, layer.num_dst)
-        return conv((x, x[: layer.num_dst]), layer.edge_index, size=size)
+        return conv((x, x[: layer.num_dst]), layer.edge_index, layer.relative_weight, size=size)
+
+
+class WeightedGATConv(GATConv):
+    """GATConv in which an edge counts as often as its weight (``edge_attr`` [e], positive) says."""
+
+    def __init__(self, *args, **options) -> None:
+        super().__init__(*args, **options, fill_value=1.0)  # the weight of self loops
+
+    def edge_update(
+        self,
+        alpha_j: Tensor,
+        alpha_i: Tensor | None,
+        edge_attr: Tensor | None,
+        index: Tensor,
+        ptr: Tensor | None,
+        dim_size: int | None,
+    ) -> Tensor:
+        if edge_attr is None or index.numel() == 0:
+            return super().edge_update(alpha_j, alpha_i, None, index, ptr, dim_size)
+        score = functional.leaky_relu(alpha_j + alpha_i, self.negative_slope)
+        alpha = softmax(score + edge_attr.log().unsqueeze(-1), index, ptr, dim_size)
+        return functional.dropout(alpha, p=self.dropout, training=self.training)
 
 
 def build_model(config: ModelConfig, in_dim: int, num_classes: int, num_layers: int) -> SampledGNN:
@@ -95,8 +119,8 @@ def build_model(config: ModelConfig, in_dim: int, num_classes: int, num_layers: 
         return GCN([GCNConv(*end) for end in ends], config.dropout)
     heads, dropout = config.heads, config.dropout
     # Heads are concatenated in hidden layers and averaged in the last one, as in PyG's GAT.
-    hidden = [GATConv(a, b // heads, heads, dropout=dropout) for a, b in ends[:-1]]
-    last = GATConv(*ends[-1], heads, concat=False, dropout=dropout)
+    hidden = [WeightedGATConv(a, b // heads, heads, dropout=dropout) for a, b in ends[:-1]]
+    last = WeightedGATConv(*ends[-1], heads, concat=False, dropout=dropout)
     return GAT([*hidden, last], config.dropout)
 
 

@@ -34,7 +34,8 @@ class SampledGraph:
     destination in the order of ``n_id``. ``indptr`` [num_expanded + 1] int64: the edges into node i
     are ``edge_index[:, indptr[i]:indptr[i + 1]]``; every node but the last hop's new ones is
     expanded, once. ``num_sampled_nodes``: seeds, then new nodes per hop; ``num_sampled_edges``:
-    edges per hop.
+    edges per hop. ``edge_weight`` [e] float32, of ladies only: a row-normalised adjacency, or with
+    debias an estimate of one.
     """
 
     n_id: torch.Tensor
@@ -42,6 +43,7 @@ class SampledGraph:
     indptr: torch.Tensor
     num_sampled_nodes: list[int]
     num_sampled_edges: list[int]
+    edge_weight: torch.Tensor | None = None
 
 
 class PackedGraph:
@@ -99,16 +101,17 @@ def native_sampling(sampling: str | Sampling) -> native.Sampling:
     """What the native samplers take."""
     chosen = Sampling.of(sampling)
     kind = getattr(native.SamplingKind, chosen.kind)
-    return native.Sampling(kind, chosen.layer_dependency, chosen.batch_dependency)
+    return native.Sampling(kind, chosen.layer_dependency, chosen.batch_dependency, chosen.debias)
 
 
 class NeighborSampler:
     """Draws up to ``num_neighbors[h]`` in-neighbours per node at hop h, without replacement.
 
-    -1 takes all neighbours. ``sampling`` says how they are chosen; each neighbour of a node is as
-    likely as the others in any case. ``topology`` is used in place, also when it is memory-mapped.
-    ``num_threads`` threads share the drawing of one batch; for throughput, call :meth:`sample` from
-    several Python threads instead. Raises ValueError if ``indptr`` is not that of a graph.
+    -1 takes all neighbours. ``sampling`` says how they are chosen; with neighbor and labor, each
+    neighbour of a node is as likely as the others. ``topology`` is used in place, also when it is
+    memory-mapped. ``num_threads`` threads share the drawing of one batch; for throughput, call
+    :meth:`sample` from several Python threads instead. Raises ValueError if ``indptr`` is not that
+    of a graph.
     """
 
     def __init__(
@@ -158,4 +161,7 @@ class NeighborSampler:
             indptr=native.as_tensor(result.indptr, torch.int64)[: result.num_expanded + 1],
             num_sampled_nodes=result.num_sampled_nodes,
             num_sampled_edges=result.num_sampled_edges,
+            edge_weight=None
+            if result.weights is None
+            else native.as_tensor(result.weights, torch.float32)[: result.num_edges],
         )

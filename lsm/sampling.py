@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-KINDS = ("neighbor", "labor")
+KINDS = ("neighbor", "labor", "ladies")
 _MAX_DEPENDENCY = 2**30
 
 
@@ -19,11 +19,20 @@ class Sampling:
     layer_dependency: labor: one draw per source node for all hops, instead of one for each.
     batch_dependency: labor: the draws of 1/k of the nodes are renewed at each iteration, so that
         batches near each other share nodes, which a cache has. 1: all are renewed.
+    debias: ladies: weights of edges whose expectation is the row-normalised adjacency (Chen et al.,
+        2023). Without it, rows of weights add up to one, and their expectation is biased: towards
+        nodes that are in the batch already, and, since nodes are drawn without replacement but
+        weighted as if with, towards equal weights.
+
+    ladies (Zou et al., 2019): ``num_neighbors`` are numbers of nodes: each hop samples so many for
+    all nodes that it expands together, likelier the larger their column of the adjacency is, and
+    takes the edges from these and from nodes that the batch has already. Edges have weights.
     """
 
     kind: str = "neighbor"
     layer_dependency: bool = False
     batch_dependency: int = 1
+    debias: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -34,14 +43,15 @@ class Sampling:
             raise ValueError(
                 f"batch_dependency: expected 1 to 2^30 iterations, got {self.batch_dependency!r}"
             )
-        for name, is_set in (
-            ("layer_dependency", self.layer_dependency),
-            ("batch_dependency", self.batch_dependency > 1),
+        for name, is_set, kind in (
+            ("layer_dependency", self.layer_dependency, "labor"),
+            ("batch_dependency", self.batch_dependency > 1, "labor"),
+            ("debias", self.debias, "ladies"),
         ):
-            if is_set and self.kind != "labor":
+            if is_set and self.kind != kind:
                 raise ValueError(
-                    f"{name}: kind {self.kind} has no draws to share; set the kind to labor, or "
-                    f"leave {name} out"
+                    f"{name}: an option of kind {kind}, got kind {self.kind}; set the kind to "
+                    f"{kind}, or leave {name} out"
                 )
 
     @classmethod

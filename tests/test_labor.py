@@ -201,11 +201,11 @@ def test_only_the_step_moves_dependent_draws():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("lador",), "kind: expected one of neighbor, labor"),
+        (("lador",), "kind: expected one of neighbor, labor, ladies"),
         (("labor", False, 0), r"batch_dependency: expected 1 to 2\^30 iterations, got 0"),
         (("labor", False, True), "batch_dependency: expected"),
-        (("neighbor", True), "layer_dependency: kind neighbor has no draws to share"),
-        (("neighbor", False, 2), "batch_dependency: kind neighbor has no draws to share"),
+        (("neighbor", True), "layer_dependency: an option of kind labor, got kind neighbor"),
+        (("neighbor", False, 2), "batch_dependency: an option of kind labor"),
     ],
 )
 def test_bad_options(options, message):

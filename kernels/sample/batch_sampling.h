@@ -19,6 +19,7 @@
 #include "kernels/core/thread_pool.h"
 #include "kernels/sample/hop_drawing.h"
 #include "kernels/sample/host_array.h"
+#include "kernels/sample/ladies_hop.h"
 #include "kernels/sample/sampler.h"
 #include "kernels/sample/unique.h"
 
@@ -47,6 +48,7 @@ template <class Id>
 struct Workspace {
   IdTable<Id> table;
   HostArray<InEdges> in_edges;  // of the nodes that a hop expands
+  LadiesHop<Id> ladies;
 };
 
 /// Samples one batch: run() once.
@@ -60,6 +62,7 @@ class BatchSampling {
         threads_(threads),
         sampling_(sampling),
         batch_(batch),
+        buffers_(buffers),
         n_id_(buffers),
         edges_(buffers),
         indptr_(buffers) {}
@@ -74,6 +77,11 @@ class BatchSampling {
     result_.n_id = n_id_.release();
     result_.edges = edges_.release();
     result_.indptr = indptr_.release();
+    if (sampling_.kind == SamplingKind::kLadies) {
+      result_.weights = buffers_.take(weights_.size() * sizeof(float));
+      std::copy(weights_.begin(), weights_.end(),
+                reinterpret_cast<float*>(result_.weights->data()));
+    }
     return std::move(result_);
   }
 
@@ -101,11 +109,17 @@ class BatchSampling {
     const int64_t begin = result_.num_expanded;
     const int64_t end = workspace_.table.size();
     const int64_t old_edges = result_.num_edges;
-    count_edges(begin, end, fanout);
+    const bool is_ladies = sampling_.kind == SamplingKind::kLadies;
+    count_edges(begin, end, is_ladies ? -1 : fanout);
     check_mapped(graph_.indptr);  // before edges are looked for where it says
+    if (is_ladies) choose_layer_of(begin, end, hop, fanout);
     const int64_t new_edges = indptr_.data()[end] - old_edges;
     make_room(new_edges);
-    draw_hop(begin, end, hop);
+    if (is_ladies) {
+      write_layer(begin, end, new_edges);
+    } else {
+      draw_hop(begin, end, hop);
+    }
     result_.num_expanded = end;
     result_.num_sampled_edges.push_back(new_edges);
     result_.num_sampled_nodes.push_back(workspace_.table.size() - end);
@@ -148,8 +162,7 @@ class BatchSampling {
 
   void draw_hop(int64_t begin, int64_t end, uint32_t number) {
     const HopDrawing<Id> drawing(
-        graph_, {batch_key(batch_.seed, batch_.epoch, batch_.iteration, batch_.rank), number,
-                 source_draws(number), n_id_.data(), indptr_.data(), begin,
+        graph_, {key(), number, source_draws(number), n_id_.data(), indptr_.data(), begin,
                  workspace_.in_edges.data(), edges_.data(), edges_.data() + result_.num_edges});
     if (threads_.num_threads() == 1) {
       draw_pipelined(drawing, begin, end);
@@ -163,6 +176,28 @@ class BatchSampling {
       });
     });
     relabel_all(indptr[begin], indptr[end]);
+  }
+
+  uint64_t key() const {
+    return batch_key(batch_.seed, batch_.epoch, batch_.iteration, batch_.rank);
+  }
+
+  /// Replaces what indptr says of nodes [begin, end), all their edges, by those to keep.
+  void choose_layer_of(int64_t begin, int64_t end, uint32_t hop, int64_t count) {
+    int64_t* indptr = indptr_.data();
+    workspace_.ladies.choose(
+        graph_, {n_id_.data(), n_id_.data() + end},
+        {workspace_.in_edges.data(), workspace_.in_edges.data() + (end - begin)},
+        indptr[end] - indptr[begin], {count, key(), hop, sampling_.debias});
+    workspace_.ladies.count(indptr + begin);
+  }
+
+  void write_layer(int64_t begin, int64_t end, int64_t new_edges) {
+    const int64_t first = indptr_.data()[begin];
+    weights_.resize(first + new_edges);
+    workspace_.ladies.write(begin, edges_.data() + first, edges_.data() + result_.num_edges + first,
+                            weights_.data() + first);
+    relabel_all(first, indptr_.data()[end]);
   }
 
   std::optional<SourceDraws> source_draws(uint32_t hop) const {
@@ -241,6 +276,8 @@ class BatchSampling {
   ThreadPool& threads_;
   const Sampling& sampling_;
   const BatchName& batch_;
+  BufferPool& buffers_;
+  std::vector<float> weights_;
   OutputArray n_id_;
   OutputArray edges_;
   OutputArray indptr_;

@@ -24,6 +24,13 @@ struct Graph {
   int64_t num_nodes;
 };
 
+/// ArgumentError unless a source that indices names is a node.
+inline void check_source(int64_t id, int64_t num_nodes) {
+  check_argument(static_cast<uint64_t>(id) < static_cast<uint64_t>(num_nodes),
+                 "indices: expected ids in [0, ", num_nodes, "), got ", id,
+                 "; the topology is damaged: check it with `lsm data verify`");
+}
+
 /// Where a node's in-edges are.
 struct InEdges {
   int64_t first;  // in the graph
@@ -111,11 +118,7 @@ class HopDrawing {
       in_range &= static_cast<uint64_t>(sources[e]) < num_nodes;
     }
     if (in_range) return;
-    const int64_t bad = *std::find_if(sources + begin, sources + end, [=](int64_t id) {
-      return static_cast<uint64_t>(id) >= num_nodes;
-    });
-    throw ArgumentError(concat("indices: expected ids in [0, ", num_nodes, "), got ", bad,
-                               "; the topology is damaged: check it with `lsm data verify`"));
+    for (int64_t e = begin; e < end; ++e) check_source(sources[e], graph_.num_nodes);
   }
 
  private:

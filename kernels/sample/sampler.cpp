@@ -63,7 +63,11 @@ void check_fanouts(std::span<const int64_t> fanouts) {
   }
 }
 
-void check_sampling(const Sampling& sampling) {
+void check_sampling(const Sampling& sampling, std::span<const int64_t> fanouts) {
+  for (const int64_t size : fanouts) {
+    check_argument(sampling.kind != SamplingKind::kLadies || size >= 1,
+                   "num_neighbors: expected at least 1 node per hop for ladies, got ", size);
+  }
   check_argument(sampling.batch_dependency >= 1 && sampling.batch_dependency <= kMaxDependency,
                  "batch_dependency: expected 1 to 2^30, got ", sampling.batch_dependency);
 }
@@ -91,7 +95,7 @@ std::unique_ptr<NeighborSampler> make_neighbor_sampler(const TensorView& indptr,
                                                        std::vector<int64_t> fanouts,
                                                        int num_threads, const Sampling& sampling) {
   check_fanouts(fanouts);
-  check_sampling(sampling);
+  check_sampling(sampling, fanouts);
   const auto offsets = indptr.as<const int64_t>("indptr");
   const int64_t num_nodes = check_indptr(offsets, indices.num_elements());
   if (indices.dtype == dtype_of<int32_t>()) {

@@ -15,9 +15,10 @@ namespace lsm {
 /// A sampled subgraph, relabelled. Memory comes from the sampler's BufferPool; buffers may be
 /// larger than what is used of them.
 struct SampledSubgraph {
-  std::shared_ptr<Buffer> n_id;    // int64 [num_nodes]: seeds, then each hop's new nodes
-  std::shared_ptr<Buffer> edges;   // int64 [2, num_edges]: local sources, local destinations
-  std::shared_ptr<Buffer> indptr;  // int64 [num_expanded + 1]: in-edges of the expanded nodes
+  std::shared_ptr<Buffer> n_id;     // int64 [num_nodes]: seeds, then each hop's new nodes
+  std::shared_ptr<Buffer> edges;    // int64 [2, num_edges]: local sources, local destinations
+  std::shared_ptr<Buffer> indptr;   // int64 [num_expanded + 1]: in-edges of the expanded nodes
+  std::shared_ptr<Buffer> weights;  // float [num_edges], of LADIES only
   std::vector<int64_t> num_sampled_nodes;  // seeds, then new nodes of each hop
   std::vector<int64_t> num_sampled_edges;  // of each hop
 
@@ -29,7 +30,9 @@ struct SampledSubgraph {
 /// Uniform neighbour sampling without replacement over a graph in CSC form. Hop h draws
 /// min(degree, fanouts[h]) in-edges (-1: all) of each node that hop h - 1 saw first, so a node is
 /// expanded once. kNeighbor: a node's draw comes from PhiloxStream(batch key, node id, hop);
-/// kLabor: a node takes the in-edges whose SourceDraws are smallest, in the graph's order.
+/// kLabor: a node takes the in-edges whose SourceDraws are smallest, in the graph's order. kLadies:
+/// hop h samples fanouts[h] nodes for all its destinations together (choose_layer()), and keeps the
+/// edges from these, and from nodes that the batch has already, with weights.
 class NeighborSampler {
  public:
   virtual ~NeighborSampler() = default;
@@ -51,8 +54,8 @@ std::unique_ptr<NeighborSampler> make_neighbor_sampler(const TensorView& indptr,
 /// Throws ArgumentError for a number of neighbours that cannot be.
 void check_fanouts(std::span<const int64_t> fanouts);
 
-/// Throws ArgumentError for options that cannot be.
-void check_sampling(const Sampling& sampling);
+/// Throws ArgumentError for options that cannot be, or not with `fanouts`.
+void check_sampling(const Sampling& sampling, std::span<const int64_t> fanouts);
 
 /// Throws ArgumentError unless `indptr` int64 [N + 1] rises from 0 to `num_edges` and every degree
 /// fits 32 bits. Returns N.

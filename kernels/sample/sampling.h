@@ -15,7 +15,7 @@ struct BatchName {
   uint64_t step = 0;  // iterations since the first of epoch 0; of use for batch_dependency only
 };
 
-enum class SamplingKind : uint8_t { kNeighbor, kLabor };
+enum class SamplingKind : uint8_t { kNeighbor, kLabor, kLadies };
 
 struct Sampling {
   SamplingKind kind = SamplingKind::kNeighbor;
@@ -23,6 +23,8 @@ struct Sampling {
   bool layer_dependency = false;
   // LABOR: iterations within which every source node's draw is renewed once. 1: each iteration.
   uint32_t batch_dependency = 1;
+  // LADIES: weights whose expectation is the adjacency.
+  bool debias = false;
 };
 
 }  // namespace lsm
