@@ -61,13 +61,17 @@ lsm::SampleSizes sample(lsm::DeviceSampler& sampler, const lsm::TensorView& seed
 }
 
 void copy_to(lsm::DeviceSampler& sampler, const lsm::TensorView& n_id, const lsm::TensorView& edges,
-             const lsm::TensorView& indptr) {
+             const lsm::TensorView& indptr, const std::optional<lsm::TensorView>& weights) {
+  lsm::check_argument(
+      !weights || (weights->dtype == lsm::dtype_of<float>() && weights->is_contiguous()),
+      "weights: expected a contiguous float32 tensor");
   const auto words = [](const lsm::TensorView& tensor) {
     lsm::check_argument(tensor.dtype == lsm::dtype_of<int64_t>() && tensor.is_contiguous(),
                         "n_id, edges, indptr: expected contiguous int64 tensors");
     return static_cast<int64_t*>(tensor.data);
   };
-  const lsm::SampleOutput output{words(n_id), words(edges), words(indptr)};
+  const lsm::SampleOutput output{words(n_id), words(edges), words(indptr),
+                                 weights ? static_cast<float*>(weights->data) : nullptr};
   py::gil_scoped_release release;
   sampler.copy_to(output);
 }
@@ -138,7 +142,8 @@ void bind_device_sampling(py::module_& module) {
            py::keep_alive<1, 3>(), py::keep_alive<1, 4>())
       .def("sample", &sample, py::arg("seeds"), py::arg("seed"), py::arg("epoch"),
            py::arg("iteration"), py::arg("rank"), py::arg("step"))
-      .def("copy_to", &copy_to, py::arg("n_id"), py::arg("edges"), py::arg("indptr"));
+      .def("copy_to", &copy_to, py::arg("n_id"), py::arg("edges"), py::arg("indptr"),
+           py::arg("weights"));
 }
 
 }  // namespace lsm

@@ -96,6 +96,7 @@ class DeviceNeighborSampler:
         self._output = torch.device(output)
         # Its memory is reached by the GPU's copy engine as it is, and batches go to a GPU next.
         self._is_pinned = self._output.type == "cpu" and device >= 0
+        self._has_weights = Sampling.of(sampling).kind == "ladies"
         self._lane_arguments = (
             *(topology.indptr, placed.indptr, placed.indices),
             *(self.num_neighbors, native_sampling(sampling), device, timeout_secs),
@@ -123,8 +124,11 @@ class DeviceNeighborSampler:
             n_id = self._empty(sizes.num_nodes)
             edge_index = self._empty(2, sizes.num_edges)
             indptr = self._empty(sizes.num_expanded + 1)
+            edge_weight = None
+            if self._has_weights:
+                edge_weight = self._empty(sizes.num_edges, dtype=torch.float32)
             with current(self._output):
-                lane.copy_to(n_id, edge_index, indptr)
+                lane.copy_to(n_id, edge_index, indptr, edge_weight)
         finally:
             self._lanes.put(lane)
         return SampledGraph(
@@ -133,6 +137,7 @@ class DeviceNeighborSampler:
             indptr=indptr,
             num_sampled_nodes=sizes.num_sampled_nodes,
             num_sampled_edges=sizes.num_sampled_edges,
+            edge_weight=edge_weight,
         )
 
     def _new_lane(self) -> native.DeviceSampler:
@@ -140,10 +145,8 @@ class DeviceNeighborSampler:
         with current(placed.device):
             return native.DeviceSampler(*self._lane_arguments)
 
-    def _empty(self, *shape: int) -> torch.Tensor:
-        tensor = torch.empty(
-            shape, dtype=torch.int64, device=self._output, pin_memory=self._is_pinned
-        )
+    def _empty(self, *shape: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
+        tensor = torch.empty(shape, dtype=dtype, device=self._output, pin_memory=self._is_pinned)
         if tensor.is_cuda:
             # The native sampler writes in a stream of its own, and torch may hand out memory that
             # work in this one still uses.

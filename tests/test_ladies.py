@@ -5,13 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from graphs import SMALL_GRAPHS, from_edges, random_graph
+from graphs import SMALL_GRAPHS, assert_same, from_edges, random_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsm import Sampling
+from lsm import Sampling, native
 from lsm.batch import Batch
 from lsm.config import ModelConfig
+from lsm.device_sampler import DeviceNeighborSampler
 from lsm.models import build_model
 from lsm.sampler import NeighborSampler, PackedGraph
 
@@ -67,6 +68,39 @@ def test_any_small_graph(num_nodes, num_edges, sizes, seed, dtype, sampling):
     sampler = NeighborSampler(graph, sizes, seed, sampling=sampling)
     sampled = sampler.sample(torch.from_numpy(seeds), epoch=1, iteration=2)
     check_layers(graph, seeds, sizes, sampling, sampled)
+
+
+def assert_equal(a, b):
+    assert_same(a, b)
+    assert torch.equal(a.edge_weight, b.edge_weight)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    *(SMALL_GRAPHS[0], SMALL_GRAPHS[1], SIZES, SMALL_GRAPHS[3], SMALL_GRAPHS[4], SAMPLINGS),
+    st.sampled_from([native.TWIN, native.TWIN_BACKWARDS]),
+)
+def test_the_twin_samples_the_same(num_nodes, num_edges, sizes, seed, dtype, sampling, device):
+    graph = random_graph(num_nodes, num_edges, seed, dtype)
+    rng = np.random.default_rng(seed)
+    host = NeighborSampler(graph, sizes, seed, sampling=sampling)
+    twin = DeviceNeighborSampler(graph, graph, sizes, seed, sampling=sampling, device=device)
+    for iteration in range(2):
+        seeds = torch.from_numpy(rng.permutation(num_nodes)[: rng.integers(0, num_nodes + 1)])
+        name = {"epoch": 1, "iteration": iteration, "rank": 2}
+        assert_equal(twin.sample(seeds, **name), host.sample(seeds, **name))
+
+
+@pytest.mark.parametrize("sampling", [Sampling("ladies"), Sampling("ladies", debias=True)])
+def test_the_twin_samples_the_same_of_a_larger_graph(sampling):
+    graph = random_graph(20_000, 400_000)
+    seeds = torch.arange(0, 20_000, 40)
+    host = NeighborSampler(graph, [300, 900], 3, sampling=sampling)
+    twin = DeviceNeighborSampler(
+        *(graph, graph, [300, 900], 3), sampling=sampling, device=native.TWIN_BACKWARDS
+    )
+    name = {"epoch": 0, "iteration": 1}
+    assert_equal(twin.sample(seeds, **name), host.sample(seeds, **name))
 
 
 # Seeds 0, 1, 2 with sources 3 .. 9, among which node 1 is in the batch; the columns differ much.
@@ -218,6 +252,10 @@ def test_damaged_indices_and_bad_sizes_are_errors():
     damaged = NeighborSampler(from_edges([0, 99], [1, 1], 3), [2], sampling="ladies")
     with pytest.raises(ValueError, match=r"indices: expected ids in \[0, 3\), got 99"):
         damaged.sample(torch.tensor([1]), epoch=0, iteration=0)
+    graph = from_edges([0, 99], [1, 1], 3)
+    twin = DeviceNeighborSampler(graph, graph, [2], sampling="ladies", device=native.TWIN)
+    with pytest.raises(ValueError, match=r"indices: expected ids in \[0, 3\), got 99"):
+        twin.sample(torch.tensor([1]), epoch=0, iteration=0)
     for size in (-1, 0):
         with pytest.raises(ValueError, match="num_neighbors: expected at least 1 node per hop"):
             NeighborSampler(GRAPH, [4, size], sampling="ladies")

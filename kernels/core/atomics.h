@@ -29,6 +29,17 @@ LSM_HOST_DEVICE void atomic_min(T* target, T value) {
 #endif
 }
 
+/// Adds `value` to *target.
+template <class T>
+LSM_HOST_DEVICE void atomic_add(T* target, T value) {
+#if defined(__CUDA_ARCH__)
+  cuda::atomic_ref<T, cuda::thread_scope_device>(*target).fetch_add(value,
+                                                                    cuda::memory_order_relaxed);
+#else
+  std::atomic_ref<T>(*target).fetch_add(value, std::memory_order_relaxed);
+#endif
+}
+
 /// What *target holds, while others write to it.
 template <class T>
 LSM_HOST_DEVICE T atomic_load(T* target) {

@@ -13,6 +13,7 @@
 #include "kernels/core/check.h"
 #include "kernels/core/philox.h"
 #include "kernels/sample/device_labor_kernels.h"
+#include "kernels/sample/device_ladies_kernels.h"
 #include "kernels/sample/device_sample_kernels.h"
 #include "kernels/sample/device_sampler.h"
 
@@ -50,6 +51,9 @@ class BackendSampler final : public DeviceSampler {
     backend_->copy(output.n_id, n_id_.data(), sizes_.num_nodes * sizeof(int64_t));
     backend_->copy(output.edges, sources_.data(), edge_bytes);
     backend_->copy(output.edges + sizes_.num_edges, destinations_.data(), edge_bytes);
+    if (sampling_.kind == SamplingKind::kLadies) {
+      backend_->copy(output.weights, weights_.data(), sizes_.num_edges * sizeof(float));
+    }
     backend_->copy(output.indptr, indptr_.data(), (sizes_.num_expanded + 1) * sizeof(int64_t));
     backend_->synchronize();
   }
@@ -82,7 +86,10 @@ class BackendSampler final : public DeviceSampler {
   void expand(uint32_t hop, int64_t fanout) {
     const int64_t begin = sizes_.num_expanded;
     const int64_t count = sizes_.num_nodes - begin;
-    device_sample::Expanded nodes = count_edges(begin, count, fanout);
+    const bool is_ladies = sampling_.kind == SamplingKind::kLadies;
+    device_sample::Expanded nodes = count_edges(begin, count, is_ladies ? -1 : fanout);
+    if (is_ladies) nodes = choose_layer_of(nodes, count, fanout, hop);
+    extend_indptr(nodes, count);
     const int64_t new_edges = read(nodes.offset + count);
     reserve(std::min(sizes_.num_nodes + new_edges, graph_.num_nodes));
     nodes.n_id = n_id_.data();  // which may have grown
@@ -102,22 +109,110 @@ class BackendSampler final : public DeviceSampler {
     const uint64_t limit = fanout < 0 ? UINT64_MAX : static_cast<uint64_t>(fanout);
     backend_->for_each(count, device_sample::CountEdges{graph_.indptr, nodes, limit});
     backend_->exclusive_sum(nodes.count, nodes.offset, count);
-    int64_t* const indptr = indptr_.grow(begin + count + 1, begin + 1);
-    backend_->for_each(count + 1,
-                       device_sample::ExtendIndptr{nodes.offset, sizes_.num_edges, indptr + begin});
     return nodes;
+  }
+
+  void extend_indptr(const device_sample::Expanded& nodes, int64_t count) {
+    int64_t* const indptr = indptr_.grow(nodes.begin + count + 1, nodes.begin + 1);
+    backend_->for_each(count + 1, device_sample::ExtendIndptr{nodes.offset, sizes_.num_edges,
+                                                              indptr + nodes.begin});
+  }
+
+  /// Of `all` edges into the nodes, those to keep: their positions and weights. The host chooses
+  /// among the candidates, of which there are as many as nodes that the hop could reach.
+  device_sample::Expanded choose_layer_of(const device_sample::Expanded& all, int64_t count,
+                                          int64_t size, uint32_t hop) {
+    const int64_t num_edges = read(all.offset + count);
+    uint32_t* const slot = slot_.grow(num_edges);
+    const int64_t most = std::min(num_edges, graph_.num_nodes);
+    const int64_t num_slots =
+        static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(2 * most + 1)));
+    const device_sample::Table candidates{candidate_ids_.grow(num_slots), mass_.grow(num_slots),
+                                          static_cast<uint64_t>(num_slots - 1)};
+    backend_->fill(candidates.ids, 0xFF, num_slots * sizeof(int64_t));
+    backend_->fill(candidates.values, 0, num_slots * sizeof(int64_t));
+    backend_->for_each(num_edges, device_sample::CollectCandidates<Id>{
+                                      static_cast<const Id*>(graph_.indices), graph_.num_nodes, all,
+                                      count, mass_shift(count), candidates, slot, error_.data()});
+    int64_t* const place = rank_.grow(num_slots + 1);
+    const double* const coefficients = choose(candidates, num_slots, place, all, count, size, hop);
+    return keep(all, count, num_edges, slot, place, coefficients);
+  }
+
+  /// Returns the coefficients of candidates by their place, which it writes by slot.
+  const double* choose(const device_sample::Table& candidates, int64_t num_slots, int64_t* place,
+                       const device_sample::Expanded& all, int64_t count, int64_t size,
+                       uint32_t hop) {
+    int64_t* const is_used = is_first_.grow(num_slots + 1);
+    backend_->for_each(num_slots, device_sample::FlagSlots{candidates, is_used});
+    backend_->exclusive_sum(is_used, place, num_slots);
+    const int64_t bad = read(error_.data());
+    if (bad != device_sample::kNoError) throw_damaged(all, count, bad);
+    const int64_t num_candidates = read(place + num_slots);
+    LayerCandidate* const list = candidates_.grow(num_candidates);
+    backend_->for_each(num_slots, device_sample::ListCandidates{candidates, table(), place, list});
+    std::vector<LayerCandidate> host(num_candidates);
+    backend_->download(host.data(), list, host.size() * sizeof(LayerCandidate));
+    backend_->synchronize();
+    std::vector<double> coefficients(num_candidates);
+    const uint64_t key = batch_key(batch_.seed, batch_.epoch, batch_.iteration, batch_.rank);
+    choose_layer(host, size, key, hop, sampling_.debias, coefficients);
+    return coefficients_.upload(coefficients);
+  }
+
+  device_sample::Expanded keep(const device_sample::Expanded& all, int64_t count, int64_t num_edges,
+                               const uint32_t* slot, const int64_t* place,
+                               const double* coefficients) {
+    int64_t* const is_kept = is_kept_.grow(num_edges + 1);
+    int64_t* const rank = kept_rank_.grow(num_edges + 1);
+    backend_->for_each(num_edges, device_sample::MarkKept{slot, place, coefficients, is_kept});
+    backend_->exclusive_sum(is_kept, rank, num_edges);
+    device_sample::Expanded kept = all;
+    kept.count = kept_count_.grow(count + 1);
+    kept.offset = kept_offset_.grow(count + 1);
+    backend_->for_each(count + 1, device_sample::CountKept{all, kept, count, rank});
+    const int64_t num_kept = read(rank + num_edges);
+    const int64_t old_edges = sizes_.num_edges;
+    double* const of_edge = of_edge_.grow(num_kept);
+    float* const weights = weights_.grow(old_edges + num_kept, old_edges) + old_edges;
+    backend_->for_each(
+        num_edges, device_sample::PlaceKept{all, count, slot, place, coefficients, is_kept, rank,
+                                            positions_.grow(num_kept), of_edge});
+    backend_->for_each(count, device_sample::WeighEdges{kept, sampling_.debias, of_edge, weights});
+    return kept;
+  }
+
+  /// For an edge among all into the nodes.
+  [[noreturn]] void throw_damaged(const device_sample::Expanded& all, int64_t count, int64_t edge) {
+    std::vector<int64_t> offset(count + 1);
+    std::vector<int64_t> first(count);
+    backend_->download(offset.data(), all.offset, offset.size() * sizeof(int64_t));
+    backend_->download(first.data(), all.first, first.size() * sizeof(int64_t));
+    backend_->synchronize();
+    const device_sample::Expanded host{nullptr, 0, nullptr, nullptr, nullptr, offset.data()};
+    const int64_t i = device_sample::node_of(host, count, edge);
+    Id id = 0;
+    backend_->download(&id, static_cast<const Id*>(graph_.indices) + first[i] + edge - offset[i],
+                       sizeof(Id));
+    backend_->synchronize();
+    throw_damaged(id);
+  }
+
+  [[noreturn]] void throw_damaged(int64_t id) const {
+    throw ArgumentError(concat("indices: expected ids in [0, ", graph_.num_nodes, "), got ", id,
+                               "; the topology is damaged: check it with `lsm data verify`"));
   }
 
   device_sample::HopEdges draw(const device_sample::Expanded& nodes, int64_t count,
                                int64_t new_edges, uint32_t hop) {
     const int64_t old_edges = sizes_.num_edges;
     const Id* const indices = static_cast<const Id*>(graph_.indices);
-    uint32_t* const positions = positions_.grow(new_edges);
+    uint32_t* const positions = positions_.grow(new_edges);  // LADIES has written them
     if (sampling_.kind == SamplingKind::kLabor) {
       backend_->for_each_warp(count, device_sample::ChooseNodes<Id>{
                                          indices, nodes, SourceDraws::of(sampling_, batch_, hop),
                                          heaps_.grow(new_edges), positions});
-    } else {
+    } else if (sampling_.kind == SamplingKind::kNeighbor) {
       const uint64_t key = batch_key(batch_.seed, batch_.epoch, batch_.iteration, batch_.rank);
       backend_->for_each(count, device_sample::DrawNodes{nodes, key, hop, positions});
     }
@@ -142,9 +237,7 @@ class BackendSampler final : public DeviceSampler {
     backend_->download(&bad, error_.data(), sizeof(bad));
     const int64_t new_nodes = read(edges.rank + new_edges);
     if (bad != device_sample::kNoError) {
-      throw ArgumentError(concat("indices: expected ids in [0, ", graph_.num_nodes, "), got ",
-                                 read(edges.sources + bad),
-                                 "; the topology is damaged: check it with `lsm data verify`"));
+      throw_damaged(read(edges.sources + bad));
     }
     backend_->for_each(new_edges,
                        device_sample::NumberNodes{edges, sizes_.num_nodes, n_id_.data()});
@@ -203,6 +296,17 @@ class BackendSampler final : public DeviceSampler {
   Array<int64_t> is_first_{*backend_};
   Array<int64_t> rank_{*backend_};
   Array<int64_t> error_{*backend_};
+  // Of LADIES.
+  Array<float> weights_{*backend_};
+  Array<int64_t> candidate_ids_{*backend_};
+  Array<int64_t> mass_{*backend_};
+  Array<LayerCandidate> candidates_{*backend_};
+  Array<double> coefficients_{*backend_};
+  Array<int64_t> is_kept_{*backend_};
+  Array<int64_t> kept_rank_{*backend_};
+  Array<int64_t> kept_count_{*backend_};
+  Array<int64_t> kept_offset_{*backend_};
+  Array<double> of_edge_{*backend_};
 };
 
 template <class Backend>

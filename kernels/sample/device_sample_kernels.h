@@ -33,6 +33,13 @@ struct Table {
       slot = (slot + 1) & mask;
     }
   }
+
+  /// Whether `id` was entered, by an earlier kernel.
+  LSM_HOST_DEVICE bool contains(int64_t id) const {
+    uint64_t slot = mix64(static_cast<uint64_t>(id)) & mask;
+    while (ids[slot] != -1 && ids[slot] != id) slot = (slot + 1) & mask;
+    return ids[slot] == id;
+  }
 };
 
 /// Enters nodes by number. Of equal ids the lowest number stays.
@@ -65,6 +72,21 @@ struct Expanded {
   int64_t* count;    // [m] of edges to draw
   int64_t* offset;   // [m + 1] of them in the hop
 };
+
+/// The last of `num_expanded` nodes whose edges begin at `e` or before.
+LSM_HOST_DEVICE inline int64_t node_of(const Expanded& nodes, int64_t num_expanded, int64_t e) {
+  int64_t low = 0;
+  int64_t high = num_expanded;  // offset[high] > e
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    if (nodes.offset[middle] <= e) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
 
 struct CountEdges {
   const int64_t* indptr;
@@ -134,7 +156,7 @@ struct LoadSources {
   int64_t* error;
 
   LSM_HOST_DEVICE void operator()(int64_t e) const {
-    const int64_t i = node_of(e);
+    const int64_t i = node_of(nodes, num_expanded, e);
     const bool takes_all = nodes.count[i] == static_cast<int64_t>(nodes.degree[i]);
     const int64_t position = takes_all ? e - nodes.offset[i] : int64_t{positions[e]};
     const int64_t id = indices[nodes.first[i] + position];
@@ -147,22 +169,6 @@ struct LoadSources {
     }
     edges.slot[e] = edges.table.enter(id);
     atomic_min(edges.table.values + edges.slot[e], kFirstEdge + e);
-  }
-
- private:
-  /// The last node whose edges begin at `e` or before.
-  LSM_HOST_DEVICE int64_t node_of(int64_t e) const {
-    int64_t low = 0;
-    int64_t high = num_expanded;  // offset[high] > e
-    while (high - low > 1) {
-      const int64_t middle = (low + high) / 2;
-      if (nodes.offset[middle] <= e) {
-        low = middle;
-      } else {
-        high = middle;
-      }
-    }
-    return low;
   }
 };
 

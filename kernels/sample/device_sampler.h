@@ -25,6 +25,7 @@ struct SampleOutput {
   int64_t* n_id;    // [num_nodes]
   int64_t* edges;   // [2, num_edges]
   int64_t* indptr;  // [num_expanded + 1]
+  float* weights;   // [num_edges], of LADIES; else not used
 };
 
 /// The subgraphs of NeighborSampler, edge by edge, sampled by a GPU. Holds one at a time. Not
