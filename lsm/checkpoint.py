@@ -67,7 +67,7 @@ def fingerprint(config: Config, world_size: int, store: Any) -> dict[str, Any]:
     train = ("batch_size", "seed", "lr", "weight_decay", "precision", "select")
     keys = {f"model.{key}": value for key, value in values["model"].items()}
     keys |= {f"train.{key}": values["train"][key] for key in train}
-    sampling = ("num_neighbors", "kind", "layer_dependency", "batch_dependency")
+    sampling = ("num_neighbors", "kind", "layer_dependency", "batch_dependency", "debias")
     keys |= {f"sampler.{key}": values["sampler"][key] for key in sampling}
     keys["model.num_layers"] = len(config.sampler.num_neighbors)
     keys["world size"] = world_size

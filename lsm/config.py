@@ -297,16 +297,22 @@ class CommConfig(Section):
 
 class SamplerConfig(Section):
     num_neighbors: Fanouts = [10, 5]
-    """Neighbours sampled per node at each hop, the seeds' hop first; -1 takes all."""
-    kind: Literal["neighbor", "labor"] = "neighbor"
+    """Neighbours sampled per node at each hop, the seeds' hop first; -1 takes all. ladies: nodes
+    sampled per hop, for all of its nodes together."""
+    kind: Literal["neighbor", "labor", "ladies"] = "neighbor"
     """How neighbours are chosen for training; validation and test use neighbor. neighbor: each node
     draws for itself; labor: each neighbour has one draw, and nodes take those of smallest draw, so
-    that a batch needs fewer rows. A node's neighbours are as likely as each other in both."""
+    that a batch needs fewer rows; a node's neighbours are as likely as each other in both. ladies:
+    each hop samples nodes for all of its nodes, likelier where they matter to more of them, and
+    edges have weights."""
     layer_dependency: bool = False
     """labor: one draw per neighbour for all hops, instead of one for each: fewer rows yet."""
     batch_dependency: Annotated[int, Field(ge=1, le=2**30)] = 1
     """labor: a draw is renewed every so many iterations, not all at once, so that batches near each
     other share rows, which a cache has. 1: all at each iteration."""
+    debias: bool = False
+    """ladies: weights whose expectation is the mean over all neighbours. Otherwise the weights of a
+    node add up to one, and are biased: towards nodes that the batch has already, for one."""
     num_threads: Threads = 1
     """Threads that sample, each a batch of its own."""
     prefetch: AutoPositive = "auto"
@@ -329,12 +335,17 @@ class SamplerConfig(Section):
             _ = self.sampling
         except ValueError as error:
             raise ValueError(f"sampler.{error}") from None
+        if self.kind == "ladies" and min(self.num_neighbors) < 1:
+            raise ValueError(
+                "sampler.num_neighbors: expected at least 1 node per hop for sampler.kind=ladies, "
+                f"got {min(self.num_neighbors)}; give the number of nodes to sample"
+            )
         return self
 
     @property
     def sampling(self) -> Sampling:
         """How neighbours are chosen for training."""
-        return Sampling(self.kind, self.layer_dependency, self.batch_dependency)
+        return Sampling(self.kind, self.layer_dependency, self.batch_dependency, self.debias)
 
 
 class ModelConfig(Section):
@@ -361,7 +372,8 @@ class ModelConfig(Section):
 
 class EvalConfig(Section):
     num_neighbors: Fanouts | None = None
-    """Neighbours per hop for validation and test. null: as in sampler.num_neighbors."""
+    """Neighbours per hop for validation and test. null: as in sampler.num_neighbors, or 10 per hop
+    with sampler.kind=ladies."""
     batch_size: Positive | None = None
     """Seeds per rank and batch for validation and test. null: train.batch_size."""
 
@@ -482,6 +494,8 @@ class Config(Section):
     @property
     def eval_num_neighbors(self) -> list[int]:
         """Fanouts of validation and test."""
+        if self.train.eval.num_neighbors is None and self.sampler.kind == "ladies":
+            return [10] * len(self.sampler.num_neighbors)
         return self.train.eval.num_neighbors or self.sampler.num_neighbors
 
     @property

@@ -112,6 +112,7 @@ def test_dump_reads_back_unchanged(tmp_path):
         ("sampler.num_neighbors=[5, -2]", "sampler.num_neighbors.1: expected at least -1, got -2"),
         ("sampler.layer_dependency=true", "sampler.layer_dependency: an option of kind labor"),
         ("sampler.batch_dependency=2", "sampler.batch_dependency: an option of kind labor"),
+        ("sampler.debias=true", "sampler.debias: an option of kind ladies, got kind neighbor"),
         ("device=gpu", "device: expected one of 'auto', 'cpu' or 'cuda', got 'gpu'"),
         ("topology.placement=gpu", "topology.placement: expected one of 'auto', 'host', 'uva'"),
         ("model.num_layers=3", "model.num_layers: expected 2, the number of hops"),
@@ -186,3 +187,10 @@ def test_a_config_is_found_by_name_or_the_choice_is_shown():
 def test_nested_values_are_checked_too():
     with pytest.raises(ValueError, match=r"unknown key train\.eval\.batch;"):
         parse_config({"train": {"eval": {"batch": 3}}})
+
+
+def test_ladies_wants_numbers_of_nodes_and_is_evaluated_with_few_neighbours():
+    message = error_of("sampler.kind=ladies", "sampler.num_neighbors=[512, -1]")
+    assert "sampler.num_neighbors: expected at least 1 node per hop" in message
+    config = load_config(BASE, ["sampler.kind=ladies", "sampler.num_neighbors=[512, 256]"])
+    assert config.eval_num_neighbors == [10, 10]

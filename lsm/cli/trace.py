@@ -31,7 +31,7 @@ def trace(
         typer.Option(help="Static score to add: reverse_pagerank, in_degree or presample."),
     ] = None,
     sampler: Annotated[
-        str, typer.Option(help="How neighbours are chosen: neighbor or labor.")
+        str, typer.Option(help="How neighbours are chosen: neighbor, labor or ladies.")
     ] = "neighbor",
     layer_dependency: Annotated[
         bool, typer.Option("--layer-dependency", help="labor: one draw per node for all hops.")
