@@ -1,0 +1,93 @@
+"""How many rows each kind of sampling needs, and reads behind a cache.
+
+    python bench/sampler_kinds.py [--nodes N] [--degree D] [--out FILE]
+
+Prints one JSON record. Counts, no times: they are the same on every machine. Each kind samples the
+same seeds of a synthetic graph; input nodes are those whose rows a batch needs. Misses are counted
+behind a cache of --cache of the nodes, in the second half of the iterations. ladies has no fanouts
+and is not among them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+from lsm.ablation import runs
+from lsm.bench import record
+from lsm.data.synth import synthesize
+from lsm.sampling import Sampling
+from lsm.trace_sampling import sample_trace
+
+KINDS = {
+    "neighbor": Sampling(),
+    "labor": Sampling("labor"),
+    "labor, layer_dependency": Sampling("labor", layer_dependency=True),
+    "labor, batch_dependency 64": Sampling("labor", batch_dependency=64),
+    "labor, both": Sampling("labor", True, 64),
+}
+
+
+def main() -> None:
+    options = parse()
+    fanouts = [int(fanout) for fanout in options.fanouts.split(",")]
+    with tempfile.TemporaryDirectory() as folder:
+        store = synthesize(
+            Path(folder) / "store",
+            nodes=options.nodes,
+            avg_degree=options.degree,
+            dim=1,
+            classes=2,
+            progress=False,
+        )
+        rows = [measure(store, name, fanouts, options) for name in KINDS]
+        edges = store.num_edges
+    for row in rows:
+        for key in ("input_nodes", "misses"):
+            row[f"{key}_relative"] = round(row[key] / rows[0][key], 4)
+    graph = {"nodes": options.nodes, "edges": edges}
+    text = json.dumps(record.make(graph | {"sampler_kinds": rows}, vars(options)), indent=1)
+    if options.out:
+        Path(options.out).write_text(text + "\n")
+    print(text)
+
+
+def measure(store, name: str, fanouts: list[int], options: argparse.Namespace) -> dict:
+    """Input nodes and misses per iteration."""
+    trace = sample_trace(
+        store,
+        fanouts,
+        options.batch_size,
+        iterations=options.iterations,
+        sampling=KINDS[name],
+        progress=False,
+    )
+    lines = max(32, int(options.cache * options.nodes) // 32 * 32)
+    cache = runs.Combination(options.policy, lines, window=options.window)
+    counts = runs.run(trace, [cache], progress=False)[0]
+    half = trace.num_iterations - trace.num_iterations // 2
+    return {
+        "kind": name,
+        "input_nodes": round(trace.mean_list, 1),
+        "misses": round(counts["misses_2nd"] / half, 1),
+    }
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", type=int, default=1_000_000)
+    parser.add_argument("--degree", type=float, default=50)
+    parser.add_argument("--fanouts", default="10,10,10")
+    parser.add_argument("--batch-size", type=int, default=1024)
+    parser.add_argument("--iterations", type=int, default=128)
+    parser.add_argument("--cache", type=float, default=0.05, help="share of the nodes")
+    parser.add_argument("--policy", default="lookahead")
+    parser.add_argument("--window", type=int, default=64)
+    parser.add_argument("--out", help="file to write the record to")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
