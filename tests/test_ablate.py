@@ -201,7 +201,7 @@ def test_surprises_are_said():
     with pytest.warns(UserWarning, match="no static_score: static take every node"):
         run_one(trace, "static", 16, ways=4)
     with pytest.raises(ValueError, match="victim rows 1000000000000: expected a cache that"):
-        run_one(trace, "lru", 16, ways=4, victim="pool", victim_rows=10**12)
+        run_one(trace, "lru", 16, ways=4, victim="queues", victim_rows=10**12)
 
 
 # The command line.

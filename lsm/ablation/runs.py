@@ -270,7 +270,8 @@ def _simulate(
     elif combination.policy == "optimal":
         counters = cache.simulate_optimal(batches, config.num_lines, constant_ids=constant_ids)
     else:
-        scores = inputs.scores if combination.policy in SCORED else None
+        ranks_by_score = combination.policy in SCORED or combination.victim == "pool"
+        scores = inputs.scores if ranks_by_score else None
         counters = cache.simulate(batches, config, scores=scores, constant_ids=constant_ids)
     counts = np.array([[step[name] for name in _COUNTED] for step in counters], np.int64)
     return np.stack([counts.sum(0), counts[len(counts) // 2 :].sum(0)])
