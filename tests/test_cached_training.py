@@ -231,7 +231,7 @@ def test_settings_of_a_cache_that_is_not_there_are_remarked(store, tmp_path, cap
     given = ("cache.bytes=1MiB", "cache.victim.mode=pool", "cache.window=256", "train.epochs=1")
     with caplog.at_level(logging.WARNING):
         train(config(store, tmp_path / "run", "storage.engine=memory", *given))
-    said = [message for message in caplog.messages if "no cache" in message]
+    said = [message for message in caplog.messages if message.startswith("there is no cache")]
     # The window is the default, as it would be in a copy of base.yaml.
     assert said == [
         "there is no cache (cache.policy=none): ignoring cache.bytes, cache.victim.mode"
