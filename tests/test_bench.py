@@ -64,6 +64,16 @@ def test_sampler(store):
     assert record["edges"] == store.num_edges
 
 
+def test_sampler_kinds():
+    options = ["--nodes", 2000, "--degree", 20, "--fanouts", "3,3", "--batch-size", 20]
+    record = bench("sampler_kinds.py", *options, "--iterations", 20, "--window", 4)
+    first, *others = record["sampler_kinds"]
+    assert first["kind"] == "neighbor"
+    assert len(others) == 4
+    for row in others:
+        assert row["input_nodes"] < first["input_nodes"]
+
+
 def test_training(store):
     options = ["--iters", 2, "--rounds", 2, "--warmup", 1, "--batch-size", 200]
     record = bench("training.py", "--store", store.path, "--engine", "memory,posix", *options)
