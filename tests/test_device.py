@@ -259,7 +259,8 @@ def test_what_a_job_puts_on_a_gpu(tmp_path):
         "static rows (cache.static.bytes)": 0,
         "prefetched rows": 1024 // rows * rows,
     }
-    device = config(tmp_path / "store", tmp_path, *settings, "cache.planner=device")
+    without = ("cache.victim.mode=none", "cache.score=none", "cache.planner=device")
+    device = config(tmp_path / "store", tmp_path, *settings, *without)
     needs = placement._device_needs(device, World(), store)
     assert needs["the planner (cache.planner)"] == 8192 // rows * PLANNER_LINE_BYTES
     shared = placement._device_needs(job, World(0, 2), store)
