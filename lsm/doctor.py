@@ -11,13 +11,13 @@ import resource
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lsm.finding import Finding
 from lsm.nvme.doctor import examine_nvme
 from lsm.nvme.machine import Machine
+from lsm.requirements import examine_requirements
 from lsm.units import format_bytes
 
 _BLOCK_BYTES = 4096
@@ -27,43 +27,57 @@ RING_BYTES = 6 << 20
 deep, and the ring itself."""
 
 
+TRAINING = "training"
+"""Purpose of what no training starts without."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether training starts on this machine; ``line`` says it, with the place or the reason."""
+
+    trains: bool
+    line: str
+
+
 def examine(path: Path) -> list[Finding]:
-    """The findings about this machine, and about the file system that holds ``path``."""
-    probes: list[Callable[[], Finding]] = [
-        _cores,
-        _memory,
-        _locked_memory,
-        _gpus,
-        _versions,
-        _native_build,
-        _cuda_build,
-        _training_device,
-        _peer_access,
-        _liburing,
-        _io_uring,
-        lambda: _direct_io(path),
-        _torchrun,
-        lambda: _launcher("SLURM", "srun", "no srun on PATH; launch/torchrun.sh needs none"),
-        lambda: _launcher("MPI", "mpirun", "no mpirun on PATH; launch/torchrun.sh needs none"),
-        lambda: _package("mpi4py", "for launch/mpi.sh: pip install 'lsm-gnn[mpi]'"),
-        lambda: _package("dgl", "for batch.to_dgl(): pip install 'lsm-gnn[dgl]'"),
-        lambda: _package("kvikio", "for GPUDirect Storage: pip install 'lsm-gnn[gds]'"),
-        _engine,
+    """The findings about this machine, and about ``path``: a store, or a place for one; those of a
+    purpose are neighbours. Without the native module, only those that do not need it."""
+    needed = [_cores(), _memory(), _versions(), *examine_requirements(path)]
+    launchers = [
+        _torchrun(),
+        _launcher("SLURM", "srun", "no srun on PATH; launch/torchrun.sh needs none"),
+        _launcher("MPI", "mpirun", "no mpirun on PATH; launch/torchrun.sh needs none"),
+        _package("mpi4py", "for launch/mpi.sh: pip install 'lsm-gnn[mpi]'"),
     ]
-    return [probe() for probe in probes] + examine_nvme(Machine())
+    if not any(found.name == "native module" and found.state == "ok" for found in needed):
+        groups = {TRAINING: needed, "launchers": launchers}
+    else:
+        groups = {
+            TRAINING: [*needed, _engine()],
+            "faster storage": [_direct_io(path), _liburing(), _io_uring(), _locked_memory()],
+            "GPU training": [_gpus(), _cuda_build(), _training_device(), _peer_access()],
+            "launchers": launchers,
+            "DGL blocks": [_package("dgl", "for batch.to_dgl(): pip install 'lsm-gnn[dgl]'")],
+            "GPUDirect Storage": [_package("kvikio", "pip install 'lsm-gnn[gds]'")],
+            "NVMe queue pairs": examine_nvme(Machine()),
+        }
+    return [
+        replace(finding, purpose=purpose)
+        for purpose, findings in groups.items()
+        for finding in findings
+    ]
 
 
-def verdict(findings: list[Finding]) -> str:
-    """One line: whether training runs here, where, and how rows are read."""
+def verdict(findings: list[Finding]) -> Verdict:
+    """Whether training starts here, on what, and how rows are read; or the reason why not."""
+    missing = [found for found in findings if found.purpose == TRAINING and found.state == "no"]
+    if missing:
+        reasons = "; ".join(f"{found.name}: {found.detail}" for found in missing)
+        return Verdict(False, f"trains here: no, {reasons}")
     by_name = {finding.name: finding for finding in findings}
     device = "on a GPU" if by_name["device=auto"].state == "ok" else "on the host"
     engine = by_name["storage.engine=auto"].detail.partition(":")[0]
-    return f"trains here: yes, {device}, {engine}"
-
-
-def as_records(findings: list[Finding]) -> list[dict[str, str]]:
-    """The findings as plain values, for JSON."""
-    return [asdict(finding) for finding in findings]
+    return Verdict(True, f"trains here: yes, {device}, {engine}")
 
 
 def _cores() -> Finding:
@@ -125,11 +139,6 @@ def _build_info() -> dict:
     return native.build_info()
 
 
-def _native_build() -> Finding:
-    info = _build_info()
-    return Finding("native module", "ok", f"{info['compiler']}, {info['build_type']}")
-
-
 def _cuda_build() -> Finding:
     if not _build_info()["cuda"]:
         detail = "built without CUDA: host only; LSM_CUDA=ON builds GPU code where nvcc is"
@@ -184,7 +193,7 @@ def _io_uring() -> Finding:
 def _direct_io(path: Path) -> Finding:
     """Opens with O_DIRECT and reads one aligned block: of ``path``, of the features of the store
     ``path``, or of a new file in the nearest folder that exists."""
-    name = f"O_DIRECT on {path}"
+    name = "O_DIRECT"
     try:
         existing = [path] if path.is_file() else sorted(path.glob("features*.bin"))
         if existing:
@@ -198,7 +207,7 @@ def _direct_io(path: Path) -> Finding:
             os.fsync(file.fileno())
             return Finding(name, "ok", _read_directly(Path(file.name)))
     except OSError as error:
-        detail = f"{error.strerror}; engines with direct=auto use the page cache there"
+        detail = f"{path}: {error.strerror}; engines with direct=auto use the page cache there"
         return Finding(name, "no", detail)
 
 
@@ -209,7 +218,7 @@ def _read_directly(path: Path) -> str:
             num_bytes = os.preadv(descriptor, [block], 0)
     finally:
         os.close(descriptor)
-    return f"works ({num_bytes} bytes read at an aligned offset)"
+    return f"works on {path.parent} ({num_bytes} bytes read at an aligned offset)"
 
 
 def _torchrun() -> Finding:
@@ -232,9 +241,9 @@ def _launcher(name: str, program: str, missing: str) -> Finding:
     return Finding(name, "ok", result.stdout.strip().partition("\n")[0] or tool)
 
 
-def _package(name: str, purpose: str) -> Finding:
+def _package(name: str, remedy: str) -> Finding:
     if importlib.util.find_spec(name) is None:
-        return Finding(name, "no", f"not installed; optional, {purpose}")
+        return Finding(name, "no", f"not installed; {remedy}")
     return Finding(name, "ok", _version(name) or "installed")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +19,11 @@ NAMES = {
     "locked memory",
     "gpus",
     "versions",
+    "temporary files",
+    "packages",
     "native module",
+    "store",
+    "O_DIRECT",
     "CUDA build",
     "device=auto",
     "peer access",
@@ -49,7 +54,8 @@ def supports_direct_io(path):
 
 def test_every_part_is_reported(tmp_path):
     found = findings(tmp_path)
-    assert set(found) == NAMES | {f"O_DIRECT on {tmp_path}"}
+    assert set(found) == NAMES
+    assert str(tmp_path) in found["O_DIRECT"].detail
     assert all(finding.detail for finding in found.values())
     assert f"{len(os.sched_getaffinity(0))} usable" in found["cores"].detail
 
@@ -77,7 +83,7 @@ def test_o_direct_is_tried_on_the_path_and_nothing_is_left(tmp_path, make):
     file = tmp_path / "features.bin"
     file.write_bytes(bytes(8192))
     path = {"folder": tmp_path, "file": file, "missing": tmp_path / "a" / "b"}[make]
-    finding = findings(path)[f"O_DIRECT on {path}"]
+    finding = findings(path)["O_DIRECT"]
     assert finding.state == ("ok" if supports_direct_io(file) else "no")
     assert list(tmp_path.iterdir()) == [file]
 
@@ -87,7 +93,7 @@ def test_o_direct_that_is_refused_is_explained(tmp_path, monkeypatch):
         raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr("lsm.doctor._read_directly", refuse)
-    finding = findings(tmp_path)[f"O_DIRECT on {tmp_path}"]
+    finding = findings(tmp_path)["O_DIRECT"]
     assert finding.state == "no"
     assert "Invalid argument; engines with direct=auto use the page cache" in finding.detail
 
@@ -106,16 +112,48 @@ def test_table_and_json_say_the_same(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setenv("COLUMNS", "300")
     doctor(tmp_path, as_json=True)
-    records = json.loads(capsys.readouterr().out)
+    report = json.loads(capsys.readouterr().out)
     doctor(tmp_path, as_json=False)
-    table = capsys.readouterr().out
+    table = capsys.readouterr().out.splitlines()
     engine, _ = select_engine("auto")
     place = "on the host" if gpu_problem(0) else "on a GPU"
-    assert table.splitlines()[0] == f"trains here: yes, {place}, {engine}"
-    for record in records:
-        assert record["name"] in table
+    assert table[0] == report["verdict"] == f"trains here: yes, {place}, {engine}"
+    assert report["trains"] is True
+    listed = iter(table[1:])
+    purpose = None
+    for record in report["findings"]:
+        if record["purpose"] != purpose:
+            purpose = record["purpose"]
+            assert next(listed).strip() == purpose
+        line = next(listed)
+        assert line.split(record["name"])[1].split()[0] == record["state"]
         if record["name"] != "memory":  # it changes meanwhile
-            assert record["detail"] in table
+            assert record["detail"] in line
+    assert list(listed) == []
+
+
+def test_what_is_missing_stands_under_its_purpose(tmp_path):
+    purposes = {found.name: found.purpose for found in examine(tmp_path)}
+    assert {name for name, purpose in purposes.items() if purpose == "NVMe queue pairs"} == {
+        *NVME_FINDINGS
+    }
+    assert purposes["dgl"] == "DGL blocks"
+    assert purposes["kvikio"] == "GPUDirect Storage"
+    assert {purposes[name] for name in ("torchrun", "SLURM", "MPI", "mpi4py")} == {"launchers"}
+    assert {purposes[name] for name in ("gpus", "CUDA build", "device=auto")} == {"GPU training"}
+    assert {purposes[name] for name in ("liburing", "io_uring")} == {"faster storage"}
+
+
+def test_the_table_fits_80_columns(tmp_path, capsys, monkeypatch):
+    from lsm.cli.doctor import doctor
+
+    monkeypatch.setenv("COLUMNS", "80")
+    place = tmp_path / ("long-" * 15)
+    doctor(place)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    names = [line[2:].split("  ")[0] for line in lines if re.match("  [^ ]", line)]
+    assert set(names) == NAMES  # none is folded
 
 
 def test_the_memory_that_io_uring_locks_by_default():

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from lsm.finding import Finding
 
 _COLOURS = {"ok": "green", "no": "yellow", "info": "cyan"}
 
@@ -17,22 +24,35 @@ def doctor(
     ] = Path("."),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Show what this machine offers, and which storage engine `auto` picks."""
-    from lsm.doctor import as_records, examine, verdict
+    """Show whether training runs here and what this machine offers; exit 1 if it does not run."""
+    from lsm.doctor import examine, verdict
 
     findings = examine(path)
+    answer = verdict(findings)
     if as_json:
-        typer.echo(json.dumps(as_records(findings), indent=2))
-        return
-    from rich.console import Console
+        records = [asdict(finding) for finding in findings]
+        report = {"trains": answer.trains, "verdict": answer.line, "findings": records}
+        typer.echo(json.dumps(report, indent=2))
+    else:
+        from rich.console import Console
+
+        typer.echo(answer.line)
+        Console(highlight=False).print(_as_table(findings))
+    if not answer.trains:
+        raise typer.Exit(1)
+
+
+def _as_table(findings: list[Finding]) -> Table:
+    """The findings, those of a purpose under its name."""
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(box=None, header_style="bold")
-    for title in ("what", "", "detail"):
-        table.add_column(title, overflow="fold")
-    for finding in findings:
-        colour = _COLOURS[finding.state]
-        table.add_row(finding.name, f"[{colour}]{finding.state}[/]", escape(finding.detail))
-    typer.echo(verdict(findings))
-    Console(highlight=False).print(table)
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for _ in range(3):
+        table.add_column(overflow="fold")
+    for purpose, part in groupby(findings, key=lambda finding: finding.purpose):
+        table.add_row(f"[bold]{purpose}[/]")
+        for finding in part:
+            state = f"[{_COLOURS[finding.state]}]{finding.state}[/]"
+            table.add_row(f"  {finding.name}", state, escape(finding.detail))
+    return table

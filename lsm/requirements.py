@@ -1,0 +1,84 @@
+"""The parts without which no training starts, each found by trying it."""
+
+from __future__ import annotations
+
+import importlib
+import platform
+import tempfile
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+from lsm.finding import Finding
+
+_PACKAGES = ("numpy", "pydantic", "yaml", "torch", "torch_geometric")
+
+
+def examine_requirements(path: Path) -> list[Finding]:
+    """The findings; ``path``: a store, or any other place. The native module is examined only where
+    the packages can be imported, and the store where the native module can, as one needs the
+    other."""
+    findings = [_temporary_files()]
+    for probe in (_packages, _native_module, lambda: _store(path)):
+        findings.append(probe())
+        if findings[-1].state == "no":
+            break
+    return findings
+
+
+def _temporary_files() -> Finding:
+    """torch makes temporary files while it is imported."""
+    name = "temporary files"
+    try:
+        with tempfile.TemporaryFile():
+            return Finding(name, "ok", f"in {tempfile.gettempdir()}")
+    except OSError as error:
+        reason = error.strerror or error
+        detail = f"none can be made: {reason}; set TMPDIR to a folder that can be written"
+        return Finding(name, "no", detail)
+
+
+def _packages() -> Finding:
+    for package in _PACKAGES:
+        try:
+            importlib.import_module(package)
+        except Exception as error:  # a damaged package raises anything
+            said = str(error).partition("\n")[0]
+            detail = f"{package} cannot be imported ({type(error).__name__}: {said}); install it"
+            return Finding("packages", "no", detail)
+    return Finding("packages", "ok", ", ".join(_PACKAGES))
+
+
+def _native_module() -> Finding:
+    name = "native module"
+    try:
+        from lsm import native
+    except (RuntimeError, ImportError) as error:
+        other = _module_of_another_python()
+        return Finding(name, "no", f"{error}{'; there is ' + other if other else ''}")
+    info = native.build_info()
+    return Finding(name, "ok", f"{info['compiler']}, {info['build_type']}")
+
+
+def _module_of_another_python() -> str:
+    """Names the file of a native module that this Python does not load, or is empty."""
+    folder = Path(__file__).resolve().parent
+    loaded = {f"_core{suffix}" for suffix in EXTENSION_SUFFIXES}
+    others = sorted(file.name for file in folder.glob("_core*.so") if file.name not in loaded)
+    return f"{others[0]}, of a Python other than {platform.python_version()}" if others else ""
+
+
+def _store(path: Path) -> Finding:
+    from lsm.store import GraphStore
+    from lsm.store.format import META
+
+    name = "store"
+    try:
+        if not (path / META).exists():
+            # One without meta.json is no store, unless the rest of a store is there.
+            is_damaged = path.is_dir() and any(path.glob("features*.bin"))
+            if not is_damaged:
+                return Finding(name, "info", f"none at {path}")
+        store = GraphStore.open(path)
+    except (OSError, ValueError, RuntimeError) as error:
+        return Finding(name, "no", str(error))
+    return Finding(name, "ok", f"{store.name}, {store.num_nodes:,} nodes")
