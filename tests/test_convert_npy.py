@@ -129,6 +129,31 @@ def test_fortran_order_is_read(tmp_path):
     check_against(convert_npy(save_npy(tmp_path / "graph", arrays), tmp_path / "out"), arrays)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_big_endian_arrays_are_read(tmp_path, order):
+    arrays = random_graph()
+    swapped = {name: array.astype(array.dtype.newbyteorder(">")) for name, array in arrays.items()}
+    swapped = {name: np.asarray(array, order=order) for name, array in swapped.items()}
+    source = save_npy(tmp_path / "graph", swapped)
+    check_against(convert_npy(source, tmp_path / "out"), arrays)
+    assert np.load(source / "node_feat.npy").dtype == ">f4"
+    assert verify_store(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("name", ["idx", "mask"])
+def test_splits_may_be_masks(tmp_path, monkeypatch, name):
+    arrays = random_graph()
+    given = dict(arrays)
+    for split in ("train", "val", "test"):
+        mask = np.zeros(300, bool)
+        mask[given.pop(f"{split}_idx")] = True
+        given[f"{split}_{name}"] = mask
+        arrays[f"{split}_idx"] = np.sort(arrays[f"{split}_idx"])
+    monkeypatch.setattr("lsm.data.labels.CHUNK_BYTES", 8 * 64)  # five chunks
+    check_against(convert_npy(save_npy(tmp_path / "graph", given), tmp_path / "out"), arrays)
+    assert verify_store(tmp_path / "out") == []
+
+
 def test_unlabelled_nodes_get_minus_one(tmp_path):
     arrays = random_graph()
     arrays["train_idx"] = np.setdiff1d(arrays["train_idx"], [3, 4])
@@ -207,8 +232,9 @@ def test_native_fill_stays_inside_when_the_edges_changed():
         ({"edge_index": np.zeros((2, 5))}, "expected dtype int32 or int64, got float64"),
         ({"edge_index": np.array([[0, 1], [2, 300]])}, "edge 1: destination 300 is not a node"),
         ({"node_feat": np.zeros(300)}, r"node_feat\.npy: expected features \[nodes, dim\]"),
-        ({"node_feat": np.zeros((300, 2), complex)}, "little-endian integers or floats"),
-        ({"node_feat": np.zeros((300, 2), ">f4")}, "little-endian integers or floats"),
+        ({"node_feat": np.zeros((300, 2), complex)}, "expected integers or floats"),
+        ({"node_feat": np.zeros((300, 2), bool)}, "expected integers or floats, got bool"),
+        ({"node_label": np.zeros(300, bool)}, "expected integers or floats, got bool"),
         ({"node_label": np.zeros(299, int)}, r"node_label\.npy: expected one label for each of"),
         ({"node_label": np.full(300, 0.5)}, "node 0: expected a whole number"),
         ({"node_label": np.full(300, -2)}, "node 0: expected a whole number"),
@@ -218,6 +244,13 @@ def test_native_fill_stays_inside_when_the_edges_changed():
         ({"train_idx": np.array([5, 6, 5])}, "position 2: node 5 is in this or another split"),
         ({"train_idx": np.arange(300)}, r"val_idx\.npy: position 0: .* splits must be disjoint"),
         ({"train_idx": np.zeros(3)}, "expected node ids"),
+        ({"train_idx": np.ones(299, bool)}, r"train_idx\.npy: expected a mask, bool \[300\]"),
+        ({"train_idx": np.ones((300, 20), bool)}, "of several masks, save the column of one"),
+        ({"train_idx": np.arange(300) < 9, "val_idx": np.arange(300) > 7}, "position 8: node 8 is"),
+        (
+            {"train_mask": np.zeros(300, bool)},
+            r"expected one of train_idx\.npy and train_mask\.npy",
+        ),
     ],
 )
 def test_bad_input_is_named_and_nothing_is_left(tmp_path, change, message):

@@ -54,7 +54,10 @@ def convert_npy_command(
     force: Force = False,
     progress: Progress = None,
 ) -> None:
-    """Convert edge_index, node_feat, node_label, {train,val,test}_idx .npy files to a store."""
+    """Convert edge_index, node_feat, node_label, {train,val,test}_idx .npy files to a store.
+
+    A split is node ids, or a mask: one bool per node, also as {train,val,test}_mask.npy.
+    """
     from lsm.data.npy import convert_npy
 
     store = convert_npy(

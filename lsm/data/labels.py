@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lsm.data.source import ArrayFile
+from lsm.data.source import CHUNK_BYTES, ArrayFile
 from lsm.store import format as layout
 from lsm.store.writer import StoreWriter
 
@@ -66,23 +66,37 @@ def _to_classes(labels: ArrayFile, first: int, values: np.ndarray, limit: int) -
 
 
 def write_split(writer: StoreWriter, name: str, ids: ArrayFile, state: np.ndarray) -> int:
-    """Writes ``split/NAME.npy`` from ``ids``: [n] integers and marks them in ``state``.
+    """Writes ``split/NAME.npy`` from ``ids`` and marks them in ``state``: [n] integers, or a mask
+    of the nodes, [N] bool.
 
     Returns n. Raises ValueError naming the file, the position and the id of one that is no node,
     is already in a split, or has no label.
     """
-    if len(ids.shape) != 1 or ids.dtype.kind not in "iu":
+    is_mask = ids.dtype.kind == "b"
+    if is_mask and ids.shape != state.shape:
         raise ValueError(
-            f"{ids.path}: expected node ids, integers [n], got {ids.dtype} {list(ids.shape)}"
+            f"{ids.path}: expected a mask, bool [{len(state)}], got {list(ids.shape)}; "
+            "of several masks, save the column of one"
         )
+    if len(ids.shape) != 1 or ids.dtype.kind not in "biu":
+        raise ValueError(
+            f"{ids.path}: expected node ids, integers [n], or a mask, bool [{len(state)}], "
+            f"got {ids.dtype} {list(ids.shape)}"
+        )
+    num_ids = ids.num_rows
+    if is_mask:
+        num_ids = sum(int(np.count_nonzero(chunk)) for _, chunk in ids.chunks())
     with writer.file(layout.split_file(name)) as sink:
-        sink.write_header(np.dtype(np.int64), ids.num_rows)
-        for first, chunk in ids.chunks():
-            nodes = chunk.astype(np.int64)
-            _check_split(ids, first, nodes, state)
+        sink.write_header(np.dtype(np.int64), num_ids)
+        # A node takes one byte of a mask, and eight of the ids.
+        for first, chunk in ids.chunks(CHUNK_BYTES // 8 if is_mask else CHUNK_BYTES):
+            found = np.flatnonzero(chunk) if is_mask else np.arange(len(chunk))
+            positions = found + first
+            nodes = positions if is_mask else chunk.astype(np.int64)
+            _check_split(ids, positions, nodes, state)
             state[nodes] |= _IN_SPLIT
             sink.write(nodes)
-    return ids.num_rows
+    return num_ids
 
 
 def write_ordered_splits(writer: StoreWriter, state: np.ndarray) -> dict[str, int]:
@@ -107,11 +121,15 @@ def write_ordered_splits(writer: StoreWriter, state: np.ndarray) -> dict[str, in
     return sizes
 
 
-def _check_split(ids: ArrayFile, first: int, nodes: np.ndarray, state: np.ndarray) -> None:
+def _check_split(
+    ids: ArrayFile, positions: np.ndarray, nodes: np.ndarray, state: np.ndarray
+) -> None:
     def check(is_bad: np.ndarray, what: str) -> None:
         bad = np.flatnonzero(is_bad)
         if len(bad):
-            raise ValueError(f"{ids.path}: position {first + bad[0]}: node {nodes[bad[0]]} {what}")
+            raise ValueError(
+                f"{ids.path}: position {positions[bad[0]]}: node {nodes[bad[0]]} {what}"
+            )
 
     check(
         (nodes < 0) | (nodes >= len(state)),

@@ -1,4 +1,4 @@
-"""Converts a directory of .npy files (edge_index, node_feat, node_label, *_idx) to a store."""
+"""Converts a directory of .npy files (edge_index, node_feat, node_label, splits) to a store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lsm.data.source import ArrayFile
 from lsm.store.graph_store import GraphStore
 from lsm.store.writer import StoreWriter
 
-_SPLIT_SOURCES = {"train": "train_idx.npy", "valid": "val_idx.npy", "test": "test_idx.npy"}
+_SPLIT_SOURCES = {"train": "train", "valid": "val", "test": "test"}
 
 
 def convert_npy(
@@ -29,8 +29,9 @@ def convert_npy(
 
     ``edge_index.npy``: [2, E] int32 or int64, row 0 sources, row 1 destinations; ``node_feat.npy``:
     [N, dim]; ``node_label.npy``: [N], NaN or -1 where unknown; ``train_idx.npy``, ``val_idx.npy``,
-    ``test_idx.npy``: [n] node ids. Edges are kept as they are: no self-loops, reverse edges or
-    duplicates are added or removed.
+    ``test_idx.npy``: [n] node ids, or a mask of the nodes, [N] bool; a mask may also be called
+    ``train_mask.npy``, as in PyG. Edges are kept as they are: no self-loops, reverse edges or
+    duplicates are added or removed. Arrays may be of either byte order.
 
     See ``StoreOptions``. Raises ValueError or OSError and leaves nothing behind.
     """
@@ -44,7 +45,10 @@ def convert_npy(
             return stack.enter_context(ArrayFile(src / file))
 
         edges, features, labels = map(array, ("edge_index.npy", "node_feat.npy", "node_label.npy"))
-        splits = {split: array(file) for split, file in _SPLIT_SOURCES.items()}
+        splits = {
+            split: stack.enter_context(ArrayFile(_split_file(src, stem), masks=True))
+            for split, stem in _SPLIT_SOURCES.items()
+        }
 
         def write_splits(writer: StoreWriter, state: np.ndarray) -> None:
             for split, ids in splits.items():
@@ -61,6 +65,14 @@ def convert_npy(
             num_classes=num_classes,
         )
         return write_store(graph, out, options)
+
+
+def _split_file(src: Path, stem: str) -> Path:
+    """``STEM_idx.npy``, or ``STEM_mask.npy`` where only that exists."""
+    ids, mask = src / f"{stem}_idx.npy", src / f"{stem}_mask.npy"
+    if ids.exists() and mask.exists():
+        raise ValueError(f"{src}: expected one of {ids.name} and {mask.name}, got both; remove one")
+    return mask if mask.exists() else ids
 
 
 def _describe(src: Path) -> tuple[dict[str, Any], str]:

@@ -19,15 +19,22 @@ CHUNK_BYTES = 16 << 20
 class ArrayFile:
     """A 1-D or 2-D array in a .npy file, or headerless; read by rows. A context manager.
 
-    ``shape`` and ``dtype`` describe the array; ``read`` gives native, C-contiguous rows.
+    ``shape`` and ``dtype`` describe the array as ``read`` gives it: native, C-contiguous rows.
+    ``stored_dtype`` is that of the file, of either byte order.
     """
 
     def __init__(
-        self, path: Path, *, raw_dtype: str | None = None, raw_shape: tuple[int, ...] | None = None
+        self,
+        path: Path,
+        *,
+        raw_dtype: str | None = None,
+        raw_shape: tuple[int, ...] | None = None,
+        masks: bool = False,
     ) -> None:
         """Opens ``path``; a file without the .npy magic is taken as headerless ``raw_shape``.
 
-        Raises FileNotFoundError, or ValueError if the file is no array of numbers or is truncated.
+        Raises FileNotFoundError, or ValueError if the file is no array of numbers (with ``masks``:
+        or of bools) or is truncated.
         """
         if not path.is_file():
             raise FileNotFoundError(f"{path}: missing")
@@ -35,7 +42,7 @@ class ArrayFile:
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115
         try:
             self._read_header(raw_dtype, raw_shape)
-            self._check()
+            self._check("fiub" if masks else "fiu")
         except BaseException:
             self._file.close()
             raise
@@ -117,24 +124,27 @@ class ArrayFile:
             read_exactly(self._file.fileno(), out, offset)
         except ValueError as error:
             raise ValueError(f"{self.path}: {error}; it shrank while it was read") from None
+        if not self.stored_dtype.isnative:
+            out.byteswap(inplace=True)
         os.posix_fadvise(self._file.fileno(), offset, out.nbytes, os.POSIX_FADV_DONTNEED)
 
     def _read_header(self, raw_dtype: str | None, raw_shape: tuple[int, ...] | None) -> None:
         if self._file.read(len(MAGIC)) == MAGIC:
             header = read_header(self._file, self.path)
-            self.shape, self.dtype = header.shape, header.dtype
+            self.shape, self.stored_dtype = header.shape, header.dtype
             fortran, self._data_offset = header.fortran_order, header.data_offset
         elif raw_dtype is not None and raw_shape is not None:
-            self.shape, fortran, self.dtype = raw_shape, False, np.dtype(raw_dtype)
+            self.shape, fortran, self.stored_dtype = raw_shape, False, np.dtype(raw_dtype)
             self._data_offset = 0
         else:
             raise ValueError(f"{self.path}: not a .npy file; save it with numpy.save")
+        self.dtype = self.stored_dtype.newbyteorder("=")
         self._is_column_major = fortran and len(self.shape) == 2
 
-    def _check(self) -> None:
-        if self.dtype.kind not in "fiu" or not self.dtype.isnative:
+    def _check(self, kinds: str) -> None:
+        if self.dtype.kind not in kinds:
             raise ValueError(
-                f"{self.path}: expected little-endian integers or floats, got {self.dtype}; "
+                f"{self.path}: expected integers or floats, got {self.dtype}; "
                 "convert it with astype and save it again"
             )
         if len(self.shape) not in (1, 2):

@@ -92,12 +92,12 @@ class _Contents:
             yield f"{error}; {_CONVERT_AGAIN}"
             return
         with array:
-            if str(array.dtype) != dtype or array.shape != (
+            if str(array.stored_dtype) != dtype or array.shape != (
                 array.num_rows if length is None else length,
             ):
                 yield (
                     f"{path}: expected {dtype} [{'n' if length is None else length}], "
-                    f"got {array.dtype} {list(array.shape)}; {_CONVERT_AGAIN}"
+                    f"got {array.stored_dtype} {list(array.shape)}; {_CONVERT_AGAIN}"
                 )
                 return
             for problem in check(array):
