@@ -55,6 +55,8 @@ def _native_module() -> Finding:
     except (RuntimeError, ImportError) as error:
         other = _module_of_another_python()
         return Finding(name, "no", f"{error}{'; there is ' + other if other else ''}")
+    except AttributeError as error:
+        return Finding(name, "no", f"older than the Python code ({error}): run `make build` again")
     info = native.build_info()
     return Finding(name, "ok", f"{info['compiler']}, {info['build_type']}")
 

@@ -61,6 +61,16 @@ def test_a_native_module_of_another_python(tmp_path):
     assert "there is _core.cpython-27-x86_64-linux-gnu.so, of a Python other" in report["verdict"]
 
 
+def test_a_native_module_older_than_the_python_code(tmp_path):
+    ignored = shutil.ignore_patterns("_core*", "__pycache__")
+    shutil.copytree(PACKAGE, tmp_path / "lsm", ignore=ignored)
+    (tmp_path / "lsm/_core.py").write_text("COUNTER_NAMES = ()")
+    status, report = ask_process(tmp_path)
+    assert (status, report["trains"]) == (1, False)
+    assert "native module: older than the Python code (" in report["verdict"]
+    assert "run `make build` again" in report["verdict"]
+
+
 def test_no_folder_for_temporary_files(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "none")])
