@@ -128,10 +128,11 @@ def share_out(config: Config, facts: Facts) -> MemoryPlan:
     the configuration asks for, or for a single batch."""
     if config.memory.bytes != "auto":
         return _Sharing(config, facts).plan()
-    least = _Sharing(config, facts).least()
-    # Explicit sizes that take more than half of what is free win, as long as they can be had.
-    budget = max(facts.budget, min(least, facts.available))
-    return _Sharing(config, replace(facts, budget=budget)).plan()
+    # Explicit sizes that take more than half of what is free win, as long as they can be had. What
+    # is staged grows with the budget, by an eighth of it.
+    while (least := min(_Sharing(config, facts).least(), facts.available)) > facts.budget:
+        facts = replace(facts, budget=least)
+    return _Sharing(config, facts).plan()
 
 
 class _Sharing:
@@ -153,12 +154,17 @@ class _Sharing:
         self._set("storage", engine=engine)
         self._set("sampler", staging_bytes=self._staging())
         self._terms = self._common() | {"topology": topology}
+        if policy != "none":
+            beside = dict(self._terms)
+            self._share_rows(policy)
+            if self._config.cache.policy == "auto" and not self._has_cache():
+                self._terms, self._notes, self._window_bytes = beside, [], 0
+                self._settings["cache"] = {}
+                policy, choice = "none", f"{choice} has no room: every row is read"
         if policy == "none":
             self._terms["batches"] = self._uncached_batches()
             self._terms["features"] = facts.features if engine == "memory" else 0
             self._set("cache", policy="none", score="none")
-        else:
-            self._share_rows(policy)
         self._check()
         return MemoryPlan(
             _replaced(self._config, self._settings),
@@ -186,9 +192,17 @@ class _Sharing:
             sizes.append(cache.victim.bytes)
         if cache.policy != "none":
             explicit += [self._with_slots(size) for size in sizes if size != "auto"]
-        batches = max(self._cached_batches(cache.victim.prefetch), self._uncached_batches())
-        window = min(self._window_iterations() * self._window_each(), facts.available // 4)
+        batches, window = self._uncached_batches(), 0
+        if cache.policy not in ("auto", "none"):
+            batches = max(batches, self._cached_batches(cache.victim.prefetch))
+            window = min(self._window_iterations() * self._window_each(), facts.available // 4)
         return sum((*self._common().values(), batches, window, *explicit))
+
+    def _has_cache(self) -> bool:
+        """Whether all fits with a cache that is of some use."""
+        lines = self._settings["cache"]["bytes"]
+        most = min(_MIN_ROWS, self._facts.num_nodes) * self._facts.row_bytes
+        return lines >= most and sum(self._terms.values()) <= self._budget
 
     def _set(self, section: str, **values: object) -> None:
         self._settings.setdefault(section, {}).update(values)
@@ -260,15 +274,15 @@ class _Sharing:
         return _STAGED_ITERATIONS if prefetch == "auto" else prefetch
 
     def _uncached_batches(self) -> int:
-        """The batch that trains, the one before, and the graphs of those read ahead."""
-        graphs = 3 + 2 * (self._prefetch() + self._config.sampler.num_threads)
-        return int(_HEADROOM * (2 * self._rows + graphs * self._facts.batch.graph_bytes))
+        """The batch that trains, and the graphs of those read ahead."""
+        graphs = 2 + 2 * (self._prefetch() + self._config.sampler.num_threads)
+        return int(_HEADROOM * (self._rows + graphs * self._facts.batch.graph_bytes))
 
     def _cached_batches(self, victim_prefetch: int) -> int:
-        """The batch that trains and the one before; those that are complete; those that are open
-        for rows of the victim buffer; and packed graphs that do not wait in the window yet."""
+        """The batch that trains; those that are complete; those that are open for rows of the
+        victim buffer; and packed graphs that do not wait in the window yet."""
         batch, config = self._facts.batch, self._config
-        whole = 2 + COPIED_AHEAD + 1
+        whole = 1 + COPIED_AHEAD + 1
         packed = self._prefetch() + config.sampler.num_threads
         on_host = 0 if self._facts.on_gpu else (whole + victim_prefetch) * self._rows
         graphs = whole * batch.graph_bytes + packed * batch.window_bytes

@@ -47,6 +47,7 @@ def evaluate(
         rows = [batch.stats[name] for name in COUNTERS]
         counts += torch.tensor([num_correct, batch.batch_size, *rows], dtype=torch.float64)
         advance()
+        del batch  # not kept while the next is awaited
     num_correct, num_seeds, *rows = dist.all_reduce_sum(counts, world).tolist()
     return Evaluation(
         num_correct / num_seeds if num_seeds else None,

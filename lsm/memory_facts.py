@@ -73,7 +73,7 @@ def _facts(config: Config, world: World, device: torch.device, store: GraphStore
     given = config.memory.bytes
     on_gpu = device.type == "cuda"
     return Facts(
-        budget=available // 2 // world.local_size if given == "auto" else given,
+        budget=process + available // 2 // world.local_size if given == "auto" else given,
         available=available // world.local_size + process,
         process=process,
         libraries=before["file"],

@@ -176,16 +176,18 @@ class NeighborLoader:
         )
         loaded_graphs = iter(pipeline)
         try:
-            while True:
-                start = time.perf_counter()
-                loaded = next(loaded_graphs, None)
-                self._totals["wait_secs"] += time.perf_counter() - start
-                if loaded is None:
-                    return
-                yield self._batch(loaded, epoch)
+            while (batch := self._next_batch(loaded_graphs, epoch)) is not None:
+                yield batch
+                del batch  # its memory is the consumer's to give back while the next is awaited
         finally:
             loaded_graphs.close()
             pipeline.close()
+
+    def _next_batch(self, loaded_graphs: Iterator[LoadedGraph], epoch: int) -> Batch | None:
+        start = time.perf_counter()
+        loaded = next(loaded_graphs, None)
+        self._totals["wait_secs"] += time.perf_counter() - start
+        return None if loaded is None else self._batch(loaded, epoch)
 
     def _batch(self, loaded: LoadedGraph, epoch: int) -> Batch:
         graph = loaded.graph

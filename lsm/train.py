@@ -109,6 +109,7 @@ class Trainer:
             where = f"at {_place(batch)}"
             with memory_errors(where), stage("step"):
                 stop = self._train_step(batch, wait_secs)
+            del batch  # not kept while the next is awaited
             self._profiler.step()
             self._checkpoint_step()
             if stop:

@@ -93,6 +93,16 @@ def test_features_that_do_not_fit_get_a_cache_and_a_pool():
     assert done.total > 0.95 * done.budget  # nothing is left unused
 
 
+def test_every_row_is_read_where_little_memory_has_no_room_for_a_cache():
+    # Rows of 24 MiB a batch: with one in training and one in flight there is nothing to spare.
+    facts = replace(FACTS, budget=540 * MIB, available=580 * MIB, batch=replace(BATCH, edges=1))
+    done = plan(facts)
+    assert (done.config.cache.policy, done.config.storage.engine) == ("none", "auto")
+    assert "no room" in done.choice
+    assert "cache" not in done.terms
+    assert done.total <= done.budget <= facts.available
+
+
 @pytest.mark.parametrize(
     ("sections", "expected"),
     [
