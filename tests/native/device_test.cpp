@@ -15,41 +15,11 @@
 #include "cache/batch_sets.h"
 #include "kernels/sample/backend_sampler.h"
 #include "kernels/sample/device_sampler.h"
-#include "kernels/sample/sampler.h"
-#include "tests/native/planner_cases.h"
+#include "tests/native/device_checks.h"
 #include "tests/native/thread_backend.h"
 
 namespace lsm::testing {
 namespace {
-
-constexpr int64_t kNumNodes = 300;
-
-/// A planner of `planned` with the sets of a twin.
-std::unique_ptr<cache::Planner> make_twin(const PlannerCase& planned,
-                                          std::unique_ptr<cache::BatchSets> sets) {
-  const std::vector<std::span<const int64_t>> trace(planned.batches.begin(), planned.batches.end());
-  cache::PlannerInput input{planned.scores, planned.static_ids, planned.constant_ids, {}};
-  if (planned.config.policy == "belady") input.trace = trace;
-  return std::make_unique<cache::Planner>(planned.config, input, std::make_shared<ThreadPool>(1),
-                                          std::move(sets));
-}
-
-void plan_case(const PlannerCase& planned, std::unique_ptr<cache::BatchSets> sets) {
-  const auto host = planned.make_planner(1), twin = make_twin(planned, std::move(sets));
-  TierModel model(planned);
-  cache::Plan plan, other;
-  for (int64_t t = 0; t < planned.num_batches(); ++t) {
-    planned.push_until(*host, t);
-    planned.push_until(*twin, t);
-    host->plan(&plan);
-    twin->plan(&other);
-    LSM_EXPECT(plan.source == other.source && plan.slot == other.slot, planned.name(), ", ", t);
-    LSM_EXPECT(plan.insert_line == other.insert_line && plan.evict_slot == other.evict_slot &&
-                   plan.evict_word == other.evict_word && plan.spill_word == other.spill_word,
-               planned.name(), ", iteration ", t);
-    model.check(other);
-  }
-}
 
 void plans() {
   uint64_t seed = 100;
@@ -57,7 +27,7 @@ void plans() {
     for (const char* mode : {"none", "queues", "pool"}) {
       for (const auto place : {cache::SetsPlace::kTwin, cache::SetsPlace::kTwinBackwards}) {
         const auto planned = PlannerCase::draw(++seed, policy, mode, kNumNodes);
-        plan_case(planned, cache::make_twin_sets(planned.config, planned.scores, place));
+        check_plans(planned, cache::make_twin_sets(planned.config, planned.scores, place));
       }
     }
   }
@@ -70,8 +40,8 @@ void plans_of_threads() {
     ++seed;
     auto planned = PlannerCase::draw(seed, policy, seed % 2 == 0 ? "pool" : "none", kNumNodes);
     planned.batches.resize(std::min<size_t>(planned.batches.size(), 8));
-    plan_case(planned, cache::make_backend_sets(std::make_unique<ThreadBackend>(), planned.config,
-                                                planned.scores));
+    check_plans(planned, cache::make_backend_sets(std::make_unique<ThreadBackend>(), planned.config,
+                                                  planned.scores));
   }
 }
 
@@ -149,98 +119,16 @@ void next_uses() {
   for (uint64_t seed = 730; seed < 736; ++seed) next_uses_of(ThreadBackend(), seed, 40);
 }
 
-std::unique_ptr<DeviceExecutor> make_executor(const DeviceExecutorOptions& options,
-                                              Storage& storage, const PlannerCase& planned) {
-  return std::make_unique<BackendExecutor<ThreadBackend>>(
-      std::make_unique<ThreadBackend>(), std::make_unique<ThreadBackend>(), options, storage,
-      planned.static_ids, planned.constant_ids);
-}
-
-/// Expects the rows of a plan in `rows`, from the last to the first if `backwards`.
-void expect_rows(const cache::Plan& plan, std::span<const std::byte> rows, int64_t row_bytes,
-                 bool backwards = false) {
-  const size_t count = plan.ids.size();
-  for (size_t i = 0; i < count; ++i) {
-    const auto row = rows.subspan(i * static_cast<size_t>(row_bytes), row_bytes);
-    LSM_EXPECT(is_row(row, plan.ids[backwards ? count - 1 - i : i]), "iteration ", plan.iteration,
-               ", position ", i);
-  }
-}
-
-/// For three ranks: one wants all rows in order, one all of them backwards, one none.
-void replay_to(DeviceExecutor& executor, const PlanMoves& moves, const cache::Plan& plan,
-               std::span<const std::byte> staged, int64_t row_bytes) {
-  const auto count = static_cast<int64_t>(plan.ids.size());
-  std::vector<int32_t> in_order(plan.ids.size());
-  std::iota(in_order.begin(), in_order.end(), 0);
-  const std::vector<int32_t> backwards(in_order.rbegin(), in_order.rend());
-  std::vector<std::byte> first(staged.size()), second(staged.size());
-  executor.replay_to(moves, staged,
-                     std::array<RowTargets, 3>{{{in_order, first.data(), count, {}},
-                                                {{}, nullptr, 0, {}},
-                                                {in_order, second.data(), count, backwards}}});
-  executor.wait_delivered();
-  expect_rows(plan, first, row_bytes);
-  expect_rows(plan, second, row_bytes, true);
-}
-
-/// One batch of `planned` through the executor, its rows from storage as the files have them.
-void replay(DeviceExecutor& executor, const cache::Plan& plan, int64_t row_bytes) {
-  const auto* source = reinterpret_cast<const uint8_t*>(plan.source.data());
-  const PlanMoves moves{plan.iteration,
-                        {source, plan.source.size()},
-                        plan.slot,
-                        plan.evict_line,
-                        plan.evict_slot,
-                        plan.evict_word,
-                        plan.insert_position,
-                        plan.insert_line,
-                        plan.spill_position,
-                        plan.spill_slot,
-                        plan.spill_word};
-  std::vector<std::byte> staged(plan.ids.size() * static_cast<size_t>(row_bytes));
-  for (size_t i = 0; i < plan.ids.size(); ++i) {
-    if (plan.source[i] != cache::Source::kStorage) continue;
-    for (int64_t b = 0; b < row_bytes; ++b) {
-      staged[i * static_cast<size_t>(row_bytes) + static_cast<size_t>(b)] = byte_of(plan.ids[i], b);
-    }
-  }
-  if (plan.iteration % 3 > 0) return replay_to(executor, moves, plan, staged, row_bytes);
-  std::vector<std::byte> out(staged.size());
-  executor.replay(moves, staged, out);
-  executor.synchronize();
-  expect_rows(plan, out, row_bytes);
+CheckedExecutor make_executor(const DeviceExecutorOptions& options, Storage& storage,
+                              const PlannerCase& planned) {
+  return {std::make_unique<BackendExecutor<ThreadBackend>>(
+              std::make_unique<ThreadBackend>(), std::make_unique<ThreadBackend>(), options,
+              storage, planned.static_ids, planned.constant_ids),
+          nullptr};
 }
 
 void rows_of_plans() {
-  uint64_t seed = 300;
-  for (const int64_t row_bytes : {1, 20, 48, 4096}) {
-    RowFiles files({kNumNodes, row_bytes, 4096, 1});
-    for (const char* policy : {"lookahead", "hybrid", "lru"}) {
-      const auto planned = PlannerCase::draw(++seed, policy, "pool", kNumNodes);
-      const auto planner = planned.make_planner(1);
-      const auto storage = files.open("posix");
-      const DeviceExecutorOptions options{planned.config.num_lines, planned.victim_slots(),
-                                          static_cast<int64_t>(seed % 3) * 4, 60};
-      const auto executor = make_executor(options, *storage, planned);
-      std::vector<cache::Plan> made(static_cast<size_t>(planned.num_batches()));
-      for (int64_t t = 0; t < planned.num_batches(); ++t) {
-        planned.push_until(*planner, t);
-        planner->plan(&made[static_cast<size_t>(t)]);
-      }
-      for (size_t t = 0; t < made.size(); ++t) {
-        executor->set_staging(t % 2 == 0 ? Staging::kCopy : Staging::kGather);
-        replay(*executor, made[t], row_bytes);
-        if (t + 1 == made.size()) break;
-        std::vector<int64_t> victims;
-        for (size_t i = 0; i < made[t + 1].slot.size(); ++i) {
-          if (made[t + 1].source[i] != cache::Source::kVictim) continue;
-          victims.push_back(made[t + 1].slot[i]);
-        }
-        executor->prefetch(victims);
-      }
-    }
-  }
+  for (const int64_t row_bytes : {1, 20, 48, 4096}) check_rows_of_plans(row_bytes, make_executor);
 }
 
 /// Runs cover the rows of storage, in order and where they lie, and no gap is wider than it may be.
@@ -280,54 +168,17 @@ void staged_runs() {
 }
 
 void samples() {
-  Random random(5);
-  for (const int64_t num_nodes : {1, 40, 3000}) {
-    std::vector<int64_t> indptr = {0};
-    std::vector<int32_t> indices;
-    for (int64_t node = 0; node < num_nodes; ++node) {
-      const int64_t degree = random.chance(5) ? random.between(100, 300) : random.between(0, 12);
-      for (int64_t i = 0; i < degree; ++i) {
-        indices.push_back(static_cast<int32_t>(random.between(0, num_nodes - 1)));
-      }
-      indptr.push_back(static_cast<int64_t>(indices.size()));
-    }
-    const auto view = [](auto& values) {
-      TensorView seen;
-      seen.data = values.data();
-      seen.dtype = dtype_of<std::remove_reference_t<decltype(values[0])>>();
-      seen.num_dims = 1;
-      seen.shape[0] = static_cast<int64_t>(values.size());
-      seen.strides[0] = 1;
-      return seen;
-    };
-    for (const auto& fanouts : {std::vector<int64_t>{5, -1}, {80, 3, 0, 2}}) {
-      const auto host = make_neighbor_sampler(view(indptr), view(indices), fanouts, 1);
-      const DeviceGraph graph{indptr.data(), indices.data(), false, num_nodes};
-      for (const int kind : {0, 1, 2}) {
-        const auto twin =
-            kind == 2 ? make_backend_sampler(std::make_unique<ThreadBackend>(), graph, fanouts)
-                      : make_twin_sampler(graph, fanouts, kind == 1);
-        for (uint64_t iteration = 0; iteration < 3; ++iteration) {
-          const auto seeds = skewed_ids(random, num_nodes, 60);
-          const BatchName name{1, 2, iteration, 3};
-          const SampledSubgraph expected = host->sample(seeds, name);
-          const SampleSizes sizes = twin->sample(seeds, name);
-          LSM_EXPECT(sizes.num_nodes == expected.num_nodes, sizes.num_nodes);
-          LSM_EXPECT(sizes.num_sampled_edges == expected.num_sampled_edges, "edges");
-          std::vector<int64_t> nodes(sizes.num_nodes), edges(2 * sizes.num_edges),
-              starts(sizes.num_expanded + 1);
-          twin->copy_to({nodes.data(), edges.data(), starts.data()});
-          const auto same = [](const std::vector<int64_t>& got, const Buffer& buffer) {
-            return got.empty() ||
-                   std::memcmp(got.data(), buffer.data(), got.size() * sizeof(int64_t)) == 0;
-          };
-          LSM_EXPECT(same(nodes, *expected.n_id) && same(edges, *expected.edges) &&
-                         same(starts, *expected.indptr),
-                     "iteration ", iteration);
+  check_samples(
+      [](const SampledGraph& graph, const std::vector<int64_t>& fanouts, const Sampling& sampling) {
+        const DeviceGraph seen{graph.indptr.data(), graph.indices.data(), false, graph.num_nodes()};
+        std::vector<std::unique_ptr<DeviceSampler>> samplers;
+        for (const bool backwards : {false, true}) {
+          samplers.push_back(make_twin_sampler(seen, fanouts, sampling, backwards));
         }
-      }
-    }
-  }
+        samplers.push_back(
+            make_backend_sampler(std::make_unique<ThreadBackend>(), seen, fanouts, sampling));
+        return samplers;
+      });
 }
 
 }  // namespace

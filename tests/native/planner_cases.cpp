@@ -68,6 +68,9 @@ std::string PlannerCase::name() const {
 
 void TierModel::check(const cache::Plan& plan) {
   check_requests(plan);
+  for (size_t i = 0; i < plan.tag_slot.size(); ++i) {
+    check_word(plan, victims_.at(plan.tag_slot[i]), static_cast<uint64_t>(plan.tag_word[i]));
+  }
   std::vector<int64_t> evicted, spilled;
   std::set<int64_t> written;
   for (const int64_t line : plan.evict_line) {
@@ -132,21 +135,29 @@ void TierModel::enter_victims(const cache::Plan& plan, const std::vector<int64_t
     if (slots[i] < 0) continue;
     LSM_EXPECT(slots[i] < planned_.victim_slots(), planned_.name(), ": slot ", slots[i]);
     victims_[slots[i]] = ids[i];
-    const auto row = cache::unpack_metadata(static_cast<uint64_t>(words[i]),
-                                            static_cast<uint64_t>(plan.iteration));
-    for (uint64_t b = plan.iteration + 1; b < row.next_use; ++b) {
-      const auto& between = planned_.batches[b];
-      LSM_EXPECT(std::find(between.begin(), between.end(), ids[i]) == between.end(),
-                 planned_.name(), ": ", ids[i], " is asked for at ", b);
-    }
-    LSM_EXPECT(planned_.batches.at(row.next_use).at(row.position) == ids[i], planned_.name());
-    const auto& starts = planned_.rank_starts[row.next_use];
-    uint64_t rank = 0;
-    while (rank + 1 < starts.size() && starts[rank + 1] <= static_cast<int64_t>(row.position)) {
-      ++rank;
-    }
-    LSM_EXPECT(row.rank == rank, planned_.name(), ": rank ", row.rank);
+    check_word(plan, ids[i], static_cast<uint64_t>(words[i]));
   }
+}
+
+void TierModel::check_word(const cache::Plan& plan, int64_t id, uint64_t word) const {
+  const auto iteration = static_cast<uint64_t>(plan.iteration);
+  const bool is_known = word != cache::kUnknownUse;
+  const auto row = is_known ? cache::unpack_metadata(word, iteration) : cache::RowMetadata{};
+  const auto end_window = std::min<uint64_t>(
+      iteration + static_cast<uint64_t>(planned_.config.window), planned_.batches.size());
+  for (uint64_t b = iteration + 1; b < (is_known ? row.next_use : end_window); ++b) {
+    const auto& between = planned_.batches.at(b);
+    LSM_EXPECT(std::find(between.begin(), between.end(), id) == between.end(), planned_.name(),
+               ": ", id, " is asked for at ", b);
+  }
+  if (!is_known) return;
+  LSM_EXPECT(planned_.batches.at(row.next_use).at(row.position) == id, planned_.name());
+  const auto& starts = planned_.rank_starts[row.next_use];
+  uint64_t rank = 0;
+  while (rank + 1 < starts.size() && starts[rank + 1] <= static_cast<int64_t>(row.position)) {
+    ++rank;
+  }
+  LSM_EXPECT(row.rank == rank, planned_.name(), ": rank ", row.rank);
 }
 
 }  // namespace lsm::testing

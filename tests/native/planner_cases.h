@@ -45,6 +45,8 @@ class TierModel {
   void check_requests(const cache::Plan& plan);
   void enter_victims(const cache::Plan& plan, const std::vector<int64_t>& slots,
                      const std::vector<int64_t>& words, const std::vector<int64_t>& ids);
+  /// What the word of row `id` says of its next use is so.
+  void check_word(const cache::Plan& plan, int64_t id, uint64_t word) const;
 
   const PlannerCase& planned_;
   std::map<int64_t, int64_t> lines_, victims_;  // the id in each

@@ -115,6 +115,9 @@ struct Test {
   void (*run)();
 };
 
+/// Runs all tests, or those whose names contain the argument; returns what main() should.
+int run_tests(int argc, char** argv, const std::vector<std::vector<Test>>& groups);
+
 std::vector<Test> core_tests();
 std::vector<Test> storage_tests();
 std::vector<Test> nvme_tests();
