@@ -91,9 +91,10 @@ class CudaBackend {
   }
 
   void exclusive_sum(const int64_t* values, int64_t* sums, int64_t count) {
-    // One more, so that the last sum is the total.
+    fill(sums, 0, sizeof(int64_t));
+    if (count == 0) return;
     with_scratch("sum", [&](void* scratch, size_t& bytes) {
-      return cub::DeviceScan::ExclusiveSum(scratch, bytes, values, sums, num_items(count + 1),
+      return cub::DeviceScan::InclusiveSum(scratch, bytes, values, sums + 1, num_items(count),
                                            stream());
     });
   }

@@ -59,7 +59,6 @@ class HostBackend {
   }
 
   /// sums[i] = values[0] + .. + values[i - 1] for i in [0, count]; so `sums` has one more.
-  /// values[count] is read, and of no influence.
   void exclusive_sum(const int64_t* values, int64_t* sums, int64_t count) {
     int64_t sum = 0;
     for (int64_t i = 0; i <= count; ++i) {
