@@ -47,6 +47,12 @@ void use_device(int device) {
   check_cuda(cudaSetDevice(device), "choose the device");
 }
 
+int current_device() {
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "ask for the device");
+  return device;
+}
+
 CudaEvent::CudaEvent(int device) {
   use_device(device);
   check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "create an event");

@@ -26,6 +26,8 @@ inline void check_cuda(cudaError_t error, const char* what) {
 /// Makes `device` the current one of this thread, and leaves it so: to go back to another GPU would
 /// make a context there, and take its memory.
 void use_device(int device);
+/// The device that use_device() made this thread's, or the first.
+int current_device();
 
 /// Owns an event without timing.
 class CudaEvent {

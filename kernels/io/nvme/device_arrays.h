@@ -1,5 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Owners of memory that kernels reach. For .cu files.
+// Owners of memory that kernels reach, on the device that is current when they are made. They may
+// be let go by threads that never chose a device, and would use the first. For .cu files.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +16,17 @@ namespace lsm::nvme {
 class MappedRange {
  public:
   MappedRange(void* memory, size_t bytes, unsigned flags, const std::string& what)
-      : memory_(memory) {
+      : device_(current_device()), memory_(memory) {
     check_cuda(cudaHostRegister(memory, bytes, cudaHostRegisterMapped | flags), what.c_str());
     const cudaError_t error = cudaHostGetDevicePointer(&on_device_, memory, 0);
     if (error == cudaSuccess) return;
     cudaHostUnregister(memory);
     check_cuda(error, what.c_str());
   }
-  ~MappedRange() { cudaHostUnregister(memory_); }
+  ~MappedRange() {
+    cudaSetDevice(device_);
+    cudaHostUnregister(memory_);
+  }
   MappedRange(const MappedRange&) = delete;
   MappedRange& operator=(const MappedRange&) = delete;
 
@@ -34,6 +38,7 @@ class MappedRange {
   }
 
  private:
+  const int device_;
   void* const memory_;
   void* on_device_ = nullptr;
 };
@@ -42,7 +47,7 @@ class MappedRange {
 template <class T>
 class DeviceArray {
  public:
-  DeviceArray(size_t count, cudaStream_t stream) {
+  DeviceArray(size_t count, cudaStream_t stream) : device_(current_device()) {
     const std::string what = concat("allocate ", count * sizeof(T), " bytes of GPU memory");
     check_cuda(cudaMalloc(&data_, count * sizeof(T)), what.c_str());
     fill(cudaMemsetAsync(data_, 0, count * sizeof(T), stream));
@@ -53,7 +58,10 @@ class DeviceArray {
     check_cuda(cudaMemcpyAsync(data_, values.data(), bytes, cudaMemcpyHostToDevice, stream),
                "upload addresses");
   }
-  ~DeviceArray() { cudaFree(data_); }
+  ~DeviceArray() {
+    cudaSetDevice(device_);
+    cudaFree(data_);
+  }
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;
 
@@ -66,6 +74,7 @@ class DeviceArray {
     check_cuda(error, "clear GPU memory");
   }
 
+  const int device_;
   void* data_ = nullptr;
 };
 
