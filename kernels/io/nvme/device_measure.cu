@@ -54,7 +54,6 @@ class WaveRun {
       : options_((use_device(options.device), options)),
         stream_(options.device),
         image_(kImageBytes),
-        pairs_(options.num_queues),
         states_(options.num_queues, stream_.get()),
         published_(size_t{options.num_queues} * options.depth, stream_.get()),
         blocks_(options.num_reads),
@@ -120,13 +119,13 @@ class WaveRun {
   const WaveOptions options_;
   CudaStream stream_;
   PinnedArray<std::byte> image_;
-  PinnedArray<QueuePair> pairs_;
   DeviceArray<QueueState> states_;
   DeviceArray<uint32_t> published_;
   PinnedArray<BlockRange> blocks_;
   PinnedArray<uint32_t> bytes_;
   PinnedArray<uint16_t> statuses_;
   PinnedArray<uint32_t> num_completed_;
+  std::unique_ptr<DeviceArray<QueuePair>> pairs_;
   std::unique_ptr<DeviceArray<std::byte>> device_data_;
   std::unique_ptr<DeviceArray<uint64_t>> pages_;
   std::unique_ptr<DeviceArray<uint64_t>> list_pages_;
@@ -161,6 +160,7 @@ void WaveRun::open_controller() {
 
 /// Queues and doorbells in host memory, what submitters share in the GPU's.
 void WaveRun::make_queues() {
+  std::vector<QueuePair> pairs;
   for (uint32_t i = 0; i < options_.num_queues; ++i) {
     const QueueOptions depths{options_.depth, 4 * options_.depth};
     queues_.push_back(controller_->create_queue(static_cast<uint16_t>(i + 1), depths));
@@ -175,8 +175,9 @@ void WaveRun::make_queues() {
     pair.head_doorbell = registers.on_device(pair.head_doorbell);
     pair.state = states_.get() + i;
     pair.published = published_.get() + size_t{i} * options_.depth;
-    pairs_[i] = pair;
+    pairs.push_back(pair);
   }
+  pairs_ = std::make_unique<DeviceArray<QueuePair>>(pairs, stream_.get());
 }
 
 void WaveRun::make_buffers() {
@@ -198,7 +199,7 @@ void WaveRun::make_buffers() {
 
 void WaveRun::make_wave() {
   std::fill_n(bytes_.get(), options_.num_reads, options_.read_bytes);
-  wave_.queues = pairs_.get();
+  wave_.queues = pairs_->get();
   wave_.num_queues = options_.num_queues;
   wave_.num_reads = options_.num_reads;
   wave_.blocks = blocks_.get();

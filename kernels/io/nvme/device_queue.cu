@@ -29,6 +29,7 @@ class DeviceQueue final : public LaneQueue {
               const ReadBuffers& buffers);
   ~DeviceQueue() override {
     // Kernels end by themselves; what they use must outlive them. An error was reported before.
+    cudaSetDevice(link_->device);
     cudaStreamSynchronize(stream_.get());
   }
 
@@ -59,7 +60,7 @@ class DeviceQueue final : public LaneQueue {
   DeviceArray<uint32_t> published_;
   DeviceArray<uint64_t> pages_;
   DeviceArray<uint64_t> list_pages_;
-  PinnedArray<QueuePair> pair_;
+  DeviceArray<QueuePair> pair_;
   PinnedArray<BlockRange> blocks_;
   PinnedArray<uint32_t> bytes_;
   PinnedArray<uint32_t> members_;
@@ -91,16 +92,14 @@ DeviceQueue::DeviceQueue(std::shared_ptr<const Link> link, std::unique_ptr<IoQue
       published_(queue_->pair().depth, stream_.get()),
       pages_(buffers.pages(), stream_.get()),
       list_pages_(buffers.lists().pages, stream_.get()),
-      pair_(1),
+      pair_({pair_on_device()}, stream_.get()),
       blocks_(num_slots_),
       bytes_(num_slots_),
       members_(num_groups_),
       statuses_(num_slots_),
       num_completed_(1),
       wave_(make_wave(buffers)),
-      pending_(num_groups_, 0) {
-  pair_[0] = pair_on_device();
-}
+      pending_(num_groups_, 0) {}
 
 QueuePair DeviceQueue::pair_on_device() const {
   QueuePair pair = queue_->pair();

@@ -56,7 +56,8 @@ __device__ uint32_t members_of(const DeviceWave& wave, uint32_t group) {
 __device__ uint32_t submit_group(const DeviceWave& wave, uint32_t group, uint32_t lane) {
   const uint32_t members = members_of(wave, group);
   if (members == 0) return 0;
-  const QueuePair& queue = wave.queues[group % wave.num_queues];
+  // A copy: pairs may be in page-locked memory, and each acquire would have its fields read again.
+  const QueuePair queue = wave.queues[group % wave.num_queues];
   Tickets tickets{};
   if (lane == 0) tickets = take_tickets(queue, __popc(members));
   const uint64_t first = __shfl_sync(kAllLanes, tickets.first, 0);
@@ -81,7 +82,7 @@ __global__ void submit(DeviceWave wave) {
 /// The completions of one queue that are there, 32 at a look; returns how many. Lane i looks at
 /// position consumed + i (Legend, section 5); those in a row from the first on are taken.
 __device__ uint32_t take(const DeviceWave& wave, uint32_t index, uint32_t lane) {
-  const QueuePair& queue = wave.queues[index];
+  const QueuePair queue = wave.queues[index];  // a copy, as in submit_group()
   uint32_t taken = 0;
   // Bounded: there are no more than the capacity.
   while (taken < queue.depth) {

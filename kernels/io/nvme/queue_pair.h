@@ -30,7 +30,8 @@ struct QueueState {
 };
 
 /// Trivially copyable; owns nothing. Depths are powers of two, completion_depth >= depth >= 2.
-struct QueuePair {
+/// Aligned, so that kernels load it in four words of 16 bytes.
+struct alignas(16) QueuePair {
   Command* submission;      // [depth]
   Completion* completion;   // [completion_depth], zero at the start
   uint32_t* tail_doorbell;  // in the controller's registers
