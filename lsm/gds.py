@@ -1,18 +1,26 @@
 """The engine ``gds``: rows from files straight into GPU memory, by cuFile through kvikio.
 
 kvikio is imported when the engine is opened. Where GPUDirect Storage does not work it copies
-through the host by itself (its compatibility mode). A row, or its part on one stripe, is one read.
+through the host by itself (its compatibility mode), which is logged. A row, or its part on one
+stripe, is one read; parts that follow each other in the file and in the output are one together.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import torch
 
 from lsm.storage import Storage, StorageOptions, Ticket
+
+logger = logging.getLogger(__name__)
+
+NUM_THREADS = 16
+"""Threads of kvikio, each with one read under way; by itself it has one (KVIKIO_NTHREADS)."""
 
 
 def import_kvikio():
@@ -25,6 +33,27 @@ def import_kvikio():
             "pip install 'lsm-gnn[gds]', or set storage.engine=io_uring"
         ) from error
     return kvikio
+
+
+def set_defaults(defaults) -> None:
+    """Has kvikio read rows by cuFile and several at a time; by itself it reads less than 1 MiB
+    through the host. ``defaults``: its module of that name. What the user set in the environment
+    stays. Warns where it will not use cuFile."""
+    wanted = {"gds_threshold": ("KVIKIO_GDS_THRESHOLD", 0)}
+    wanted["num_threads"] = ("KVIKIO_NTHREADS", NUM_THREADS)
+    for name, (variable, value) in wanted.items():
+        if variable in os.environ:
+            continue
+        if hasattr(defaults, "set"):
+            defaults.set(name, value)
+        else:  # before kvikio 25.04
+            getattr(defaults, f"{name}_reset")(value)
+    is_preferred = getattr(defaults, "is_compat_mode_preferred", None)
+    if is_preferred() if is_preferred else defaults.compat_mode():
+        logger.warning(
+            "storage.engine=gds: kvikio is in its compatibility mode, so rows go through the host "
+            "(is libcufile there, and /run/udev readable?); storage.engine=io_uring is faster then"
+        )
 
 
 class GdsTicket:
@@ -83,6 +112,7 @@ class GdsStorage(Storage):
         options: StorageOptions | None = None,
     ) -> None:
         kvikio = import_kvikio()
+        set_defaults(kvikio.defaults)
         super().__init__(
             paths,
             num_rows=num_rows,
@@ -124,12 +154,31 @@ class GdsStorage(Storage):
         if any(not 0 <= place < num_places for place in places):
             raise ValueError(f"positions: expected rows of the {num_places} that out holds")
         ticket = GdsTicket([], out, self.timeout_secs)
-        for row, place in zip(ids.tolist(), places, strict=True):
+        for file, offset, length, begin in self._merged(ids.tolist(), places):
+            future = self._files[file].pread(rows[begin : begin + length], length, offset)
+            ticket._reads.append((future, self._paths[file], offset, length))
+        return ticket
+
+    def _merged(
+        self, ids: Sequence[int], places: Iterable[int]
+    ) -> Iterator[tuple[int, int, int, int]]:
+        """(file, offset in it, length, offset in the output) of the reads."""
+        read = None
+        for row, place in zip(ids, places, strict=True):
             for file, offset, length, done in self._runs(row):
                 begin = place * self.row_bytes + done
-                future = self._files[file].pread(rows[begin : begin + length], length, offset)
-                ticket._reads.append((future, self._paths[file], offset, length))
-        return ticket
+                if read and (file, offset, begin) == (
+                    read[0],
+                    read[1] + read[2],
+                    read[3] + read[2],
+                ):
+                    read = (file, read[1], read[2] + length, read[3])
+                    continue
+                if read:
+                    yield read
+                read = (file, offset, length, begin)
+        if read:
+            yield read
 
     def _runs(self, row: int) -> Iterator[tuple[int, int, int, int]]:
         """(file, offset in it, length, offset in the row) of the parts of a row."""

@@ -30,12 +30,14 @@ class FakeFile:
     """Reads at once; ``broken`` maps an offset to what its future gives."""
 
     broken = {}  # noqa: RUF012
+    reads = []  # noqa: RUF012
 
     def __init__(self, path, mode):
         assert mode == "r"
         self.content = np.fromfile(path, np.uint8)
 
     def pread(self, buffer, size, file_offset):
+        self.reads.append((file_offset, size))
         if file_offset in self.broken:
             return Future(self.broken[file_offset])
         part = self.content[file_offset : file_offset + size]
@@ -46,6 +48,21 @@ class FakeFile:
         pass
 
 
+class Defaults:
+    """kvikio.defaults, as of 25.04."""
+
+    def __init__(self, is_compatible=False):
+        self.values = {"gds_threshold": 1 << 20, "num_threads": 1}
+        self.is_compatible = is_compatible
+
+    def set(self, name, value):
+        assert name in self.values
+        self.values[name] = value
+
+    def is_compat_mode_preferred(self):
+        return self.is_compatible
+
+
 class OnGpu(torch.Tensor):
     """Host memory that says it is a GPU's."""
 
@@ -54,8 +71,12 @@ class OnGpu(torch.Tensor):
 
 @pytest.fixture
 def fake(monkeypatch):
-    monkeypatch.setitem(sys.modules, "kvikio", SimpleNamespace(CuFile=FakeFile))
+    for name in ("KVIKIO_GDS_THRESHOLD", "KVIKIO_NTHREADS"):
+        monkeypatch.delenv(name, raising=False)
+    module = SimpleNamespace(CuFile=FakeFile, defaults=Defaults())
+    monkeypatch.setitem(sys.modules, "kvikio", module)
     monkeypatch.setattr(FakeFile, "broken", {})
+    monkeypatch.setattr(FakeFile, "reads", [])
     return FakeFile
 
 
@@ -97,6 +118,32 @@ def test_rows(tmp_path, fake, num_files):
             storage.submit(torch.tensor([40]), out)
         with pytest.raises(ValueError, match="positions: expected rows of the 5"):
             storage.submit(torch.tensor([1]), out, torch.tensor([5]))
+
+
+def test_neighbours_are_one_read(tmp_path, fake):
+    """In the file and in the output; a gap in either begins another read."""
+    rows, paths = make_files(tmp_path, 1)
+    ids, positions = torch.tensor([3, 4, 5, 7, 8, 2]), torch.tensor([1, 2, 3, 4, 6, 0])
+    with open_gds(paths) as storage:
+        out = torch.zeros(7, ROW_BYTES, dtype=torch.uint8).as_subclass(OnGpu)
+        storage.submit(ids, out, positions).wait()
+    sizes = [(offset // ROW_BYTES, size // ROW_BYTES) for offset, size in fake.reads]
+    assert sizes == [(3, 3), (7, 1), (8, 1), (2, 1)]
+    for node, place in zip(ids.tolist(), positions.tolist(), strict=True):
+        assert np.array_equal(out[place].as_subclass(torch.Tensor), rows[node])
+
+
+def test_kvikio_reads_rows_by_cufile_and_several_at_a_time(tmp_path, fake, monkeypatch, caplog):
+    _, paths = make_files(tmp_path, 1)
+    open_gds(paths).close()
+    assert sys.modules["kvikio"].defaults.values == {"gds_threshold": 0, "num_threads": 16}
+    assert not caplog.records
+    monkeypatch.setenv("KVIKIO_NTHREADS", "3")
+    defaults = Defaults(is_compatible=True)
+    monkeypatch.setattr(sys.modules["kvikio"], "defaults", defaults)
+    open_gds(paths).close()
+    assert defaults.values == {"gds_threshold": 0, "num_threads": 1}
+    assert "compatibility mode" in caplog.text
 
 
 @pytest.mark.parametrize(
