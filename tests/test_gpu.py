@@ -239,6 +239,7 @@ def test_nvme_faults(tmp_path):
         os.truncate(paths[0], 32 * 4096)
         with pytest.raises(OSError, match=r"LBA 480 of namespace 1 .*unrecovered read error"):
             read(storage, [60])
+    paths = write_stripes(tmp_path, rows, 1)
     faults = {"error_rate": 0.05, "loss_rate": 0.05, "seed": 2}
     with open_rows(
         *(paths, rows), emulation=faults, submit_from="gpu", command_timeout_secs=1.0
