@@ -22,7 +22,8 @@ NATIVE := $(shell find cache comm kernels -name '*.h' -o -name '*.cpp' -o -name 
   CMakeLists.txt cmake/cuda.cmake
 CPP := $(filter %.h %.cpp %.cu,$(NATIVE)) \
   $(wildcard tests/native/*.h tests/native/*.cpp tests/native/*.cu) \
-  $(wildcard tests/guest/*.h tests/guest/*.cpp)
+  $(wildcard tests/guest/*.h tests/guest/*.cpp) \
+  $(shell find tests/emulated -name '*.h' -o -name '*.cuh' -o -name '*.cpp')
 NVCC ?= $(or $(CUDACXX),nvcc)
 # ON, OFF, or AUTO: GPU code is built where nvcc is and torch has CUDA.
 LSM_CUDA ?= AUTO
@@ -34,14 +35,15 @@ CMAKE_ARGS += $(if $(CUDA_ARCHS),-DCMAKE_CUDA_ARCHITECTURES=$(CUDA_ARCHS))
 PACKAGES := $(shell find lsm -type d ! -name __pycache__)
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
-.PHONY: help quickstart test test-dgl test-gpu test-launch test-nvme test-sanitize bench-gpu cuda-check
-.PHONY: fuzz lint format build system setup clean
+.PHONY: help quickstart test test-dgl test-emulated test-gpu test-launch test-nvme test-sanitize
+.PHONY: bench-gpu cuda-check fuzz lint format build system setup clean
 
 help:
 	@echo 'make quickstart  install, build, convert a small real graph, train it from disk'
 	@echo 'make test        install, build, run the tests'
 	@echo 'make build       rebuild the native module after a change'
 	@echo 'make test-sanitize  run the native tests under the address, undefined and thread sanitizers'
+	@echo 'make test-emulated  run GPU code on an emulated GPU, FULL=1 all of it, and plant defects in it'
 	@echo 'make fuzz        feed the NVMe queue code and the emulated controller what libFuzzer makes up'
 	@echo 'make test-dgl    test Batch.to_dgl() in an environment with DGL'
 	@echo 'make test-nvme   test the NVMe queue code against the controller of QEMU, in a small guest'
@@ -89,6 +91,15 @@ test-sanitize: system $(if $(shell command -v cmake),,$(VENV)/.dependencies)
 	  $$build/tests/native/native_tests; \
 	done
 
+# GPU code on threads of the host (tests/emulated/README.md). FULL=1 runs all of the race build, of
+# which CI runs a part.
+FULL ?=
+test-emulated: setup
+	set -e; export PATH="$(abspath $(BIN)):$$PATH"; \
+	  cmake -S . -B build/emulated -DLSM_EMULATED_GPU=ON -DPython_EXECUTABLE=$(abspath $(RUN)); \
+	  cmake --build build/emulated --parallel $$(nproc); \
+	  $(abspath $(RUN)) tests/emulated/run.py build/emulated $(if $(FULL),--full)
+
 # Not part of CI: it runs for FUZZ_SECS, and takes clang with its runtime libraries. An input that
 # fails is kept in build/fuzz, and one that was worth keeping in build/fuzz/corpus for the next run.
 FUZZ_SECS ?= 300
@@ -130,8 +141,9 @@ cuda-check: setup
 	cmake --build build/cuda; \
 	cd build/cuda && python -c 'import _core; assert _core.build_info()["cuda"]'
 
-# SANITIZER=memcheck, racecheck, synccheck or initcheck: the tests of kernels under that tool of
-# compute-sanitizer. torch asks for each tensor's memory by itself then, so that its ends are seen.
+# SANITIZER=memcheck, synccheck or initcheck: the tests of kernels under that tool of
+# compute-sanitizer. racecheck would find nothing: it sees shared memory only, and there is none.
+# torch asks for each tensor's memory by itself then, so that its ends are seen.
 SANITIZER ?=
 WATCHED := PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --error-exitcode=1
 test-gpu: setup

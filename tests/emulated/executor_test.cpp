@@ -1,0 +1,27 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Rows of plans that executors on the emulated GPU replay, in all ways and of many sizes.
+#include "tests/emulated/tests.h"
+
+namespace lsm::testing {
+namespace {
+
+CheckedExecutor make_executor(const DeviceExecutorOptions& options, Storage& storage,
+                              const PlannerCase& planned) {
+  return {make_device_executor(options, storage, planned.static_ids, planned.constant_ids, kDevice),
+          std::make_unique<GpuMemory>()};
+}
+
+void rows_of_plans() {
+  const std::vector<int64_t> all = {1, 2, 3, 7, 16, 20, 48, 100, 129, 512, 1000, 2048, 4095, 4096};
+  for (const int64_t row_bytes : is_part() ? std::vector<int64_t>{3, 48} : all) {
+    check_rows_of_plans(row_bytes, make_executor);
+  }
+}
+
+}  // namespace
+
+std::vector<Test> emulated_executor_tests() {
+  return {{"emulated executor", rows_of_plans}};
+}
+
+}  // namespace lsm::testing

@@ -1,0 +1,56 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#include <cstdlib>
+
+#include "tests/emulated/tests.h"
+
+namespace lsm::testing {
+
+bool is_part() {
+  return std::getenv("LSM_EMULATED_PART") != nullptr;
+}
+
+GpuBytes::GpuBytes(size_t bytes) : bytes_(bytes) {
+  use_device(kDevice);
+  void* memory = nullptr;
+  check_cuda(cudaMalloc(&memory, bytes > 0 ? bytes : 1), "allocate for a test");
+  data_ = static_cast<std::byte*>(memory);
+}
+
+GpuBytes::GpuBytes(std::span<const std::byte> contents) : GpuBytes(contents.size()) {
+  const CudaStream stream(kDevice);
+  check_cuda(cudaMemcpyAsync(data_, contents.data(), contents.size(), cudaMemcpyHostToDevice,
+                             stream.get()),
+             "fill for a test");
+  check_cuda(cudaStreamSynchronize(stream.get()), "fill for a test");
+}
+
+GpuBytes::~GpuBytes() {
+  cudaSetDevice(kDevice);
+  cudaFree(data_);
+}
+
+std::vector<std::byte> GpuBytes::fetch() const {
+  const CudaStream stream(kDevice);
+  std::vector<std::byte> fetched(bytes_);
+  check_cuda(cudaMemcpyAsync(fetched.data(), data_, bytes_, cudaMemcpyDeviceToHost, stream.get()),
+             "fetch for a test");
+  check_cuda(cudaStreamSynchronize(stream.get()), "fetch for a test");
+  return fetched;
+}
+
+std::byte* GpuMemory::rows(size_t bytes) {
+  auto made = std::make_unique<GpuBytes>(bytes);
+  std::byte* const data = made->data();
+  rows_[data] = std::move(made);
+  return data;
+}
+
+std::byte* GpuMemory::staging(size_t bytes) {
+  return staging_.emplace_back(std::make_unique<PinnedBlock>(bytes))->data();
+}
+
+std::vector<std::byte> GpuMemory::fetch(const std::byte* rows, size_t) {
+  return rows_.at(rows)->fetch();
+}
+
+}  // namespace lsm::testing

@@ -1,0 +1,94 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Memory of a GPU that comes back, and that others have mapped.
+#include <numeric>
+
+#include "comm/device_memory.h"
+#include "comm/device_pool.h"
+#include "kernels/core/cuda_info.h"
+#include "kernels/gather/device_gather.h"
+#include "tests/emulated/tests.h"
+
+namespace lsm::testing {
+namespace {
+
+/// Batches are used in the default stream, are let go before that is done, and their memory comes
+/// round: no batch has another's rows.
+void pool() {
+  constexpr int64_t kRowBytes = 512, kMaxRows = 800;
+  use_device(kDevice);
+  const auto pool = std::make_shared<comm::DevicePool>(comm::make_device_memory(kDevice),
+                                                       2 * kMaxRows * kRowBytes, kTimeoutSecs);
+  Random random(3);
+  std::vector<std::byte> rows(kMaxRows * kRowBytes);
+  for (int64_t i = 0; i < kMaxRows * kRowBytes; ++i)
+    rows[i] = byte_of(i / kRowBytes, i % kRowBytes);
+  const GpuBytes source(rows);
+  const int num_rounds = is_part() ? 30 : 150;
+  for (int round = 0; round < num_rounds; ++round) {
+    std::vector<int64_t> ids = skewed_ids(random, kMaxRows, random.between(1, kMaxRows));
+    const GpuBytes wanted(bytes_of(ids));
+    auto batch = pool->take(ids.size() * kRowBytes);
+    const PinnedBlock fetched(batch->size());
+    use_device(kDevice);
+    gather_on_device({source.data(), wanted.as<int64_t>(), batch->data(), nullptr,
+                      static_cast<int64_t>(ids.size()), kRowBytes},
+                     LineLocks::kNone, kDevice, 0);
+    check_cuda(cudaMemcpyAsync(fetched.data(), batch->data(), batch->size(), cudaMemcpyDeviceToHost,
+                               nullptr),
+               "fetch a batch");
+    batch.reset();
+    const auto next = pool->take(100);  // may be where the batch was
+    use_device(kDevice);
+    check_cuda(cudaStreamSynchronize(nullptr), "fetch a batch");
+    for (size_t i = 0; i < ids.size(); ++i) {
+      LSM_EXPECT(is_row({fetched.data() + i * kRowBytes, kRowBytes}, ids[i]), "round ", round);
+    }
+  }
+}
+
+/// An owner's kernel on the other GPU writes into a batch that it has mapped.
+void mapped_batches() {
+  constexpr int64_t kRowBytes = 100, kNumRows = 64;
+  constexpr int kOwner = 0;
+  const auto requester = comm::make_device_memory(kDevice);
+  const auto batch = requester->allocate(kNumRows * kRowBytes);
+  const auto owner = comm::make_device_memory(kOwner);
+  const auto mapped = owner->map(batch->handle(), batch->size());
+  use_device(kOwner);
+  const CudaStream stream(kOwner);
+  const PinnedBlock rows(kNumRows * kRowBytes), ids(kNumRows * sizeof(int64_t));
+  for (int64_t i = 0; i < kNumRows * kRowBytes; ++i) {
+    rows.data()[i] = byte_of(i / kRowBytes, i % kRowBytes);
+  }
+  auto* const wanted = reinterpret_cast<int64_t*>(ids.data());
+  for (int64_t i = 0; i < kNumRows; ++i) wanted[i] = kNumRows - 1 - i;
+  gather_on_device({rows.data(), wanted, mapped->data(), nullptr, kNumRows, kRowBytes},
+                   LineLocks::kNone, kOwner, reinterpret_cast<intptr_t>(stream.get()));
+  check_cuda(cudaStreamSynchronize(stream.get()), "write to another GPU");
+  use_device(kDevice);
+  const CudaStream own(kDevice);
+  std::vector<std::byte> fetched(kNumRows * kRowBytes);
+  check_cuda(cudaMemcpyAsync(fetched.data(), batch->data(), fetched.size(), cudaMemcpyDeviceToHost,
+                             own.get()),
+             "fetch a batch");
+  for (int64_t i = 0; i < kNumRows; ++i) {
+    LSM_EXPECT(is_row({fetched.data() + i * kRowBytes, kRowBytes}, kNumRows - 1 - i), i);
+  }
+}
+
+void devices() {
+  const CudaInfo info = find_cuda();
+  LSM_EXPECT(info.problem.empty() && info.gpus.size() == 2, info.problem);
+  LSM_EXPECT(comm::peer_access_problem(0, info.gpus[1].bus_id).empty(), info.gpus[1].bus_id);
+  LSM_EXPECT(!comm::peer_access_problem(0, "0000:77:00.0").empty(), "no such GPU");
+}
+
+}  // namespace
+
+std::vector<Test> emulated_memory_tests() {
+  return {{"emulated memory: pool", pool},
+          {"emulated memory: mapped batches", mapped_batches},
+          {"emulated memory: devices", devices}};
+}
+
+}  // namespace lsm::testing

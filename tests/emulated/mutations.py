@@ -1,0 +1,107 @@
+"""Defects that `make test-emulated` plants, one a run, and has to find.
+
+``old`` is in the file once and is written as ``new``, where PLANTED says whether the run asks for
+it. ``build`` and ``tests`` say which run it is; ``found`` is a part of its output.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutation:
+    name: str
+    file: str
+    old: str
+    new: str
+    build: str  # memory or race
+    tests: str
+    found: str
+
+
+MUTATIONS = [
+    Mutation(
+        "a wait between streams is left out",
+        "kernels/core/cuda_backend.h",
+        "void block(const Event& event) { event.CudaEvent::block(stream()); }",
+        "void block(const Event& event) { if (!PLANTED) event.CudaEvent::block(stream()); }",
+        "race",
+        "executor",
+        "data race",
+    ),
+    Mutation(
+        "a read-back before its copy is done",
+        "kernels/core/cuda_backend.h",
+        'done_.wait(timeout_secs_, "work in a stream of its own");',
+        'if (!PLANTED) done_.wait(timeout_secs_, "work in a stream of its own");',
+        "race",
+        "planner",
+        "data race",
+    ),
+    Mutation(
+        "a store-release is plain",
+        "kernels/io/nvme/memory_order.h",
+        "SystemAtomic<T>(value).store(desired, order::memory_order_release);",
+        "if (PLANTED) { value = desired; return; }\n"
+        "  SystemAtomic<T>(value).store(desired, order::memory_order_release);",
+        "race",
+        "nvme",
+        "data race",
+    ),
+    Mutation(
+        "a barrier of a warp is left out",
+        "kernels/core/lanes.h",
+        "    __syncwarp();\n    body(static_cast<int>(threadIdx.x % kLanes));\n    __syncwarp();",
+        "    if (!PLANTED) __syncwarp();\n    body(static_cast<int>(threadIdx.x % kLanes));\n"
+        "    if (!PLANTED) __syncwarp();",
+        "race",
+        "planner",
+        "data race",
+    ),
+    Mutation(
+        "cudaSetDevice is missing",
+        "kernels/core/cuda_backend.h",
+        "void enter() const { use_device(device_); }",
+        "void enter() const { if (!PLANTED) use_device(device_); }",
+        "memory",
+        "executor",
+        "current device",
+    ),
+    Mutation(
+        "a vector access is misaligned",
+        "kernels/gather/row_copy.h",
+        "  if (alignment % sizeof(Word16) == 0) {",
+        "  if ((PLANTED ? row_bytes : alignment) % sizeof(Word16) == 0) {",
+        "memory",
+        "gathers",
+        "misaligned",
+    ),
+    Mutation(
+        "a kernel touches freed memory",
+        "kernels/sample/backend_sampler.h",
+        "    nodes.n_id = n_id_.data();  // which may have grown",
+        "    if (!PLANTED) nodes.n_id = n_id_.data();",
+        "memory",
+        "sampler",
+        "freed",
+    ),
+    Mutation(
+        "the host touches device memory",
+        "kernels/sample/backend_sampler.h",
+        "    int64_t result = 0;\n    backend_->download(&result, value, sizeof(result));",
+        "    int64_t result = 0;\n    if (PLANTED) return *value;\n"
+        "    backend_->download(&result, value, sizeof(result));",
+        "memory",
+        "sampler",
+        "the host",
+    ),
+    Mutation(
+        "lanes of a warp meet in different places",
+        "kernels/core/lanes.h",
+        "    return __shfl_sync(0xFFFFFFFFu, values[0], lane);",
+        "    if (PLANTED && threadIdx.x % kLanes == 3) return 0;\n"
+        "    return __shfl_sync(0xFFFFFFFFu, values[0], lane);",
+        "memory",
+        "planner",
+        "diverge",
+    ),
+]

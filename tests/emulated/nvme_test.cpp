@@ -1,0 +1,121 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Reads that kernels submit and complete, from the emulated controller.
+#include <thread>
+
+#include "kernels/io/nvme/device_arrays.h"
+#include "kernels/io/nvme/device_measure.h"
+#include "tests/emulated/runtime/counts.h"
+#include "tests/emulated/tests.h"
+
+namespace lsm::testing {
+namespace {
+
+constexpr int64_t kNumRows = 1200;
+
+/// Many times the queue's depth over two controllers, out of order, so that queues wrap; rows that
+/// straddle blocks; transfers with PRP lists and without.
+void reads() {
+  for (const int64_t row_bytes : {100, 4096, 9000}) {
+    RowFiles files({kNumRows, row_bytes, 4096, 2});
+    for (const int num_blocks : {0, 1}) {
+      EngineOptions options;
+      options.num_threads = 2;
+      options.queue_depth = 48;
+      options.nvme.submission = {kDevice, num_blocks};
+      options.nvme.transport.emulated.num_controllers = 2;
+      options.nvme.transport.emulated.device.faults.reorder = true;
+      const auto storage = files.open("nvme", options);
+      Random random(4);
+      for (int round = 0; round < 2; ++round) {
+        std::vector<int64_t> ids;
+        for (int64_t i = 0; i < (is_part() ? 150 : 400); ++i) {
+          ids.push_back(random.between(0, kNumRows - 1));
+        }
+        std::vector<std::byte> rows(ids.size() * static_cast<size_t>(row_bytes));
+        const RowRead wanted{ids, {}, rows};
+        storage->submit({&wanted, 1}).front()->wait(kTimeoutSecs);
+        for (size_t i = 0; i < ids.size(); ++i) {
+          const auto row = std::span(rows).subspan(i * static_cast<size_t>(row_bytes), row_bytes);
+          LSM_EXPECT(is_row(row, ids[i]), "row ", ids[i], " of ", row_bytes, " bytes");
+        }
+      }
+    }
+  }
+}
+
+/// The measurement compares every byte.
+void waves() {
+  for (const bool into_device_memory : {false, true}) {
+    for (const uint32_t num_pages : {1u, 3u}) {
+      nvme::WaveOptions options;
+      options.device = kDevice;
+      options.num_blocks = {1, 3};
+      options.num_queues = 6;
+      options.depth = 64;
+      options.num_reads = 150;
+      options.read_bytes = num_pages * 4096;
+      options.into_device_memory = into_device_memory;
+      options.rounds = 1;
+      LSM_EXPECT(nvme::measure_waves(options).size() == 2, "one for each number of blocks");
+    }
+  }
+}
+
+/// A kernel that submits reads what is to be read across the bus, and nothing of its queue.
+void reads_across_the_bus() {
+  constexpr int kMaxLanes = 64;  // with a group each, which look whether they are to submit
+  RowFiles files({kNumRows, 4096, 4096, 1});
+  EngineOptions options;
+  options.queue_depth = 48;
+  options.nvme.submission = {kDevice, 1};
+  const auto storage = files.open("nvme", options);
+  const emulated::KernelCounts& counts = emulated::counts_of("submit");
+  const int64_t launches = counts.launches, reads = counts.far_reads;
+  std::vector<int64_t> ids;
+  for (int64_t id = 0; id < kNumRows; id += 3) ids.push_back(id);
+  std::vector<std::byte> rows(ids.size() * 4096);
+  const RowRead wanted{ids, {}, rows};
+  storage->submit({&wanted, 1}).front()->wait(kTimeoutSecs);
+  // The fields of each read's blocks, and their bytes.
+  const int64_t most =
+      kMaxLanes * (counts.launches - launches) + 4 * static_cast<int64_t>(ids.size());
+  LSM_EXPECT(counts.far_reads - reads <= most, counts.far_reads - reads, ", not ", most);
+}
+
+/// Kernels' memory, let go by a thread that never chose a device.
+void let_go_elsewhere() {
+  const CudaStream stream(kDevice);
+  std::vector<std::byte> registered(8192);
+  auto array = std::make_unique<nvme::DeviceArray<int>>(100, stream.get());
+  auto range = std::make_unique<nvme::MappedRange>(registered.data(), registered.size(), 0, "map");
+  std::thread([&] {
+    array.reset();
+    range.reset();
+  }).join();
+}
+
+/// A storage whose queues a GPU works, closed by a thread that never chose a device.
+void closed_elsewhere() {
+  RowFiles files({40, 512, 4096, 1});
+  EngineOptions options;
+  options.nvme.submission = {kDevice, 1};
+  auto storage = files.open("nvme", options);
+  const std::vector<int64_t> ids = {3, 1, 30};
+  std::vector<std::byte> rows(ids.size() * 512);
+  const RowRead wanted{ids, {}, rows};
+  storage->submit({&wanted, 1}).front()->wait(kTimeoutSecs);
+  std::thread([&] { storage.reset(); }).join();
+  LSM_EXPECT(is_row(std::span(rows).first(512), 3), "row 3");
+}
+
+}  // namespace
+
+std::vector<Test> emulated_nvme_tests() {
+  return {{"emulated nvme: reads", reads},
+          {"emulated nvme: waves", waves},
+          {"emulated nvme: reads across the bus", reads_across_the_bus},
+          {"emulated nvme: let go elsewhere", let_go_elsewhere},
+          {"emulated nvme: closed elsewhere", closed_elsewhere}};
+}
+
+}  // namespace lsm::testing

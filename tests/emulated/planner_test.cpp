@@ -1,0 +1,29 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Plans of every policy and mode, as the host makes them.
+#include "cache/policies.h"
+#include "tests/emulated/tests.h"
+
+namespace lsm::testing {
+namespace {
+
+void plans() {
+  uint64_t seed = 100;
+  for (const std::string& policy : cache::policy_names()) {
+    for (const char* mode : {"none", "queues", "pool"}) {
+      ++seed;
+      if (is_part() && seed % 4 != 0) continue;
+      auto planned = PlannerCase::draw(seed, policy, mode, kNumNodes);
+      planned.batches.resize(std::min<size_t>(planned.batches.size(), is_part() ? 6 : 20));
+      check_plans(planned,
+                  cache::make_device_sets(planned.config, planned.scores, kDevice, kTimeoutSecs));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Test> emulated_planner_tests() {
+  return {{"emulated planner", plans}};
+}
+
+}  // namespace lsm::testing

@@ -1,0 +1,279 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Devices, memory, copies, launches and the algorithms of CUB.
+#include <cuda_runtime.h>
+#include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_scan.cuh>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "tests/emulated/runtime/hooks.h"
+#include "tests/emulated/runtime/memory.h"
+#include "tests/emulated/runtime/streams.h"
+#include "tests/emulated/runtime/warps.h"
+
+using namespace emulated;
+
+namespace emulated {
+
+Token::Token() {
+  constexpr uint32_t kNumPlaces = 1 << 16;
+  static char places[kNumPlaces][8];
+  static std::atomic<uint32_t> num_made{0};
+  place_ = places[num_made++ % kNumPlaces];
+}
+
+bool is_planted(const char* mutation) {
+  static const char* const planted = std::getenv("LSM_EMULATED_MUTATION");
+  return planted != nullptr && std::strcmp(planted, mutation) == 0;
+}
+
+void launch(const char* kernel, const LaunchShape& shape, const LaunchBody& body) {
+  CUstream_st& stream = stream_of(shape.stream, kernel);
+  if (shape.num_blocks == 0 || shape.block_threads == 0 || shape.block_threads > 1024) {
+    report("%s: a launch of %u blocks of %u threads", kernel, shape.num_blocks,
+           shape.block_threads);
+  }
+  if (shape.shared_bytes != 0) report("%s: shared memory is not played", kernel);
+  const int device = device_of(stream);
+  enqueue(stream, [=] {
+    run_kernel(kernel, device, shape, body);
+    body.destroy(body.parameters);
+  });
+}
+
+namespace {
+
+void check(int device, const void* memory, size_t bytes, const char* what) {
+  check_kernel(nullptr, device, reinterpret_cast<uintptr_t>(memory), bytes, what);
+}
+
+/// What a stream reads of the GPU's or of page-locked memory.
+template <class T>
+const T* reads(int device, const T* memory, size_t count, const char* what) {
+  check(device, memory, count * sizeof(T), what);
+  hook_read(memory, count * sizeof(T));
+  return memory;
+}
+template <class T>
+T* writes(int device, T* memory, size_t count, const char* what) {
+  check(device, memory, count * sizeof(T), what);
+  hook_write(memory, count * sizeof(T));
+  return memory;
+}
+
+}  // namespace
+}  // namespace emulated
+
+const char* cudaGetErrorName(cudaError_t error) {
+  return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaError";
+}
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaErrorInvalidDevice ? "invalid device ordinal" : "error of the emulated GPU";
+}
+cudaError_t cudaGetLastError() {
+  return cudaSuccess;  // a launch that fails ends the process
+}
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = kNumDevices;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device < 0 || device >= kNumDevices) return cudaErrorInvalidDevice;
+  *properties = {"Emulated GPU", 9, 0, size_t{16} << 30};
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = 4;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char* name, int bytes, int device) {
+  std::snprintf(name, static_cast<size_t>(bytes), "0000:0%d:00.0", device + 1);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* name) {
+  char known[32];
+  for (*device = 0; *device < kNumDevices; ++*device) {
+    cudaDeviceGetPCIBusId(known, sizeof known, *device);
+    if (std::strcmp(known, name) == 0) return cudaSuccess;
+  }
+  return cudaErrorInvalidDevice;
+}
+cudaError_t cudaDeviceCanAccessPeer(int* can_access, int, int) {
+  *can_access = 1;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  *memory = bytes == 0 ? nullptr : allocate(current_device(), bytes);
+  return *memory != nullptr || bytes == 0 ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+cudaError_t cudaFree(void* memory) {
+  if (memory == nullptr) return cudaSuccess;
+  const int device = place_of(memory);
+  if (device < 0 || device == kHost) report("cudaFree: %p is no memory of a device", memory);
+  check_current(device, "cudaFree");
+  wait_for_device(device);
+  const OnDevice scope;
+  hook_write(memory, size_of(memory));
+  release(memory);
+  return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
+  *memory = allocate(kHost, bytes);
+  return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+cudaError_t cudaFreeHost(void* memory) {
+  if (memory == nullptr) return cudaSuccess;
+  if (place_of(memory) != kHost) report("cudaFreeHost: %p is no page-locked memory", memory);
+  for (int device = 0; device < kNumDevices; ++device) wait_for_device(device);
+  hook_write(memory, size_of(memory));
+  release(memory);
+  return cudaSuccess;
+}
+cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
+  if (is_allocated(memory)) return cudaErrorInvalidValue;
+  return register_range(memory, bytes, current_device()) ? cudaSuccess
+                                                         : cudaErrorHostMemoryAlreadyRegistered;
+}
+cudaError_t cudaHostUnregister(void* memory) {
+  const int device = unregister_range(memory);
+  if (device < 0) report("cudaHostUnregister: %p is not registered", memory);
+  check_current(device, "cudaHostUnregister");
+  return cudaSuccess;
+}
+cudaError_t cudaHostGetDevicePointer(void** on_device, void* memory, unsigned) {
+  *on_device = memory;
+  return cudaSuccess;
+}
+
+namespace {
+struct Exported {
+  void* memory;
+  pid_t process;
+};
+}  // namespace
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory) {
+  const Exported exported{memory, getpid()};
+  *handle = {};
+  std::memcpy(handle, &exported, sizeof exported);
+  return cudaSuccess;
+}
+/// Within one process only, where CUDA has it between processes only: the mapping's address is the
+/// memory's own.
+cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned) {
+  Exported exported;
+  std::memcpy(&exported, &handle, sizeof exported);
+  if (exported.process != getpid()) return cudaErrorInvalidValue;
+  *memory = exported.memory;
+  set_peer_access(*memory, current_device(), true);
+  return cudaSuccess;
+}
+cudaError_t cudaIpcCloseMemHandle(void* memory) {
+  if (place_of(memory) >= 0) set_peer_access(memory, current_device(), false);
+  return cudaSuccess;
+}
+
+/// As CUDA has it for memory that is not page-locked: what is copied from it may change at once,
+/// and what is copied to it is there on return.
+cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind,
+                            cudaStream_t handle) {
+  CUstream_st& stream = stream_of(handle, "cudaMemcpyAsync");
+  const int device = device_of(stream);
+  if (bytes == 0) return cudaSuccess;
+  const bool is_to_pageable = !is_reachable(target, bytes);
+  std::vector<std::byte> staged;
+  if (!is_reachable(source, bytes)) {
+    const auto* const first = static_cast<const std::byte*>(source);
+    staged.assign(first, first + bytes);
+  }
+  enqueue(stream, [=, staged = std::move(staged)] {
+    if (staged.empty()) check(device, source, bytes, "a copy from");
+    if (!is_to_pageable) check(device, target, bytes, "a copy to");
+    std::memcpy(target, staged.empty() ? source : staged.data(), bytes);
+  });
+  if (is_to_pageable) wait_for(mark(stream));
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void* target, int byte, size_t bytes, cudaStream_t handle) {
+  CUstream_st& stream = stream_of(handle, "cudaMemsetAsync");
+  const int device = device_of(stream);
+  if (bytes == 0) return cudaSuccess;
+  enqueue(stream, [=] {
+    check(device, target, bytes, "a fill of");
+    std::memset(target, byte, bytes);
+  });
+  return cudaSuccess;
+}
+
+namespace cub {
+
+cudaError_t DeviceScan::InclusiveSum(void* scratch, size_t& scratch_bytes, const int64_t* values,
+                                     int64_t* sums, int count, cudaStream_t handle) {
+  if (scratch == nullptr) {
+    scratch_bytes = 256 + static_cast<size_t>(count) / 8;
+    return cudaSuccess;
+  }
+  CUstream_st& stream = stream_of(handle, "InclusiveSum");
+  enqueue(stream, [=, device = device_of(stream), bytes = scratch_bytes] {
+    writes(device, static_cast<std::byte*>(scratch), bytes, "the scratch memory of a sum");
+    const auto* const from = reads(device, values, static_cast<size_t>(count), "a sum of");
+    auto* const to = writes(device, sums, static_cast<size_t>(count), "a sum to");
+    int64_t sum = 0;
+    for (int i = 0; i < count; ++i) {
+      unsigned char poison[sizeof(int64_t)];
+      std::fill_n(poison, sizeof poison, kPoison);
+      if (std::memcmp(from + i, poison, sizeof poison) == 0) {
+        report("InclusiveSum on device %d: element %d of %d was never written", device, i, count);
+      }
+      to[i] = sum += from[i];
+    }
+  });
+  return cudaSuccess;
+}
+
+cudaError_t DeviceRadixSort::SortPairs(void* scratch, size_t& scratch_bytes,
+                                       const uint32_t* keys_in, uint32_t* keys_out,
+                                       const uint32_t* values_in, uint32_t* values_out, int count,
+                                       int first_bit, int end_bit, cudaStream_t handle) {
+  if (scratch == nullptr) {
+    scratch_bytes = 256 + static_cast<size_t>(count) * 8;
+    return cudaSuccess;
+  }
+  CUstream_st& stream = stream_of(handle, "SortPairs");
+  enqueue(stream, [=, device = device_of(stream), bytes = scratch_bytes] {
+    const auto size = static_cast<size_t>(count);
+    writes(device, static_cast<std::byte*>(scratch), bytes, "the scratch memory of a sort");
+    reads(device, keys_in, size, "a sort of keys");
+    reads(device, values_in, size, "a sort of values");
+    writes(device, keys_out, size, "a sort to keys");
+    writes(device, values_out, size, "a sort to values");
+    const uint32_t mask = end_bit >= 32 ? ~0u : (1u << end_bit) - 1;
+    const auto digit = [&](uint32_t place) { return (keys_in[place] & mask) >> first_bit; };
+    std::vector<uint32_t> order(size);
+    std::iota(order.begin(), order.end(), 0u);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](uint32_t a, uint32_t b) { return digit(a) < digit(b); });
+    for (size_t i = 0; i < size; ++i) {
+      keys_out[i] = keys_in[order[i]];
+      values_out[i] = values_in[order[i]];
+    }
+  });
+  return cudaSuccess;
+}
+
+}  // namespace cub

@@ -1,0 +1,58 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// The memory of the devices and page-locked memory: who may touch what.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "tests/emulated/runtime/counts.h"
+
+namespace emulated {
+
+inline constexpr int kNumDevices = 2;
+inline constexpr int kHost = kNumDevices;  // the place of page-locked memory
+
+/// Prints what was found, and ends the process.
+[[noreturn, gnu::format(printf, 1, 2)]] void report(const char* format, ...);
+
+/// Poisoned memory of a device, or page-locked memory (kHost); null if there is no more.
+void* allocate(int place, size_t bytes);
+/// The place of live memory that begins at `memory`, -1 where none does.
+int place_of(const void* memory);
+size_t size_of(const void* memory);
+/// Poisons it, and takes it away for good: addresses are not used again.
+void release(void* memory);
+
+/// Memory of the process that was there before, as cudaHostRegister() takes it.
+bool register_range(void* memory, size_t bytes, int device);
+/// The device that it was registered with, -1 if it was not.
+int unregister_range(void* memory);
+
+/// Whether `device` has mapped memory of another device.
+void set_peer_access(void* memory, int device, bool has_access);
+
+/// What a kernel may touch beside memory of its device and page-locked memory.
+struct OwnMemory {
+  uintptr_t stack, stack_bytes, parameters, parameter_bytes;
+  const char* kernel;
+  int device;
+  KernelCounts* counts;
+};
+
+/// Ends the process unless a kernel may touch this. `own`: null for copies of a stream. Returns
+/// whether it lies across the bus.
+bool check_kernel(const OwnMemory* own, int device, uintptr_t address, size_t bytes,
+                  const char* what);
+/// Ends the process if it is memory of a device, which the host must not touch.
+void check_host(uintptr_t address, size_t bytes, const char* what);
+
+/// Whether any of it is memory that cudaMalloc() or cudaHostAlloc() gave.
+bool is_allocated(const void* memory);
+/// Whether `bytes` from `memory` on are page-locked or of a device.
+bool is_reachable(const void* memory, size_t bytes);
+
+/// Memory that nobody has written holds this.
+inline constexpr unsigned char kPoison = 0xDB;
+
+}  // namespace emulated

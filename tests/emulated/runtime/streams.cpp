@@ -1,0 +1,235 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#include "tests/emulated/runtime/streams.h"
+
+#include <ctime>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "tests/emulated/runtime/chance.h"
+#include "tests/emulated/runtime/hooks.h"
+#include "tests/emulated/runtime/waiting.h"
+
+namespace emulated {
+
+class Point {
+ public:
+  Token token;
+  std::atomic<bool> is_passed{false};
+};
+
+namespace {
+
+/// Told of every point that is passed.
+Change& points_passed() {
+  static Change* const change = new Change;
+  return *change;
+}
+
+struct Work {
+  std::function<void()> run;
+  Token token;
+  Work* next = nullptr;
+};
+
+thread_local int chosen_device = 0;
+
+}  // namespace
+}  // namespace emulated
+
+using namespace emulated;
+
+/// Like Point never freed.
+struct CUstream_st {
+  int device;
+  std::atomic<bool> is_destroyed{false};
+  Lock lock;
+  Change has_changed;
+  Work* first = nullptr;
+  Work** last = &first;
+  CUstream_st* next = nullptr;  // of all streams
+
+  Work* take() {
+    const std::lock_guard guard(lock);
+    Work* const work = first;
+    if (work == nullptr) return nullptr;
+    first = work->next;
+    if (first == nullptr) last = &first;
+    return work;
+  }
+
+  void run() {
+    is_on_device = true;
+    Chance chance;
+    for (;;) {
+      Work* work = nullptr;
+      has_changed.wait_until([&] { return (work = take()) != nullptr || is_destroyed; });
+      if (work == nullptr) return;
+      delay(chance);
+      work->token.acquire();
+      work->run();
+      delete work;
+    }
+  }
+
+  /// Sometimes nothing, most often a moment, rarely as long as many kernels take.
+  static void delay(Chance& chance) {
+    const uint32_t kind = chance.below(64);
+    if (kind >= 24) return;
+    const timespec time{
+        0, static_cast<long>(kind == 0 ? chance.below(1'500'000) : chance.below(60'000))};
+    nanosleep(&time, nullptr);
+  }
+};
+
+struct CUevent_st {
+  int device;
+  std::atomic<Point*> point{nullptr};
+  std::atomic<bool> is_destroyed{false};
+};
+
+namespace emulated {
+namespace {
+
+std::atomic<CUstream_st*> all_streams{nullptr};
+
+CUstream_st& make_stream(int device) {
+  auto* const stream = new CUstream_st{.device = device};
+  stream->next = all_streams;
+  while (!all_streams.compare_exchange_weak(stream->next, stream)) {
+  }
+  std::thread([stream] { stream->run(); }).detach();
+  return *stream;
+}
+
+CUstream_st& default_stream(int device) {
+  static CUstream_st* const streams[kNumDevices] = {&make_stream(0), &make_stream(1)};
+  return *streams[device];
+}
+
+CUstream_st& live_stream(cudaStream_t stream, const char* call) {
+  if (stream->is_destroyed) report("%s: the stream was destroyed", call);
+  return *stream;
+}
+
+CUevent_st& live_event(cudaEvent_t event, const char* call) {
+  if (event == nullptr || event->is_destroyed) report("%s: no such event", call);
+  return *event;
+}
+
+}  // namespace
+
+int current_device() {
+  return chosen_device;
+}
+
+void check_current(int device, const char* call) {
+  if (device == chosen_device) return;
+  report("%s: it is device %d's, and the thread's current device is %d", call, device,
+         chosen_device);
+}
+
+CUstream_st& stream_of(cudaStream_t stream, const char* call) {
+  if (stream == nullptr || stream == cudaStreamLegacy) return default_stream(chosen_device);
+  check_current(live_stream(stream, call).device, call);
+  return *stream;
+}
+
+int device_of(const CUstream_st& stream) {
+  return stream.device;
+}
+
+void enqueue(CUstream_st& stream, std::function<void()> run) {
+  auto* const work = new Work{.run = std::move(run)};
+  work->token.release();
+  {
+    const std::lock_guard guard(stream.lock);
+    *stream.last = work;
+    stream.last = &work->next;
+  }
+  stream.has_changed.notify();
+}
+
+Point& mark(CUstream_st& stream) {
+  auto* const point = new Point;
+  enqueue(stream, [point] {
+    point->token.release();
+    point->is_passed = true;
+    points_passed().notify();
+  });
+  return *point;
+}
+
+void wait_for(Point& point) {
+  points_passed().wait_until([&] { return point.is_passed.load(); });
+  point.token.acquire();
+}
+
+void wait_for_device(int device) {
+  for (CUstream_st* stream = all_streams; stream != nullptr; stream = stream->next) {
+    if (stream->device == device && !stream->is_destroyed) wait_for(mark(*stream));
+  }
+}
+
+}  // namespace emulated
+
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= kNumDevices) return cudaErrorInvalidDevice;
+  chosen_device = device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  *device = chosen_device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  if (flags != cudaStreamNonBlocking) report("a stream that waits for the default one: not played");
+  *stream = &make_stream(chosen_device);
+  return cudaSuccess;
+}
+
+/// What was queued still happens.
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  CUstream_st& live = live_stream(stream, "cudaStreamDestroy");
+  enqueue(live, [&live] { live.is_destroyed = true; });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  wait_for(mark(stream_of(stream, "cudaStreamSynchronize")));
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  Point* const point = live_event(event, "cudaStreamWaitEvent").point;
+  CUstream_st& waiting = stream_of(stream, "cudaStreamWaitEvent");
+  if (point != nullptr) enqueue(waiting, [point] { wait_for(*point); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new CUevent_st{.device = chosen_device};
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  live_event(event, "cudaEventDestroy").is_destroyed = true;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  CUevent_st& live = live_event(event, "cudaEventRecord");
+  check_current(live.device, "cudaEventRecord");
+  live.point = &mark(stream_of(stream, "cudaEventRecord"));
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  Point* const point = live_event(event, "cudaEventQuery").point;
+  if (point == nullptr) return cudaSuccess;
+  if (!point->is_passed) return cudaErrorNotReady;
+  point->token.acquire();
+  return cudaSuccess;
+}

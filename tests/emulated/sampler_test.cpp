@@ -1,0 +1,59 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Samples of topology in GPU memory and in page-locked memory, as the host draws them.
+#include "tests/emulated/tests.h"
+
+namespace lsm::testing {
+namespace {
+
+/// A sampler, and the topology that it reads.
+class PlacedSampler final : public DeviceSampler {
+ public:
+  PlacedSampler(const SampledGraph& graph, const std::vector<int64_t>& fanouts,
+                const Sampling& sampling, bool is_near, bool has_wide_ids)
+      : wide_(graph.indices.begin(), graph.indices.end()) {
+    const auto indices = has_wide_ids ? bytes_of(wide_) : bytes_of(graph.indices);
+    const DeviceGraph placed{
+        reinterpret_cast<const int64_t*>(place(bytes_of(graph.indptr), is_near)),
+        place(indices, is_near), has_wide_ids, graph.num_nodes()};
+    sampler_ = make_device_sampler(placed, fanouts, sampling, kDevice, kTimeoutSecs);
+  }
+
+  SampleSizes sample(std::span<const int64_t> seeds, const BatchName& batch) override {
+    return sampler_->sample(seeds, batch);
+  }
+  void copy_to(const SampleOutput& output) override { sampler_->copy_to(output); }
+
+ private:
+  const std::byte* place(std::span<const std::byte> bytes, bool is_near) {
+    if (is_near) return near_.emplace_back(std::make_unique<GpuBytes>(bytes))->data();
+    auto& block = far_.emplace_back(std::make_unique<PinnedBlock>(bytes.size()));
+    if (!bytes.empty()) std::memcpy(block->data(), bytes.data(), bytes.size());
+    return block->data();
+  }
+
+  const std::vector<int64_t> wide_;
+  std::vector<std::unique_ptr<GpuBytes>> near_;
+  std::vector<std::unique_ptr<PinnedBlock>> far_;
+  std::unique_ptr<DeviceSampler> sampler_;
+};
+
+void samples() {
+  check_samples(
+      [](const SampledGraph& graph, const std::vector<int64_t>& fanouts, const Sampling& sampling) {
+        std::vector<std::unique_ptr<DeviceSampler>> samplers;
+        for (const bool is_near : {false, true}) {
+          if (is_part() && is_near) break;
+          samplers.push_back(
+              std::make_unique<PlacedSampler>(graph, fanouts, sampling, is_near, is_near));
+        }
+        return samplers;
+      });
+}
+
+}  // namespace
+
+std::vector<Test> emulated_sampler_tests() {
+  return {{"emulated sampler", samples}};
+}
+
+}  // namespace lsm::testing

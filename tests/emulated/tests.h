@@ -1,0 +1,70 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// What the tests on the emulated GPU share. They run on its second device: a thread that chose none
+// is on the first, so that a missing cudaSetDevice() is found.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/core/cuda_check.h"
+#include "tests/native/device_checks.h"
+
+namespace lsm::testing {
+
+inline constexpr int kDevice = 1;
+inline constexpr double kTimeoutSecs = 60;
+
+/// Whether the run is short: LSM_EMULATED_PART is set, as for the race build in CI.
+bool is_part();
+
+/// Memory of kDevice, filled from the host and read back in a stream of its own.
+class GpuBytes {
+ public:
+  explicit GpuBytes(size_t bytes);
+  explicit GpuBytes(std::span<const std::byte> contents);
+  ~GpuBytes();
+  GpuBytes(const GpuBytes&) = delete;
+  GpuBytes& operator=(const GpuBytes&) = delete;
+
+  std::byte* data() const { return data_; }
+  template <class T>
+  T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
+  std::vector<std::byte> fetch() const;
+
+ private:
+  const size_t bytes_;
+  std::byte* data_ = nullptr;
+};
+
+/// Rows in memory of kDevice, staging page-locked.
+class GpuMemory final : public CheckedMemory {
+ public:
+  std::byte* rows(size_t bytes) override;
+  std::byte* staging(size_t bytes) override;
+  std::vector<std::byte> fetch(const std::byte* rows, size_t bytes) override;
+
+ private:
+  std::map<const std::byte*, std::unique_ptr<GpuBytes>> rows_;
+  std::vector<std::unique_ptr<PinnedBlock>> staging_;
+};
+
+template <class T>
+std::span<const std::byte> bytes_of(const std::vector<T>& values) {
+  return std::as_bytes(std::span(values));
+}
+
+std::vector<Test> emulated_gather_tests();
+std::vector<Test> emulated_memory_tests();
+std::vector<Test> emulated_sampler_tests();
+std::vector<Test> emulated_planner_tests();
+std::vector<Test> emulated_executor_tests();
+std::vector<Test> emulated_nvme_tests();
+
+}  // namespace lsm::testing
