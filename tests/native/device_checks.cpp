@@ -81,7 +81,9 @@ void replay(const CheckedExecutor& checked, const cache::Plan& plan, int64_t row
                         plan.insert_line,
                         plan.spill_position,
                         plan.spill_slot,
-                        plan.spill_word};
+                        plan.spill_word,
+                        plan.tag_slot,
+                        plan.tag_word};
   const size_t bytes = plan.ids.size() * static_cast<size_t>(row_bytes);
   const std::span staged(checked.memory->staging(bytes), bytes);
   for (size_t i = 0; i < plan.ids.size(); ++i) {
@@ -132,7 +134,7 @@ void check_samples_of(const Sampling& sampling, const MakeSamplers& make) {
           LSM_EXPECT(sizes.num_sampled_edges == expected.num_sampled_edges, "edges");
           std::vector<int64_t> nodes(sizes.num_nodes), edges(2 * sizes.num_edges),
               starts(sizes.num_expanded + 1);
-          sampler->copy_to({nodes.data(), edges.data(), starts.data()});
+          sampler->copy_to({nodes.data(), edges.data(), starts.data(), nullptr});
           const auto same = [](const std::vector<int64_t>& got, const Buffer& buffer) {
             return got.empty() ||
                    std::memcmp(got.data(), buffer.data(), got.size() * sizeof(int64_t)) == 0;

@@ -154,7 +154,9 @@ class Pipeline {
                           .insert_line = plan.insert_line,
                           .spill_position = plan.spill_position,
                           .spill_slot = plan.spill_slot,
-                          .spill_word = plan.spill_word};
+                          .spill_word = plan.spill_word,
+                          .tag_slot = plan.tag_slot,
+                          .tag_word = plan.tag_word};
     executor_.replay(moves, move.rows, pool_);
     const auto row_bytes = static_cast<size_t>(executor_.row_bytes());
     for (size_t i = 0; i < plan.ids.size(); ++i) {
