@@ -14,11 +14,10 @@ _PACKAGES = ("numpy", "pydantic", "yaml", "torch", "torch_geometric")
 
 
 def examine_requirements(path: Path) -> list[Finding]:
-    """The findings; ``path``: a store, or any other place. The native module is examined only where
-    the packages can be imported, and the store where the native module can, as one needs the
-    other."""
-    findings = [_temporary_files()]
-    for probe in (_packages, _native_module, lambda: _store(path)):
+    """The findings up to the first that is missing, as each needs the one before. ``path``: a
+    store, or any other place."""
+    findings: list[Finding] = []
+    for probe in (_temporary_files, _packages, _native_module, lambda: _store(path)):
         findings.append(probe())
         if findings[-1].state == "no":
             break
@@ -26,7 +25,7 @@ def examine_requirements(path: Path) -> list[Finding]:
 
 
 def _temporary_files() -> Finding:
-    """torch makes temporary files while it is imported."""
+    """torch_geometric looks for their folder while it is imported."""
     name = "temporary files"
     try:
         with tempfile.TemporaryFile():
