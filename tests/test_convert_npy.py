@@ -264,7 +264,8 @@ def test_bad_input_is_named_and_nothing_is_left(tmp_path, change, message):
     ("options", "message"),
     [
         ({"dtype": "float8"}, "dtype: expected one of"),
-        ({"stripes": 0}, "stripes: expected at least 1"),
+        ({"stripes": 0}, "stripes: expected 1 to 256, got 0"),
+        ({"stripes": 257}, "stripes: expected 1 to 256, got 257"),
         ({"stripe_bytes": 1000}, "multiple of 4096"),
         ({"num_classes": 3}, r"expected a whole number in \[0, 3\)"),
     ],

@@ -164,6 +164,8 @@ def test_dense_and_tiny_graphs(tmp_path):
         ({"classes": 11}, "classes: expected at most"),
         ({"avg_degree": 10.0}, "avg_degree: expected at most"),
         ({"degree_exponent": 2.0}, "degree_exponent"),
+        ({"degree_exponent": float("inf")}, "degree_exponent"),
+        ({"signal": float("inf")}, "signal"),
         ({"homophily": 1.5}, "homophily"),
         ({"train_fraction": 0.9}, "fractions"),
         ({"color": 1}, "color"),

@@ -14,6 +14,9 @@ from lsm.store.writer import StoreWriter
 
 CONVERSIONS = ("float16", "float32", "bfloat16")
 
+MOST_STRIPES = 256
+"""Each is a file that is open during the whole conversion and has a buffer of 4 MiB."""
+
 
 def feature_meta(
     dim: int, dtype: str, stripes: int = 1, stripe_bytes: int = PAGE_BYTES
@@ -21,8 +24,8 @@ def feature_meta(
     """Layout of features of ``dim`` elements of ``dtype``; ValueError for an unusable one."""
     if dtype not in FEATURE_DTYPES:
         raise ValueError(f"dtype: expected one of {', '.join(FEATURE_DTYPES)}, got {dtype}")
-    if stripes < 1:
-        raise ValueError(f"stripes: expected at least 1, got {stripes}")
+    if not 1 <= stripes <= MOST_STRIPES:
+        raise ValueError(f"stripes: expected 1 to {MOST_STRIPES}, got {stripes}")
     if stripe_bytes < PAGE_BYTES or stripe_bytes % PAGE_BYTES:
         raise ValueError(f"stripe bytes: expected a multiple of {PAGE_BYTES}, got {stripe_bytes}")
     return FeatureMeta(

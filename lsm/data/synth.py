@@ -45,13 +45,13 @@ class SynthSpec(BaseModel):
     classes: int = Field(default=16, ge=1)
     avg_degree: float = Field(default=12.0, ge=0)
     """Mean in-degree. A few edges fewer appear where all distinct neighbours are used up."""
-    degree_exponent: float = Field(default=2.5, gt=2)
+    degree_exponent: float = Field(default=2.5, gt=2, allow_inf_nan=False)
     """In-degrees: P(degree > d) falls as d**(1 - degree_exponent)."""
     popularity_exponent: float = Field(default=0.7, ge=0, lt=1)
     """The k-th most popular source of a community is drawn in proportion to k**-this."""
     homophily: float = Field(default=0.7, ge=0, le=1)
     """Share of edges that are drawn inside the destination's community; the others anywhere."""
-    signal: float = Field(default=1.0, ge=0)
+    signal: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Length of the class centroids; the noise has standard deviation 1 in every dimension."""
     train_fraction: float = Field(default=0.6, ge=0, le=1)
     valid_fraction: float = Field(default=0.2, ge=0, le=1)
