@@ -121,6 +121,55 @@ def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path):
     assert (with_data / "thesis.tex").exists()
 
 
+REPLACE = """
+import os, signal, sys
+from lsm.data.npy import convert_npy
+rename, count = os.rename, 0
+def rename_and_die(source, target):
+    global count
+    rename(source, target)
+    count += 1
+    if count == int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+os.rename = rename_and_die
+convert_npy(sys.argv[1], sys.argv[2], force=True)
+"""
+
+
+@pytest.mark.parametrize("num_renames", [1, 2])
+def test_a_writer_killed_as_it_replaces_a_store(tmp_path, num_renames):
+    """After the first rename the old store has lost its name; after the second it is in the way."""
+    old = save_npy(tmp_path / "old", random_graph(num_nodes=200))
+    new = save_npy(tmp_path / "new", random_graph(num_nodes=300))
+    out = tmp_path / "out"
+    convert_npy(old, out)
+    killed = subprocess.run(python_command(REPLACE, new, out, num_renames), timeout=120)
+    assert killed.returncode == -signal.SIGKILL
+    assert out.exists() == (num_renames == 2)
+    assert len(list(tmp_path.glob(".out.old-*"))) == 1
+    with pytest.raises(FileExistsError, match="pass --force"):
+        convert_npy(new, out)
+    if num_renames == 1:
+        assert GraphStore.open(out).num_nodes == 200
+        assert verify_store(out) == []
+    convert_npy(new, out, force=True)
+    assert GraphStore.open(out).num_nodes == 300
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old", "out"]
+
+
+def test_a_store_being_replaced_by_a_live_writer_is_left_alone(tmp_path):
+    small = save_npy(tmp_path / "small", random_graph())
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        moved = convert_npy(small, tmp_path / "first").path
+        old = moved.rename(tmp_path / f".out.old-{process.pid}")
+        convert_npy(small, tmp_path / "out")
+        assert verify_store(old) == []
+    finally:
+        process.kill()
+        process.wait(timeout=10)
+
+
 def test_a_directory_that_a_process_with_this_number_left_is_removed(tmp_path):
     left = tmp_path / f".out.tmp-{os.getpid()}"
     (left / "split").mkdir(parents=True)

@@ -115,9 +115,15 @@ def temporary_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.tmp-{os.getpid()}")
 
 
-def is_temporary(path: Path) -> bool:
-    """Whether ``path`` is named as a directory that a writer builds in."""
-    head, separator, pid = path.name.rpartition(".tmp-")
+def replaced_path(path: Path) -> Path:
+    """The sibling of ``path`` to which this process moves the store that it replaces."""
+    return path.with_name(f".{path.name}.old-{os.getpid()}")
+
+
+def is_temporary(path: Path, kind: str = "tmp") -> bool:
+    """Whether ``path`` is named as a directory that a writer builds in; with ``kind`` "old": as a
+    store that it replaces."""
+    head, separator, pid = path.name.rpartition(f".{kind}-")
     return bool(separator) and head.startswith(".") and pid.isdigit()
 
 

@@ -32,7 +32,9 @@ class StoreWriter:
     Files are made in a temporary sibling directory; ``commit(meta)`` writes ``meta.json`` last and
     renames. Left without ``commit``, by an exception, SIGINT or SIGTERM, it removes everything.
     After SIGKILL the temporary directory stays, until the next writer of ``out`` removes it;
-    ``GraphStore.open`` refuses it. A writer at work holds a lock on its directory.
+    ``GraphStore.open`` refuses it. A writer killed between its two renames leaves the store that
+    it replaces under another name; the next writer gives it its own back. A writer at work holds a
+    lock on its directory.
     """
 
     def __init__(self, out: str | Path, *, force: bool = False) -> None:
@@ -47,6 +49,9 @@ class StoreWriter:
 
     def __enter__(self) -> StoreWriter:
         self.out.parent.mkdir(parents=True, exist_ok=True)
+        for left in self.out.parent.glob(f".{self.out.name}.old-*"):
+            _restore_or_remove(left, self.out)
+        self._check_out()
         for left in self.out.parent.glob(f".{self.out.name}.tmp-*"):
             _remove_if_left(left)
         self._signals.enter_context(_signals_raise())
@@ -101,7 +106,7 @@ class StoreWriter:
             self._rename()
 
     def _rename(self) -> None:
-        old = self.out.with_name(f".{self.out.name}.old-{os.getpid()}")
+        old = layout.replaced_path(self.out)
         if self.out.exists():
             os.rename(self.out, old)
         try:
@@ -126,11 +131,25 @@ class StoreWriter:
             )
 
 
+def _restore_or_remove(old: Path, out: Path) -> None:
+    """Gives ``old``, the store that a writer of ``out`` was replacing when it was killed, its name
+    back, unless the new one has it; then ``old`` is removed."""
+    pid = old.name.rpartition("-")[2]
+    if os.path.lexists(out) or not (old / layout.META).is_file():
+        _remove_if_left(old)
+    elif layout.is_temporary(old, "old") and (
+        int(pid) == os.getpid() or not Path("/proc", pid).exists()
+    ):
+        log.warning("%s: a conversion was killed as it replaced the store; restoring it", out)
+        os.rename(old, out)
+
+
 def _remove_if_left(directory: Path) -> None:
-    """Removes the temporary ``directory`` of a writer that was killed. It stays, with a warning, if
-    a process may be at work in it, or if it holds what no writer makes."""
+    """Removes ``directory``, left by a writer that was killed. It stays, with a warning, if a
+    process may be at work in it, or if it holds what no writer makes."""
     pid = directory.name.rpartition("-")[2]
-    is_ours = layout.is_temporary(directory) and directory.is_dir() and not directory.is_symlink()
+    is_named = any(layout.is_temporary(directory, kind) for kind in ("tmp", "old"))
+    is_ours = is_named and directory.is_dir() and not directory.is_symlink()
     if not is_ours or any(_WRITTEN.fullmatch(file.name) is None for file in directory.iterdir()):
         log.warning("%s: no conversion made what is in there; it stays", directory)
         return
