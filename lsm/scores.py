@@ -149,8 +149,9 @@ def compute_score(store: GraphStore, name: str, **options) -> torch.Tensor:
     """Computes the score ``name`` (one of SCORE_NAMES), saves it in the store and returns it.
 
     ``options`` are the keyword arguments of the function of that name. Raises ValueError for an
-    unknown name.
+    unknown name, and OSError, before the work, where the store cannot take the score.
     """
+    store.require_room_for_score()
     scores = _compute(store, name, **options)
     store.save_score(name, scores)
     return scores

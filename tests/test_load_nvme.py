@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -164,6 +165,32 @@ def test_a_write_that_fails_leaves_no_label(store, fake, monkeypatch):
         check_label(device.read_bytes()[-LABEL_BYTES:], store, [str(device)], 0)
 
 
+def test_a_device_that_holds_less_than_it_says_is_named(store, fake, monkeypatch, capsys):
+    device = fake.add_drive(0, noise())
+    monkeypatch.setattr("lsm.nvme.load.Machine", lambda: fake.machine)
+
+    def fill(*arguments):
+        del arguments  # a traceback that refers to the buffer would keep it from being closed
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", fill)
+    assert lsm(monkeypatch, "data", "load-nvme", store.path, device, "--yes", device) == 1
+    said = capsys.readouterr().err.strip()
+    assert re.fullmatch(r"error: .*disk full: .* choose another: '.*/nvme0n1'", said), said
+    with pytest.raises(ValueError, match="holds no features"):
+        check_label(device.read_bytes()[-LABEL_BYTES:], store, [str(device)], 0)
+
+
+def test_a_store_that_cannot_be_read_is_named(store, fake, monkeypatch, capsys):
+    device = fake.add_drive(0, noise())
+    monkeypatch.setattr("lsm.nvme.load.Machine", lambda: fake.machine)
+    os.truncate(store.path / "features.bin", 4096)
+    assert lsm(monkeypatch, "data", "load-nvme", store.path, device, "--yes", device) == 1
+    said = capsys.readouterr().err.strip()
+    assert re.fullmatch(r"error: .*features\.bin: truncated: .*", said), said
+    assert device.read_bytes() == noise()
+
+
 def mounted(fake, device):
     fake.write("proc/self/mountinfo", "30 1 259:0 / /data rw - ext4 /dev/nvme0n1 rw")
 
@@ -227,6 +254,7 @@ def test_a_partitioned_device_and_a_partition_are_refused(store, fake):
     [
         (errno.EBUSY, ValueError, "in use: the kernel grants no exclusive access"),
         (errno.EACCES, PermissionError, "run as root"),
+        (errno.EROFS, OSError, "write-protected: `blockdev --setrw`"),
     ],
 )
 def test_what_the_kernel_refuses_is_explained(store, fake, monkeypatch, code, kind, message):

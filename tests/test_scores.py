@@ -109,6 +109,7 @@ def test_compute_score_saves_in_the_store():
         topology=lambda: graph,
         split={"train": torch.arange(5)}.__getitem__,
         save_score=saved.__setitem__,
+        require_room_for_score=lambda: None,
     )
     for name in scores.SCORE_NAMES:
         assert torch.equal(scores.compute_score(store, name), saved[name])

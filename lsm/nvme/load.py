@@ -22,6 +22,7 @@ from lsm.store.stripes import StripedReader, StripedWriter
 from lsm.units import format_bytes
 
 _CHUNK_BYTES = 16 << 20
+_OTHER_DEVICE = "the device holds less than its size says (thin provisioning?); choose another"
 _PROBED_BYTES = 64 << 10
 """How much of the start of a device is looked at: every common file system, RAID and partition
 table has its signature there."""
@@ -83,7 +84,10 @@ def _check_sizes(store: GraphStore, found: list[Namespace]) -> None:
 def _write(store: GraphStore, opened: list[_Device], progress: bool | None) -> None:
     for device in opened:
         device.write_label(bytes(LABEL_BYTES))
-    sinks = [FileSink(device.namespace.path, device.duplicate()) for device in opened]
+    sinks = [
+        FileSink(device.namespace.path, device.duplicate(), remedy=_OTHER_DEVICE)
+        for device in opened
+    ]
     total = store.num_nodes * store.row_bytes
     with contextlib.ExitStack() as stack, ByteProgress(progress) as bars:
         for sink in sinks:
@@ -116,6 +120,9 @@ class _Device:
             if error.errno in (errno.EACCES, errno.EPERM):
                 text = "no permission to write to it: run as root"
                 raise PermissionError(error.errno, text, str(path)) from None
+            if error.errno == errno.EROFS:
+                text = "write-protected: `blockdev --setrw` allows writes, if the drive does"
+                raise OSError(error.errno, text, str(path)) from None
             raise
 
     def __enter__(self) -> _Device:

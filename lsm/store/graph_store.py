@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,10 +20,11 @@ from lsm import native
 from lsm.store import format as layout
 from lsm.store.format import FileMeta, StoreMeta
 from lsm.store.npy import read_header
-from lsm.store.sink import FileSink
+from lsm.store.sink import FileSink, explaining_no_room, no_room
 from lsm.store.stripes import read_exactly
 
 _MOST_LABELS_IN_MEMORY = 8 << 20  # 64 MiB of them
+_FREE_SPACE = "free some space there"
 
 
 @dataclass(frozen=True)
@@ -194,7 +197,7 @@ class GraphStore:
         target.parent.mkdir(exist_ok=True)
         partial = target.with_name(f".{target.name}.tmp")
         try:
-            with FileSink(partial) as sink:
+            with FileSink(partial, remedy=_FREE_SPACE) as sink:
                 sink.write_array(score.detach().cpu().contiguous().numpy())
             if self.meta.files.pop(file, None) is not None:
                 layout.write_meta(self.path / layout.META, self.meta)
@@ -204,7 +207,19 @@ class GraphStore:
             raise
         layout.sync_directory(target.parent)
         self.meta.files[file] = FileMeta(bytes=sink.num_bytes, sha256=sink.sha256)
-        layout.write_meta(self.path / layout.META, self.meta)
+        with explaining_no_room(self.path / layout.META, 0, _FREE_SPACE):
+            layout.write_meta(self.path / layout.META, self.meta)
+
+    def require_room_for_score(self) -> None:
+        """Raises OSError, naming the store, unless a score can be written beside the others."""
+        if not os.access(self.path, os.W_OK):
+            is_read_only = os.statvfs(self.path).f_flag & os.ST_RDONLY
+            code = errno.EROFS if is_read_only else errno.EACCES
+            text = f"{os.strerror(code)}: a score is stored in the store, which has to be writable"
+            raise OSError(code, text, str(self.path))
+        needed, free = 4 * self.num_nodes, shutil.disk_usage(self.path).free
+        if free < needed:
+            raise no_room(errno.ENOSPC, self.path, needed, free, _FREE_SPACE)
 
     def _load(
         self, name: str, dtype: str, length: int | None, in_memory: bool = False

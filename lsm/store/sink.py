@@ -24,15 +24,19 @@ BUFFER_BYTES = 4 << 20
 FLUSH_BYTES = 128 << 20
 # The errors that mean "no more room": disk full, quota, file size limit.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_OTHER_OUT = "free some space or choose another --out"
 
 
 class FileSink:
     """A file, written in sequence, its sha256 computed on the way."""
 
-    def __init__(self, path: Path, opened: tuple[int, bool] | None = None) -> None:
+    def __init__(
+        self, path: Path, opened: tuple[int, bool] | None = None, *, remedy: str = _OTHER_OUT
+    ) -> None:
         """Makes ``path`` anew; or writes from the start of ``opened``, a descriptor (then its own)
-        and whether that bypasses the page cache."""
+        and whether that bypasses the page cache. ``remedy``: advice where there is no room."""
         self.path = path
+        self._remedy = remedy
         self.num_bytes = 0
         self._hash = hashlib.sha256()
         self._written = 0
@@ -107,7 +111,8 @@ class FileSink:
             self._buffer.close()
 
     def _write_buffer(self) -> None:
-        with explaining_no_room(self.path, self._buffered), memoryview(self._buffer) as view:
+        room = explaining_no_room(self.path, self._buffered, self._remedy)
+        with room, memoryview(self._buffer) as view:
             done = 0
             while done < self._buffered:
                 done += os.write(self._fd, view[done : self._buffered])
@@ -125,7 +130,7 @@ class FileSink:
         self._write_buffer()
 
     def _flush(self) -> None:
-        with explaining_no_room(self.path, 0):
+        with explaining_no_room(self.path, 0, self._remedy):
             os.fsync(self._fd)
         os.posix_fadvise(self._fd, 0, self._written, os.POSIX_FADV_DONTNEED)
         self._flushed = self._written
@@ -151,23 +156,24 @@ def npy_header(dtype: np.dtype, length: int) -> bytes:
     return buffer.getvalue()
 
 
-def no_room(code: int, path: Path, needed: int, free: int) -> OSError:
+def no_room(code: int, path: Path, needed: int, free: int, remedy: str = _OTHER_OUT) -> OSError:
     """The error for ``needed`` bytes more at ``path`` where only ``free`` are free."""
     hint = "the file size limit (ulimit -f) is reached" if code == errno.EFBIG else "disk full"
     text = (
         f"{hint}: {format_bytes(needed)} ({needed} bytes) more needed, "
-        f"{format_bytes(free)} ({free} bytes) free; free some space or choose another --out"
+        f"{format_bytes(free)} ({free} bytes) free; {remedy}"
     )
     return OSError(code, text, str(path))
 
 
 @contextlib.contextmanager
-def explaining_no_room(path: Path, num_bytes: int) -> Iterator[None]:
+def explaining_no_room(path: Path, num_bytes: int, remedy: str = _OTHER_OUT) -> Iterator[None]:
     """Errors that mean "no room for ``num_bytes`` more" say so, with what is free."""
     try:
         yield
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
-        free = shutil.disk_usage(path.parent).free
-        raise no_room(error.errno, path, num_bytes, free) from None
+        # The file system of a device's node is not the one that is full.
+        free = 0 if path.is_block_device() else shutil.disk_usage(path.parent).free
+        raise no_room(error.errno, path, num_bytes, free, remedy) from None
