@@ -79,6 +79,7 @@ def measure(store: Path, fanouts: str, batch_size: int, args: argparse.Namespace
     keys += [f"sampler.num_neighbors=[{fanouts}]", f"train.batch_size={batch_size}", "device=cpu"]
     keys += ["data.topology=memory", "cache.policy=lookahead", f"cache.window={WINDOW}"]
     keys += ["metrics.tensorboard=false", "metrics.log_every=1", "train.epochs=1", *args.set]
+    shutil.rmtree(run_dir, ignore_errors=True)  # of an earlier measurement that was killed
     result = train([sys.executable, "-m", "lsm", "train", "base", *keys], run_dir, args)
     shutil.rmtree(run_dir, ignore_errors=True)
     if args.memory_bytes != "auto":
