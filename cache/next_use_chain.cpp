@@ -92,10 +92,7 @@ NextUseChain::Batch& NextUseChain::open_batch(std::span<const int64_t> ids) {
   }
   Batch& batch = batches_.emplace_back();
   batch.first_index = end_block_ * kBlockSize;
-  batch.occurrences = std::exchange(spare_, {});
-  batch.occurrences.clear();
-  if (batch.occurrences.capacity() > ids.size() + ids.size() / 4) batch.occurrences = {};
-  batch.occurrences.resize(ids.size());
+  batch.occurrences = {slabs_.push_back(ids.size()), ids.size()};
   for (size_t i = 0; i < ids.size(); ++i) {
     const uint64_t id = static_cast<uint64_t>(ids[i]);
     batch.occurrences[i] = {static_cast<uint32_t>(id), static_cast<uint32_t>(id >> 32), 0};
@@ -123,6 +120,7 @@ void NextUseChain::undo(std::span<const int64_t> ids, int64_t count) {
   }
   end_block_ -= num_blocks(ids.size());
   num_entries_ -= ids.size();
+  slabs_.pop_back(ids.size());
   batches_.pop_back();
 }
 
@@ -140,8 +138,8 @@ void NextUseChain::read(int64_t b, size_t begin, size_t end, Access* accesses) c
 }
 
 void NextUseChain::retire() {
-  Batch& batch = batches_.front();
-  const std::vector<Occurrence>& occurrences = batch.occurrences;
+  const Batch& batch = batches_.front();
+  const std::span<const Occurrence> occurrences = batch.occurrences;
   const size_t count = occurrences.size();
   for (size_t begin = 0; begin < count; begin += kGroup) {
     const size_t end = std::min(begin + kGroup, count);
@@ -158,17 +156,14 @@ void NextUseChain::retire() {
   }
   first_block_ += num_blocks(count);
   num_entries_ -= count;
-  spare_ = std::move(batch.occurrences);
+  slabs_.pop_front();
   batches_.pop_front();
   ++first_batch_;
 }
 
 int64_t NextUseChain::num_bytes() const {
-  int64_t bytes = latest_.num_bytes() + blocks_.capacity() * sizeof(Block);
-  for (const Batch& batch : batches_) {
-    bytes += sizeof(Batch) + batch.occurrences.capacity() * sizeof(Occurrence);
-  }
-  return bytes;
+  return latest_.num_bytes() + slabs_.num_bytes() + blocks_.capacity() * sizeof(Block) +
+         batches_.size() * sizeof(Batch);
 }
 
 }  // namespace lsm::cache

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "cache/fifo_slabs.h"
 #include "cache/line.h"
 #include "cache/occurrence_table.h"
 
@@ -73,7 +74,7 @@ class NextUseChain {
   }
   struct Batch {
     uint32_t first_index = 0;
-    std::vector<Occurrence> occurrences;
+    std::span<Occurrence> occurrences;  // in slabs_
   };
   struct Block {
     Occurrence* occurrences;
@@ -100,7 +101,7 @@ class NextUseChain {
   uint32_t end_block_ = first_block_;
   std::vector<int64_t> previous_;   // of the batch being pushed: earlier occurrence, or -1
   std::vector<uint32_t> unlinked_;  // of the batch pushed last
-  std::vector<Occurrence> spare_;   // memory of a batch that left, for the next one
+  FifoSlabs<Occurrence> slabs_;
 };
 
 }  // namespace lsm::cache
