@@ -38,6 +38,7 @@ def main() -> None:
             Path(folder) / "store",
             nodes=options.nodes,
             avg_degree=options.degree,
+            degree_exponent=options.degree_exponent,
             dim=1,
             classes=2,
             progress=False,
@@ -79,6 +80,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, default=1_000_000)
     parser.add_argument("--degree", type=float, default=50)
+    parser.add_argument("--degree-exponent", type=float, default=2.5, help="of the in-degrees")
     parser.add_argument("--fanouts", default="10,10,10")
     parser.add_argument("--batch-size", type=int, default=1024)
     parser.add_argument("--iterations", type=int, default=128)

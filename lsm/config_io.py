@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -162,6 +162,8 @@ def _annotation(model: type[BaseModel], name: str) -> Any:
 
 def _text_of(annotation: Any) -> tuple[bool, bool]:
     """Whether a field of this type takes nothing but text, and whether it takes null beside it."""
+    if get_origin(annotation) is Annotated:
+        return _text_of(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
         members = get_args(annotation)
         others = [member for member in members if member is not NoneType]

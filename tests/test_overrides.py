@@ -30,11 +30,13 @@ def test_a_directory_may_be_named_by_a_number(tmp_path):
 @pytest.mark.parametrize("text", ["", "null"])
 def test_optional_text_may_be_null(text):
     assert load_config("base", [f"data.path={text}"]).data.path is None
+    assert load_config("base", [f"run.dir={text}"]).run.dir is None
 
 
-def test_required_text_may_not_be_empty():
+def test_a_directory_may_not_be_named_by_empty_text(tmp_path):
+    (tmp_path / "empty.yaml").write_text("run: {dir: ''}\n")
     with pytest.raises(ValueError, match=r"run\.dir: expected text of at least 1 character"):
-        load_config("base", ["run.dir="])
+        load_config(tmp_path / "empty.yaml")
 
 
 def test_other_keys_are_yaml():
