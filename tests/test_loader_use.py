@@ -58,7 +58,7 @@ def test_each_iteration_over_a_loader_is_another_epoch(store):
         ({"batch_size": 1.5}, r"batch_size: expected a whole number, got 1\.5"),
         ({"batch_size": 0}, r"batch_size: expected at least 1, got 0"),
         ({"prefetch": 1.5}, r"prefetch: expected a whole number, got 1\.5"),
-        ({"num_threads": 0}, r"num_threads: expected at least 1, got 0"),
+        ({"num_threads": 0}, r"num_threads: expected 1 to 1024, got 0"),
         ({"world_size": 0}, r"world_size: expected at least 1, got 0"),
         ({"rank": 2, "world_size": 2}, r"rank: expected 0 to 1, got 2"),
         (
