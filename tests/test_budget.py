@@ -1,11 +1,11 @@
 """The memory budget: what its shares come to, and that a run keeps to it."""
 
 import json
-import os
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import training
@@ -180,30 +180,38 @@ CACHED = ("cache.policy=lookahead", "cache.bytes=1MiB", "storage.engine=posix")
 
 
 def run_and_watch(tmp_path, *arguments):
-    """A run's output, and its peak of resident memory in bytes, as the kernel has it."""
+    """A run's output, and its peak of memory of its own in bytes, as far as it was seen. Pages of
+    mapped files come on top in what the kernel counts as resident: more, where more are cached."""
     output = tmp_path / "output"
     with output.open("w") as file:
         command = [sys.executable, "-m", "lsm", "train", "base", *RUN, *map(str, arguments)]
         process = subprocess.Popen(command, stdout=file, stderr=file, env=training.environment())
         deadline = time.monotonic() + SECS
-        pid = 0
-        while not pid:
+        peak = 0
+        while process.poll() is None:
             assert time.monotonic() < deadline or process.kill(), "the run did not end"
-            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-            time.sleep(0.05)
+            peak = max(peak, own_bytes(process.pid))
+            time.sleep(0.02)
     text = output.read_text()
-    assert status == 0, text
-    return text, usage.ru_maxrss << 10
+    assert process.returncode == 0, text
+    return text, peak
+
+
+def own_bytes(pid):
+    """RssAnon of a process; 0 once it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except FileNotFoundError:
+        return 0
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
 
 
 def test_a_run_keeps_to_its_budget(graph, tmp_path):
-    """Before there was one, this run took 1 GiB."""
     budget = 640 * MIB
     where = (f"data.path={graph}", f"run.dir={tmp_path / 'run'}", "data.topology=memory")
     text, peak = run_and_watch(tmp_path, *where, *CACHED, f"memory.bytes={budget}")
     summary = json.loads(text.splitlines()[-1])
     assert "cache.window: 256 iterations of" in text
-    assert peak <= 1.1 * budget
+    assert 0.25 * budget < peak <= budget
     assert summary["memory_bytes"] == budget
-    assert summary["peak_memory_bytes"] <= peak
-    assert summary["peak_memory_bytes"] > 0.5 * budget
+    assert peak <= summary["peak_memory_bytes"] <= 1.1 * budget

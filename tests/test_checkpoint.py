@@ -53,7 +53,8 @@ def test_a_killed_run_continues_to_the_same_losses(store, interrupted, tmp_path)
     resumed = train(config(store, interrupted, *STEPS))
     whole = train(config(store, tmp_path / "whole", *STEPS))
     assert losses(interrupted) == losses(tmp_path / "whole")
-    timing = ("bytes_read", "seconds")
+    # A cache that has just been opened misses more, and how much memory is free differs.
+    timing = ("bytes_read", "seconds", "memory_bytes", "peak_memory_bytes", "test_misses")
     assert {k: v for k, v in resumed.items() if k not in timing} == {
         k: v for k, v in whole.items() if k not in timing
     }

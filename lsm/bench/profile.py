@@ -82,6 +82,14 @@ def measure_profile(
     return profile
 
 
+def _of_reads(runs: dict[int, list[dict[str, float]]]) -> dict[int, list[dict[str, float]]]:
+    """The runs that made reads; ValueError if none did."""
+    kept = {key: [run for run in each if run["iops"] > 0] for key, each in runs.items()}
+    if not all(kept.values()):
+        raise ValueError("no read ended within the time of a measurement; measure again")
+    return kept
+
+
 def profile_of(
     source: Source,
     engine: str,
@@ -91,6 +99,8 @@ def profile_of(
 ) -> DeviceProfile:
     """The profile that follows from results of measure_engine(): of reads of a block by queue
     depth, 1 among them, and of reads at full depth by size. ValueError if none does."""
+    # On a very busy machine a short run may end before its first read does.
+    by_depth, by_size = _of_reads(by_depth), _of_reads(by_size)
     iops = [
         DepthPoint(depth=depth, iops=statistics.median(run["iops"] for run in runs))
         for depth, runs in by_depth.items()
