@@ -32,6 +32,9 @@ struct Work {
   Work* next = nullptr;
 };
 
+/// Far longer than any work of the tests takes.
+constexpr int kMaxWaitSecs = 300;
+
 thread_local int chosen_device = 0;
 
 }  // namespace
@@ -47,11 +50,13 @@ struct CUstream_st {
   Change has_changed;
   Work* first = nullptr;
   Work** last = &first;
+  bool has_ended = false;       // its thread takes no more work
   CUstream_st* next = nullptr;  // of all streams
 
   Work* take() {
     const std::lock_guard guard(lock);
     Work* const work = first;
+    has_ended = work == nullptr && is_destroyed;
     if (work == nullptr) return nullptr;
     first = work->next;
     if (first == nullptr) last = &first;
@@ -63,7 +68,7 @@ struct CUstream_st {
     Chance chance;
     for (;;) {
       Work* work = nullptr;
-      has_changed.wait_until([&] { return (work = take()) != nullptr || is_destroyed; });
+      has_changed.wait_until([&] { return (work = take()) != nullptr || has_ended; });
       if (work == nullptr) return;
       delay(chance);
       work->token.acquire();
@@ -144,6 +149,12 @@ void enqueue(CUstream_st& stream, std::function<void()> run) {
   work->token.release();
   {
     const std::lock_guard guard(stream.lock);
+    // Only who waits for a whole device comes too late: all that was queued has run.
+    if (stream.has_ended) {
+      work->run();
+      delete work;
+      return;
+    }
     *stream.last = work;
     stream.last = &work->next;
   }
@@ -161,7 +172,9 @@ Point& mark(CUstream_st& stream) {
 }
 
 void wait_for(Point& point) {
-  points_passed().wait_until([&] { return point.is_passed.load(); });
+  const time_t deadline = time(nullptr) + kMaxWaitSecs;
+  points_passed().wait_until([&] { return point.is_passed || time(nullptr) > deadline; });
+  if (!point.is_passed) report("work of a stream did not end within %d s", kMaxWaitSecs);
   point.token.acquire();
 }
 
