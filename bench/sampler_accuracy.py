@@ -53,7 +53,7 @@ def main() -> None:
                 }
             )
             print(json.dumps(rows[-1]), file=sys.stderr)
-    text = json.dumps(record.make({"sampler_accuracy": rows}, vars(options)), indent=1)
+    text = json.dumps(record.make({"sampler_accuracy": rows}, vars(options)), indent=1, default=str)
     if options.out:
         options.out.write_text(text + "\n")
     print(text)
