@@ -111,8 +111,13 @@ def test_a_run_that_is_stopped_while_validating_goes_on_to_the_same_losses(
         return whole(model, loader, world, device, advance_and_stop)
 
     monkeypatch.setattr(lsm.train, "evaluate", evaluate)
-    with pytest.raises(Stopped):
-        train(config(store, stopped, *LOOKAHEAD))
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    try:
+        with pytest.raises(Stopped):
+            train(config(store, stopped, *LOOKAHEAD))
+    finally:  # after Stopped, signals stay requests
+        for number, handler in before.items():
+            signal.signal(number, handler)
     assert [epoch["epoch"] for epoch in epochs(stopped)] == [1]
     monkeypatch.setattr(lsm.train, "evaluate", whole)
     train(config(store, stopped, *LOOKAHEAD))

@@ -3,12 +3,11 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+from another_package import run_from
 from command import lsm
 from training import make_store
 
@@ -19,15 +18,7 @@ PACKAGE = Path(package.__file__).parent
 
 def ask_process(*path):
     """(exit status, report) of a doctor with ``path`` before the usual places of modules."""
-    search = os.pathsep.join([*map(str, path), os.environ.get("PYTHONPATH", "")])
-    result = subprocess.run(
-        [sys.executable, "-m", "lsm", "doctor", "--json"],
-        env={**os.environ, "PYTHONPATH": search},
-        cwd=path[0],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    result = run_from(path, "doctor", "--json", cwd=path[0])
     assert result.stderr == ""
     return result.returncode, json.loads(result.stdout)
 

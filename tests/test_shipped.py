@@ -2,11 +2,10 @@
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from another_package import run_from
 from store_files import REPOSITORY
 
 from lsm.shipped import shipped_folder
@@ -34,15 +33,7 @@ def installed(tmp_path):
 
 
 def run(installed, *arguments):
-    code = f"import sys; sys.path.insert(0, {str(installed)!r}); from lsm.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-P", "-c", code, *map(str, arguments)],
-        cwd=installed.parent,
-        env={"PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return run_from([installed], *arguments, cwd=installed.parent, env={"PATH": "/usr/bin:/bin"})
 
 
 def test_an_installed_package_finds_every_configuration(installed):
