@@ -19,7 +19,7 @@ endif
 STORE := stores/amazon-computers
 GRAPH := tests/data/amazon-computers/amazon-computers.tar.gz
 NATIVE := $(shell find cache comm kernels -name '*.h' -o -name '*.cpp' -o -name '*.cu') \
-  CMakeLists.txt cmake/cuda.cmake
+  lsm/_core.cpp CMakeLists.txt cmake/cuda.cmake
 CPP := $(filter %.h %.cpp %.cu,$(NATIVE)) \
   $(wildcard tests/native/*.h tests/native/*.cpp tests/native/*.cu) \
   $(wildcard tests/guest/*.h tests/guest/*.cpp) \

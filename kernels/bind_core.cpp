@@ -1,0 +1,57 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Exports kernels/core: memory, threads, names of batches, and the errors of all parts.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "kernels/bind.h"
+#include "kernels/core/buffer.h"
+#include "kernels/core/check.h"
+#include "kernels/core/philox.h"
+#include "kernels/core/start_thread.h"
+#include "kernels/core/thread_pool.h"
+
+namespace py = pybind11;
+
+namespace {
+
+void register_errors(py::module_& module) {
+  py::register_exception<lsm::ThreadError>(module, "ThreadError", PyExc_RuntimeError);
+  py::register_exception_translator([](std::exception_ptr pointer) {
+    try {
+      if (pointer) std::rethrow_exception(pointer);
+    } catch (const lsm::ArgumentError& error) {
+      PyErr_SetString(PyExc_ValueError, error.what());
+    } catch (const lsm::TimeoutError& error) {
+      PyErr_SetString(PyExc_TimeoutError, error.what());
+    } catch (const lsm::SystemError& error) {
+      // OSError(errno, text, file) picks the right subclass (FileNotFoundError, ...).
+      py::tuple arguments = py::make_tuple(error.error_number, error.what(), error.file);
+      PyErr_SetObject(PyExc_OSError, arguments.ptr());
+    }
+  });
+}
+
+}  // namespace
+
+namespace lsm {
+
+void bind_core(py::module_& module) {
+  register_errors(module);
+  py::class_<Buffer, std::shared_ptr<Buffer>>(module, "Buffer", py::buffer_protocol())
+      .def_buffer([](Buffer& buffer) {
+        return py::buffer_info(buffer.data(), 1, py::format_descriptor<uint8_t>::format(),
+                               static_cast<py::ssize_t>(buffer.size()));
+      })
+      .def_property_readonly("size", &Buffer::size);
+  py::class_<BufferPool, std::shared_ptr<BufferPool>>(module, "BufferPool")
+      .def(py::init<size_t>(), py::arg("max_idle_bytes"))
+      .def("take", &BufferPool::take, py::arg("bytes"), py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("idle_bytes", &BufferPool::idle_bytes);
+  py::class_<ThreadPool, std::shared_ptr<ThreadPool>>(module, "ThreadPool")
+      .def(py::init<int>(), py::arg("num_threads"))
+      .def_property_readonly("num_threads", &ThreadPool::num_threads);
+  module.def("batch_key", &batch_key, py::arg("seed"), py::arg("epoch"), py::arg("iteration"),
+             py::arg("rank"));
+}
+
+}  // namespace lsm
