@@ -45,7 +45,7 @@ help:
 	@echo 'make test-sanitize  run the native tests under the address, undefined and thread sanitizers'
 	@echo 'make test-emulated  run GPU code on an emulated GPU, FULL=1 all of it, and plant defects in it'
 	@echo 'make fuzz        feed the NVMe queue code and the emulated controller what libFuzzer makes up'
-	@echo 'make test-dgl    test Batch.to_dgl() in an environment with DGL'
+	@echo 'make test-dgl    test Batch.to_dgl() and its example in an environment with DGL'
 	@echo 'make test-nvme   test the NVMe queue code against the controller of QEMU, in a small guest'
 	@echo 'make test-gpu    test GPU code, on a machine with a GPU'
 	@echo 'make bench-gpu   measure GPU code, on a machine with a GPU'
@@ -75,7 +75,7 @@ test: setup
 test-dgl: export DGLBACKEND = pytorch
 test-dgl: setup .venv-dgl/.built
 	.venv-dgl/bin/python -c 'from lsm.dgl_adapter import import_dgl; import_dgl()'
-	.venv-dgl/bin/python -m pytest tests/test_dgl.py
+	.venv-dgl/bin/python -m pytest tests/test_dgl.py tests/examples -k dgl
 
 # The native code without Python, in builds of their own: the sanitizers in a comma-separated list
 # share one. A report ends the tests with an error.

@@ -1,0 +1,83 @@
+"""Every script in examples/ runs on a store given as its argument, and does what it says."""
+
+import ast
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def losses(output):
+    return [float(text) for text in re.findall(r"^epoch \d+: loss ([\d.]+)", output, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("name", ["own_loop", "pyg_model"])
+def test_the_loss_falls(name, example_store, run_python):
+    first, *_, last = losses(run_python(EXAMPLES / f"{name}.py", example_store))
+    assert last < first / 2
+
+
+def test_own_loop_learns_what_it_did_not_train_on(example_store, run_python):
+    output = run_python(EXAMPLES / "own_loop.py", example_store)
+    assert float(re.findall(r"valid ([\d.]+)", output)[-1]) > 0.5  # four classes
+
+
+def test_pyg_model_hits_its_cache(example_store, run_python):
+    output = run_python(EXAMPLES / "pyg_model.py", example_store)
+    shares = [float(text) for text in re.findall(r"cache hits ([\d.]+)%", output)]
+    assert len(shares) == 3
+    assert all(0 < share < 100 for share in shares)
+
+
+def test_two_ranks_train_together_and_share_their_cache(example_store, run_python):
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    output = run_python(*torchrun, EXAMPLES / "ddp.py", example_store)
+    first, *_, last = losses(output)
+    assert last < first / 2
+    shares = [float(text) for text in re.findall(r"read ([\d.]+)%", output)]
+    assert len(shares) == 3  # printed by one rank
+    assert all(0 < share < 90 for share in shares)
+
+
+def test_feature_loader_reads_and_hits(example_store, run_python):
+    output = run_python(EXAMPLES / "feature_loader.py", example_store)
+    assert "[500, 32] torch.float32" in output
+    hits, requests = re.search(r"rows: ([\d,]+) of ([\d,]+) requests hit", output).groups()
+    assert int(requests.replace(",", "")) == 8 * 500
+    assert 0 < int(hits.replace(",", "")) < 8 * 500
+
+
+def test_no_policy_reads_less_than_the_optimal_one(example_store, run_python):
+    output = run_python(EXAMPLES / "policy_study.py", example_store)
+    header, *rows = (line.split() for line in output.splitlines())
+    assert header[-3:] == ["5%", "10%", "20%"]
+    shares = {name: [float(text) for text in values] for name, *values in rows}
+    optimal = shares.pop("optimal")
+    assert set(shares) == {"lru", "static", "hybrid", "lookahead"}
+    for values in shares.values():
+        assert all(value >= best for value, best in zip(values, optimal, strict=True))
+        assert values == sorted(values, reverse=True)  # more lines, fewer reads
+
+
+@pytest.mark.skipif(
+    find_spec("dgl") is None, reason="dgl is not installed here; `make test-dgl` runs this"
+)
+def test_dgl_blocks_trains(example_store, run_python):
+    first, *_, last = losses(run_python(EXAMPLES / "dgl_blocks.py", example_store))
+    assert last < first
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_examples_use_public_names_only(path):
+    tree = ast.parse(path.read_text())
+    modules = [
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    ]
+    modules += [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert [name for name in modules if name.startswith("lsm.")] == []
