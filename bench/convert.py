@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lsm.bench import record
-from lsm.units import format_bytes, parse_bytes
+from lsm.core import record
+from lsm.core.units import format_bytes, parse_bytes
 
 DIM = 1024
 CLASSES = 16

@@ -4,7 +4,7 @@
 
 Three cases: the machine as it is, where the features fit in memory (``fits``), and a memory control
 group of a half and of an eighth of the features' bytes, for processes and page cache together
-(lsm.bench.limit). In each case one epoch is trained by
+(lsm.core.memory_limit). In each case one epoch is trained by
 
 - ``lsm train base data.path=STORE``, with nothing else set;
 - the same command with each setting of a sweep (``--sweep`` names others than the built-in ones);
@@ -39,8 +39,8 @@ from pathlib import Path
 from limited_training import PEER_MALLOC, drop_cache
 
 import lsm
-from lsm.bench import record
-from lsm.bench.limit import MemoryLimit
+from lsm.core import record
+from lsm.core.memory_limit import MemoryLimit
 
 BENCH = Path(__file__).parent
 BATCH_SIZE = 1024  # of configs/base.yaml

@@ -24,10 +24,10 @@ import torch
 import torch.distributed as torch_dist
 
 from lsm import dist, native
-from lsm.bench import record
 from lsm.comm import Exchange, RowFormat
 from lsm.comm_device import DeviceExchange
 from lsm.comm_group import CacheGroup, CommOptions
+from lsm.core import record
 from lsm.owners import OwnerMap, owners
 
 

@@ -29,9 +29,9 @@ import numpy as np
 import torch
 
 from lsm import native
-from lsm.bench import record
 from lsm.cache import Planner, PlannerConfig
-from lsm.device import gpu_problem
+from lsm.core import record
+from lsm.core.device import gpu_problem
 from lsm.device_sampler import DeviceNeighborSampler, place_topology
 from lsm.sampler import NeighborSampler
 from lsm.staging import WAYS

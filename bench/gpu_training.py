@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from lsm.batch import Batch
 from lsm.cache_options import CacheOptions
-from lsm.device import current, to_device
+from lsm.core.device import current, to_device
 from lsm.device_features import DeviceFeatureLoader
 from lsm.device_sampler import DeviceNeighborSampler, place_topology
 from lsm.feature_loader import COUNTERS, EXCHANGED, STAGES, FeatureLoader

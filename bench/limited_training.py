@@ -3,7 +3,7 @@
 ``python bench/limited_training.py --store DIR --peer-python /path/to/python``
 
 Every run has ``--limit-share`` of the features' size for all that it holds: its processes and what
-they have in the page cache (lsm.bench.limit). The pages of the store are dropped before each run.
+they have in the page cache (lsm.core.memory_limit). The store's pages are dropped before each run.
 Ours is ``bench/training.py`` with the options after ``--ours``, once for each; GraphBolt 2.1.0 is
 ``peers/graphbolt_train.py`` over a memory map with MADV_RANDOM, tried with each number of OpenMP
 threads in ``--peer-threads``. Same model, fanouts and batch size. Prints one JSON record.
@@ -22,8 +22,8 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import lsm
-from lsm.bench import record
-from lsm.bench.limit import MemoryLimit
+from lsm.core import record
+from lsm.core.memory_limit import MemoryLimit
 
 BENCH = Path(__file__).parent
 PEER_MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**32)}

@@ -21,9 +21,9 @@ import sys
 import time
 from pathlib import Path
 
-from lsm.bench import record
+from lsm.core import record
+from lsm.core.units import parse_bytes
 from lsm.data.synth import synthesize
-from lsm.units import parse_bytes
 
 WINDOW = 256
 POLL_SECS = 0.2

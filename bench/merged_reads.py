@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lsm.bench import record
 from lsm.bench.storage import scratch_file
+from lsm.core import record
+from lsm.core.units import parse_bytes
 from lsm.storage import Storage, StorageOptions
-from lsm.units import parse_bytes
 
 BLOCK_BYTES = 4096
 

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 
 from lsm import native
-from lsm.bench import record
 from lsm.cache import POLICIES, VICTIM_MODES, Planner, PlannerConfig, simulate
+from lsm.core import record
 
 
 def power_law_lists(num_nodes: int, num_ids: int, count: int, exponent: float) -> list:

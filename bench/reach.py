@@ -20,7 +20,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from lsm.bench import record
+from lsm.core import record
 
 BENCH = Path(__file__).parent
 # The peer's best setting: without it, its C library returns large tensors to the kernel each step.

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lsm.bench import record
+from lsm.core import record
 
 KINDS = {
     "neighbor": [],

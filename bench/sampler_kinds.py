@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from lsm.ablation import runs
-from lsm.bench import record
+from lsm.core import record
 from lsm.data.synth import synthesize
 from lsm.sampling import Sampling
 from lsm.trace_sampling import sample_trace

@@ -26,14 +26,14 @@ from torch.nn import functional
 
 import lsm
 from lsm.batch import Batch
-from lsm.bench import record
 from lsm.cache_options import CacheOptions
 from lsm.config import ModelConfig
 from lsm.config_io import parse_config
+from lsm.core import record
+from lsm.core.units import parse_bytes
 from lsm.device_profile import load_profile
 from lsm.models import build_model
 from lsm.read_settings import ReadSettings
-from lsm.units import parse_bytes
 
 
 def auto_or(parse):

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from lsm.version import __version__ as __version__
+
 __all__ = [
     "CacheGroup",
     "CacheOptions",

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from lsm.cache import NEEDS_WINDOW
 from lsm.config import Config
+from lsm.core.units import format_bytes
 from lsm.pipeline import COPIED_AHEAD, PLANNER_BYTES_PER_ID
-from lsm.units import format_bytes
 
 STAGING_BYTES = 256 << 20
 _STAGED_ITERATIONS = 4

@@ -10,9 +10,9 @@ import torch
 
 from lsm import memory
 from lsm.cache import NEEDS_WINDOW, POLICIES, VICTIM_MODES, PlannerConfig
+from lsm.core.units import format_bytes
 from lsm.launch import local_size_in
 from lsm.owners import mix64
-from lsm.units import format_bytes
 
 ONLINE_POLICIES = tuple(policy for policy in POLICIES if policy != "belady")
 """Policies that decide from what is known while training."""

@@ -19,7 +19,7 @@ from lsm.comm_group import CacheGroup
 from lsm.comm_links import find_links
 from lsm.comm_memory import NUM_ADDRESS_WORDS, SharedBatch
 from lsm.comm_stream import Message
-from lsm.device import current, empty_rows, memory_errors
+from lsm.core.device import current, empty_rows, memory_errors
 from lsm.device_batches import DeviceBatches
 from lsm.owners import OwnerMap
 from lsm.watch import PeerError

@@ -14,7 +14,7 @@ import torch.distributed as torch_dist
 
 from lsm import native
 from lsm.comm_group import CacheGroup
-from lsm.device import current
+from lsm.core.device import current
 from lsm.device_batches import DeviceBatches
 from lsm.watch import awaiting
 

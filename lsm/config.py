@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from lsm.limits import (
+from lsm.core.limits import (
     DEEPEST_QUEUE,
     LARGEST_COUNT,
     LARGEST_SEED,
@@ -27,8 +27,8 @@ from lsm.limits import (
     MOST_BYTES,
     MOST_THREADS,
 )
+from lsm.core.units import format_bytes, parse_bytes
 from lsm.sampling import Sampling
-from lsm.units import format_bytes, parse_bytes
 
 
 def _exact_bytes(num_bytes: int) -> str | int:

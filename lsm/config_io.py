@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from lsm.config import Config, default_run_dir
-from lsm.shipped import shipped_folder
+from lsm.core.shipped import shipped_folder
 
 Tree = TypeVar("Tree", bound=BaseModel)
 

@@ -7,7 +7,7 @@ import torch
 
 from lsm import native
 from lsm.comm_memory import MappedBlocks
-from lsm.device import current
+from lsm.core.device import current
 
 
 class DeviceBatches:

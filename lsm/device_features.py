@@ -13,7 +13,7 @@ from lsm import native
 from lsm.cache import Planner, Source
 from lsm.cache_options import CacheRows
 from lsm.cached_features import CachedFeatureLoader
-from lsm.device import current, empty_rows, memory_errors
+from lsm.core.device import current, empty_rows, memory_errors
 from lsm.planner_trial import TrialPlanner
 from lsm.staging import Staging
 

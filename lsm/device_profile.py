@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from lsm.accumulator import AccessModel
-from lsm.versioned_json import read_versioned
+from lsm.core.versioned_json import read_versioned
 
 SCHEMA_VERSION = 1
 PROFILE = "profile.json"

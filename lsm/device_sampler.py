@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import torch
 
 from lsm import native
-from lsm.device import current, memory_errors
+from lsm.core.device import current, memory_errors
+from lsm.core.units import format_bytes
 from lsm.sampler import SampledGraph, Topology, checked_num_neighbors, native_sampling
 from lsm.sampling import Sampling
-from lsm.units import format_bytes
 
 PLACEMENTS = ("auto", "host", "uva", "device")
 

@@ -18,10 +18,11 @@ import torch.distributed as torch_dist
 from torch import Tensor
 from torch.distributed import Store
 
-from lsm import __version__, rendezvous, watch
+from lsm import rendezvous, watch
 from lsm.launch import Launch, World, read_environment
 from lsm.rendezvous import Member
 from lsm.stopping import Stopped
+from lsm.version import __version__
 from lsm.watch import Watch, awaiting
 
 BACKEND = "gloo"

@@ -14,11 +14,11 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lsm.core.units import format_bytes
 from lsm.finding import Finding
 from lsm.nvme.doctor import examine_nvme
 from lsm.nvme.machine import Machine
 from lsm.requirements import examine_requirements
-from lsm.units import format_bytes
 
 _BLOCK_BYTES = 4096
 
@@ -149,7 +149,7 @@ def _cuda_build() -> Finding:
 
 
 def _training_device() -> Finding:
-    from lsm.device import gpu_problem
+    from lsm.core.device import gpu_problem
 
     problem = gpu_problem(0)
     return Finding(

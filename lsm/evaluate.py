@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from lsm import dist
-from lsm.device import to_device
+from lsm.core.device import to_device
 from lsm.dist import World
 from lsm.feature_loader import COUNTERS
 from lsm.models import SampledGNN

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from lsm import native
-from lsm.device import empty_rows
+from lsm.core.device import empty_rows
 from lsm.read_scheduler import ReadScheduler, ScheduledTicket
 from lsm.storage import Storage, StorageOptions, open_storage
 

@@ -16,14 +16,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lsm import dist, native, scores
 from lsm.accumulator import ReadAhead
-from lsm.allocator import keep_freed_memory
 from lsm.budget import MemoryPlan
 from lsm.cache_options import CacheOptions, CacheRows
 from lsm.cached_features import CachedFeatureLoader
 from lsm.comm_group import CacheGroup, CommOptions
 from lsm.config import CommConfig, Config
 from lsm.config_io import changed_keys
-from lsm.device import memory_errors
+from lsm.core.allocator import keep_freed_memory
+from lsm.core.device import memory_errors
+from lsm.core.threads import check_startable
 from lsm.device_features import DeviceFeatureLoader
 from lsm.dist import World
 from lsm.feature_loader import FeatureLoader
@@ -48,7 +49,6 @@ from lsm.shared_features import SharedFeatureLoader
 from lsm.short_profile import Found, find_on_machines
 from lsm.storage import select_engine
 from lsm.store.graph_store import GraphStore
-from lsm.threads import check_startable
 
 logger = logging.getLogger(__name__)
 

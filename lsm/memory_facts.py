@@ -9,11 +9,11 @@ from dataclasses import fields
 import torch
 
 from lsm import dist, memory
-from lsm.allocator import release_freed_memory
 from lsm.batch import Batch
 from lsm.budget import BatchSize, Facts, MemoryPlan, share_out
 from lsm.config import Config
-from lsm.device import model_bytes
+from lsm.core.allocator import release_freed_memory
+from lsm.core.device import model_bytes
 from lsm.device_sampler import topology_bytes
 from lsm.dist import World
 from lsm.models import loss_sum

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 try:
-    from lsm import _core
+    import lsm._core as _core
 except ImportError as error:
     raise RuntimeError(
         f"the native module lsm._core cannot be imported ({error}); "

@@ -9,11 +9,11 @@ import torch
 
 from lsm import native
 from lsm.accumulator import ReadAhead
-from lsm.arguments import whole_number
 from lsm.batch import Batch
 from lsm.cache_options import CacheOptions
+from lsm.core.arguments import whole_number
+from lsm.core.limits import MOST_THREADS
 from lsm.feature_loader import FeatureLoader
-from lsm.limits import MOST_THREADS
 from lsm.pipeline import LoadedGraph, Pipeline
 from lsm.sampler import NeighborSampler, PackedGraph
 from lsm.sampling import Sampling

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import torch
 
 from lsm.accumulator import Decision, InFlight, ReadAhead
+from lsm.core.profiler import stage
+from lsm.core.threads import starting
 from lsm.feature_loader import FeatureLoader, PendingRows
-from lsm.profile import stage
 from lsm.sampler import PackedGraph, SampledGraph
-from lsm.threads import starting
 
 # How often a blocked thread looks whether the pipeline was closed.
 _POLL_SECS = 0.05

@@ -13,7 +13,7 @@ from lsm import dist, native
 from lsm.budget import STAGING_BYTES, BatchSize
 from lsm.comm_group import host_identity
 from lsm.config import Config
-from lsm.device import PLANNER_LINE_BYTES, check_room, choose_device, model_bytes
+from lsm.core.device import PLANNER_LINE_BYTES, check_room, choose_device, model_bytes
 from lsm.device_sampler import (
     TOPOLOGY_SHARE,
     DeviceNeighborSampler,

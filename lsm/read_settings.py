@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from lsm.accumulator import ReadAhead
 from lsm.config import Config
+from lsm.core.units import format_bytes
 from lsm.device_profile import DeviceProfile
 from lsm.storage import StorageOptions
-from lsm.units import format_bytes
 
 _FIXED = StorageOptions()
 _PREFETCH = 4

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from lsm import native
-from lsm.arguments import whole_number
+from lsm.core.arguments import whole_number
 
 _MAX_SEED = 2**64 - 1
 

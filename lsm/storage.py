@@ -13,12 +13,12 @@ from typing import Any, Literal
 import torch
 
 from lsm import native
-from lsm.arguments import whole_number
-from lsm.device import gpu_problem
-from lsm.limits import DEEPEST_QUEUE, LONGEST_READ, MOST_THREADS
+from lsm.core.arguments import whole_number
+from lsm.core.device import gpu_problem
+from lsm.core.limits import DEEPEST_QUEUE, LONGEST_READ, MOST_THREADS
+from lsm.core.threads import starting
+from lsm.core.units import format_bytes
 from lsm.memory import available_bytes_per_rank
-from lsm.threads import starting
-from lsm.units import format_bytes
 
 logger = logging.getLogger(__name__)
 

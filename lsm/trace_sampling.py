@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
-from lsm.progress import counting
+from lsm.core.progress import counting
 from lsm.sampler import NeighborSampler
 from lsm.sampling import Sampling
 from lsm.scores import SCORE_NAMES, compute_score

@@ -19,7 +19,9 @@ from lsm.batch import Batch
 from lsm.checkpoint import Progress
 from lsm.config import Config
 from lsm.config_io import shared_settings
-from lsm.device import memory_errors, peak_bytes, to_device
+from lsm.core.device import memory_errors, peak_bytes, to_device
+from lsm.core.profiler import StepProfiler, stage
+from lsm.core.units import format_bytes
 from lsm.dist import World
 from lsm.evaluate import Evaluation, count_correct, evaluate
 from lsm.feature_loader import COUNTERS, EXCHANGED, STAGES
@@ -28,10 +30,8 @@ from lsm.metrics import STORAGE_SUMS, Metrics, row_metrics
 from lsm.models import loss_sum
 from lsm.pipeline import READ_AHEAD
 from lsm.placement import device_budget
-from lsm.profile import StepProfiler, stage
 from lsm.resume import find_progress
 from lsm.run_dir import RunDirectory
-from lsm.units import format_bytes
 
 
 def train(config: Config) -> dict[str, Any]:

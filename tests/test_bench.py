@@ -10,7 +10,7 @@ import pytest
 from store_files import REPOSITORY
 
 import lsm
-from lsm.bench.limit import MemoryLimit
+from lsm.core.memory_limit import MemoryLimit
 from lsm.data.synth import synthesize
 from lsm.trace_sampling import sample_trace
 

@@ -11,7 +11,7 @@ from training import REPOSITORY, config, environment, losses, make_store
 
 from lsm import native, placement
 from lsm import train as train_module
-from lsm.device import (
+from lsm.core.device import (
     PLANNER_LINE_BYTES,
     check_room,
     choose_device,

@@ -9,7 +9,7 @@ import pytest
 from fake_machine import NVME_FINDINGS
 
 from lsm import doctor, native
-from lsm.device import gpu_problem
+from lsm.core.device import gpu_problem
 from lsm.doctor import RING_BYTES, examine
 from lsm.storage import StorageOptions, select_engine
 

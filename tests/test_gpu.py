@@ -18,7 +18,7 @@ from test_planner_twin import assert_same_plans, config_of, skewed_batches
 
 from lsm import native
 from lsm.cache import POLICIES, VICTIM_MODES, Source
-from lsm.device import gpu_problem
+from lsm.core.device import gpu_problem
 from lsm.device_features import DeviceFeatureLoader
 from lsm.device_sampler import DeviceNeighborSampler, place_topology
 from lsm.sampler import NeighborSampler

@@ -3,7 +3,7 @@
 import pytest
 from training import config, losses, make_store
 
-from lsm.device import gpu_problem
+from lsm.core.device import gpu_problem
 from lsm.train import train
 
 PROBLEM = gpu_problem(0)

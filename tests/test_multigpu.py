@@ -3,7 +3,7 @@
 import pytest
 from training import losses, make_store, overrides, run_job
 
-from lsm.device import gpu_problem
+from lsm.core.device import gpu_problem
 
 PROBLEM = gpu_problem(1)
 pytestmark = [

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsm import native
-from lsm.device import gpu_problem
+from lsm.core.device import gpu_problem
 from lsm.storage import Storage, StorageOptions
 
 PAGE = 4096

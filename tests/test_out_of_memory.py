@@ -4,7 +4,7 @@ import pytest
 import torch
 from command import lsm
 
-from lsm.device import memory_errors
+from lsm.core.device import memory_errors
 
 ENORMOUS = 1 << 55
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from planner_traces import ARRAYS
 
 from lsm.cache import POLICIES, VICTIM_MODES, Planner, PlannerConfig
-from lsm.device import PLANNER_LINE_BYTES
+from lsm.core.device import PLANNER_LINE_BYTES
 
 NUM_NODES = 500
 

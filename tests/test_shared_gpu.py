@@ -7,7 +7,7 @@ from test_shared_device_features import check_both, exchange_case
 from training import losses, make_store, overrides, run_job
 
 from lsm import native
-from lsm.device import gpu_problem
+from lsm.core.device import gpu_problem
 
 PROBLEM = gpu_problem(0)
 SECOND_PROBLEM = gpu_problem(1)

@@ -8,7 +8,7 @@ import pytest
 from another_package import run_from
 from store_files import REPOSITORY
 
-from lsm.shipped import shipped_folder
+from lsm.core.shipped import shipped_folder
 
 
 def test_a_checkout_has_its_own():

@@ -13,8 +13,8 @@ from training import environment, make_store
 
 import lsm
 from lsm import native
+from lsm.core.threads import check_startable, starting
 from lsm.storage import StorageOptions
-from lsm.threads import check_startable, starting
 
 SHORT_OF_MEMORY = """
 import resource, sys, threading

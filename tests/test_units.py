@@ -2,7 +2,7 @@
 
 import pytest
 
-from lsm.units import format_bytes, parse_bytes
+from lsm.core.units import format_bytes, parse_bytes
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@
 
 namespace lsm {
 
-/// As lsm/limits.py has it.
+/// As lsm/core/limits.py has it.
 constexpr int kMostThreads = 1024;
 
 /// Runs loops on a fixed set of threads. The caller takes part in its own loop, so that any number

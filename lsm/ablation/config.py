@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from lsm.ablation.runs import POLICIES
 from lsm.config import Bytes, Fanouts, NonNegative, Positive, Section, Seed, Threads
-from lsm.limits import DEEPEST_QUEUE
+from lsm.core.limits import DEEPEST_QUEUE
 
 Mode = Literal["shared", "independent"]
 Multiple = Annotated[float, Field(gt=0)]

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from lsm import cache
-from lsm.progress import counting
+from lsm.core.progress import counting
+from lsm.core.units import format_bytes
 from lsm.trace import OwnerHash, Trace
-from lsm.units import format_bytes
 
 SCORED = ("static", "hybrid", "lookahead")
 """Policies that look at the static score."""

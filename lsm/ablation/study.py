@@ -9,7 +9,7 @@ from pathlib import Path
 from lsm.ablation import plots, reads, report, runs
 from lsm.ablation.config import AblationConfig, GraphConfig
 from lsm.ablation.runs import Combination
-from lsm.bench import record
+from lsm.core import record
 from lsm.data.synth import synthesize
 from lsm.store.graph_store import GraphStore
 from lsm.trace import Trace

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lsm.bench import record
 from lsm.bench.storage import Source, measure_engine, open_blocks
+from lsm.core import record
 from lsm.device_profile import (
     DepthPoint,
     DeviceProfile,

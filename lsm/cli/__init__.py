@@ -11,15 +11,16 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from lsm import __version__, stopping
+from lsm import stopping
 from lsm.cli import bench, data
 from lsm.cli.ablate import ablate
 from lsm.cli.doctor import doctor
 from lsm.cli.trace import trace
 from lsm.cli.train import train
+from lsm.core.shipped import shipped_folder
 from lsm.launch import rank_in
-from lsm.shipped import shipped_folder
 from lsm.stopping import EXIT_STOPPED, Stopped
+from lsm.version import __version__
 
 # How long a rank holds back an error that another rank probably explains better. In a job,
 # torchrun ends all ranks as soon as one has ended, so what is held back is usually never printed.

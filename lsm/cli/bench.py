@@ -65,9 +65,9 @@ def storage(
         return
     from rich.console import Console
 
-    from lsm.bench import record
     from lsm.bench.storage import as_record, scratch_file, sweep
-    from lsm.units import parse_bytes
+    from lsm.core import record
+    from lsm.core.units import parse_bytes
 
     if store is not None:
         raise ValueError("STORE: goes with --profile; --path takes a file or a directory")
@@ -128,8 +128,8 @@ def _write_profile(store, path, size, engine, seconds, repeats, json_path) -> No
 
     from lsm.bench.profile import enough_bytes, feature_source, measure_profile
     from lsm.bench.storage import Source, scratch_file
+    from lsm.core.units import format_bytes, parse_bytes
     from lsm.device_profile import PROFILE, save_profile
-    from lsm.units import format_bytes, parse_bytes
 
     if store is None and json_path is None:
         raise ValueError(

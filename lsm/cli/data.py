@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lsm.units import format_bytes, parse_bytes
+from lsm.core.units import format_bytes, parse_bytes
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Make, convert, inspect and check stores."

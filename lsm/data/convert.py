@@ -9,9 +9,9 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from lsm.core.progress import ByteProgress
 from lsm.data.features import check_conversion, feature_meta, write_features
 from lsm.data.labels import write_labels
-from lsm.data.progress import ByteProgress
 from lsm.data.source import ArrayFile
 from lsm.data.topology import write_topology
 from lsm.store import format as layout

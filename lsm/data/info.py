@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from lsm.core.units import format_bytes
 from lsm.data.source import ArrayFile
 from lsm.store import format as layout
 from lsm.store.graph_store import GraphStore
-from lsm.units import format_bytes
 
 
 def describe(store: GraphStore) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from typing import Unpack
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from lsm.core.progress import ByteProgress
 from lsm.data.convert import StoreOptions, store_bytes
 from lsm.data.features import convert, feature_meta
-from lsm.data.progress import ByteProgress
 from lsm.store import format as layout
 from lsm.store.format import FeatureMeta, StoreMeta
 from lsm.store.graph_store import GraphStore

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lsm.data.progress import ByteProgress
+from lsm.core.progress import ByteProgress
 from lsm.data.source import CHUNK_BYTES, ArrayFile, read_ahead
 from lsm.store import format as layout
 from lsm.store.format import StoreMeta

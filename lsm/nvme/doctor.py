@@ -6,6 +6,7 @@ import os
 import platform
 from pathlib import Path
 
+from lsm.core.units import format_bytes
 from lsm.finding import Finding
 from lsm.nvme.machine import (
     Machine,
@@ -15,7 +16,6 @@ from lsm.nvme.machine import (
     pci_functions,
     use_of,
 )
-from lsm.units import format_bytes
 
 PAGE = "kernels/io/nvme/README.md"
 LIBNVM_DRIVER = "libnvm helper"

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from lsm.versioned_json import read_versioned
+from lsm.core.versioned_json import read_versioned
 
 SCHEMA_VERSION = 1
 PAGE_BYTES = 4096

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lsm.units import format_bytes
+from lsm.core.units import format_bytes
 
 # Bytes per write. A large file is written with O_DIRECT, so that a conversion of any size neither
 # fills memory with dirty pages nor evicts what others cached.

@@ -14,4 +14,4 @@ spec.loader.exec_module(sys.modules[spec.name])
 
 import lsm.device  # noqa: E402
 
-lsm.device.gpu_problem = lambda *_, **__: None
+lsm.core.device.gpu_problem = lambda *_, **__: None

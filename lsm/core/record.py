@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-import lsm
+from lsm.version import __version__
 
 
 def make(results: dict, config: dict | None = None) -> dict:
@@ -42,7 +42,7 @@ def machine() -> dict:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "lsm": lsm.__version__,
+        "lsm": __version__,
     }
 
 

@@ -8,6 +8,6 @@ from pathlib import Path
 def shipped_folder(name: str) -> Path:
     """The folder ``configs`` or ``launch``: of the repository in a checkout, otherwise of the
     installed package."""
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     installed = package / "shipped_files" / name
     return installed if installed.is_dir() else package.parent / name

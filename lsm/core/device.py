@@ -11,7 +11,7 @@ import torch
 
 from lsm import native
 from lsm.batch import Batch
-from lsm.units import format_bytes
+from lsm.core.units import format_bytes
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from lsm.units import format_bytes
+from lsm.core.units import format_bytes
 
 # Such a file names a few dozen files and numbers.
 _MOST_BYTES = 16 << 20

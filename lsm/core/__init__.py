@@ -1,0 +1,1 @@
+"""What every room uses: units, progress, records, the device, ranges of settings."""
