@@ -23,11 +23,12 @@ from pathlib import Path
 import torch
 import torch.distributed as torch_dist
 
-from lsm import dist, native
+from lsm import native
 from lsm.comm import Exchange, RowFormat
 from lsm.comm_device import DeviceExchange
 from lsm.comm_group import CacheGroup, CommOptions
 from lsm.core import record
+from lsm.distributed import collectives
 from lsm.owners import OwnerMap, owners
 
 
@@ -198,7 +199,7 @@ def gpus(args) -> list[str]:
 
 def main() -> None:
     args = parse_args()
-    with dist.joined(timeout_secs=120) as world:
+    with collectives.joined(timeout_secs=120) as world:
         torch.set_num_threads(1)
         table = torch.rand(args.nodes, args.dim, generator=torch.Generator().manual_seed(0))
         results = measure_hosts(args, table, world.rank)

@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from lsm import memory
 from lsm.cache import NEEDS_WINDOW, POLICIES, VICTIM_MODES, PlannerConfig
 from lsm.core.units import format_bytes
-from lsm.launch import local_size_in
+from lsm.distributed import host_memory
+from lsm.distributed.environment import local_size_in
 from lsm.owners import mix64
 
 ONLINE_POLICIES = tuple(policy for policy in POLICIES if policy != "belady")
@@ -188,7 +188,7 @@ def _check_memory(options: CacheOptions) -> None:
     for key, num_bytes in sizes.items():
         if num_bytes < 0:
             raise ValueError(f"{key}: expected a size >= 0, got {num_bytes}")
-    available = memory.available_bytes_per_rank()
+    available = host_memory.available_bytes_per_rank()
     largest = max(on_host, key=on_host.get)
     if sum(on_host.values()) <= available:
         return

@@ -23,9 +23,9 @@ from lsm import native
 from lsm.comm_group import NEEDS_GPU, CacheGroup
 from lsm.comm_memory import NUM_ADDRESS_WORDS, PeerMemory, SharedBatch
 from lsm.comm_stream import Kind, Message, PeerLeftError
+from lsm.distributed.watchdog import PeerError
 from lsm.feature_loader import EXCHANGED
 from lsm.owners import OwnerMap
-from lsm.watch import PeerError
 
 WRITTEN = ("shm", "ipc")
 """Transports with which an owner writes into the requester's batch."""

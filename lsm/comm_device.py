@@ -21,8 +21,8 @@ from lsm.comm_memory import NUM_ADDRESS_WORDS, SharedBatch
 from lsm.comm_stream import Message
 from lsm.core.device import current, empty_rows, memory_errors
 from lsm.device_batches import DeviceBatches
+from lsm.distributed.watchdog import PeerError
 from lsm.owners import OwnerMap
-from lsm.watch import PeerError
 
 _NONE = torch.empty(0, dtype=torch.int32)
 _NO_ROWS = (0, torch.uint8)  # dim and dtype of a SharedBatch that has positions only

@@ -13,8 +13,8 @@ import torch.distributed as torch_dist
 from lsm.comm_mailbox import connect
 from lsm.comm_memory import SharedLists
 from lsm.comm_stream import MessageStream
+from lsm.distributed.watchdog import awaiting
 from lsm.owners import MAX_RANKS
-from lsm.watch import awaiting
 
 MODES = ("shared", "independent", "partition-aware")
 OWNERS = ("stride", "mix64", "table")

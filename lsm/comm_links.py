@@ -16,7 +16,7 @@ from lsm import native
 from lsm.comm_group import CacheGroup
 from lsm.core.device import current
 from lsm.device_batches import DeviceBatches
-from lsm.watch import awaiting
+from lsm.distributed.watchdog import awaiting
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as torch_dist
 
 from lsm.comm_mailbox import Mailboxes
-from lsm.watch import PeerError, saying
+from lsm.distributed.watchdog import PeerError, saying
 
 _HEADER_WORDS = 10
 _LAST = 2**62  # the iteration of messages that end a session

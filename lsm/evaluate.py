@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
-from lsm import dist
 from lsm.core.device import to_device
-from lsm.dist import World
+from lsm.distributed import collectives
+from lsm.distributed.collectives import World
 from lsm.feature_loader import COUNTERS
 from lsm.models import SampledGNN
 from lsm.neighbor_loader import NeighborLoader
@@ -48,7 +48,7 @@ def evaluate(
         counts += torch.tensor([num_correct, batch.batch_size, *rows], dtype=torch.float64)
         advance()
         del batch  # not kept while the next is awaited
-    num_correct, num_seeds, *rows = dist.all_reduce_sum(counts, world).tolist()
+    num_correct, num_seeds, *rows = collectives.all_reduce_sum(counts, world).tolist()
     return Evaluation(
         num_correct / num_seeds if num_seeds else None,
         dict(zip(COUNTERS, map(int, rows), strict=True)),

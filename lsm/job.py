@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lsm import dist, native, scores
+from lsm import native, scores
 from lsm.accumulator import ReadAhead
 from lsm.budget import MemoryPlan
 from lsm.cache_options import CacheOptions, CacheRows
@@ -26,7 +26,9 @@ from lsm.core.allocator import keep_freed_memory
 from lsm.core.device import memory_errors
 from lsm.core.threads import check_startable
 from lsm.device_features import DeviceFeatureLoader
-from lsm.dist import World
+from lsm.distributed import collectives
+from lsm.distributed.collectives import World
+from lsm.distributed.rendezvous import differences
 from lsm.feature_loader import FeatureLoader
 from lsm.late_score import LateScore
 from lsm.memory_facts import plan_memory
@@ -42,7 +44,6 @@ from lsm.placement import (
     shares_cache,
 )
 from lsm.read_settings import ReadSettings
-from lsm.rendezvous import differences
 from lsm.sampling import Sampling
 from lsm.shared_device_features import SharedDeviceFeatureLoader
 from lsm.shared_features import SharedFeatureLoader
@@ -150,7 +151,7 @@ def open_store(config: Config, world: World) -> GraphStore:
 
 def _check_same_store(store: GraphStore, world: World) -> None:
     """ValueError on every rank, naming two of them, unless all opened copies of one store."""
-    everyone = dist.gather_objects((store.identity(), str(store.path)), world)
+    everyone = collectives.gather_objects((store.identity(), str(store.path)), world)
     first_identity, first_path = everyone[0]
     for rank, (identity, path) in enumerate(everyone):
         listed = differences((0, first_identity), (rank, identity))
@@ -312,7 +313,7 @@ def _choose_score(config: Config, world: World, store: GraphStore) -> _Score:
         return _Score(scores.AUTO)
     if cache.policy != "lookahead" and cache.victim.mode != "pool":
         return _Score("none")
-    is_stored = dist.broadcast_object(scores.AUTO in store.scores, world)
+    is_stored = collectives.broadcast_object(scores.AUTO in store.scores, world)
     return _Score(scores.AUTO) if is_stored else _Score("none", later=scores.AUTO)
 
 
@@ -368,7 +369,7 @@ def _stored_score(
         )
 
     score = stored_score(store) if world.is_main else None
-    dist.barrier(world)
+    collectives.barrier(world)
     return score if world.is_main else stored_score(GraphStore.open(store.path))
 
 
@@ -429,6 +430,6 @@ def _parallel(
     return DistributedDataParallel(
         model,
         device_ids=[device.index],
-        process_group=dist.gpu_group(gradient_backend(world, device), timeout_secs),
+        process_group=collectives.gpu_group(gradient_backend(world, device), timeout_secs),
         find_unused_parameters=True,
     )

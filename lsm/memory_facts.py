@@ -8,14 +8,14 @@ from dataclasses import fields
 
 import torch
 
-from lsm import dist, memory
 from lsm.batch import Batch
 from lsm.budget import BatchSize, Facts, MemoryPlan, share_out
 from lsm.config import Config
 from lsm.core.allocator import release_freed_memory
 from lsm.core.device import model_bytes
 from lsm.device_sampler import topology_bytes
-from lsm.dist import World
+from lsm.distributed import collectives, host_memory
+from lsm.distributed.collectives import World
 from lsm.models import loss_sum
 from lsm.placement import cache_room, new_model, shares_cache
 from lsm.sampler import NeighborSampler, SampledGraph, Topology
@@ -47,7 +47,7 @@ def plan_memory(
 
 def _agreed(facts: Facts, world: World) -> Facts:
     """What holds for every rank: the least room, and the most that is needed."""
-    everyone = dist.gather_objects(facts, world)
+    everyone = collectives.gather_objects(facts, world)
     values = {
         field.name: [getattr(each, field.name) for each in everyone] for field in fields(Facts)
     }
@@ -61,15 +61,15 @@ def _agreed(facts: Facts, world: World) -> Facts:
 
 
 def _facts(config: Config, world: World, device: torch.device, store: GraphStore) -> Facts:
-    before = memory.resident_bytes()
+    before = host_memory.resident_bytes()
     topology = store.topology()
     batch, iterations, step = _batches(config, world, device, store, topology)
     release_freed_memory()
-    after = memory.resident_bytes()
+    after = host_memory.resident_bytes()
     model = new_model(config, store)
     # Resident pages of the topology, which was mapped meanwhile, are not the process's own.
     process = before["file"] + after["anonymous"] + _LIBRARY_BYTES
-    available = memory.available_bytes()
+    available = host_memory.available_bytes()
     given = config.memory.bytes
     on_gpu = device.type == "cuda"
     return Facts(
@@ -165,7 +165,7 @@ def _step_bytes(
         _step(config, model, batch)  # libraries are loaded, and threads are started
         gc.collect()
         release_freed_memory()
-        measured = memory.peak_growth(lambda: _step(config, model, batch))
+        measured = host_memory.peak_growth(lambda: _step(config, model, batch))
     own = _size(graph)
     pairs = ((size.nodes, own.nodes), (size.edges, own.edges), (size.expanded, own.expanded))
     return int(measured * max(largest / max(1, tried) for largest, tried in pairs))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from lsm import dist, native
+from lsm import native
 from lsm.budget import STAGING_BYTES, BatchSize
 from lsm.comm_group import host_identity
 from lsm.config import Config
@@ -21,7 +21,8 @@ from lsm.device_sampler import (
     place_topology,
     topology_bytes,
 )
-from lsm.dist import World
+from lsm.distributed import collectives
+from lsm.distributed.collectives import World
 from lsm.models import build_model
 from lsm.sampler import NeighborSampler, Topology
 from lsm.sampling import Sampling
@@ -38,7 +39,7 @@ def choose_job_device(config: Config, world: World) -> torch.device:
     """The device of this rank; RuntimeError, on every rank, if only some have a GPU."""
     device = choose_device(config.device, world.local_rank)
     has_gpu = torch.tensor([float(device.type == "cuda")])
-    num_gpus = int(dist.all_reduce_sum(has_gpu, world).item())
+    num_gpus = int(collectives.all_reduce_sum(has_gpu, world).item())
     if 0 < num_gpus < world.size:
         raise RuntimeError(
             f"device={config.device}: {num_gpus} of {world.size} ranks have a GPU that works, and "
@@ -54,7 +55,7 @@ def ranks_on_gpu(world: World, device: torch.device) -> int:
     if world.size == 1:
         return 1
     place = host_identity(), native.find_cuda().gpus[device.index].bus_id
-    return max(Counter(dist.gather_objects(place, world)).values())
+    return max(Counter(collectives.gather_objects(place, world)).values())
 
 
 def gradient_backend(world: World, device: torch.device) -> str:

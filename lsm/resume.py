@@ -6,8 +6,9 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from lsm import checkpoint, dist
+from lsm import checkpoint
 from lsm.checkpoint import Progress
+from lsm.distributed import collectives
 from lsm.job import Job
 
 logger = logging.getLogger(__name__)
@@ -22,7 +23,7 @@ def find_progress(job: Job) -> Progress:
     FileNotFoundError if the one asked for does not exist.
     """
     content = _read(job) if job.world.is_main else None
-    content = dist.broadcast_object(content, job.world)
+    content = collectives.broadcast_object(content, job.world)
     if content is None:
         return Progress()
     job.model.load_state_dict(content["model"])

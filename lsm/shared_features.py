@@ -13,10 +13,10 @@ from lsm.cached_features import CachedFeatureLoader, Move
 from lsm.comm import Exchange, Request, RowFormat
 from lsm.comm_group import CacheGroup
 from lsm.comm_stream import PeerLeftError
+from lsm.distributed.watchdog import PeerError
 from lsm.owners import OwnerMap, load_owner_table
 from lsm.scores import stored_score
 from lsm.storage import Storage, StorageOptions
-from lsm.watch import PeerError
 
 _CLOSE_SECS = 1.0
 

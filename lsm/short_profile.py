@@ -12,7 +12,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from lsm import dist
 from lsm.bench.profile import BLOCK_BYTES, feature_source, lone_request, profile_of
 from lsm.bench.storage import Source, measure_engine
 from lsm.comm_group import host_identity
@@ -23,7 +22,8 @@ from lsm.device_profile import (
     load_profile,
     save_profile,
 )
-from lsm.dist import World
+from lsm.distributed import collectives
+from lsm.distributed.collectives import World
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ def find_on_machines(setting: str, store: Path, engine: str, world: World) -> Fo
         except (OSError, ValueError) as error:
             found = error
     host = host_identity()
-    everyone = dist.gather_objects((host, found), world)
+    everyone = collectives.gather_objects((host, found), world)
     for _, each in everyone:
         if isinstance(each, Exception):
             raise each

@@ -18,7 +18,7 @@ from lsm.core.device import gpu_problem
 from lsm.core.limits import DEEPEST_QUEUE, LONGEST_READ, MOST_THREADS
 from lsm.core.threads import starting
 from lsm.core.units import format_bytes
-from lsm.memory import available_bytes_per_rank
+from lsm.distributed.host_memory import available_bytes_per_rank
 
 logger = logging.getLogger(__name__)
 

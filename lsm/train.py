@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from lsm import checkpoint, dist, memory, native, stopping, watch
+from lsm import checkpoint, native
 from lsm.batch import Batch
 from lsm.checkpoint import Progress
 from lsm.config import Config
@@ -22,7 +22,8 @@ from lsm.config_io import shared_settings
 from lsm.core.device import memory_errors, peak_bytes, to_device
 from lsm.core.profiler import StepProfiler, stage
 from lsm.core.units import format_bytes
-from lsm.dist import World
+from lsm.distributed import collectives, host_memory, signals, watchdog
+from lsm.distributed.collectives import World
 from lsm.evaluate import Evaluation, count_correct, evaluate
 from lsm.feature_loader import COUNTERS, EXCHANGED, STAGES
 from lsm.job import Job, open_job
@@ -40,8 +41,8 @@ def train(config: Config) -> dict[str, Any]:
     Raises Stopped, on every rank and with a checkpoint written, if a signal asked one to stop.
     """
     with (
-        stopping.on_signals(),
-        dist.joined(config.dist.timeout_secs, shared_settings(config)) as world,
+        signals.on_signals(),
+        collectives.joined(config.dist.timeout_secs, shared_settings(config)) as world,
     ):
         return _train(config, world)
 
@@ -157,8 +158,8 @@ class Trainer:
             "test_requests": test.rows["requests"],
             "test_misses": test.rows["misses"],
         }
-        peak = memory.peak_beside_files(job.memory.libraries)
-        peak = max(dist.gather_objects(peak, job.world))
+        peak = host_memory.peak_beside_files(job.memory.libraries)
+        peak = max(collectives.gather_objects(peak, job.world))
         summary |= {"memory_bytes": job.memory.budget, "peak_memory_bytes": peak}
         self.metrics.say(
             f"memory: at most {format_bytes(peak)} were taken by a rank; reckoned were "
@@ -175,14 +176,14 @@ class Trainer:
             checkpoint.write_atomic(job.run_dir / "model.pt", weights)
             result = json.dumps(summary) + "\n"
             checkpoint.write_bytes_atomic(job.run_dir / "result.json", result.encode())
-        dist.barrier(job.world)
+        collectives.barrier(job.world)
         return summary
 
     def _train_step(self, batch: Batch, wait_secs: float) -> bool:
         """One optimiser step on this rank's share of a global batch; whether it is to be the last
         because a rank was asked to stop."""
         job, progress, start = self.job, self.progress, time.perf_counter()
-        watch.at(_place(batch))
+        watchdog.at(_place(batch))
         # Dropout becomes a function of these four, so that a resumed run draws the same.
         key = (self._train.seed, batch.epoch, batch.iteration, job.world.rank)
         torch.manual_seed(native.batch_key(*key))
@@ -194,7 +195,7 @@ class Trainer:
             scores = job.parallel(batch)
         local_loss = loss_sum(scores, batch.y)
         job.optimizer.zero_grad()
-        with stage("backward"), watch.awaiting("the exchange of gradients"):
+        with stage("backward"), watchdog.awaiting("the exchange of gradients"):
             # DDP averages over ranks; ranks may have different numbers of seeds, even none. So
             # scaled, the average is the gradient of the mean over the global batch.
             (local_loss * (job.world.size / num_seeds)).backward()
@@ -204,8 +205,8 @@ class Trainer:
         counts = [local_loss.item(), count_correct(scores, batch.y)]
         counts += [sum(batch.num_sampled_nodes), sum(batch.num_sampled_edges)]
         counts += [*self._new_reads(), *(batch.stats[name] for name in (*COUNTERS, *EXCHANGED))]
-        counts.append(stopping.requested() is not None)
-        sums = dist.all_reduce_sum(torch.tensor(counts, dtype=torch.float64), job.world)
+        counts.append(signals.requested() is not None)
+        sums = collectives.all_reduce_sum(torch.tensor(counts, dtype=torch.float64), job.world)
         *totals, num_stopping = sums.tolist()
         self._record(batch, num_seeds, totals, wait_secs, time.perf_counter() - start)
         progress.iteration = batch.iteration + 1
@@ -272,13 +273,13 @@ class Trainer:
     def _evaluate(self, split: str) -> Evaluation:
         loader = self.job.loaders[split]
         self.metrics.begin(split, len(loader))
-        watch.at(f"epoch {self.progress.epoch + 1}, split {split}")
+        watchdog.at(f"epoch {self.progress.epoch + 1}, split {split}")
         job = self.job
         with memory_errors(f"while testing on the split {split}"), stage("evaluate"):
             evaluation = evaluate(job.model, loader, job.world, job.device, self.metrics.advance)
         self.metrics.end()
         reads = torch.tensor(self._new_reads(), dtype=torch.float64)
-        self.progress.bytes_read += int(dist.all_reduce_sum(reads, self.job.world)[0].item())
+        self.progress.bytes_read += int(collectives.all_reduce_sum(reads, self.job.world)[0].item())
         return evaluation
 
     def _new_reads(self) -> list[int]:
@@ -301,9 +302,11 @@ class Trainer:
     def _stop(self) -> None:
         """Writes a checkpoint and raises Stopped, on every rank at the same iteration."""
         self._save()
-        dist.barrier(self.job.world)  # no rank ends, and has the job ended, before it is written
+        collectives.barrier(
+            self.job.world
+        )  # no rank ends, and has the job ended, before it is written
         progress = self.progress
-        raise stopping.Stopped(
+        raise signals.Stopped(
             f"stopped by a signal after epoch {progress.epoch + 1}, iteration "
             f"{progress.iteration - 1}; a checkpoint is in {self.job.checkpoint_dir}, and the same "
             "command continues"

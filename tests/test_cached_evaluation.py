@@ -11,10 +11,10 @@ import pytest
 import torch
 from training import config, losses, make_store, overrides, run_job, steps
 
-from lsm.dist import World
+from lsm.distributed.collectives import World
+from lsm.distributed.signals import Stopped
 from lsm.feature_loader import COUNTERS
 from lsm.job import open_job
-from lsm.stopping import Stopped
 from lsm.train import train
 
 ROW_BYTES = 48

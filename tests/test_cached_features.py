@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lsm.cache
-from lsm import memory, native
+from lsm import native
 from lsm.accumulator import ReadAhead
 from lsm.cache_options import ONLINE_POLICIES, CacheOptions, CacheRows, hottest
 from lsm.cached_features import CachedFeatureLoader
+from lsm.distributed import host_memory
 from lsm.feature_loader import COUNTERS, FeatureLoader
 from lsm.pipeline import Pipeline
 from lsm.reference.hashing import mix64
@@ -368,7 +369,7 @@ def test_options_that_cannot_be(store, changes, message):
 @pytest.mark.parametrize("num_ranks", [1, 4])
 def test_the_ranks_of_a_machine_share_its_memory(monkeypatch, num_ranks):
     """Each rank's cache and victim buffer would fit alone."""
-    monkeypatch.setattr(memory, "available_bytes", lambda: 4 * 3000 * ROW_BYTES)
+    monkeypatch.setattr(host_memory, "available_bytes", lambda: 4 * 3000 * ROW_BYTES)
     job = {"RANK": 1, "WORLD_SIZE": 8, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": num_ranks}
     for name, value in (job | {"MASTER_ADDR": "localhost", "MASTER_PORT": 1}).items():
         monkeypatch.setenv(name, str(value))
@@ -434,10 +435,10 @@ def test_the_limit_of_a_control_group_counts(tmp_path, monkeypatch):
     (tmp_path / "a" / "memory.max").write_text("5000000\n")
     (tmp_path / "a" / "memory.current").write_text("2000000\n")
     (tmp_path / "a" / "memory.stat").write_text("anon 1\nactive_file 300\ninactive_file 40\n")
-    machine = memory.available_bytes()
-    monkeypatch.setattr(memory, "_CGROUP", tmp_path / "self")
-    monkeypatch.setattr(memory, "_CGROUP_ROOT", tmp_path)
-    assert memory.available_bytes() == 3_000_340 < machine
+    machine = host_memory.available_bytes()
+    monkeypatch.setattr(host_memory, "_CGROUP", tmp_path / "self")
+    monkeypatch.setattr(host_memory, "_CGROUP_ROOT", tmp_path)
+    assert host_memory.available_bytes() == 3_000_340 < machine
 
 
 @pytest.mark.parametrize("victim_mode", ["none", "pool"])

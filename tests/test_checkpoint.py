@@ -16,7 +16,7 @@ from training import (
 
 from lsm import checkpoint
 from lsm.checkpoint import Progress
-from lsm.stopping import EXIT_STOPPED
+from lsm.distributed.signals import EXIT_STOPPED
 from lsm.train import train
 
 STEPS = ("checkpoint.every_steps=2", "storage.engine=posix")

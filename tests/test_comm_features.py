@@ -11,7 +11,7 @@ from test_comm_worlds import ROW_BYTES, fetch_case, open_loader
 from training import make_store
 
 from lsm import native
-from lsm.watch import PeerError
+from lsm.distributed.watchdog import PeerError
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +242,7 @@ def test_what_cannot_be_is_an_error_on_every_rank(ranks, options, hosts, error, 
 
 def same_store_case(context, paths):
     from lsm import job
-    from lsm.dist import World
+    from lsm.distributed.collectives import World
     from lsm.store.graph_store import GraphStore
 
     store = GraphStore.open(paths[context.rank])

@@ -9,7 +9,7 @@ import torch
 from comm_ranks import Ranks
 
 from lsm import native
-from lsm.watch import PeerError
+from lsm.distributed.watchdog import PeerError
 
 
 @pytest.fixture

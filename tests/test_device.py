@@ -22,7 +22,7 @@ from lsm.core.device import (
     model_bytes,
 )
 from lsm.device_sampler import place_topology
-from lsm.dist import World
+from lsm.distributed.collectives import World
 from lsm.store.graph_store import GraphStore
 from lsm.train import train
 

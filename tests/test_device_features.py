@@ -91,7 +91,9 @@ def test_a_planner_that_is_not(store):
 
 
 def test_a_cache_in_gpu_memory_takes_none_of_the_host(monkeypatch):
-    monkeypatch.setattr("lsm.memory.available_bytes_per_rank", lambda: 100 * ROW_BYTES)
+    monkeypatch.setattr(
+        "lsm.distributed.host_memory.available_bytes_per_rank", lambda: 100 * ROW_BYTES
+    )
     large = {"bytes": 1000 * ROW_BYTES, "score": "hot", "static_bytes": 200 * ROW_BYTES}
     CacheRows.of(options(on_gpu=True, **large), ROW_BYTES)
     with pytest.raises(ValueError, match=r"cache\.bytes: expected less than the memory"):

@@ -3,17 +3,17 @@
 import pytest
 import torch
 
-from lsm import dist
-from lsm.watch import PeerError, awaiting
+from lsm.distributed import collectives
+from lsm.distributed.watchdog import PeerError, awaiting
 
 
 def test_collectives_of_a_world_of_one_change_nothing(monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    with dist.joined(timeout_secs=1) as world:
+    with collectives.joined(timeout_secs=1) as world:
         values = torch.tensor([1.0, 2.0])
-        assert dist.all_reduce_sum(values, world) is values
-        assert dist.broadcast_object({"a": 1}, world) == {"a": 1}
+        assert collectives.all_reduce_sum(values, world) is values
+        assert collectives.broadcast_object({"a": 1}, world) == {"a": 1}
         assert not torch.distributed.is_initialized()
 
 

@@ -15,7 +15,7 @@ from lsm import native, scores
 from lsm.cache_options import CacheOptions
 from lsm.cached_features import CachedFeatureLoader
 from lsm.data.verify import verify_store
-from lsm.dist import World
+from lsm.distributed.collectives import World
 from lsm.job import open_job
 from lsm.late_score import LateScore
 from lsm.scores import AUTO, StoppedError, reverse_pagerank, stored_score

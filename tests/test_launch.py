@@ -2,8 +2,15 @@
 
 import pytest
 
-from lsm import launch
-from lsm.launch import Launch, World, first_host, rank_in, read_environment, task_counts
+from lsm.distributed import environment
+from lsm.distributed.environment import (
+    Launch,
+    World,
+    first_host,
+    rank_in,
+    read_environment,
+    task_counts,
+)
 
 TORCHRUN = {
     "RANK": "5",
@@ -156,7 +163,7 @@ def test_mpirun_without_mpi4py_says_what_to_install(monkeypatch):
 
 def test_ranks_of_mpirun_find_their_neighbours():
     hosts = ["b", "b", "a", "b", "a"]
-    worlds = [launch._among(hosts, rank) for rank in range(5)]
+    worlds = [environment._among(hosts, rank) for rank in range(5)]
     assert [(w.local_rank, w.local_size, w.node_rank) for w in worlds] == [
         (0, 3, 0),
         (1, 3, 0),

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from training import free_port
 
-from lsm.launch import Launch, World
-from lsm.rendezvous import (
+from lsm.distributed.environment import Launch, World
+from lsm.distributed.rendezvous import (
     Member,
     _interface_of,
     _source_address,
@@ -152,9 +152,9 @@ def test_the_machine_of_the_store_goes_by_the_way_to_the_others(monkeypatch):
     """Its own name may mean its loopback interface, which leads nowhere else."""
     asked = []
     monkeypatch.setattr(
-        "lsm.rendezvous._source_address", lambda *to: asked.append(to) or "10.0.0.1"
+        "lsm.distributed.rendezvous._source_address", lambda *to: asked.append(to) or "10.0.0.1"
     )
-    monkeypatch.setattr("lsm.rendezvous._interface_of", {"10.0.0.1": "net7"}.get)
+    monkeypatch.setattr("lsm.distributed.rendezvous._interface_of", {"10.0.0.1": "net7"}.get)
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "to be restored")
     monkeypatch.delenv("GLOO_SOCKET_IFNAME")
     members = [

@@ -14,8 +14,8 @@ from training import make_store
 
 from lsm import native
 from lsm.comm_links import Place, choose_links
+from lsm.distributed.watchdog import PeerError
 from lsm.feature_loader import COUNTERS, EXCHANGED
-from lsm.watch import PeerError
 
 HOST = torch.device("cpu")
 

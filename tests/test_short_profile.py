@@ -8,12 +8,13 @@ import pytest
 from test_device_profile import make_profile
 from training import config, losses, make_store, overrides, run_job
 
-from lsm import dist, short_profile
+from lsm import short_profile
 from lsm.bench.profile import feature_source
 from lsm.bench.storage import measure_engine
 from lsm.data.synth import synthesize
 from lsm.device_profile import device_facts, load_profile, save_profile
-from lsm.dist import World
+from lsm.distributed import collectives
+from lsm.distributed.collectives import World
 from lsm.short_profile import Found, find_on_machines, find_profile, measure_briefly
 from lsm.train import train
 
@@ -148,7 +149,7 @@ def test_ranks_of_a_machine_take_what_its_first_found(store, monkeypatch, local_
         return [("elsewhere", Found(None, "there")), ("elsewhere", None), *own]
 
     monkeypatch.setattr(short_profile, "find_profile", find)
-    monkeypatch.setattr(dist, "gather_objects", gather)
+    monkeypatch.setattr(collectives, "gather_objects", gather)
     world = World(rank=2 + local_rank, size=4, local_rank=local_rank, local_size=2)
     assert find_on_machines("auto", store, "posix", world) == Found(profile, "here")
     assert len(asked) == (local_rank == 0)
@@ -156,7 +157,7 @@ def test_ranks_of_a_machine_take_what_its_first_found(store, monkeypatch, local_
     def fail(mine, world):
         return [("elsewhere", ValueError("broken")), *gather(mine, world)[1:]]
 
-    monkeypatch.setattr(dist, "gather_objects", fail)
+    monkeypatch.setattr(collectives, "gather_objects", fail)
     with pytest.raises(ValueError, match="broken"):
         find_on_machines("auto", store, "posix", world)
 

@@ -18,7 +18,7 @@ from training import (
     run_job,
 )
 
-from lsm.dist import World
+from lsm.distributed.collectives import World
 from lsm.job import open_store
 from lsm.train import train
 

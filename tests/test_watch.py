@@ -5,9 +5,9 @@ import threading
 import pytest
 from torch.distributed import PrefixStore, TCPStore
 
-from lsm import watch
-from lsm.rendezvous import Member
-from lsm.watch import PeerError, Watch, awaiting
+from lsm.distributed import watchdog
+from lsm.distributed.rendezvous import Member
+from lsm.distributed.watchdog import PeerError, Watch, awaiting
 
 TIMEOUT_SECS = 3.0  # three words per second, and silence is 1.2 s without any
 
@@ -110,13 +110,13 @@ def test_the_rank_that_holds_the_store_is_blamed_when_that_is_silent(watches):
 
 
 def test_waits_become_errors_that_name_what_was_awaited(watches):
-    watch.set_current(watches[0])
+    watchdog.set_current(watches[0])
     try:
         watches[1].fail(ValueError("the cause"))
         with pytest.raises(PeerError) as caught, awaiting("the rows of iteration 3"):
             raise TimeoutError("no rows within 1 s")
     finally:
-        watch.set_current(None)
+        watchdog.set_current(None)
     message = str(caught.value)
     assert "did not answer during the rows of iteration 3 at its start, awaited for " in message
     assert "rank 1 (host1, pid 101) failed: the cause" in message
@@ -128,8 +128,8 @@ def test_waits_become_errors_that_name_what_was_awaited(watches):
 def test_a_rank_that_was_lost_long_ago_ends_the_process(watches, monkeypatch, capsys):
     """Even if this rank is stuck in something that is no wait for others."""
     ended = threading.Event()
-    monkeypatch.setattr(watch, "_FORCE_SECS", -TIMEOUT_SECS / 2)
-    monkeypatch.setattr(watch.os, "_exit", lambda status: ended.set())
+    monkeypatch.setattr(watchdog, "_FORCE_SECS", -TIMEOUT_SECS / 2)
+    monkeypatch.setattr(watchdog.os, "_exit", lambda status: ended.set())
     die(watches[1])
     assert ended.wait(60)
     assert ": rank 1 (host1, pid 101) has been silent" in capsys.readouterr().err

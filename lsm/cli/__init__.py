@@ -11,15 +11,15 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from lsm import stopping
 from lsm.cli import bench, data
 from lsm.cli.ablate import ablate
 from lsm.cli.doctor import doctor
 from lsm.cli.trace import trace
 from lsm.cli.train import train
 from lsm.core.shipped import shipped_folder
-from lsm.launch import rank_in
-from lsm.stopping import EXIT_STOPPED, Stopped
+from lsm.distributed import signals
+from lsm.distributed.environment import rank_in
+from lsm.distributed.signals import EXIT_STOPPED, Stopped
 from lsm.version import __version__
 
 # How long a rank holds back an error that another rank probably explains better. In a job,
@@ -124,7 +124,7 @@ def _report(error: Exception, rank: int | None) -> None:
     if rank is None:
         print(f"error: {error}", file=sys.stderr)
         return
-    if getattr(error, "explained", False) and stopping.requested():
+    if getattr(error, "explained", False) and signals.requested():
         return  # the rank to blame says why, and the launcher is ending the others for it
     if hasattr(error, "explained"):  # a PeerError: other ranks may know more
         time.sleep(_PEER_ERROR_SECS)

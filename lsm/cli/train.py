@@ -48,7 +48,7 @@ def train(
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     # Sums of matrix products in the same order, run after run, on a GPU too.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    from lsm.launch import rank_in
+    from lsm.distributed.environment import rank_in
     from lsm.train import train as run
 
     try:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lsm import dist
 from lsm.config import StorageConfig
-from lsm.dist import World
+from lsm.distributed import collectives
+from lsm.distributed.collectives import World
 
 
 def check_drives_of_ranks(storage: StorageConfig, world: World) -> None:
@@ -14,7 +14,7 @@ def check_drives_of_ranks(storage: StorageConfig, world: World) -> None:
     names controllers of its own. All ranks must call it, with the same engine and transport."""
     if storage.engine != "nvme" or storage.transport == "emulated":
         return
-    check_drives(dist.gather_objects((world.node_rank, list(storage.devices)), world))
+    check_drives(collectives.gather_objects((world.node_rank, list(storage.devices)), world))
 
 
 def check_drives(named: Sequence[tuple[int, Sequence[str]]]) -> None:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from torch.distributed import PrefixStore, Store, TCPStore
 
-from lsm.launch import Launch
+from lsm.distributed.environment import Launch
 
 _POLL_SECS = 0.02
 _LINGER_SECS = 5.0

@@ -1,8 +1,8 @@
 """The job this process belongs to: its rank, and the few collectives that training needs.
 
-``lsm.launch`` says how the process was started, ``lsm.rendezvous`` brings the ranks together and
-``lsm.watch`` says who is to blame when a wait for another rank fails. In a world of one no process
-group exists and every collective is the identity.
+``environment`` says how the process was started, ``rendezvous`` brings the ranks together, and
+``watchdog`` says who is to blame when a wait for another rank fails. In a world of one no process
+group exists, and every collective is the identity.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import torch.distributed as torch_dist
 from torch import Tensor
 from torch.distributed import Store
 
-from lsm import rendezvous, watch
-from lsm.launch import Launch, World, read_environment
-from lsm.rendezvous import Member
-from lsm.stopping import Stopped
+from lsm.distributed import rendezvous, watchdog
+from lsm.distributed.environment import Launch, World, read_environment
+from lsm.distributed.rendezvous import Member
+from lsm.distributed.signals import Stopped
+from lsm.distributed.watchdog import Watch, awaiting
 from lsm.version import __version__
-from lsm.watch import Watch, awaiting
 
 BACKEND = "gloo"
 
@@ -76,7 +76,7 @@ def _watched(
     store_rank = None if launch.hosted else 0
     current = Watch(store.clone(), members, rank, timeout_secs=timeout_secs, store_rank=store_rank)
     current.start()
-    watch.set_current(current)
+    watchdog.set_current(current)
     try:
         yield
     except Stopped:
@@ -88,7 +88,7 @@ def _watched(
     else:
         current.leave()
     finally:
-        watch.set_current(None)
+        watchdog.set_current(None)
 
 
 def all_reduce_sum(values: Tensor, world: World) -> Tensor:

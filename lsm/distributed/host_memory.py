@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
-from lsm.launch import local_size_in
+from lsm.distributed.environment import local_size_in
 
 _MEMINFO = Path("/proc/meminfo")
 _STATUS = Path("/proc/self/status")

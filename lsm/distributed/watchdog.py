@@ -22,7 +22,7 @@ from typing import Any
 
 from torch.distributed import Store
 
-from lsm.rendezvous import Member
+from lsm.distributed.rendezvous import Member
 
 _MAX_TICK_SECS = 1.0
 _SILENT_TICKS = 4
@@ -62,7 +62,7 @@ class Word:
 
 
 class Watch:
-    """One rank's view of all ranks. Made after they have met (``lsm.rendezvous``)."""
+    """One rank's view of all ranks. Made after they have met (``lsm.distributed.rendezvous``)."""
 
     def __init__(
         self,

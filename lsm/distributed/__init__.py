@@ -1,0 +1,1 @@
+"""The job: how its ranks were started, how they meet, and who failed when a wait fails."""
