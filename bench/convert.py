@@ -50,7 +50,7 @@ def make_source(directory: Path, num_nodes: int, avg_degree: int) -> None:
 
 def measure(arguments: argparse.Namespace) -> dict:
     """Runs the conversion in this process and describes it."""
-    from lsm.data.npy import convert_npy
+    from lsm.data.convert.npy import convert_npy
     from lsm.data.synth import synthesize
 
     num_nodes = arguments.bytes // (4 * DIM)

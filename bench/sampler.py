@@ -41,7 +41,7 @@ def power_law_graph(num_nodes: int, num_edges: int, seed: int = 1) -> SimpleName
 
 def load_graph(options: argparse.Namespace) -> SimpleNamespace:
     if options.store:
-        from lsm.store.graph_store import GraphStore
+        from lsm.data.graph_store import GraphStore
 
         return GraphStore.open(options.store).topology(in_memory=not options.mapped)
     return power_law_graph(options.nodes, options.edges)

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from lsm.cache_options import CacheOptions
     from lsm.cached_features import CachedFeatureLoader
     from lsm.comm_group import CacheGroup, CommOptions
+    from lsm.data.graph_store import GraphStore
     from lsm.feature_loader import FeatureLoader
     from lsm.neighbor_loader import NeighborLoader
     from lsm.sampling import Sampling
     from lsm.shared_features import SharedFeatureLoader
-    from lsm.store.graph_store import GraphStore
 
 _HOMES = {
     "CacheGroup": "lsm.comm_group",
@@ -32,7 +32,7 @@ _HOMES = {
     "CachedFeatureLoader": "lsm.cached_features",
     "CommOptions": "lsm.comm_group",
     "FeatureLoader": "lsm.feature_loader",
-    "GraphStore": "lsm.store.graph_store",
+    "GraphStore": "lsm.data.graph_store",
     "NeighborLoader": "lsm.neighbor_loader",
     "Sampling": "lsm.sampling",
     "SharedFeatureLoader": "lsm.shared_features",

@@ -25,6 +25,7 @@ from lsm.config_io import changed_keys
 from lsm.core.allocator import keep_freed_memory
 from lsm.core.device import memory_errors
 from lsm.core.threads import check_startable
+from lsm.data.graph_store import GraphStore
 from lsm.device_features import DeviceFeatureLoader
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
@@ -49,7 +50,6 @@ from lsm.shared_device_features import SharedDeviceFeatureLoader
 from lsm.shared_features import SharedFeatureLoader
 from lsm.short_profile import Found, find_on_machines
 from lsm.storage import select_engine
-from lsm.store.graph_store import GraphStore
 
 logger = logging.getLogger(__name__)
 

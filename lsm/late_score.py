@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from lsm import native, scores
-from lsm.store.graph_store import GraphStore
+from lsm.data.graph_store import GraphStore
 
 logger = logging.getLogger(__name__)
 

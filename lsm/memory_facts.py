@@ -13,6 +13,7 @@ from lsm.budget import BatchSize, Facts, MemoryPlan, share_out
 from lsm.config import Config
 from lsm.core.allocator import release_freed_memory
 from lsm.core.device import model_bytes
+from lsm.data.graph_store import GraphStore
 from lsm.device_sampler import topology_bytes
 from lsm.distributed import collectives, host_memory
 from lsm.distributed.collectives import World
@@ -21,7 +22,6 @@ from lsm.placement import cache_room, new_model, shares_cache
 from lsm.sampler import NeighborSampler, SampledGraph, Topology
 from lsm.sampling import Sampling
 from lsm.seeds import SeedSchedule
-from lsm.store.graph_store import GraphStore
 
 logger = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from lsm.budget import STAGING_BYTES, BatchSize
 from lsm.comm_group import host_identity
 from lsm.config import Config
 from lsm.core.device import PLANNER_LINE_BYTES, check_room, choose_device, model_bytes
+from lsm.data.graph_store import GraphStore
 from lsm.device_sampler import (
     TOPOLOGY_SHARE,
     DeviceNeighborSampler,
@@ -26,7 +27,6 @@ from lsm.distributed.collectives import World
 from lsm.models import build_model
 from lsm.sampler import NeighborSampler, Topology
 from lsm.sampling import Sampling
-from lsm.store.graph_store import GraphStore
 
 logger = logging.getLogger(__name__)
 

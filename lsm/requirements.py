@@ -69,8 +69,8 @@ def _module_of_another_python() -> str:
 
 
 def _store(path: Path) -> Finding:
-    from lsm.store import GraphStore
-    from lsm.store.format import META
+    from lsm.data.format import META
+    from lsm.data.graph_store import GraphStore
 
     name = "store"
     try:

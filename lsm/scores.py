@@ -13,7 +13,7 @@ from lsm import native
 from lsm.sampler import NeighborSampler, Topology
 
 if TYPE_CHECKING:
-    from lsm.store.graph_store import GraphStore
+    from lsm.data.graph_store import GraphStore
 
 logger = logging.getLogger(__name__)
 

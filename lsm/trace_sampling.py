@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from lsm.core.progress import counting
+from lsm.data.graph_store import GraphStore
 from lsm.sampler import NeighborSampler
 from lsm.sampling import Sampling
 from lsm.scores import SCORE_NAMES, compute_score
 from lsm.seeds import SeedSchedule
-from lsm.store.graph_store import GraphStore
 from lsm.trace import Trace
 
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from lsm.bench import profile
 from lsm.cli import app
-from lsm.data.npy import convert_npy
+from lsm.data.convert.npy import convert_npy
 
 
 @pytest.fixture

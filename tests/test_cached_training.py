@@ -11,10 +11,10 @@ from training import CRASH_AT, config, losses, make_store, overrides, run_alone,
 import lsm
 from lsm import native
 from lsm.cache_options import ONLINE_POLICIES, CacheOptions
+from lsm.data.graph_store import GraphStore
 from lsm.distributed.collectives import World
 from lsm.feature_loader import COUNTERS
 from lsm.job import open_job
-from lsm.store.graph_store import GraphStore
 from lsm.train import train
 
 ROW_BYTES = 48

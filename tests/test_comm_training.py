@@ -17,7 +17,7 @@ from training import (
     steps,
 )
 
-from lsm.store.graph_store import GraphStore
+from lsm.data.graph_store import GraphStore
 
 ROW_BYTES = 48
 CACHE = ("cache.policy=lookahead", "cache.window=4", f"cache.bytes={200 * ROW_BYTES}")

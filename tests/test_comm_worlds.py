@@ -27,9 +27,9 @@ def ranks(tmp_path_factory):
 
 def open_loader(context, path, size, comm=(), engine="memory", **cache):
     from lsm.cache_options import CacheOptions
+    from lsm.data.graph_store import GraphStore
     from lsm.shared_features import SharedFeatureLoader
     from lsm.storage import StorageOptions
-    from lsm.store.graph_store import GraphStore
 
     group = context.group(size, **dict(comm))
     if group is None:

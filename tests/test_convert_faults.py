@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from store_files import python_command, random_graph, save_npy
 
-from lsm.data.npy import convert_npy
+from lsm.data.convert.npy import convert_npy
+from lsm.data.graph_store import GraphStore
 from lsm.data.verify import verify_store
-from lsm.store import GraphStore
-from lsm.store.writer import StoreWriter
+from lsm.data.writer import StoreWriter
 
 CONVERT = """
 import resource, sys

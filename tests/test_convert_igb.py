@@ -6,8 +6,8 @@ from store_files import feature_bytes, in_lists
 from typer.testing import CliRunner
 
 from lsm.cli.data import app
-from lsm.data import igb
-from lsm.data.igb import convert_igb
+from lsm.data.convert import igb
+from lsm.data.convert.igb import convert_igb
 from lsm.data.verify import verify_store
 
 NUM_NODES = 50

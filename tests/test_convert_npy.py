@@ -22,12 +22,12 @@ from typer.testing import CliRunner
 
 from lsm import native
 from lsm.cli.data import app
-from lsm.data.npy import convert_npy
-from lsm.data.source import ArrayFile
-from lsm.data.topology import write_topology
+from lsm.data.convert.array_file import ArrayFile
+from lsm.data.convert.npy import convert_npy
+from lsm.data.convert.topology import write_topology
+from lsm.data.graph_store import GraphStore
 from lsm.data.verify import verify_store
-from lsm.store import GraphStore
-from lsm.store.writer import StoreWriter
+from lsm.data.writer import StoreWriter
 
 
 def check_against(store, arrays):
@@ -149,7 +149,7 @@ def test_splits_may_be_masks(tmp_path, monkeypatch, name):
         mask[given.pop(f"{split}_idx")] = True
         given[f"{split}_{name}"] = mask
         arrays[f"{split}_idx"] = np.sort(arrays[f"{split}_idx"])
-    monkeypatch.setattr("lsm.data.labels.CHUNK_BYTES", 8 * 64)  # five chunks
+    monkeypatch.setattr("lsm.data.convert.labels.CHUNK_BYTES", 8 * 64)  # five chunks
     check_against(convert_npy(save_npy(tmp_path / "graph", given), tmp_path / "out"), arrays)
     assert verify_store(tmp_path / "out") == []
 

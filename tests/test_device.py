@@ -21,9 +21,9 @@ from lsm.core.device import (
     memory_errors,
     model_bytes,
 )
+from lsm.data.graph_store import GraphStore
 from lsm.device_sampler import place_topology
 from lsm.distributed.collectives import World
-from lsm.store.graph_store import GraphStore
 from lsm.train import train
 
 A100 = SimpleNamespace(name="A100", capability_major=8, capability_minor=0, total_bytes=40 << 30)

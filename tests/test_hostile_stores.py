@@ -12,10 +12,10 @@ from store_files import random_graph, save_npy
 from typer.testing import CliRunner
 
 from lsm.cli.data import app
-from lsm.data.npy import convert_npy
-from lsm.data.source import ArrayFile
+from lsm.data.convert.array_file import ArrayFile
+from lsm.data.convert.npy import convert_npy
+from lsm.data.graph_store import GraphStore
 from lsm.data.verify import verify_store
-from lsm.store import GraphStore
 
 
 @pytest.fixture

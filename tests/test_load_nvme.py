@@ -21,12 +21,12 @@ from fake_machine import NETWORK, FakeMachine
 from store_files import feature_bytes, random_graph, save_npy
 
 from lsm import native
-from lsm.data.npy import convert_npy
+from lsm.data.convert.npy import convert_npy
+from lsm.data.graph_store import GraphStore
 from lsm.nvme.label import LABEL_BYTES, check_label
 from lsm.nvme.load import load_namespaces
 from lsm.nvme.machine import Machine, find_namespace, namespaces
 from lsm.storage import StorageOptions, open_storage
-from lsm.store import GraphStore
 
 DRIVE_BYTES = 1 << 20
 
@@ -158,7 +158,7 @@ def test_a_write_that_fails_leaves_no_label(store, fake, monkeypatch):
     def fail(*_):
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("lsm.store.sink.FileSink.write", fail)
+    monkeypatch.setattr("lsm.data.sink.FileSink.write", fail)
     with pytest.raises(OSError, match="Input/output error"):
         load(store, [device], fake)
     with pytest.raises(ValueError, match="holds no features"):

@@ -10,11 +10,12 @@ import torch
 from store_files import python_command, random_graph, save_npy
 
 from lsm import native
-from lsm.data.npy import convert_npy
+from lsm.data import graph_store
+from lsm.data.convert.npy import convert_npy
+from lsm.data.graph_store import GraphStore
 from lsm.neighbor_loader import NeighborLoader
 from lsm.sampler import NeighborSampler
 from lsm.scores import compute_score
-from lsm.store import GraphStore, graph_store
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_a_topology_truncated_between_batches(store, name, keep, num_threads, fa
 SAMPLE = """
 import sys, threading, torch
 from lsm.sampler import NeighborSampler
-from lsm.store import GraphStore
+from lsm.data.graph_store import GraphStore
 sampler = NeighborSampler(GraphStore.open(sys.argv[1]).topology(), [10, 10])
 errors = []
 def run(thread):

@@ -14,7 +14,7 @@ from engines import ENGINES, QUEUED_ENGINES
 
 import lsm
 from lsm import native
-from lsm.data.npy import convert_npy
+from lsm.data.convert.npy import convert_npy
 from lsm.sampler import NeighborSampler
 from lsm.seeds import SeedSchedule
 from lsm.storage import StorageOptions

@@ -10,8 +10,8 @@ from command import lsm
 from training import make_store
 
 from lsm import scores
+from lsm.data.graph_store import GraphStore
 from lsm.data.verify import verify_store
-from lsm.store import GraphStore
 
 
 @pytest.fixture

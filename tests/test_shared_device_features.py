@@ -44,10 +44,10 @@ def device_of(context, num_gpus):
 def open_loader(path, group, cache, device=None):
     """``device``: of a cache in GPU memory; None: it is the host's."""
     from lsm.cache_options import CacheOptions
+    from lsm.data.graph_store import GraphStore
     from lsm.shared_device_features import SharedDeviceFeatureLoader
     from lsm.shared_features import SharedFeatureLoader
     from lsm.storage import StorageOptions
-    from lsm.store.graph_store import GraphStore
 
     store = GraphStore.open(path)
     options = {"bytes": 64 * ROW_BYTES, "ways": 8, "window": 3} | cache

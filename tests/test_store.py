@@ -11,12 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsm.store import GraphStore
-from lsm.store import sink as sink_module
-from lsm.store.format import FeatureMeta, StoreMeta, feature_file_bytes
-from lsm.store.sink import FileSink
-from lsm.store.stripes import StripedReader, StripedWriter
-from lsm.store.writer import StoreWriter
+from lsm.data import sink as sink_module
+from lsm.data.format import FeatureMeta, StoreMeta, feature_file_bytes
+from lsm.data.graph_store import GraphStore
+from lsm.data.sink import FileSink
+from lsm.data.stripes import StripedReader, StripedWriter
+from lsm.data.writer import StoreWriter
 
 
 @pytest.fixture

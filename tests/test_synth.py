@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from lsm.cli.data import app
 from lsm.data import synth
+from lsm.data.graph_store import GraphStore
 from lsm.data.synth import synthesize
 from lsm.data.verify import verify_store
-from lsm.store import GraphStore
 
 
 def adjacency(store):

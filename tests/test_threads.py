@@ -22,7 +22,7 @@ import torch
 import lsm
 from lsm import native
 from lsm.storage import StorageOptions
-from lsm.store import GraphStore
+from lsm.data.graph_store import GraphStore
 from lsm.threads import check_startable
 threading.stack_size(64 << 20)
 store = GraphStore.open(sys.argv[1])

@@ -9,7 +9,7 @@ from store_files import random_graph, save_npy
 from typer.testing import CliRunner
 
 from lsm.cli.data import app
-from lsm.data.npy import convert_npy
+from lsm.data.convert.npy import convert_npy
 from lsm.data.verify import verify_store
 
 

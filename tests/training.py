@@ -33,7 +33,7 @@ FAST = (
 def make_store(path: Path, num_train: int = NUM_TRAIN) -> Path:
     """A store of three communities whose features tell the label: 300 training nodes are five
     iterations of 64, the last one short."""
-    from lsm.data.npy import convert_npy
+    from lsm.data.convert.npy import convert_npy
 
     rng = np.random.default_rng(0)
     num_nodes, dim = 2 * num_train, 12

@@ -15,10 +15,10 @@ from lsm.accumulator import ReadAhead
 from lsm.cache_options import CacheOptions
 from lsm.cached_features import CachedFeatureLoader
 from lsm.core.progress import counting
+from lsm.data.graph_store import GraphStore
 from lsm.feature_loader import FeatureLoader
 from lsm.pipeline import Pipeline
 from lsm.storage import StorageOptions
-from lsm.store.graph_store import GraphStore
 from lsm.trace import Trace
 
 MEASURED = (

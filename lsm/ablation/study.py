@@ -10,8 +10,8 @@ from lsm.ablation import plots, reads, report, runs
 from lsm.ablation.config import AblationConfig, GraphConfig
 from lsm.ablation.runs import Combination
 from lsm.core import record
+from lsm.data.graph_store import GraphStore
 from lsm.data.synth import synthesize
-from lsm.store.graph_store import GraphStore
 from lsm.trace import Trace
 from lsm.trace_sampling import sample_trace
 

@@ -14,6 +14,7 @@ import torch
 
 from lsm.bench.storage import Source, measure_engine, open_blocks
 from lsm.core import record
+from lsm.data.graph_store import GraphStore
 from lsm.device_profile import (
     DepthPoint,
     DeviceProfile,
@@ -22,7 +23,6 @@ from lsm.device_profile import (
     device_facts,
 )
 from lsm.storage import select_engine
-from lsm.store.graph_store import GraphStore
 
 BLOCK_BYTES = 4096
 DEPTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256)

@@ -58,7 +58,7 @@ def convert_npy_command(
 
     A split is node ids, or a mask: one bool per node, also as {train,val,test}_mask.npy.
     """
-    from lsm.data.npy import convert_npy
+    from lsm.data.convert.npy import convert_npy
 
     store = convert_npy(
         src,
@@ -94,7 +94,7 @@ def convert_igb_command(
     progress: Progress = None,
 ) -> None:
     """Convert a homogeneous IGB dataset to a store."""
-    from lsm.data.igb import convert_igb
+    from lsm.data.convert.igb import convert_igb
 
     store = convert_igb(
         src,
@@ -181,8 +181,8 @@ def info_command(
     """Show what a store holds."""
     from rich.console import Console
 
+    from lsm.data.graph_store import GraphStore
     from lsm.data.info import as_table, describe
-    from lsm.store import GraphStore
 
     info = describe(GraphStore.open(store))
     if as_json:
@@ -210,8 +210,8 @@ def score_command(
     name: Annotated[str, typer.Argument(help="in_degree, reverse_pagerank or presample.")],
 ) -> None:
     """Compute a static score of the nodes and keep it in the store."""
+    from lsm.data.graph_store import GraphStore
     from lsm.scores import compute_score
-    from lsm.store import GraphStore
 
     compute_score(GraphStore.open(store), name, num_threads=os.cpu_count() or 1)
     typer.echo(f"{store}: stored score {name}")
@@ -233,9 +233,9 @@ def load_nvme_command(
 ) -> None:
     """Write the features of a store to NVMe namespaces, for storage.engine=nvme. What they hold is
     lost; asks for each device's name. Refuses devices that are mounted, partitioned or in use."""
+    from lsm.data.graph_store import GraphStore
     from lsm.nvme.load import load_namespaces
     from lsm.nvme.machine import Namespace
-    from lsm.store import GraphStore
 
     def confirm(namespace: Namespace, content: str) -> bool:
         if str(namespace.path) in (yes or []):

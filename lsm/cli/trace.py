@@ -42,8 +42,8 @@ def trace(
     progress: Progress = None,
 ) -> None:
     """Write which nodes every rank of a training run requests at every iteration."""
+    from lsm.data.graph_store import GraphStore
     from lsm.sampling import Sampling
-    from lsm.store import GraphStore
     from lsm.trace_sampling import sample_trace
 
     if iterations is not None and epochs is not None:

@@ -1,1 +1,1 @@
-"""Makes, converts and checks stores."""
+"""Stores: a directory that holds a graph, its features and its labels (DESIGN section 8)."""

@@ -8,9 +8,9 @@ import numpy as np
 from rich.table import Table
 
 from lsm.core.units import format_bytes
-from lsm.data.source import ArrayFile
-from lsm.store import format as layout
-from lsm.store.graph_store import GraphStore
+from lsm.data import format as layout
+from lsm.data.convert.array_file import ArrayFile
+from lsm.data.graph_store import GraphStore
 
 
 def describe(store: GraphStore) -> dict[str, Any]:

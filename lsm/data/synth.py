@@ -17,13 +17,13 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from lsm.core.progress import ByteProgress
-from lsm.data.convert import StoreOptions, store_bytes
-from lsm.data.features import convert, feature_meta
-from lsm.store import format as layout
-from lsm.store.format import FeatureMeta, StoreMeta
-from lsm.store.graph_store import GraphStore
-from lsm.store.stripes import StripedWriter
-from lsm.store.writer import StoreWriter
+from lsm.data import format as layout
+from lsm.data.convert.features import convert, feature_meta
+from lsm.data.convert.write_store import StoreOptions, store_bytes
+from lsm.data.format import FeatureMeta, StoreMeta
+from lsm.data.graph_store import GraphStore
+from lsm.data.stripes import StripedWriter
+from lsm.data.writer import StoreWriter
 
 _THREADS = 2
 _NODE_CHUNK = 1 << 20

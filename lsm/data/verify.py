@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from lsm.core.progress import ByteProgress
-from lsm.data.source import CHUNK_BYTES, ArrayFile, read_ahead
-from lsm.store import format as layout
-from lsm.store.format import StoreMeta
-from lsm.store.graph_store import size_problem
-from lsm.store.stripes import StripedReader
+from lsm.data import format as layout
+from lsm.data.convert.array_file import CHUNK_BYTES, ArrayFile, read_ahead
+from lsm.data.format import StoreMeta
+from lsm.data.graph_store import size_problem
+from lsm.data.stripes import StripedReader
 
 _CONVERT_AGAIN = "convert the data again"
 _MAX_NAMED = 5

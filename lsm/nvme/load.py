@@ -14,12 +14,12 @@ from pathlib import Path
 
 from lsm.core.progress import ByteProgress
 from lsm.core.units import format_bytes
+from lsm.data.format import feature_file_bytes
+from lsm.data.graph_store import GraphStore
+from lsm.data.sink import FileSink
+from lsm.data.stripes import StripedReader, StripedWriter
 from lsm.nvme.label import LABEL_BYTES, make_label, read_label
 from lsm.nvme.machine import Machine, Namespace, find_namespace, use_of
-from lsm.store.format import feature_file_bytes
-from lsm.store.graph_store import GraphStore
-from lsm.store.sink import FileSink
-from lsm.store.stripes import StripedReader, StripedWriter
 
 _CHUNK_BYTES = 16 << 20
 _OTHER_DEVICE = "the device holds less than its size says (thin provisioning?); choose another"

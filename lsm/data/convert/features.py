@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import torch
 
-from lsm.store import format as layout
-from lsm.store.format import FEATURE_DTYPES, PAGE_BYTES, FeatureMeta
-from lsm.store.stripes import StripedWriter
-from lsm.store.writer import StoreWriter
+from lsm.data import format as layout
+from lsm.data.format import FEATURE_DTYPES, PAGE_BYTES, FeatureMeta
+from lsm.data.stripes import StripedWriter
+from lsm.data.writer import StoreWriter
 
 CONVERSIONS = ("float16", "float32", "bfloat16")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from lsm.data.source import CHUNK_BYTES, ArrayFile
-from lsm.store import format as layout
-from lsm.store.writer import StoreWriter
+from lsm.data import format as layout
+from lsm.data.convert.array_file import CHUNK_BYTES, ArrayFile
+from lsm.data.writer import StoreWriter
 
 _LABELLED = 1
 _IN_SPLIT = 2

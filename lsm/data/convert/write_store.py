@@ -10,14 +10,14 @@ from typing import Any, TypedDict
 import numpy as np
 
 from lsm.core.progress import ByteProgress
-from lsm.data.features import check_conversion, feature_meta, write_features
-from lsm.data.labels import write_labels
-from lsm.data.source import ArrayFile
-from lsm.data.topology import write_topology
-from lsm.store import format as layout
-from lsm.store.format import FeatureMeta, StoreMeta
-from lsm.store.graph_store import GraphStore
-from lsm.store.writer import StoreWriter
+from lsm.data import format as layout
+from lsm.data.convert.array_file import ArrayFile
+from lsm.data.convert.features import check_conversion, feature_meta, write_features
+from lsm.data.convert.labels import write_labels
+from lsm.data.convert.topology import write_topology
+from lsm.data.format import FeatureMeta, StoreMeta
+from lsm.data.graph_store import GraphStore
+from lsm.data.writer import StoreWriter
 
 # Headers, meta.json and the file system's own needs.
 SLACK_BYTES = 1 << 20

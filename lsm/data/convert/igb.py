@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
-from lsm.data.convert import GraphSource, StoreOptions, write_store
-from lsm.data.labels import write_ordered_splits
-from lsm.data.source import ArrayFile
-from lsm.store.graph_store import GraphStore
+from lsm.data.convert.array_file import ArrayFile
+from lsm.data.convert.labels import write_ordered_splits
+from lsm.data.convert.write_store import GraphSource, StoreOptions, write_store
+from lsm.data.graph_store import GraphStore
 
 FEATURE_DIM = 1024
 NUM_NODES = {

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from lsm.store import format as layout
-from lsm.store.format import FileMeta, StoreMeta
-from lsm.store.sink import FileSink, explaining_no_room, no_room
+from lsm.data import format as layout
+from lsm.data.format import FileMeta, StoreMeta
+from lsm.data.sink import FileSink, explaining_no_room, no_room
 
 log = logging.getLogger(__name__)
 

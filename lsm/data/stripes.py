@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lsm.store.format import PAGE_BYTES
-from lsm.store.sink import FileSink
+from lsm.data.format import PAGE_BYTES
+from lsm.data.sink import FileSink
 
 _MAX_VIEWS = os.sysconf("SC_IOV_MAX")
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 
 from lsm import native
-from lsm.data.source import ArrayFile
-from lsm.store import format as layout
-from lsm.store.writer import StoreWriter
+from lsm.data import format as layout
+from lsm.data.convert.array_file import ArrayFile
+from lsm.data.writer import StoreWriter
 
 # Memory for the part of ``indices`` that one pass over the edges fills. A graph with more edges
 # takes more passes.

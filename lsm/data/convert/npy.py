@@ -9,11 +9,11 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from lsm.data.convert import GraphSource, StoreOptions, write_store
-from lsm.data.labels import write_split
-from lsm.data.source import ArrayFile
-from lsm.store.graph_store import GraphStore
-from lsm.store.writer import StoreWriter
+from lsm.data.convert.array_file import ArrayFile
+from lsm.data.convert.labels import write_split
+from lsm.data.convert.write_store import GraphSource, StoreOptions, write_store
+from lsm.data.graph_store import GraphStore
+from lsm.data.writer import StoreWriter
 
 _SPLIT_SOURCES = {"train": "train", "valid": "val", "test": "test"}
 

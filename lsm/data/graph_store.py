@@ -17,11 +17,11 @@ import numpy as np
 import torch
 
 from lsm import native
-from lsm.store import format as layout
-from lsm.store.format import FileMeta, StoreMeta
-from lsm.store.npy import read_header
-from lsm.store.sink import FileSink, explaining_no_room, no_room
-from lsm.store.stripes import read_exactly
+from lsm.data import format as layout
+from lsm.data.format import FileMeta, StoreMeta
+from lsm.data.npy_header import read_header
+from lsm.data.sink import FileSink, explaining_no_room, no_room
+from lsm.data.stripes import read_exactly
 
 _MOST_LABELS_IN_MEMORY = 8 << 20  # 64 MiB of them
 _FREE_SPACE = "free some space there"

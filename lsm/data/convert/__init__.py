@@ -1,0 +1,1 @@
+"""Converts graphs of other formats to stores."""
