@@ -32,8 +32,8 @@ from lsm import native
 from lsm.cache import Planner, PlannerConfig
 from lsm.core import record
 from lsm.core.device import gpu_problem
-from lsm.device_sampler import DeviceNeighborSampler, place_topology
-from lsm.sampler import NeighborSampler
+from lsm.sampler.neighbor import NeighborSampler
+from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
 from lsm.staging import WAYS
 from lsm.storage import Storage
 

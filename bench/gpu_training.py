@@ -24,10 +24,10 @@ from lsm.batch import Batch
 from lsm.cache_options import CacheOptions
 from lsm.core.device import current, to_device
 from lsm.device_features import DeviceFeatureLoader
-from lsm.device_sampler import DeviceNeighborSampler, place_topology
 from lsm.feature_loader import COUNTERS, EXCHANGED, STAGES, FeatureLoader
 from lsm.models import build_model
 from lsm.neighbor_loader import NeighborLoader
+from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
 
 FANOUTS = [10, 5]
 NUM_CLASSES = 47

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from lsm import reference
-from lsm.sampler import NeighborSampler
+from lsm.sampler.neighbor import NeighborSampler
 
 
 def power_law_graph(num_nodes: int, num_edges: int, seed: int = 1) -> SimpleNamespace:

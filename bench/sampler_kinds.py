@@ -18,7 +18,7 @@ from pathlib import Path
 from lsm.ablation import runs
 from lsm.core import record
 from lsm.data.synth import synthesize
-from lsm.sampling import Sampling
+from lsm.sampler.options import Sampling
 from lsm.trace_sampling import sample_trace
 
 KINDS = {

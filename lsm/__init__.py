@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lsm.data.graph_store import GraphStore
     from lsm.feature_loader import FeatureLoader
     from lsm.neighbor_loader import NeighborLoader
-    from lsm.sampling import Sampling
+    from lsm.sampler.options import Sampling
     from lsm.shared_features import SharedFeatureLoader
 
 _HOMES = {
@@ -34,7 +34,7 @@ _HOMES = {
     "FeatureLoader": "lsm.feature_loader",
     "GraphStore": "lsm.data.graph_store",
     "NeighborLoader": "lsm.neighbor_loader",
-    "Sampling": "lsm.sampling",
+    "Sampling": "lsm.sampler.options",
     "SharedFeatureLoader": "lsm.shared_features",
 }
 

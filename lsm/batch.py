@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lsm.dgl_adapter import import_dgl
-from lsm.sampler import SampledGraph
+from lsm.sampler.neighbor import SampledGraph
 
 if TYPE_CHECKING:
     from dgl import DGLBlock

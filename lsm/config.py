@@ -28,7 +28,7 @@ from lsm.core.limits import (
     MOST_THREADS,
 )
 from lsm.core.units import format_bytes, parse_bytes
-from lsm.sampling import Sampling
+from lsm.sampler.options import Sampling
 
 
 def _exact_bytes(num_bytes: int) -> str | int:

@@ -45,7 +45,7 @@ from lsm.placement import (
     shares_cache,
 )
 from lsm.read_settings import ReadSettings
-from lsm.sampling import Sampling
+from lsm.sampler.options import Sampling
 from lsm.shared_device_features import SharedDeviceFeatureLoader
 from lsm.shared_features import SharedFeatureLoader
 from lsm.short_profile import Found, find_on_machines

@@ -14,14 +14,14 @@ from lsm.config import Config
 from lsm.core.allocator import release_freed_memory
 from lsm.core.device import model_bytes
 from lsm.data.graph_store import GraphStore
-from lsm.device_sampler import topology_bytes
 from lsm.distributed import collectives, host_memory
 from lsm.distributed.collectives import World
 from lsm.models import loss_sum
 from lsm.placement import cache_room, new_model, shares_cache
-from lsm.sampler import NeighborSampler, SampledGraph, Topology
-from lsm.sampling import Sampling
-from lsm.seeds import SeedSchedule
+from lsm.sampler.neighbor import NeighborSampler, SampledGraph, Topology
+from lsm.sampler.neighbor_gpu import topology_bytes
+from lsm.sampler.options import Sampling
+from lsm.sampler.seeds import SeedSchedule
 
 logger = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from lsm.core.arguments import whole_number
 from lsm.core.limits import MOST_THREADS
 from lsm.feature_loader import FeatureLoader
 from lsm.pipeline import LoadedGraph, Pipeline
-from lsm.sampler import NeighborSampler, PackedGraph
-from lsm.sampling import Sampling
-from lsm.seeds import SeedSchedule, seed_nodes
+from lsm.sampler.neighbor import NeighborSampler, PackedGraph
+from lsm.sampler.options import Sampling
+from lsm.sampler.seeds import SeedSchedule, seed_nodes
 from lsm.storage import StorageOptions
 
 

@@ -16,7 +16,7 @@ from lsm.accumulator import Decision, InFlight, ReadAhead
 from lsm.core.profiler import stage
 from lsm.core.threads import starting
 from lsm.feature_loader import FeatureLoader, PendingRows
-from lsm.sampler import PackedGraph, SampledGraph
+from lsm.sampler.neighbor import PackedGraph, SampledGraph
 
 # How often a blocked thread looks whether the pipeline was closed.
 _POLL_SECS = 0.05

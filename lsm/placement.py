@@ -15,18 +15,18 @@ from lsm.comm_group import host_identity
 from lsm.config import Config
 from lsm.core.device import PLANNER_LINE_BYTES, check_room, choose_device, model_bytes
 from lsm.data.graph_store import GraphStore
-from lsm.device_sampler import (
+from lsm.distributed import collectives
+from lsm.distributed.collectives import World
+from lsm.models import build_model
+from lsm.sampler.neighbor import NeighborSampler, Topology
+from lsm.sampler.neighbor_gpu import (
     TOPOLOGY_SHARE,
     DeviceNeighborSampler,
     choose_placement,
     place_topology,
     topology_bytes,
 )
-from lsm.distributed import collectives
-from lsm.distributed.collectives import World
-from lsm.models import build_model
-from lsm.sampler import NeighborSampler, Topology
-from lsm.sampling import Sampling
+from lsm.sampler.options import Sampling
 
 logger = logging.getLogger(__name__)
 

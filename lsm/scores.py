@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from lsm import native
-from lsm.sampler import NeighborSampler, Topology
+from lsm.sampler.neighbor import NeighborSampler, Topology
 
 if TYPE_CHECKING:
     from lsm.data.graph_store import GraphStore

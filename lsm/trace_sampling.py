@@ -12,10 +12,10 @@ import torch
 
 from lsm.core.progress import counting
 from lsm.data.graph_store import GraphStore
-from lsm.sampler import NeighborSampler
-from lsm.sampling import Sampling
+from lsm.sampler.neighbor import NeighborSampler
+from lsm.sampler.options import Sampling
+from lsm.sampler.seeds import SeedSchedule
 from lsm.scores import SCORE_NAMES, compute_score
-from lsm.seeds import SeedSchedule
 from lsm.trace import Trace
 
 

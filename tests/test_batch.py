@@ -9,7 +9,7 @@ from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 from torch_geometric.nn.models import GAT, GCN, GraphSAGE
 
 from lsm.batch import Batch
-from lsm.sampler import NeighborSampler
+from lsm.sampler.neighbor import NeighborSampler
 
 # Float32 sums of some hundred terms in another order.
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}

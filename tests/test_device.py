@@ -22,8 +22,8 @@ from lsm.core.device import (
     model_bytes,
 )
 from lsm.data.graph_store import GraphStore
-from lsm.device_sampler import place_topology
 from lsm.distributed.collectives import World
+from lsm.sampler.neighbor_gpu import place_topology
 from lsm.train import train
 
 A100 = SimpleNamespace(name="A100", capability_major=8, capability_minor=0, total_bytes=40 << 30)

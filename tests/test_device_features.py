@@ -13,8 +13,8 @@ from training import config, losses, make_store
 from lsm import job, native
 from lsm.cache_options import CacheRows
 from lsm.device_features import DeviceFeatureLoader
-from lsm.device_sampler import DeviceNeighborSampler
 from lsm.feature_loader import COUNTERS
+from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
 from lsm.train import train
 
 HOST = torch.device("cpu")

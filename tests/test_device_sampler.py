@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm import native, reference
-from lsm.device_sampler import DeviceNeighborSampler, choose_placement
-from lsm.sampler import NeighborSampler
+from lsm.sampler.neighbor import NeighborSampler
+from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, choose_placement
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 

@@ -7,7 +7,7 @@ from torch_geometric.nn import SAGEConv
 
 from lsm.batch import Batch
 from lsm.dgl_adapter import import_dgl
-from lsm.sampler import NeighborSampler
+from lsm.sampler.neighbor import NeighborSampler
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm import native, reference
-from lsm.sampler import NeighborSampler
+from lsm.sampler.neighbor import NeighborSampler
 
 KEYS = st.integers(0, 2**64 - 1)
 DEGREES = st.integers(2, 100) | st.integers(2, 2**32 - 2)

@@ -20,8 +20,8 @@ from lsm import native
 from lsm.cache import POLICIES, VICTIM_MODES, Source
 from lsm.core.device import gpu_problem
 from lsm.device_features import DeviceFeatureLoader
-from lsm.device_sampler import DeviceNeighborSampler, place_topology
-from lsm.sampler import NeighborSampler
+from lsm.sampler.neighbor import NeighborSampler
+from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
 from lsm.storage import Storage
 
 rows, store = _rows, _store

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from lsm import Sampling, native, reference
-from lsm.device_sampler import DeviceNeighborSampler
 from lsm.reference import labor
-from lsm.sampler import NeighborSampler, native_sampling
+from lsm.sampler.neighbor import NeighborSampler, native_sampling
+from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
 
 # One test in a thousand would fail by chance if the seeds were not fixed.
 SIGNIFICANCE = 1e-3

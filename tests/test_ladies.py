@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from lsm import Sampling, native
 from lsm.batch import Batch
 from lsm.config import ModelConfig
-from lsm.device_sampler import DeviceNeighborSampler
 from lsm.models import build_model
-from lsm.sampler import NeighborSampler, PackedGraph
+from lsm.sampler.neighbor import NeighborSampler, PackedGraph
+from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
 
 SAMPLINGS = st.sampled_from([Sampling("ladies"), Sampling("ladies", debias=True)])
 SIZES = st.lists(st.sampled_from([1, 3, 10, 70, 5000]), min_size=0, max_size=3)

@@ -12,7 +12,7 @@ from training import make_store
 
 import lsm
 from lsm.cache_options import CacheOptions
-from lsm.sampler import NeighborSampler
+from lsm.sampler.neighbor import NeighborSampler
 from lsm.storage import StorageOptions
 
 CACHE = CacheOptions(bytes=400 * 48, window=3)

@@ -14,7 +14,7 @@ from lsm.data import graph_store
 from lsm.data.convert.npy import convert_npy
 from lsm.data.graph_store import GraphStore
 from lsm.neighbor_loader import NeighborLoader
-from lsm.sampler import NeighborSampler
+from lsm.sampler.neighbor import NeighborSampler
 from lsm.scores import compute_score
 
 

@@ -9,7 +9,7 @@ from torch_geometric.nn import models as pyg
 from lsm.batch import Batch
 from lsm.config import ModelConfig
 from lsm.models import build_model, loss_sum
-from lsm.sampler import NeighborSampler
+from lsm.sampler.neighbor import NeighborSampler
 
 DIM, HIDDEN, CLASSES = 6, 8, 4
 REFERENCES = {"graphsage": pyg.GraphSAGE, "gcn": pyg.GCN, "gat": pyg.GAT}

@@ -15,8 +15,8 @@ from engines import ENGINES, QUEUED_ENGINES
 import lsm
 from lsm import native
 from lsm.data.convert.npy import convert_npy
-from lsm.sampler import NeighborSampler
-from lsm.seeds import SeedSchedule
+from lsm.sampler.neighbor import NeighborSampler
+from lsm.sampler.seeds import SeedSchedule
 from lsm.storage import StorageOptions
 
 NUM_NODES, DIM = 3000, 37

@@ -10,7 +10,7 @@ from optimal_cache import optimal_hits
 from planner_traces import POLICIES
 
 from lsm.cache import PlannerConfig, simulate
-from lsm.sampler import NeighborSampler
+from lsm.sampler.neighbor import NeighborSampler
 
 NUM_NODES = 50_000
 NUM_RANKS = 2

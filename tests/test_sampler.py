@@ -10,7 +10,7 @@ from graphs import SAMPLED_FIELDS, SMALL_GRAPHS, assert_same, cora, from_edges, 
 from hypothesis import given, settings
 
 from lsm import reference
-from lsm.sampler import NeighborSampler
+from lsm.sampler.neighbor import NeighborSampler
 
 
 def differs(a, b):

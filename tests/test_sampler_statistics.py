@@ -8,7 +8,7 @@ import torch
 from graphs import from_edges
 from scipy import stats
 
-from lsm.sampler import NeighborSampler
+from lsm.sampler.neighbor import NeighborSampler
 
 # One test in a thousand would fail by chance if the seeds were not fixed.
 SIGNIFICANCE = 1e-3

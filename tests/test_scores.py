@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm import reference, scores
-from lsm.sampler import NeighborSampler
+from lsm.sampler.neighbor import NeighborSampler
 
 
 def test_in_degree():

@@ -10,7 +10,7 @@ from lsm.neighbor_loader import NeighborLoader
 from lsm.owners import owners
 from lsm.reference import unique_relabel
 from lsm.reference.hashing import owner
-from lsm.sampling import Sampling
+from lsm.sampler.options import Sampling
 from lsm.trace import Trace
 from lsm.trace_sampling import sample_trace
 

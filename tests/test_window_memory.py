@@ -9,7 +9,7 @@ from graphs import assert_same, random_graph
 from lsm.accumulator import ReadAhead
 from lsm.feature_loader import FeatureLoader
 from lsm.pipeline import PLANNER_BYTES_PER_ID, Pipeline
-from lsm.sampler import NeighborSampler, PackedGraph
+from lsm.sampler.neighbor import NeighborSampler, PackedGraph
 
 SECS = 20
 

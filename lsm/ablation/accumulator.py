@@ -33,7 +33,7 @@ from lsm.device_profile import DeviceProfile, save_profile
 from lsm.feature_loader import FeatureLoader
 from lsm.pipeline import Pipeline
 from lsm.read_settings import ReadSettings
-from lsm.sampler import SampledGraph
+from lsm.sampler.neighbor import SampledGraph
 from lsm.storage import Storage, StorageOptions
 from lsm.trace_sampling import sample_trace
 

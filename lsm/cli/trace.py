@@ -43,7 +43,7 @@ def trace(
 ) -> None:
     """Write which nodes every rank of a training run requests at every iteration."""
     from lsm.data.graph_store import GraphStore
-    from lsm.sampling import Sampling
+    from lsm.sampler.options import Sampling
     from lsm.trace_sampling import sample_trace
 
     if iterations is not None and epochs is not None:

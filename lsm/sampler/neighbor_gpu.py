@@ -1,4 +1,4 @@
-"""Neighbour sampling by a GPU: the same batches as lsm.sampler's."""
+"""Neighbour sampling by a GPU: the same batches as lsm.sampler.neighbor's."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from lsm import native
 from lsm.core.device import current, memory_errors
 from lsm.core.units import format_bytes
-from lsm.sampler import SampledGraph, Topology, checked_num_neighbors, native_sampling
-from lsm.sampling import Sampling
+from lsm.sampler.neighbor import SampledGraph, Topology, checked_num_neighbors, native_sampling
+from lsm.sampler.options import Sampling
 
 PLACEMENTS = ("auto", "host", "uva", "device")
 
@@ -69,7 +69,7 @@ def place_topology(topology: Topology, placement: str, device: torch.device) -> 
 
 
 class DeviceNeighborSampler:
-    """What lsm.sampler.NeighborSampler is on the host, batch by batch the same.
+    """What lsm.sampler.neighbor.NeighborSampler is on the host, batch by batch the same.
 
     topology: on the host; placed: the same in memory that the GPU reads (place_topology). device:
     the GPU's number, or native.TWIN or native.TWIN_BACKWARDS for a host loop over the GPU's code.

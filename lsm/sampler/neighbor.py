@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lsm import native
-from lsm.sampling import Sampling
+from lsm.sampler.options import Sampling
 
 MAX_NEIGHBORS = 2**29
 """Of a node, what is drawn at a hop at most, if not all."""

@@ -1,0 +1,1 @@
+"""Neighbour sampling on the host and on GPUs."""
