@@ -39,7 +39,7 @@ from lsm.cache_options import CacheOptions
 from lsm.core import record
 from lsm.core.units import parse_bytes
 from lsm.feature_loader import FeatureLoader
-from lsm.storage import StorageOptions
+from lsm.storage.engine import StorageOptions
 from lsm.trace import Trace
 
 PEER_MALLOC = {

@@ -32,11 +32,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import lsm
-from lsm.bench.profile import feature_source
-from lsm.bench.storage import measure_engine
 from lsm.core import record
 from lsm.core.units import format_bytes, parse_bytes
-from lsm.storage import select_engine
+from lsm.storage.engine import select_engine
+from lsm.storage.measure import measure_engine
+from lsm.storage.measure_profile import feature_source
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 STAGES = ("plan_secs", "read_wait_secs", "replay_secs", "comm_secs")

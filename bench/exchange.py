@@ -24,12 +24,12 @@ import torch
 import torch.distributed as torch_dist
 
 from lsm import native
-from lsm.comm import Exchange, RowFormat
-from lsm.comm_device import DeviceExchange
-from lsm.comm_group import CacheGroup, CommOptions
+from lsm.comm.exchange import Exchange, RowFormat
+from lsm.comm.exchange_gpu import DeviceExchange
+from lsm.comm.group import CacheGroup, CommOptions
+from lsm.comm.owners import OwnerMap, owners
 from lsm.core import record
 from lsm.distributed import collectives
-from lsm.owners import OwnerMap, owners
 
 
 def parse_args() -> argparse.Namespace:

@@ -28,11 +28,11 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from lsm.bench.storage import scratch_file
 from lsm.core import record
 from lsm.core.units import parse_bytes
 from lsm.feature_loader import FeatureLoader
-from lsm.storage import StorageOptions
+from lsm.storage.engine import StorageOptions
+from lsm.storage.measure import scratch_file
 
 HEADER_BYTES = 4096
 ROWS_AHEAD = 4  # requests in flight, as a loader has them

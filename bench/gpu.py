@@ -35,7 +35,7 @@ from lsm.core.device import gpu_problem
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
 from lsm.staging import WAYS
-from lsm.storage import Storage
+from lsm.storage.engine import Storage
 
 GPU = torch.device("cuda", 0)  # the tests take the host, where twins stand for kernels
 

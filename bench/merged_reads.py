@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lsm.bench.storage import scratch_file
 from lsm.core import record
 from lsm.core.units import parse_bytes
-from lsm.storage import Storage, StorageOptions
+from lsm.storage.engine import Storage, StorageOptions
+from lsm.storage.measure import scratch_file
 
 BLOCK_BYTES = 4096
 

@@ -27,11 +27,11 @@ import numpy as np
 import torch
 
 from lsm import native
-from lsm.bench.storage import scratch_file
 from lsm.core import record
 from lsm.core.device import gpu_problem
 from lsm.core.units import parse_bytes
-from lsm.storage import Storage, StorageOptions
+from lsm.storage.engine import Storage, StorageOptions
+from lsm.storage.measure import scratch_file
 
 READ_BYTES = 4096
 ROWS_PER_REQUEST = 1024

@@ -31,9 +31,9 @@ from lsm.config import ModelConfig
 from lsm.config_io import parse_config
 from lsm.core import record
 from lsm.core.units import parse_bytes
-from lsm.device_profile import load_profile
 from lsm.models import build_model
 from lsm.read_settings import ReadSettings
+from lsm.storage.disk_profile import load_profile
 
 
 def auto_or(parse):

@@ -19,7 +19,7 @@ __all__ = [
 if TYPE_CHECKING:
     from lsm.cache_options import CacheOptions
     from lsm.cached_features import CachedFeatureLoader
-    from lsm.comm_group import CacheGroup, CommOptions
+    from lsm.comm.group import CacheGroup, CommOptions
     from lsm.data.graph_store import GraphStore
     from lsm.feature_loader import FeatureLoader
     from lsm.neighbor_loader import NeighborLoader
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from lsm.shared_features import SharedFeatureLoader
 
 _HOMES = {
-    "CacheGroup": "lsm.comm_group",
+    "CacheGroup": "lsm.comm.group",
     "CacheOptions": "lsm.cache_options",
     "CachedFeatureLoader": "lsm.cached_features",
-    "CommOptions": "lsm.comm_group",
+    "CommOptions": "lsm.comm.group",
     "FeatureLoader": "lsm.feature_loader",
     "GraphStore": "lsm.data.graph_store",
     "NeighborLoader": "lsm.neighbor_loader",

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from lsm.cache import NEEDS_WINDOW, POLICIES, VICTIM_MODES, PlannerConfig
+from lsm.comm.owners import mix64
 from lsm.core.units import format_bytes
 from lsm.distributed import host_memory
 from lsm.distributed.environment import local_size_in
-from lsm.owners import mix64
 
 ONLINE_POLICIES = tuple(policy for policy in POLICIES if policy != "belady")
 """Policies that decide from what is known while training."""

@@ -13,9 +13,9 @@ from lsm import native
 from lsm.cache import Plan, Planner, Source
 from lsm.cache_options import CacheOptions, CacheRows, hottest
 from lsm.feature_loader import COUNTERS, EXCHANGED, STAGES, FeatureLoader, vector_of_ids
-from lsm.read_scheduler import ScheduledTicket
 from lsm.scores import stored_score
-from lsm.storage import Storage, StorageOptions
+from lsm.storage.engine import Storage, StorageOptions
+from lsm.storage.read_scheduler import ScheduledTicket
 
 _IN_ORDER = torch.empty(0, dtype=torch.int32)
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from lsm.core.units import format_bytes
 from lsm.finding import Finding
 from lsm.nvme.doctor import examine_nvme
-from lsm.nvme.machine import Machine
 from lsm.requirements import examine_requirements
+from lsm.storage.nvme.machine import Machine
 
 _BLOCK_BYTES = 4096
 
@@ -248,7 +248,7 @@ def _package(name: str, remedy: str) -> Finding:
 
 
 def _engine() -> Finding:
-    from lsm.storage import select_engine
+    from lsm.storage.engine import select_engine
 
     engine, reason = select_engine("auto")
     return Finding("storage.engine=auto", "ok", f"{engine}: {reason}")

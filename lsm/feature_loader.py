@@ -10,8 +10,8 @@ import torch
 
 from lsm import native
 from lsm.core.device import empty_rows
-from lsm.read_scheduler import ReadScheduler, ScheduledTicket
-from lsm.storage import Storage, StorageOptions, open_storage
+from lsm.storage.engine import Storage, StorageOptions, open_storage
+from lsm.storage.read_scheduler import ReadScheduler, ScheduledTicket
 
 if TYPE_CHECKING:
     from lsm.cache_options import CacheOptions

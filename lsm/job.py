@@ -15,11 +15,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lsm import native, scores
-from lsm.accumulator import ReadAhead
 from lsm.budget import MemoryPlan
 from lsm.cache_options import CacheOptions, CacheRows
 from lsm.cached_features import CachedFeatureLoader
-from lsm.comm_group import CacheGroup, CommOptions
+from lsm.comm.group import CacheGroup, CommOptions
 from lsm.config import CommConfig, Config
 from lsm.config_io import changed_keys
 from lsm.core.allocator import keep_freed_memory
@@ -48,8 +47,9 @@ from lsm.read_settings import ReadSettings
 from lsm.sampler.options import Sampling
 from lsm.shared_device_features import SharedDeviceFeatureLoader
 from lsm.shared_features import SharedFeatureLoader
-from lsm.short_profile import Found, find_on_machines
-from lsm.storage import select_engine
+from lsm.storage.engine import select_engine
+from lsm.storage.read_ahead import ReadAhead
+from lsm.storage.short_profile import Found, find_on_machines
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from lsm import native
-from lsm.accumulator import ReadAhead
 from lsm.batch import Batch
 from lsm.cache_options import CacheOptions
 from lsm.core.arguments import whole_number
@@ -18,7 +17,8 @@ from lsm.pipeline import LoadedGraph, Pipeline
 from lsm.sampler.neighbor import NeighborSampler, PackedGraph
 from lsm.sampler.options import Sampling
 from lsm.sampler.seeds import SeedSchedule, seed_nodes
-from lsm.storage import StorageOptions
+from lsm.storage.engine import StorageOptions
+from lsm.storage.read_ahead import ReadAhead
 
 
 class NeighborLoader:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import torch
 
-from lsm.accumulator import Decision, InFlight, ReadAhead
 from lsm.core.profiler import stage
 from lsm.core.threads import starting
 from lsm.feature_loader import FeatureLoader, PendingRows
 from lsm.sampler.neighbor import PackedGraph, SampledGraph
+from lsm.storage.read_ahead import Decision, InFlight, ReadAhead
 
 # How often a blocked thread looks whether the pipeline was closed.
 _POLL_SECS = 0.05

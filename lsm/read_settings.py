@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lsm.accumulator import ReadAhead
 from lsm.config import Config
 from lsm.core.units import format_bytes
-from lsm.device_profile import DeviceProfile
-from lsm.storage import StorageOptions
+from lsm.storage.disk_profile import DeviceProfile
+from lsm.storage.engine import StorageOptions
+from lsm.storage.read_ahead import ReadAhead
 
 _FIXED = StorageOptions()
 _PREFETCH = 4

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from lsm.comm import RowFormat
-from lsm.comm_device import DeviceExchange
-from lsm.comm_group import CacheGroup
+from lsm.comm.exchange import RowFormat
+from lsm.comm.exchange_gpu import DeviceExchange
+from lsm.comm.group import CacheGroup
 from lsm.device_features import OnDevice
 from lsm.shared_features import SharedFeatureLoader
 

@@ -10,13 +10,13 @@ import torch
 from lsm import native
 from lsm.cache_options import CacheOptions, CacheRows, hottest
 from lsm.cached_features import CachedFeatureLoader, Move
-from lsm.comm import Exchange, Request, RowFormat
-from lsm.comm_group import CacheGroup
-from lsm.comm_stream import PeerLeftError
+from lsm.comm.exchange import Exchange, Request, RowFormat
+from lsm.comm.group import CacheGroup
+from lsm.comm.messages import PeerLeftError
+from lsm.comm.owners import OwnerMap, load_owner_table
 from lsm.distributed.watchdog import PeerError
-from lsm.owners import OwnerMap, load_owner_table
 from lsm.scores import stored_score
-from lsm.storage import Storage, StorageOptions
+from lsm.storage.engine import Storage, StorageOptions
 
 _CLOSE_SECS = 1.0
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from lsm import native
-from lsm.owners import OwnerHash, owners
+from lsm.comm.owners import OwnerHash, owners
 
 _REQUIRED = ("ids", "offsets", "num_nodes", "num_ranks")
 

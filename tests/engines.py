@@ -1,7 +1,7 @@
 """The storage engines that can run on this machine."""
 
 from lsm import native
-from lsm.storage import ENGINES as ALL_ENGINES
+from lsm.storage.engine import ENGINES as ALL_ENGINES
 
 ENGINES = tuple(name for name in ALL_ENGINES if name != "io_uring" or not native.io_uring_problem())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from lsm.nvme.machine import Machine
+from lsm.storage.nvme.machine import Machine
 
 NVME, DISPLAY, NETWORK = 0x010802, 0x030200, 0x020000
 NVME_FINDINGS = [

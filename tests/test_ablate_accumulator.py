@@ -8,7 +8,7 @@ import pytest
 from lsm.ablation.accumulator import run_study
 from lsm.ablation.config import AblationConfig
 from lsm.config_io import find_config, load_tree
-from lsm.device_profile import load_profile
+from lsm.storage.disk_profile import load_profile
 
 SMALL = (
     "graph.nodes=3000",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsm.accumulator import AccessModel, Decision, InFlight, ReadAhead, company
+from lsm.storage.read_ahead import AccessModel, Decision, InFlight, ReadAhead, company
 
 OPTANE = AccessModel(peak_iops=1.5e6, overhead_secs=(25 + 11 + 5) * 1e-6)
 

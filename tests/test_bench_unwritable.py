@@ -6,9 +6,9 @@ import pytest
 from store_files import random_graph, save_npy
 from typer.testing import CliRunner
 
-from lsm.bench import profile
 from lsm.cli import app
 from lsm.data.convert.npy import convert_npy
+from lsm.storage import measure_profile
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def store(tmp_path, monkeypatch):
     def measure(*_arguments, **_options):
         raise AssertionError("measured first")
 
-    monkeypatch.setattr(profile, "measure_profile", measure)
+    monkeypatch.setattr(measure_profile, "measure_profile", measure)
     return convert_npy(save_npy(tmp_path / "graph", random_graph()), tmp_path / "out").path
 
 

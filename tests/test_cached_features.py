@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 import lsm.cache
 from lsm import native
-from lsm.accumulator import ReadAhead
 from lsm.cache_options import ONLINE_POLICIES, CacheOptions, CacheRows, hottest
 from lsm.cached_features import CachedFeatureLoader
 from lsm.distributed import host_memory
 from lsm.feature_loader import COUNTERS, FeatureLoader
 from lsm.pipeline import Pipeline
 from lsm.reference.hashing import mix64
-from lsm.storage import StorageOptions
+from lsm.storage.engine import StorageOptions
+from lsm.storage.read_ahead import ReadAhead
 
 NUM_NODES, DIM = 500, 25
 ROW_BYTES = 4 * DIM

@@ -48,8 +48,8 @@ KINDS = ("random", "same", "empty", "one rank asks", "one rank owns")
 
 def exchange_case(context, size, transport, owner, dim, dtype, kinds):
     """Each of ``kinds`` is an iteration, requested two ahead of its rows."""
-    from lsm.comm import Exchange, RowFormat
-    from lsm.owners import OwnerMap
+    from lsm.comm.exchange import Exchange, RowFormat
+    from lsm.comm.owners import OwnerMap
     from lsm.reference import comm as reference
 
     group = context.group(size, transport=transport, owner=owner, chunk_bytes=4096)
@@ -115,7 +115,7 @@ def test_traffic_is_counted(ranks):
 def left_case(context):
     """Rank 2 leaves a session in which rank 1 has sent a list already; all three are in the next.
     Messages over Gloo, whose payloads follow their headers."""
-    from lsm.comm_stream import Kind, PeerLeftError
+    from lsm.comm.messages import Kind, PeerLeftError
 
     if context.rank >= 3:
         context.group(3, transport="gloo")

@@ -183,9 +183,9 @@ def test_a_killed_rank_is_named(few_ranks, store, tmp_path):
 def join_case(context, options, hosts=None):
     import os
 
-    from lsm.comm import Exchange, RowFormat
-    from lsm.comm_group import CacheGroup, CommOptions
-    from lsm.owners import OwnerMap
+    from lsm.comm.exchange import Exchange, RowFormat
+    from lsm.comm.group import CacheGroup, CommOptions
+    from lsm.comm.owners import OwnerMap
 
     if hosts:
         os.environ["LSM_HOST"] = hosts[context.rank]
@@ -262,7 +262,7 @@ def test_ranks_must_have_the_same_store_wherever_it_is(ranks, store, tmp_path):
 
 
 def test_too_many_ranks_for_the_metadata():
-    from lsm.comm_group import check_size
+    from lsm.comm.group import check_size
 
     check_size(256)
     with pytest.raises(ValueError, match=r"world size: 257 ranks cannot share a cache"):

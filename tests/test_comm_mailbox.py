@@ -47,7 +47,7 @@ def test_memory_without_room_for_a_mailbox():
 
 def killed_case(context):
     """Rank 1 sends two messages and ends at once."""
-    from lsm.comm_stream import Kind
+    from lsm.comm.messages import Kind
 
     stream = context.group(2, timeout_secs=30.0).rows
     assert stream.local == [1 - context.rank]
@@ -75,7 +75,7 @@ def test_what_a_killed_rank_sent_is_received_and_then_its_end(ranks):
 
 
 def long_error_case(context):
-    from lsm.comm_stream import Kind
+    from lsm.comm.messages import Kind
 
     stream = context.group(2).ids
     if context.rank == 1:
@@ -95,7 +95,7 @@ def test_a_long_error_arrives_as_far_as_it_fits(ranks):
 
 def full_case(context):
     """Rank 0 does not read."""
-    from lsm.comm_stream import Kind
+    from lsm.comm.messages import Kind
 
     stream = context.group(2, timeout_secs=1.0).rows
     if context.rank == 0:
@@ -116,8 +116,8 @@ def test_a_rank_that_reads_nothing_is_named(ranks):
 
 def request_case(context):
     """The lists of requests whose memory grows from one to the next."""
-    from lsm.comm import Exchange, RowFormat
-    from lsm.owners import OwnerMap
+    from lsm.comm.exchange import Exchange, RowFormat
+    from lsm.comm.owners import OwnerMap
 
     group = context.group(2)
     exchange = Exchange(group, OwnerMap(300_000, 2, group.rank), RowFormat(1, torch.float32))

@@ -29,7 +29,7 @@ def open_loader(context, path, size, comm=(), engine="memory", **cache):
     from lsm.cache_options import CacheOptions
     from lsm.data.graph_store import GraphStore
     from lsm.shared_features import SharedFeatureLoader
-    from lsm.storage import StorageOptions
+    from lsm.storage.engine import StorageOptions
 
     group = context.group(size, **dict(comm))
     if group is None:

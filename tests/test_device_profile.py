@@ -10,12 +10,11 @@ import pytest
 from training import config, losses, make_store, steps
 from training import environment as clean_environment
 
-from lsm.accumulator import ReadAhead
-from lsm.bench.profile import enough_bytes, feature_source, measure_profile
 from lsm.config import Config
 from lsm.config_io import load_config, parse_config
 from lsm.data.verify import verify_store
-from lsm.device_profile import (
+from lsm.read_settings import ReadSettings, longest_read
+from lsm.storage.disk_profile import (
     DepthPoint,
     DeviceProfile,
     ReadCost,
@@ -24,8 +23,9 @@ from lsm.device_profile import (
     load_profile,
     save_profile,
 )
-from lsm.read_settings import ReadSettings, longest_read
-from lsm.storage import StorageOptions
+from lsm.storage.engine import StorageOptions
+from lsm.storage.measure_profile import enough_bytes, feature_source, measure_profile
+from lsm.storage.read_ahead import ReadAhead
 from lsm.train import train
 
 ROW_BYTES = 48

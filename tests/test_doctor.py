@@ -11,7 +11,7 @@ from fake_machine import NVME_FINDINGS
 from lsm import doctor, native
 from lsm.core.device import gpu_problem
 from lsm.doctor import RING_BYTES, examine
-from lsm.storage import StorageOptions, select_engine
+from lsm.storage.engine import StorageOptions, select_engine
 
 NAMES = {
     "cores",

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm import native
-from lsm.storage import Storage
+from lsm.storage.engine import Storage
 
 NUM_ROWS, LINES, SLOTS = 60, 16, 7
 STATIC_IDS, CONSTANT_IDS = [59, 3, 4], [20, 7]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from lsm.gds import GdsStorage
-from lsm.storage import StorageOptions, open_storage
+from lsm.storage.engine import StorageOptions, open_storage
+from lsm.storage.gds import GdsStorage
 
 NUM_ROWS, ROW_BYTES, STRIPE = 40, 3000, 4096
 

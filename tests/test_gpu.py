@@ -22,7 +22,7 @@ from lsm.core.device import gpu_problem
 from lsm.device_features import DeviceFeatureLoader
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
-from lsm.storage import Storage
+from lsm.storage.engine import Storage
 
 rows, store = _rows, _store
 PROBLEM = gpu_problem(0)

@@ -23,10 +23,10 @@ from store_files import feature_bytes, random_graph, save_npy
 from lsm import native
 from lsm.data.convert.npy import convert_npy
 from lsm.data.graph_store import GraphStore
-from lsm.nvme.label import LABEL_BYTES, check_label
-from lsm.nvme.load import load_namespaces
-from lsm.nvme.machine import Machine, find_namespace, namespaces
-from lsm.storage import StorageOptions, open_storage
+from lsm.storage.engine import StorageOptions, open_storage
+from lsm.storage.nvme.label import LABEL_BYTES, check_label
+from lsm.storage.nvme.load import load_namespaces
+from lsm.storage.nvme.machine import Machine, find_namespace, namespaces
 
 DRIVE_BYTES = 1 << 20
 
@@ -167,7 +167,7 @@ def test_a_write_that_fails_leaves_no_label(store, fake, monkeypatch):
 
 def test_a_device_that_holds_less_than_it_says_is_named(store, fake, monkeypatch, capsys):
     device = fake.add_drive(0, noise())
-    monkeypatch.setattr("lsm.nvme.load.Machine", lambda: fake.machine)
+    monkeypatch.setattr("lsm.storage.nvme.load.Machine", lambda: fake.machine)
 
     def fill(*arguments):
         del arguments  # a traceback that refers to the buffer would keep it from being closed
@@ -183,7 +183,7 @@ def test_a_device_that_holds_less_than_it_says_is_named(store, fake, monkeypatch
 
 def test_a_store_that_cannot_be_read_is_named(store, fake, monkeypatch, capsys):
     device = fake.add_drive(0, noise())
-    monkeypatch.setattr("lsm.nvme.load.Machine", lambda: fake.machine)
+    monkeypatch.setattr("lsm.storage.nvme.load.Machine", lambda: fake.machine)
     os.truncate(store.path / "features.bin", 4096)
     assert lsm(monkeypatch, "data", "load-nvme", store.path, device, "--yes", device) == 1
     said = capsys.readouterr().err.strip()
@@ -351,7 +351,7 @@ def run_command(monkeypatch, fake, *arguments, typed=""):
     """Exit code of `lsm data load-nvme` on the fake machine."""
     import io
 
-    monkeypatch.setattr("lsm.nvme.load.Machine", lambda: fake.machine)
+    monkeypatch.setattr("lsm.storage.nvme.load.Machine", lambda: fake.machine)
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
     return lsm(monkeypatch, "data", "load-nvme", *arguments)
 

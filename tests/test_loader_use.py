@@ -13,7 +13,7 @@ from training import make_store
 import lsm
 from lsm.cache_options import CacheOptions
 from lsm.sampler.neighbor import NeighborSampler
-from lsm.storage import StorageOptions
+from lsm.storage.engine import StorageOptions
 
 CACHE = CacheOptions(bytes=400 * 48, window=3)
 

@@ -17,7 +17,7 @@ from lsm import native
 from lsm.data.convert.npy import convert_npy
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.seeds import SeedSchedule
-from lsm.storage import StorageOptions
+from lsm.storage.engine import StorageOptions
 
 NUM_NODES, DIM = 3000, 37
 

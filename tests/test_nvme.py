@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lsm import native
 from lsm.core.device import gpu_problem
-from lsm.storage import Storage, StorageOptions
+from lsm.storage.engine import Storage, StorageOptions
 
 PAGE = 4096
 

@@ -5,7 +5,7 @@ import pytest
 from lsm.ablation.config import AblationConfig
 from lsm.config_io import find_config, load_config, load_tree
 from lsm.data.graph_store import GraphStore
-from lsm.device_profile import load_profile
+from lsm.storage.disk_profile import load_profile
 
 DEPTH = 100_000
 

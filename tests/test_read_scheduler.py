@@ -10,8 +10,8 @@ import torch
 from engines import ENGINES, QUEUED_ENGINES
 
 from lsm import native
-from lsm.read_scheduler import ReadScheduler
-from lsm.storage import Storage, StorageOptions
+from lsm.storage.engine import Storage, StorageOptions
+from lsm.storage.read_scheduler import ReadScheduler
 
 PAGE = 4096
 ROW_BYTES, NUM_ROWS = 1000, 3000

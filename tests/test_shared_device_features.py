@@ -13,7 +13,7 @@ from test_comm_worlds import ROW_BYTES, all_tiers, expected_rows, fetches
 from training import make_store
 
 from lsm import native
-from lsm.comm_links import Place, choose_links
+from lsm.comm.links import Place, choose_links
 from lsm.distributed.watchdog import PeerError
 from lsm.feature_loader import COUNTERS, EXCHANGED
 
@@ -47,7 +47,7 @@ def open_loader(path, group, cache, device=None):
     from lsm.data.graph_store import GraphStore
     from lsm.shared_device_features import SharedDeviceFeatureLoader
     from lsm.shared_features import SharedFeatureLoader
-    from lsm.storage import StorageOptions
+    from lsm.storage.engine import StorageOptions
 
     store = GraphStore.open(path)
     options = {"bytes": 64 * ROW_BYTES, "ways": 8, "window": 3} | cache
@@ -84,18 +84,18 @@ def deliver(context, store, loader):
 def open_groups(context, size, transport, num_gpus=0, **options):
     """A CacheGroup for caches on devices and one for the host; None on ranks that are not of them.
     With transport nccl, Gloo does between twins what NCCL does between GPUs."""
-    import lsm.comm_device
-    from lsm.comm_links import Links, find_links
+    import lsm.comm.exchange_gpu
+    from lsm.comm.links import Links, find_links
 
     host = context.group(size, **options)
     is_played = transport == "nccl" and not num_gpus
     named = "gloo" if is_played else transport
     on_devices = context.group(size, **(options | {"transport": named}))
-    lsm.comm_device.find_links = find_links
+    lsm.comm.exchange_gpu.find_links = find_links
     if is_played:
         nccl = torch_dist.new_group(range(size), backend="gloo")
         by_peer = {peer: "nccl" for peer in range(size) if peer != context.rank}
-        lsm.comm_device.find_links = lambda *_: Links(by_peer, nccl)
+        lsm.comm.exchange_gpu.find_links = lambda *_: Links(by_peer, nccl)
     return (on_devices, host) if on_devices else None
 
 
@@ -134,9 +134,9 @@ def test_rows_and_counts_are_those_of_the_host(ranks, store, size, policy, trans
 
 
 def exchange_case(context, size, transport, dim, dtype, num_gpus=0):
-    from lsm.comm import RowFormat
-    from lsm.comm_device import DeviceExchange
-    from lsm.owners import OwnerMap
+    from lsm.comm.exchange import RowFormat
+    from lsm.comm.exchange_gpu import DeviceExchange
+    from lsm.comm.owners import OwnerMap
 
     groups = open_groups(context, size, transport, num_gpus, owner="stride", chunk_bytes=4096)
     if groups is None:
@@ -211,22 +211,22 @@ def test_a_read_error_of_one_owner_surfaces_on_every_rank(store, tmp_path):
 
 def unreachable_case(context, transport):
     """Rank 1 cannot write to rank 2."""
-    import lsm.comm_links
-    from lsm.comm_links import find_links
+    import lsm.comm.links
+    from lsm.comm.links import find_links
 
     group = context.group(3, transport=transport)
-    reach_problem = lsm.comm_links._reach_problem
+    reach_problem = lsm.comm.links._reach_problem
 
     def fails(memory, device, peer, *more):
         if (context.rank, peer) == (1, 2):
             return "peer access unavailable: so says the test"
         return reach_problem(memory, device, peer, *more)
 
-    lsm.comm_links._reach_problem = fails
+    lsm.comm.links._reach_problem = fails
     try:
         return find_links(group, HOST).by_peer
     finally:
-        lsm.comm_links._reach_problem = reach_problem
+        lsm.comm.links._reach_problem = reach_problem
 
 
 def test_without_peer_access_rows_take_another_way_or_it_is_an_error(ranks):

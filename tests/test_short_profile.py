@@ -8,14 +8,14 @@ import pytest
 from test_device_profile import make_profile
 from training import config, losses, make_store, overrides, run_job
 
-from lsm import short_profile
-from lsm.bench.profile import feature_source
-from lsm.bench.storage import measure_engine
 from lsm.data.synth import synthesize
-from lsm.device_profile import device_facts, load_profile, save_profile
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
-from lsm.short_profile import Found, find_on_machines, find_profile, measure_briefly
+from lsm.storage import short_profile
+from lsm.storage.disk_profile import device_facts, load_profile, save_profile
+from lsm.storage.measure import measure_engine
+from lsm.storage.measure_profile import feature_source
+from lsm.storage.short_profile import Found, find_on_machines, find_profile, measure_briefly
 from lsm.train import train
 
 TRAIN_MEASURED = Path(__file__).with_name("train_measured.py")

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsm import native
-from lsm.storage import Storage, StorageOptions, select_engine
+from lsm.storage.engine import Storage, StorageOptions, select_engine
 
 PAGE = 4096
 
@@ -393,7 +393,7 @@ def test_with_little_locked_memory_io_uring_says_so_and_works(
     rows = random_rows(64, PAGE)
     paths = write_rows(tmp_path, rows)
     program = (
-        "import torch; from lsm.storage import Storage\n"
+        "import torch; from lsm.storage.engine import Storage\n"
         f"keep = [Storage([{str(paths[0])!r}], num_rows=64, row_bytes=4096, engine='auto')\n"
         f"        for _ in range({num_rings})]\n"
         "storage = keep[-1]\n"
@@ -425,7 +425,8 @@ def test_without_locked_memory_the_limit_is_named_and_not_seccomp(command):
         [
             sys.executable,
             "-c",
-            f"from lsm import native; from lsm.storage import select_engine; print({command})",
+            "from lsm import native; from lsm.storage.engine import select_engine; "
+            f"print({command})",
         ],
         capture_output=True,
         text=True,

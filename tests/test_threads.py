@@ -14,7 +14,7 @@ from training import environment, make_store
 import lsm
 from lsm import native
 from lsm.core.threads import check_startable, starting
-from lsm.storage import StorageOptions
+from lsm.storage.engine import StorageOptions
 
 SHORT_OF_MEMORY = """
 import resource, sys, threading
@@ -121,7 +121,7 @@ def test_reads_have_a_range(store, name, value, most):
 
 
 def test_buffers_that_memory_does_not_hold_are_refused(store, monkeypatch):
-    monkeypatch.setattr("lsm.storage.available_bytes_per_rank", lambda: 1 << 30)
+    monkeypatch.setattr("lsm.storage.engine.available_bytes_per_rank", lambda: 1 << 30)
     graph = lsm.GraphStore.open(store)
     options = StorageOptions(queue_depth=4096, max_read_bytes=1 << 20)
     with pytest.raises(

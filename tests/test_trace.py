@@ -5,9 +5,9 @@ import pytest
 import torch
 from command import lsm
 
+from lsm.comm.owners import owners
 from lsm.data.synth import synthesize
 from lsm.neighbor_loader import NeighborLoader
-from lsm.owners import owners
 from lsm.reference import unique_relabel
 from lsm.reference.hashing import owner
 from lsm.sampler.options import Sampling

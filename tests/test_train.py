@@ -6,7 +6,7 @@ import pytest
 import torch
 from training import REPOSITORY, config, losses, make_store, overrides, run_job, steps
 
-from lsm.storage import ENGINES
+from lsm.storage.engine import ENGINES
 from lsm.train import train
 
 # All neighbours and no dropout: nothing that depends on the rank, so worlds can be compared.

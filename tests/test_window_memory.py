@@ -6,10 +6,10 @@ import pytest
 import torch
 from graphs import assert_same, random_graph
 
-from lsm.accumulator import ReadAhead
 from lsm.feature_loader import FeatureLoader
 from lsm.pipeline import PLANNER_BYTES_PER_ID, Pipeline
 from lsm.sampler.neighbor import NeighborSampler, PackedGraph
+from lsm.storage.read_ahead import ReadAhead
 
 SECS = 20
 

@@ -9,7 +9,8 @@ import sys
 
 
 def main() -> None:
-    from lsm import cli, short_profile
+    from lsm import cli
+    from lsm.storage import short_profile
 
     short_profile._LEAST_BYTES = 0
     sys.argv = ["lsm", "train", *sys.argv[1:]]

@@ -21,20 +21,20 @@ from lsm.ablation import plots, report
 from lsm.ablation.accumulator_plots import draw_batches, draw_overlap
 from lsm.ablation.config import AblationConfig, AccumulatorConfig
 from lsm.ablation.study import open_or_make
-from lsm.accumulator import ReadAhead
-from lsm.bench.profile import measure_profile
-from lsm.bench.storage import Source, open_blocks, scratch_file
 from lsm.cache_options import CacheOptions
 from lsm.cached_features import CachedFeatureLoader
 from lsm.config import Config
 from lsm.core import record
 from lsm.core.progress import counting
-from lsm.device_profile import DeviceProfile, save_profile
 from lsm.feature_loader import FeatureLoader
 from lsm.pipeline import Pipeline
 from lsm.read_settings import ReadSettings
 from lsm.sampler.neighbor import SampledGraph
-from lsm.storage import Storage, StorageOptions
+from lsm.storage.disk_profile import DeviceProfile, save_profile
+from lsm.storage.engine import Storage, StorageOptions
+from lsm.storage.measure import Source, open_blocks, scratch_file
+from lsm.storage.measure_profile import measure_profile
+from lsm.storage.read_ahead import ReadAhead
 from lsm.trace_sampling import sample_trace
 
 _WINDOW = 64

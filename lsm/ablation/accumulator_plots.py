@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from lsm.device_profile import DeviceProfile
+from lsm.storage.disk_profile import DeviceProfile
 
 
 def draw_overlap(

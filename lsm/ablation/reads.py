@@ -11,14 +11,14 @@ import torch
 
 from lsm.ablation.config import ReadsConfig
 from lsm.ablation.runs import BOUNDS, Combination
-from lsm.accumulator import ReadAhead
 from lsm.cache_options import CacheOptions
 from lsm.cached_features import CachedFeatureLoader
 from lsm.core.progress import counting
 from lsm.data.graph_store import GraphStore
 from lsm.feature_loader import FeatureLoader
 from lsm.pipeline import Pipeline
-from lsm.storage import StorageOptions
+from lsm.storage.engine import StorageOptions
+from lsm.storage.read_ahead import ReadAhead
 from lsm.trace import Trace
 
 MEASURED = (

@@ -65,9 +65,9 @@ def storage(
         return
     from rich.console import Console
 
-    from lsm.bench.storage import as_record, scratch_file, sweep
     from lsm.core import record
     from lsm.core.units import parse_bytes
+    from lsm.storage.measure import as_record, scratch_file, sweep
 
     if store is not None:
         raise ValueError("STORE: goes with --profile; --path takes a file or a directory")
@@ -126,10 +126,10 @@ def _write_profile(store, path, size, engine, seconds, repeats, json_path) -> No
     """Measures the feature files of ``store``, or ``path``, and says where the profile is."""
     from contextlib import ExitStack
 
-    from lsm.bench.profile import enough_bytes, feature_source, measure_profile
-    from lsm.bench.storage import Source, scratch_file
     from lsm.core.units import format_bytes, parse_bytes
-    from lsm.device_profile import PROFILE, save_profile
+    from lsm.storage.disk_profile import PROFILE, save_profile
+    from lsm.storage.measure import Source, scratch_file
+    from lsm.storage.measure_profile import enough_bytes, feature_source, measure_profile
 
     if store is None and json_path is None:
         raise ValueError(

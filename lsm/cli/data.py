@@ -234,8 +234,8 @@ def load_nvme_command(
     """Write the features of a store to NVMe namespaces, for storage.engine=nvme. What they hold is
     lost; asks for each device's name. Refuses devices that are mounted, partitioned or in use."""
     from lsm.data.graph_store import GraphStore
-    from lsm.nvme.load import load_namespaces
-    from lsm.nvme.machine import Namespace
+    from lsm.storage.nvme.load import load_namespaces
+    from lsm.storage.nvme.machine import Namespace
 
     def confirm(namespace: Namespace, content: str) -> bool:
         if str(namespace.path) in (yes or []):

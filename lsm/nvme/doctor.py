@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lsm.core.units import format_bytes
 from lsm.finding import Finding
-from lsm.nvme.machine import (
+from lsm.storage.nvme.machine import (
     Machine,
     PciFunction,
     namespaces,

@@ -1,4 +1,4 @@
-"""The exchange between ranks (lsm.comm), naively: in Python lists and collectives of any object."""
+"""The exchange between ranks (lsm.comm.exchange), naively: lists, and collectives of objects."""
 
 from __future__ import annotations
 

@@ -12,17 +12,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lsm.bench.storage import Source, measure_engine, open_blocks
 from lsm.core import record
 from lsm.data.graph_store import GraphStore
-from lsm.device_profile import (
-    DepthPoint,
-    DeviceProfile,
-    ReadCost,
-    SizePoint,
-    device_facts,
-)
-from lsm.storage import select_engine
+from lsm.storage.disk_profile import DepthPoint, DeviceProfile, ReadCost, SizePoint, device_facts
+from lsm.storage.engine import select_engine
+from lsm.storage.measure import Source, measure_engine, open_blocks
 
 BLOCK_BYTES = 4096
 DEPTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256)

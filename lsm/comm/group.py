@@ -10,11 +10,11 @@ from pathlib import Path
 
 import torch.distributed as torch_dist
 
-from lsm.comm_mailbox import connect
-from lsm.comm_memory import SharedLists
-from lsm.comm_stream import MessageStream
+from lsm.comm.mailbox import connect
+from lsm.comm.messages import MessageStream
+from lsm.comm.owners import MAX_RANKS
+from lsm.comm.shared_memory import SharedLists
 from lsm.distributed.watchdog import awaiting
-from lsm.owners import MAX_RANKS
 
 MODES = ("shared", "independent", "partition-aware")
 OWNERS = ("stride", "mix64", "table")
@@ -34,7 +34,7 @@ class CommOptions:
     group: the ranks that share a cache: all (world), or those of each machine (node).
     transport: how rows travel. Between caches in host memory: shm, in memory that ranks share;
     gloo, as messages; auto: shm between ranks that can, else gloo. Between caches in GPU memory:
-    ipc, nccl, gloo or auto (lsm.comm_links). Ids travel through shared memory, but for gloo.
+    ipc, nccl, gloo or auto (lsm.comm.links). Ids travel through shared memory, but for gloo.
     timeout_secs: longest wait for another rank.
     replicated_fraction: of cache.bytes, for the rows that partition-aware keeps on every rank.
     chunk_bytes: rows that travel as messages go in pieces of so many bytes.

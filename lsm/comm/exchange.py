@@ -20,12 +20,12 @@ from typing import NamedTuple
 import torch
 
 from lsm import native
-from lsm.comm_group import NEEDS_GPU, CacheGroup
-from lsm.comm_memory import NUM_ADDRESS_WORDS, PeerMemory, SharedBatch
-from lsm.comm_stream import Kind, Message, PeerLeftError
+from lsm.comm.group import NEEDS_GPU, CacheGroup
+from lsm.comm.messages import Kind, Message, PeerLeftError
+from lsm.comm.owners import OwnerMap
+from lsm.comm.shared_memory import NUM_ADDRESS_WORDS, PeerMemory, SharedBatch
 from lsm.distributed.watchdog import PeerError
 from lsm.feature_loader import EXCHANGED
-from lsm.owners import OwnerMap
 
 WRITTEN = ("shm", "ipc")
 """Transports with which an owner writes into the requester's batch."""

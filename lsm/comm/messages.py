@@ -20,7 +20,7 @@ from enum import IntEnum
 import torch
 import torch.distributed as torch_dist
 
-from lsm.comm_mailbox import Mailboxes
+from lsm.comm.mailbox import Mailboxes
 from lsm.distributed.watchdog import PeerError, saying
 
 _HEADER_WORDS = 10

@@ -13,9 +13,9 @@ import torch
 import torch.distributed as torch_dist
 
 from lsm import native
-from lsm.comm_group import CacheGroup
+from lsm.comm.gpu_memory import DeviceBatches
+from lsm.comm.group import CacheGroup
 from lsm.core.device import current
-from lsm.device_batches import DeviceBatches
 from lsm.distributed.watchdog import awaiting
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The exchange between ranks whose caches are GPU memory (lsm.comm, with rows on devices).
+"""The exchange between ranks whose caches are GPU memory (lsm.comm.exchange, with rows on devices).
 
 Ids and messages go through the host, as there. Rows go from GPU to GPU: with ``ipc`` the owner's
 kernel writes them to their places in the requester's batch; with ``nccl`` it packs them, NCCL moves
@@ -14,15 +14,15 @@ import torch
 import torch.distributed as torch_dist
 
 from lsm import native
-from lsm.comm import Delivery, Exchange, Request, RowFormat, RowTarget
-from lsm.comm_group import CacheGroup
-from lsm.comm_links import find_links
-from lsm.comm_memory import NUM_ADDRESS_WORDS, SharedBatch
-from lsm.comm_stream import Message
+from lsm.comm.exchange import Delivery, Exchange, Request, RowFormat, RowTarget
+from lsm.comm.gpu_memory import DeviceBatches
+from lsm.comm.group import CacheGroup
+from lsm.comm.links import find_links
+from lsm.comm.messages import Message
+from lsm.comm.owners import OwnerMap
+from lsm.comm.shared_memory import NUM_ADDRESS_WORDS, SharedBatch
 from lsm.core.device import current, empty_rows, memory_errors
-from lsm.device_batches import DeviceBatches
 from lsm.distributed.watchdog import PeerError
-from lsm.owners import OwnerMap
 
 _NONE = torch.empty(0, dtype=torch.int32)
 _NO_ROWS = (0, torch.uint8)  # dim and dtype of a SharedBatch that has positions only

@@ -23,7 +23,7 @@ from lsm.distributed.host_memory import available_bytes_per_rank
 logger = logging.getLogger(__name__)
 
 ENGINES = ("memory", "mmap", "posix", "io_uring", "nvme")
-"""Engines that read into host memory; beside them there is gds (lsm.gds)."""
+"""Engines that read into host memory; beside them there is gds (lsm.storage.gds)."""
 
 TRANSPORTS = ("emulated", "sysfs", "libnvm")
 
@@ -44,8 +44,8 @@ class StorageOptions:
     max_gap_bytes: bytes that nobody asked for between two rows, up to which both are read at once;
         worth it where an IO costs more than those bytes (``lsm bench storage --profile``).
     merge_iterations: how many iterations' reads a feature loader hands to the engine together
-        (lsm.read_scheduler); their rows wait in the loader's staging memory meanwhile. "auto": half
-        of those that a NeighborLoader has in flight.
+        (read_scheduler); their rows wait in the loader's staging memory meanwhile. "auto": half of
+        those that a NeighborLoader has in flight.
     direct: "on" bypasses the page cache (O_DIRECT) and fails where that is impossible; "auto" falls
         back to the page cache there; "off" always uses it. Concerns posix and io_uring.
     timeout_secs: how long a wait for rows may take before it is an error.
@@ -321,7 +321,7 @@ def open_storage(store, engine: str = "auto", options: StorageOptions | None = N
     """A Storage over the feature files of ``store`` (a GraphStore), or over the devices of
     ``options`` that they were loaded onto, whose labels have to say so (ValueError)."""
     if engine == "gds":
-        from lsm.gds import GdsStorage  # kvikio is installed on some machines only
+        from lsm.storage.gds import GdsStorage  # kvikio is installed on some machines only
 
         return GdsStorage(
             store.feature_paths,
@@ -345,7 +345,7 @@ def open_storage(store, engine: str = "auto", options: StorageOptions | None = N
 
 
 def _check_devices(store, options: StorageOptions) -> None:
-    from lsm.nvme.label import check_label
+    from lsm.storage.nvme.label import check_label
 
     if not options.devices:
         example = {"sysfs": "0000:01:00.0", "libnvm": "/dev/libnvm0"}.get(options.transport)

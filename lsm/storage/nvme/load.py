@@ -18,8 +18,8 @@ from lsm.data.format import feature_file_bytes
 from lsm.data.graph_store import GraphStore
 from lsm.data.sink import FileSink
 from lsm.data.stripes import StripedReader, StripedWriter
-from lsm.nvme.label import LABEL_BYTES, make_label, read_label
-from lsm.nvme.machine import Machine, Namespace, find_namespace, use_of
+from lsm.storage.nvme.label import LABEL_BYTES, make_label, read_label
+from lsm.storage.nvme.machine import Machine, Namespace, find_namespace, use_of
 
 _CHUNK_BYTES = 16 << 20
 _OTHER_DEVICE = "the device holds less than its size says (thin provisioning?); choose another"
@@ -39,7 +39,7 @@ def load_namespaces(
     """Writes the features of ``store`` to ``devices``, striped over them as the store says; returns
     the namespaces.
 
-    Row 0 begins at block 0; the last 4096 bytes hold a label (lsm.nvme.label), which is removed
+    Row 0 begins at block 0; the last 4096 bytes hold a label (``nvme.label``), which is removed
     first and written last, so that no half-written drive looks complete. ``confirm`` is called with
     each namespace and what it holds now; unless it returns True for all of them, nothing is
     written. Every device is checked before any is touched, and stays open exclusively.

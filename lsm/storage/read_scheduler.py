@@ -12,8 +12,8 @@ from typing import Literal
 
 import torch
 
-from lsm.accumulator import company
-from lsm.storage import Storage, Ticket
+from lsm.storage.engine import Storage, Ticket
+from lsm.storage.read_ahead import company
 
 
 class ScheduledTicket:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from lsm.storage import Storage, StorageOptions, Ticket
+from lsm.storage.engine import Storage, StorageOptions, Ticket
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 
 from lsm import native
-from lsm.comm_memory import MappedBlocks
+from lsm.comm.shared_memory import MappedBlocks
 from lsm.core.device import current
 
 

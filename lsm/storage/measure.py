@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lsm.storage import Storage, StorageOptions
+from lsm.storage.engine import Storage, StorageOptions
 
 _PAGE_BYTES = 4096
 _WRITE_BYTES = 16 << 20

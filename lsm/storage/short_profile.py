@@ -12,18 +12,18 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from lsm.bench.profile import BLOCK_BYTES, feature_source, lone_request, profile_of
-from lsm.bench.storage import Source, measure_engine
-from lsm.comm_group import host_identity
-from lsm.device_profile import (
+from lsm.comm.group import host_identity
+from lsm.distributed import collectives
+from lsm.distributed.collectives import World
+from lsm.storage.disk_profile import (
     PROFILE,
     DeviceProfile,
     device_facts,
     load_profile,
     save_profile,
 )
-from lsm.distributed import collectives
-from lsm.distributed.collectives import World
+from lsm.storage.measure import Source, measure_engine
+from lsm.storage.measure_profile import BLOCK_BYTES, feature_source, lone_request, profile_of
 
 logger = logging.getLogger(__name__)
 

@@ -58,7 +58,7 @@ class MappedBlocks:
 
 class PeerMemory:
     """This rank's batches, in memory that peers can map, and the batches of those peers. For peers
-    with whom that works (lsm.comm_mailbox finds out). Used by one thread at a time."""
+    with whom that works (lsm.comm.mailbox finds out). Used by one thread at a time."""
 
     def __init__(self, idle_bytes: int) -> None:
         self._pool = native.SharedPool(idle_bytes)

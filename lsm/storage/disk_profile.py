@@ -14,8 +14,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from lsm.accumulator import AccessModel
 from lsm.core.versioned_json import read_versioned
+from lsm.storage.read_ahead import AccessModel
 
 SCHEMA_VERSION = 1
 PROFILE = "profile.json"

@@ -1,1 +1,0 @@
-"""Measurements that users run on their own machines: ``lsm bench NAME``."""

@@ -1,0 +1,1 @@
+"""Exchange of feature rows between the ranks that share a cache."""

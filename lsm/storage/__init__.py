@@ -1,0 +1,1 @@
+"""Storage engines, the order and depth of reads, and measurements of disks."""

@@ -1,0 +1,1 @@
+"""NVMe drives as the kernel describes them, and the loading of features onto their namespaces."""
