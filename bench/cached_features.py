@@ -35,7 +35,7 @@ import torch
 from features import HEADER_BYTES, as_store, drop_cache, write_header
 
 from lsm.ablation.reads import deliver
-from lsm.cache_options import CacheOptions
+from lsm.cache.options import CacheOptions
 from lsm.core import record
 from lsm.core.units import parse_bytes
 from lsm.feature_loader import FeatureLoader

@@ -29,12 +29,12 @@ import numpy as np
 import torch
 
 from lsm import native
-from lsm.cache import Planner, PlannerConfig
+from lsm.cache.planner import Planner, PlannerConfig
+from lsm.cache.staging import WAYS
 from lsm.core import record
 from lsm.core.device import gpu_problem
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
-from lsm.staging import WAYS
 from lsm.storage.engine import Storage
 
 GPU = torch.device("cuda", 0)  # the tests take the host, where twins stand for kernels

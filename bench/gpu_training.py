@@ -21,7 +21,7 @@ import torch
 from torch.nn import functional
 
 from lsm.batch import Batch
-from lsm.cache_options import CacheOptions
+from lsm.cache.options import CacheOptions
 from lsm.core.device import current, to_device
 from lsm.device_features import DeviceFeatureLoader
 from lsm.feature_loader import COUNTERS, EXCHANGED, STAGES, FeatureLoader

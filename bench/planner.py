@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from lsm import native
-from lsm.cache import POLICIES, VICTIM_MODES, Planner, PlannerConfig, simulate
+from lsm.cache.planner import POLICIES, VICTIM_MODES, Planner, PlannerConfig, simulate
 from lsm.core import record
 
 

@@ -26,7 +26,7 @@ from torch.nn import functional
 
 import lsm
 from lsm.batch import Batch
-from lsm.cache_options import CacheOptions
+from lsm.cache.options import CacheOptions
 from lsm.config import ModelConfig
 from lsm.config_io import parse_config
 from lsm.core import record

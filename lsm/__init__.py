@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from lsm.cache_options import CacheOptions
+    from lsm.cache.options import CacheOptions
     from lsm.cached_features import CachedFeatureLoader
     from lsm.comm.group import CacheGroup, CommOptions
     from lsm.data.graph_store import GraphStore
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "CacheGroup": "lsm.comm.group",
-    "CacheOptions": "lsm.cache_options",
+    "CacheOptions": "lsm.cache.options",
     "CachedFeatureLoader": "lsm.cached_features",
     "CommOptions": "lsm.comm.group",
     "FeatureLoader": "lsm.feature_loader",

@@ -10,10 +10,10 @@ from collections import deque
 import torch
 
 from lsm import native
-from lsm.cache import Plan, Planner, Source
-from lsm.cache_options import CacheOptions, CacheRows, hottest
+from lsm.cache.options import CacheOptions, CacheRows, hottest
+from lsm.cache.planner import Plan, Planner, Source
+from lsm.cache.scores import stored_score
 from lsm.feature_loader import COUNTERS, EXCHANGED, STAGES, FeatureLoader, vector_of_ids
-from lsm.scores import stored_score
 from lsm.storage.engine import Storage, StorageOptions
 from lsm.storage.read_scheduler import ScheduledTicket
 

@@ -2,7 +2,7 @@
 
 Cache and static partition are GPU memory, victim and constant buffer page-locked host memory that
 kernels read and write over PCIe. Rows from storage arrive in page-locked memory, and go from there
-to the others of their batch by one of two ways (lsm.staging).
+to the others of their batch by one of two ways (lsm.cache.staging).
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import torch
 
 from lsm import native
-from lsm.cache import Planner, Source
-from lsm.cache_options import CacheRows
+from lsm.cache.options import CacheRows
+from lsm.cache.planner import Planner, Source
+from lsm.cache.planner_trial import TrialPlanner
+from lsm.cache.staging import Staging
 from lsm.cached_features import CachedFeatureLoader
 from lsm.core.device import current, empty_rows, memory_errors
-from lsm.planner_trial import TrialPlanner
-from lsm.staging import Staging
 
 PLANNERS = ("auto", "host", "device")
 
@@ -25,7 +25,7 @@ class DeviceTiers:
     copies of all plans are queued to one stream, in the order of the plans.
 
     device: where rows are delivered; for the host it is the executor's twin, for tests. staging:
-    how rows from storage get there (lsm.staging).
+    how rows from storage get there (lsm.cache.staging).
     """
 
     def __init__(
@@ -188,8 +188,8 @@ class DeviceFeatureLoader(OnDevice, CachedFeatureLoader):
 
     device: a GPU; the host stands for it in tests. planner: where sets are decided and next uses
     are found: host, device, or auto, which makes the first plans in both places and goes on where
-    that was faster (lsm.planner_trial). prefetch_rows: how many rows of the next batch may be
+    that was faster (lsm.cache.planner_trial). prefetch_rows: how many rows of the next batch may be
     brought back from the victim buffer while a step runs. staging: how rows from storage get to
-    the GPU: gather, copy or auto (lsm.staging); with gds they are there. Other arguments as for
+    the GPU: gather, copy or auto (cache.staging); with gds they are there. Other arguments as for
     CachedFeatureLoader.
     """

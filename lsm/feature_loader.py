@@ -14,7 +14,7 @@ from lsm.storage.engine import Storage, StorageOptions, open_storage
 from lsm.storage.read_scheduler import ReadScheduler, ScheduledTicket
 
 if TYPE_CHECKING:
-    from lsm.cache_options import CacheOptions
+    from lsm.cache.options import CacheOptions
 
 COUNTERS = (
     "requests",

@@ -14,9 +14,11 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lsm import native, scores
+from lsm import native
 from lsm.budget import MemoryPlan
-from lsm.cache_options import CacheOptions, CacheRows
+from lsm.cache import scores
+from lsm.cache.late_score import LateScore
+from lsm.cache.options import CacheOptions, CacheRows
 from lsm.cached_features import CachedFeatureLoader
 from lsm.comm.group import CacheGroup, CommOptions
 from lsm.config import CommConfig, Config
@@ -30,7 +32,6 @@ from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.distributed.rendezvous import differences
 from lsm.feature_loader import FeatureLoader
-from lsm.late_score import LateScore
 from lsm.memory_facts import plan_memory
 from lsm.neighbor_loader import NeighborLoader
 from lsm.nvme.ranks import check_drives_of_ranks

@@ -9,7 +9,7 @@ import torch
 
 from lsm import native
 from lsm.batch import Batch
-from lsm.cache_options import CacheOptions
+from lsm.cache.options import CacheOptions
 from lsm.core.arguments import whole_number
 from lsm.core.limits import MOST_THREADS
 from lsm.feature_loader import FeatureLoader

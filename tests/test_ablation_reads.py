@@ -5,18 +5,18 @@ import json
 
 import pytest
 
-from lsm import cache
 from lsm.ablation import reads, runs
 from lsm.ablation.config import AblationConfig, ReadsConfig
 from lsm.ablation.runs import Combination
 from lsm.ablation.study import run_study
+from lsm.cache import planner
 from lsm.config_io import find_config, load_tree, parse_config
 from lsm.data.synth import synthesize
 from lsm.trace_sampling import sample_trace
 
 ROW_BYTES = 4096
 CHECKED = ReadsConfig(engine="posix", check=True)
-POLICIES = [name for name in cache.POLICIES if name != "belady"]
+POLICIES = [name for name in planner.POLICIES if name != "belady"]
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 import training
 
 from lsm.budget import BatchSize, Facts, share_out
-from lsm.cache_options import CacheOptions, CacheRows
+from lsm.cache.options import CacheOptions, CacheRows
 from lsm.config_io import parse_config
 
 MIB = 1 << 20

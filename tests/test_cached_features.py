@@ -13,9 +13,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import lsm.cache
+import lsm.cache.planner
 from lsm import native
-from lsm.cache_options import ONLINE_POLICIES, CacheOptions, CacheRows, hottest
+from lsm.cache.options import ONLINE_POLICIES, CacheOptions, CacheRows, hottest
 from lsm.cached_features import CachedFeatureLoader
 from lsm.distributed import host_memory
 from lsm.feature_loader import COUNTERS, FeatureLoader
@@ -326,7 +326,7 @@ def test_closing(store, rows):
 
 
 def test_counters_are_those_of_the_planner():
-    assert COUNTERS == lsm.cache.COUNTERS
+    assert COUNTERS == lsm.cache.planner.COUNTERS
 
 
 def test_the_hottest_rows():

@@ -10,7 +10,7 @@ from training import CRASH_AT, config, losses, make_store, overrides, run_alone,
 
 import lsm
 from lsm import native
-from lsm.cache_options import ONLINE_POLICIES, CacheOptions
+from lsm.cache.options import ONLINE_POLICIES, CacheOptions
 from lsm.data.graph_store import GraphStore
 from lsm.distributed.collectives import World
 from lsm.feature_loader import COUNTERS

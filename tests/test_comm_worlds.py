@@ -6,7 +6,7 @@ from comm_ranks import Ranks
 from engines import ENGINES
 from training import make_store
 
-from lsm.cache_options import ONLINE_POLICIES as POLICIES
+from lsm.cache.options import ONLINE_POLICIES as POLICIES
 
 ROW_BYTES = 48
 TIERS = ("hits", "static_hits", "victim_hits", "constant_hits", "misses", "duplicates")
@@ -26,7 +26,7 @@ def ranks(tmp_path_factory):
 
 
 def open_loader(context, path, size, comm=(), engine="memory", **cache):
-    from lsm.cache_options import CacheOptions
+    from lsm.cache.options import CacheOptions
     from lsm.data.graph_store import GraphStore
     from lsm.shared_features import SharedFeatureLoader
     from lsm.storage.engine import StorageOptions

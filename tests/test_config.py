@@ -135,7 +135,7 @@ def test_a_cache_needs_room():
 
 
 def test_the_policies_are_those_of_the_planner():
-    from lsm.cache_options import ONLINE_POLICIES
+    from lsm.cache.options import ONLINE_POLICIES
 
     policies = get_args(CacheConfig.model_fields["policy"].annotation)
     assert policies == ("auto", "none", *ONLINE_POLICIES)

@@ -11,7 +11,7 @@ from test_cached_features import store as _store
 from training import config, losses, make_store
 
 from lsm import job, native
-from lsm.cache_options import CacheRows
+from lsm.cache.options import CacheRows
 from lsm.device_features import DeviceFeatureLoader
 from lsm.feature_loader import COUNTERS
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler

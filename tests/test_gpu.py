@@ -17,7 +17,7 @@ from test_nvme import open_rows, random_rows, read, write_stripes
 from test_planner_twin import assert_same_plans, config_of, skewed_batches
 
 from lsm import native
-from lsm.cache import POLICIES, VICTIM_MODES, Source
+from lsm.cache.planner import POLICIES, VICTIM_MODES, Source
 from lsm.core.device import gpu_problem
 from lsm.device_features import DeviceFeatureLoader
 from lsm.sampler.neighbor import NeighborSampler

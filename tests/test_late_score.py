@@ -11,15 +11,16 @@ import pytest
 import torch
 from training import config, losses, make_store, overrides, run_job
 
-from lsm import native, scores
-from lsm.cache_options import CacheOptions
+from lsm import native
+from lsm.cache import scores
+from lsm.cache.late_score import LateScore
+from lsm.cache.options import CacheOptions
+from lsm.cache.scores import AUTO, StoppedError, reverse_pagerank, stored_score
 from lsm.cached_features import CachedFeatureLoader
 from lsm.data.graph_store import GraphStore
 from lsm.data.verify import verify_store
 from lsm.distributed.collectives import World
 from lsm.job import open_job
-from lsm.late_score import LateScore
-from lsm.scores import AUTO, StoppedError, reverse_pagerank, stored_score
 from lsm.train import train
 
 ROW_BYTES = 48

@@ -11,7 +11,7 @@ import torch
 from training import make_store
 
 import lsm
-from lsm.cache_options import CacheOptions
+from lsm.cache.options import CacheOptions
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.storage.engine import StorageOptions
 

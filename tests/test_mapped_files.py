@@ -10,12 +10,12 @@ import torch
 from store_files import python_command, random_graph, save_npy
 
 from lsm import native
+from lsm.cache.scores import compute_score
 from lsm.data import graph_store
 from lsm.data.convert.npy import convert_npy
 from lsm.data.graph_store import GraphStore
 from lsm.neighbor_loader import NeighborLoader
 from lsm.sampler.neighbor import NeighborSampler
-from lsm.scores import compute_score
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from optimal_cache import optimal_hits
 from planner_golden import BATCHES, GOLDEN_MISSES, NUM_LINES, SCORES, WAYS, WINDOW
 from planner_traces import ARRAYS, POLICIES, plans, power_law_trace, replay
 
-from lsm import cache
-from lsm.cache import Planner, PlannerConfig, simulate, simulate_optimal
+from lsm.cache import planner as cache
+from lsm.cache.planner import Planner, PlannerConfig, simulate, simulate_optimal
 from lsm.reference.planner import ReferencePlanner
 
 MODES = ("none", "queues", "pool")

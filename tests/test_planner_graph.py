@@ -9,7 +9,7 @@ from graphs import random_graph
 from optimal_cache import optimal_hits
 from planner_traces import POLICIES
 
-from lsm.cache import PlannerConfig, simulate
+from lsm.cache.planner import PlannerConfig, simulate
 from lsm.sampler.neighbor import NeighborSampler
 
 NUM_NODES = 50_000

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lsm import native
-from lsm.cache import (
+from lsm.cache.planner import (
     COUNTERS,
     NEEDS_WINDOW,
     POLICIES,

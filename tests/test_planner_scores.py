@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planner_traces import ARRAYS, POLICIES, config, describe, power_law_trace
 
-from lsm.cache import Planner, PlannerConfig
-from lsm.planner_trial import TrialPlanner
+from lsm.cache.planner import Planner, PlannerConfig
+from lsm.cache.planner_trial import TrialPlanner
 from lsm.reference.planner import ReferencePlanner
 
 NUM_NODES = 400

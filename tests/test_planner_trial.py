@@ -7,9 +7,9 @@ import pytest
 import torch
 from test_planner_twin import ARRAYS, config_of, skewed_batches
 
-from lsm.cache import Planner
-from lsm.planner_trial import TrialPlanner
-from lsm.trial import Trial
+from lsm.cache.planner import Planner
+from lsm.cache.planner_trial import TrialPlanner
+from lsm.cache.trial import Trial
 
 CONFIG = config_of("lookahead", "pool", 40, 8, window=5)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planner_traces import ARRAYS
 
-from lsm.cache import POLICIES, VICTIM_MODES, Planner, PlannerConfig
+from lsm.cache.planner import POLICIES, VICTIM_MODES, Planner, PlannerConfig
 from lsm.core.device import PLANNER_LINE_BYTES
 
 NUM_NODES = 500

@@ -9,7 +9,7 @@ import pytest
 from command import lsm
 from training import make_store
 
-from lsm import scores
+from lsm.cache import scores
 from lsm.data.graph_store import GraphStore
 from lsm.data.verify import verify_store
 

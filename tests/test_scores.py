@@ -9,7 +9,8 @@ from graphs import from_edges, random_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsm import reference, scores
+from lsm import reference
+from lsm.cache import scores
 from lsm.sampler.neighbor import NeighborSampler
 
 

@@ -43,7 +43,7 @@ def device_of(context, num_gpus):
 
 def open_loader(path, group, cache, device=None):
     """``device``: of a cache in GPU memory; None: it is the host's."""
-    from lsm.cache_options import CacheOptions
+    from lsm.cache.options import CacheOptions
     from lsm.data.graph_store import GraphStore
     from lsm.shared_device_features import SharedDeviceFeatureLoader
     from lsm.shared_features import SharedFeatureLoader

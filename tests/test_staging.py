@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lsm.cache import Source
-from lsm.staging import TRY_AGAIN, WAYS, Staging
+from lsm.cache.planner import Source
+from lsm.cache.staging import TRY_AGAIN, WAYS, Staging
 
 
 class Machine:

@@ -21,7 +21,7 @@ from lsm.ablation import plots, report
 from lsm.ablation.accumulator_plots import draw_batches, draw_overlap
 from lsm.ablation.config import AblationConfig, AccumulatorConfig
 from lsm.ablation.study import open_or_make
-from lsm.cache_options import CacheOptions
+from lsm.cache.options import CacheOptions
 from lsm.cached_features import CachedFeatureLoader
 from lsm.config import Config
 from lsm.core import record

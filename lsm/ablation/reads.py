@@ -11,7 +11,7 @@ import torch
 
 from lsm.ablation.config import ReadsConfig
 from lsm.ablation.runs import BOUNDS, Combination
-from lsm.cache_options import CacheOptions
+from lsm.cache.options import CacheOptions
 from lsm.cached_features import CachedFeatureLoader
 from lsm.core.progress import counting
 from lsm.data.graph_store import GraphStore

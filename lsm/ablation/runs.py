@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields, replace
 import numpy as np
 import torch
 
-from lsm import cache
+from lsm.cache import planner
 from lsm.core.progress import counting
 from lsm.core.units import format_bytes
 from lsm.trace import OwnerHash, Trace
@@ -25,7 +25,7 @@ BOUNDS = ("belady", "optimal")
 """Fully associative, with the whole trace known. ``belady`` keeps the planner's rules (what an
 iteration touched stays); ``optimal`` may drop any row after any iteration: nothing beats it."""
 
-POLICIES = (*cache.POLICIES, "optimal", "none")
+POLICIES = (*planner.POLICIES, "optimal", "none")
 """``none``: no cache; every request is a miss."""
 
 _TIERS = ("hits", "static_hits", "victim_hits", "constant_hits")
@@ -69,7 +69,7 @@ class Combination:
 
     @property
     def needs_window(self) -> bool:
-        return self.policy in cache.NEEDS_WINDOW or self.victim != "none"
+        return self.policy in planner.NEEDS_WINDOW or self.victim != "none"
 
     def ignored(self) -> dict:
         """The parameters that make no difference to this cache, each with a fixed value."""
@@ -106,16 +106,16 @@ class Combination:
         per_row = {"none": 0, "pool": 1, "queues": self.window}
         return 32 * (self.lines + self.victim_rows * per_row.get(self.victim, 0))
 
-    def planner_config(self) -> cache.PlannerConfig | None:
+    def planner_config(self) -> planner.PlannerConfig | None:
         """What the planner is told (None: there is no cache to plan); ValueError for a value that
         it cannot work with."""
         if self.policy == "none":
             return None
         if self.policy in BOUNDS:  # one set of all lines: a bound knows no ways and no window
-            return cache.PlannerConfig(
+            return planner.PlannerConfig(
                 num_lines=self.lines, ways=max(1, self.lines), policy="belady", window=1
             )
-        return cache.PlannerConfig(
+        return planner.PlannerConfig(
             num_lines=self.lines,
             ways=self.ways,
             policy=self.policy,
@@ -150,7 +150,7 @@ def naming(names: Mapping[str, str]) -> Iterator[None]:
 
 def planner_configs(
     combinations: Sequence[Combination],
-) -> dict[Combination, cache.PlannerConfig | None]:
+) -> dict[Combination, planner.PlannerConfig | None]:
     """The planner's configuration of each combination.
 
     Raises ValueError for the first that cannot be simulated here; warns of lines that are rounded.
@@ -258,7 +258,7 @@ def _warn_of_surprises(trace: Trace, combinations: Sequence[Combination]) -> Non
 
 
 def _simulate(
-    inputs: _Inputs, combination: Combination, config: cache.PlannerConfig | None, rank: int
+    inputs: _Inputs, combination: Combination, config: planner.PlannerConfig | None, rank: int
 ) -> np.ndarray:
     """Counts of one rank's cache, whole trace and second half: [2, len(_COUNTED)] int64."""
     batches, constant_ids = inputs.batches(combination, rank), inputs.constant_ids(combination)
@@ -268,11 +268,11 @@ def _simulate(
             for ids in batches
         ]
     elif combination.policy == "optimal":
-        counters = cache.simulate_optimal(batches, config.num_lines, constant_ids=constant_ids)
+        counters = planner.simulate_optimal(batches, config.num_lines, constant_ids=constant_ids)
     else:
         ranks_by_score = combination.policy in SCORED or combination.victim == "pool"
         scores = inputs.scores if ranks_by_score else None
-        counters = cache.simulate(batches, config, scores=scores, constant_ids=constant_ids)
+        counters = planner.simulate(batches, config, scores=scores, constant_ids=constant_ids)
     counts = np.array([[step[name] for name in _COUNTED] for step in counters], np.int64)
     return np.stack([counts.sum(0), counts[len(counts) // 2 :].sum(0)])
 

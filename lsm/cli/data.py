@@ -210,8 +210,8 @@ def score_command(
     name: Annotated[str, typer.Argument(help="in_degree, reverse_pagerank or presample.")],
 ) -> None:
     """Compute a static score of the nodes and keep it in the store."""
+    from lsm.cache.scores import compute_score
     from lsm.data.graph_store import GraphStore
-    from lsm.scores import compute_score
 
     compute_score(GraphStore.open(store), name, num_threads=os.cpu_count() or 1)
     typer.echo(f"{store}: stored score {name}")

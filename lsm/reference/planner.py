@@ -41,7 +41,7 @@ COUNTER_OF_SOURCE = {
 
 @dataclass
 class ReferencePlan:
-    """The fields of lsm.cache.Plan, as NumPy arrays."""
+    """The fields of lsm.cache.planner.Plan, as NumPy arrays."""
 
     iteration: int
     ids: np.ndarray
@@ -89,7 +89,7 @@ class Occurrences:
 
 
 class ReferencePlanner:
-    """lsm.cache.Planner's interface; ``config`` has the fields of PlannerConfig.
+    """lsm.cache.planner.Planner's interface; ``config`` has the fields of PlannerConfig.
 
     ``scores``: one float32 per node; ``static_ids``, ``constant_ids``: node ids; ``trace``: all
     batches, for ``belady``. Anything NumPy reads is accepted. ``num_threads`` changes nothing.

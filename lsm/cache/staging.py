@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import torch
 
-from lsm.cache import Source
-from lsm.trial import Trial
+from lsm.cache.planner import Source
+from lsm.cache.trial import Trial
 
 logger = logging.getLogger(__name__)
 

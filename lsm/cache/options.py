@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from lsm.cache import NEEDS_WINDOW, POLICIES, VICTIM_MODES, PlannerConfig
+from lsm.cache.planner import NEEDS_WINDOW, POLICIES, VICTIM_MODES, PlannerConfig
 from lsm.comm.owners import mix64
 from lsm.core.units import format_bytes
 from lsm.distributed import host_memory
@@ -34,7 +34,7 @@ class CacheOptions:
     iterations whose rows a thread copies from there before they are due. constant_bytes,
     static_bytes: memory of the rows with the highest scores, as host buffer and static partition.
     score: static score that policies, constant and static rows go by: none or one of
-    lsm.scores.SCORE_NAMES. seed: of the policies that draw. on_gpu: the cache and the static
+    lsm.cache.scores.SCORE_NAMES. seed: of the policies that draw. on_gpu: the cache and the static
     partition are not host memory.
     """
 

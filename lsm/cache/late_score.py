@@ -11,7 +11,8 @@ from pathlib import Path
 
 import torch
 
-from lsm import native, scores
+from lsm import native
+from lsm.cache import scores
 from lsm.data.graph_store import GraphStore
 
 logger = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from dataclasses import fields
 
 import torch
 
-from lsm.cache import Plan, Planner
-from lsm.trial import Trial
+from lsm.cache.planner import Plan, Planner
+from lsm.cache.trial import Trial
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""The planned cache: planner, options, static scores, staging."""
