@@ -38,7 +38,7 @@ from lsm.ablation.reads import deliver
 from lsm.cache.options import CacheOptions
 from lsm.core import record
 from lsm.core.units import parse_bytes
-from lsm.feature_loader import FeatureLoader
+from lsm.features.loader import FeatureLoader
 from lsm.storage.engine import StorageOptions
 from lsm.trace import Trace
 

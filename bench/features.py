@@ -30,7 +30,7 @@ import torch
 
 from lsm.core import record
 from lsm.core.units import parse_bytes
-from lsm.feature_loader import FeatureLoader
+from lsm.features.loader import FeatureLoader
 from lsm.storage.engine import StorageOptions
 from lsm.storage.measure import scratch_file
 

@@ -23,8 +23,8 @@ from torch.nn import functional
 from lsm.batch import Batch
 from lsm.cache.options import CacheOptions
 from lsm.core.device import current, to_device
-from lsm.device_features import DeviceFeatureLoader
-from lsm.feature_loader import COUNTERS, EXCHANGED, STAGES, FeatureLoader
+from lsm.features.loader import COUNTERS, EXCHANGED, STAGES, FeatureLoader
+from lsm.features.tiers_gpu import DeviceFeatureLoader
 from lsm.models import build_model
 from lsm.neighbor_loader import NeighborLoader
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology

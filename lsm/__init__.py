@@ -18,24 +18,24 @@ __all__ = [
 
 if TYPE_CHECKING:
     from lsm.cache.options import CacheOptions
-    from lsm.cached_features import CachedFeatureLoader
     from lsm.comm.group import CacheGroup, CommOptions
     from lsm.data.graph_store import GraphStore
-    from lsm.feature_loader import FeatureLoader
+    from lsm.features.cached import CachedFeatureLoader
+    from lsm.features.loader import FeatureLoader
+    from lsm.features.shared import SharedFeatureLoader
     from lsm.neighbor_loader import NeighborLoader
     from lsm.sampler.options import Sampling
-    from lsm.shared_features import SharedFeatureLoader
 
 _HOMES = {
     "CacheGroup": "lsm.comm.group",
     "CacheOptions": "lsm.cache.options",
-    "CachedFeatureLoader": "lsm.cached_features",
+    "CachedFeatureLoader": "lsm.features.cached",
     "CommOptions": "lsm.comm.group",
-    "FeatureLoader": "lsm.feature_loader",
+    "FeatureLoader": "lsm.features.loader",
     "GraphStore": "lsm.data.graph_store",
     "NeighborLoader": "lsm.neighbor_loader",
     "Sampling": "lsm.sampler.options",
-    "SharedFeatureLoader": "lsm.shared_features",
+    "SharedFeatureLoader": "lsm.features.shared",
 }
 
 

@@ -82,7 +82,7 @@ class Batch:
     epoch: int = 0
     iteration: int = 0
     stats: dict[str, float] = field(default_factory=dict, compare=False)
-    """What it took to make this batch: the counters of lsm.feature_loader, seconds per stage."""
+    """What it took to make this batch: the counters of lsm.features.loader, seconds per stage."""
 
     @classmethod
     def from_sampled(

@@ -10,7 +10,7 @@ import torch
 from lsm.core.device import to_device
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
-from lsm.feature_loader import COUNTERS
+from lsm.features.loader import COUNTERS
 from lsm.models import SampledGNN
 from lsm.neighbor_loader import NeighborLoader
 
@@ -22,7 +22,7 @@ class Evaluation:
     accuracy: float | None
     """Share of the seeds whose highest score is their label; None for a split without nodes."""
     rows: dict[str, int]
-    """COUNTERS of lsm.feature_loader, over all ranks."""
+    """COUNTERS of lsm.features.loader, over all ranks."""
 
 
 def evaluate(

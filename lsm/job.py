@@ -19,7 +19,6 @@ from lsm.budget import MemoryPlan
 from lsm.cache import scores
 from lsm.cache.late_score import LateScore
 from lsm.cache.options import CacheOptions, CacheRows
-from lsm.cached_features import CachedFeatureLoader
 from lsm.comm.group import CacheGroup, CommOptions
 from lsm.config import CommConfig, Config
 from lsm.config_io import changed_keys
@@ -27,11 +26,14 @@ from lsm.core.allocator import keep_freed_memory
 from lsm.core.device import memory_errors
 from lsm.core.threads import check_startable
 from lsm.data.graph_store import GraphStore
-from lsm.device_features import DeviceFeatureLoader
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.distributed.rendezvous import differences
-from lsm.feature_loader import FeatureLoader
+from lsm.features.cached import CachedFeatureLoader
+from lsm.features.loader import FeatureLoader
+from lsm.features.shared import SharedFeatureLoader
+from lsm.features.shared_gpu import SharedDeviceFeatureLoader
+from lsm.features.tiers_gpu import DeviceFeatureLoader
 from lsm.memory_facts import plan_memory
 from lsm.neighbor_loader import NeighborLoader
 from lsm.nvme.ranks import check_drives_of_ranks
@@ -46,8 +48,6 @@ from lsm.placement import (
 )
 from lsm.read_settings import ReadSettings
 from lsm.sampler.options import Sampling
-from lsm.shared_device_features import SharedDeviceFeatureLoader
-from lsm.shared_features import SharedFeatureLoader
 from lsm.storage.engine import select_engine
 from lsm.storage.read_ahead import ReadAhead
 from lsm.storage.short_profile import Found, find_on_machines

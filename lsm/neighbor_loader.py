@@ -12,7 +12,7 @@ from lsm.batch import Batch
 from lsm.cache.options import CacheOptions
 from lsm.core.arguments import whole_number
 from lsm.core.limits import MOST_THREADS
-from lsm.feature_loader import FeatureLoader
+from lsm.features.loader import FeatureLoader
 from lsm.pipeline import LoadedGraph, Pipeline
 from lsm.sampler.neighbor import NeighborSampler, PackedGraph
 from lsm.sampler.options import Sampling

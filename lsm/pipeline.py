@@ -14,7 +14,7 @@ import torch
 
 from lsm.core.profiler import stage
 from lsm.core.threads import starting
-from lsm.feature_loader import FeatureLoader, PendingRows
+from lsm.features.loader import FeatureLoader, PendingRows
 from lsm.sampler.neighbor import PackedGraph, SampledGraph
 from lsm.storage.read_ahead import Decision, InFlight, ReadAhead
 
@@ -43,7 +43,7 @@ class LoadedGraph:
     graph: SampledGraph
     x: torch.Tensor
     stats: dict[str, float]
-    """COUNTERS and STAGES of lsm.feature_loader, READ_AHEAD, and ``sample_secs``."""
+    """COUNTERS and STAGES of lsm.features.loader, READ_AHEAD, and ``sample_secs``."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from lsm.core.units import format_bytes
 from lsm.distributed import collectives, host_memory, signals, watchdog
 from lsm.distributed.collectives import World
 from lsm.evaluate import Evaluation, count_correct, evaluate
-from lsm.feature_loader import COUNTERS, EXCHANGED, STAGES
+from lsm.features.loader import COUNTERS, EXCHANGED, STAGES
 from lsm.job import Job, open_job
 from lsm.metrics import STORAGE_SUMS, Metrics, row_metrics
 from lsm.models import loss_sum

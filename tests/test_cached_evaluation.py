@@ -13,7 +13,7 @@ from training import config, losses, make_store, overrides, run_job, steps
 
 from lsm.distributed.collectives import World
 from lsm.distributed.signals import Stopped
-from lsm.feature_loader import COUNTERS
+from lsm.features.loader import COUNTERS
 from lsm.job import open_job
 from lsm.train import train
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import lsm.cache.planner
 from lsm import native
 from lsm.cache.options import ONLINE_POLICIES, CacheOptions, CacheRows, hottest
-from lsm.cached_features import CachedFeatureLoader
 from lsm.distributed import host_memory
-from lsm.feature_loader import COUNTERS, FeatureLoader
+from lsm.features.cached import CachedFeatureLoader
+from lsm.features.loader import COUNTERS, FeatureLoader
 from lsm.pipeline import Pipeline
 from lsm.reference.hashing import mix64
 from lsm.storage.engine import StorageOptions

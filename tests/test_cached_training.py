@@ -13,7 +13,7 @@ from lsm import native
 from lsm.cache.options import ONLINE_POLICIES, CacheOptions
 from lsm.data.graph_store import GraphStore
 from lsm.distributed.collectives import World
-from lsm.feature_loader import COUNTERS
+from lsm.features.loader import COUNTERS
 from lsm.job import open_job
 from lsm.train import train
 

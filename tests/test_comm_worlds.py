@@ -28,7 +28,7 @@ def ranks(tmp_path_factory):
 def open_loader(context, path, size, comm=(), engine="memory", **cache):
     from lsm.cache.options import CacheOptions
     from lsm.data.graph_store import GraphStore
-    from lsm.shared_features import SharedFeatureLoader
+    from lsm.features.shared import SharedFeatureLoader
     from lsm.storage.engine import StorageOptions
 
     group = context.group(size, **dict(comm))
@@ -48,7 +48,7 @@ def open_loader(context, path, size, comm=(), engine="memory", **cache):
 
 
 def expected_rows(store):
-    from lsm.feature_loader import FeatureLoader
+    from lsm.features.loader import FeatureLoader
 
     with FeatureLoader(store, engine="memory") as plain:
         return plain.fetch(torch.arange(store.num_nodes))

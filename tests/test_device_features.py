@@ -12,8 +12,8 @@ from training import config, losses, make_store
 
 from lsm import job, native
 from lsm.cache.options import CacheRows
-from lsm.device_features import DeviceFeatureLoader
-from lsm.feature_loader import COUNTERS
+from lsm.features.loader import COUNTERS
+from lsm.features.tiers_gpu import DeviceFeatureLoader
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
 from lsm.train import train
 

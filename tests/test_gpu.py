@@ -19,7 +19,7 @@ from test_planner_twin import assert_same_plans, config_of, skewed_batches
 from lsm import native
 from lsm.cache.planner import POLICIES, VICTIM_MODES, Source
 from lsm.core.device import gpu_problem
-from lsm.device_features import DeviceFeatureLoader
+from lsm.features.tiers_gpu import DeviceFeatureLoader
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
 from lsm.storage.engine import Storage

@@ -16,10 +16,10 @@ from lsm.cache import scores
 from lsm.cache.late_score import LateScore
 from lsm.cache.options import CacheOptions
 from lsm.cache.scores import AUTO, StoppedError, reverse_pagerank, stored_score
-from lsm.cached_features import CachedFeatureLoader
 from lsm.data.graph_store import GraphStore
 from lsm.data.verify import verify_store
 from lsm.distributed.collectives import World
+from lsm.features.cached import CachedFeatureLoader
 from lsm.job import open_job
 from lsm.train import train
 

@@ -15,7 +15,7 @@ from training import make_store
 from lsm import native
 from lsm.comm.links import Place, choose_links
 from lsm.distributed.watchdog import PeerError
-from lsm.feature_loader import COUNTERS, EXCHANGED
+from lsm.features.loader import COUNTERS, EXCHANGED
 
 HOST = torch.device("cpu")
 
@@ -45,8 +45,8 @@ def open_loader(path, group, cache, device=None):
     """``device``: of a cache in GPU memory; None: it is the host's."""
     from lsm.cache.options import CacheOptions
     from lsm.data.graph_store import GraphStore
-    from lsm.shared_device_features import SharedDeviceFeatureLoader
-    from lsm.shared_features import SharedFeatureLoader
+    from lsm.features.shared import SharedFeatureLoader
+    from lsm.features.shared_gpu import SharedDeviceFeatureLoader
     from lsm.storage.engine import StorageOptions
 
     store = GraphStore.open(path)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from graphs import assert_same, random_graph
 
-from lsm.feature_loader import FeatureLoader
+from lsm.features.loader import FeatureLoader
 from lsm.pipeline import PLANNER_BYTES_PER_ID, Pipeline
 from lsm.sampler.neighbor import NeighborSampler, PackedGraph
 from lsm.storage.read_ahead import ReadAhead

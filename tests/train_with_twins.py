@@ -13,7 +13,7 @@ import torch
 
 def main() -> None:
     from lsm import cli, job
-    from lsm.shared_device_features import SharedDeviceFeatureLoader
+    from lsm.features.shared_gpu import SharedDeviceFeatureLoader
 
     host = torch.device("cpu")
     job.SharedFeatureLoader = partial(

@@ -22,11 +22,11 @@ from lsm.ablation.accumulator_plots import draw_batches, draw_overlap
 from lsm.ablation.config import AblationConfig, AccumulatorConfig
 from lsm.ablation.study import open_or_make
 from lsm.cache.options import CacheOptions
-from lsm.cached_features import CachedFeatureLoader
 from lsm.config import Config
 from lsm.core import record
 from lsm.core.progress import counting
-from lsm.feature_loader import FeatureLoader
+from lsm.features.cached import CachedFeatureLoader
+from lsm.features.loader import FeatureLoader
 from lsm.pipeline import Pipeline
 from lsm.read_settings import ReadSettings
 from lsm.sampler.neighbor import SampledGraph

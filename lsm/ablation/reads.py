@@ -12,10 +12,10 @@ import torch
 from lsm.ablation.config import ReadsConfig
 from lsm.ablation.runs import BOUNDS, Combination
 from lsm.cache.options import CacheOptions
-from lsm.cached_features import CachedFeatureLoader
 from lsm.core.progress import counting
 from lsm.data.graph_store import GraphStore
-from lsm.feature_loader import FeatureLoader
+from lsm.features.cached import CachedFeatureLoader
+from lsm.features.loader import FeatureLoader
 from lsm.pipeline import Pipeline
 from lsm.storage.engine import StorageOptions
 from lsm.storage.read_ahead import ReadAhead

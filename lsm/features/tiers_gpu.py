@@ -1,4 +1,4 @@
-"""Feature rows from a cache in GPU memory: lsm.cached_features, with bytes on the device.
+"""Feature rows from a cache in GPU memory: lsm.features.cached, with bytes on the device.
 
 Cache and static partition are GPU memory, victim and constant buffer page-locked host memory that
 kernels read and write over PCIe. Rows from storage arrive in page-locked memory, and go from there
@@ -14,8 +14,8 @@ from lsm.cache.options import CacheRows
 from lsm.cache.planner import Planner, Source
 from lsm.cache.planner_trial import TrialPlanner
 from lsm.cache.staging import Staging
-from lsm.cached_features import CachedFeatureLoader
 from lsm.core.device import current, empty_rows, memory_errors
+from lsm.features.cached import CachedFeatureLoader
 
 PLANNERS = ("auto", "host", "device")
 

@@ -10,12 +10,12 @@ import torch
 from lsm import native
 from lsm.cache.options import CacheOptions, CacheRows, hottest
 from lsm.cache.scores import stored_score
-from lsm.cached_features import CachedFeatureLoader, Move
 from lsm.comm.exchange import Exchange, Request, RowFormat
 from lsm.comm.group import CacheGroup
 from lsm.comm.messages import PeerLeftError
 from lsm.comm.owners import OwnerMap, load_owner_table
 from lsm.distributed.watchdog import PeerError
+from lsm.features.cached import CachedFeatureLoader, Move
 from lsm.storage.engine import Storage, StorageOptions
 
 _CLOSE_SECS = 1.0

@@ -7,8 +7,8 @@ import torch
 from lsm.comm.exchange import RowFormat
 from lsm.comm.exchange_gpu import DeviceExchange
 from lsm.comm.group import CacheGroup
-from lsm.device_features import OnDevice
-from lsm.shared_features import SharedFeatureLoader
+from lsm.features.shared import SharedFeatureLoader
+from lsm.features.tiers_gpu import OnDevice
 
 
 class SharedDeviceFeatureLoader(OnDevice, SharedFeatureLoader):

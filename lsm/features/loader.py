@@ -99,7 +99,7 @@ class FeatureLoader:
 
     def __new__(cls, store, cache: CacheOptions | None = None, *_arguments, **_options):
         if cls is FeatureLoader and cache is not None:
-            from lsm.cached_features import CachedFeatureLoader  # which derives from this class
+            from lsm.features.cached import CachedFeatureLoader  # which derives from this class
 
             cls = CachedFeatureLoader
         return super().__new__(cls)
