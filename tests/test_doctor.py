@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 from fake_machine import NVME_FINDINGS
 
-from lsm import doctor, native
+from lsm import native
 from lsm.core.device import gpu_problem
-from lsm.doctor import RING_BYTES, examine
+from lsm.doctor import machine
+from lsm.doctor.machine import RING_BYTES, examine
 from lsm.storage.engine import StorageOptions, select_engine
 
 NAMES = {
@@ -69,7 +70,7 @@ def test_peer_access_is_that_of_every_pair(monkeypatch):
             return "peer access unavailable: no" if (index, bus_id) in refused else ""
 
         monkeypatch.setattr(native, "peer_access_problem", problem)
-        return doctor._peer_access()
+        return machine._peer_access()
 
     assert finding(1).state == "info"
     assert finding(3).state == "ok"
@@ -92,7 +93,7 @@ def test_o_direct_that_is_refused_is_explained(tmp_path, monkeypatch):
     def refuse(*_arguments):
         raise OSError(22, "Invalid argument")
 
-    monkeypatch.setattr("lsm.doctor._read_directly", refuse)
+    monkeypatch.setattr("lsm.doctor.machine._read_directly", refuse)
     finding = findings(tmp_path)["O_DIRECT"]
     assert finding.state == "no"
     assert "Invalid argument; engines with direct=auto use the page cache" in finding.detail
@@ -111,9 +112,9 @@ def test_table_and_json_say_the_same(tmp_path, capsys, monkeypatch):
     from lsm.cli.doctor import doctor
 
     monkeypatch.setenv("COLUMNS", "300")
-    doctor(tmp_path, as_json=True)
+    machine(tmp_path, as_json=True)
     report = json.loads(capsys.readouterr().out)
-    doctor(tmp_path, as_json=False)
+    machine(tmp_path, as_json=False)
     table = capsys.readouterr().out.splitlines()
     engine, _ = select_engine("auto")
     place = "on the host" if gpu_problem(0) else "on a GPU"
@@ -149,7 +150,7 @@ def test_the_table_fits_80_columns(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setenv("COLUMNS", "80")
     place = tmp_path / ("long-" * 15)
-    doctor(place)
+    machine(place)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     names = [line[2:].split("  ")[0] for line in lines if re.match("  [^ ]", line)]

@@ -8,7 +8,7 @@ import pytest
 from fake_machine import DISPLAY, NVME, NVME_FINDINGS, FakeMachine
 
 from lsm import native
-from lsm.nvme.doctor import examine_nvme
+from lsm.doctor.nvme import examine_nvme
 
 NVIDIA = 0x10DE
 

@@ -13,7 +13,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from lsm.finding import Finding
+    from lsm.doctor.finding import Finding
 
 _COLOURS = {"ok": "green", "no": "yellow", "info": "cyan"}
 
@@ -25,7 +25,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Show whether training runs here and what this machine offers; exit 1 if it does not run."""
-    from lsm.doctor import examine, verdict
+    from lsm.doctor.machine import examine, verdict
 
     findings = examine(path)
     answer = verdict(findings)

@@ -8,7 +8,7 @@ import tempfile
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-from lsm.finding import Finding
+from lsm.doctor.finding import Finding
 
 _PACKAGES = ("numpy", "pydantic", "yaml", "torch", "torch_geometric")
 
@@ -62,7 +62,7 @@ def _native_module() -> Finding:
 
 def _module_of_another_python() -> str:
     """Names the file of a native module that this Python does not load, or is empty."""
-    folder = Path(__file__).resolve().parent
+    folder = Path(__file__).resolve().parents[1]
     loaded = {f"_core{suffix}" for suffix in EXTENSION_SUFFIXES}
     others = sorted(file.name for file in folder.glob("_core*.so") if file.name not in loaded)
     return f"{others[0]}, of a Python other than {platform.python_version()}" if others else ""

@@ -7,7 +7,7 @@ import platform
 from pathlib import Path
 
 from lsm.core.units import format_bytes
-from lsm.finding import Finding
+from lsm.doctor.finding import Finding
 from lsm.storage.nvme.machine import (
     Machine,
     PciFunction,

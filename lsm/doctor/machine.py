@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lsm.core.units import format_bytes
-from lsm.finding import Finding
-from lsm.nvme.doctor import examine_nvme
-from lsm.requirements import examine_requirements
+from lsm.doctor.finding import Finding
+from lsm.doctor.nvme import examine_nvme
+from lsm.doctor.requirements import examine_requirements
 from lsm.storage.nvme.machine import Machine
 
 _BLOCK_BYTES = 4096

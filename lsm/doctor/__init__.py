@@ -1,0 +1,1 @@
+"""`lsm doctor`: what this machine can do, found by trying it."""
