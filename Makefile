@@ -74,7 +74,7 @@ test: setup
 # The import comes first by itself: the tests would skip where it fails.
 test-dgl: export DGLBACKEND = pytorch
 test-dgl: setup .venv-dgl/.built
-	.venv-dgl/bin/python -c 'from lsm.dgl_adapter import import_dgl; import_dgl()'
+	.venv-dgl/bin/python -c 'from lsm.loader.dgl import import_dgl; import_dgl()'
 	.venv-dgl/bin/python -m pytest tests/test_dgl.py tests/examples -k dgl
 
 # The native code without Python, in builds of their own: the sanitizers in a comma-separated list

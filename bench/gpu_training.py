@@ -20,13 +20,13 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from lsm.batch import Batch
 from lsm.cache.options import CacheOptions
 from lsm.core.device import current, to_device
 from lsm.features.loader import COUNTERS, EXCHANGED, STAGES, FeatureLoader
 from lsm.features.tiers_gpu import DeviceFeatureLoader
+from lsm.loader.batch import Batch
+from lsm.loader.neighbor_loader import NeighborLoader
 from lsm.models import build_model
-from lsm.neighbor_loader import NeighborLoader
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
 
 FANOUTS = [10, 5]

@@ -25,12 +25,12 @@ import torch
 from torch.nn import functional
 
 import lsm
-from lsm.batch import Batch
 from lsm.cache.options import CacheOptions
 from lsm.config import ModelConfig
 from lsm.config_io import parse_config
 from lsm.core import record
 from lsm.core.units import parse_bytes
+from lsm.loader.batch import Batch
 from lsm.models import build_model
 from lsm.read_settings import ReadSettings
 from lsm.storage.disk_profile import load_profile

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lsm.features.cached import CachedFeatureLoader
     from lsm.features.loader import FeatureLoader
     from lsm.features.shared import SharedFeatureLoader
-    from lsm.neighbor_loader import NeighborLoader
+    from lsm.loader.neighbor_loader import NeighborLoader
     from lsm.sampler.options import Sampling
 
 _HOMES = {
@@ -33,7 +33,7 @@ _HOMES = {
     "CommOptions": "lsm.comm.group",
     "FeatureLoader": "lsm.features.loader",
     "GraphStore": "lsm.data.graph_store",
-    "NeighborLoader": "lsm.neighbor_loader",
+    "NeighborLoader": "lsm.loader.neighbor_loader",
     "Sampling": "lsm.sampler.options",
     "SharedFeatureLoader": "lsm.features.shared",
 }

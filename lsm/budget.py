@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from lsm.cache.planner import NEEDS_WINDOW
 from lsm.config import Config
 from lsm.core.units import format_bytes
-from lsm.pipeline import COPIED_AHEAD, PLANNER_BYTES_PER_ID
+from lsm.loader.pipeline import COPIED_AHEAD, PLANNER_BYTES_PER_ID
 
 STAGING_BYTES = 256 << 20
 _STAGED_ITERATIONS = 4

@@ -11,8 +11,8 @@ from lsm.core.device import to_device
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.features.loader import COUNTERS
+from lsm.loader.neighbor_loader import NeighborLoader
 from lsm.models import SampledGNN
-from lsm.neighbor_loader import NeighborLoader
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ from lsm.features.loader import FeatureLoader
 from lsm.features.shared import SharedFeatureLoader
 from lsm.features.shared_gpu import SharedDeviceFeatureLoader
 from lsm.features.tiers_gpu import DeviceFeatureLoader
+from lsm.loader.neighbor_loader import NeighborLoader
 from lsm.memory_facts import plan_memory
-from lsm.neighbor_loader import NeighborLoader
 from lsm.nvme.ranks import check_drives_of_ranks
 from lsm.placement import (
     check_job_room,

@@ -8,7 +8,6 @@ from dataclasses import fields
 
 import torch
 
-from lsm.batch import Batch
 from lsm.budget import BatchSize, Facts, MemoryPlan, share_out
 from lsm.config import Config
 from lsm.core.allocator import release_freed_memory
@@ -16,6 +15,7 @@ from lsm.core.device import model_bytes
 from lsm.data.graph_store import GraphStore
 from lsm.distributed import collectives, host_memory
 from lsm.distributed.collectives import World
+from lsm.loader.batch import Batch
 from lsm.models import loss_sum
 from lsm.placement import cache_room, new_model, shares_cache
 from lsm.sampler.neighbor import NeighborSampler, SampledGraph, Topology

@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 from torch_geometric.utils import softmax
 
-from lsm.batch import Batch, Layer
+from lsm.loader.batch import Batch, Layer
 
 if TYPE_CHECKING:
     from lsm.config import ModelConfig

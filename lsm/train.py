@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from lsm import checkpoint, native
-from lsm.batch import Batch
 from lsm.checkpoint import Progress
 from lsm.config import Config
 from lsm.config_io import shared_settings
@@ -27,9 +26,10 @@ from lsm.distributed.collectives import World
 from lsm.evaluate import Evaluation, count_correct, evaluate
 from lsm.features.loader import COUNTERS, EXCHANGED, STAGES
 from lsm.job import Job, open_job
+from lsm.loader.batch import Batch
+from lsm.loader.pipeline import READ_AHEAD
 from lsm.metrics import STORAGE_SUMS, Metrics, row_metrics
 from lsm.models import loss_sum
-from lsm.pipeline import READ_AHEAD
 from lsm.placement import device_budget
 from lsm.resume import find_progress
 from lsm.run_dir import RunDirectory

@@ -8,7 +8,7 @@ from graphs import random_graph
 from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 from torch_geometric.nn.models import GAT, GCN, GraphSAGE
 
-from lsm.batch import Batch
+from lsm.loader.batch import Batch
 from lsm.sampler.neighbor import NeighborSampler
 
 # Float32 sums of some hundred terms in another order.

@@ -19,7 +19,7 @@ from lsm.cache.options import ONLINE_POLICIES, CacheOptions, CacheRows, hottest
 from lsm.distributed import host_memory
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.loader import COUNTERS, FeatureLoader
-from lsm.pipeline import Pipeline
+from lsm.loader.pipeline import Pipeline
 from lsm.reference.hashing import mix64
 from lsm.storage.engine import StorageOptions
 from lsm.storage.read_ahead import ReadAhead

@@ -5,8 +5,8 @@ import torch
 from graphs import random_graph
 from torch_geometric.nn import SAGEConv
 
-from lsm.batch import Batch
-from lsm.dgl_adapter import import_dgl
+from lsm.loader.batch import Batch
+from lsm.loader.dgl import import_dgl
 from lsm.sampler.neighbor import NeighborSampler
 
 

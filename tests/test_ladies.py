@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm import Sampling, native
-from lsm.batch import Batch
 from lsm.config import ModelConfig
+from lsm.loader.batch import Batch
 from lsm.models import build_model
 from lsm.sampler.neighbor import NeighborSampler, PackedGraph
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler

@@ -14,7 +14,7 @@ from lsm.cache.scores import compute_score
 from lsm.data import graph_store
 from lsm.data.convert.npy import convert_npy
 from lsm.data.graph_store import GraphStore
-from lsm.neighbor_loader import NeighborLoader
+from lsm.loader.neighbor_loader import NeighborLoader
 from lsm.sampler.neighbor import NeighborSampler
 
 

@@ -6,8 +6,8 @@ from graphs import random_graph
 from torch.nn import functional
 from torch_geometric.nn import models as pyg
 
-from lsm.batch import Batch
 from lsm.config import ModelConfig
+from lsm.loader.batch import Batch
 from lsm.models import build_model, loss_sum
 from lsm.sampler.neighbor import NeighborSampler
 

@@ -7,7 +7,7 @@ from command import lsm
 
 from lsm.comm.owners import owners
 from lsm.data.synth import synthesize
-from lsm.neighbor_loader import NeighborLoader
+from lsm.loader.neighbor_loader import NeighborLoader
 from lsm.reference import unique_relabel
 from lsm.reference.hashing import owner
 from lsm.sampler.options import Sampling

@@ -7,7 +7,7 @@ import torch
 from graphs import assert_same, random_graph
 
 from lsm.features.loader import FeatureLoader
-from lsm.pipeline import PLANNER_BYTES_PER_ID, Pipeline
+from lsm.loader.pipeline import PLANNER_BYTES_PER_ID, Pipeline
 from lsm.sampler.neighbor import NeighborSampler, PackedGraph
 from lsm.storage.read_ahead import ReadAhead
 

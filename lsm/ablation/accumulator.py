@@ -27,7 +27,7 @@ from lsm.core import record
 from lsm.core.progress import counting
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.loader import FeatureLoader
-from lsm.pipeline import Pipeline
+from lsm.loader.pipeline import Pipeline
 from lsm.read_settings import ReadSettings
 from lsm.sampler.neighbor import SampledGraph
 from lsm.storage.disk_profile import DeviceProfile, save_profile

@@ -16,7 +16,7 @@ from lsm.core.progress import counting
 from lsm.data.graph_store import GraphStore
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.loader import FeatureLoader
-from lsm.pipeline import Pipeline
+from lsm.loader.pipeline import Pipeline
 from lsm.storage.engine import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
 from lsm.trace import Trace

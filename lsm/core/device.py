@@ -10,8 +10,8 @@ from dataclasses import fields, replace
 import torch
 
 from lsm import native
-from lsm.batch import Batch
 from lsm.core.units import format_bytes
+from lsm.loader.batch import Batch
 
 logger = logging.getLogger(__name__)
 

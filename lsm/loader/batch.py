@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lsm.dgl_adapter import import_dgl
+from lsm.loader.dgl import import_dgl
 from lsm.sampler.neighbor import SampledGraph
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from lsm import native
-from lsm.batch import Batch
 from lsm.cache.options import CacheOptions
 from lsm.core.arguments import whole_number
 from lsm.core.limits import MOST_THREADS
 from lsm.features.loader import FeatureLoader
-from lsm.pipeline import LoadedGraph, Pipeline
+from lsm.loader.batch import Batch
+from lsm.loader.pipeline import LoadedGraph, Pipeline
 from lsm.sampler.neighbor import NeighborSampler, PackedGraph
 from lsm.sampler.options import Sampling
 from lsm.sampler.seeds import SeedSchedule, seed_nodes

@@ -1,0 +1,1 @@
+"""Batches: neighbour sampling and feature reads in a pipeline ahead of training."""
