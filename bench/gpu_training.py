@@ -26,7 +26,7 @@ from lsm.features.loader import COUNTERS, EXCHANGED, STAGES, FeatureLoader
 from lsm.features.tiers_gpu import DeviceFeatureLoader
 from lsm.loader.batch import Batch
 from lsm.loader.neighbor_loader import NeighborLoader
-from lsm.models import build_model
+from lsm.nn.models import build_model
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
 
 FANOUTS = [10, 5]

@@ -31,7 +31,7 @@ from lsm.config_io import parse_config
 from lsm.core import record
 from lsm.core.units import parse_bytes
 from lsm.loader.batch import Batch
-from lsm.models import build_model
+from lsm.nn.models import build_model
 from lsm.read_settings import ReadSettings
 from lsm.storage.disk_profile import load_profile
 

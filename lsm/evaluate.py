@@ -12,7 +12,7 @@ from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.features.loader import COUNTERS
 from lsm.loader.neighbor_loader import NeighborLoader
-from lsm.models import SampledGNN
+from lsm.nn.models import SampledGNN
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from lsm.data.graph_store import GraphStore
 from lsm.distributed import collectives, host_memory
 from lsm.distributed.collectives import World
 from lsm.loader.batch import Batch
-from lsm.models import loss_sum
+from lsm.nn.models import loss_sum
 from lsm.placement import cache_room, new_model, shares_cache
 from lsm.sampler.neighbor import NeighborSampler, SampledGraph, Topology
 from lsm.sampler.neighbor_gpu import topology_bytes

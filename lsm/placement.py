@@ -17,7 +17,7 @@ from lsm.core.device import PLANNER_LINE_BYTES, check_room, choose_device, model
 from lsm.data.graph_store import GraphStore
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
-from lsm.models import build_model
+from lsm.nn.models import build_model
 from lsm.sampler.neighbor import NeighborSampler, Topology
 from lsm.sampler.neighbor_gpu import (
     TOPOLOGY_SHARE,

@@ -29,7 +29,7 @@ from lsm.job import Job, open_job
 from lsm.loader.batch import Batch
 from lsm.loader.pipeline import READ_AHEAD
 from lsm.metrics import STORAGE_SUMS, Metrics, row_metrics
-from lsm.models import loss_sum
+from lsm.nn.models import loss_sum
 from lsm.placement import device_budget
 from lsm.resume import find_progress
 from lsm.run_dir import RunDirectory

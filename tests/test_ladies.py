@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lsm import Sampling, native
 from lsm.config import ModelConfig
 from lsm.loader.batch import Batch
-from lsm.models import build_model
+from lsm.nn.models import build_model
 from lsm.sampler.neighbor import NeighborSampler, PackedGraph
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
 

@@ -8,7 +8,7 @@ from torch_geometric.nn import models as pyg
 
 from lsm.config import ModelConfig
 from lsm.loader.batch import Batch
-from lsm.models import build_model, loss_sum
+from lsm.nn.models import build_model, loss_sum
 from lsm.sampler.neighbor import NeighborSampler
 
 DIM, HIDDEN, CLASSES = 6, 8, 4
