@@ -26,8 +26,8 @@ from torch.nn import functional
 
 import lsm
 from lsm.cache.options import CacheOptions
-from lsm.config import ModelConfig
-from lsm.config_io import parse_config
+from lsm.config.load import parse_config
+from lsm.config.schema import ModelConfig
 from lsm.core import record
 from lsm.core.units import parse_bytes
 from lsm.loader.batch import Batch

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from lsm.cache.planner import NEEDS_WINDOW
-from lsm.config import Config
+from lsm.config.schema import Config
 from lsm.core.units import format_bytes
 from lsm.loader.pipeline import COPIED_AHEAD, PLANNER_BYTES_PER_ID
 

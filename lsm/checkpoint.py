@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from lsm.config import Config
+from lsm.config.schema import Config
 
 SCHEMA_VERSION = 1
 _NAME = re.compile(r"step-(\d{6,})-(\d{8,})\.pt")

@@ -20,8 +20,8 @@ from lsm.cache import scores
 from lsm.cache.late_score import LateScore
 from lsm.cache.options import CacheOptions, CacheRows
 from lsm.comm.group import CacheGroup, CommOptions
-from lsm.config import CommConfig, Config
-from lsm.config_io import changed_keys
+from lsm.config.load import changed_keys
+from lsm.config.schema import CommConfig, Config
 from lsm.core.allocator import keep_freed_memory
 from lsm.core.device import memory_errors
 from lsm.core.threads import check_startable

@@ -9,7 +9,7 @@ from dataclasses import fields
 import torch
 
 from lsm.budget import BatchSize, Facts, MemoryPlan, share_out
-from lsm.config import Config
+from lsm.config.schema import Config
 from lsm.core.allocator import release_freed_memory
 from lsm.core.device import model_bytes
 from lsm.data.graph_store import GraphStore

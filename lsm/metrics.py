@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from lsm.config import MetricsConfig
+from lsm.config.schema import MetricsConfig
 from lsm.features.loader import COUNTERS, EXCHANGED, STAGES
 
 STORAGE_SUMS = ("bytes_read", "bytes_requested")

@@ -12,7 +12,7 @@ from torch import nn
 from lsm import native
 from lsm.budget import STAGING_BYTES, BatchSize
 from lsm.comm.group import host_identity
-from lsm.config import Config
+from lsm.config.schema import Config
 from lsm.core.device import PLANNER_LINE_BYTES, check_room, choose_device, model_bytes
 from lsm.data.graph_store import GraphStore
 from lsm.distributed import collectives

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lsm.config import Config
+from lsm.config.schema import Config
 from lsm.core.units import format_bytes
 from lsm.storage.disk_profile import DeviceProfile
 from lsm.storage.engine import StorageOptions

@@ -16,8 +16,8 @@ import torch
 
 from lsm import checkpoint, native
 from lsm.checkpoint import Progress
-from lsm.config import Config
-from lsm.config_io import shared_settings
+from lsm.config.load import shared_settings
+from lsm.config.schema import Config
 from lsm.core.device import memory_errors, peak_bytes, to_device
 from lsm.core.profiler import StepProfiler, stage
 from lsm.core.units import format_bytes

@@ -16,7 +16,7 @@ from lsm.ablation.config import AblationConfig
 from lsm.ablation.runs import Combination
 from lsm.ablation.study import combinations, open_or_make, run_study
 from lsm.cache import planner as cache
-from lsm.config_io import dotted_keys, find_config, load_tree, parse_config
+from lsm.config.load import dotted_keys, find_config, load_tree, parse_config
 from lsm.reference.hashing import mix64, owner
 from lsm.reference.planner import COUNTERS, ReferencePlanner
 from lsm.trace import Trace

@@ -7,7 +7,7 @@ import pytest
 
 from lsm.ablation.accumulator import run_study
 from lsm.ablation.config import AblationConfig
-from lsm.config_io import find_config, load_tree
+from lsm.config.load import find_config, load_tree
 from lsm.storage.disk_profile import load_profile
 
 SMALL = (

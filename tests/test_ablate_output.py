@@ -7,7 +7,7 @@ import pytest
 from lsm import run_dir
 from lsm.ablation.config import AblationConfig
 from lsm.ablation.output import held
-from lsm.config_io import find_config, load_tree
+from lsm.config.load import find_config, load_tree
 
 
 def study(folder, *overrides):

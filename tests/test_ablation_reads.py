@@ -10,7 +10,7 @@ from lsm.ablation.config import AblationConfig, ReadsConfig
 from lsm.ablation.runs import Combination
 from lsm.ablation.study import run_study
 from lsm.cache import planner
-from lsm.config_io import find_config, load_tree, parse_config
+from lsm.config.load import find_config, load_tree, parse_config
 from lsm.data.synth import synthesize
 from lsm.trace_sampling import sample_trace
 

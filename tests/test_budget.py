@@ -12,7 +12,7 @@ import training
 
 from lsm.budget import BatchSize, Facts, share_out
 from lsm.cache.options import CacheOptions, CacheRows
-from lsm.config_io import parse_config
+from lsm.config.load import parse_config
 
 MIB = 1 << 20
 SECS = 240

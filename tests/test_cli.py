@@ -52,7 +52,7 @@ def test_an_error_is_one_line_and_exit_code_1(monkeypatch, capsys, arguments, me
 def test_print_config_is_a_config(monkeypatch, capsys, tmp_path):
     assert lsm(monkeypatch, "train", "quickstart", "train.epochs=3", "--print-config") == 0
     (tmp_path / "printed.yaml").write_text(capsys.readouterr().out)
-    from lsm.config_io import load_config
+    from lsm.config.load import load_config
 
     assert load_config(tmp_path / "printed.yaml") == load_config("quickstart", ["train.epochs=3"])
 

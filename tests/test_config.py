@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 import yaml
 
-from lsm.config import CacheConfig, Config
-from lsm.config_io import dotted_keys, dump_config, load_config, parse_config
+from lsm.config.load import dotted_keys, dump_config, load_config, parse_config
+from lsm.config.schema import CacheConfig, Config
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 BASE = CONFIGS / "base.yaml"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lsm.config import Config
-from lsm.config_io import dotted_keys, load_config, parse_config
+from lsm.config.load import dotted_keys, load_config, parse_config
+from lsm.config.schema import Config
 
 
 def error_of(override):

@@ -10,8 +10,8 @@ import pytest
 from training import config, losses, make_store, steps
 from training import environment as clean_environment
 
-from lsm.config import Config
-from lsm.config_io import load_config, parse_config
+from lsm.config.load import load_config, parse_config
+from lsm.config.schema import Config
 from lsm.data.verify import verify_store
 from lsm.read_settings import ReadSettings, longest_read
 from lsm.storage.disk_profile import (

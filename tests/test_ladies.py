@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm import Sampling, native
-from lsm.config import ModelConfig
+from lsm.config.schema import ModelConfig
 from lsm.loader.batch import Batch
 from lsm.nn.models import build_model
 from lsm.sampler.neighbor import NeighborSampler, PackedGraph

@@ -6,7 +6,7 @@ from graphs import random_graph
 from torch.nn import functional
 from torch_geometric.nn import models as pyg
 
-from lsm.config import ModelConfig
+from lsm.config.schema import ModelConfig
 from lsm.loader.batch import Batch
 from lsm.nn.models import build_model, loss_sum
 from lsm.sampler.neighbor import NeighborSampler

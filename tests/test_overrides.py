@@ -3,7 +3,7 @@
 import pytest
 
 from lsm.ablation.config import AblationConfig
-from lsm.config_io import find_config, load_config, load_tree
+from lsm.config.load import find_config, load_config, load_tree
 from lsm.data.graph_store import GraphStore
 from lsm.storage.disk_profile import load_profile
 

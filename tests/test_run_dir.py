@@ -11,7 +11,7 @@ import pytest
 from training import config, environment, losses, make_store, overrides
 
 from lsm import checkpoint, run_dir
-from lsm.config_io import load_config
+from lsm.config.load import load_config
 from lsm.run_dir import RunDirectory
 from lsm.train import Trainer, train
 

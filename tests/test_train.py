@@ -124,7 +124,7 @@ def test_two_ranks_take_the_same_steps_as_one_with_twice_the_batch(tmp_path):
 
 
 def test_quickstart_is_what_the_readme_says():
-    from lsm.config_io import load_config
+    from lsm.config.load import load_config
 
     quickstart = load_config(REPOSITORY / "configs" / "quickstart.yaml")
     assert quickstart.storage.engine == "io_uring"

@@ -35,7 +35,7 @@ def error_lines(job):
 
 
 def test_no_store_given(tmp_path):
-    from lsm.config_io import load_config
+    from lsm.config.load import load_config
 
     with pytest.raises(ValueError, match=r"data\.path: not set; give a store directory"):
         train(load_config("base", [f"run.dir={tmp_path}"]))

@@ -61,7 +61,7 @@ def overrides(store: Path, run_dir: Path, *more: str) -> list[str]:
 
 def config(store: Path, run_dir: Path, *more: str):
     """The same settings as a Config."""
-    from lsm.config_io import load_config
+    from lsm.config.load import load_config
 
     return load_config("base", overrides(store, run_dir, *more))
 

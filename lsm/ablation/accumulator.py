@@ -22,7 +22,7 @@ from lsm.ablation.accumulator_plots import draw_batches, draw_overlap
 from lsm.ablation.config import AblationConfig, AccumulatorConfig
 from lsm.ablation.study import open_or_make
 from lsm.cache.options import CacheOptions
-from lsm.config import Config
+from lsm.config.schema import Config
 from lsm.core import record
 from lsm.core.progress import counting
 from lsm.features.cached import CachedFeatureLoader

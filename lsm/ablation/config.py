@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from lsm.ablation.runs import POLICIES
-from lsm.config import Bytes, Fanouts, NonNegative, Positive, Section, Seed, Threads
+from lsm.config.schema import Bytes, Fanouts, NonNegative, Positive, Section, Seed, Threads
 from lsm.core.limits import DEEPEST_QUEUE
 
 Mode = Literal["shared", "independent"]

@@ -104,7 +104,7 @@ def _run_config(config, overrides, jobs, json_path, progress) -> None:
     from lsm.ablation.output import held
     from lsm.ablation.report import write_json
     from lsm.ablation.study import run_study
-    from lsm.config_io import find_config, load_tree
+    from lsm.config.load import find_config, load_tree
 
     study = load_tree(AblationConfig, find_config(config, "ablation"), overrides)
     if json_path is not None:

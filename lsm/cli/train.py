@@ -31,7 +31,7 @@ def train(
     The keys are explained in configs/base.yaml: `lsm train base --explain` prints it, and
     `lsm train CONFIG --print-config` the values that CONFIG and KEY=VALUE give them.
     """
-    from lsm.config_io import dump_config, find_config, load_config
+    from lsm.config.load import dump_config, find_config, load_config
 
     if explain:
         typer.echo(find_config("base").read_text(), nl=False)

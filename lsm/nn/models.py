@@ -19,7 +19,7 @@ from torch_geometric.utils import softmax
 from lsm.loader.batch import Batch, Layer
 
 if TYPE_CHECKING:
-    from lsm.config import ModelConfig
+    from lsm.config.schema import ModelConfig
 
 
 class SampledGNN(nn.Module):

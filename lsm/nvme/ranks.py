@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lsm.config import StorageConfig
+from lsm.config.schema import StorageConfig
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 

@@ -1,7 +1,7 @@
 """The configuration tree: one class per section, every field with its meaning and its checks.
 
 Defaults live here, so an installed package needs no file; ``configs/base.yaml`` shows them all with
-comments. Reading files and overrides is in ``lsm.config_io``.
+comments. Reading files and overrides is in ``lsm.config.load``.
 """
 
 from __future__ import annotations

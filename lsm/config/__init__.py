@@ -1,0 +1,1 @@
+"""The configuration: its schema, files and overrides."""
