@@ -112,9 +112,9 @@ def test_table_and_json_say_the_same(tmp_path, capsys, monkeypatch):
     from lsm.cli.doctor import doctor
 
     monkeypatch.setenv("COLUMNS", "300")
-    machine(tmp_path, as_json=True)
+    doctor(tmp_path, as_json=True)
     report = json.loads(capsys.readouterr().out)
-    machine(tmp_path, as_json=False)
+    doctor(tmp_path, as_json=False)
     table = capsys.readouterr().out.splitlines()
     engine, _ = select_engine("auto")
     place = "on the host" if gpu_problem(0) else "on a GPU"
@@ -150,7 +150,7 @@ def test_the_table_fits_80_columns(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setenv("COLUMNS", "80")
     place = tmp_path / ("long-" * 15)
-    machine(place)
+    doctor(place)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     names = [line[2:].split("  ")[0] for line in lines if re.match("  [^ ]", line)]

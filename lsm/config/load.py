@@ -1,6 +1,6 @@
 """Reads a configuration from YAML and ``key=value`` overrides; every error names the full key.
 
-``lsm train`` reads a ``lsm.config.schema.Config``; the same rules hold for any other tree of sections.
+``lsm train`` reads a ``schema.Config``; the same rules hold for any other tree of sections.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def load_config(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Conf
     """The configuration in a YAML file, with ``key=value`` overrides applied in order.
 
     ``name_or_path``: a file, or the name of one in ``configs/`` (``quickstart``). Keys that neither
-    the file nor an override mentions keep the defaults of ``lsm.config.schema``; run.dir is by default
+    the file nor an override mentions keep the defaults of the schema; run.dir is by default
     named after the file and the store. Raises ValueError naming
     the full key for unknown keys, wrong types and values out of range; OSError for the file.
     """
