@@ -32,8 +32,8 @@ from lsm.core import record
 from lsm.core.units import parse_bytes
 from lsm.loader.batch import Batch
 from lsm.nn.models import build_model
-from lsm.read_settings import ReadSettings
 from lsm.storage.disk_profile import load_profile
+from lsm.train.read_settings import ReadSettings
 
 
 def auto_or(parse):

@@ -27,7 +27,7 @@ RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
 def main() -> None:
     how, rank, epoch, iteration, *arguments = sys.argv[1:]
     from lsm import cli
-    from lsm.train import Trainer
+    from lsm.train.trainer import Trainer
 
     whole_step = Trainer._train_step
     restarted = any(os.environ.get(name, "0") != "0" for name in RESTARTS)

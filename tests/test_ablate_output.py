@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from lsm import run_dir
 from lsm.ablation.config import AblationConfig
 from lsm.ablation.output import held
 from lsm.config.load import find_config, load_tree
+from lsm.train import run_dir
 
 
 def study(folder, *overrides):

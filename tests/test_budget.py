@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import training
 
-from lsm.budget import BatchSize, Facts, share_out
 from lsm.cache.options import CacheOptions, CacheRows
 from lsm.config.load import parse_config
+from lsm.train.budget import BatchSize, Facts, share_out
 
 MIB = 1 << 20
 SECS = 240

@@ -14,8 +14,8 @@ from training import config, losses, make_store, overrides, run_job, steps
 from lsm.distributed.collectives import World
 from lsm.distributed.signals import Stopped
 from lsm.features.loader import COUNTERS
-from lsm.job import open_job
-from lsm.train import train
+from lsm.train.job import open_job
+from lsm.train.trainer import train
 
 ROW_BYTES = 48
 LOOKAHEAD = ("cache.policy=lookahead", "cache.window=4", f"cache.bytes={200 * ROW_BYTES}")
@@ -99,9 +99,9 @@ def test_a_run_that_is_stopped_while_validating_goes_on_to_the_same_losses(
 ):
     plain, stopped = tmp_path / "plain", tmp_path / "stopped"
     train(config(store, plain, "storage.engine=memory"))
-    import lsm.train
+    import lsm.train.trainer
 
-    whole = lsm.train.evaluate
+    whole = lsm.train.trainer.evaluate
 
     def evaluate(model, loader, world, device, advance):
         def advance_and_stop():
@@ -110,7 +110,7 @@ def test_a_run_that_is_stopped_while_validating_goes_on_to_the_same_losses(
 
         return whole(model, loader, world, device, advance_and_stop)
 
-    monkeypatch.setattr(lsm.train, "evaluate", evaluate)
+    monkeypatch.setattr(lsm.train.trainer, "evaluate", evaluate)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)}
     try:
         with pytest.raises(Stopped):
@@ -119,7 +119,7 @@ def test_a_run_that_is_stopped_while_validating_goes_on_to_the_same_losses(
         for number, handler in before.items():
             signal.signal(number, handler)
     assert [epoch["epoch"] for epoch in epochs(stopped)] == [1]
-    monkeypatch.setattr(lsm.train, "evaluate", whole)
+    monkeypatch.setattr(lsm.train.trainer, "evaluate", whole)
     train(config(store, stopped, *LOOKAHEAD))
     assert losses(stopped) == losses(plain)
     assert accuracies(stopped) == accuracies(plain)

@@ -14,8 +14,8 @@ from lsm.cache.options import ONLINE_POLICIES, CacheOptions
 from lsm.data.graph_store import GraphStore
 from lsm.distributed.collectives import World
 from lsm.features.loader import COUNTERS
-from lsm.job import open_job
-from lsm.train import train
+from lsm.train.job import open_job
+from lsm.train.trainer import train
 
 ROW_BYTES = 48
 # 600 nodes, batches of some 350: a set of 32 lines; less than a batch; most; more than the graph.

@@ -14,10 +14,10 @@ from training import (
     run_job,
 )
 
-from lsm import checkpoint
-from lsm.checkpoint import Progress
 from lsm.distributed.signals import EXIT_STOPPED
-from lsm.train import train
+from lsm.train import checkpoint
+from lsm.train.checkpoint import Progress
+from lsm.train.trainer import train
 
 STEPS = ("checkpoint.every_steps=2", "storage.engine=posix")
 

@@ -241,9 +241,9 @@ def test_what_cannot_be_is_an_error_on_every_rank(ranks, options, hosts, error, 
 
 
 def same_store_case(context, paths):
-    from lsm import job
     from lsm.data.graph_store import GraphStore
     from lsm.distributed.collectives import World
+    from lsm.train import job
 
     store = GraphStore.open(paths[context.rank])
     job._check_same_store(store, World(context.rank, context.size))

@@ -9,8 +9,7 @@ import pytest
 import torch
 from training import REPOSITORY, config, environment, losses, make_store
 
-from lsm import native, placement
-from lsm import train as train_module
+from lsm import native
 from lsm.core.device import (
     PLANNER_LINE_BYTES,
     check_room,
@@ -24,7 +23,9 @@ from lsm.core.device import (
 from lsm.data.graph_store import GraphStore
 from lsm.distributed.collectives import World
 from lsm.sampler.neighbor_gpu import place_topology
-from lsm.train import train
+from lsm.train import placement
+from lsm.train import trainer as train_module
+from lsm.train.trainer import train
 
 A100 = SimpleNamespace(name="A100", capability_major=8, capability_minor=0, total_bytes=40 << 30)
 T4 = SimpleNamespace(name="T4", capability_major=7, capability_minor=5, total_bytes=16 << 30)

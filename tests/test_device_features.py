@@ -10,12 +10,13 @@ from test_cached_features import rows as _rows
 from test_cached_features import store as _store
 from training import config, losses, make_store
 
-from lsm import job, native
+from lsm import native
 from lsm.cache.options import CacheRows
 from lsm.features.loader import COUNTERS
 from lsm.features.tiers_gpu import DeviceFeatureLoader
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
-from lsm.train import train
+from lsm.train import job
+from lsm.train.trainer import train
 
 HOST = torch.device("cpu")
 rows, store = _rows, _store

@@ -13,7 +13,6 @@ from training import environment as clean_environment
 from lsm.config.load import load_config, parse_config
 from lsm.config.schema import Config
 from lsm.data.verify import verify_store
-from lsm.read_settings import ReadSettings, longest_read
 from lsm.storage.disk_profile import (
     DepthPoint,
     DeviceProfile,
@@ -26,7 +25,8 @@ from lsm.storage.disk_profile import (
 from lsm.storage.engine import StorageOptions
 from lsm.storage.measure_profile import enough_bytes, feature_source, measure_profile
 from lsm.storage.read_ahead import ReadAhead
-from lsm.train import train
+from lsm.train.read_settings import ReadSettings, longest_read
+from lsm.train.trainer import train
 
 ROW_BYTES = 48
 

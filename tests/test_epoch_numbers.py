@@ -5,8 +5,8 @@ import json
 import pytest
 from training import config, losses, make_store, steps
 
-from lsm.metrics import JsonLines
-from lsm.train import train
+from lsm.train.metrics import JsonLines
+from lsm.train.trainer import train
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pytest
 from training import config, losses, make_store
 
 from lsm.core.device import gpu_problem
-from lsm.train import train
+from lsm.train.trainer import train
 
 PROBLEM = gpu_problem(0)
 pytestmark = [

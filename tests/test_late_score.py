@@ -20,8 +20,8 @@ from lsm.data.graph_store import GraphStore
 from lsm.data.verify import verify_store
 from lsm.distributed.collectives import World
 from lsm.features.cached import CachedFeatureLoader
-from lsm.job import open_job
-from lsm.train import train
+from lsm.train.job import open_job
+from lsm.train.trainer import train
 
 ROW_BYTES = 48
 LOOKAHEAD = ("cache.policy=lookahead", "cache.window=4", f"cache.bytes={192 * ROW_BYTES}")

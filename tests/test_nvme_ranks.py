@@ -8,7 +8,7 @@ import pytest
 from test_train_faults import run_ranks
 from training import losses, make_store, overrides, run_job
 
-from lsm.nvme.ranks import check_drives
+from lsm.train.drives import check_drives
 
 
 @pytest.fixture(scope="module")

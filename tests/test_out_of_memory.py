@@ -24,7 +24,7 @@ def test_the_command_line_prints_one_line(monkeypatch, capsys):
     def fail(*_arguments, **_options):
         bytearray(ENORMOUS)
 
-    monkeypatch.setattr("lsm.train.train", fail)
+    monkeypatch.setattr("lsm.train.trainer.train", fail)
     assert lsm(monkeypatch, "train", "base", "data.path=x") == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: out of memory; make sampler.staging_bytes, cache.bytes")

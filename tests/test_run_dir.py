@@ -10,10 +10,10 @@ import sys
 import pytest
 from training import config, environment, losses, make_store, overrides
 
-from lsm import checkpoint, run_dir
 from lsm.config.load import load_config
-from lsm.run_dir import RunDirectory
-from lsm.train import Trainer, train
+from lsm.train import checkpoint, run_dir
+from lsm.train.run_dir import RunDirectory
+from lsm.train.trainer import Trainer, train
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_two_runs_do_not_share_a_directory(store, tmp_path, impatient):
 
 def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path, impatient):
     code = (
-        "import os, sys; from pathlib import Path; from lsm.run_dir import RunDirectory\n"
+        "import os, sys; from pathlib import Path; from lsm.train.run_dir import RunDirectory\n"
         "held = RunDirectory(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(

@@ -16,7 +16,7 @@ from lsm.storage.disk_profile import device_facts, load_profile, save_profile
 from lsm.storage.measure import measure_engine
 from lsm.storage.measure_profile import feature_source
 from lsm.storage.short_profile import Found, find_on_machines, find_profile, measure_briefly
-from lsm.train import train
+from lsm.train.trainer import train
 
 TRAIN_MEASURED = Path(__file__).with_name("train_measured.py")
 

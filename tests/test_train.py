@@ -7,7 +7,7 @@ import torch
 from training import REPOSITORY, config, losses, make_store, overrides, run_job, steps
 
 from lsm.storage.engine import ENGINES
-from lsm.train import train
+from lsm.train.trainer import train
 
 # All neighbours and no dropout: nothing that depends on the rank, so worlds can be compared.
 SAME_ON_ANY_RANK = ("sampler.num_neighbors=[-1, -1]", "model.dropout=0")

@@ -19,8 +19,8 @@ from training import (
 )
 
 from lsm.distributed.collectives import World
-from lsm.job import open_store
-from lsm.train import train
+from lsm.train.job import open_store
+from lsm.train.trainer import train
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ import torch
 
 
 def main() -> None:
-    from lsm import cli, job
+    from lsm import cli
     from lsm.features.shared_gpu import SharedDeviceFeatureLoader
+    from lsm.train import job
 
     host = torch.device("cpu")
     job.SharedFeatureLoader = partial(

@@ -28,7 +28,6 @@ from lsm.core.progress import counting
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.loader import FeatureLoader
 from lsm.loader.pipeline import Pipeline
-from lsm.read_settings import ReadSettings
 from lsm.sampler.neighbor import SampledGraph
 from lsm.storage.disk_profile import DeviceProfile, save_profile
 from lsm.storage.engine import Storage, StorageOptions
@@ -36,6 +35,7 @@ from lsm.storage.measure import Source, open_blocks, scratch_file
 from lsm.storage.measure_profile import measure_profile
 from lsm.storage.read_ahead import ReadAhead
 from lsm.trace_sampling import sample_trace
+from lsm.train.read_settings import ReadSettings
 
 _WINDOW = 64
 _MOST_ITERATIONS = 4000

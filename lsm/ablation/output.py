@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lsm.ablation.config import AblationConfig
-from lsm.run_dir import RunDirectory
+from lsm.train.run_dir import RunDirectory
 
 # Sections that make a study another one, without the paths in them.
 _SECTIONS = ("trace", "cache", "accumulator", "reads")

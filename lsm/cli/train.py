@@ -44,12 +44,12 @@ def train(
     # Read when torch loads OpenMP. Its threads spin while they wait, by default, and take the cores
     # from the threads that sample and read.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    # DDP would warn, once per rank, about an option that lsm.job sets on purpose.
+    # DDP would warn, once per rank, about an option that lsm.train.job sets on purpose.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     # Sums of matrix products in the same order, run after run, on a GPU too.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     from lsm.distributed.environment import rank_in
-    from lsm.train import train as run
+    from lsm.train.trainer import train as run
 
     try:
         summary = run(settings)
@@ -61,7 +61,7 @@ def train(
 
 def _to_continue(settings) -> str:
     """What an interrupted run has left to continue from."""
-    from lsm.checkpoint import list_checkpoints
+    from lsm.train.checkpoint import list_checkpoints
 
     found = list_checkpoints(settings.run_dir / "checkpoints")
     if not found:

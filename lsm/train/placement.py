@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from lsm import native
-from lsm.budget import STAGING_BYTES, BatchSize
 from lsm.comm.group import host_identity
 from lsm.config.schema import Config
 from lsm.core.device import PLANNER_LINE_BYTES, check_room, choose_device, model_bytes
@@ -27,6 +26,7 @@ from lsm.sampler.neighbor_gpu import (
     topology_bytes,
 )
 from lsm.sampler.options import Sampling
+from lsm.train.budget import STAGING_BYTES, BatchSize
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,6 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lsm import native
-from lsm.budget import MemoryPlan
 from lsm.cache import scores
 from lsm.cache.late_score import LateScore
 from lsm.cache.options import CacheOptions, CacheRows
@@ -35,9 +34,14 @@ from lsm.features.shared import SharedFeatureLoader
 from lsm.features.shared_gpu import SharedDeviceFeatureLoader
 from lsm.features.tiers_gpu import DeviceFeatureLoader
 from lsm.loader.neighbor_loader import NeighborLoader
-from lsm.memory_facts import plan_memory
-from lsm.nvme.ranks import check_drives_of_ranks
-from lsm.placement import (
+from lsm.sampler.options import Sampling
+from lsm.storage.engine import select_engine
+from lsm.storage.read_ahead import ReadAhead
+from lsm.storage.short_profile import Found, find_on_machines
+from lsm.train.budget import MemoryPlan
+from lsm.train.drives import check_drives_of_ranks
+from lsm.train.memory_facts import plan_memory
+from lsm.train.placement import (
     check_job_room,
     choose_job_device,
     gradient_backend,
@@ -46,11 +50,7 @@ from lsm.placement import (
     sampler_factory,
     shares_cache,
 )
-from lsm.read_settings import ReadSettings
-from lsm.sampler.options import Sampling
-from lsm.storage.engine import select_engine
-from lsm.storage.read_ahead import ReadAhead
-from lsm.storage.short_profile import Found, find_on_machines
+from lsm.train.read_settings import ReadSettings
 
 logger = logging.getLogger(__name__)
 

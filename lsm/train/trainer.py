@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from lsm import checkpoint, native
-from lsm.checkpoint import Progress
+from lsm import native
 from lsm.config.load import shared_settings
 from lsm.config.schema import Config
 from lsm.core.device import memory_errors, peak_bytes, to_device
@@ -23,16 +22,18 @@ from lsm.core.profiler import StepProfiler, stage
 from lsm.core.units import format_bytes
 from lsm.distributed import collectives, host_memory, signals, watchdog
 from lsm.distributed.collectives import World
-from lsm.evaluate import Evaluation, count_correct, evaluate
 from lsm.features.loader import COUNTERS, EXCHANGED, STAGES
-from lsm.job import Job, open_job
 from lsm.loader.batch import Batch
 from lsm.loader.pipeline import READ_AHEAD
-from lsm.metrics import STORAGE_SUMS, Metrics, row_metrics
 from lsm.nn.models import loss_sum
-from lsm.placement import device_budget
-from lsm.resume import find_progress
-from lsm.run_dir import RunDirectory
+from lsm.train import checkpoint
+from lsm.train.checkpoint import Progress
+from lsm.train.evaluate import Evaluation, count_correct, evaluate
+from lsm.train.job import Job, open_job
+from lsm.train.metrics import STORAGE_SUMS, Metrics, row_metrics
+from lsm.train.placement import device_budget
+from lsm.train.resume import find_progress
+from lsm.train.run_dir import RunDirectory
 
 
 def train(config: Config) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class Progress:
     num_seeds: int = 0
     """Seeds of the epoch so far, over all ranks."""
     row_sums: dict[str, float] = field(default_factory=dict)
-    """Sums of the epoch's row metrics so far (lsm.metrics.ROW_SUMS)."""
+    """Sums of the epoch's row metrics so far (lsm.train.metrics.ROW_SUMS)."""
     bytes_read: int = 0
     """Bytes read from storage since the run began, over all ranks."""
     seconds: float = 0.0

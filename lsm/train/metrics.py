@@ -205,7 +205,7 @@ class Metrics:
             self._bar.stop()
 
     def step(self, record: dict[str, Any]) -> None:
-        """One iteration: ``record`` has epoch, iteration, loss and more (see ``lsm.train``)."""
+        """One iteration: ``record`` has epoch, iteration, loss and more (see ``trainer``)."""
         if not self._main:
             return
         if self._lines is not None:

@@ -6,10 +6,10 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from lsm import checkpoint
-from lsm.checkpoint import Progress
 from lsm.distributed import collectives
-from lsm.job import Job
+from lsm.train import checkpoint
+from lsm.train.checkpoint import Progress
+from lsm.train.job import Job
 
 logger = logging.getLogger(__name__)
 

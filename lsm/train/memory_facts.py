@@ -8,7 +8,6 @@ from dataclasses import fields
 
 import torch
 
-from lsm.budget import BatchSize, Facts, MemoryPlan, share_out
 from lsm.config.schema import Config
 from lsm.core.allocator import release_freed_memory
 from lsm.core.device import model_bytes
@@ -17,11 +16,12 @@ from lsm.distributed import collectives, host_memory
 from lsm.distributed.collectives import World
 from lsm.loader.batch import Batch
 from lsm.nn.models import loss_sum
-from lsm.placement import cache_room, new_model, shares_cache
 from lsm.sampler.neighbor import NeighborSampler, SampledGraph, Topology
 from lsm.sampler.neighbor_gpu import topology_bytes
 from lsm.sampler.options import Sampling
 from lsm.sampler.seeds import SeedSchedule
+from lsm.train.budget import BatchSize, Facts, MemoryPlan, share_out
+from lsm.train.placement import cache_room, new_model, shares_cache
 
 logger = logging.getLogger(__name__)
 

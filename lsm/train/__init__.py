@@ -1,0 +1,1 @@
+"""Training: the job, its trainer, budgets, checkpoints and metrics."""
