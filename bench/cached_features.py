@@ -35,12 +35,12 @@ import torch
 from features import HEADER_BYTES, as_store, drop_cache, write_header
 
 from lsm.ablation.reads import deliver
+from lsm.ablation.trace import Trace
 from lsm.cache.options import CacheOptions
 from lsm.core import record
 from lsm.core.units import parse_bytes
 from lsm.features.loader import FeatureLoader
 from lsm.storage.engine import StorageOptions
-from lsm.trace import Trace
 
 PEER_MALLOC = {
     "MALLOC_MMAP_THRESHOLD_": str(2**30),

@@ -16,10 +16,10 @@ import tempfile
 from pathlib import Path
 
 from lsm.ablation import runs
+from lsm.ablation.trace_sampling import sample_trace
 from lsm.core import record
 from lsm.data.synth import synthesize
 from lsm.sampler.options import Sampling
-from lsm.trace_sampling import sample_trace
 
 KINDS = {
     "neighbor": Sampling(),

@@ -15,11 +15,11 @@ from lsm.ablation import plots, runs
 from lsm.ablation.config import AblationConfig
 from lsm.ablation.runs import Combination
 from lsm.ablation.study import combinations, open_or_make, run_study
+from lsm.ablation.trace import Trace
 from lsm.cache import planner as cache
 from lsm.config.load import dotted_keys, find_config, load_tree, parse_config
 from lsm.reference.hashing import mix64, owner
 from lsm.reference.planner import COUNTERS, ReferencePlanner
-from lsm.trace import Trace
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs" / "ablation"
 SERVED = ("hits", "victim_hits", "static_hits", "constant_hits")

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from lsm.ablation.accumulator import run_study
 from lsm.ablation.config import AblationConfig
+from lsm.ablation.overlap_study import run_study
 from lsm.config.load import find_config, load_tree
 from lsm.storage.disk_profile import load_profile
 

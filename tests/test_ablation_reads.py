@@ -9,10 +9,10 @@ from lsm.ablation import reads, runs
 from lsm.ablation.config import AblationConfig, ReadsConfig
 from lsm.ablation.runs import Combination
 from lsm.ablation.study import run_study
+from lsm.ablation.trace_sampling import sample_trace
 from lsm.cache import planner
 from lsm.config.load import find_config, load_tree, parse_config
 from lsm.data.synth import synthesize
-from lsm.trace_sampling import sample_trace
 
 ROW_BYTES = 4096
 CHECKED = ReadsConfig(engine="posix", check=True)

@@ -10,9 +10,9 @@ import pytest
 from store_files import REPOSITORY
 
 import lsm
+from lsm.ablation.trace_sampling import sample_trace
 from lsm.core.memory_limit import MemoryLimit
 from lsm.data.synth import synthesize
-from lsm.trace_sampling import sample_trace
 
 
 def run(*command: object) -> str:

@@ -5,14 +5,14 @@ import pytest
 import torch
 from command import lsm
 
+from lsm.ablation.trace import Trace
+from lsm.ablation.trace_sampling import sample_trace
 from lsm.comm.owners import owners
 from lsm.data.synth import synthesize
 from lsm.loader.neighbor_loader import NeighborLoader
 from lsm.reference import unique_relabel
 from lsm.reference.hashing import owner
 from lsm.sampler.options import Sampling
-from lsm.trace import Trace
-from lsm.trace_sampling import sample_trace
 
 FANOUT = [3, 2]
 

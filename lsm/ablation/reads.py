@@ -11,6 +11,7 @@ import torch
 
 from lsm.ablation.config import ReadsConfig
 from lsm.ablation.runs import BOUNDS, Combination
+from lsm.ablation.trace import Trace
 from lsm.cache.options import CacheOptions
 from lsm.core.progress import counting
 from lsm.data.graph_store import GraphStore
@@ -19,7 +20,6 @@ from lsm.features.loader import FeatureLoader
 from lsm.loader.pipeline import Pipeline
 from lsm.storage.engine import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
-from lsm.trace import Trace
 
 MEASURED = (
     "merge_iterations",

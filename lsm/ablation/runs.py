@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, fields, replace
 import numpy as np
 import torch
 
+from lsm.ablation.trace import OwnerHash, Trace
 from lsm.cache import planner
 from lsm.core.progress import counting
 from lsm.core.units import format_bytes
-from lsm.trace import OwnerHash, Trace
 
 SCORED = ("static", "hybrid", "lookahead")
 """Policies that look at the static score."""

@@ -9,11 +9,11 @@ from pathlib import Path
 from lsm.ablation import plots, reads, report, runs
 from lsm.ablation.config import AblationConfig, GraphConfig
 from lsm.ablation.runs import Combination
+from lsm.ablation.trace import Trace
+from lsm.ablation.trace_sampling import sample_trace
 from lsm.core import record
 from lsm.data.graph_store import GraphStore
 from lsm.data.synth import synthesize
-from lsm.trace import Trace
-from lsm.trace_sampling import sample_trace
 
 _KEYS = {
     "cache.policy": "cache.policies",

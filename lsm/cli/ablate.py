@@ -122,13 +122,13 @@ def _run_config(config, overrides, jobs, json_path, progress) -> None:
 
 
 def _run_accumulator(study, json_path, progress) -> None:
-    from lsm.ablation import accumulator
+    from lsm.ablation import overlap_study
     from lsm.ablation.report import write_json
 
-    records = accumulator.run_study(study, progress=progress)
+    records = overlap_study.run_study(study, progress=progress)
     if json_path is not None:
         write_json(json_path, records)
-    typer.echo(accumulator.markdown(records))
+    typer.echo(overlap_study.markdown(records))
     typer.echo(f"results: {study.output}")
 
 
@@ -137,7 +137,7 @@ def _run_trace(path, axes, settings, victim_rows, jobs, json_path, progress) -> 
 
     from lsm.ablation import runs
     from lsm.ablation.report import write_json
-    from lsm.trace import Trace
+    from lsm.ablation.trace import Trace
 
     for policy in axes["policies"]:
         _check_choice("--policies", policy, runs.POLICIES)

@@ -42,9 +42,9 @@ def trace(
     progress: Progress = None,
 ) -> None:
     """Write which nodes every rank of a training run requests at every iteration."""
+    from lsm.ablation.trace_sampling import sample_trace
     from lsm.data.graph_store import GraphStore
     from lsm.sampler.options import Sampling
-    from lsm.trace_sampling import sample_trace
 
     if iterations is not None and epochs is not None:
         raise ValueError("--iterations and --epochs: expected one of them, got both")

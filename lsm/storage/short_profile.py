@@ -1,7 +1,8 @@
 """The device profile that a run goes by: the store's own, or one measured before the first reads.
 
 The measurement takes about half a second and is that of ``lsm bench storage --profile`` at fewer
-points: the settings of reads (train.read_settings) follow from the peak at full depth, the time of a lone request, and the line through the costs of reads from a block to the longest.
+points: the settings of reads (train.read_settings) follow from the peak at full depth, the
+time of a lone request, and the line through the costs of reads from a block to the longest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One budget of host memory for a rank (``memory.bytes``), shared out among all that takes some.
 
-Nothing here measures: ``memory_facts`` does. The same facts give the same shares, so ranks that agree
-about the facts agree about the window and the cache.
+Nothing here measures: ``memory_facts`` does. The same facts give the same shares, so ranks that
+agree about the facts agree about the window and the cache.
 """
 
 from __future__ import annotations

@@ -10,13 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
+from lsm.ablation.trace import Trace
 from lsm.cache.scores import SCORE_NAMES, compute_score
 from lsm.core.progress import counting
 from lsm.data.graph_store import GraphStore
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.options import Sampling
 from lsm.sampler.seeds import SeedSchedule
-from lsm.trace import Trace
 
 
 def sample_trace(

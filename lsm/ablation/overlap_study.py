@@ -18,9 +18,10 @@ import numpy as np
 import torch
 
 from lsm.ablation import plots, report
-from lsm.ablation.accumulator_plots import draw_batches, draw_overlap
 from lsm.ablation.config import AblationConfig, AccumulatorConfig
+from lsm.ablation.overlap_plots import draw_batches, draw_overlap
 from lsm.ablation.study import open_or_make
+from lsm.ablation.trace_sampling import sample_trace
 from lsm.cache.options import CacheOptions
 from lsm.config.schema import Config
 from lsm.core import record
@@ -34,7 +35,6 @@ from lsm.storage.engine import Storage, StorageOptions
 from lsm.storage.measure import Source, open_blocks, scratch_file
 from lsm.storage.measure_profile import measure_profile
 from lsm.storage.read_ahead import ReadAhead
-from lsm.trace_sampling import sample_trace
 from lsm.train.read_settings import ReadSettings
 
 _WINDOW = 64
