@@ -21,10 +21,11 @@ import torch
 from torch.nn import functional
 
 from lsm.cache.options import CacheOptions
-from lsm.core.device import current, to_device
-from lsm.features.loader import COUNTERS, EXCHANGED, STAGES, FeatureLoader
+from lsm.core.counters import COUNTERS, EXCHANGED, STAGES
+from lsm.core.device import current
+from lsm.features.loader import FeatureLoader
 from lsm.features.tiers_gpu import DeviceFeatureLoader
-from lsm.loader.batch import Batch
+from lsm.loader.batch import Batch, to_device
 from lsm.loader.neighbor_loader import NeighborLoader
 from lsm.nn.models import build_model
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology

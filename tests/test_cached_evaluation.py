@@ -11,9 +11,9 @@ import pytest
 import torch
 from training import config, losses, make_store, overrides, run_job, steps
 
+from lsm.core.counters import COUNTERS
 from lsm.distributed.collectives import World
 from lsm.distributed.signals import Stopped
-from lsm.features.loader import COUNTERS
 from lsm.train.job import open_job
 from lsm.train.trainer import train
 

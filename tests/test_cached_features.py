@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 import lsm.cache.planner
 from lsm import native
 from lsm.cache.options import ONLINE_POLICIES, CacheOptions, CacheRows, hottest
+from lsm.core.counters import COUNTERS
 from lsm.distributed import host_memory
 from lsm.features.cached import CachedFeatureLoader
-from lsm.features.loader import COUNTERS, FeatureLoader
+from lsm.features.loader import FeatureLoader
 from lsm.loader.pipeline import Pipeline
 from lsm.reference.hashing import mix64
 from lsm.storage.engine import StorageOptions

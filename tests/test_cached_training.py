@@ -11,9 +11,9 @@ from training import CRASH_AT, config, losses, make_store, overrides, run_alone,
 import lsm
 from lsm import native
 from lsm.cache.options import ONLINE_POLICIES, CacheOptions
+from lsm.core.counters import COUNTERS
 from lsm.data.graph_store import GraphStore
 from lsm.distributed.collectives import World
-from lsm.features.loader import COUNTERS
 from lsm.train.job import open_job
 from lsm.train.trainer import train
 

@@ -12,7 +12,7 @@ from training import config, losses, make_store
 
 from lsm import native
 from lsm.cache.options import CacheRows
-from lsm.features.loader import COUNTERS
+from lsm.core.counters import COUNTERS
 from lsm.features.tiers_gpu import DeviceFeatureLoader
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
 from lsm.train import job

@@ -14,8 +14,8 @@ from training import make_store
 
 from lsm import native
 from lsm.comm.links import Place, choose_links
+from lsm.core.counters import COUNTERS, EXCHANGED
 from lsm.distributed.watchdog import PeerError
-from lsm.features.loader import COUNTERS, EXCHANGED
 
 HOST = torch.device("cpu")
 

@@ -24,8 +24,8 @@ from lsm.comm.group import NEEDS_GPU, CacheGroup
 from lsm.comm.messages import Kind, Message, PeerLeftError
 from lsm.comm.owners import OwnerMap
 from lsm.comm.shared_memory import NUM_ADDRESS_WORDS, PeerMemory, SharedBatch
+from lsm.core.counters import EXCHANGED
 from lsm.distributed.watchdog import PeerError
-from lsm.features.loader import EXCHANGED
 
 WRITTEN = ("shm", "ipc")
 """Transports with which an owner writes into the requester's batch."""
@@ -65,7 +65,7 @@ class Request:
     row_of: torch.Tensor
     list_starts: list[int]
     stats: dict[str, float] = field(compare=False)
-    """EXCHANGED, comm_secs and comm_wait_secs (lsm.features.loader); final after finish()."""
+    """EXCHANGED, comm_secs and comm_wait_secs (lsm.core.counters); final after finish()."""
 
     def asked_of(self, owner: int) -> torch.Tensor:
         """Where rows of ``owner`` belong in the batch."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import fields, replace
 
 import torch
 
 from lsm import native
 from lsm.core.units import format_bytes
-from lsm.loader.batch import Batch
 
 logger = logging.getLogger(__name__)
 
@@ -139,19 +137,6 @@ def current(device: torch.device) -> AbstractContextManager:
     current one, which in a thread that did not choose is the first.
     """
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
-
-
-def to_device(batch: Batch, device: torch.device) -> Batch:
-    """``batch`` with its tensors on ``device``, copied there through page-locked memory by the
-    current stream. On the host it is ``batch`` itself."""
-    if device.type == "cpu":
-        return batch
-    moved = {
-        field.name: value.pin_memory().to(device, non_blocking=True)
-        for field in fields(batch)
-        if isinstance(value := getattr(batch, field.name), torch.Tensor) and not value.is_cuda
-    }
-    return replace(batch, **moved)
 
 
 def model_bytes(model: torch.nn.Module) -> int:

@@ -13,7 +13,8 @@ from lsm import native
 from lsm.cache.options import CacheOptions, CacheRows, hottest
 from lsm.cache.planner import Plan, Planner, Source
 from lsm.cache.scores import stored_score
-from lsm.features.loader import COUNTERS, EXCHANGED, STAGES, FeatureLoader, vector_of_ids
+from lsm.core.counters import COUNTERS, EXCHANGED, STAGES
+from lsm.features.loader import FeatureLoader, vector_of_ids
 from lsm.storage.engine import Storage, StorageOptions
 from lsm.storage.read_scheduler import ScheduledTicket
 

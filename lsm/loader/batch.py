@@ -82,7 +82,7 @@ class Batch:
     epoch: int = 0
     iteration: int = 0
     stats: dict[str, float] = field(default_factory=dict, compare=False)
-    """What it took to make this batch: the counters of lsm.features.loader, seconds per stage."""
+    """What it took to make this batch: the counters of lsm.core.counters, seconds per stage."""
 
     @classmethod
     def from_sampled(
@@ -157,3 +157,16 @@ class Batch:
             if isinstance(value := getattr(self, f.name), torch.Tensor)
         }
         return replace(self, **moved)
+
+
+def to_device(batch: Batch, device: torch.device) -> Batch:
+    """``batch`` with its tensors on ``device``, copied there through page-locked memory by the
+    current stream. On the host it is ``batch`` itself."""
+    if device.type == "cpu":
+        return batch
+    moved = {
+        field.name: value.pin_memory().to(device, non_blocking=True)
+        for field in fields(batch)
+        if isinstance(value := getattr(batch, field.name), torch.Tensor) and not value.is_cuda
+    }
+    return replace(batch, **moved)

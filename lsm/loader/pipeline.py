@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from lsm.core.counters import READ_AHEAD
 from lsm.core.profiler import stage
 from lsm.core.threads import starting
 from lsm.features.loader import FeatureLoader, PendingRows
@@ -26,10 +27,6 @@ _DEVICE_POLL_SECS = 0.002
 # memory then: enough for copies to go on while training works.
 COPIED_AHEAD = 2
 
-READ_AHEAD = ("iterations_in_flight", "reads_outstanding")
-"""How far reads run ahead, seen when those of an iteration have been started: iterations whose rows
-training has not taken, this one included, and reads that the device has not finished."""
-
 
 PLANNER_BYTES_PER_ID = 24
 """Most that the next-use chain of a planner on the host takes for each id of the window."""
@@ -43,7 +40,7 @@ class LoadedGraph:
     graph: SampledGraph
     x: torch.Tensor
     stats: dict[str, float]
-    """COUNTERS and STAGES of lsm.features.loader, READ_AHEAD, and ``sample_secs``."""
+    """COUNTERS, STAGES and READ_AHEAD of lsm.core.counters, and ``sample_secs``."""
 
 
 @dataclass(frozen=True)

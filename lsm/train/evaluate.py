@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
-from lsm.core.device import to_device
+from lsm.core.counters import COUNTERS
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
-from lsm.features.loader import COUNTERS
+from lsm.loader.batch import to_device
 from lsm.loader.neighbor_loader import NeighborLoader
 from lsm.nn.models import SampledGNN
 
@@ -22,7 +22,7 @@ class Evaluation:
     accuracy: float | None
     """Share of the seeds whose highest score is their label; None for a split without nodes."""
     rows: dict[str, int]
-    """COUNTERS of lsm.features.loader, over all ranks."""
+    """COUNTERS of lsm.core.counters, over all ranks."""
 
 
 def evaluate(

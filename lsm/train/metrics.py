@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from lsm.config.schema import MetricsConfig
-from lsm.features.loader import COUNTERS, EXCHANGED, STAGES
+from lsm.core.counters import COUNTERS, EXCHANGED, STAGES
 
 STORAGE_SUMS = ("bytes_read", "bytes_requested")
 """Of the storage engine: bytes from the device, and bytes of the rows that it was asked for. They

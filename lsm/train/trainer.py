@@ -17,14 +17,13 @@ import torch
 from lsm import native
 from lsm.config.load import shared_settings
 from lsm.config.schema import Config
-from lsm.core.device import memory_errors, peak_bytes, to_device
+from lsm.core.counters import COUNTERS, EXCHANGED, READ_AHEAD, STAGES
+from lsm.core.device import memory_errors, peak_bytes
 from lsm.core.profiler import StepProfiler, stage
 from lsm.core.units import format_bytes
 from lsm.distributed import collectives, host_memory, signals, watchdog
 from lsm.distributed.collectives import World
-from lsm.features.loader import COUNTERS, EXCHANGED, STAGES
-from lsm.loader.batch import Batch
-from lsm.loader.pipeline import READ_AHEAD
+from lsm.loader.batch import Batch, to_device
 from lsm.nn.models import loss_sum
 from lsm.train import checkpoint
 from lsm.train.checkpoint import Progress
