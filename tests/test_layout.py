@@ -1,5 +1,6 @@
 """The parts depend on one another in one direction, and Python enters native code in one place."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -46,3 +47,57 @@ def test_the_package_imports_nothing_of_tests_and_benchmarks():
     imports = re.compile(r"^\s*(from|import) (tests|bench)\b", re.MULTILINE)
     importers = [path for path in (ROOT / "lsm").rglob("*.py") if imports.search(path.read_text())]
     assert importers == []
+
+
+FLOORS = {
+    "native": 1,
+    "version": 1,
+    "core": 2,
+    "distributed": 2,
+    "data": 3,
+    "sampler": 3,
+    "comm": 3,
+    "storage": 4,
+    "cache": 4,
+    "features": 5,
+    "doctor": 5,
+    "loader": 6,
+    "nn": 7,
+    "config": 8,
+    "train": 9,
+    "ablation": 10,
+    "embed": 10,
+    "cli": 11,
+}
+APART = {"", "__main__", "reference"}  # the face, which imports lazily, and the tests' own
+UPWARD = {("nn", "config")}  # to be mended
+
+
+def room_of(module: str) -> str:
+    return module.partition(".")[2].partition(".")[0]
+
+
+def imported(path: Path) -> set[str]:
+    """The modules of the package that a file imports, inside functions and for types too."""
+    modules: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module == "lsm":
+            modules |= {f"lsm.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            modules.add(node.module)
+    return {name for name in modules if name.startswith("lsm.") and name != "lsm._core"}
+
+
+def test_rooms_import_lower_floors_only():
+    upward = set()
+    for path in (ROOT / "lsm").rglob("*.py"):
+        room = room_of(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        if room in APART:
+            continue
+        for other in {room_of(name) for name in imported(path)} - {room}:
+            assert other not in APART, path
+            if FLOORS[other] >= FLOORS[room]:
+                upward.add((room, other))
+    assert upward == UPWARD
