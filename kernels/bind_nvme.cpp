@@ -5,11 +5,11 @@
 #include <pybind11/stl.h>
 
 #include "kernels/bind.h"
-#include "kernels/io/nvme/device_measure.h"
-#include "kernels/io/nvme/device_transports.h"
-#include "kernels/io/nvme/libnvm_module.h"
-#include "kernels/io/nvme/measure.h"
-#include "kernels/io/nvme/options.h"
+#include "kernels/io/nvme/engine/gpu_measure.h"
+#include "kernels/io/nvme/engine/measure.h"
+#include "kernels/io/nvme/engine/namespaces.h"
+#include "kernels/io/nvme/engine/options.h"
+#include "kernels/io/nvme/transport/libnvm_module.h"
 
 namespace py = pybind11;
 

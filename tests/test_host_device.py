@@ -48,4 +48,4 @@ def test_nvme_queue_code_compiles_for_the_device(tmp_path):
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 def test_nvme_kernels_compile(tmp_path):
-    compile_for_device(ROOT / "kernels/io/nvme/device_reads.cu", tmp_path / "kernels.o")
+    compile_for_device(ROOT / "kernels/io/nvme/gpu/gpu_reads.cu", tmp_path / "kernels.o")

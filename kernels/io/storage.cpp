@@ -3,11 +3,11 @@
 
 #include "kernels/core/check.h"
 #include "kernels/gather/gather.h"
-#include "kernels/io/nvme/nvme_storage.h"
-#include "kernels/io/posix_storage.h"
-#include "kernels/io/resident_storage.h"
+#include "kernels/io/engines/posix_storage.h"
+#include "kernels/io/engines/resident_storage.h"
+#include "kernels/io/nvme/engine/nvme_storage.h"
 #if LSM_HAS_IO_URING
-#include "kernels/io/io_uring_storage.h"
+#include "kernels/io/engines/io_uring_storage.h"
 #endif
 
 namespace lsm {

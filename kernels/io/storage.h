@@ -10,7 +10,7 @@
 
 #include "kernels/io/fault_injector.h"
 #include "kernels/io/feature_files.h"
-#include "kernels/io/nvme/options.h"
+#include "kernels/io/nvme/engine/options.h"
 #include "kernels/io/read_stats.h"
 #include "kernels/io/request.h"
 #include "kernels/io/row_layout.h"

@@ -39,7 +39,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a store-release is plain",
-        "kernels/io/nvme/memory_order.h",
+        "kernels/io/nvme/protocol/memory_order.h",
         "SystemAtomic<T>(value).store(desired, order::memory_order_release);",
         "if (PLANTED) { value = desired; return; }\n"
         "  SystemAtomic<T>(value).store(desired, order::memory_order_release);",

@@ -2,8 +2,8 @@
 // Reads that kernels submit and complete, from the emulated controller.
 #include <thread>
 
-#include "kernels/io/nvme/device_arrays.h"
-#include "kernels/io/nvme/device_measure.h"
+#include "kernels/io/nvme/engine/gpu_measure.h"
+#include "kernels/io/nvme/gpu/gpu_arrays.h"
 #include "tests/emulated/runtime/counts.h"
 #include "tests/emulated/tests.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/io/nvme/device_transports.h"
+#include "kernels/io/nvme/engine/namespaces.h"
 #include "kernels/io/storage.h"
 #include "tests/guest/harness.h"
 #include "tests/native/nvme_checks.h"

@@ -10,9 +10,9 @@
 #include <filesystem>
 #include <memory>
 
-#include "kernels/io/nvme/libnvm_transport.h"
-#include "kernels/io/nvme/pci_function.h"
-#include "kernels/io/nvme/sysfs_transport.h"
+#include "kernels/io/nvme/transport/libnvm_transport.h"
+#include "kernels/io/nvme/transport/pci_function.h"
+#include "kernels/io/nvme/transport/sysfs_transport.h"
 #include "tests/guest/checks.h"
 #include "tests/guest/harness.h"
 

@@ -1,13 +1,13 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // The queue code of NVMe, instantiated in device code.
-#include "kernels/io/nvme/command.h"
-#include "kernels/io/nvme/completion.h"
-#include "kernels/io/nvme/contiguous.h"
-#include "kernels/io/nvme/memory_order.h"
-#include "kernels/io/nvme/prp.h"
-#include "kernels/io/nvme/queue_pair.h"
-#include "kernels/io/nvme/sparse.h"
-#include "kernels/io/nvme/spec.h"
+#include "kernels/io/nvme/protocol/command.h"
+#include "kernels/io/nvme/protocol/memory_order.h"
+#include "kernels/io/nvme/protocol/prp.h"
+#include "kernels/io/nvme/protocol/spec.h"
+#include "kernels/io/nvme/queue/completion.h"
+#include "kernels/io/nvme/queue/contiguous.h"
+#include "kernels/io/nvme/queue/queue_pair.h"
+#include "kernels/io/nvme/queue/sparse.h"
 
 using namespace lsm::nvme;
 

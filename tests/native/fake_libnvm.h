@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/io/nvme/emulated/device.h"
-#include "kernels/io/nvme/libnvm_module.h"
+#include "kernels/io/nvme/emulated/emulated_controller.h"
+#include "kernels/io/nvme/transport/libnvm_module.h"
 
 namespace lsm::testing {
 

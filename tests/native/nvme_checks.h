@@ -15,13 +15,13 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/io/nvme/completion.h"
-#include "kernels/io/nvme/contiguous.h"
-#include "kernels/io/nvme/controller.h"
-#include "kernels/io/nvme/deadline.h"
-#include "kernels/io/nvme/read_buffers.h"
-#include "kernels/io/nvme/sparse.h"
-#include "kernels/io/nvme/status.h"
+#include "kernels/core/deadline.h"
+#include "kernels/io/nvme/controller/controller.h"
+#include "kernels/io/nvme/engine/read_buffers.h"
+#include "kernels/io/nvme/protocol/status.h"
+#include "kernels/io/nvme/queue/completion.h"
+#include "kernels/io/nvme/queue/contiguous.h"
+#include "kernels/io/nvme/queue/sparse.h"
 
 #define EXPECT(condition)                                                           \
   do {                                                                              \

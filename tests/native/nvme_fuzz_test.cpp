@@ -3,7 +3,7 @@
 // sense, and the completion path entries that no controller would write. Nothing may crash, hang,
 // or be written outside of the memory that was given to the controller. The bytes come from
 // libFuzzer where LSM_FUZZER is defined (`make fuzz`), else from seeds.
-#include "kernels/io/nvme/emulated/transport.h"
+#include "kernels/io/nvme/emulated/emulated_transport.h"
 #include "tests/native/nvme_checks.h"
 #include "tests/native/testing.h"
 

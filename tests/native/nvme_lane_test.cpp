@@ -1,8 +1,8 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // A worker's lane whose queue fails, as one that a GPU works may.
-#include "kernels/io/nvme/deadline.h"
-#include "kernels/io/nvme/emulated/transport.h"
-#include "kernels/io/nvme/lane.h"
+#include "kernels/core/deadline.h"
+#include "kernels/io/nvme/emulated/emulated_transport.h"
+#include "kernels/io/nvme/engine/read_worker.h"
 #include "tests/native/testing.h"
 
 namespace lsm::testing {

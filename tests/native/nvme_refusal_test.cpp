@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include "kernels/core/buffer.h"
-#include "kernels/io/nvme/controller.h"
-#include "kernels/io/nvme/emulated/transport.h"
-#include "kernels/io/nvme/libnvm_module.h"
-#include "kernels/io/nvme/locked_memory.h"
-#include "kernels/io/nvme/pci_function.h"
+#include "kernels/io/nvme/controller/controller.h"
+#include "kernels/io/nvme/emulated/emulated_transport.h"
+#include "kernels/io/nvme/transport/libnvm_module.h"
+#include "kernels/io/nvme/transport/locked_memory.h"
+#include "kernels/io/nvme/transport/pci_function.h"
 #include "tests/native/fake_function.h"
 
 namespace lsm::testing {

@@ -3,7 +3,7 @@
 #include <atomic>
 
 #include "kernels/core/check.h"
-#include "kernels/io/nvme/emulated/transport.h"
+#include "kernels/io/nvme/emulated/emulated_transport.h"
 #include "tests/native/nvme_checks.h"
 #include "tests/native/testing.h"
 

@@ -6,10 +6,10 @@
 #include <cstring>
 
 #include "kernels/core/buffer.h"
-#include "kernels/io/nvme/device_transports.h"
-#include "kernels/io/nvme/dma_arena.h"
-#include "kernels/io/nvme/libnvm_transport.h"
-#include "kernels/io/nvme/pci_function.h"
+#include "kernels/io/nvme/engine/namespaces.h"
+#include "kernels/io/nvme/transport/dma_arena.h"
+#include "kernels/io/nvme/transport/libnvm_transport.h"
+#include "kernels/io/nvme/transport/pci_function.h"
 #include "tests/native/fake_function.h"
 #include "tests/native/fake_libnvm.h"
 #include "tests/native/nvme_checks.h"

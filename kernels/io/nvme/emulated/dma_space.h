@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/core/buffer.h"
-#include "kernels/io/nvme/transport.h"
+#include "kernels/io/nvme/transport/transport.h"
 
 namespace lsm::nvme {
 

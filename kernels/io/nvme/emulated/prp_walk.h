@@ -6,7 +6,7 @@
 
 #include "kernels/io/nvme/emulated/block_source.h"
 #include "kernels/io/nvme/emulated/dma_space.h"
-#include "kernels/io/nvme/prp.h"
+#include "kernels/io/nvme/protocol/prp.h"
 
 namespace lsm::nvme {
 

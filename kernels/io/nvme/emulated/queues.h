@@ -10,8 +10,8 @@
 
 #include "kernels/io/nvme/emulated/block_source.h"
 #include "kernels/io/nvme/emulated/options.h"
-#include "kernels/io/nvme/memory_order.h"
-#include "kernels/io/nvme/spec.h"
+#include "kernels/io/nvme/protocol/memory_order.h"
+#include "kernels/io/nvme/protocol/spec.h"
 
 namespace lsm::nvme {
 

@@ -1,0 +1,47 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <thread>
+
+namespace lsm {
+
+/// A point in time up to which something is awaited.
+class Deadline {
+ public:
+  explicit Deadline(double seconds)
+      : end_(std::chrono::steady_clock::now() +
+             std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                 std::chrono::duration<double>(seconds))) {}
+
+  bool passed() const { return std::chrono::steady_clock::now() >= end_; }
+
+ private:
+  std::chrono::steady_clock::time_point end_;
+};
+
+/// What a polling loop does between two looks: nothing at first, because what it awaits may be a
+/// microsecond away, then it lets others run, then it sleeps.
+class Backoff {
+ public:
+  void pause() {
+    ++looks_;
+    if (looks_ < kSpins) {
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#endif
+    } else if (looks_ < kSpins + kYields) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+  void reset() { looks_ = 0; }
+
+ private:
+  static constexpr unsigned kSpins = 256;
+  static constexpr unsigned kYields = 256;
+  unsigned looks_ = 0;
+};
+
+}  // namespace lsm

@@ -1,0 +1,169 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#include "kernels/io/nvme/engine/nvme_storage.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "kernels/core/check.h"
+#include "kernels/core/deadline.h"
+#include "kernels/core/start_thread.h"
+#include "kernels/io/nvme/engine/gpu_queue.h"
+#include "kernels/io/nvme/engine/host_queue.h"
+#include "kernels/io/nvme/engine/read_worker.h"
+#include "kernels/io/nvme/engine/transports.h"
+
+namespace lsm::nvme {
+namespace {
+
+// How often a worker looks for commands that take too long.
+constexpr double kExpirySecs = 0.02;
+
+}  // namespace
+
+/// A thread with a lane to every controller.
+class NvmeStorage::Worker {
+ public:
+  Worker(NvmeStorage& storage, uint16_t queue_id) : storage_(storage) {
+    const EngineOptions& options = storage.options_;
+    LaneOptions lane{static_cast<size_t>(options.queue_depth),
+                     static_cast<size_t>(storage.max_read_bytes_),
+                     options.nvme.command_timeout_secs, queue_id};
+    for (size_t i = 0; i < storage.controllers_.size(); ++i) {
+      lane.make_queue = storage.queue_makers_[i];
+      lanes_.push_back(
+          std::make_unique<Lane>(*storage.controllers_[i], lane, storage.stats_, storage.faults_));
+    }
+  }
+  ~Worker() {
+    if (thread_.joinable()) thread_.join();
+  }
+
+  void start() {
+    thread_ = start_thread([this] { run(); });
+  }
+
+ private:
+  void run() {
+    Backoff backoff;
+    Deadline expiry(kExpirySecs);
+    while (!storage_.stopping_.load()) {
+      const bool idle = std::ranges::all_of(lanes_, [](const auto& lane) { return lane->idle(); });
+      bool busy = start_reads(/*block=*/idle);
+      for (const auto& lane : lanes_) busy |= lane->take();
+      // What is to be read goes out before the rows of what was read are copied.
+      if (busy) start_reads(/*block=*/false);
+      for (const auto& lane : lanes_) lane->deliver();
+      if (busy) {
+        backoff.reset();
+      } else {
+        backoff.pause();
+      }
+      if (!expiry.passed()) continue;
+      for (const auto& lane : lanes_) lane->expire();
+      expiry = Deadline(kExpirySecs);
+    }
+  }
+
+  bool start_reads(bool block) {
+    // Any extent may be for any lane, so no more than the fullest has room for.
+    size_t room = lanes_.front()->room();
+    for (const auto& lane : lanes_) room = std::min(room, lane->room());
+    if (room == 0) return false;
+    claims_.clear();
+    storage_.queue_.claim(claims_, room, block);
+    for (Claim& claim : claims_) {
+      const size_t part = claim.extent->file;
+      const Target& target = storage_.targets_[part];
+      lanes_[target.controller]->add({std::move(claim), &target.space, &storage_.paths_[part]});
+    }
+    for (const auto& lane : lanes_) lane->submit();
+    return !claims_.empty();
+  }
+
+  NvmeStorage& storage_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<Claim> claims_;
+  std::thread thread_;
+};
+
+NvmeStorage::NvmeStorage(std::vector<std::string> paths, const RowLayout& layout,
+                         const EngineOptions& options)
+    : QueuedStorage("nvme", layout, options), paths_(std::move(paths)) {
+  check_argument(options.queue_depth >= 1 && options.queue_depth <= 4096,
+                 "queue_depth: expected 1 to 4096, got ", options.queue_depth);
+  check_argument(options.nvme.command_timeout_secs > 0,
+                 "command_timeout_secs: expected more than 0, got ",
+                 options.nvme.command_timeout_secs);
+  open_namespaces();
+  const uint32_t count = num_workers();
+  for (uint32_t i = 0; i < count; ++i) {
+    workers_.push_back(std::make_unique<Worker>(*this, static_cast<uint16_t>(i + 1)));
+  }
+  try {
+    for (const auto& worker : workers_) worker->start();
+  } catch (...) {
+    stop();
+    throw;
+  }
+}
+
+NvmeStorage::~NvmeStorage() {
+  stop();
+}
+
+void NvmeStorage::stop() {
+  stopping_.store(true);
+  queue_.close();
+  workers_.clear();
+}
+
+LaneQueueMaker NvmeStorage::queue_maker(Controller& controller) const {
+  const NvmeOptions& options = options_.nvme;
+  if (options.submission.device < 0) return HostQueue::make;
+  return make_device_queues(controller.transport(), options.submission,
+                            options.command_timeout_secs);
+}
+
+void NvmeStorage::open_namespaces() {
+  OpenTransports opened = open_transports(options_.nvme.transport, paths_, layout_);
+  for (auto& transport : opened.transports) {
+    controllers_.push_back(
+        std::make_unique<Controller>(std::move(transport), options_.nvme.command_timeout_secs));
+    queue_makers_.push_back(queue_maker(*controllers_.back()));
+  }
+  max_read_bytes_ = options_.max_read_bytes;
+  for (size_t part = 0; part < paths_.size(); ++part) {
+    const NamespaceAddress& address = opened.namespaces[part];
+    Controller& controller = *controllers_[address.transport];
+    targets_.push_back({address.transport, controller.identify_namespace(address.namespace_id)});
+    check_size(targets_.back(), part);
+    block_bytes_ = std::max<int64_t>(block_bytes_, targets_.back().space.block_bytes);
+    max_read_bytes_ =
+        std::min(max_read_bytes_, static_cast<int64_t>(controller.info().max_transfer_bytes));
+  }
+  check_max_read();
+}
+
+void NvmeStorage::check_size(const Target& target, size_t part) const {
+  const int64_t needed = layout_.file_bytes(static_cast<int64_t>(part));
+  const NamespaceInfo& space = target.space;
+  check_argument(space.bytes() >= static_cast<uint64_t>(needed),
+                 controllers_[target.controller]->name(), ": namespace ", space.id, " has ",
+                 space.num_blocks, " blocks of ", space.block_bytes, " bytes, too small for the ",
+                 needed, " bytes of features on it; use a larger one, or more of them");
+}
+
+uint32_t NvmeStorage::num_workers() {
+  const auto wanted = static_cast<uint32_t>(options_.num_threads);
+  uint32_t granted = wanted;
+  for (const auto& controller : controllers_) {
+    granted = std::min(granted, controller->set_num_queues(wanted));
+  }
+  if (granted < wanted) {
+    notes_.push_back(concat("the NVMe controller has only ", granted, " pairs of queues; using ",
+                            granted, " of ", wanted, " threads"));
+  }
+  return granted;
+}
+
+}  // namespace lsm::nvme

@@ -1,0 +1,58 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/io/nvme/controller/controller.h"
+#include "kernels/io/nvme/engine/worker_queue.h"
+#include "kernels/io/queued_storage.h"
+
+namespace lsm::nvme {
+
+/// Reads rows through NVMe queue pairs of our own. Each of `num_threads` workers has a queue pair
+/// on every controller and keeps up to `queue_depth` commands in flight there. Part k of the rows
+/// lies on namespace k, from its first block on. Reads land in buffers of the worker's and are
+/// copied out, so that a command that was given up never writes into memory that somebody else has.
+class NvmeStorage final : public QueuedStorage {
+ public:
+  /// `paths`: one per namespace; what they are depends on the transport (transports.h). Throws
+  /// ArgumentError for options out of range and for a namespace that is too small for its part.
+  NvmeStorage(std::vector<std::string> paths, const RowLayout& layout,
+              const EngineOptions& options);
+  ~NvmeStorage() override;
+
+  int64_t block_bytes() const override { return block_bytes_; }
+  /// Blocks come from the device, whatever the page cache holds; the emulated one reads files.
+  bool direct() const override { return options_.nvme.transport.transport != "emulated"; }
+
+ protected:
+  const std::string& path(size_t file) const override { return paths_[file]; }
+  int64_t max_read_bytes() const override { return max_read_bytes_; }
+
+ private:
+  class Worker;
+  struct Target {
+    size_t controller;
+    NamespaceInfo space;
+  };
+
+  LaneQueueMaker queue_maker(Controller& controller) const;
+  void open_namespaces();
+  void check_size(const Target& target, size_t part) const;
+  uint32_t num_workers();
+  void stop();
+
+  const std::vector<std::string> paths_;
+  std::vector<std::unique_ptr<Controller>> controllers_;
+  std::vector<LaneQueueMaker> queue_makers_;  // one per controller
+  std::vector<Target> targets_;               // one per part of the rows
+  int64_t block_bytes_ = 0;  // the largest of the namespaces', which the others divide
+  int64_t max_read_bytes_ = 0;
+  std::atomic<bool> stopping_{false};
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+}  // namespace lsm::nvme

@@ -1,0 +1,21 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/io/nvme/engine/transports.h"
+
+namespace lsm::nvme {
+
+/// Whether kernels of a GPU submit and complete.
+struct DeviceSubmission {
+  int device = -1;     // the GPU; -1: the host does it
+  int num_blocks = 0;  // most thread blocks of a kernel; 0: as many as 30% of the GPU's SMs
+};
+
+/// What the nvme engine can be told beyond what all engines are.
+struct NvmeOptions {
+  TransportOptions transport = {};
+  double command_timeout_secs = 10.0;  // longest wait for one command
+  DeviceSubmission submission = {};
+};
+
+}  // namespace lsm::nvme

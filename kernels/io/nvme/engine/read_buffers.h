@@ -1,0 +1,48 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/io/nvme/protocol/prp.h"
+#include "kernels/io/nvme/transport/transport.h"
+
+namespace lsm::nvme {
+
+/// Buffers that reads of one controller land in, of equal size, each with the memory for its PRP
+/// lists.
+class ReadBuffers {
+ public:
+  ReadBuffers(Transport& transport, size_t count, size_t bytes)
+      : count_(count),
+        buffer_pages_((bytes + kPageBytes - 1) / kPageBytes),
+        list_pages_(num_list_pages(static_cast<uint32_t>(buffer_pages_))),
+        data_(transport.allocate(count * buffer_pages_ * kPageBytes, DmaShape::kPages)) {
+    if (list_pages_ > 0) {
+      lists_ = transport.allocate(count * list_pages_ * kPageBytes, DmaShape::kPages);
+    }
+  }
+
+  size_t count() const { return count_; }
+  size_t buffer_pages() const { return buffer_pages_; }
+  /// The controller's addresses of all pages, buffer by buffer.
+  const std::vector<uint64_t>& pages() const { return data_.pages; }
+  /// The memory of the PRP lists, as much for each buffer; empty if none needs any.
+  const DmaMemory& lists() const { return lists_; }
+
+  std::byte* data(size_t index) const { return data_.data + index * buffer_pages_ * kPageBytes; }
+
+  /// Where a command puts the first `bytes` bytes of a buffer; writes the buffer's PRP lists, which
+  /// no command in flight may be using.
+  DataPointer pointer(size_t index, uint64_t bytes) const;
+
+ private:
+  size_t count_;
+  size_t buffer_pages_;
+  size_t list_pages_;
+  DmaMemory data_;
+  DmaMemory lists_;
+};
+
+}  // namespace lsm::nvme

@@ -1,0 +1,100 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/io/fault_injector.h"
+#include "kernels/io/nvme/controller/controller.h"
+#include "kernels/io/nvme/engine/host_queue.h"
+#include "kernels/io/read_queue.h"
+#include "kernels/io/read_stats.h"
+
+namespace lsm::nvme {
+
+struct LaneOptions {
+  size_t depth = 128;  // commands in flight
+  size_t max_read_bytes = 32 << 10;
+  double command_timeout_secs = 10.0;
+  uint16_t queue_id = 1;
+  LaneQueueMaker make_queue = HostQueue::make;
+};
+
+/// A read to be carried out, and where its bytes are.
+struct LaneRead {
+  Claim claim;
+  const NamespaceInfo* space;
+  const std::string* path;  // for messages
+};
+
+/// One worker's way to one controller: a queue pair, and a buffer for each command in flight. For
+/// one thread. A command that does not complete in time fails, and its buffer and identifier are
+/// set aside, since the controller may still use them; when too many are, the queue is made anew,
+/// which ends them. If the queue itself fails, as one that a GPU works may, so do all reads.
+class Lane {
+ public:
+  Lane(Controller& controller, const LaneOptions& options, ReadStats& stats, FaultInjector& faults);
+  /// Ends the commands in flight; their reads fail.
+  ~Lane();
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  /// How many reads may be added now.
+  size_t room() const;
+  bool idle() const { return in_flight_ == 0 && staged_.empty(); }
+  void add(LaneRead read);
+  /// Submits what was added, with one doorbell.
+  void submit();
+  /// Takes the completions that are there. Returns whether there were any.
+  bool take();
+  /// Hands over the rows of the completions that were taken.
+  void deliver();
+  /// Fails the commands that have been in flight for too long.
+  void expire();
+
+ private:
+  enum class State { kFree, kInFlight, kLost };
+  struct Slot {
+    State state = State::kFree;
+    LaneRead read;
+    BlockRange blocks;
+    uint64_t started_ns = 0;
+  };
+  struct Done {
+    uint16_t slot;
+    uint16_t status;
+    int64_t result;  // bytes, or -errno: what the injector makes of the completion
+  };
+
+  void open();
+  void renew();
+  void fail(Slot& slot, std::exception_ptr error);
+  void release(uint16_t index);
+  /// Fails what is in flight, and all that will be added, with `error`, which is being handled.
+  void give_up(const std::exception& error);
+  BufferRead buffer_read(uint16_t index) const;
+  void end(const ReadEnd& end, uint64_t now);
+  std::exception_ptr error_of(const Slot& slot, const Done& done) const;
+  std::string describe(const Slot& slot) const;
+
+  Controller& controller_;
+  const LaneOptions options_;
+  ReadStats& stats_;
+  FaultInjector& faults_;
+  std::vector<Slot> slots_;
+  ReadBuffers buffers_;
+  std::unique_ptr<LaneQueue> queue_;
+  std::vector<uint16_t> free_;
+  std::vector<uint16_t> staged_;
+  std::vector<BufferRead> reads_;
+  std::vector<ReadEnd> ends_;
+  std::vector<Done> done_;
+  size_t in_flight_ = 0;
+  size_t lost_ = 0;
+  std::exception_ptr broken_;  // why the queue takes no more reads
+};
+
+}  // namespace lsm::nvme

@@ -1,0 +1,47 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/io/nvme/emulated/options.h"
+#include "kernels/io/nvme/transport/transport.h"
+#include "kernels/io/row_layout.h"
+
+namespace lsm::nvme {
+
+/// Controllers that are played for a store, where there is no hardware.
+struct EmulationOptions {
+  uint32_t block_bytes = 512;    // of the namespaces: 512 or 4096
+  uint32_t num_controllers = 1;  // over which the store's files are dealt round robin
+  uint64_t most_bytes = 0;       // of a namespace; 0: as many as its file has
+  DeviceOptions device = {};
+};
+
+/// How the namespaces of a store are reached.
+struct TransportOptions {
+  std::string transport = "emulated";
+  EmulationOptions emulated = {};
+};
+
+/// A namespace, by the transport's place in OpenTransports and the identifier there.
+struct NamespaceAddress {
+  size_t transport = 0;
+  uint32_t namespace_id = 1;
+};
+
+struct OpenTransports {
+  std::vector<std::unique_ptr<Transport>> transports;
+  std::vector<NamespaceAddress> namespaces;  // one per path, in their order
+};
+
+/// Opens the controllers of all `paths`, one per part that the rows of `layout` are striped over.
+/// What a path is depends on the transport; emulated: the file that holds the namespace's blocks;
+/// sysfs, libnvm: the name of a namespace (device_transports.h).
+/// Throws ArgumentError, with the choices, for a transport that does not exist.
+OpenTransports open_transports(const TransportOptions& options,
+                               const std::vector<std::string>& paths, const RowLayout& layout);
+
+}  // namespace lsm::nvme

@@ -1,0 +1,19 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#include "kernels/io/nvme/engine/gpu_queue.h"
+
+#include "kernels/core/check.h"
+#include "kernels/io/nvme/engine/gpu_measure.h"
+
+namespace lsm::nvme {
+
+#if !LSM_HAS_CUDA
+LaneQueueMaker make_device_queues(Transport&, const DeviceSubmission&, double) {
+  throw_without_cuda("storage.submit_from=gpu");
+}
+
+std::vector<WaveRates> measure_waves(const WaveOptions&) {
+  throw_without_cuda("measuring reads by a GPU");
+}
+#endif
+
+}  // namespace lsm::nvme

@@ -1,0 +1,49 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/io/nvme/controller/controller.h"
+#include "kernels/io/nvme/engine/read_buffers.h"
+
+namespace lsm::nvme {
+
+/// A read into the buffer whose index is the command's identifier.
+struct BufferRead {
+  uint16_t id;
+  BlockRange blocks;
+  uint32_t bytes;  // of the blocks
+};
+
+struct ReadEnd {
+  uint16_t id;
+  uint16_t status;
+};
+
+/// A lane's queue pair, and who works it: this thread (host_queue.h), or a GPU (device_queue.h).
+/// For one thread. Destroying it deletes the queue, which ends its commands.
+class LaneQueue {
+ public:
+  virtual ~LaneQueue() = default;
+  LaneQueue(const LaneQueue&) = delete;
+  LaneQueue& operator=(const LaneQueue&) = delete;
+
+  /// Submits `reads`, without waiting for the device. There is room for as many as the queue's
+  /// capacity at a time. What this and take() throw, the queue does not recover from.
+  virtual void submit(std::span<const BufferRead> reads) = 0;
+  /// Appends the completions that are there; identifiers may be such as nobody submitted.
+  virtual void take(std::vector<ReadEnd>& ends) = 0;
+
+ protected:
+  LaneQueue() = default;
+};
+
+/// Makes a LaneQueue of a queue pair. The buffers outlive it.
+using LaneQueueMaker =
+    std::function<std::unique_ptr<LaneQueue>(std::unique_ptr<IoQueue>, const ReadBuffers&)>;
+
+}  // namespace lsm::nvme

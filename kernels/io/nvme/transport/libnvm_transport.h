@@ -1,0 +1,44 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Transport `libnvm`: a controller held by the kernel module of the BaM project, which lets the
+// controller reach host memory and the memory of a GPU.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kernels/io/nvme/transport/dma_arena.h"
+#include "kernels/io/nvme/transport/libnvm_module.h"
+#include "kernels/io/nvme/transport/transport.h"
+
+namespace lsm::nvme {
+
+class LibnvmMappings;
+
+class LibnvmTransport final : public Transport {
+ public:
+  /// Takes the controller behind `node`, which open_libnvm_node() gives. Throws SystemError or
+  /// std::runtime_error.
+  explicit LibnvmTransport(std::unique_ptr<LibnvmNode> node);
+
+  std::string name() const override { return name_; }
+  uint32_t* registers() override { return registers_; }
+  size_t register_bytes() const override { return register_bytes_; }
+  DmaMemory allocate(size_t bytes, DmaShape shape) override;
+
+  /// Lets the controller reach `bytes` at `device` (both multiples of kGpuPageBytes) in a GPU's
+  /// memory, which stays the caller's and must outlive what this returns. `data` of the result
+  /// is `device`. Throws ArgumentError for a bad alignment, std::runtime_error if the module cannot
+  /// map it, and says whether that is for lack of GPU support.
+  DmaMemory map_device_memory(std::byte* device, size_t bytes);
+
+ private:
+  void map_registers();
+
+  const std::string name_;
+  const std::shared_ptr<LibnvmMappings> mappings_;
+  const std::shared_ptr<DmaArena> arena_;
+  uint32_t* registers_ = nullptr;
+  size_t register_bytes_ = 0;
+};
+
+}  // namespace lsm::nvme
