@@ -7,7 +7,8 @@
 
 #include "kernels/bind.h"
 #include "kernels/bind_tensor.h"
-#include "kernels/io/storage.h"
+#include "kernels/io/engines/io_uring_storage.h"
+#include "kernels/io/engines/open_storage.h"
 
 namespace py = pybind11;
 
@@ -82,9 +83,8 @@ std::unique_ptr<lsm::Storage> open_engine(const std::string& engine, std::vector
                                           const lsm::nvme::NvmeOptions& nvme) {
   const lsm::RowLayout layout{num_rows, row_bytes, stripe_bytes,
                               static_cast<int64_t>(paths.size())};
-  const lsm::EngineOptions options{queue_depth,   num_threads, max_read_bytes,
-                                   max_gap_bytes, direct,      nvme};
-  return lsm::open_storage(engine, std::move(paths), layout, options);
+  const lsm::EngineOptions options{queue_depth, num_threads, max_read_bytes, max_gap_bytes, direct};
+  return lsm::open_storage(engine, std::move(paths), layout, options, nvme);
 }
 
 }  // namespace

@@ -10,20 +10,19 @@
 
 #include "kernels/io/fault_injector.h"
 #include "kernels/io/feature_files.h"
-#include "kernels/io/nvme/engine/options.h"
 #include "kernels/io/read_stats.h"
 #include "kernels/io/request.h"
 #include "kernels/io/row_layout.h"
 
 namespace lsm {
 
+/// What all engines are told; each takes what concerns it.
 struct EngineOptions {
   int queue_depth = 128;                  // reads in flight per ring (io_uring) or queue (nvme)
   int num_threads = 1;                    // rings, queues, pread threads or copying threads
   int64_t max_read_bytes = 32 << 10;      // longest single read
   int64_t max_gap_bytes = 0;              // bytes nobody asked for, read to save another read
   DirectMode direct = DirectMode::kAuto;  // bypass the page cache
-  nvme::NvmeOptions nvme = {};
 };
 
 /// Reads rows of a store's feature files. Read-only by type. submit() may be called from any
@@ -66,13 +65,5 @@ class Storage {
  private:
   void check(const RowRead& read) const;
 };
-
-/// Opens `paths` with the named engine: memory, mmap, posix, io_uring or nvme.
-std::unique_ptr<Storage> open_storage(const std::string& engine, std::vector<std::string> paths,
-                                      const RowLayout& layout, const EngineOptions& options);
-
-/// Why the io_uring engine cannot run here: not built, or refused by the kernel or a sandbox. Empty
-/// if it can.
-std::string io_uring_problem();
 
 }  // namespace lsm

@@ -18,13 +18,11 @@ void reads() {
   for (const int64_t row_bytes : {100, 4096, 9000}) {
     RowFiles files({kNumRows, row_bytes, 4096, 2});
     for (const int num_blocks : {0, 1}) {
-      EngineOptions options;
-      options.num_threads = 2;
-      options.queue_depth = 48;
-      options.nvme.submission = {kDevice, num_blocks};
-      options.nvme.transport.emulated.num_controllers = 2;
-      options.nvme.transport.emulated.device.faults.reorder = true;
-      const auto storage = files.open("nvme", options);
+      const EngineOptions options{.queue_depth = 48, .num_threads = 2};
+      nvme::NvmeOptions nvme{.submission = {kDevice, num_blocks}};
+      nvme.transport.emulated.num_controllers = 2;
+      nvme.transport.emulated.device.faults.reorder = true;
+      const auto storage = files.open("nvme", options, nvme);
       Random random(4);
       for (int round = 0; round < 2; ++round) {
         std::vector<int64_t> ids;
@@ -65,10 +63,7 @@ void waves() {
 void reads_across_the_bus() {
   constexpr int kMaxLanes = 64;  // with a group each, which look whether they are to submit
   RowFiles files({kNumRows, 4096, 4096, 1});
-  EngineOptions options;
-  options.queue_depth = 48;
-  options.nvme.submission = {kDevice, 1};
-  const auto storage = files.open("nvme", options);
+  const auto storage = files.open("nvme", {.queue_depth = 48}, {.submission = {kDevice, 1}});
   const emulated::KernelCounts& counts = emulated::counts_of("submit");
   const int64_t launches = counts.launches, reads = counts.far_reads;
   std::vector<int64_t> ids;
@@ -97,9 +92,7 @@ void let_go_elsewhere() {
 /// A storage whose queues a GPU works, closed by a thread that never chose a device.
 void closed_elsewhere() {
   RowFiles files({40, 512, 4096, 1});
-  EngineOptions options;
-  options.nvme.submission = {kDevice, 1};
-  auto storage = files.open("nvme", options);
+  auto storage = files.open("nvme", {}, {.submission = {kDevice, 1}});
   const std::vector<int64_t> ids = {3, 1, 30};
   std::vector<std::byte> rows(ids.size() * 512);
   const RowRead wanted{ids, {}, rows};

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/io/engines/open_storage.h"
 #include "kernels/io/nvme/engine/namespaces.h"
-#include "kernels/io/storage.h"
 #include "tests/guest/harness.h"
 #include "tests/native/nvme_checks.h"
 
@@ -93,10 +93,9 @@ inline void check_engine(const std::string& transport, const std::vector<std::st
                          const std::vector<Bytes>& images) {
   RowLayout layout{0, 1000, 4096, static_cast<int64_t>(devices.size())};
   layout.num_rows = static_cast<int64_t>(images[0].size() * devices.size()) / layout.row_bytes;
-  EngineOptions options;
-  options.num_threads = 2;
-  options.nvme.transport.transport = transport;
-  const auto storage = open_storage("nvme", devices, layout, options);
+  nvme::NvmeOptions options;
+  options.transport.transport = transport;
+  const auto storage = open_storage("nvme", devices, layout, {.num_threads = 2}, options);
   std::vector<int64_t> rows(2000);
   for (size_t i = 0; i < rows.size(); ++i) {
     rows[i] = static_cast<int64_t>(i * i * 977) % layout.num_rows;
@@ -174,9 +173,9 @@ inline void run_engine_checks(Checks& checks, const Names& names) {
   });
   checks.run("engine_too_small", [&] {
     const RowLayout layout{8500, 1000, 4096, 1};
-    EngineOptions options;
-    options.nvme.transport.transport = names.transport;
-    expect_error([&] { open_storage("nvme", {names.b}, layout, options); }, "too small");
+    nvme::NvmeOptions options;
+    options.transport.transport = names.transport;
+    expect_error([&] { open_storage("nvme", {names.b}, layout, {}, options); }, "too small");
   });
   checks.run("engine_named_twice", [&] {
     expect_error([&] { check_engine(names.transport, {names.a, names.a + "@1"}, {a1, a1}); },

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "kernels/io/engines/io_uring_storage.h"
 #include "tests/native/testing.h"
 
 namespace lsm::testing {

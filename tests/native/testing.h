@@ -14,7 +14,7 @@
 
 #include "kernels/core/check.h"
 #include "kernels/core/hash.h"
-#include "kernels/io/storage.h"
+#include "kernels/io/engines/open_storage.h"
 
 namespace lsm::testing {
 
@@ -95,8 +95,9 @@ class RowFiles {
   RowFiles(const RowFiles&) = delete;
   RowFiles& operator=(const RowFiles&) = delete;
 
-  std::unique_ptr<Storage> open(const std::string& engine, const EngineOptions& options = {}) {
-    return open_storage(engine, paths_, layout_, options);
+  std::unique_ptr<Storage> open(const std::string& engine, const EngineOptions& options = {},
+                                const nvme::NvmeOptions& nvme = {}) {
+    return open_storage(engine, paths_, layout_, options, nvme);
   }
   const std::vector<std::string>& paths() const { return paths_; }
   const RowLayout& layout() const { return layout_; }

@@ -10,7 +10,7 @@
 namespace lsm::nvme {
 
 /// Makes queues of the controller behind `transport` that kernels of the GPU `options.device`
-/// submit to and complete (device_reads.h), in a stream for each. Maps the controller's registers
+/// submit to and complete (gpu_reads.h), in a stream for each. Maps the controller's registers
 /// for the GPU, until the maker and its queues are gone; they must go before the transport.
 /// `timeout_secs`: longest wait for a kernel. Throws std::runtime_error where there is no CUDA or
 /// no such GPU, or where it cannot map the registers. The queues' buffers may have 513 pages, else

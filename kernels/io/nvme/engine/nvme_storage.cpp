@@ -27,7 +27,7 @@ class NvmeStorage::Worker {
     const EngineOptions& options = storage.options_;
     LaneOptions lane{static_cast<size_t>(options.queue_depth),
                      static_cast<size_t>(storage.max_read_bytes_),
-                     options.nvme.command_timeout_secs, queue_id};
+                     storage.nvme_.command_timeout_secs, queue_id};
     for (size_t i = 0; i < storage.controllers_.size(); ++i) {
       lane.make_queue = storage.queue_makers_[i];
       lanes_.push_back(
@@ -87,13 +87,12 @@ class NvmeStorage::Worker {
 };
 
 NvmeStorage::NvmeStorage(std::vector<std::string> paths, const RowLayout& layout,
-                         const EngineOptions& options)
-    : QueuedStorage("nvme", layout, options), paths_(std::move(paths)) {
+                         const EngineOptions& options, const NvmeOptions& nvme)
+    : QueuedStorage("nvme", layout, options), nvme_(nvme), paths_(std::move(paths)) {
   check_argument(options.queue_depth >= 1 && options.queue_depth <= 4096,
                  "queue_depth: expected 1 to 4096, got ", options.queue_depth);
-  check_argument(options.nvme.command_timeout_secs > 0,
-                 "command_timeout_secs: expected more than 0, got ",
-                 options.nvme.command_timeout_secs);
+  check_argument(nvme.command_timeout_secs > 0, "command_timeout_secs: expected more than 0, got ",
+                 nvme.command_timeout_secs);
   open_namespaces();
   const uint32_t count = num_workers();
   for (uint32_t i = 0; i < count; ++i) {
@@ -118,17 +117,15 @@ void NvmeStorage::stop() {
 }
 
 LaneQueueMaker NvmeStorage::queue_maker(Controller& controller) const {
-  const NvmeOptions& options = options_.nvme;
-  if (options.submission.device < 0) return HostQueue::make;
-  return make_device_queues(controller.transport(), options.submission,
-                            options.command_timeout_secs);
+  if (nvme_.submission.device < 0) return HostQueue::make;
+  return make_device_queues(controller.transport(), nvme_.submission, nvme_.command_timeout_secs);
 }
 
 void NvmeStorage::open_namespaces() {
-  OpenTransports opened = open_transports(options_.nvme.transport, paths_, layout_);
+  OpenTransports opened = open_transports(nvme_.transport, paths_, layout_);
   for (auto& transport : opened.transports) {
     controllers_.push_back(
-        std::make_unique<Controller>(std::move(transport), options_.nvme.command_timeout_secs));
+        std::make_unique<Controller>(std::move(transport), nvme_.command_timeout_secs));
     queue_makers_.push_back(queue_maker(*controllers_.back()));
   }
   max_read_bytes_ = options_.max_read_bytes;

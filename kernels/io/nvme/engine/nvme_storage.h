@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/io/nvme/controller/controller.h"
+#include "kernels/io/nvme/engine/options.h"
 #include "kernels/io/nvme/engine/worker_queue.h"
 #include "kernels/io/queued_storage.h"
 
@@ -20,13 +21,13 @@ class NvmeStorage final : public QueuedStorage {
  public:
   /// `paths`: one per namespace; what they are depends on the transport (transports.h). Throws
   /// ArgumentError for options out of range and for a namespace that is too small for its part.
-  NvmeStorage(std::vector<std::string> paths, const RowLayout& layout,
-              const EngineOptions& options);
+  NvmeStorage(std::vector<std::string> paths, const RowLayout& layout, const EngineOptions& options,
+              const NvmeOptions& nvme);
   ~NvmeStorage() override;
 
   int64_t block_bytes() const override { return block_bytes_; }
   /// Blocks come from the device, whatever the page cache holds; the emulated one reads files.
-  bool direct() const override { return options_.nvme.transport.transport != "emulated"; }
+  bool direct() const override { return nvme_.transport.transport != "emulated"; }
 
  protected:
   const std::string& path(size_t file) const override { return paths_[file]; }
@@ -45,6 +46,7 @@ class NvmeStorage final : public QueuedStorage {
   uint32_t num_workers();
   void stop();
 
+  const NvmeOptions nvme_;
   const std::vector<std::string> paths_;
   std::vector<std::unique_ptr<Controller>> controllers_;
   std::vector<LaneQueueMaker> queue_makers_;  // one per controller

@@ -39,7 +39,7 @@ struct OpenTransports {
 
 /// Opens the controllers of all `paths`, one per part that the rows of `layout` are striped over.
 /// What a path is depends on the transport; emulated: the file that holds the namespace's blocks;
-/// sysfs, libnvm: the name of a namespace (device_transports.h).
+/// sysfs, libnvm: the name of a namespace (namespaces.h).
 /// Throws ArgumentError, with the choices, for a transport that does not exist.
 OpenTransports open_transports(const TransportOptions& options,
                                const std::vector<std::string>& paths, const RowLayout& layout);

@@ -24,7 +24,7 @@ struct ReadEnd {
   uint16_t status;
 };
 
-/// A lane's queue pair, and who works it: this thread (host_queue.h), or a GPU (device_queue.h).
+/// A lane's queue pair, and who works it: this thread (host_queue.h), or a GPU (gpu_queue.h).
 /// For one thread. Destroying it deletes the queue, which ends its commands.
 class LaneQueue {
  public:
