@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-#include "cache/line.h"
 #include "cache/next_use_kernels.h"
 #include "cache/plan.h"
+#include "cache/policy/line.h"
 #include "cache/set_cache.h"
 #include "cache/set_loop.h"
 #include "kernels/core/atomics.h"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "cache/fifo_slabs.h"
-#include "cache/line.h"
 #include "cache/occurrence_table.h"
+#include "cache/policy/line.h"
 
 namespace lsm::cache {
 

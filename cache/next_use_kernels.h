@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "cache/line.h"
 #include "cache/next_use_chain.h"
+#include "cache/policy/line.h"
 #include "kernels/core/atomics.h"
 #include "kernels/core/hash.h"
 

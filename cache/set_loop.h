@@ -3,7 +3,7 @@
 // warp, owns a set for a whole iteration, so there are no locks and no per-line states.
 #pragma once
 
-#include "cache/line.h"
+#include "cache/policy/line.h"
 #include "kernels/core/lanes.h"
 
 namespace lsm::cache {

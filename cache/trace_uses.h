@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cache/id_map.h"
-#include "cache/line.h"
+#include "cache/policy/line.h"
 #include "cache/simulate.h"
 #include "kernels/core/check.h"
 

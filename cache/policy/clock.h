@@ -4,7 +4,7 @@
 // Batch-synchrony: lines touched at t are skipped and keep their bit; if all are, the hand rests.
 #pragma once
 
-#include "cache/line.h"
+#include "cache/policy/line.h"
 
 namespace lsm::cache {
 

@@ -6,7 +6,7 @@
 // Batch-synchrony: a refresh at t comes before the look-ups of t and sees batch t itself.
 #pragma once
 
-#include "cache/line.h"
+#include "cache/policy/line.h"
 
 namespace lsm::cache {
 

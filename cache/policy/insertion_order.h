@@ -3,7 +3,7 @@
 // linked lists need no links when a set is scanned anyway.
 #pragma once
 
-#include "cache/line.h"
+#include "cache/policy/line.h"
 
 namespace lsm::cache {
 

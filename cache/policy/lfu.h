@@ -4,7 +4,7 @@
 // requested once per iteration.
 #pragma once
 
-#include "cache/line.h"
+#include "cache/policy/line.h"
 
 namespace lsm::cache {
 

@@ -6,7 +6,7 @@
 // Batch-synchrony: newcomers of one iteration are taken in request order, not best first.
 #pragma once
 
-#include "cache/line.h"
+#include "cache/policy/line.h"
 
 namespace lsm::cache {
 

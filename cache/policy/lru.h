@@ -3,7 +3,7 @@
 // the lowest way.
 #pragma once
 
-#include "cache/line.h"
+#include "cache/policy/line.h"
 
 namespace lsm::cache {
 

@@ -4,7 +4,7 @@
 // Batch-synchrony: the draw is over the lines not touched at t.
 #pragma once
 
-#include "cache/line.h"
+#include "cache/policy/line.h"
 #include "kernels/core/philox.h"
 
 namespace lsm::cache {

@@ -4,7 +4,7 @@
 // filling an empty way does not move the pointer.
 #pragma once
 
-#include "cache/line.h"
+#include "cache/policy/line.h"
 
 namespace lsm::cache {
 
