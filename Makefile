@@ -36,7 +36,7 @@ PACKAGES := $(shell find lsm -type d ! -name __pycache__)
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
 .PHONY: help quickstart test test-dgl test-emulated test-gpu test-launch test-nvme test-sanitize
-.PHONY: bench-gpu cuda-check fuzz lint format build system setup clean
+.PHONY: bench-gpu cuda-check docs fuzz lint format build system setup clean
 
 help:
 	@echo 'make quickstart  install, build, convert a small real graph, train it from disk'
@@ -53,6 +53,7 @@ help:
 	@echo 'make test-launch test the start scripts under torchrun, mpirun and SLURM'
 	@echo 'make lint        ruff and clang-format, without changing anything'
 	@echo 'make format      ruff and clang-format, in place'
+	@echo 'make docs        build the documentation into build/docs'
 	@echo 'make clean       remove what the above made'
 
 quickstart: setup $(STORE)/meta.json
@@ -231,6 +232,14 @@ build: setup
 $(STORE)/meta.json: | setup
 	$(BIN)/python -m tarfile -e $(GRAPH) build/data
 	$(BIN)/lsm data convert npy build/data/amazon-computers --out $(STORE)
+
+# Serve it with: python3 -m http.server --directory build/docs (search needs a server).
+docs: setup
+ifeq ($(OFFLINE),)
+	$(PIP) mkdocs-material 'mkdocstrings[python]'
+endif
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
+	@echo 'build/docs/index.html'
 
 lint: setup
 	$(BIN)/ruff check .

@@ -1,0 +1,95 @@
+"""The documentation is true of the code: its Python runs, and lsm takes its commands."""
+
+import re
+import shlex
+import textwrap
+from pathlib import Path
+
+import pytest
+import typer
+
+from lsm.cli import app
+from lsm.config.load import load_config
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+
+# The README leaves these to its reader.
+README_PRELUDE = """
+import torch
+from torch_geometric.nn import GraphSAGE
+model = GraphSAGE(32, 8, num_layers=2, out_channels=4)
+optimizer = torch.optim.Adam(model.parameters())
+"""
+
+
+def named(page):
+    return str(page.relative_to(REPOSITORY)) if isinstance(page, Path) else page
+
+
+def blocks(page, language):
+    """The fenced blocks of ``language``; not those that include a file, which has a test."""
+    fence = re.compile(rf"^ *```{language}\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+    found = [textwrap.dedent(text) for text in fence.findall(page.read_text())]
+    return [text for text in found if "--8<--" not in text]
+
+
+def commands(page):
+    """The lines of shell on a page, in fences or indented, without the comments behind them."""
+    indented = re.findall(r"^ {4}((?:lsm|launch)\b.*)", page.read_text(), re.MULTILINE)
+    text = "\n".join([*blocks(page, "sh"), *indented]).replace("\\\n", " ")
+    lines = [line.partition(" #")[0].strip() for line in text.splitlines()]
+    return [line for line in dict.fromkeys(lines) if line and "..." not in line]
+
+
+WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
+COMMANDS = [(page, line) for page in PAGES for line in commands(page)]
+OF_LSM = [(page, line) for page, line in COMMANDS if line.startswith("lsm ")]
+OF_LAUNCH = [(page, line) for page, line in COMMANDS if "launch/" in line]
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=named)
+def test_python_blocks_run_in_order(page, example_store, run_python, tmp_path):
+    (tmp_path / "stores").mkdir()
+    (tmp_path / "stores" / "my-graph").symlink_to(example_store)
+    prelude = README_PRELUDE if page.name == "README.md" else ""
+    script = tmp_path / "page.py"
+    script.write_text("\n".join([prelude, *blocks(page, "python")]))
+    run_python(script, cwd=tmp_path)
+
+
+def check_config(name, overrides):
+    """Raises ValueError for a key or a value that there is not."""
+    load_config(name if (REPOSITORY / f"configs/{name}.yaml").exists() else "base", overrides)
+
+
+@pytest.mark.parametrize(("page", "line"), OF_LSM, ids=named)
+def test_lsm_takes_the_command(page, line):
+    command, words = typer.main.get_command(app), shlex.split(line)[1:]
+    while hasattr(command, "commands"):
+        command = command.commands[words.pop(0)]
+    given = command.make_context(command.name, words).params
+    if command.name == "train":
+        check_config(given["config"], given["overrides"] or [])
+
+
+@pytest.mark.parametrize(("page", "line"), OF_LAUNCH, ids=named)
+def test_launch_scripts_get_a_configuration(page, line):
+    words = shlex.split(line)
+    script = next(word for word in words if word.startswith("launch/"))
+    assert (REPOSITORY / script).exists()
+    arguments = words[words.index(script) + 1 :]
+    config, *overrides = arguments if script.endswith(".sbatch") else arguments[1:]
+    check_config(config, overrides)
+
+
+def test_the_checks_see_what_they_are_for():
+    assert len(WITH_PYTHON) >= 4
+    assert len(OF_LSM) >= 20
+    assert len(OF_LAUNCH) >= 4
+
+
+@pytest.mark.parametrize("line", ["lsm train base train.batch=3", "lsm data info x --yaml"])
+def test_a_wrong_command_fails(line):
+    with pytest.raises(Exception, match=r"train\.batch_size|--yaml"):
+        test_lsm_takes_the_command(None, line)
