@@ -7,12 +7,20 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from lsm.ablation.runs import POLICIES
-from lsm.config.schema import Bytes, Fanouts, NonNegative, Positive, Section, Seed, Threads
 from lsm.core.limits import DEEPEST_QUEUE
+from lsm.core.option_types import (
+    Bytes,
+    Fanouts,
+    Fraction,
+    NonNegative,
+    Positive,
+    Seed,
+    Threads,
+)
+from lsm.core.section import Section
 
 Mode = Literal["shared", "independent"]
 Multiple = Annotated[float, Field(gt=0)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class GraphConfig(Section):

@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from lsm.config.schema import Config, default_run_dir
+from lsm.core.section import describe, is_section, keys
 from lsm.core.shipped import shipped_folder
 
 Tree = TypeVar("Tree", bound=BaseModel)
@@ -65,7 +65,9 @@ def load_config(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Conf
     path = find_config(name_or_path)
     config = load_tree(Config, path, overrides)
     if config.run.dir is None and config.data.path is not None:
-        config.run.dir = default_run_dir(path.stem, config.data.path)
+        run_dir = default_run_dir(path.stem, config.data.path)
+        run = config.run.model_copy(update={"dir": run_dir})
+        return config.model_copy(update={"run": run})
     return config
 
 
@@ -84,8 +86,7 @@ def parse_config(values: dict[str, Any], model: type[Tree] = Config) -> Tree:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        lines = dict.fromkeys(_describe(detail) for detail in error.errors())
-        raise ValueError("\n".join(lines)) from None
+        raise ValueError("\n".join(describe(error))) from None
 
 
 def dump_config(config: BaseModel) -> str:
@@ -131,26 +132,23 @@ def shared_settings(config: Config) -> dict[str, Any]:
 
 def dotted_keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
     """Every key of the tree by its full name; sections come before their fields."""
-    for name, field in model.model_fields.items():
+    for name in keys(model):
         yield prefix + name
-        if _is_section(field.annotation):
-            yield from dotted_keys(field.annotation, f"{prefix}{name}.")
+        annotation = model.model_fields[name].annotation
+        if is_section(annotation):
+            yield from dotted_keys(annotation, f"{prefix}{name}.")
 
 
 def changed_keys(section: BaseModel, prefix: str = "") -> list[str]:
     """The keys of ``section`` whose values are not the defaults, each with ``prefix``."""
     changed = []
-    for name, field in type(section).model_fields.items():
-        value = getattr(section, name)
+    for name in keys(type(section)):
+        value, field = getattr(section, name), type(section).model_fields[name]
         if isinstance(value, BaseModel):
             changed += changed_keys(value, f"{prefix}{name}.")
         elif value != field.get_default(call_default_factory=True):
             changed.append(prefix + name)
     return changed
-
-
-def _is_section(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def _annotation(model: type[BaseModel], name: str) -> Any:
@@ -249,32 +247,3 @@ def _apply(model: type[BaseModel], values: dict[str, Any], override: str) -> Non
     for section in sections:
         values = values.setdefault(section, {})
     values[key] = value
-
-
-_EXPECTED = {
-    "int_type": "an integer",
-    "float_type": "a number",
-    "string_type": "text (in a file, quotes make it that)",
-    "string_too_short": "text of at least {min_length} character(s)",
-    "bool_type": "true or false",
-    "list_type": "a list, such as [10, 5]",
-    "greater_than_equal": "at least {ge}",
-    "less_than_equal": "at most {le}",
-    "greater_than": "more than {gt}",
-    "less_than": "less than {lt}",
-    "too_short": "at least {min_length} value(s)",
-    "literal_error": "one of {expected}",
-}
-
-
-def _describe(detail: ErrorDetails) -> str:
-    """One line for one error of pydantic: full key, what was expected, what was given."""
-    message = detail["msg"].removeprefix("Value error, ")
-    name = ".".join(str(part) for part in detail["loc"])
-    own_check = detail["type"] == "value_error" and not name.count(".")
-    if own_check:
-        return message
-    expected = _EXPECTED.get(detail["type"])
-    if expected is None:
-        return f"{name}: {message}"
-    return f"{name}: expected {expected.format(**detail.get('ctx', {}))}, got {detail['input']!r}"

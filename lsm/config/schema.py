@@ -9,90 +9,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    model_validator,
-)
+from pydantic import Field, model_validator
 
-from lsm.core.limits import (
-    DEEPEST_QUEUE,
-    LARGEST_COUNT,
-    LARGEST_SEED,
-    LONGEST_READ,
-    MOST_BYTES,
-    MOST_THREADS,
+from lsm.core.limits import DEEPEST_QUEUE, MOST_THREADS
+from lsm.core.option_types import (
+    AutoBytes,
+    AutoPositive,
+    Bytes,
+    Fanouts,
+    NonNegative,
+    Positive,
+    ReadBytes,
+    Seconds,
+    Seed,
+    Threads,
 )
-from lsm.core.units import format_bytes, parse_bytes
+from lsm.core.section import Section
 from lsm.sampler.options import Sampling
-
-
-def _exact_bytes(num_bytes: int) -> str | int:
-    """``num_bytes`` in the largest binary unit that divides it, so that nothing is rounded."""
-    for factor, unit in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if num_bytes and num_bytes % factor == 0:
-            return f"{num_bytes // factor}{unit}"
-    return num_bytes
-
-
-def _bytes(value: object) -> int:
-    num_bytes = parse_bytes(value)
-    if num_bytes > MOST_BYTES:
-        raise ValueError(f"size: expected at most {format_bytes(MOST_BYTES)}, got {value!r}")
-    return num_bytes
-
-
-def _of_one_read(num_bytes: int | str) -> int | str:
-    if num_bytes != "auto" and num_bytes > LONGEST_READ:
-        most, got = format_bytes(LONGEST_READ), format_bytes(num_bytes)
-        raise ValueError(f"size: expected at most {most}, got {got}")
-    return num_bytes
-
-
-Bytes = Annotated[int, BeforeValidator(_bytes), PlainSerializer(_exact_bytes)]
-"""A size in bytes; read from an int or from text with a unit (``256MiB``)."""
-
-Auto = Literal["auto"]
-
-
-def _auto_or_bytes(value: object) -> object:
-    return value if value == "auto" else _bytes(value)
-
-
-def _auto_or_positive(value: object) -> object:
-    if value == "auto" or (type(value) is int and 1 <= value <= 65_535):
-        return value
-    raise ValueError(f"expected auto or an integer from 1 to 65535, got {value!r}")
-
-
-AutoBytes = Annotated[
-    int | Auto,
-    BeforeValidator(_auto_or_bytes),
-    PlainSerializer(lambda value: value if value == "auto" else _exact_bytes(value)),
-]
-"""``auto``, or a size in bytes."""
-
-ReadBytes = Annotated[AutoBytes, AfterValidator(_of_one_read)]
-"""``auto``, or bytes of one read."""
-
-AutoPositive = Annotated[int | Auto, BeforeValidator(_auto_or_positive)]
-Positive = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
-NonNegative = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
-Threads = Annotated[int, Field(ge=1, le=MOST_THREADS)]
-Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
-Seconds = Annotated[float, Field(gt=0)]
-Fanout = Annotated[int, Field(ge=-1, le=LARGEST_COUNT)]
-Fanouts = Annotated[list[Fanout], Field(min_length=1)]
-
-
-class Section(BaseModel):
-    """Unknown keys are errors; a value of another type is an error and never converted."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
 
 class RunConfig(Section):
@@ -138,7 +71,7 @@ class StorageConfig(Section):
     cuFile, where kvikio is installed."""
     transport: Literal["emulated", "sysfs", "libnvm"] = "emulated"
     """nvme: how controllers are reached. emulated: a thread plays one over the store's files."""
-    devices: list[str] = []
+    devices: list[str] = Field([])
     """sysfs, libnvm: the namespaces that `lsm data load-nvme` wrote, in that order: 0000:01:00.0 or
     /dev/libnvm0; with @2 at the end, namespace 2 of it. Each rank of a machine needs its own
     drives."""
@@ -297,7 +230,7 @@ class CommConfig(Section):
 
 
 class SamplerConfig(Section):
-    num_neighbors: Fanouts = [10, 5]
+    num_neighbors: Fanouts = Field([10, 5])
     """Neighbours sampled per node at each hop, the seeds' hop first; -1 takes all. ladies: nodes
     sampled per hop, for all of its nodes together."""
     kind: Literal["neighbor", "labor", "ladies"] = "neighbor"

@@ -1,0 +1,78 @@
+"""Types of options: sizes with units, counts with ranges, and values that may be ``auto``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
+
+from lsm.core.limits import (
+    LARGEST_COUNT,
+    LARGEST_SEED,
+    LONGEST_READ,
+    MOST_BYTES,
+    MOST_THREADS,
+)
+from lsm.core.units import format_bytes, parse_bytes
+
+
+def exact_bytes(num_bytes: int) -> str | int:
+    """``num_bytes`` in the largest binary unit that divides it, so that nothing is rounded."""
+    for factor, unit in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if num_bytes and num_bytes % factor == 0:
+            return f"{num_bytes // factor}{unit}"
+    return num_bytes
+
+
+def _bytes(value: object) -> int:
+    num_bytes = parse_bytes(value)
+    if num_bytes > MOST_BYTES:
+        raise ValueError(f"size: expected at most {format_bytes(MOST_BYTES)}, got {value!r}")
+    return num_bytes
+
+
+def _of_one_read(num_bytes: int | str) -> int | str:
+    if num_bytes != "auto" and num_bytes > LONGEST_READ:
+        most, got = format_bytes(LONGEST_READ), format_bytes(num_bytes)
+        raise ValueError(f"size: expected at most {most}, got {got}")
+    return num_bytes
+
+
+Bytes = Annotated[int, BeforeValidator(_bytes), PlainSerializer(exact_bytes)]
+"""A size in bytes; read from an int or from text with a unit (``256MiB``)."""
+
+Auto = Literal["auto"]
+
+
+def _auto_or_bytes(value: object) -> object:
+    return value if value == "auto" else _bytes(value)
+
+
+def _auto_or_positive(value: object) -> object:
+    if value == "auto" or (type(value) is int and 1 <= value <= 65_535):
+        return value
+    raise ValueError(f"expected auto or an integer from 1 to 65535, got {value!r}")
+
+
+AutoBytes = Annotated[
+    int | Auto,
+    BeforeValidator(_auto_or_bytes),
+    PlainSerializer(lambda value: value if value == "auto" else exact_bytes(value)),
+]
+"""``auto``, or a size in bytes."""
+
+ReadBytes = Annotated[AutoBytes, AfterValidator(_of_one_read)]
+"""``auto``, or the bytes of one read."""
+
+AutoPositive = Annotated[int | Auto, BeforeValidator(_auto_or_positive)]
+"""``auto``, or an integer from 1 to 65535."""
+
+Positive = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
+NonNegative = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
+Threads = Annotated[int, Field(ge=1, le=MOST_THREADS)]
+Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
+Seconds = Annotated[float, Field(gt=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Fanout = Annotated[int, Field(ge=-1, le=LARGEST_COUNT)]
+Fanouts = Annotated[list[Fanout], Field(min_length=1)]
+"""Neighbours per hop; -1: all."""

@@ -1,0 +1,131 @@
+"""The base of every section of a configuration: a component's options, declared once.
+
+A component declares a class of its own (``lsm.cache.options.CacheOptions``). Python callers
+construct it, YAML files and ``key=value`` overrides fill it, and the component reads its fields.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator
+from numbers import Integral
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+_EXPECTED = {
+    "int_type": "an integer",
+    "float_type": "a number",
+    "string_type": "text (in a file, quotes make it that)",
+    "string_too_short": "text of at least {min_length} character(s)",
+    "bool_type": "true or false",
+    "list_type": "a list, such as [10, 5]",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+    "greater_than": "more than {gt}",
+    "less_than": "less than {lt}",
+    "too_short": "at least {min_length} value(s)",
+    "literal_error": "one of {expected}",
+}
+
+
+class Section(BaseModel):
+    """Options of one component, checked when they are made and immutable afterwards.
+
+    Unknown keys and values of another type are errors; nothing is converted. A subclass names its
+    ``section``, which prefixes the keys in error messages. A field with ``exclude=True`` is for
+    Python callers alone: configuration files neither set nor show it.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
+    )
+
+    section: ClassVar[str] = ""
+
+    def __init__(self, *values: Any, **options: Any) -> None:
+        """``values``: the first fields, in their order. ``options``: fields by name. A field of a
+        nested section may be given flat: ``victim_bytes=4096`` for ``victim={"bytes": 4096}``.
+
+        NumPy integers, paths and tuples are taken for integers, text and lists. Raises ValueError
+        naming the full key of each wrong value, TypeError for an unknown name.
+        """
+        fields = type(self).model_fields
+        if len(values) > len(fields):
+            raise TypeError(f"{type(self).__name__}: expected at most {len(fields)} values")
+        given = dict(zip(fields, map(_plain, values), strict=False))
+        for name, value in options.items():
+            self._place(given, name, _plain(value))
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            raise ValueError("\n".join(describe(error, type(self).section))) from None
+
+    # pydantic builds nested sections without __init__, so their errors keep their full keys.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    @classmethod
+    def _place(cls, given: dict[str, Any], name: str, value: Any) -> None:
+        """Puts a keyword argument where it belongs in ``given``."""
+        if name in given:
+            raise TypeError(f"{cls.__name__}: {name} is given twice")
+        if name in cls.model_fields:
+            given[name] = value
+            return
+        for outer, inner, path in _flat_names(cls):
+            if path == name:
+                nested = given.setdefault(outer, {})
+                if not isinstance(nested, dict):
+                    raise TypeError(f"{cls.__name__}: give either {outer} or {name}")
+                nested[inner] = value
+                return
+        known = [*cls.model_fields, *(path for _, _, path in _flat_names(cls))]
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else f"; expected {', '.join(known)}"
+        raise TypeError(f"{cls.__name__}: unknown option {name}{hint}")
+
+
+def is_section(annotation: Any) -> bool:
+    """Whether a field of this type is a nested section."""
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def keys(model: type[BaseModel]) -> list[str]:
+    """The fields of ``model`` that configuration files set, in their order."""
+    return [name for name, field in model.model_fields.items() if not field.exclude]
+
+
+def describe(error: ValidationError, section: str = "") -> Iterator[str]:
+    """A line for each wrong value: its full key, the expectation and the value."""
+    lines = dict.fromkeys(_describe(detail, section) for detail in error.errors())
+    yield from lines
+
+
+def _describe(detail: ErrorDetails, section: str) -> str:
+    message = detail["msg"].removeprefix("Value error, ")
+    name = ".".join(str(part) for part in (*filter(None, [section]), *detail["loc"]))
+    is_of_section = detail["type"] == "value_error" and not name.count(".")
+    if is_of_section:  # a check of several fields names its keys itself
+        return message
+    expected = _EXPECTED.get(detail["type"])
+    if expected is None:
+        return f"{name}: {message}"
+    return f"{name}: expected {expected.format(**detail.get('ctx', {}))}, got {detail['input']!r}"
+
+
+def _flat_names(model: type[BaseModel]) -> Iterator[tuple[str, str, str]]:
+    """Of each field of a nested section: the section, the field, and the flat name of both."""
+    for outer, field in model.model_fields.items():
+        if is_section(field.annotation):
+            for inner in field.annotation.model_fields:
+                yield outer, inner, f"{outer}_{inner}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return list(value) if isinstance(value, tuple) else value
