@@ -18,7 +18,7 @@ from lsm.data.writer import StoreWriter
 
 CONVERT = """
 import resource, sys
-from lsm.data.npy import convert_npy
+from lsm.data.convert.npy import convert_npy
 limit = int(sys.argv[3])
 if limit:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
@@ -123,7 +123,7 @@ def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path):
 
 REPLACE = """
 import os, signal, sys
-from lsm.data.npy import convert_npy
+from lsm.data.convert.npy import convert_npy
 rename, count = os.rename, 0
 def rename_and_die(source, target):
     global count

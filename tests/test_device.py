@@ -171,7 +171,7 @@ def test_ranks_that_share_a_gpu(monkeypatch, caplog, others, most, backend):
     found = info(gpus=[SimpleNamespace(bus_id="0000:01:00.0")])
     monkeypatch.setattr(placement, "host_identity", lambda: "here")
     monkeypatch.setattr(placement.native, "find_cuda", lambda: found)
-    monkeypatch.setattr(placement.dist, "gather_objects", lambda own, _world: [own, *others])
+    monkeypatch.setattr(placement.collectives, "gather_objects", lambda own, _world: [own, *others])
     assert placement.ranks_on_gpu(world, gpu) == most
     assert placement.gradient_backend(world, gpu) == backend
     assert ("gradients travel through Gloo" in caplog.text) == (backend == "gloo")

@@ -55,7 +55,7 @@ def test_a_topology_truncated_between_batches(store, name, keep, num_threads, fa
 
 SAMPLE = """
 import sys, threading, torch
-from lsm.sampler import NeighborSampler
+from lsm.sampler.neighbor import NeighborSampler
 from lsm.data.graph_store import GraphStore
 sampler = NeighborSampler(GraphStore.open(sys.argv[1]).topology(), [10, 10])
 errors = []

@@ -21,9 +21,9 @@ import resource, sys, threading
 import torch
 import lsm
 from lsm import native
-from lsm.storage import StorageOptions
+from lsm.storage.engine import StorageOptions
 from lsm.data.graph_store import GraphStore
-from lsm.threads import check_startable
+from lsm.core.threads import check_startable
 threading.stack_size(64 << 20)
 store = GraphStore.open(sys.argv[1])
 pages = int(open("/proc/self/statm").read().split()[0])
