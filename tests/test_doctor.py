@@ -35,7 +35,7 @@ NAMES = {
     "MPI",
     "mpi4py",
     "dgl",
-    "kvikio",
+    "cuda.bindings",
     "storage.engine=auto",
     *NVME_FINDINGS,
 }
@@ -139,7 +139,7 @@ def test_what_is_missing_stands_under_its_purpose(tmp_path):
         *NVME_FINDINGS
     }
     assert purposes["dgl"] == "DGL blocks"
-    assert purposes["kvikio"] == "GPUDirect Storage"
+    assert purposes["cuda.bindings"] == "GPUDirect Storage"
     assert {purposes[name] for name in ("torchrun", "SLURM", "MPI", "mpi4py")} == {"launchers"}
     assert {purposes[name] for name in ("gpus", "CUDA build", "device=auto")} == {"GPU training"}
     assert {purposes[name] for name in ("liburing", "io_uring")} == {"faster storage"}

@@ -1,66 +1,157 @@
-"""The engine gds, with a kvikio that reads into host memory: the bytes it asks for, and errors."""
+"""The engine gds, with a cuFile that reads into host memory: rows, batches, and errors.
 
+The stand-in reads the structures of cufile.h through ctypes, declared here as the header has them.
+"""
+
+import ctypes
+import os
+import subprocess
 import sys
+import threading
+import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+from lsm.storage import gds
 from lsm.storage.engine import StorageOptions, open_storage
-from lsm.storage.gds import GdsStorage
+from lsm.storage.gds import GdsStorage, plan_reads
 
 NUM_ROWS, ROW_BYTES, STRIPE = 40, 3000, 4096
+COMPLETE, CANCELED, FAILED = 16, 8, 64
 
 
-class Future:
-    def __init__(self, result):
-        self.result = result
-
-    def done(self):
-        return self.result is not None
-
-    def get(self):
-        if isinstance(self.result, Exception):
-            raise self.result
-        return self.result
+class Batch(ctypes.Structure):
+    _fields_ = (
+        ("devPtr_base", ctypes.c_void_p),
+        ("file_offset", ctypes.c_long),
+        ("devPtr_offset", ctypes.c_long),
+        ("size", ctypes.c_size_t),
+    )
 
 
-class FakeFile:
-    """Reads at once; ``broken`` maps an offset to what its future gives."""
+class Params(ctypes.Structure):
+    _fields_ = (
+        ("mode", ctypes.c_int),
+        ("batch", Batch),
+        ("fh", ctypes.c_void_p),
+        ("opcode", ctypes.c_int),
+        ("cookie", ctypes.c_void_p),
+    )
 
-    broken = {}  # noqa: RUF012
-    reads = []  # noqa: RUF012
 
-    def __init__(self, path, mode):
-        assert mode == "r"
-        self.content = np.fromfile(path, np.uint8)
+class Events(ctypes.Structure):
+    _fields_ = (("cookie", ctypes.c_void_p), ("status", ctypes.c_int), ("ret", ctypes.c_ssize_t))
 
-    def pread(self, buffer, size, file_offset):
-        self.reads.append((file_offset, size))
-        if file_offset in self.broken:
-            return Future(self.broken[file_offset])
-        part = self.content[file_offset : file_offset + size]
-        buffer[: len(part)] = torch.from_numpy(part)
-        return Future(len(part))
 
-    def close(self):
+class Handle(ctypes.Union):
+    _fields_ = (("fd", ctypes.c_int), ("handle", ctypes.c_void_p))
+
+
+class Descr(ctypes.Structure):
+    _fields_ = (("type", ctypes.c_int), ("handle", Handle), ("fs_ops", ctypes.c_void_p))
+
+
+class Timespec(ctypes.Structure):
+    _fields_ = (("secs", ctypes.c_long), ("nanosecs", ctypes.c_long))
+
+
+class FakeCuFile:
+    """cuda.bindings.cufile, as far as it is used. Reads take place when their status is asked for;
+    ``broken`` maps an offset to (status, ret), or to None: the read does not end. ``cancels``:
+    whether such a read ends when it is cancelled."""
+
+    class cuFileError(Exception):
         pass
 
+    def __init__(self):
+        self.version, self.max_batch = 2, 16
+        self.broken, self.cancels = {}, True
+        self.opened, self.files, self.batches, self.next_batch = 0, {}, {}, 1
+        self.submitted = []  # the (offset, size) of each batch
+        self.running = self.most_running = 0
+        self.lock = threading.Lock()
 
-class Defaults:
-    """kvikio.defaults, as of 25.04."""
+    def use_count(self):
+        return self.opened
 
-    def __init__(self, is_compatible=False):
-        self.values = {"gds_threshold": 1 << 20, "num_threads": 1}
-        self.is_compatible = is_compatible
+    def driver_open(self):
+        self.opened += 1
 
-    def set(self, name, value):
-        assert name in self.values
-        self.values[name] = value
+    def driver_get_properties(self, address):
+        words = (ctypes.c_uint * 14).from_address(address)
+        words[0], words[12] = self.version, self.max_batch
 
-    def is_compat_mode_preferred(self):
-        return self.is_compatible
+    def handle_register(self, address):
+        description = Descr.from_address(address)
+        assert description.type == 1
+        self.files[len(self.files) + 1] = description.handle.fd
+        return len(self.files)
+
+    def handle_deregister(self, handle):
+        del self.files[handle]
+
+    def batch_io_set_up(self, count):
+        if count > self.max_batch:
+            raise self.cuFileError("CU_FILE_BATCH_SIZE")
+        with self.lock:
+            self.batches[self.next_batch] = None
+            self.next_batch += 1
+            return self.next_batch - 1
+
+    def batch_io_submit(self, batch, count, address, flags):
+        assert flags == 0
+        params = (Params * count).from_address(address)
+        reads = []
+        for p in params:
+            assert (p.mode, p.opcode) == (1, 0)
+            to = p.batch.devPtr_base + (p.batch.devPtr_offset or 0)
+            reads.append((p.cookie or 0, p.fh, p.batch.file_offset, p.batch.size, to))
+        with self.lock:
+            self.batches[batch] = reads
+            self.submitted.append([(offset, size) for _, _, offset, size, _ in reads])
+            self.running += count
+            self.most_running = max(self.most_running, self.running)
+
+    def batch_io_get_status(self, batch, min_count, count_address, address, timeout_address):
+        limit = Timespec.from_address(timeout_address)
+        count = ctypes.c_uint.from_address(count_address)
+        assert 0 < min_count <= count.value
+        time.sleep(0.002)
+        left, ended = [], 0
+        for read in self.batches[batch]:
+            result = self.result(*read)
+            if result is None:
+                left.append(read)
+                continue
+            event = Events.from_address(address + ended * ctypes.sizeof(Events))
+            event.cookie, (event.status, event.ret) = read[0], result
+            ended += 1
+        with self.lock:
+            self.batches[batch] = left
+            self.running -= ended
+        count.value = ended
+        if ended < min_count:
+            time.sleep(limit.secs + limit.nanosecs * 1e-9)
+
+    def result(self, _cookie, file, offset, size, to):
+        if offset in self.broken:
+            return self.broken[offset]
+        data = os.pread(self.files[file], size, offset)
+        ctypes.memmove(to, data, len(data))
+        return COMPLETE, len(data)
+
+    def batch_io_cancel(self, batch):
+        if self.cancels:
+            for _, _, offset, _, _ in self.batches[batch]:
+                self.broken[offset] = CANCELED, 0
+
+    def batch_io_destroy(self, batch):
+        assert not self.batches.pop(batch)
 
 
 class OnGpu(torch.Tensor):
@@ -71,13 +162,10 @@ class OnGpu(torch.Tensor):
 
 @pytest.fixture
 def fake(monkeypatch):
-    for name in ("KVIKIO_GDS_THRESHOLD", "KVIKIO_NTHREADS"):
-        monkeypatch.delenv(name, raising=False)
-    module = SimpleNamespace(CuFile=FakeFile, defaults=Defaults())
-    monkeypatch.setitem(sys.modules, "kvikio", module)
-    monkeypatch.setattr(FakeFile, "broken", {})
-    monkeypatch.setattr(FakeFile, "reads", [])
-    return FakeFile
+    module = FakeCuFile()
+    monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "cuda.bindings", SimpleNamespace(cufile=module))
+    return module
 
 
 def make_files(directory, num_files):
@@ -91,14 +179,19 @@ def make_files(directory, num_files):
     return rows, paths
 
 
-def open_gds(paths, timeout_secs=20.0):
+def open_gds(paths, timeout_secs=20.0, **options):
     return GdsStorage(
         paths,
         num_rows=NUM_ROWS,
         row_bytes=ROW_BYTES,
         stripe_bytes=STRIPE,
-        options=StorageOptions(timeout_secs=timeout_secs),
+        # Off: the stand-in reads with pread, which O_DIRECT holds to aligned memory.
+        options=StorageOptions(timeout_secs=timeout_secs, direct="off", **options),
     )
+
+
+def gpu_rows(num_rows):
+    return torch.zeros(num_rows, ROW_BYTES, dtype=torch.uint8).as_subclass(OnGpu)
 
 
 @pytest.mark.parametrize("num_files", [1, 3])
@@ -107,17 +200,39 @@ def test_rows(tmp_path, fake, num_files):
     ids, positions = torch.tensor([7, 39, 0, 7]), torch.tensor([4, 0, 2, 1])
     with open_gds(paths) as storage:
         assert storage.engine == "gds"
-        host = torch.zeros(5, ROW_BYTES, dtype=torch.uint8)
-        out = torch.zeros(5, ROW_BYTES, dtype=torch.uint8).as_subclass(OnGpu)
-        for target in (host, out):
-            storage.submit(ids, target, positions).wait()
+        for target in (torch.zeros(5, ROW_BYTES, dtype=torch.uint8), gpu_rows(5)):
+            ticket = storage.submit(ids, target, positions)
+            assert ticket.wait() is target
+            assert ticket.done
             for node, place in zip(ids.tolist(), positions.tolist(), strict=True):
                 assert np.array_equal(target[place].as_subclass(torch.Tensor), rows[node])
             assert not target[3].any()
+        assert storage.submit(torch.tensor([], dtype=torch.int64), gpu_rows(0)).wait().numel() == 0
         with pytest.raises(ValueError, match=r"ids: expected ids in \[0, 40\)"):
-            storage.submit(torch.tensor([40]), out)
+            storage.submit(torch.tensor([40]), gpu_rows(1))
         with pytest.raises(ValueError, match="positions: expected rows of the 5"):
-            storage.submit(torch.tensor([1]), out, torch.tensor([5]))
+            storage.submit(torch.tensor([1]), gpu_rows(5), torch.tensor([5]))
+        with pytest.raises(ValueError, match="positions: expected 2, one for each id, got 1"):
+            storage.submit(torch.tensor([1, 2]), gpu_rows(5), torch.tensor([3]))
+    assert not fake.files
+    assert not fake.batches
+
+
+def test_a_request_is_one_call(tmp_path, fake):
+    """As long as a batch takes its reads; else it is as few as there can be."""
+    rows, paths = make_files(tmp_path, 1)
+    with open_gds(paths) as storage:
+        ids = torch.arange(0, 32, 2)  # no neighbours
+        out = gpu_rows(16)
+        storage.submit(ids, out).wait()
+        assert [len(batch) for batch in fake.submitted] == [16]
+        assert np.array_equal(out.as_subclass(torch.Tensor), rows[ids])
+        storage.submit(torch.arange(0, 40, 2), gpu_rows(20)).wait()
+        assert sorted(len(batch) for batch in fake.submitted) == [4, 16, 16]
+    fake.submitted.clear()
+    with open_gds(paths, queue_depth=5) as storage:
+        storage.submit(ids, gpu_rows(16)).wait()
+    assert sorted(len(batch) for batch in fake.submitted) == [1, 5, 5, 5]
 
 
 def test_neighbours_are_one_read(tmp_path, fake):
@@ -125,57 +240,141 @@ def test_neighbours_are_one_read(tmp_path, fake):
     rows, paths = make_files(tmp_path, 1)
     ids, positions = torch.tensor([3, 4, 5, 7, 8, 2]), torch.tensor([1, 2, 3, 4, 6, 0])
     with open_gds(paths) as storage:
-        out = torch.zeros(7, ROW_BYTES, dtype=torch.uint8).as_subclass(OnGpu)
+        out = gpu_rows(7)
         storage.submit(ids, out, positions).wait()
-    sizes = [(offset // ROW_BYTES, size // ROW_BYTES) for offset, size in fake.reads]
-    assert sizes == [(3, 3), (7, 1), (8, 1), (2, 1)]
+    sizes = [(offset // ROW_BYTES, size // ROW_BYTES) for offset, size in fake.submitted[0]]
+    assert sizes == [(2, 4), (7, 1), (8, 1)]
     for node, place in zip(ids.tolist(), positions.tolist(), strict=True):
         assert np.array_equal(out[place].as_subclass(torch.Tensor), rows[node])
 
 
-def test_kvikio_reads_rows_by_cufile_and_several_at_a_time(tmp_path, fake, monkeypatch, caplog):
-    _, paths = make_files(tmp_path, 1)
+@given(
+    st.lists(st.integers(0, 30), max_size=20),
+    st.sampled_from([100, 512, 3000, 4096, 9000]),
+    st.integers(1, 3),
+    st.sampled_from([1, 4096, 20_000]),
+    st.randoms(use_true_random=False),
+)
+def test_planned_reads(ids, row_bytes, num_files, max_read_bytes, random):
+    """Every byte of every row comes from its place, none twice, and no read is too long."""
+    stripe = 4096
+    num_places = len(ids) + 3
+    places = np.array(random.sample(range(num_places), len(ids)), dtype=np.int64)
+    reads = plan_reads(
+        np.array(ids, dtype=np.int64),
+        places,
+        row_bytes=row_bytes,
+        stripe_bytes=stripe,
+        num_files=num_files,
+        max_read_bytes=max_read_bytes,
+    )
+    source = np.full(num_places * row_bytes, -1)  # the byte of the striped rows at each place
+    for file, offset, length, begin in zip(
+        reads.file, reads.offset, reads.length, reads.begin, strict=True
+    ):
+        assert length <= max(max_read_bytes, min(row_bytes, stripe))
+        at = offset + np.arange(length)
+        assert (source[begin : begin + length] == -1).all()
+        source[begin : begin + length] = (at // stripe * num_files + file) * stripe + at % stripe
+    expected = np.full((num_places, row_bytes), -1)
+    for node, place in zip(ids, places, strict=True):
+        expected[place] = node * row_bytes + np.arange(row_bytes)
+    np.testing.assert_array_equal(source, expected.ravel())
+
+
+def test_compatibility_mode(tmp_path, fake, caplog):
+    """It warns, and holds few bounce buffers."""
+    rows, paths = make_files(tmp_path, 1)
     open_gds(paths).close()
-    assert sys.modules["kvikio"].defaults.values == {"gds_threshold": 0, "num_threads": 16}
     assert not caplog.records
-    monkeypatch.setenv("KVIKIO_NTHREADS", "3")
-    defaults = Defaults(is_compatible=True)
-    monkeypatch.setattr(sys.modules["kvikio"], "defaults", defaults)
-    open_gds(paths).close()
-    assert defaults.values == {"gds_threshold": 0, "num_threads": 1}
-    assert "compatibility mode" in caplog.text
+    fake.version, fake.max_batch = 0, 128
+    ids = torch.arange(40).flip(0)
+    with open_gds(paths) as storage:
+        assert "compatibility mode" in caplog.text
+        outs = [gpu_rows(40) for _ in range(4)]
+        for ticket in [storage.submit(ids, out) for out in outs]:
+            ticket.wait()
+    assert all(np.array_equal(out.as_subclass(torch.Tensor), rows[ids]) for out in outs)
+    assert fake.most_running <= gds.NUM_BATCHES * gds.COMPATIBLE_BATCH
 
 
 @pytest.mark.parametrize(
-    ("result", "error", "message"),
+    ("result", "message"),
     [
-        (OSError("bad sector"), OSError, r"features\.0\.bin: reading 3000 bytes at 6000: bad"),
-        (10, OSError, "expected 3000 bytes at 6000, got 10; the file is truncated"),
+        ((FAILED, -5), r"features\.0\.bin: reading 3000 bytes at 6000: failed, .* -5"),
+        ((COMPLETE, 10), "expected 3000 bytes at 6000, got 10; the file is truncated"),
     ],
 )
-def test_reads_that_fail(tmp_path, fake, result, error, message):
-    _, paths = make_files(tmp_path, 1)
+def test_reads_that_fail(tmp_path, fake, result, message):
+    rows, paths = make_files(tmp_path, 1)
     fake.broken[6000] = result
     with open_gds(paths) as storage:
-        out = torch.zeros(1, ROW_BYTES, dtype=torch.uint8).as_subclass(OnGpu)
-        with pytest.raises(error, match=message):
-            storage.submit(torch.tensor([2]), out).wait()
+        with pytest.raises(OSError, match=message):
+            storage.submit(torch.tensor([9, 2, 5]), gpu_rows(3)).wait()
+        out = gpu_rows(1)
+        storage.submit(torch.tensor([9]), out).wait()
+        assert np.array_equal(out[0].as_subclass(torch.Tensor), rows[9])
+    assert not fake.batches
 
 
-def test_a_read_that_does_not_end(tmp_path, fake):
+def test_a_batch_that_is_not_taken(tmp_path, fake, monkeypatch):
     _, paths = make_files(tmp_path, 1)
-    fake.broken[6000] = None
+
+    def refuse(*_):
+        raise fake.cuFileError("CU_FILE_IO_NOT_SUPPORTED")
+
+    monkeypatch.setattr(fake, "batch_io_submit", refuse)
+    with open_gds(paths) as storage, pytest.raises(OSError, match="batch of 1 reads: CU_FILE_IO"):
+        storage.submit(torch.tensor([2]), gpu_rows(1)).wait()
+    monkeypatch.setattr(fake, "handle_register", refuse)
+    with pytest.raises(RuntimeError, match=r"features\.0\.bin: cuFile does not take the file"):
+        open_gds(paths)
+
+
+@pytest.mark.parametrize("cancels", [True, False])
+def test_a_read_that_does_not_end(tmp_path, fake, cancels):
+    _, paths = make_files(tmp_path, 1)
+    fake.broken[6000], fake.cancels = None, cancels
     with open_gds(paths, timeout_secs=0.2) as storage:
-        out = torch.zeros(1, ROW_BYTES, dtype=torch.uint8).as_subclass(OnGpu)
-        with pytest.raises(TimeoutError, match=r"1 reads by kvikio did not end in 0\.2 s"):
-            storage.submit(torch.tensor([2]), out).wait()
+        ticket = storage.submit(torch.tensor([2, 4]), gpu_rows(2))
+        with pytest.raises(TimeoutError, match=r"1 of 1 batches of reads did not end in 0\.05 s"):
+            ticket.wait(0.05)
+        message = r"1 of 2 reads of a batch did not end in 0\.2 s" + ("$" if cancels else ", nor")
+        with pytest.raises(TimeoutError, match=message):
+            ticket.wait(20)
+    # What cuFile may still write to is not freed, nor what it reads from closed.
+    assert (len(storage._kept), len(fake.batches), len(fake.files)) == (
+        (0, 0, 0) if cancels else (1, 1, 1)
+    )
 
 
-def test_without_kvikio(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "kvikio", None)
+def test_close_ends_requests_that_wait(tmp_path, fake, monkeypatch):
+    _, paths = make_files(tmp_path, 1)
+    monkeypatch.setattr(gds, "NUM_BATCHES", 1)
+    fake.broken[0] = None
+    storage = open_gds(paths, timeout_secs=0.2)
+    tickets = [storage.submit(torch.tensor([0]), gpu_rows(1)) for _ in range(2)]
+    storage.close()
+    with pytest.raises(RuntimeError, match="storage engine was closed"):
+        tickets[1].wait(20)
+    with pytest.raises(RuntimeError, match="storage engine is closed"):
+        storage.submit(torch.tensor([0]), gpu_rows(1))
+    storage.close()
+
+
+def test_without_cufile(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cuda", None)
     _, paths = make_files(tmp_path, 1)
     store = SimpleNamespace(
         feature_paths=paths, num_nodes=NUM_ROWS, row_bytes=ROW_BYTES, stripe_bytes=STRIPE
     )
-    with pytest.raises(RuntimeError, match=r"kvikio cannot be imported .* pip install"):
+    with pytest.raises(RuntimeError, match=r"cuFile cannot be used .* pip install"):
         open_storage(store, "gds")
+
+
+def test_other_engines_do_not_load_cufile():
+    """Nor any binding of CUDA."""
+    code = (
+        "import sys, lsm.storage.engine, lsm.storage.gds; sys.exit('cuda.bindings' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

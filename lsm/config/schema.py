@@ -68,7 +68,7 @@ class StorageConfig(Section):
     engine: Literal["auto", "memory", "mmap", "posix", "io_uring", "nvme", "gds"] = "auto"
     """How features are read. auto: memory, where they fit in memory.bytes and cache.policy is auto
     or none; else io_uring where it works, else posix (see `lsm doctor`); gds: into GPU memory by
-    cuFile, where kvikio is installed."""
+    cuFile, where it is installed."""
     transport: Literal["emulated", "sysfs", "libnvm"] = "emulated"
     """nvme: how controllers are reached. emulated: a thread plays one over the store's files."""
     devices: list[str] = Field([])

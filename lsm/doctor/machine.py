@@ -58,7 +58,7 @@ def examine(path: Path) -> list[Finding]:
             "GPU training": [_gpus(), _cuda_build(), _training_device(), _peer_access()],
             "launchers": launchers,
             "DGL blocks": [_package("dgl", "for batch.to_dgl(): pip install 'lsm-gnn[dgl]'")],
-            "GPUDirect Storage": [_package("kvikio", "pip install 'lsm-gnn[gds]'")],
+            "GPUDirect Storage": [_package("cuda.bindings", "pip install 'lsm-gnn[gds]'")],
             "NVMe queue pairs": examine_nvme(Machine()),
         }
     return [
@@ -242,7 +242,11 @@ def _launcher(name: str, program: str, missing: str) -> Finding:
 
 
 def _package(name: str, remedy: str) -> Finding:
-    if importlib.util.find_spec(name) is None:
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError:  # the package that it would be in
+        spec = None
+    if spec is None:
         return Finding(name, "no", f"not installed; {remedy}")
     return Finding(name, "ok", _version(name) or "installed")
 

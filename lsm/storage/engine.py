@@ -37,7 +37,7 @@ _DEFAULT_THREADS |= {"posix": 16, "io_uring": 1, "nvme": 1}
 class StorageOptions:
     """How an engine reads.
 
-    queue_depth: reads in flight per ring (io_uring) or queue pair (nvme).
+    queue_depth: reads in flight per ring (io_uring), queue pair (nvme) or batch (gds).
     num_threads: rings (io_uring), queue pairs per controller (nvme), reads in flight (posix),
         copying threads (memory, mmap); None picks the engine's default.
     max_read_bytes: the longest single read; adjacent rows are merged up to it. A multiple of 4096.
@@ -321,7 +321,7 @@ def open_storage(store, engine: str = "auto", options: StorageOptions | None = N
     """A Storage over the feature files of ``store`` (a GraphStore), or over the devices of
     ``options`` that they were loaded onto, whose labels have to say so (ValueError)."""
     if engine == "gds":
-        from lsm.storage.gds import GdsStorage  # kvikio is installed on some machines only
+        from lsm.storage.gds import GdsStorage  # cuFile is on some machines only
 
         return GdsStorage(
             store.feature_paths,

@@ -1,106 +1,127 @@
-"""The engine ``gds``: rows from files straight into GPU memory, by cuFile through kvikio.
+"""The engine ``gds``: rows from files straight into GPU memory, by GPUDirect Storage.
 
-kvikio is imported when the engine is opened. Where GPUDirect Storage does not work it copies
-through the host by itself (its compatibility mode), which is logged. A row, or its part on one
-stripe, is one read; parts that follow each other in the file and in the output are one together.
+A request for rows becomes an array of reads, rows that follow each other in a file and in the
+output being one read, and goes to cuFile in batches (lsm.storage.cufile). cuFile is loaded when
+the engine is opened.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import torch
 
+from lsm.storage.cufile import CuFile, Reads, UnendedReadsError
 from lsm.storage.engine import Storage, StorageOptions, Ticket
 
 logger = logging.getLogger(__name__)
 
-NUM_THREADS = 16
-"""Threads of kvikio, each with one read under way; by itself it has one (KVIKIO_NTHREADS)."""
+NUM_BATCHES = 4
+"""Batches in flight, each submitted and waited for by one thread."""
+
+COMPATIBLE_BATCH = 8
+"""Reads of a batch in compatibility mode, where each read in flight holds one of cuFile's bounce
+buffers: the default configuration has 64 of the usual size, and cuFileBatchIOSubmit blocks without
+a time limit when none is left."""
 
 
-def import_kvikio():
-    """The module kvikio. RuntimeError, saying how to get it, if it cannot be imported."""
-    try:
-        import kvikio
-    except ImportError as error:
-        raise RuntimeError(
-            f"storage.engine=gds: kvikio cannot be imported ({error}); install it with "
-            "pip install 'lsm-gnn[gds]', or set storage.engine=io_uring"
-        ) from error
-    return kvikio
+def plan_reads(
+    ids: np.ndarray,
+    places: np.ndarray,
+    *,
+    row_bytes: int,
+    stripe_bytes: int,
+    num_files: int,
+    max_read_bytes: int,
+) -> Reads:
+    """The reads that bring row ids[i] to row places[i] of a buffer.
 
+    ids, places: [n] int64, any order, repeats allowed in ``ids``. Rows are striped over
+    ``num_files`` files in pages of ``stripe_bytes``. Reads come in the order of the files; parts
+    next to each other in a file and in the buffer are merged up to ``max_read_bytes``.
+    """
+    row_begin = ids * row_bytes
+    first_page = row_begin // stripe_bytes
+    num_parts = (row_begin + row_bytes - 1) // stripe_bytes - first_page + 1
+    row = np.repeat(np.arange(len(ids)), num_parts)
+    part = np.arange(len(row)) - np.repeat(np.cumsum(num_parts) - num_parts, num_parts)
+    page = first_page[row] + part
+    start = np.maximum(page * stripe_bytes, row_begin[row])
+    length = np.minimum((page + 1) * stripe_bytes, row_begin[row] + row_bytes) - start
+    file = page % num_files
+    offset = page // num_files * stripe_bytes + start % stripe_bytes
+    begin = places[row] * row_bytes + start - row_begin[row]
 
-def set_defaults(defaults) -> None:
-    """Has kvikio read rows by cuFile and several at a time; by itself it reads less than 1 MiB
-    through the host. ``defaults``: its module of that name. What the user set in the environment
-    stays. Warns where it will not use cuFile."""
-    wanted = {"gds_threshold": ("KVIKIO_GDS_THRESHOLD", 0)}
-    wanted["num_threads"] = ("KVIKIO_NTHREADS", NUM_THREADS)
-    for name, (variable, value) in wanted.items():
-        if variable in os.environ:
-            continue
-        if hasattr(defaults, "set"):
-            defaults.set(name, value)
-        else:  # before kvikio 25.04
-            getattr(defaults, f"{name}_reset")(value)
-    is_preferred = getattr(defaults, "is_compat_mode_preferred", None)
-    if is_preferred() if is_preferred else defaults.compat_mode():
-        logger.warning(
-            "storage.engine=gds: kvikio is in its compatibility mode, so rows go through the host "
-            "(is libcufile there, and /run/udev readable?); storage.engine=io_uring is faster then"
-        )
+    order = np.lexsort((begin, offset, file))
+    file, offset, length, begin = file[order], offset[order], length[order], begin[order]
+    follows = (
+        (file[1:] == file[:-1])
+        & (offset[1:] == offset[:-1] + length[:-1])
+        & (begin[1:] == begin[:-1] + length[:-1])
+    )
+    is_first = np.concatenate(([True], ~follows))[: len(file)]
+    # A run of neighbours is cut every so many parts, so that no read is longer than allowed.
+    run_start = np.flatnonzero(is_first)
+    in_run = np.arange(len(file)) - np.repeat(run_start, np.diff(run_start, append=len(file)))
+    parts_per_read = max(1, max_read_bytes // min(row_bytes, stripe_bytes))
+    starts = np.flatnonzero(in_run % parts_per_read == 0)
+    lengths = np.add.reduceat(length, starts) if len(starts) else length
+    return Reads(file[starts], offset[starts], lengths, begin[starts])
 
 
 class GdsTicket:
-    """Rows that kvikio reads into ``out``; keeps ``out`` alive until they are there."""
+    """Rows that cuFile reads into ``out``."""
 
     def __init__(
-        self, reads: list[tuple[object, str, int, int]], out: torch.Tensor, timeout_secs: float
+        self, batches: Sequence[Future[None]], out: torch.Tensor, timeout_secs: float
     ) -> None:
-        self._reads = reads  # future, file, offset, length
+        self._batches = batches
         self._out = out
         self._timeout_secs = timeout_secs
 
     @property
     def done(self) -> bool:
         """Whether every read has ended, well or badly."""
-        return all(future.done() for future, *_ in self._reads)
+        return all(batch.done() for batch in self._batches)
 
     def wait(self, timeout_secs: float | None = None) -> torch.Tensor:
-        """As Ticket.wait(). After a time-out, reads may still write to ``out``: they are waited for
-        when it goes."""
+        """As Ticket.wait(). After a TimeoutError reads may still write to ``out``, which the engine
+        keeps alive until they have ended."""
         limit = self._timeout_secs if timeout_secs is None else timeout_secs
         deadline = time.monotonic() + limit
-        while not self.done:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{len(self._reads)} reads by kvikio did not end in {limit} s")
-            time.sleep(20e-6)
-        reads, self._reads = self._reads, []
-        for future, path, offset, length in reads:
+        error: Exception | None = None
+        for index, batch in enumerate(self._batches):
             try:
-                num_bytes = future.get()
-            except Exception as error:
-                raise OSError(f"{path}: reading {length} bytes at {offset}: {error}") from error
-            if num_bytes != length:
-                raise OSError(
-                    f"{path}: expected {length} bytes at {offset}, got {num_bytes}; the file is "
-                    "truncated: check the store with `lsm data verify`"
-                )
+                batch.result(max(0.0, deadline - time.monotonic()))
+            except CancelledError:
+                error = error or RuntimeError("the storage engine was closed")
+            except TimeoutError as late:
+                if batch.done():  # the engine's own time limit
+                    error = error or late
+                    continue
+                count = len(self._batches)
+                raise TimeoutError(
+                    f"{count - index} of {count} batches of reads did not end in {limit} s"
+                ) from None
+            except OSError as failed:
+                error = error or failed
+        if error is not None:
+            raise error
         return self._out
-
-    def __del__(self) -> None:
-        for future, *_ in self._reads:
-            future.get()
 
 
 class GdsStorage(Storage):
     """A Storage that reads into GPU memory by cuFile. Into host memory it reads with ``posix``, for
-    rows that stay there. Arguments as for Storage; counters are those of the posix engine."""
+    rows that stay there. Arguments as for Storage; counters are those of the posix engine.
+
+    Of the options, ``queue_depth`` bounds the reads of a batch. Raises RuntimeError where cuFile
+    cannot be used, and warns where it is in its compatibility mode.
+    """
 
     def __init__(
         self,
@@ -111,20 +132,34 @@ class GdsStorage(Storage):
         stripe_bytes: int = 4096,
         options: StorageOptions | None = None,
     ) -> None:
-        kvikio = import_kvikio()
-        set_defaults(kvikio.defaults)
-        super().__init__(
-            paths,
-            num_rows=num_rows,
-            row_bytes=row_bytes,
-            stripe_bytes=stripe_bytes,
-            engine="posix",
-            options=options,
-        )
+        options = options or StorageOptions()
+        self._files = CuFile([str(path) for path in paths], options.direct)
+        try:
+            super().__init__(
+                paths,
+                num_rows=num_rows,
+                row_bytes=row_bytes,
+                stripe_bytes=stripe_bytes,
+                engine="posix",
+                options=options,
+            )
+        except BaseException:
+            self._files.close()
+            raise
         self.engine = "gds"
+        self._num_files = len(paths)
         self._stripe_bytes = stripe_bytes
-        self._paths = [str(path) for path in paths]
-        self._files = [kvikio.CuFile(path, "r") for path in self._paths]
+        self._max_read_bytes = options.max_read_bytes
+        self._batch_size = min(options.queue_depth, self._files.max_batch)
+        if self._files.is_compatible:
+            self._batch_size = min(self._batch_size, COMPATIBLE_BATCH)
+            logger.warning(
+                "storage.engine=gds: cuFile is in its compatibility mode, so rows go through host "
+                "memory (is the kernel module nvidia-fs loaded?); storage.engine=io_uring is "
+                "faster then"
+            )
+        self._threads = ThreadPoolExecutor(NUM_BATCHES, thread_name_prefix="lsm-gds")
+        self._kept: list[torch.Tensor] = []  # buffers of reads that cuFile never ended
 
     def submit_together(
         self, reads: Sequence[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]]
@@ -136,60 +171,48 @@ class GdsStorage(Storage):
         ]
 
     def close(self) -> None:
-        """As Storage.close()."""
-        for file in getattr(self, "_files", []):
-            file.close()
-        self._files = []
+        """As Storage.close(). Blocks until batches in flight have ended or timed out."""
+        if self._native is not None:
+            self._threads.shutdown(cancel_futures=True)
+            if not self._kept:  # else cuFile still uses the files
+                self._files.close()
         super().close()
 
     def _submit(
         self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor | None
     ) -> GdsTicket:
         self.handle()  # an error if closed
-        rows = out.view(torch.uint8).view(-1)
-        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self.num_rows:
+        num_places = out.numel() * out.element_size() // self.row_bytes
+        rows = ids.numpy()
+        places = np.arange(len(rows)) if positions is None else positions.numpy()
+        if not _is_within(rows, self.num_rows):
             raise ValueError(f"ids: expected ids in [0, {self.num_rows})")
-        places = range(len(ids)) if positions is None else positions.tolist()
-        num_places = len(rows) // self.row_bytes
-        if any(not 0 <= place < num_places for place in places):
+        if len(places) != len(rows):
+            raise ValueError(f"positions: expected {len(rows)}, one for each id, got {len(places)}")
+        if not _is_within(places, num_places):
             raise ValueError(f"positions: expected rows of the {num_places} that out holds")
-        ticket = GdsTicket([], out, self.timeout_secs)
-        for file, offset, length, begin in self._merged(ids.tolist(), places):
-            future = self._files[file].pread(rows[begin : begin + length], length, offset)
-            ticket._reads.append((future, self._paths[file], offset, length))
-        return ticket
+        reads = plan_reads(
+            rows,
+            places,
+            row_bytes=self.row_bytes,
+            stripe_bytes=self._stripe_bytes,
+            num_files=self._num_files,
+            max_read_bytes=self._max_read_bytes,
+        )
+        batches = [
+            self._threads.submit(self._read, batch, out) for batch in reads.slices(self._batch_size)
+        ]
+        return GdsTicket(batches, out, self.timeout_secs)
 
-    def _merged(
-        self, ids: Sequence[int], places: Iterable[int]
-    ) -> Iterator[tuple[int, int, int, int]]:
-        """(file, offset in it, length, offset in the output) of the reads."""
-        read = None
-        for row, place in zip(ids, places, strict=True):
-            for file, offset, length, done in self._runs(row):
-                begin = place * self.row_bytes + done
-                if read and (file, offset, begin) == (
-                    read[0],
-                    read[1] + read[2],
-                    read[3] + read[2],
-                ):
-                    read = (file, read[1], read[2] + length, read[3])
-                    continue
-                if read:
-                    yield read
-                read = (file, offset, length, begin)
-        if read:
-            yield read
+    def _read(self, reads: Reads, out: torch.Tensor) -> None:
+        """One batch, in a thread of the engine."""
+        try:
+            self._files.read(reads, out, self.timeout_secs)
+        except UnendedReadsError:
+            self._kept.append(out)
+            raise
 
-    def _runs(self, row: int) -> Iterator[tuple[int, int, int, int]]:
-        """(file, offset in it, length, offset in the row) of the parts of a row."""
-        num_files = len(self._files)
-        if num_files == 1:
-            yield 0, row * self.row_bytes, self.row_bytes, 0
-            return
-        done = 0
-        while done < self.row_bytes:
-            page, in_page = divmod(row * self.row_bytes + done, self._stripe_bytes)
-            length = min(self._stripe_bytes - in_page, self.row_bytes - done)
-            offset = page // num_files * self._stripe_bytes + in_page
-            yield page % num_files, offset, length, done
-            done += length
+
+def _is_within(values: np.ndarray, end: int) -> bool:
+    """Whether all ``values`` are in [0, end)."""
+    return not len(values) or bool(values.min() >= 0 and values.max() < end)
