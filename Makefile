@@ -17,7 +17,7 @@ BIN := $(patsubst %/,%,$(dir $(RUN)))
 export PYTHONPATH := $(CURDIR)$(addprefix :,$(PYTHONPATH))
 endif
 STORE := stores/amazon-computers
-GRAPH := tests/data/amazon-computers/amazon-computers.tar.gz
+GRAPH := tests/datasets/amazon-computers/amazon-computers.tar.gz
 NATIVE := $(shell find cache comm kernels -name '*.h' -o -name '*.cpp' -o -name '*.cu') \
   lsm/_core.cpp CMakeLists.txt cmake/cuda.cmake
 CPP := $(filter %.h %.cpp %.cu,$(NATIVE)) \
@@ -76,7 +76,7 @@ test: setup
 test-dgl: export DGLBACKEND = pytorch
 test-dgl: setup .venv-dgl/.built
 	.venv-dgl/bin/python -c 'from lsm.loader.dgl import import_dgl; import_dgl()'
-	.venv-dgl/bin/python -m pytest tests/test_dgl.py tests/examples -k dgl
+	.venv-dgl/bin/python -m pytest tests/loader/test_dgl.py tests/examples -k dgl
 
 # The native code without Python, in builds of their own: the sanitizers in a comma-separated list
 # share one. A report ends the tests with an error.
@@ -129,7 +129,7 @@ test-nvme: setup
 	set -e; export PATH="$$PATH:$(abspath $(BIN))"; \
 	  cmake -S . -B build/guest -DLSM_NATIVE_TESTS=ON -DLSM_IO_URING=OFF; \
 	  cmake --build build/guest --target nvme_guest --parallel $$(nproc)
-	LSM_GUEST=build/guest $(BIN)/python -m pytest tests/test_nvme_guest.py -rs
+	LSM_GUEST=build/guest $(BIN)/python -m pytest tests/guest/test_nvme_guest.py -rs
 
 # Compiling needs nvcc only; what was compiled also has to link into a module that loads without a
 # driver, so it is made and imported where no test looks for it.
@@ -151,7 +151,7 @@ test-gpu: setup
 ifeq ($(SANITIZER),)
 	$(RUN) -m pytest -m 'gpu or multigpu' -rs $(GPU_TESTS)
 else
-	$(WATCHED) --tool=$(SANITIZER) $(RUN) -m pytest --timeout=1800 $(or $(GPU_TESTS),tests/test_gpu.py)
+	$(WATCHED) --tool=$(SANITIZER) $(RUN) -m pytest --timeout=1800 $(or $(GPU_TESTS),tests/native/test_gpu.py)
 endif
 
 bench-gpu: setup
@@ -178,7 +178,7 @@ test-launch: setup
 	  echo "missing:$$missing; install with: sudo apt-get install$$missing" >&2; exit 1; \
 	fi
 	$(PIP) mpi4py
-	$(BIN)/python -m pytest tests/test_launchers.py
+	$(BIN)/python -m pytest tests/distributed/test_launchers.py
 
 # Debian packages that something above needs and that are missing, as `probe:package` pairs.
 system:

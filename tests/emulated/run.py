@@ -17,7 +17,9 @@ TIMEOUT_SECS = 900
 SANITIZER = "halt_on_error=1:second_deadlock_stack=1:exitcode=66"
 
 PYTHON_TESTS = [
-    f"tests/test_{name}.py" for name in ("device_executor", "device_gather", "device_sampler")
+    "tests/cache/test_device_executor.py",
+    "tests/native/test_device_gather.py",
+    "tests/sampler/test_device_sampler.py",
 ]
 # Those of GPUs that need no tensor of torch there.
 GPU_TESTS = "nvme_reads or nvme_faults"
@@ -34,8 +36,8 @@ def run_python(build: Path, is_full: bool) -> bool:
         "PYTHONPATH": os.pathsep.join(map(str, [*paths, os.environ.get("PYTHONPATH", "")])),
     }
     pytest = [sys.executable, "-m", "pytest", "-p", "emulated_core"]
-    twins = [*PYTHON_TESTS, "tests/test_planner_twin.py"] if is_full else PYTHON_TESTS
-    gpus = ["tests/test_gpu.py", "-k", FULL_GPU_TESTS if is_full else GPU_TESTS]
+    twins = [*PYTHON_TESTS, "tests/cache/test_planner_twin.py"] if is_full else PYTHON_TESTS
+    gpus = ["tests/native/test_gpu.py", "-k", FULL_GPU_TESTS if is_full else GPU_TESTS]
     ended = [
         subprocess.run(
             [*pytest, *tests],

@@ -1,7 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // The only process of a virtual machine with QEMU's NVMe controllers: runs the queue code over the
 // transports `sysfs` and `libnvm` against them and compares every byte with the images of their
-// namespaces, which lie in /images. tests/test_nvme_guest.py makes the machine and reads the
+// namespaces, which lie in /images. tests/guest/test_nvme_guest.py makes the machine and reads the
 // results.
 #include <poll.h>
 #include <signal.h>

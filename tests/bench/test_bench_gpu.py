@@ -1,0 +1,57 @@
+"""The benchmark of GPU code runs, at tiny sizes and with the twins in place of kernels, so that it
+is there when a GPU is. What it measures here means nothing."""
+
+import json
+import sys
+
+import pytest
+import torch
+
+from support.training import REPOSITORY
+
+sys.path.append(str(REPOSITORY / "bench"))
+import gpu
+
+TINY = (
+    *("--row-bytes", "64", "--lines", "500", "--rows", "200", "--cold-rows", "100"),
+    *("--planner-lines", "640", "--ids", "300", "--nodes", "2000", "--edges", "9000"),
+    *("--host-threads", "2", "--sample-lanes", "2", "--rounds", "3", "--train-nodes", "3000"),
+    *("--train-dim", "8", "--iterations", "2", "--train-rounds", "1", "--check"),
+)
+
+
+@pytest.fixture
+def on_host(monkeypatch):
+    monkeypatch.setattr(gpu, "GPU", torch.device("cpu"))
+
+
+def test_all_parts(on_host, tmp_path):
+    path = tmp_path / "record.json"
+    made = gpu.run(list(gpu.PARTS), gpu.parse_args([*TINY, "--json", str(path)]))
+    assert json.loads(path.read_text()) == json.loads(json.dumps(made))
+    assert [part for part in gpu.PARTS if "error" in made[part]] == []
+    assert set(made["gather"]) == {
+        *("copy", "locks_none", "locks_device", "locks_system", "ratio", "seconds")
+    }
+    assert len(made["reach"]) == 5
+    for line in made["reach"].values():
+        assert line["measured"] > 0
+        assert line["reached"] == (line["measured"] >= line["at_least"])
+    assert 0 < made["training"]["cached"]["hit_ratio"] < 1
+    assert {"commit", "command", "config", "machine", "gpu"} <= set(made)
+
+
+def test_a_part_that_fails_leaves_the_others(on_host, monkeypatch):
+    def fail(*_arguments):
+        raise RuntimeError("CUDA: out of memory")
+
+    monkeypatch.setitem(gpu.PARTS, "cold", fail)
+    made = gpu.run(["cold", "gather"], gpu.parse_args(list(TINY)))
+    assert made["cold"]["error"] == "RuntimeError: CUDA: out of memory"
+    assert list(made["reach"]) == ["gather of hits, against a copy"]
+
+
+def test_a_wrong_result_is_an_error(on_host, monkeypatch):
+    monkeypatch.setattr(gpu.native, "gather_on", lambda *_arguments: None)
+    made = gpu.run(["gather"], gpu.parse_args(list(TINY)))
+    assert "the gather with locks=none is wrong" in made["gather"]["error"]

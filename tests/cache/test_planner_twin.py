@@ -1,0 +1,139 @@
+"""The planner's GPU code makes the host planner's plans, bit by bit: here as its twin, which runs
+the same functors, lane by lane, on the host; on a GPU itself where there is one (test_gpu.py)."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lsm.cache.planner import POLICIES, VICTIM_MODES, Planner, PlannerConfig
+from lsm.core.device import PLANNER_LINE_BYTES
+from support.planner_traces import ARRAYS
+
+NUM_NODES = 500
+
+
+def skewed_batches(seed, num_batches=30, max_ids=150):
+    rng = np.random.default_rng(seed)
+    weight = 1 / np.arange(1, NUM_NODES + 1)
+    sizes = rng.integers(0, max_ids, num_batches)
+    return [
+        torch.from_numpy(rng.choice(NUM_NODES, n, replace=False, p=weight / weight.sum()))
+        for n in sizes
+    ]
+
+
+def plans(config, batches, sets, device=0):
+    planner = Planner(
+        config,
+        scores=torch.rand(NUM_NODES - 50, generator=torch.Generator().manual_seed(1)),
+        static_ids=torch.arange(3, 9),
+        constant_ids=torch.arange(20, 40),
+        trace=batches if config.policy == "belady" else None,
+        sets=sets,
+        device=device,
+    )
+    for t in range(len(batches)):
+        for ids in batches[planner.num_pushed : t + config.window]:
+            planner.push(ids)
+        yield planner.plan()
+
+
+def assert_same_plans(config, batches, sets, device=0):
+    num_moves = 0
+    expected = plans(config, batches, "host")
+    for plan, other in zip(expected, plans(config, batches, sets, device), strict=True):
+        for name in ARRAYS:
+            assert torch.equal(getattr(plan, name), getattr(other, name)), (plan.iteration, name)
+        assert plan.counters == other.counters
+        num_moves += len(plan.evict_line)
+    return num_moves
+
+
+def config_of(policy, mode, num_lines, ways, **fields):
+    rows = {"none": 0, "queues": 5, "pool": 30}[mode]
+    return PlannerConfig(
+        num_lines, ways, policy, victim_mode=mode, victim_rows=rows, update_period=3, **fields
+    )
+
+
+@pytest.mark.parametrize("mode", VICTIM_MODES)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy(policy, mode):
+    batches = skewed_batches(seed=0)
+    # Fewer ways than lanes, more, and a number that lanes do not share evenly.
+    for num_lines, ways in ((96, 12), (128, 64), (90, 45), (32, 1)):
+        config = config_of(policy, mode, num_lines, ways, window=9, seed=3)
+        for sets in ("twin", "twin_backwards"):
+            assert assert_same_plans(config, batches, sets) > 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    policy=st.sampled_from(POLICIES),
+    mode=st.sampled_from(VICTIM_MODES),
+    ways=st.integers(1, 70),
+    num_sets=st.integers(1, 9),
+    window=st.integers(1, 40),
+)
+def test_random_traces(seed, policy, mode, ways, num_sets, window):
+    config = config_of(policy, mode, num_sets * ways, ways, window=window, seed=seed)
+    assert_same_plans(config, skewed_batches(seed, num_batches=12), "twin_backwards")
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    window=st.integers(1, 20),
+    policy=st.sampled_from(("lookahead", "hybrid", "window")),
+)
+def test_next_uses_over_many_windows(seed, window, policy):
+    """Long enough that the chain's table is made anew many times; batches with a repeated id are
+    refused and leave no trace."""
+    rng = np.random.default_rng(seed)
+    batches = skewed_batches(seed, num_batches=6 * window, max_ids=int(rng.integers(2, 100)))
+    config = config_of(policy, "pool", 40, 8, window=window)
+    host, twin = (Planner(config, sets=sets) for sets in ("host", "twin_backwards"))
+    for t in range(len(batches)):
+        for ids in batches[host.num_pushed : t + window]:
+            if len(ids) > 0 and rng.random() < 0.1:
+                again = ids[torch.from_numpy(rng.permutation(len(ids))[:3])]
+                repeated = torch.cat((ids, again)).flip(0)
+                errors = []
+                for planner in (host, twin):
+                    with pytest.raises(ValueError, match="distinct ids") as error:
+                        planner.push(repeated)
+                    errors.append(str(error.value))
+                assert errors[0] == errors[1]
+            host.push(ids)
+            twin.push(ids)
+        assert host.metadata_bytes()["window_entries"] == twin.metadata_bytes()["window_entries"]
+        plan, other = host.plan(), twin.plan()
+        for name in ARRAYS:
+            assert torch.equal(getattr(plan, name), getattr(other, name)), (t, name)
+
+
+def test_ids_of_64_bits_and_no_score():
+    batches = [torch.arange(40) * 3 + (1 << 61), torch.arange(20) * 6 + (1 << 61)]
+    config = config_of("lookahead", "pool", 8, 4, window=2)
+    made = list(plans(config, batches, "twin"))
+    assert [plan.counters for plan in made] == [p.counters for p in plans(config, batches, "host")]
+    assert made[1].counters["hits"] + made[1].counters["victim_hits"] > 0
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_memory_of_lines(policy):
+    """What is said to fit into a GPU's memory before a run is no less than what it takes."""
+    planner = Planner(
+        config_of(policy, "pool", 3200, 32, window=4),
+        trace=[torch.arange(2)] if policy == "belady" else None,
+        sets="twin",
+    )
+    assert 20 * 3200 < planner.metadata_bytes()["lines"] <= PLANNER_LINE_BYTES * 3200
+
+
+def test_where_it_runs_is_checked():
+    with pytest.raises(ValueError, match=r"sets: expected host, twin, .* got 'gpu'"):
+        Planner(config_of("lru", "none", 8, 4), sets="gpu")

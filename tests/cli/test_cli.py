@@ -1,0 +1,128 @@
+"""The command line: quick help, one line per error, and JSON as the last line of a run."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from lsm import __version__
+from support.command import lsm
+from support.training import CRASH_AT, environment, make_store, overrides, run_alone, run_job
+
+
+def test_help_names_the_commands_without_importing_torch():
+    script = (
+        "import sys; from lsm import cli; sys.argv = ['lsm', '--help']\n"
+        "try: cli.main()\n"
+        "finally: print('torch' in sys.modules, file=sys.stderr)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment()
+    )
+    assert result.stderr.strip() == "False"
+    for name in ("data", "train", "trace", "ablate", "bench", "doctor"):
+        assert name in result.stdout
+
+
+def test_version(monkeypatch, capsys):
+    assert lsm(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out == f"lsm {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "no-such"], "config 'no-such' is neither a file nor one of"),
+        (["train", "base", "train.epoch=1"], "unknown key train.epoch; did you mean train.epochs?"),
+        (["train", "base"], "data.path: not set"),
+        (["train", "base", "data.path=nowhere"], "data.path: "),
+    ],
+)
+def test_an_error_is_one_line_and_exit_code_1(monkeypatch, capsys, arguments, message):
+    assert lsm(monkeypatch, *arguments) == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    (line,) = output.err.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+
+
+def test_print_config_is_a_config(monkeypatch, capsys, tmp_path):
+    assert lsm(monkeypatch, "train", "quickstart", "train.epochs=3", "--print-config") == 0
+    (tmp_path / "printed.yaml").write_text(capsys.readouterr().out)
+    from lsm.config.load import load_config
+
+    assert load_config(tmp_path / "printed.yaml") == load_config("quickstart", ["train.epochs=3"])
+
+
+def test_a_run_ends_with_its_summary_and_writes_every_record(tmp_path):
+    store, run_dir = make_store(tmp_path / "store"), tmp_path / "run"
+    settings = overrides(store, run_dir, "metrics.tensorboard=true")
+    result = run_alone("-m", "lsm", "train", "base", *settings)
+    assert result.returncode == 0, result.stderr
+    (line,) = result.stdout.splitlines()
+    assert json.loads(line) == json.loads((run_dir / "result.json").read_text())
+    assert "epoch   2/2" in result.stderr
+    assert (run_dir / "metrics.jsonl").exists()
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run_dir / "tensorboard")).Reload()
+    assert {"step/loss", "epoch/valid_accuracy"} <= set(events.Tags()["scalars"])
+    assert len(events.Scalars("epoch/loss")) == 2
+
+
+@pytest.mark.parametrize("every", [0, 2])
+def test_ctrl_c_ends_training_in_one_line(tmp_path, every):
+    run_dir = tmp_path / "run"
+    settings = overrides(
+        make_store(tmp_path / "store"),
+        run_dir,
+        f"checkpoint.every_steps={every}",
+        "cache.policy=lookahead",
+        "cache.window=4",
+    )
+    result = run_alone(CRASH_AT, "int", 0, 0, 3, "base", *settings)
+    assert result.returncode == 130
+    assert result.stdout == ""
+    last = result.stderr.splitlines()[-1]
+    if every:
+        checkpoint = run_dir / "checkpoints" / "step-000000-00000002.pt"
+        assert last.startswith(f"lsm: interrupted; the newest checkpoint is {checkpoint}, and")
+    else:
+        assert last.startswith("lsm: interrupted; no checkpoint was written")
+    assert "Traceback" not in result.stderr
+
+
+def test_ctrl_c_ends_a_job_of_several_ranks(tmp_path):
+    settings = overrides(make_store(tmp_path / "store"), tmp_path / "run", "train.batch_size=32")
+    job = run_job(2, CRASH_AT, "int", 0, 0, 2, "base", *settings)
+    assert job.returncode != 0
+    assert len([line for line in job.stderr.splitlines() if line.startswith("lsm: inter")]) == 1
+
+
+_INTERRUPTED_SIMULATIONS = """
+import _thread, signal, sys, threading, time
+from lsm import cli
+from lsm.ablation import runs
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def simulate(*_arguments):
+    if not interrupted.is_set():
+        interrupted.set()
+        _thread.interrupt_main()
+    time.sleep(600)  # as a long simulation would take
+interrupted = threading.Event()
+runs._simulate = simulate
+cli.main()
+"""
+
+
+def test_ctrl_c_does_not_wait_for_simulations(tmp_path):
+    trace = tmp_path / "t.npz"
+    np.savez(trace, ids=np.arange(9), offsets=np.array([0, 9]), num_nodes=9, num_ranks=1)
+    options = ["--trace", trace, "--lines", 8, "--policies", "lru,random,lookahead"]
+    result = run_alone("-c", _INTERRUPTED_SIMULATIONS, "ablate", *options, timeout=100)
+    assert result.returncode == 130
+    assert result.stderr.splitlines()[-1] == "lsm: interrupted"
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,55 @@
+"""Every help page is readable at 80 columns, and says where configuration keys are explained."""
+
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from lsm.cli import app
+from support.training import REPOSITORY, environment
+
+
+def pages(command=None, path=()):
+    command = command or typer.main.get_command(app)
+    yield path, command
+    for name, child in getattr(command, "commands", {}).items():
+        yield from pages(child, (*path, name))
+
+
+PAGES = dict(pages())
+
+
+@pytest.mark.parametrize("path", PAGES, ids=" ".join)
+def test_help_is_readable_at_80_columns(path):
+    done = subprocess.run(
+        [sys.executable, "-m", "lsm", *path, "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment(COLUMNS="80"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "\N{HORIZONTAL ELLIPSIS}" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    options = [name for param in PAGES[path].params for name in param.opts if name[0] == "-"]
+    assert [name for name in options if name not in done.stdout] == []
+
+
+def lsm(*arguments):
+    done = subprocess.run(
+        [sys.executable, "-m", "lsm", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=REPOSITORY,
+        env=environment(),
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_train_says_where_keys_are_explained():
+    page = " ".join(lsm("train", "--help").split())
+    assert "configs/base.yaml: `lsm train base --explain` prints it" in page
+    assert lsm("train", "base", "--explain") == (REPOSITORY / "configs/base.yaml").read_text()

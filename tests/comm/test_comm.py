@@ -1,0 +1,140 @@
+"""The exchange between ranks equals the naive one, bit for bit, on every rank."""
+
+import pytest
+import torch
+
+from lsm.reference.hashing import owner as reference_owner
+from support.comm_ranks import Ranks, deliver
+
+NUM_NODES = 500
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    pool = Ranks(8, tmp_path_factory.mktemp("ranks"))
+    yield pool
+    pool.close()
+
+
+def features(dim, dtype):
+    generator = torch.Generator().manual_seed(dim)
+    words = torch.randint(0, 256, (NUM_NODES, dim * dtype.itemsize), generator=generator)
+    return words.to(torch.uint8).view(dtype)  # any bits, NaNs too
+
+
+def lists(kind, size, seed):
+    """Request lists of ``size`` ranks; ids may repeat in the last kind."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def some(count):
+        return torch.randperm(NUM_NODES, generator=generator)[:count]
+
+    if kind == "random":
+        counts = torch.randint(0, NUM_NODES, (size,), generator=generator).tolist()
+        return [some(count) for count in counts]
+    if kind == "same":
+        return [some(NUM_NODES)] * size
+    if kind == "empty":
+        return [some(0)] * size
+    if kind == "one rank asks":
+        return [some(40 if rank == size - 1 else 0) for rank in range(size)]
+    if kind == "one rank owns":  # under stride
+        return [some(NUM_NODES) // size * size for _ in range(size)]
+    raise AssertionError(kind)
+
+
+KINDS = ("random", "same", "empty", "one rank asks", "one rank owns")
+
+
+def exchange_case(context, size, transport, owner, dim, dtype, kinds):
+    """Each of ``kinds`` is an iteration, requested two ahead of its rows."""
+    from lsm.comm.exchange import Exchange, RowFormat
+    from lsm.comm.owners import OwnerMap
+    from lsm.reference import comm as reference
+
+    group = context.group(size, transport=transport, owner=owner, chunk_bytes=4096)
+    if group is None:
+        return None
+    exchange = Exchange(
+        group, OwnerMap(NUM_NODES, size, group.rank, hash=owner), RowFormat(dim, dtype)
+    )
+    assert set(exchange.transports.values()) <= {"shm" if transport == "auto" else transport}
+    table = features(dim, dtype)
+    own = [lists(kind, size, seed)[group.rank] for seed, kind in enumerate(kinds)]
+    requests, sent = [], []
+    for t in range(len(kinds) + 2):
+        if t < len(kinds):
+            requests.append(exchange.request(own[t]))
+        if t < 2:
+            continue
+        ids, request = own[t - 2], requests[t - 2]
+        rows = deliver(exchange, request, table[request.ids])
+        raw = [part.contiguous().view(torch.uint8) for part in (rows, table[ids])]
+        assert rows.shape == (len(ids), dim)
+        assert torch.equal(*raw), f"rank {group.rank}, iteration {t - 2}"
+
+        def owner_of(node):
+            return reference_owner(node, size, owner)
+
+        asked = reference.request_lists(ids.tolist(), owner_of, group.rows.group)
+        assert request.ids.tolist() == reference.merge(asked)
+        naive = reference.exchange(ids.tolist(), owner_of, lambda own: table[own], group.rows.group)
+        assert torch.equal(naive.view(torch.uint8), raw[0])
+        starts = [len(reference.merge(asked[:r])) for r in range(size + 1)]
+        assert request.rank_starts.tolist() == starts
+        sent.append(request.stats)
+    exchange.end_session()
+    return sent
+
+
+@pytest.mark.parametrize("transport", ["shm", "gloo"])
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+def test_rows_and_merged_lists_are_those_of_the_naive_exchange(ranks, size, transport):
+    for owner in ("stride", "mix64"):
+        ranks.check(exchange_case, size, transport, owner, 7, torch.float32, KINDS)
+
+
+@pytest.mark.parametrize("transport", ["shm", "gloo"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dim", [1, 3, 1024, 4096])
+def test_any_row_format(ranks, dim, dtype, transport):
+    ranks.check(exchange_case, 2, transport, "mix64", dim, dtype, ("random", "empty", "random"))
+
+
+def test_traffic_is_counted(ranks):
+    answers = ranks.check(exchange_case, 2, "auto", "stride", 4, torch.float32, ("same", "empty"))
+    for stats in answers[:2]:
+        same, empty = stats
+        assert same["ids_sent_bytes"] == 8 * NUM_NODES // 2
+        assert same["rows_sent_bytes"] == 16 * NUM_NODES // 2
+        assert same["duplicates"] == NUM_NODES // 2
+        assert empty["ids_sent_bytes"] == empty["rows_sent_bytes"] == empty["duplicates"] == 0
+        assert same["comm_secs"] > 0
+
+
+def left_case(context):
+    """Rank 2 leaves a session in which rank 1 has sent a list already; all three are in the next.
+    Messages over Gloo, whose payloads follow their headers."""
+    from lsm.comm.messages import Kind, PeerLeftError
+
+    if context.rank >= 3:
+        context.group(3, transport="gloo")
+        return None
+    stream = context.group(3, transport="gloo").ids
+    first, second = torch.arange(63), torch.arange(10) + context.rank
+    if context.rank < 2:
+        for peer in stream.peers:
+            stream.send(peer, Kind.IDS, 0, payload=first)
+        with pytest.raises(PeerLeftError, match="rank 2 left the epoch"):
+            stream.receive(Kind.IDS, 0)  # of rank 0 or 1, and then what rank 2 says
+    stream.end()
+    for peer in stream.peers:
+        stream.send(peer, Kind.IDS, 0, payload=second)
+    messages = stream.receive(Kind.IDS, 0)
+    stream.settle(1)
+    return {peer: message.payload.view(torch.int64).tolist() for peer, message in messages.items()}
+
+
+def test_a_list_that_was_sent_before_a_rank_left_is_not_taken_for_the_next(ranks):
+    for rank, answer in enumerate(ranks.check(left_case)[:3]):
+        assert answer == {peer: list(range(peer, peer + 10)) for peer in range(3) if peer != rank}

@@ -1,0 +1,112 @@
+"""A cache that ranks share in the memory of GPUs, on GPUs: what its twins' tests assert."""
+
+import pytest
+import torch
+from test_shared_device_features import check_both, exchange_case
+
+from lsm import native
+from lsm.core.device import gpu_problem
+from support.comm_ranks import Ranks
+from support.training import losses, make_store, overrides, run_job
+
+PROBLEM = gpu_problem(0)
+SECOND_PROBLEM = gpu_problem(1)
+on_a_gpu = pytest.mark.skipif(PROBLEM is not None, reason=f"no GPU: {PROBLEM}")
+on_two_gpus = pytest.mark.skipif(
+    SECOND_PROBLEM is not None, reason=f"no two GPUs: {SECOND_PROBLEM}"
+)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("shared") / "store")
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    pool = Ranks(3, tmp_path_factory.mktemp("ranks"))
+    yield pool
+    pool.close()
+
+
+def skip_without_peer_access(transport):
+    for index, gpu in ((0, 1), (1, 0)):
+        problem = native.peer_access_problem(index, native.find_cuda().gpus[gpu].bus_id)
+        if transport == "ipc" and problem:
+            pytest.skip(problem)
+
+
+@pytest.mark.gpu
+@on_a_gpu
+@pytest.mark.parametrize("transport", ["ipc", "gloo"])
+@pytest.mark.parametrize("policy", ["lookahead", "hybrid"])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_ranks_that_share_a_gpu(ranks, store, size, policy, transport):
+    check_both(ranks, store, size, transport, policy, num_gpus=1)
+
+
+@pytest.mark.gpu
+@on_a_gpu
+@pytest.mark.parametrize("transport", ["ipc", "gloo"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dim", [1, 3, 1024])
+def test_any_row_format(ranks, dim, dtype, transport):
+    ranks.check(exchange_case, 3, transport, dim, dtype, 1)
+
+
+@pytest.mark.gpu
+@on_a_gpu
+def test_a_job_whose_ranks_share_a_gpu(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    settings = ("model.dropout=0", "cache.policy=lookahead", "cache.bytes=10KB", "cache.window=4")
+    for device in ("cpu", "cuda"):
+        more = overrides(store, tmp_path / device, *settings)
+        done = run_job(2, "-m", "lsm", "train", "base", *more, f"device={device}")
+        assert done.returncode == 0, done.stderr
+    expected = [loss for *_, loss in losses(tmp_path / "cpu")]
+    assert [loss for *_, loss in losses(tmp_path / "cuda")] == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.gpu
+@on_a_gpu
+def test_nccl_needs_a_gpu_for_each_rank(ranks):
+    for answer in ranks.run(exchange_case, 3, "nccl", 4, torch.float32, 1):
+        with pytest.raises(
+            RuntimeError, match=r"comm\.transport=nccl: rank 0 and rank 1 share one"
+        ):
+            raise answer
+
+
+@pytest.mark.gpu
+@on_a_gpu
+def test_memory_that_the_default_stream_uses_is_not_given_out():
+    pool = native.DevicePool(0, 1, 30.0)
+    buffer = pool.take(pool.size)
+    rows, used = native.as_device_tensor(buffer, torch.uint8), torch.cuda.Event()
+    torch.cuda._sleep(1_000_000_000)  # clock cycles: half a second
+    rows.zero_()
+    used.record()
+    size = pool.size
+    del buffer, rows
+    assert not used.query()
+    pool.take(size)
+    assert used.query()
+    assert pool.size == size
+
+
+@pytest.mark.multigpu
+@on_two_gpus
+@pytest.mark.parametrize("transport", ["ipc", "nccl", "gloo"])
+@pytest.mark.parametrize("policy", ["lookahead", "hybrid"])
+def test_ranks_with_a_gpu_each(ranks, store, policy, transport):
+    skip_without_peer_access(transport)
+    check_both(ranks, store, 2, transport, policy, num_gpus=2)
+
+
+@pytest.mark.multigpu
+@on_two_gpus
+@pytest.mark.parametrize("transport", ["ipc", "nccl", "gloo"])
+@pytest.mark.parametrize("dim", [1, 3, 1024])
+def test_any_row_format_between_gpus(ranks, dim, transport):
+    skip_without_peer_access(transport)
+    ranks.check(exchange_case, 2, transport, dim, torch.float32, 2)

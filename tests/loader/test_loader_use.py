@@ -1,0 +1,189 @@
+"""A NeighborLoader in a user's own loop: epochs that go on, arguments, a second iterator, fork."""
+
+import multiprocessing
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+import torch
+
+import lsm
+from lsm.cache.options import CacheOptions
+from lsm.sampler.neighbor import NeighborSampler
+from lsm.storage.engine import StorageOptions
+from support.training import make_store
+
+CACHE = CacheOptions(bytes=400 * 48, window=3)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return lsm.GraphStore.open(make_store(tmp_path_factory.mktemp("used") / "store"))
+
+
+def open_loader(store, **options):
+    given = {"num_neighbors": [3, 2], "input_nodes": "train", "batch_size": 64, "engine": "posix"}
+    return lsm.NeighborLoader(store, **(given | options))
+
+
+def seeds_of(batches):
+    return [batch.n_id[: batch.batch_size].tolist() for batch in batches]
+
+
+def test_each_iteration_over_a_loader_is_another_epoch(store):
+    with open_loader(store, shuffle=True) as loader:
+        expected = [seeds_of(loader.iterate(epoch)) for epoch in range(9)]
+        assert [seeds_of(loader) for _ in range(3)] == expected[:3]
+        loader.set_epoch(7)
+        assert [seeds_of(loader) for _ in range(2)] == expected[7:]
+        loader.set_epoch(1)
+        first, second = iter(loader), iter(loader)
+        assert (seeds_of(first), seeds_of(second)) == (expected[1], expected[2])
+    assert len({str(epoch) for epoch in expected}) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seed": -1}, r"seed: expected 0 to 18446744073709551615, got -1"),
+        ({"seed": 2**64}, r"seed: expected 0 to .* got 18446744073709551616"),
+        ({"seed": 1.5}, r"seed: expected a whole number, got 1\.5"),
+        ({"num_neighbors": [1.5]}, r"num_neighbors: expected -1 .all. or 0 to .* got 1\.5"),
+        ({"num_neighbors": [2**70]}, r"num_neighbors: expected -1 .all. or 0 to"),
+        ({"num_neighbors": [-2]}, r"num_neighbors: expected -1 .all. or 0 to .* got -2"),
+        ({"num_neighbors": ["3"]}, r"num_neighbors: expected -1 .all. or 0 to .* got '3'"),
+        ({"num_neighbors": 5}, r"num_neighbors: expected a number for each hop, got 5"),
+        ({"batch_size": 1.5}, r"batch_size: expected a whole number, got 1\.5"),
+        ({"batch_size": 0}, r"batch_size: expected at least 1, got 0"),
+        ({"prefetch": 1.5}, r"prefetch: expected a whole number, got 1\.5"),
+        ({"num_threads": 0}, r"num_threads: expected 1 to 1024, got 0"),
+        ({"world_size": 0}, r"world_size: expected at least 1, got 0"),
+        ({"rank": 2, "world_size": 2}, r"rank: expected 0 to 1, got 2"),
+        (
+            {"input_nodes": torch.ones(599, dtype=torch.bool)},
+            r"input_nodes: expected a mask of 600 nodes, got \[599\]",
+        ),
+        (
+            {"input_nodes": torch.ones(600, 1, dtype=torch.bool)},
+            r"input_nodes: expected a mask of 600 nodes, got \[600, 1\]",
+        ),
+        ({"input_nodes": torch.ones(5)}, r"input_nodes: expected \[N\] int64 or a mask"),
+    ],
+)
+def test_arguments_out_of_range_are_named(store, options, message):
+    with pytest.raises(ValueError, match=message):
+        open_loader(store, **options)
+
+
+def test_numbers_of_numpy_and_the_largest_seed_are_taken(store):
+    options = {"num_neighbors": np.array([3, 2]), "batch_size": np.int32(64), "seed": 2**64 - 1}
+    with open_loader(store, **options) as got:
+        sampler = NeighborSampler(store.topology(), [3, 2], seed=2**64 - 1)
+        batch = next(iter(got))
+        expected = sampler.sample(batch.n_id[:64], epoch=0, iteration=0)
+        assert torch.equal(batch.n_id, expected.n_id)
+
+
+def test_a_second_iterator_over_one_cache_is_an_error_at_once(store):
+    with open_loader(store, cache=CACHE) as loader, open_loader(store, engine="memory") as plain:
+        expected = list(plain.iterate(0))
+        first, unused = loader.iterate(0), loader.iterate(1)
+        got = [next(first)]
+        with (
+            open_loader(store, input_nodes="valid", features=loader.features) as other,
+            pytest.raises(RuntimeError, match="another iterator goes through batches of this"),
+        ):
+            next(iter(other))
+        with pytest.raises(RuntimeError, match="another iterator goes through batches of this"):
+            next(loader.iterate(1))
+        got += list(first)
+        for batch, row in zip(got, expected, strict=True):
+            assert torch.equal(batch.n_id, row.n_id)
+            assert torch.equal(batch.x, row.x)
+        assert len(list(unused)) == len(expected)
+
+
+def test_an_iterator_that_was_left_makes_way_for_the_next(store):
+    with open_loader(store, cache=CACHE) as loader:
+        for _ in range(3):
+            iterator = iter(loader)
+            assert len(next(iterator).n_id) > 0
+            iterator.close()
+            for batch in loader:
+                assert batch.iteration == 0
+                break
+        assert len(list(loader)) == len(loader)
+
+
+def test_two_iterators_without_a_cache_do_not_disturb_each_other(store):
+    with open_loader(store) as loader:
+        expected = seeds_of(loader.iterate(0))
+        pairs = list(zip(loader.iterate(0), loader.iterate(0), strict=True))
+        assert seeds_of(pair[0] for pair in pairs) == seeds_of(pair[1] for pair in pairs)
+        assert seeds_of(pair[0] for pair in pairs) == expected
+
+
+def exit_status(pid, secs=30):
+    """The status of a child; a negative signal if it had to be killed, as it did not end."""
+    deadline = time.monotonic() + secs
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def says_so(use) -> bool:
+    """Whether ``use()`` raises, within the time that a time-out would take, what is expected."""
+    start = time.monotonic()
+    try:
+        use()
+    except RuntimeError as error:
+        said = "threads did not survive the fork; open the loader in the child" in str(error)
+        return said and time.monotonic() - start < 60
+    return False
+
+
+@pytest.mark.parametrize("cache", [None, CACHE])
+@pytest.mark.parametrize("engine", ["posix", "memory"])
+def test_a_forked_child_is_told_to_open_a_loader_of_its_own(store, cache, engine):
+    options = StorageOptions(timeout_secs=120)
+    with open_loader(store, cache=cache, engine=engine, storage=options) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        pid = os.fork()
+        if pid == 0:
+            ids = torch.arange(5)
+            uses = [lambda: next(iterator), lambda: next(iter(loader))]
+            uses.append(lambda: loader.features.fetch(ids))
+            all_said = all(map(says_so, uses))
+            # What is the parent's is left alone, without waiting.
+            iterator.close()
+            loader.close()
+            os._exit(0 if all_said else 1)
+        assert exit_status(pid) == 0
+        assert len(list(iterator)) == len(loader) - 1
+        assert len(list(loader)) == len(loader)
+
+
+def open_and_count(path, queue):
+    with open_loader(lsm.GraphStore.open(path), cache=CACHE) as loader:
+        queue.put(len(list(loader)))
+
+
+def test_a_loader_that_the_child_opens_works(store):
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    with open_loader(store, cache=CACHE) as loader:
+        child = context.Process(target=open_and_count, args=(store.path, queue))
+        child.start()
+        try:
+            assert queue.get(timeout=60) == len(loader)
+            child.join(60)
+            assert child.exitcode == 0
+        finally:
+            child.kill()

@@ -1,0 +1,79 @@
+"""The window's graphs: packed without loss, and no more of them than their memory allows."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from lsm.features.loader import FeatureLoader
+from lsm.loader.pipeline import PLANNER_BYTES_PER_ID, Pipeline
+from lsm.sampler.neighbor import NeighborSampler, PackedGraph
+from lsm.storage.read_ahead import ReadAhead
+from support.graphs import assert_same, random_graph
+
+SECS = 20
+
+
+def sample(iteration, fanouts=(15, 10, 5)):
+    graph = random_graph(30_000, 300_000)
+    sampler = NeighborSampler(graph, list(fanouts))
+    seeds = torch.randperm(30_000, generator=torch.Generator().manual_seed(iteration))[:100]
+    return sampler.sample(seeds, epoch=0, iteration=iteration)
+
+
+@pytest.mark.parametrize("fanouts", [(15, 10, 5), (3,), (0, 4), (-1, 2)])
+def test_packing_loses_nothing(fanouts):
+    graph = sample(0, fanouts)
+    assert_same(PackedGraph(graph).unpack(), graph)
+
+
+def test_a_packed_graph_keeps_nothing_of_the_samplers_memory():
+    graph = sample(0)
+    packed = PackedGraph(graph)
+    num_edges, num_nodes, bounds = graph.edge_index.size(1), len(graph.n_id), len(graph.indptr)
+    assert packed.num_bytes == 4 * num_edges + 8 * num_nodes + 8 * bounds
+    assert packed.n_id.untyped_storage().nbytes() == 8 * num_nodes
+
+
+class Announcing(FeatureLoader):
+    """Announces into a list, and has no rows."""
+
+    window = 64
+    copies_rows = True
+
+    def __init__(self, store):
+        storage = SimpleNamespace(row_bytes=1, outstanding_reads=0, merge_iterations=1)
+        super().__init__(store, storage=storage)
+        self.held = self.most = 0
+
+    def announce(self, ids):
+        self.held += 1
+        self.most = max(self.most, self.held)
+
+    def prefetch(self, ids):
+        self.held -= 1
+        return SimpleNamespace(num_bytes=len(ids), stats={}, arrived=True, result=lambda secs: ids)
+
+
+@pytest.mark.parametrize(("room", "expected"), [(None, 30), (8.5, 8), (0.1, 1)])
+def test_the_window_holds_as_many_graphs_as_its_bytes_allow(room, expected):
+    graph = PackedGraph(sample(0))
+    each = graph.num_bytes + PLANNER_BYTES_PER_ID * len(graph.n_id)
+    features = Announcing(SimpleNamespace(feature_dim=1, feature_dtype=torch.uint8))
+    pipeline = Pipeline(
+        lambda iteration: graph,
+        features,
+        first=0,
+        last=30,
+        read_ahead=ReadAhead.fixed(2),
+        staging_bytes=1 << 20,
+        num_threads=1,
+        timeout_secs=SECS,
+        window_bytes=None if room is None else int(room * each),
+    )
+    try:
+        iterations = [loaded.iteration for loaded in pipeline]
+    finally:
+        pipeline.close()
+    assert iterations == list(range(30))
+    assert features.most == expected

@@ -1,0 +1,100 @@
+"""The sampler of GPUs draws the host sampler's batches, edge by edge: here its twin, which runs the
+same functors on the host, forwards and backwards."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lsm import native, reference
+from lsm.sampler.neighbor import NeighborSampler
+from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, choose_placement
+from support.graphs import SMALL_GRAPHS, assert_same, from_edges, random_graph
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+
+
+def twin(graph, fanouts, seed=0, device=native.TWIN):
+    return DeviceNeighborSampler(graph, graph, fanouts, seed, device=device)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    *SMALL_GRAPHS,
+    st.sampled_from([native.TWIN, native.TWIN_BACKWARDS]),
+)
+def test_any_small_graph(num_nodes, num_edges, fanouts, seed, dtype, device):
+    graph = random_graph(num_nodes, num_edges, seed, dtype)
+    rng = np.random.default_rng(seed)
+    sampler = twin(graph, fanouts, seed, device)
+    host = NeighborSampler(graph, fanouts, seed)
+    for iteration in range(2):
+        seeds = torch.from_numpy(rng.permutation(num_nodes)[: rng.integers(0, num_nodes + 1)])
+        sampled = sampler.sample(seeds, epoch=1, iteration=iteration, rank=3)
+        assert_same(sampled, host.sample(seeds, epoch=1, iteration=iteration, rank=3))
+        reference.check_sample(graph.indptr, graph.indices, seeds, fanouts, sampled)
+
+
+@pytest.mark.parametrize("fanouts", [[10, 5], [100, 2], [3, 0, 4], [-1, 2]])
+def test_larger_graph(fanouts):
+    graph = random_graph(30_000, 200_000)
+    seeds = torch.randperm(30_000, generator=torch.Generator().manual_seed(0))[:500]
+    sampled = twin(graph, fanouts, 5, native.TWIN_BACKWARDS).sample(seeds, epoch=0, iteration=0)
+    assert_same(sampled, NeighborSampler(graph, fanouts, 5).sample(seeds, epoch=0, iteration=0))
+
+
+def test_lanes_at_the_same_time():
+    graph = random_graph(3000, 20_000)
+    sampler = DeviceNeighborSampler(
+        *(graph, graph, [10, 5]), 5, device=native.TWIN_BACKWARDS, num_lanes=3
+    )
+    host = NeighborSampler(graph, [10, 5], 5)
+    seeds = [
+        torch.randperm(3000, generator=torch.Generator().manual_seed(k))[:300] for k in range(24)
+    ]
+
+    def sample(k):
+        if k % 5 == 0:  # a batch that is refused leaves its lane as it was
+            with pytest.raises(ValueError, match="distinct"):
+                sampler.sample(torch.tensor([7, 7]), epoch=0, iteration=k)
+        return sampler.sample(seeds[k], epoch=0, iteration=k)
+
+    with ThreadPoolExecutor(5) as threads:
+        for k, sampled in enumerate(threads.map(sample, range(24))):
+            assert_same(sampled, host.sample(seeds[k], epoch=0, iteration=k))
+
+
+def test_bad_input():
+    graph = random_graph(50, 300)
+    with pytest.raises(ValueError, match=r"seeds: expected ids in \[0, 50\), got 50"):
+        twin(graph, [2]).sample(torch.tensor([1, 50]), epoch=0, iteration=0)
+    with pytest.raises(ValueError, match="expected distinct ids, got 7 again at position 2"):
+        twin(graph, [2]).sample(torch.tensor([7, 1, 7]), epoch=0, iteration=0)
+    with pytest.raises(ValueError, match="num_neighbors: expected -1"):
+        twin(graph, [-2])
+    damaged = from_edges([0, 99], [1, 1], 3)
+    with pytest.raises(ValueError, match=r"expected ids in \[0, 3\), got 99; the topology is dam"):
+        twin(damaged, [-1]).sample(torch.tensor([1]), epoch=0, iteration=0)
+    # The sampler is of use afterwards.
+    sampler = twin(graph, [2])
+    with pytest.raises(ValueError, match="distinct"):
+        sampler.sample(torch.tensor([7, 7]), epoch=0, iteration=0)
+    seeds = torch.tensor([7, 9])
+    host = NeighborSampler(graph, [2]).sample(seeds, epoch=0, iteration=0)
+    assert_same(sampler.sample(seeds, epoch=0, iteration=0), host)
+
+
+def test_placement():
+    assert choose_placement("auto", CPU, 100, 0) == "host"
+    assert choose_placement("auto", GPU, 100, 200) == "device"
+    assert choose_placement("auto", GPU, 101, 200) == "uva"
+    assert choose_placement("host", GPU, 1, 200) == "host"
+    with pytest.raises(ValueError, match="device needs 201 B, and 200 B"):
+        choose_placement("device", GPU, 201, 200)
+    with pytest.raises(ValueError, match="uva needs a GPU that trains"):
+        choose_placement("uva", CPU, 1, 200)
+    with pytest.raises(ValueError, match=r"topology\.placement: expected one of auto, host"):
+        choose_placement("gpu", GPU, 1, 200)

@@ -1,0 +1,194 @@
+"""The neighbour sampler's structure, against references that share no code with it."""
+
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+
+from lsm import reference
+from lsm.sampler.neighbor import NeighborSampler
+from support.graphs import SAMPLED_FIELDS, SMALL_GRAPHS, assert_same, cora, from_edges, random_graph
+
+
+def differs(a, b):
+    return a.edge_index.shape != b.edge_index.shape or not torch.equal(
+        a.n_id[a.edge_index], b.n_id[b.edge_index]
+    )
+
+
+@settings(deadline=None, max_examples=60)
+@given(*SMALL_GRAPHS)
+def test_any_small_graph(num_nodes, num_edges, fanouts, seed, dtype):
+    graph = random_graph(num_nodes, num_edges, seed, dtype)
+    rng = np.random.default_rng(seed)
+    seeds = torch.from_numpy(rng.permutation(num_nodes)[: rng.integers(0, num_nodes + 1)])
+    sampled = NeighborSampler(graph, fanouts, seed).sample(seeds, epoch=1, iteration=2)
+    reference.check_sample(graph.indptr, graph.indices, seeds, fanouts, sampled)
+
+
+@pytest.mark.parametrize("fanouts", [[10, 5], [3, 0, 4], [100, 2], [-1, 2], [2, -1]])
+def test_larger_graph(fanouts):
+    graph = random_graph(30_000, 200_000)
+    seeds = torch.randperm(30_000, generator=torch.Generator().manual_seed(0))[:500]
+    sampled = NeighborSampler(graph, fanouts).sample(seeds, epoch=0, iteration=0)
+    reference.check_sample(graph.indptr, graph.indices, seeds, fanouts, sampled)
+
+
+@pytest.mark.parametrize("graph", [cora, lambda: random_graph(500, 3000)], ids=["cora", "random"])
+@pytest.mark.parametrize("num_hops", [1, 2, 3])
+def test_all_neighbors_equal_breadth_first_search(graph, num_hops):
+    graph = graph()
+    seeds = torch.tensor([7, 400, 3, 122])
+    sampled = NeighborSampler(graph, [-1] * num_hops).sample(seeds, epoch=0, iteration=0)
+    expected = reference.full_neighborhood(graph.indptr, graph.indices, seeds, num_hops)
+    for field, value in expected.items():
+        np.testing.assert_array_equal(np.asarray(getattr(sampled, field)), value)
+
+
+def test_all_neighbors_equal_pyg():
+    try:
+        import pyg_lib  # noqa: F401
+    except ImportError:
+        try:
+            import torch_sparse  # noqa: F401
+        except ImportError:
+            pytest.skip("PyG's loader needs pyg-lib or torch-sparse")
+    from torch_geometric.data import Data
+    from torch_geometric.loader import NeighborLoader
+
+    graph = cora()
+    degree = graph.indptr.diff()
+    destinations = torch.repeat_interleave(torch.arange(len(degree)), degree)
+    data = Data(edge_index=torch.stack([graph.indices.long(), destinations]), num_nodes=len(degree))
+    seeds = torch.tensor([7, 400, 3, 122])
+    batch = next(iter(NeighborLoader(data, [-1, -1], input_nodes=seeds, batch_size=4)))
+    sampled = NeighborSampler(graph, [-1, -1]).sample(seeds, epoch=0, iteration=0)
+    for field in ("n_id", "edge_index"):
+        assert torch.equal(getattr(sampled, field), getattr(batch, field)), field
+    for field in ("num_sampled_nodes", "num_sampled_edges"):
+        assert getattr(sampled, field) == list(getattr(batch, field)), field
+
+
+@pytest.mark.parametrize("num_threads", [2, 4])
+def test_threads_do_not_change_the_sample(num_threads):
+    graph = random_graph(50_000, 1_000_000)
+    seeds = torch.arange(0, 50_000, 10)
+    one = NeighborSampler(graph, [10, 80, 5], seed=3).sample(seeds, epoch=1, iteration=2, rank=1)
+    many = NeighborSampler(graph, [10, 80, 5], seed=3, num_threads=num_threads)
+    assert_same(one, many.sample(seeds, epoch=1, iteration=2, rank=1))
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_concurrent_calls_do_not_disturb_each_other(num_threads):
+    graph = random_graph(20_000, 300_000)
+    sampler = NeighborSampler(graph, [10, 5], num_threads=num_threads)
+
+    def sample(i):
+        # Sizes vary, so that workspaces and buffers change hands between small and large batches.
+        seeds = torch.arange(i, 20_000, 1 + 50 * (i % 5))
+        return sampler.sample(seeds, epoch=0, iteration=i)
+
+    expected = [sample(i) for i in range(40)]
+    with ThreadPoolExecutor(4) as executor:
+        for got, want in zip(executor.map(sample, range(40)), expected, strict=True):
+            assert_same(got, want)
+
+
+def test_sample_is_a_function_of_its_name():
+    graph = random_graph(1000, 20_000)
+    seeds = torch.arange(50)
+
+    def sample(seed=0, **name):
+        name = {"epoch": 0, "iteration": 0, "rank": 0, **name}
+        return NeighborSampler(graph, [5, 5], seed).sample(seeds, **name)
+
+    assert_same(sample(), sample())
+    for other in ({"seed": 1}, {"epoch": 1}, {"iteration": 1}, {"rank": 1}):
+        assert differs(sample(), sample(**other)), other
+
+
+def test_draw_of_a_node_does_not_depend_on_the_other_seeds():
+    graph = random_graph(1000, 30_000)
+    sampler = NeighborSampler(graph, [5])
+    alone = sampler.sample(torch.tensor([17]), epoch=0, iteration=0)
+    among = sampler.sample(torch.tensor([3, 17, 5]), epoch=0, iteration=0)
+    edges = slice(among.indptr[1], among.indptr[2])
+    assert len(alone.n_id) == 6
+    assert torch.equal(alone.n_id[alone.edge_index[0]], among.n_id[among.edge_index[0, edges]])
+
+
+def test_outputs_survive_the_sampler_and_later_batches():
+    graph = random_graph(1000, 20_000)
+    sampler = NeighborSampler(graph, [5, 5])
+    first = sampler.sample(torch.arange(100), epoch=0, iteration=0)
+    copy = SimpleNamespace(**{field: getattr(first, field) for field in SAMPLED_FIELDS})
+    for field in SAMPLED_FIELDS[:3]:
+        setattr(copy, field, getattr(first, field).clone())
+    for i in range(1, 5):
+        sampler.sample(torch.arange(100), epoch=0, iteration=i)
+    del sampler
+    assert_same(first, copy)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "message"),
+    [
+        ([0, 3, 3], "seeds: expected distinct ids, got 3 at positions 1 and 2"),
+        ([0, 10], r"seeds: expected ids in \[0, 10\), got 10 at position 1"),
+        ([-1], "got -1 at position 0"),
+    ],
+)
+def test_bad_seeds(seeds, message):
+    sampler = NeighborSampler(random_graph(10, 30), [2])
+    with pytest.raises(ValueError, match=message):
+        sampler.sample(torch.tensor(seeds), epoch=0, iteration=0)
+    good = sampler.sample(torch.tensor([1, 2]), epoch=0, iteration=0)  # still usable
+    assert good.num_sampled_nodes[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("indptr", "num_edges", "message"),
+    [
+        ([0, 2, 1, 3], 3, "node 1 has -1"),
+        ([1, 2, 3], 3, "expected it to go from 0 to the 3"),
+        ([0, 2, 4], 3, "got 0 to 4"),
+        ([], 0, "expected num_nodes"),
+        ([0, 2**32, 2**32], 2**32, r"degrees in \[0, 2\^32 - 1\), node 0"),
+    ],
+)
+def test_bad_indptr(indptr, num_edges, message, tmp_path):
+    # A hole in a file: no element is touched.
+    indices = np.memmap(tmp_path / "indices", np.int32, "w+", shape=num_edges + 1)
+    indices = torch.from_numpy(indices)[:num_edges]
+    graph = SimpleNamespace(indptr=torch.tensor(indptr, dtype=torch.int64), indices=indices)
+    with pytest.raises(ValueError, match=message):
+        NeighborSampler(graph, [2])
+
+
+@pytest.mark.parametrize("fanout", [-2, 2**30])
+def test_bad_fanout(fanout):
+    with pytest.raises(ValueError, match="num_neighbors"):
+        NeighborSampler(random_graph(10, 30), [fanout])
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("bad", [-1, 3, 2**31 - 1])
+def test_damaged_indices_are_an_error(bad, dtype, num_threads):
+    graph = from_edges([0, 1, bad], [2, 2, 2], 3, dtype)
+    sampler = NeighborSampler(graph, [3, 3], num_threads=num_threads)
+    with pytest.raises(ValueError, match=rf"indices: expected ids in \[0, 3\), got {bad}"):
+        sampler.sample(torch.tensor([2]), epoch=0, iteration=0)
+
+
+def test_wrong_dtypes():
+    graph = random_graph(10, 30)
+    with pytest.raises(ValueError, match="indptr: expected dtype int64, got int32"):
+        NeighborSampler(SimpleNamespace(indptr=graph.indptr.int(), indices=graph.indices), [2])
+    with pytest.raises(ValueError, match="indices: expected dtype int64, got float32"):
+        NeighborSampler(SimpleNamespace(indptr=graph.indptr, indices=graph.indices.float()), [2])
+    with pytest.raises(ValueError, match="seeds: expected dtype int64, got int32"):
+        NeighborSampler(graph, [2]).sample(torch.arange(3).int(), epoch=0, iteration=0)

@@ -1,0 +1,50 @@
+"""`lsm bench storage --profile` says before it measures that it cannot keep what it finds."""
+
+import subprocess
+
+import pytest
+from typer.testing import CliRunner
+
+from lsm.cli import app
+from lsm.data.convert.npy import convert_npy
+from lsm.storage import measure_profile
+from support.store_files import random_graph, save_npy
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    def measure(*_arguments, **_options):
+        raise AssertionError("measured first")
+
+    monkeypatch.setattr(measure_profile, "measure_profile", measure)
+    return convert_npy(save_npy(tmp_path / "graph", random_graph()), tmp_path / "out").path
+
+
+def problem_of(*arguments):
+    result = CliRunner().invoke(app, ["bench", "storage", "--profile", *map(str, arguments)])
+    assert isinstance(result.exception, OSError), result.exception
+    return str(result.exception)
+
+
+# Nobody can make a file in /proc, nor in a folder that does not exist.
+@pytest.mark.parametrize("folder", ["/proc", "/absent"])
+def test_a_record_that_cannot_be_written(store, folder):
+    problem = problem_of(store, "--json", f"{folder}/profile.json")
+    assert f"{folder}/profile.json" in problem
+    assert "cannot be written" in problem
+
+
+def test_a_store_on_a_file_system_that_is_read_only(store):
+    command = ["mount", "--bind", "-o", "ro", str(store), str(store)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no mount command")
+    if mounted.returncode:
+        pytest.skip(f"nothing can be mounted here: {mounted.stderr.strip()}")
+    try:
+        problem = problem_of(store)
+    finally:
+        subprocess.run(["umount", str(store)], check=True)
+    assert f"{store}/profile.json" in problem
+    assert "Read-only file system; choose another place with --json FILE" in problem

@@ -1,0 +1,125 @@
+"""What the tests of training share: a small store that can be learnt, and ways to run a job."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from support.store_files import save_npy
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CRASH_AT = Path(__file__).with_name("crash_at.py")
+TRAIN_WITH_TWINS = Path(__file__).with_name("train_with_twins.py")
+TRAIN_MEASURED = Path(__file__).with_name("train_measured.py")
+
+NUM_TRAIN = 300
+FAST = (
+    "device=cpu",
+    "train.batch_size=64",
+    "train.epochs=2",
+    "train.lr=0.01",
+    "train.num_threads=1",
+    "model.hidden_dim=16",
+    "sampler.num_neighbors=[5, 3]",
+    "metrics.tensorboard=false",
+)
+
+
+def make_store(path: Path, num_train: int = NUM_TRAIN) -> Path:
+    """A store of three communities whose features tell the label: 300 training nodes are five
+    iterations of 64, the last one short."""
+    from lsm.data.convert.npy import convert_npy
+
+    rng = np.random.default_rng(0)
+    num_nodes, dim = 2 * num_train, 12
+    labels = rng.integers(3, size=num_nodes)
+    sources = rng.integers(num_nodes, size=8 * num_nodes)
+    destinations = rng.permutation(np.repeat(np.arange(num_nodes), 8))
+    inside = (labels[sources] == labels[destinations]) | (rng.random(len(sources)) < 0.1)
+    noise = rng.standard_normal((num_nodes, dim)).astype(np.float32)
+    arrays = {
+        "edge_index": np.stack([sources, destinations])[:, inside],
+        "node_feat": noise + 2 * np.eye(dim, dtype=np.float32)[labels],
+        "node_label": labels,
+        "train_idx": np.arange(num_train),
+        "val_idx": np.arange(num_train, num_train * 3 // 2),
+        "test_idx": np.arange(num_train * 3 // 2, num_nodes),
+    }
+    convert_npy(save_npy(path.with_suffix(".npy"), arrays), path, progress=False)
+    return path
+
+
+def overrides(store: Path, run_dir: Path, *more: str) -> list[str]:
+    """Settings for a short run on ``store`` that writes to ``run_dir``."""
+    return [*FAST, f"data.path={store}", f"run.dir={run_dir}", *more]
+
+
+def config(store: Path, run_dir: Path, *more: str):
+    """The same settings as a Config."""
+    from lsm.config.load import load_config
+
+    return load_config("base", overrides(store, run_dir, *more))
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """This process's environment with the package on the path."""
+    path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+    return os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | changes
+
+
+def run_alone(*arguments: str | Path, timeout: float = 120) -> subprocess.CompletedProcess:
+    """Runs ``python ARGUMENTS`` to its end."""
+    return _run([sys.executable, *map(str, arguments)], timeout)
+
+
+def run_job(
+    num_ranks: int, *arguments: str | Path, torchrun: Sequence[str] = (), timeout: float = 120
+) -> subprocess.CompletedProcess:
+    """Runs ``torchrun ARGUMENTS`` with ``num_ranks`` processes to its end; ``torchrun``: options of
+    its own."""
+    options = ["--standalone", f"--nproc-per-node={num_ranks}", *torchrun]
+    command = [sys.executable, "-m", "torch.distributed.run", *options, *map(str, arguments)]
+    return _run(command, timeout)
+
+
+def _run(command: list[str], timeout: float) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout, env=environment()
+    )
+
+
+def rank_environment(rank: int, num_ranks: int, port: int) -> dict[str, str]:
+    """What torchrun would set for one rank, for ranks that are started without it."""
+    return environment(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(num_ranks),
+        LOCAL_WORLD_SIZE=str(num_ranks),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+    )
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def steps(run_dir: Path) -> list[dict]:
+    """The step records of a run, as written."""
+    lines = (Path(run_dir) / "metrics.jsonl").read_text().splitlines()
+    return [record for line in lines if (record := json.loads(line))["kind"] == "step"]
+
+
+def losses(run_dir: Path) -> list[tuple[int, int, float]]:
+    """(epoch, iteration, loss) of every step; equal floats are equal in every bit."""
+    return [(step["epoch"], step["iteration"], step["loss"]) for step in steps(run_dir)]

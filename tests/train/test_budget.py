@@ -1,0 +1,217 @@
+"""The memory budget: what its shares come to, and that a run keeps to it."""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lsm.cache.options import CacheOptions, CacheRows
+from lsm.config.load import parse_config
+from lsm.train.budget import BatchSize, Facts, share_out
+from support import training
+
+MIB = 1 << 20
+SECS = 240
+BATCH = BatchSize(nodes=100_000, edges=150_000, expanded=20_000)
+FACTS = Facts(
+    budget=2048 * MIB,
+    available=4096 * MIB,
+    process=300 * MIB,
+    libraries=200 * MIB,
+    topology=400 * MIB,
+    labels=40 * MIB,
+    features=16 << 30,
+    num_nodes=64 * MIB,
+    row_bytes=256,
+    iterations=1000,
+    batch=BATCH,
+    step=100 * MIB,
+)
+
+
+def plan(facts=FACTS, **sections):
+    return share_out(parse_config(sections), facts)
+
+
+def cache_of(config):
+    cache = config.cache
+    return (cache.policy, cache.victim.mode, cache.bytes, cache.victim.bytes, cache.window)
+
+
+@pytest.mark.parametrize("budget", [800, 900, 1500, 2048, 8000])
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {},
+        {"cache": {"policy": "lookahead", "bytes": "16MiB"}},
+        {"cache": {"policy": "lru"}},
+        {"cache": {"policy": "lookahead", "victim": {"mode": "pool"}}},
+        {"cache": {"policy": "none"}},
+    ],
+)
+def test_the_terms_stay_within_the_budget(budget, sections):
+    done = plan(replace(FACTS, budget=budget * MIB), memory={"bytes": budget * MIB}, **sections)
+    assert done.total == sum(done.terms.values()) <= done.budget == budget * MIB
+    # What the tiers come to, by the code that allocates them.
+    cache = done.config.cache
+    if cache.policy == "none":
+        assert "cache" not in done.terms
+        return
+    options = CacheOptions(
+        policy=cache.policy,
+        bytes=cache.bytes,
+        window=cache.window,
+        victim_mode=cache.victim.mode,
+        victim_bytes=cache.victim.bytes,
+    )
+    rows = CacheRows.of(options, FACTS.row_bytes)
+    held = (rows.planner.num_lines + rows.victim_slots) * FACTS.row_bytes
+    assert held <= done.terms["cache"] + done.terms.get("victim buffer", 0)
+    assert done.terms["window"] >= cache.window * BATCH.window_bytes
+
+
+def test_features_that_fit_are_held_in_memory():
+    small = replace(FACTS, features=512 * MIB, num_nodes=2 * MIB, topology=1 * MIB, labels=1 * MIB)
+    done = plan(small)
+    assert (done.config.storage.engine, done.config.cache.policy) == ("memory", "none")
+    assert done.config.data.topology == "memory"
+    assert done.terms["features"] == 512 * MIB
+    assert "fit" in done.choice
+    assert done.total <= done.budget
+
+
+def test_features_that_do_not_fit_get_a_cache_and_a_pool():
+    done = plan()
+    policy, mode, lines, slots, window = cache_of(done.config)
+    assert (policy, mode, window) == ("lookahead", "pool", 32) or window > 1
+    assert done.config.storage.engine == "auto"
+    assert abs(lines - slots) < 0.2 * lines
+    assert done.total > 0.95 * done.budget  # nothing is left unused
+
+
+def test_every_row_is_read_where_little_memory_has_no_room_for_a_cache():
+    # Rows of 24 MiB a batch: with one in training and one in flight there is nothing to spare.
+    facts = replace(FACTS, budget=540 * MIB, available=580 * MIB, batch=replace(BATCH, edges=1))
+    done = plan(facts)
+    assert (done.config.cache.policy, done.config.storage.engine) == ("none", "auto")
+    assert "no room" in done.choice
+    assert "cache" not in done.terms
+    assert done.total <= done.budget <= facts.available
+
+
+@pytest.mark.parametrize(
+    ("sections", "expected"),
+    [
+        ({"storage": {"engine": "posix"}}, ("posix", "lookahead")),
+        ({"storage": {"engine": "memory"}}, ("memory", "none")),
+        ({"cache": {"policy": "lru"}}, ("auto", "lru")),
+        ({"cache": {"policy": "none"}}, ("memory", "none")),
+        ({"cache": {"policy": "none"}, "storage": {"engine": "mmap"}}, ("mmap", "none")),
+    ],
+)
+def test_explicit_settings_win(sections, expected):
+    done = plan(replace(FACTS, features=64 * MIB, num_nodes=MIB // 4), **sections)
+    assert (done.config.storage.engine, done.config.cache.policy) == expected
+
+
+def test_explicit_sizes_are_left_alone():
+    cache = {"policy": "lookahead", "bytes": "100MiB", "window": 7}
+    cache["victim"] = {"mode": "pool", "bytes": "30MiB"}
+    done = plan(cache=cache, sampler={"staging_bytes": "11MiB"}, data={"topology": "mmap"})
+    assert cache_of(done.config) == ("lookahead", "pool", 100 * MIB, 30 * MIB, 7)
+    assert done.config.sampler.staging_bytes == 11 * MIB
+    assert done.config.data.topology == "mmap"
+    assert not done.notes
+
+
+def test_an_automatic_budget_grows_for_explicit_sizes_up_to_what_is_free():
+    cache = {"policy": "lookahead", "bytes": 2500 * MIB}
+    assert plan(cache=cache).budget > 2500 * MIB
+    assert plan(cache=cache | {"bytes": 9999 * MIB}).budget == FACTS.available
+
+
+def test_the_window_shrinks_and_says_so():
+    cache = {"policy": "lookahead", "bytes": "64MiB"}
+    done = plan(memory={"bytes": FACTS.budget}, cache=cache)
+    assert 1 <= done.config.cache.window < 256 or not done.notes
+    tight = replace(FACTS, budget=900 * MIB)
+    done = plan(tight, memory={"bytes": tight.budget}, cache=cache)
+    (note,) = done.notes
+    assert note.startswith("cache.window: 256 iterations of")
+    assert note.endswith(f"using {done.config.cache.window}")
+    short = plan(replace(FACTS, iterations=5), cache=cache)
+    assert short.config.cache.window == 5
+    assert not short.notes
+
+
+def test_a_budget_too_small_for_a_batch_is_an_error_with_the_sum():
+    with pytest.raises(ValueError, match=r"^memory\.bytes: expected room for one batch") as caught:
+        plan(replace(FACTS, budget=400 * MIB), memory={"bytes": "400MiB"})
+    for word in ("process 300 MiB", "step 125 MiB", "got 400 MiB", "train.batch_size"):
+        assert word in str(caught.value)
+
+
+def test_a_cache_on_a_gpu_takes_what_the_gpu_has():
+    done = plan(replace(FACTS, on_gpu=True, device_room=777 * 256 * 100))
+    assert done.config.cache.bytes == 777 * 256 * 100
+    assert "cache" not in done.terms
+    none = plan(replace(FACTS, on_gpu=True, device_room=0))
+    assert none.config.cache.policy == "none"
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    """Most of a run on it is the window: 256 graphs of [15, 10, 5] neighbours, rows of 16 bytes."""
+    from lsm.data.synth import synthesize
+
+    path = tmp_path_factory.mktemp("budget") / "graph"
+    shares = {"train_fraction": 0.15, "valid_fraction": 0.01, "test_fraction": 0.01}
+    synthesize(path, nodes=300_000, dim=4, avg_degree=10, progress=False, **shares)
+    return path
+
+
+RUN = ("device=cpu", "train.epochs=1", "train.batch_size=160", "train.num_threads=1")
+RUN += ("sampler.num_neighbors=[15, 10, 5]", "model.hidden_dim=8", "metrics.tensorboard=false")
+CACHED = ("cache.policy=lookahead", "cache.bytes=1MiB", "storage.engine=posix")
+
+
+def run_and_watch(tmp_path, *arguments):
+    """A run's output, and its peak of memory of its own in bytes, as far as it was seen. Pages of
+    mapped files come on top in what the kernel counts as resident: more, where more are cached."""
+    output = tmp_path / "output"
+    with output.open("w") as file:
+        command = [sys.executable, "-m", "lsm", "train", "base", *RUN, *map(str, arguments)]
+        process = subprocess.Popen(command, stdout=file, stderr=file, env=training.environment())
+        deadline = time.monotonic() + SECS
+        peak = 0
+        while process.poll() is None:
+            assert time.monotonic() < deadline or process.kill(), "the run did not end"
+            peak = max(peak, own_bytes(process.pid))
+            time.sleep(0.02)
+    text = output.read_text()
+    assert process.returncode == 0, text
+    return text, peak
+
+
+def own_bytes(pid):
+    """RssAnon of a process; 0 once it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except FileNotFoundError:
+        return 0
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
+
+
+def test_a_run_keeps_to_its_budget(graph, tmp_path):
+    budget = 640 * MIB
+    where = (f"data.path={graph}", f"run.dir={tmp_path / 'run'}", "data.topology=memory")
+    text, peak = run_and_watch(tmp_path, *where, *CACHED, f"memory.bytes={budget}")
+    summary = json.loads(text.splitlines()[-1])
+    assert "cache.window: 256 iterations of" in text
+    assert 0.25 * budget < peak <= budget
+    assert summary["memory_bytes"] == budget
+    assert peak <= summary["peak_memory_bytes"] <= 1.1 * budget

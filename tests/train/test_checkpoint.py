@@ -1,0 +1,190 @@
+"""A run that was killed continues to the same losses; a checkpoint is whole, ours, or an error."""
+
+import signal
+
+import pytest
+import torch
+
+from lsm.distributed.signals import EXIT_STOPPED
+from lsm.train import checkpoint
+from lsm.train.checkpoint import Progress
+from lsm.train.trainer import train
+from support.training import (
+    CRASH_AT,
+    config,
+    losses,
+    make_store,
+    overrides,
+    run_alone,
+    run_job,
+)
+
+STEPS = ("checkpoint.every_steps=2", "storage.engine=posix")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("checkpoint") / "store")
+
+
+def names(run_dir):
+    return [path.name for path in checkpoint.list_checkpoints(run_dir / "checkpoints")]
+
+
+@pytest.fixture(scope="module")
+def killed(store, tmp_path_factory):
+    """The directory of a run that was killed at epoch 1, iteration 4 of 5."""
+    run_dir = tmp_path_factory.mktemp("killed")
+    command = [CRASH_AT, "kill", 0, 1, 4, "base", *overrides(store, run_dir, *STEPS)]
+    assert run_alone(*command).returncode == -signal.SIGKILL
+    return run_dir
+
+
+@pytest.fixture
+def interrupted(killed, tmp_path):
+    """A copy of it, to be continued or damaged."""
+    import shutil
+
+    return shutil.copytree(killed, tmp_path / "run")
+
+
+def test_a_killed_run_continues_to_the_same_losses(store, interrupted, tmp_path):
+    assert names(interrupted)[-1] == "step-000001-00000003.pt"  # eight steps
+    resumed = train(config(store, interrupted, *STEPS))
+    whole = train(config(store, tmp_path / "whole", *STEPS))
+    assert losses(interrupted) == losses(tmp_path / "whole")
+    # A cache that has just been opened misses more, and how much memory is free differs.
+    timing = ("bytes_read", "seconds", "memory_bytes", "peak_memory_bytes", "test_misses")
+    assert {k: v for k, v in resumed.items() if k not in timing} == {
+        k: v for k, v in whole.items() if k not in timing
+    }
+
+
+@pytest.mark.slow
+def test_a_job_whose_rank_is_killed_ends_and_continues_to_the_same_losses(store, tmp_path):
+    run_dir, whole = tmp_path / "killed", tmp_path / "whole"
+    settings = [*STEPS, "train.batch_size=32"]
+    crash = [CRASH_AT, "kill", 1, 1, 4, "base", *overrides(store, run_dir, *settings)]
+    assert run_job(2, *crash).returncode != 0
+    assert names(run_dir)[-1] == "step-000001-00000003.pt"
+    for directory in (run_dir, whole):
+        job = run_job(2, "-m", "lsm", "train", "base", *overrides(store, directory, *settings))
+        assert job.returncode == 0, job.stderr
+    assert len(losses(run_dir)) == 10
+    assert losses(run_dir) == losses(whole)
+
+
+@pytest.mark.parametrize("how", ["term", "usr1"])
+def test_a_signal_stops_a_run_with_a_checkpoint(store, tmp_path, how):
+    settings = overrides(store, tmp_path, "checkpoint.every_epochs=0")
+    job = run_alone(CRASH_AT, how, 0, 1, 2, "base", *settings)
+    assert job.returncode == EXIT_STOPPED
+    assert job.stdout == ""
+    assert "lsm: stopped by a signal after epoch 2, iteration 2; a checkpoint" in job.stderr
+    assert "Traceback" not in job.stderr
+    assert names(tmp_path) == ["step-000001-00000003.pt"]
+    train(config(store, tmp_path, "checkpoint.every_epochs=0"))
+    train(config(store, tmp_path / "whole"))
+    assert losses(tmp_path) == losses(tmp_path / "whole")
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # as before the runs
+
+
+def test_metrics_after_the_checkpoint_are_dropped_on_resume(store, interrupted):
+    metrics = interrupted / "metrics.jsonl"
+    with open(metrics, "a") as file:
+        file.write('{"kind": "step", "epoch": 2, "iteration": 3, "loss": 1.0}\n{"kind": "st')
+    train(config(store, interrupted, *STEPS))
+    at = [(epoch, iteration) for epoch, iteration, _ in losses(interrupted)]
+    assert at == [(epoch, iteration) for epoch in (1, 2) for iteration in range(5)]
+
+
+def test_other_settings_are_refused_by_name(store, interrupted):
+    with pytest.raises(ValueError, match="other settings") as caught:
+        train(
+            config(store, interrupted, "model.hidden_dim=8", "train.seed=3", "sampler.kind=labor")
+        )
+    message = str(caught.value)
+    assert (
+        "model.hidden_dim (16 there, 8 now), sampler.kind (neighbor there, labor now), "
+        "train.seed (0 there, 3 now)" in message
+    )
+    assert "train.lr" not in message
+
+
+def test_never_starts_afresh_and_clears_the_directory(store, interrupted):
+    train(config(store, interrupted, "checkpoint.resume=never", "train.epochs=1"))
+    assert names(interrupted) == ["step-000001-00000000.pt"]
+    assert len(losses(interrupted)) == 5
+
+
+@pytest.mark.parametrize("keep_bytes", [0, 100, 0.5, -1])
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
+    store, interrupted, tmp_path, caplog, keep_bytes
+):
+    *_, before, newest = checkpoint.list_checkpoints(interrupted / "checkpoints")
+    content = newest.read_bytes()
+    size = int(len(content) * keep_bytes) if isinstance(keep_bytes, float) else keep_bytes
+    newest.write_bytes(content[:size])
+    assert checkpoint.load(before)["progress"]["iteration"] < 3
+    train(config(store, interrupted, *STEPS))
+    (warning,) = [line for line in caplog.messages if line.startswith("checkpoint ")]
+    assert warning == (
+        f"checkpoint {newest} cannot be read: it is truncated, damaged or not a checkpoint; trying "
+        "the one before"
+    )
+    train(config(store, tmp_path / "whole", *STEPS))
+    assert losses(interrupted) == losses(tmp_path / "whole")
+
+
+def test_damaged_checkpoints_only_are_one_clear_error(store, interrupted):
+    found = checkpoint.list_checkpoints(interrupted / "checkpoints")
+    for path in found:
+        path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match=f"none of the {len(found)} checkpoints in .* can be read"):
+        train(config(store, interrupted, *STEPS))
+    assert checkpoint.list_checkpoints(interrupted / "checkpoints") == found
+    with pytest.raises(ValueError, match="cannot be read") as caught:
+        train(config(store, interrupted, f"checkpoint.resume={found[-1]}"))
+    assert "weights_only" not in str(caught.value)
+
+
+def test_a_file_of_another_kind_is_refused(store, tmp_path):
+    other = tmp_path / "other.pt"
+    torch.save({"weights": torch.ones(3)}, other)
+    with pytest.raises(ValueError, match=r"other\.pt: expected schema version 1, got None"):
+        train(config(store, tmp_path / "run", f"checkpoint.resume={other}"))
+    with pytest.raises(FileNotFoundError, match=r"none\.pt does not exist"):
+        train(config(store, tmp_path / "run", f"checkpoint.resume={tmp_path / 'none.pt'}"))
+
+
+def test_code_in_a_checkpoint_is_not_run(tmp_path):
+    class Payload:
+        def __reduce__(self):
+            return open, (str(tmp_path / "executed"), "w")
+
+    torch.save({"schema_version": 1, "model": Payload()}, tmp_path / "evil.pt")
+    with pytest.raises(ValueError, match=r"evil\.pt cannot be read"):
+        checkpoint.load(tmp_path / "evil.pt")
+    assert not (tmp_path / "executed").exists()
+
+
+def test_only_the_newest_are_kept(tmp_path):
+    for epoch, iteration in [(0, 5), (0, 10), (1, 0), (10, 0), (2, 0)]:
+        checkpoint.save(tmp_path, Progress(epoch, iteration), {}, {}, {}, keep=2)
+    kept = [path.name for path in checkpoint.list_checkpoints(tmp_path)]
+    assert kept == ["step-000002-00000000.pt", "step-000010-00000000.pt"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "model.pt"
+    checkpoint.write_atomic(path, {"a": 1})
+    before = path.read_bytes()
+
+    def fail(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(RuntimeError, match=r"cannot write .*model\.pt \(No space left on device\)"):
+        checkpoint.write_atomic(path, {"a": 2})
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]

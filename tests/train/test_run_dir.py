@@ -1,0 +1,217 @@
+"""The directory of a run: never replaced without a word, never shared, made again if removed."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from lsm.config.load import load_config
+from lsm.train import checkpoint, run_dir
+from lsm.train.run_dir import RunDirectory
+from lsm.train.trainer import Trainer, train
+from support.training import config, environment, losses, make_store, overrides
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("run-dir") / "store")
+
+
+@pytest.fixture(scope="module")
+def once(store, tmp_path_factory):
+    path = tmp_path_factory.mktemp("once") / "run"
+    train(config(store, path))
+    return path
+
+
+@pytest.fixture
+def finished(once, tmp_path):
+    """The directory of a run of two epochs that came to its end."""
+    return shutil.copytree(once, tmp_path / "run")
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(run_dir, "_PATIENCE_SECS", 0.2)
+
+
+def content(directory):
+    files = [path for path in directory.rglob("*") if path.is_file() and path.name != ".lock"]
+    return {path: path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize("change", ["train.epochs=2", "train.epochs=1"])
+def test_a_finished_run_is_refused_with_remedies(store, finished, change):
+    before = content(finished)
+    with pytest.raises(ValueError, match=r"run\.dir: .* holds a finished run") as caught:
+        train(config(store, finished, change))
+    for remedy in ("another run.dir", "checkpoint.resume=never", "train.epochs of more than 2"):
+        assert remedy in str(caught.value)
+    assert content(finished) == before
+
+
+def test_a_finished_run_of_other_settings_is_refused(store, finished):
+    before = content(finished)
+    with pytest.raises(ValueError, match=r"other settings: train\.seed \(0 there, 5 now\)"):
+        train(config(store, finished, "train.seed=5"))
+    assert content(finished) == before
+
+
+def test_a_finished_run_without_checkpoints_is_refused(store, finished):
+    checkpoint.remove_all(finished / "checkpoints")
+    before = content(finished)
+    with pytest.raises(ValueError, match="holds a finished run"):
+        train(config(store, finished, "train.epochs=3"))
+    assert content(finished) == before
+
+
+def test_never_replaces_a_finished_run(store, finished):
+    first = losses(finished)
+    train(config(store, finished, "train.seed=5", "checkpoint.resume=never"))
+    assert len(losses(finished)) == 10
+    assert losses(finished) != first
+
+
+def test_a_finished_run_gets_more_epochs(store, finished, tmp_path):
+    train(config(store, finished, "train.epochs=3"))
+    train(config(store, tmp_path / "whole", "train.epochs=3"))
+    assert losses(finished) == losses(tmp_path / "whole")
+
+
+def test_two_runs_do_not_share_a_directory(store, tmp_path, impatient):
+    with RunDirectory(tmp_path / "run"):
+        with pytest.raises(RuntimeError) as caught:
+            train(config(store, tmp_path / "run"))
+        assert str(caught.value).startswith(f"run.dir: {tmp_path / 'run'} is in use by another run")
+        assert f"(pid {os.getpid()} on host {os.uname().nodename})" in str(caught.value)
+        assert not (tmp_path / "run" / "metrics.jsonl").exists()
+    train(config(store, tmp_path / "run"))
+
+
+def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path, impatient):
+    code = (
+        "import os, sys; from pathlib import Path; from lsm.train.run_dir import RunDirectory\n"
+        "held = RunDirectory(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment(),
+    )
+    try:
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(RuntimeError, match=f"in use by another run .pid {holder.pid} on host"):
+            RunDirectory(tmp_path)
+    finally:
+        holder.kill()
+        holder.wait(30)
+    RunDirectory(tmp_path).close()
+
+
+def test_a_holder_that_ends_soon_is_waited_for(tmp_path, monkeypatch):
+    first = RunDirectory(tmp_path)
+    monkeypatch.setattr(run_dir.time, "sleep", lambda _: first.close())
+    RunDirectory(tmp_path).close()
+
+
+def test_a_directory_that_cannot_be_made_is_named(store, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match=r"run\.dir: cannot write to .*file.*choose another run\.dir"):
+        train(config(store, tmp_path / "file" / "run"))
+
+
+@pytest.mark.parametrize("board", ["true", "false"])
+def test_a_directory_that_is_removed_in_mid_run_is_made_again(
+    store, once, tmp_path, monkeypatch, caplog, board
+):
+    whole_epoch = Trainer.train_epoch
+
+    def remove_after_the_first(self):
+        whole_epoch(self)
+        if self.progress.epoch == 1:
+            shutil.rmtree(tmp_path / "run")
+
+    monkeypatch.setattr(Trainer, "train_epoch", remove_after_the_first)
+    train(config(store, tmp_path / "run", f"metrics.tensorboard={board}"))
+    (warning,) = [line for line in caplog.messages if "run.dir" in line]
+    assert "was removed while the run was writing to it" in warning
+    assert (tmp_path / "run" / "model.pt").exists()
+    assert (tmp_path / "run" / "result.json").exists()
+    assert len(checkpoint.list_checkpoints(tmp_path / "run" / "checkpoints")) == 1
+    expected = json.loads((once / "result.json").read_text())
+    assert (
+        json.loads((tmp_path / "run" / "result.json").read_text())["test_accuracy"]
+        == (expected["test_accuracy"])
+    )
+    kinds = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
+    assert [record["epoch"] for record in kinds] == [2]
+
+
+def test_another_run_in_place_of_a_removed_one_is_an_error(tmp_path, impatient):
+    with RunDirectory(tmp_path / "run") as ours:
+        assert ours.check()
+        shutil.rmtree(tmp_path / "run")
+        with (
+            RunDirectory(tmp_path / "run"),
+            pytest.raises(RuntimeError, match="in use by another run"),
+        ):
+            ours.check()
+        assert not ours.check()
+        assert ours.check()
+
+
+def test_default_directories_have_the_names_of_config_and_store(tmp_path):
+    def directory(name, *changes):
+        return str(load_config(name, changes).run_dir)
+
+    assert directory("base", "data.path=stores/a") == "runs/base/a"
+    assert directory("base", "data.path=/elsewhere/b/") == "runs/base/b"
+    (tmp_path / "mine.yaml").write_text("data: {path: stores/a}")
+    assert directory(tmp_path / "mine.yaml") == "runs/mine/a"
+    assert directory(tmp_path / "mine.yaml", "run.dir=x") == "x"
+
+
+FULL = """
+import resource, signal, sys
+from lsm.cli import main
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+limit = int(sys.argv.pop(1))
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "changes", "message"),
+    [
+        (
+            4096,
+            ["metrics.jsonl=false"],
+            r"run\.dir: cannot write .*step-000001-00000000\.pt \(File too large\)",
+        ),
+        (2048, ["checkpoint.every_epochs=0"], r"metrics\.jsonl: cannot write .*metrics\.jsonl \("),
+        (
+            64,
+            ["metrics.tensorboard=true", "metrics.jsonl=false", "checkpoint.every_epochs=0"],
+            r"metrics\.tensorboard: cannot write .*tensorboard \(File too large\)",
+        ),
+    ],
+)
+def test_a_full_disk_is_one_clear_error(store, tmp_path, limit, changes, message):
+    settings = overrides(store, tmp_path / "run", *changes)
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(limit), "train", "base", *settings],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment(),
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert re.match(f"error: {message}", line), line
