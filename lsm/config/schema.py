@@ -6,6 +6,7 @@ comments. Reading files and overrides is in ``lsm.config.load``.
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -32,12 +33,16 @@ class RunConfig(Section):
     dir: Annotated[str, Field(min_length=1)] | None = None
     """Directory for everything the run writes: metrics, checkpoints, the trained model. One run at
     a time may use it. null: runs/CONFIG/STORE, by the names of both, so that the same command finds
-    its interrupted run."""
+    its interrupted run; a store outside stores/ adds a hash of its path."""
 
 
 def default_run_dir(config_name: str, store: str | None) -> str:
-    """What run.dir=null stands for."""
-    return str(Path("runs", config_name, Path(store or ".").absolute().name))
+    """The directory for run.dir=null: named after the configuration and the store. A store outside
+    stores/ adds a hash of its path, so that two stores of one name get two directories."""
+    path = Path(store or ".").absolute()
+    known = path.parent == Path("stores").absolute()
+    suffix = "" if known else "-" + hashlib.sha256(bytes(path)).hexdigest()[:8]
+    return str(Path("runs", config_name, path.name + suffix))
 
 
 class DataConfig(Section):

@@ -170,7 +170,11 @@ def test_default_directories_have_the_names_of_config_and_store(tmp_path):
         return str(load_config(name, changes).run_dir)
 
     assert directory("base", "data.path=stores/a") == "runs/base/a"
-    assert directory("base", "data.path=/elsewhere/b/") == "runs/base/b"
+    assert directory("base", "data.path=/elsewhere/b") != directory("base", "data.path=/other/b")
+    assert directory("base", "data.path=/elsewhere/b").startswith("runs/base/b-")
+    assert directory("base", "data.path=/elsewhere/b/") == directory(
+        "base", "data.path=/elsewhere/b"
+    )
     (tmp_path / "mine.yaml").write_text("data: {path: stores/a}")
     assert directory(tmp_path / "mine.yaml") == "runs/mine/a"
     assert directory(tmp_path / "mine.yaml", "run.dir=x") == "x"
