@@ -57,9 +57,9 @@ class MemoryConfig(Section):
     bytes: AutoBytes = "auto"
     """Host memory of each rank: of the process itself, the topology in memory, the window, staging,
     batches and their gradients, the cache, its victim buffer, or the features. Pages of mapped
-    files do not count. auto: the process and half of what is free on the machine or in the control
-    group, divided by the ranks of the machine; or what the other keys ask for, if that is more and
-    is free."""
+    files do not count. auto: the process, and half of the machine's free memory or 85% of that of
+    the control group, whichever is less, divided by the ranks of the machine; or the sum of the
+    other keys, if that is more and is free."""
 
 
 class TopologyConfig(Section):

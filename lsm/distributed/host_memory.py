@@ -14,14 +14,21 @@ _CLEAR_REFS = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
 _CGROUP = Path("/proc/self/cgroup")
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
+_SHARE_OF_CGROUP = 0.85
 
 
 def available_bytes() -> int:
     """Bytes that can be allocated without swapping: what the kernel estimates, or what the limits
     of this process's control groups (v1, v2) leave, whichever is less."""
-    fields = dict(line.split(":") for line in _MEMINFO.read_text().splitlines())
-    machine = int(fields["MemAvailable"].split()[0]) << 10
-    return max(0, min([machine, *_cgroup_rooms()]))
+    return max(0, min([_free_bytes(), *_cgroup_rooms()]))
+
+
+def default_bytes() -> int:
+    """Bytes that the ranks of this machine take together unless told otherwise: half of those that
+    the machine has free, for others use it, or 85% of those that the control groups of this
+    process leave, for these are its own; whichever is less."""
+    shares = [int(room * _SHARE_OF_CGROUP) for room in _cgroup_rooms()]
+    return max(0, min([_free_bytes() // 2, *shares]))
 
 
 def available_bytes_per_rank() -> int:
@@ -60,6 +67,11 @@ def peak_growth(work: Callable[[], None]) -> int:
     before = resident_bytes()
     work()
     return max(0, resident_bytes()["peak"] - before["anonymous"] - before["file"])
+
+
+def _free_bytes() -> int:
+    fields = dict(line.split(":") for line in _MEMINFO.read_text().splitlines())
+    return int(fields["MemAvailable"].split()[0]) << 10
 
 
 def _cgroup_rooms() -> list[int]:

@@ -128,7 +128,7 @@ def share_out(config: Config, facts: Facts) -> MemoryPlan:
     the configuration asks for, or for a single batch."""
     if config.memory.bytes != "auto":
         return _Sharing(config, facts).plan()
-    # Explicit sizes that take more than half of what is free win, as long as they can be had. What
+    # Explicit sizes that take more than auto's share win, as long as they can be had. What
     # is staged grows with the budget, by an eighth of it.
     while (least := min(_Sharing(config, facts).least(), facts.available)) > facts.budget:
         facts = replace(facts, budget=least)

@@ -71,9 +71,10 @@ def _facts(config: Config, world: World, device: torch.device, store: GraphStore
     process = before["file"] + after["anonymous"] + _LIBRARY_BYTES
     available = host_memory.available_bytes()
     given = config.memory.bytes
+    auto = process + host_memory.default_bytes() // world.local_size
     on_gpu = device.type == "cuda"
     return Facts(
-        budget=process + available // 2 // world.local_size if given == "auto" else given,
+        budget=auto if given == "auto" else given,
         available=available // world.local_size + process,
         process=process,
         libraries=before["file"],

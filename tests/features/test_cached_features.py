@@ -440,6 +440,11 @@ def test_the_limit_of_a_control_group_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(host_memory, "_CGROUP", tmp_path / "self")
     monkeypatch.setattr(host_memory, "_CGROUP_ROOT", tmp_path)
     assert host_memory.available_bytes() == 3_000_340 < machine
+    assert host_memory.default_bytes() == 2_550_289  # 85%, since nobody else has a share of it
+    (tmp_path / "a" / "memory.max").write_text("max\n")
+    monkeypatch.setattr(host_memory, "_MEMINFO", tmp_path / "meminfo")
+    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable: 6 kB\n")
+    assert host_memory.default_bytes() == 3 << 10
 
 
 @pytest.mark.parametrize("victim_mode", ["none", "pool"])
