@@ -32,7 +32,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from features import HEADER_BYTES, as_store, drop_cache, write_header
+from features import HEADER_BYTES, drop_cache, feature_files, write_header
 
 from lsm.ablation.reads import deliver
 from lsm.ablation.trace import Trace
@@ -112,7 +112,7 @@ def open_loader(path: Path, row_bytes: int, cache_bytes: int, merge: int | str, 
     merged = {"max_gap_bytes": args.max_gap_bytes, "max_read_bytes": args.max_read_bytes}
     options = StorageOptions(merge_iterations=merge, **(merged if merge != 1 else {}))
     return FeatureLoader(
-        as_store(path, row_bytes),
+        feature_files(path, row_bytes),
         cache,
         engine=args.engine,
         options=options,

@@ -23,13 +23,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import torch
 
 from lsm.core import record
 from lsm.core.units import parse_bytes
+from lsm.data.feature_files import FeatureFiles
 from lsm.features.loader import FeatureLoader
 from lsm.storage.engine import StorageOptions
 from lsm.storage.measure import scratch_file
@@ -74,22 +74,14 @@ def num_rows(path: Path, row_bytes: int) -> int:
     return (path.stat().st_size - HEADER_BYTES) // row_bytes
 
 
-def as_store(path: Path, row_bytes: int) -> SimpleNamespace:
-    """The whole file as a loader sees a store; the header takes the first HEADER_BYTES / row_bytes
-    rows."""
-    return SimpleNamespace(
-        feature_paths=[path],
-        num_nodes=path.stat().st_size // row_bytes,
-        row_bytes=row_bytes,
-        stripe_bytes=4096,
-        feature_dim=row_bytes // 4,
-        feature_dtype=torch.float32,
-    )
+def feature_files(path: Path, row_bytes: int) -> FeatureFiles:
+    """The whole file as a loader's rows; the header takes the first HEADER_BYTES / row_bytes."""
+    return FeatureFiles((path,), path.stat().st_size // row_bytes, row_bytes // 4, torch.float32)
 
 
 def open_loader(path: Path, row_bytes: int, engine: str, queue_depth: int) -> FeatureLoader:
     options = StorageOptions(queue_depth=queue_depth)
-    return FeatureLoader(as_store(path, row_bytes), engine=engine, options=options)
+    return FeatureLoader(feature_files(path, row_bytes), engine=engine, options=options)
 
 
 def draw_batches(num_rows: int, batches: int, rows_per_batch: int, seed: int) -> list[torch.Tensor]:

@@ -23,6 +23,7 @@ from torch.nn import functional
 from lsm.cache.options import CacheOptions
 from lsm.core.counters import COUNTERS, EXCHANGED, STAGES
 from lsm.core.device import current
+from lsm.data.feature_files import FeatureFiles
 from lsm.features.loader import FeatureLoader
 from lsm.features.tiers_gpu import DeviceFeatureLoader
 from lsm.loader.batch import Batch, to_device
@@ -84,12 +85,10 @@ def make_store(path: Path, num_nodes: int, num_edges: int, dim: int, skew: float
     labels = torch.from_numpy(rng.integers(NUM_CLASSES, size=num_nodes))
     topology = SimpleNamespace(indptr=torch.from_numpy(indptr), indices=torch.from_numpy(indices))
     return SimpleNamespace(
-        feature_paths=[path],
         num_nodes=num_nodes,
         row_bytes=4 * dim,
-        stripe_bytes=4096,
         feature_dim=dim,
-        feature_dtype=torch.float32,
+        feature_files=FeatureFiles((path,), num_nodes, dim, torch.float32),
         labels=lambda: labels,
         topology=lambda in_memory=False: topology,
     )

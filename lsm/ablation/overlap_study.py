@@ -26,6 +26,7 @@ from lsm.cache.options import CacheOptions
 from lsm.config.schema import Config
 from lsm.core import record
 from lsm.core.progress import counting
+from lsm.data.feature_files import FeatureFiles
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.loader import FeatureLoader
 from lsm.loader.pipeline import Pipeline
@@ -34,6 +35,7 @@ from lsm.storage.disk_profile import DeviceProfile, save_profile
 from lsm.storage.engine import Storage, StorageOptions
 from lsm.storage.measure import Source, open_blocks, scratch_file
 from lsm.storage.measure_profile import measure_profile
+from lsm.storage.open import open_storage
 from lsm.storage.read_ahead import ReadAhead
 from lsm.train.read_settings import ReadSettings
 
@@ -41,19 +43,6 @@ _WINDOW = 64
 _MOST_ITERATIONS = 4000
 _TIMEOUT_SECS = 60.0
 _MOST_AHEAD = 64
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """What a feature loader wants to know of a store."""
-
-    num_nodes: int
-    row_bytes: int
-    feature_dtype: torch.dtype = torch.uint8
-
-    @property
-    def feature_dim(self) -> int:
-        return self.row_bytes
 
 
 @dataclass(frozen=True)
@@ -78,8 +67,8 @@ def run_study(config: AblationConfig, *, progress: bool | None = None) -> list[d
         source = Source.of(path)
         profile = measure_profile(source, settings.engine, settings.seconds, settings.repeats)
         overlap = _overlap(source, profile, settings, progress)
-        rows = _Rows(config.graph.nodes, settings.row_bytes)
-        batches = _batches(path, rows, profile, settings, traces, progress)
+        files = FeatureFiles((path,), config.graph.nodes, settings.row_bytes, torch.uint8)
+        batches = _batches(files, profile, settings, traces, progress)
     _write(config, profile, overlap, batches)
     return [*overlap, *batches]
 
@@ -176,8 +165,7 @@ def _ways(profile: DeviceProfile, target_share: float) -> list[_Way]:
 
 
 def _batches(
-    path: Path,
-    rows: _Rows,
+    files: FeatureFiles,
     profile: DeviceProfile,
     settings: AccumulatorConfig,
     traces: dict[int, list[torch.Tensor]],
@@ -195,7 +183,7 @@ def _batches(
     with counting("batches", settings.repeats * len(points), progress) as advance:
         for _ in range(settings.repeats):
             for results, (size, fraction, way) in zip(runs, points, strict=True):
-                results.append(_run(path, rows, profile, settings, traces[size], fraction, way))
+                results.append(_run(files, profile, settings, traces[size], fraction, way))
                 advance(1)
     records = []
     for results, (size, fraction, way) in zip(runs, points, strict=True):
@@ -207,8 +195,7 @@ def _batches(
 
 
 def _run(
-    path: Path,
-    rows: _Rows,
+    files: FeatureFiles,
     profile: DeviceProfile,
     settings: AccumulatorConfig,
     lists: list[torch.Tensor],
@@ -216,14 +203,8 @@ def _run(
     way: _Way,
 ) -> dict:
     """Rows per second of a consumer that does nothing with them, from a cold start to the end."""
-    with Storage(
-        [path],
-        num_rows=rows.num_nodes,
-        row_bytes=rows.row_bytes,
-        engine=profile.engine,
-        options=way.options,
-    ) as storage:
-        features = _loader(rows, storage, cache_fraction)
+    with open_storage(files, profile.engine, way.options) as storage:
+        features = _loader(files, storage, cache_fraction)
         start = time.perf_counter()
         pipeline = Pipeline(
             _replayed(lists),
@@ -236,17 +217,17 @@ def _run(
             timeout_secs=_TIMEOUT_SECS,
         )
         try:
-            return _timed(pipeline, start, lists, storage, rows.row_bytes)
+            return _timed(pipeline, start, lists, storage, files.row_bytes)
         finally:
             pipeline.close()
             features.close()
 
 
-def _loader(rows: _Rows, storage: Storage, cache_fraction: float) -> FeatureLoader:
+def _loader(files: FeatureFiles, storage: Storage, cache_fraction: float) -> FeatureLoader:
     if cache_fraction == 0:
-        return FeatureLoader(rows, storage=storage)
-    cached = round(cache_fraction * rows.num_nodes) * rows.row_bytes
-    return CachedFeatureLoader(rows, CacheOptions(bytes=cached, window=_WINDOW), storage=storage)
+        return FeatureLoader(files, storage=storage)
+    cached = round(cache_fraction * files.num_rows) * files.row_bytes
+    return CachedFeatureLoader(files, CacheOptions(bytes=cached, window=_WINDOW), storage=storage)
 
 
 def _replayed(lists: list[torch.Tensor]) -> Callable[[int], SampledGraph]:

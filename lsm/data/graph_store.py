@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ import torch
 
 from lsm import native
 from lsm.data import format as layout
+from lsm.data.feature_files import FeatureFiles
 from lsm.data.format import FileMeta, StoreMeta
 from lsm.data.npy_header import read_header
 from lsm.data.sink import FileSink, explaining_no_room, no_room
@@ -104,6 +106,21 @@ class GraphStore:
     def stripe_bytes(self) -> int:
         """Bytes per stripe page: page p lies in file ``p % K`` at page ``p // K``."""
         return self.meta.features.stripe_bytes
+
+    @property
+    def feature_files(self) -> FeatureFiles:
+        """The files of the features, as engines and feature loaders take them."""
+        features = self.meta.features
+        sums = " ".join(self.meta.files[name].sha256 for name in features.files)
+        return FeatureFiles(
+            paths=tuple(self.feature_paths),
+            num_rows=self.num_nodes,
+            dim=features.dim,
+            dtype=self.feature_dtype,
+            stripe_bytes=features.stripe_bytes,
+            store=self.name,
+            digest=hashlib.sha256(sums.encode()).hexdigest(),
+        )
 
     def identity(self) -> dict[str, Any]:
         """What tells this store from others, by name: its counts, and the checksums of its files.

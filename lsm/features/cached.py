@@ -14,9 +14,8 @@ from lsm.cache.options import CacheOptions, CacheRows, hottest
 from lsm.cache.planner import Plan, Planner, Source
 from lsm.cache.scores import stored_score
 from lsm.core.counters import COUNTERS, EXCHANGED, STAGES
-from lsm.features.loader import FeatureLoader, vector_of_ids
-from lsm.storage.engine import Storage, StorageOptions
-from lsm.storage.read_scheduler import ScheduledTicket
+from lsm.features.loader import FeatureLoader, files_of, vector_of_ids
+from lsm.storage.engine import Storage, StorageOptions, Ticket
 
 _IN_ORDER = torch.empty(0, dtype=torch.int32)
 
@@ -32,7 +31,7 @@ class Move:
         self.positions: torch.Tensor | None = None  # of those in the batch, int32
         self.rows: torch.Tensor | None = None  # the batch
         self.delivered: torch.Tensor | None = None  # what result() gives
-        self.ticket: ScheduledTicket | None = None
+        self.ticket: Ticket | None = None
         self.is_open = False
         self.done = False
         self.dropped = False
@@ -120,7 +119,8 @@ class CachedFeatureLoader(FeatureLoader):
         num_threads: int = 1,
     ) -> None:
         self.cache = cache or CacheOptions()
-        tiers = CacheRows.of(self.cache, store.row_bytes).within(store.num_nodes)
+        files = files_of(store)
+        tiers = CacheRows.of(self.cache, files.row_bytes).within(files.num_rows)
         if scores is None and self.cache.score != "none":
             scores = stored_score(store, self.cache.score)
         super().__init__(

@@ -11,17 +11,20 @@ import torch
 from lsm import native
 from lsm.core.counters import COUNTERS, EXCHANGED, STAGES
 from lsm.core.device import empty_rows
-from lsm.storage.engine import Storage, StorageOptions, open_storage
-from lsm.storage.read_scheduler import ReadScheduler, ScheduledTicket
+from lsm.data.feature_files import FeatureFiles
+from lsm.storage.engine import Storage, StorageOptions, Ticket
+from lsm.storage.open import open_storage
+from lsm.storage.read_scheduler import ReadScheduler
 
 if TYPE_CHECKING:
     from lsm.cache.options import CacheOptions
+    from lsm.data.graph_store import GraphStore
 
 
 class PendingRows:
     """Rows that were asked for and may still be on their way."""
 
-    def __init__(self, ticket: ScheduledTicket, rows: torch.Tensor) -> None:
+    def __init__(self, ticket: Ticket, rows: torch.Tensor) -> None:
         self._ticket = ticket
         self._rows = rows
         self.stats: dict[str, float] = dict.fromkeys((*COUNTERS, *EXCHANGED, *STAGES), 0)
@@ -52,8 +55,9 @@ class FeatureLoader:
 
     Rows come back in memory that is reused once no tensor refers to it any more. Thread-safe.
 
-    store: a GraphStore. cache: CacheOptions, for a loader that keeps rows in memory as they say: a
-    CachedFeatureLoader, which takes ``scores`` and ``num_threads`` as well, and not ``pinned``;
+    store: a GraphStore, or the FeatureFiles of features that belong to no graph. cache:
+    CacheOptions, for a loader that keeps rows in memory as they say: a CachedFeatureLoader, which
+    takes ``scores`` and ``num_threads`` as well, and not ``pinned``;
     without it every row is read from storage. engine: auto, memory, mmap, posix or io_uring.
     storage: an engine that is open already, instead of ``engine`` and ``options``; close() leaves
     it open. idle_bytes: how much memory of returned rows is kept for reuse. pinned: rows come in
@@ -91,11 +95,12 @@ class FeatureLoader:
         idle_bytes: int = 512 << 20,
         pinned: bool = False,
     ) -> None:
-        self.dim = store.feature_dim
-        self.dtype = store.feature_dtype
+        files = files_of(store)
+        self.dim = files.dim
+        self.dtype = files.dtype
         self._pid = os.getpid()
         self._owns_storage = storage is None
-        self.storage = storage or open_storage(store, engine, options)
+        self.storage = storage or open_storage(files, engine, options)
         self._pool = native.BufferPool(idle_bytes)
         self._pinned = pinned
         self._reads = ReadScheduler(self.storage, self.storage.merge_iterations)
@@ -181,6 +186,11 @@ class FeatureLoader:
             return empty_rows(num_rows, self.dim, self.dtype)
         buffer = self._pool.take(num_rows * self.storage.row_bytes)
         return native.as_tensor(buffer, self.dtype).view(num_rows, self.dim)
+
+
+def files_of(store: GraphStore | FeatureFiles) -> FeatureFiles:
+    """The feature files of ``store``, or ``store`` itself if it is files alone."""
+    return store if isinstance(store, FeatureFiles) else store.feature_files
 
 
 def vector_of_ids(ids: torch.Tensor) -> torch.Tensor:

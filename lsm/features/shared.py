@@ -16,6 +16,7 @@ from lsm.comm.messages import PeerLeftError
 from lsm.comm.owners import OwnerMap, load_owner_table
 from lsm.distributed.watchdog import PeerError
 from lsm.features.cached import CachedFeatureLoader, Move
+from lsm.features.loader import files_of
 from lsm.storage.engine import Storage, StorageOptions
 
 _CLOSE_SECS = 1.0
@@ -50,7 +51,7 @@ class SharedFeatureLoader(CachedFeatureLoader):
         idle_bytes: int = 512 << 20,
         num_threads: int = 1,
     ) -> None:
-        comm = group.options
+        comm, files = group.options, files_of(store)
         if scores is None and cache.score != "none":
             scores = stored_score(store, cache.score)
         replicated = None
@@ -62,12 +63,12 @@ class SharedFeatureLoader(CachedFeatureLoader):
                 )
             replicated_bytes = int(comm.replicated_fraction * cache.bytes)
             cache = replace(cache, bytes=cache.bytes - replicated_bytes)
-            (replicated,) = hottest(scores, replicated_bytes // store.row_bytes)
+            (replicated,) = hottest(scores, replicated_bytes // files.row_bytes)
         table = None
         if comm.owner == "table":
-            table = load_owner_table(comm.owner_table, store.num_nodes, group.size)
+            table = load_owner_table(comm.owner_table, files.num_rows, group.size)
         self._owners = OwnerMap(
-            store.num_nodes,
+            files.num_rows,
             group.size,
             group.rank,
             hash="mix64" if table is not None else comm.owner,
@@ -77,10 +78,10 @@ class SharedFeatureLoader(CachedFeatureLoader):
         self._replicated = replicated
         self._requests: deque[Request] = deque()  # not planned yet
         self._peer_failed = self._left_by_peer = self._closed = False
-        row_format = RowFormat(store.feature_dim, store.feature_dtype)
+        row_format = RowFormat(files.dim, files.dtype)
         self._exchange = self._open_exchange(group, row_format, num_threads)
         self.peer_timeout_secs = comm.timeout_secs
-        native.check_metadata_limits(cache.useful_window, group.size, store.num_nodes)
+        native.check_metadata_limits(cache.useful_window, group.size, files.num_rows)
         super().__init__(
             store,
             cache,

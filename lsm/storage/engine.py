@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -93,26 +93,61 @@ def select_engine(engine: str = "auto") -> tuple[str, str]:
     return "io_uring", "built with liburing, and the kernel allows it"
 
 
-class Ticket:
-    """Rows that are being read into ``out``; keeps ``out`` alive until they are there."""
-
-    def __init__(self, ticket, out: torch.Tensor, timeout_secs: float) -> None:
-        self._ticket = ticket
-        self._out = out
-        self._timeout_secs = timeout_secs
+class PendingReads(Protocol):
+    """The reads of a ticket, by whoever does them: natively, or kvikio."""
 
     @property
     def done(self) -> bool:
-        """Whether every read has ended, well or badly."""
-        return self._ticket.done
+        """True once every read has ended, well or badly."""
+
+    def wait(self, timeout_secs: float) -> None:
+        """Blocks until all rows are there. Raises OSError, TimeoutError."""
+
+
+class Ticket:
+    """Rows that are being read into ``out``, or that a ReadScheduler still collects; keeps ``out``
+    alive until they are there.
+
+    hand_on: called by the first wait() if the reads have not been submitted by then.
+    """
+
+    def __init__(
+        self, out: torch.Tensor, timeout_secs: float, hand_on: Callable[[], None] | None = None
+    ) -> None:
+        self._reads: PendingReads | None = None
+        self._out = out
+        self._timeout_secs = timeout_secs
+        self._hand_on = hand_on
+        self.error: BaseException | None = None
+        """Set if the reads could not be submitted."""
+
+    def submitted(self, reads: PendingReads) -> Ticket:
+        """Says which reads fetch the rows; returns this ticket."""
+        self._reads = reads
+        return self
+
+    @property
+    def is_submitted(self) -> bool:
+        """True once an engine has the reads."""
+        return self._reads is not None
+
+    @property
+    def done(self) -> bool:
+        """True once every read has ended, well or badly; False while the rows wait for company."""
+        return self.error is not None or (self._reads is not None and self._reads.done)
 
     def wait(self, timeout_secs: float | None = None) -> torch.Tensor:
-        """Blocks until the rows are in ``out`` and returns it.
+        """Blocks until the rows are in ``out`` and returns it. Rows that still wait for company are
+        submitted first, so that a longer read makes nothing late.
 
         Raises OSError (file, offset, errno) if a read failed, TimeoutError (what was awaited) after
         ``timeout_secs`` (default: the engine's). After an error nothing writes to ``out`` any more.
         """
-        self._ticket.wait(self._timeout_secs if timeout_secs is None else timeout_secs)
+        if self._reads is None and self.error is None:
+            self._hand_on()
+        if self.error is not None:
+            raise self.error
+        self._reads.wait(self._timeout_secs if timeout_secs is None else timeout_secs)
         return self._out
 
 
@@ -155,7 +190,7 @@ class Storage:
         self.num_rows = num_rows
         self.timeout_secs = options.timeout_secs
         self.merge_iterations = options.merge_iterations
-        nvme = _nvme_options(options)
+        nvme = nvme_options(options)
         if self.engine == "nvme" and options.submit_from == "gpu":
             nvme.submission.device = _submitting_gpu()
             nvme.submission.num_blocks = options.submit_blocks or 0
@@ -207,11 +242,18 @@ class Storage:
         """submit() of several (ids, out, positions), planned together: blocks that more than one of
         them needs are read once, and reads go in the order of the file over all of them. A ticket
         for each; every one of them may be waited for as soon as its own rows are there."""
-        tickets = self.handle().submit(list(reads))
+        started = self.start(reads)
         return [
-            Ticket(ticket, out, self.timeout_secs)
-            for ticket, (_, out, _) in zip(tickets, reads, strict=True)
+            Ticket(out, self.timeout_secs).submitted(each)
+            for each, (_, out, _) in zip(started, reads, strict=True)
         ]
+
+    def start(
+        self, reads: Sequence[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]]
+    ) -> list[PendingReads]:
+        """submit_together() for a caller that has tickets of its own and keeps each ``out`` alive
+        until its reads have ended."""
+        return self.handle().submit(list(reads))
 
     def wait(self, ticket: Ticket, timeout_secs: float | None = None) -> torch.Tensor:
         """``ticket.wait(timeout_secs)``."""
@@ -304,7 +346,8 @@ def _submitting_gpu() -> int:
     return index
 
 
-def _nvme_options(options: StorageOptions) -> native.NvmeOptions:
+def nvme_options(options: StorageOptions) -> native.NvmeOptions:
+    """What native NVMe engines take. Raises ValueError for an emulation field that is not."""
     nvme = native.NvmeOptions()
     nvme.transport = options.transport
     nvme.command_timeout_secs = options.command_timeout_secs
@@ -315,45 +358,3 @@ def _nvme_options(options: StorageOptions) -> native.NvmeOptions:
             raise ValueError(f"emulation: an emulated controller has no {name!r}")
         setattr(owner, name, value)
     return nvme
-
-
-def open_storage(store, engine: str = "auto", options: StorageOptions | None = None) -> Storage:
-    """A Storage over the feature files of ``store`` (a GraphStore), or over the devices of
-    ``options`` that they were loaded onto, whose labels have to say so (ValueError)."""
-    if engine == "gds":
-        from lsm.storage.gds import GdsStorage  # cuFile is on some machines only
-
-        return GdsStorage(
-            store.feature_paths,
-            num_rows=store.num_nodes,
-            row_bytes=store.row_bytes,
-            stripe_bytes=store.stripe_bytes,
-            options=options,
-        )
-    options = options or StorageOptions()
-    on_devices = engine == "nvme" and options.transport != "emulated"
-    if on_devices:
-        _check_devices(store, options)
-    return Storage(
-        options.devices if on_devices else store.feature_paths,
-        num_rows=store.num_nodes,
-        row_bytes=store.row_bytes,
-        stripe_bytes=store.stripe_bytes,
-        engine=engine,
-        options=options,
-    )
-
-
-def _check_devices(store, options: StorageOptions) -> None:
-    from lsm.storage.nvme.label import check_label
-
-    if not options.devices:
-        example = {"sysfs": "0000:01:00.0", "libnvm": "/dev/libnvm0"}.get(options.transport)
-        raise ValueError(
-            f"storage.devices: expected the namespaces that `lsm data load-nvme {store.path}` "
-            f"wrote, such as {example}, or {example}@2 for the second, got none"
-        )
-    native_options = _nvme_options(options)
-    for index, device in enumerate(options.devices):
-        label = native.read_last_page(native_options, device)
-        check_label(label, store, options.devices, index)

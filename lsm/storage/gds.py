@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from lsm.storage.cufile import CuFile, Reads, UnendedReadsError
-from lsm.storage.engine import Storage, StorageOptions, Ticket
+from lsm.storage.engine import PendingReads, Storage, StorageOptions
 
 logger = logging.getLogger(__name__)
 
@@ -74,26 +74,21 @@ def plan_reads(
     return Reads(file[starts], offset[starts], lengths, begin[starts])
 
 
-class GdsTicket:
-    """Rows that cuFile reads into ``out``."""
+class GdsReads:
+    """Reads by cuFile, as a Ticket takes them; each batch keeps its output alive."""
 
-    def __init__(
-        self, batches: Sequence[Future[None]], out: torch.Tensor, timeout_secs: float
-    ) -> None:
+    def __init__(self, batches: Sequence[Future[None]]) -> None:
         self._batches = batches
-        self._out = out
-        self._timeout_secs = timeout_secs
 
     @property
     def done(self) -> bool:
-        """Whether every read has ended, well or badly."""
+        """True once every read has ended, well or badly."""
         return all(batch.done() for batch in self._batches)
 
-    def wait(self, timeout_secs: float | None = None) -> torch.Tensor:
-        """As Ticket.wait(). After a TimeoutError reads may still write to ``out``, which the engine
-        keeps alive until they have ended."""
-        limit = self._timeout_secs if timeout_secs is None else timeout_secs
-        deadline = time.monotonic() + limit
+    def wait(self, timeout_secs: float) -> None:
+        """As Ticket.wait(). After a TimeoutError reads may still write to their output, which the
+        engine keeps alive until they have ended."""
+        deadline = time.monotonic() + timeout_secs
         error: Exception | None = None
         for index, batch in enumerate(self._batches):
             try:
@@ -106,13 +101,12 @@ class GdsTicket:
                     continue
                 count = len(self._batches)
                 raise TimeoutError(
-                    f"{count - index} of {count} batches of reads did not end in {limit} s"
+                    f"{count - index} of {count} batches of reads did not end in {timeout_secs} s"
                 ) from None
             except OSError as failed:
                 error = error or failed
         if error is not None:
             raise error
-        return self._out
 
 
 class GdsStorage(Storage):
@@ -161,12 +155,12 @@ class GdsStorage(Storage):
         self._threads = ThreadPoolExecutor(NUM_BATCHES, thread_name_prefix="lsm-gds")
         self._kept: list[torch.Tensor] = []  # buffers of reads that cuFile never ended
 
-    def submit_together(
+    def start(
         self, reads: Sequence[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]]
-    ) -> list[Ticket | GdsTicket]:
-        """As Storage.submit_together(); outputs may be on a GPU. Rows are not planned together."""
+    ) -> list[PendingReads]:
+        """As Storage.start(); outputs may be on a GPU. Rows are not planned together."""
         return [
-            self._submit(*read) if read[1].is_cuda else Storage.submit_together(self, [read])[0]
+            self._start(*read) if read[1].is_cuda else Storage.start(self, [read])[0]
             for read in reads
         ]
 
@@ -178,9 +172,9 @@ class GdsStorage(Storage):
                 self._files.close()
         super().close()
 
-    def _submit(
+    def _start(
         self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor | None
-    ) -> GdsTicket:
+    ) -> GdsReads:
         self.handle()  # an error if closed
         num_places = out.numel() * out.element_size() // self.row_bytes
         rows = ids.numpy()
@@ -202,7 +196,7 @@ class GdsStorage(Storage):
         batches = [
             self._threads.submit(self._read, batch, out) for batch in reads.slices(self._batch_size)
         ]
-        return GdsTicket(batches, out, self.timeout_secs)
+        return GdsReads(batches)
 
     def _read(self, reads: Reads, out: torch.Tensor) -> None:
         """One batch, in a thread of the engine."""

@@ -16,34 +16,13 @@ from lsm.storage.engine import Storage, Ticket
 from lsm.storage.read_ahead import company
 
 
-class ScheduledTicket:
-    """Rows that are being read, or will be as soon as the scheduler hands them on."""
-
-    def __init__(self, scheduler: ReadScheduler, out: torch.Tensor) -> None:
-        self._scheduler = scheduler
-        self._out = out
-        self.ticket: Ticket | None = None  # set by the scheduler
-        self.error: BaseException | None = None
-
-    @property
-    def done(self) -> bool:
-        """Whether every read has ended, well or badly; not while they wait for company."""
-        return self.error is not None or (self.ticket is not None and self.ticket.done)
-
-    def wait(self, timeout_secs: float | None = None) -> torch.Tensor:
-        """As Ticket.wait(). Rows that still wait for company are handed on now, so that nothing
-        is late for the sake of a longer read."""
-        if self.ticket is None and self.error is None:
-            self._scheduler.flush()
-        if self.error is not None:
-            raise self.error
-        return self.ticket.wait(timeout_secs)
-
-
 class ReadScheduler:
     """Collects requests and submits them together: when ``merge_iterations`` of them wait, or when
-    one of them is waited for. Thread-safe. With 1 nothing is collected; "auto" goes by what
-    ``in_flight`` was last told."""
+    one of them is waited for. Thread-safe.
+
+    merge_iterations: 1 collects nothing; "auto" collects half of the iterations that in_flight()
+    was last told.
+    """
 
     def __init__(self, storage: Storage, merge_iterations: int | Literal["auto"]) -> None:
         if merge_iterations != "auto" and merge_iterations < 1:
@@ -52,14 +31,14 @@ class ReadScheduler:
         self._is_automatic = merge_iterations == "auto"
         self._merge_iterations = 1 if self._is_automatic else merge_iterations
         self._lock = threading.Lock()
-        self._waiting: list[tuple[ScheduledTicket, tuple]] = []
+        self._waiting: list[tuple[Ticket, tuple]] = []
 
     def submit(
         self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor | None = None
-    ) -> ScheduledTicket:
-        """As Storage.submit(), but not necessarily at once. Errors of the arguments are raised by
-        the ticket's wait() if the request had to wait."""
-        ticket = ScheduledTicket(self, out)
+    ) -> Ticket:
+        """As Storage.submit(), but not necessarily at once. If the request had to wait, the
+        ticket's wait() raises what submit() would have raised."""
+        ticket = Ticket(out, self._storage.timeout_secs, self.flush)
         with self._lock:
             self._waiting.append((ticket, (ids, out, positions)))
             alone = len(self._waiting) == 1
@@ -69,22 +48,27 @@ class ReadScheduler:
             raise ticket.error
         return ticket
 
+    @property
+    def outstanding_reads(self) -> int:
+        """Reads that the drive still has to do or is doing."""
+        return self._storage.outstanding_reads
+
     def in_flight(self, iterations: int) -> None:
-        """Says how many iterations, the next one included, are read ahead: with "auto", half of
+        """Takes how many iterations, the next one included, are read ahead: with "auto", half of
         them are collected."""
         if self._is_automatic:
             with self._lock:
                 self._merge_iterations = company(iterations)
 
     def keep_busy(self, accesses: float) -> bool:
-        """Submits whatever waits if the device has fewer than ``accesses`` reads left to do; says
-        whether anything waits still."""
+        """Submits all collected requests if the drive has fewer than ``accesses`` reads left to do.
+        Returns True if some are still collected."""
         if self._waiting and self._storage.outstanding_reads < accesses:
             self.flush()
         return bool(self._waiting)
 
     def flush(self) -> None:
-        """Submits whatever waits."""
+        """Submits all collected requests."""
         with self._lock:
             self._hand_on()
 
@@ -93,10 +77,10 @@ class ReadScheduler:
         if not waiting:
             return
         try:
-            tickets = self._storage.submit_together([read for _, read in waiting])
+            started = self._storage.start([request for _, request in waiting])
         except Exception as error:
-            for scheduled, _ in waiting:
-                scheduled.error = error
+            for ticket, _ in waiting:
+                ticket.error = error
             return
-        for (scheduled, _), ticket in zip(waiting, tickets, strict=True):
-            scheduled.ticket = ticket
+        for (ticket, _), reads in zip(waiting, started, strict=True):
+            ticket.submitted(reads)

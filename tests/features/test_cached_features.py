@@ -17,6 +17,7 @@ import lsm.cache.planner
 from lsm import native
 from lsm.cache.options import ONLINE_POLICIES, CacheOptions, CacheRows, hottest
 from lsm.core.counters import COUNTERS
+from lsm.data.feature_files import FeatureFiles
 from lsm.distributed import host_memory
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.loader import FeatureLoader
@@ -42,16 +43,7 @@ def rows():
 def store(rows, tmp_path_factory):
     path = tmp_path_factory.mktemp("features") / "features.bin"
     path.write_bytes(rows.tobytes() + bytes(-rows.nbytes % 4096))
-    return SimpleNamespace(
-        feature_paths=[path],
-        num_nodes=NUM_NODES,
-        row_bytes=ROW_BYTES,
-        stripe_bytes=4096,
-        feature_dim=DIM,
-        feature_dtype=torch.float32,
-        scores=["hot"],
-        score=lambda _name: hot_scores(),
-    )
+    return FeatureFiles((path,), NUM_NODES, DIM, torch.float32)
 
 
 def hot_scores() -> torch.Tensor:
@@ -75,6 +67,7 @@ def open_loader(store, engine="posix", timeout_secs=20.0, num_threads=1, **chang
     return CachedFeatureLoader(
         store,
         options(**changes),
+        scores=hot_scores() if "score" in changes else None,
         engine=engine,
         options=StorageOptions(timeout_secs=timeout_secs),
         num_threads=num_threads,

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from test_cached_features import ROW_BYTES, batches, deliver, open_loader, options
+from test_cached_features import ROW_BYTES, batches, deliver, hot_scores, open_loader, options
 from test_cached_features import rows as _rows
 from test_cached_features import store as _store
 
@@ -26,6 +26,7 @@ def open_device_loader(store, planner="device", prefetch_rows=30, staging="auto"
     return DeviceFeatureLoader(
         store,
         options(**changes),
+        scores=hot_scores() if "score" in changes else None,
         engine="posix",
         device=HOST,
         planner=planner,

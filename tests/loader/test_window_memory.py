@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from lsm.data.feature_files import FeatureFiles
 from lsm.features.loader import FeatureLoader
 from lsm.loader.pipeline import PLANNER_BYTES_PER_ID, Pipeline
 from lsm.sampler.neighbor import NeighborSampler, PackedGraph
@@ -59,7 +60,7 @@ class Announcing(FeatureLoader):
 def test_the_window_holds_as_many_graphs_as_its_bytes_allow(room, expected):
     graph = PackedGraph(sample(0))
     each = graph.num_bytes + PLANNER_BYTES_PER_ID * len(graph.n_id)
-    features = Announcing(SimpleNamespace(feature_dim=1, feature_dtype=torch.uint8))
+    features = Announcing(FeatureFiles((), 1, 1, torch.uint8))
     pipeline = Pipeline(
         lambda iteration: graph,
         features,

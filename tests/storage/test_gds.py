@@ -17,9 +17,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lsm.data.feature_files import FeatureFiles
 from lsm.storage import gds
-from lsm.storage.engine import StorageOptions, open_storage
+from lsm.storage.engine import StorageOptions
 from lsm.storage.gds import GdsStorage, plan_reads
+from lsm.storage.open import open_storage
 
 NUM_ROWS, ROW_BYTES, STRIPE = 40, 3000, 4096
 COMPLETE, CANCELED, FAILED = 16, 8, 64
@@ -365,11 +367,9 @@ def test_close_ends_requests_that_wait(tmp_path, fake, monkeypatch):
 def test_without_cufile(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda", None)
     _, paths = make_files(tmp_path, 1)
-    store = SimpleNamespace(
-        feature_paths=paths, num_nodes=NUM_ROWS, row_bytes=ROW_BYTES, stripe_bytes=STRIPE
-    )
+    files = FeatureFiles(tuple(paths), NUM_ROWS, ROW_BYTES, torch.uint8, STRIPE)
     with pytest.raises(RuntimeError, match=r"cuFile cannot be used .* pip install"):
-        open_storage(store, "gds")
+        open_storage(files, "gds")
 
 
 def test_other_engines_do_not_load_cufile():

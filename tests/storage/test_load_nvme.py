@@ -20,10 +20,11 @@ import pytest
 from lsm import native
 from lsm.data.convert.npy import convert_npy
 from lsm.data.graph_store import GraphStore
-from lsm.storage.engine import StorageOptions, open_storage
+from lsm.storage.engine import StorageOptions
 from lsm.storage.nvme.label import LABEL_BYTES, check_label
 from lsm.storage.nvme.load import load_namespaces
 from lsm.storage.nvme.machine import Machine, find_namespace, namespaces
+from lsm.storage.open import open_storage
 from support.command import lsm
 from support.fake_machine import NETWORK, FakeMachine
 from support.store_files import feature_bytes, random_graph, save_npy
@@ -79,7 +80,7 @@ def test_rows_lie_where_the_engine_looks_for_them(tmp_path, fake, count, stripes
         assert content[: len(shares[k])] == shares[k]
         end = -(-len(shares[k]) // 4096) * 4096
         assert content[end:-LABEL_BYTES] == noise(k)[end:-LABEL_BYTES]
-        check_label(content[-LABEL_BYTES:], store, list(map(str, devices)), k)
+        check_label(content[-LABEL_BYTES:], store.feature_files, list(map(str, devices)), k)
 
 
 def test_a_label_tells_other_features_and_another_order(tmp_path, store, fake):
@@ -90,16 +91,16 @@ def test_a_label_tells_other_features_and_another_order(tmp_path, store, fake):
     with pytest.raises(
         ValueError, match=r"nvme1n1: holds other features .* expected index 0, got 1"
     ):
-        check_label(labels[1], store, names[::-1], 0)
+        check_label(labels[1], store.feature_files, names[::-1], 0)
     with pytest.raises(ValueError, match="expected count 1, got 2"):
-        check_label(labels[0], store, names[:1], 0)
+        check_label(labels[0], store.feature_files, names[:1], 0)
     with pytest.raises(ValueError, match="holds no features"):
-        check_label(noise()[-LABEL_BYTES:], store, names, 0)
+        check_label(noise()[-LABEL_BYTES:], store.feature_files, names, 0)
     arrays = save_npy(tmp_path / "other", random_graph(seed=1))
     convert_npy(arrays, tmp_path / "other-store")
     other = GraphStore.open(tmp_path / "other-store")
     with pytest.raises(ValueError, match="expected features "):
-        check_label(labels[0], other, names, 0)
+        check_label(labels[0], other.feature_files, names, 0)
 
 
 @pytest.mark.parametrize("block_bytes", [512, 4096])
@@ -117,15 +118,15 @@ def test_training_takes_only_devices_that_hold_its_features(store, fake, monkeyp
     read = lambda options, device: Path(device).read_bytes()[-LABEL_BYTES:]  # noqa: E731
     monkeypatch.setattr(native, "read_last_page", read)
     with pytest.raises(ValueError, match=r"nvme0n1: holds no features .*`lsm data load-nvme"):
-        open_storage(store, "nvme", options)
+        open_storage(store.feature_files, "nvme", options)
     load(store, devices, fake)
     # Their labels are right, so the error is that these names are no PCI functions.
     with pytest.raises(ValueError, match="no PCI function at"):
-        open_storage(store, "nvme", options)
+        open_storage(store.feature_files, "nvme", options)
     with pytest.raises(
         ValueError, match=r"storage.devices: expected .* 0000:01:00.0@2 .* got none"
     ):
-        open_storage(store, "nvme", StorageOptions(transport="sysfs"))
+        open_storage(store.feature_files, "nvme", StorageOptions(transport="sysfs"))
 
 
 @pytest.mark.parametrize("transport", ["sysfs", "libnvm"])
@@ -133,10 +134,10 @@ def test_devices_that_are_not_there_are_named(store, transport):
     device = {"sysfs": "ffff:ff:1f.7", "libnvm": "/dev/libnvm99"}[transport]
     options = StorageOptions(transport=transport, devices=[device])
     with pytest.raises((ValueError, OSError), match=device):
-        open_storage(store, "nvme", options)
+        open_storage(store.feature_files, "nvme", options)
     options = StorageOptions(transport=transport, devices=[f"{device}@0"])
     with pytest.raises(ValueError, match="expected DEVICE or DEVICE@NAMESPACE"):
-        open_storage(store, "nvme", options)
+        open_storage(store.feature_files, "nvme", options)
 
 
 def test_what_is_no_node_of_the_module_is_left_alone(store, tmp_path):
@@ -146,7 +147,7 @@ def test_what_is_no_node_of_the_module_is_left_alone(store, tmp_path):
     for node in (file, "/dev/null"):
         options = StorageOptions(transport="libnvm", devices=[str(node)])
         with pytest.raises(OSError, match="is no device of the kernel module libnvm") as caught:
-            open_storage(store, "nvme", options)
+            open_storage(store.feature_files, "nvme", options)
         assert caught.value.filename == str(node)
     assert file.read_bytes() == b"text"
 
@@ -162,7 +163,7 @@ def test_a_write_that_fails_leaves_no_label(store, fake, monkeypatch):
     with pytest.raises(OSError, match="Input/output error"):
         load(store, [device], fake)
     with pytest.raises(ValueError, match="holds no features"):
-        check_label(device.read_bytes()[-LABEL_BYTES:], store, [str(device)], 0)
+        check_label(device.read_bytes()[-LABEL_BYTES:], store.feature_files, [str(device)], 0)
 
 
 def test_a_device_that_holds_less_than_it_says_is_named(store, fake, monkeypatch, capsys):
@@ -178,7 +179,7 @@ def test_a_device_that_holds_less_than_it_says_is_named(store, fake, monkeypatch
     said = capsys.readouterr().err.strip()
     assert re.fullmatch(r"error: .*disk full: .* choose another: '.*/nvme0n1'", said), said
     with pytest.raises(ValueError, match="holds no features"):
-        check_label(device.read_bytes()[-LABEL_BYTES:], store, [str(device)], 0)
+        check_label(device.read_bytes()[-LABEL_BYTES:], store.feature_files, [str(device)], 0)
 
 
 def test_a_store_that_cannot_be_read_is_named(store, fake, monkeypatch, capsys):
@@ -297,7 +298,7 @@ def test_a_block_device_is_written_around_the_page_cache(store, fake, block_devi
     content = block_device.read_bytes()
     rows = feature_bytes(store.path)
     assert content[: len(rows)] == rows
-    check_label(content[-LABEL_BYTES:], store, [str(block_device)], 0)
+    check_label(content[-LABEL_BYTES:], store.feature_files, [str(block_device)], 0)
 
 
 def test_a_block_device_that_is_claimed_is_left_as_it_is(store, fake, block_device):

@@ -161,7 +161,7 @@ def test_automatic_company_follows_the_iterations_in_flight(path, rows):
             assert ticket.done
         fixed = ReadScheduler(storage, merge_iterations=1)
         fixed.in_flight(100)
-        assert fixed.submit(ids[0], out[0]).ticket is not None
+        assert fixed.submit(ids[0], out[0]).is_submitted
 
 
 def test_what_waits_is_handed_on_when_the_device_runs_short(path):
@@ -174,7 +174,7 @@ def test_what_waits_is_handed_on_when_the_device_runs_short(path):
         assert scheduler.keep_busy(0)
         assert not waiting.done
         assert not scheduler.keep_busy(1)
-        assert waiting.ticket is not None
+        assert waiting.is_submitted
         waiting.wait()
 
 

@@ -6,34 +6,35 @@ a striped set in the wrong place, before a model has been trained on them.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any
+
+from lsm.data.feature_files import FeatureFiles
 
 LABEL_BYTES = 4096
 _KIND = "lsm-gnn features"
 
 
-def make_label(store, index: int, count: int) -> bytes:
-    """The label of namespace ``index`` of ``count`` that hold the features of ``store``."""
-    text = json.dumps({"kind": _KIND, **_expected(store, index, count)})
+def make_label(files: FeatureFiles, index: int, count: int) -> bytes:
+    """The label of namespace ``index`` of ``count`` that hold copies of ``files``."""
+    text = json.dumps({"kind": _KIND, **_expected(files, index, count)})
     return text.encode().ljust(LABEL_BYTES, b"\0")
 
 
-def check_label(label: bytes, store, devices: Sequence[str], index: int) -> None:
-    """Raises ValueError unless ``label``, the last LABEL_BYTES of ``devices[index]``, says that the
-    namespace holds its share of the features of ``store``."""
-    load = f"write them with `lsm data load-nvme {store.path} ...` while the kernel's driver has it"
+def check_label(label: bytes, files: FeatureFiles, drives: Sequence[str], index: int) -> None:
+    """Raises ValueError unless ``label``, the last LABEL_BYTES of ``drives[index]``, says that the
+    namespace holds its share of ``files``."""
+    load = (
+        f"write them with `lsm data load-nvme {files.folder} ...` while the kernel's driver has it"
+    )
     found = read_label(label)
     if found is None:
-        raise ValueError(
-            f"{devices[index]}: holds no features (no label in its last block); {load}"
-        )
-    for key, expected in _expected(store, index, len(devices)).items():
+        raise ValueError(f"{drives[index]}: holds no features (no label in its last block); {load}")
+    for key, expected in _expected(files, index, len(drives)).items():
         if key != "store" and found.get(key) != expected:
             raise ValueError(
-                f"{devices[index]}: holds other features than {store.path}: expected {key} "
+                f"{drives[index]}: holds other features than {files.folder}: expected {key} "
                 f"{expected}, got {found.get(key)} (store {found.get('store')!r}); {load}, or name "
                 "the devices in the order in which they were loaded"
             )
@@ -48,16 +49,14 @@ def read_label(label: bytes) -> dict[str, Any] | None:
     return fields if isinstance(fields, dict) and fields.get("kind") == _KIND else None
 
 
-def _expected(store, index: int, count: int) -> dict[str, Any]:
-    features = store.meta.features
-    checksums = [store.meta.files[name].sha256 for name in features.files]
+def _expected(files: FeatureFiles, index: int, count: int) -> dict[str, Any]:
     return {
-        "store": store.name,
+        "store": files.store,
         "index": index,
         "count": count,
-        "num_rows": store.num_nodes,
-        "row_bytes": store.row_bytes,
-        "stripe_bytes": store.stripe_bytes,
-        # Of the files as they are striped in the store: the same store gives the same.
-        "features": hashlib.sha256(" ".join(checksums).encode()).hexdigest(),
+        "num_rows": files.num_rows,
+        "row_bytes": files.row_bytes,
+        "stripe_bytes": files.stripe_bytes,
+        # Of the files as the store stripes them, so the same for any number of namespaces.
+        "features": files.digest,
     }

@@ -102,7 +102,7 @@ def _write(store: GraphStore, opened: list[_Device], progress: bool | None) -> N
             advance(len(data))
         writer.close()
     for index, device in enumerate(opened):
-        device.write_label(make_label(store, index, len(opened)))
+        device.write_label(make_label(store.feature_files, index, len(opened)))
 
 
 class _Device:

@@ -1,0 +1,41 @@
+"""Opens the engine that is asked for by name."""
+
+from __future__ import annotations
+
+from lsm import native
+from lsm.data.feature_files import FeatureFiles
+from lsm.storage.engine import Storage, StorageOptions, nvme_options
+from lsm.storage.gds import GdsStorage
+from lsm.storage.nvme.label import check_label
+
+
+def open_storage(
+    files: FeatureFiles, engine: str = "auto", options: StorageOptions | None = None
+) -> Storage:
+    """A Storage over ``files``, or over the NVMe namespaces of ``options`` that hold copies of
+    them. Raises ValueError if the label of a namespace says otherwise."""
+    options = options or StorageOptions()
+    layout = {
+        "num_rows": files.num_rows,
+        "row_bytes": files.row_bytes,
+        "stripe_bytes": files.stripe_bytes,
+    }
+    if engine == "gds":
+        return GdsStorage(files.paths, options=options, **layout)
+    if engine == "nvme" and options.transport != "emulated":
+        _check_namespaces(files, options)
+        return Storage(options.devices, engine=engine, options=options, **layout)
+    return Storage(files.paths, engine=engine, options=options, **layout)
+
+
+def _check_namespaces(files: FeatureFiles, options: StorageOptions) -> None:
+    if not options.devices:
+        example = {"sysfs": "0000:01:00.0", "libnvm": "/dev/libnvm0"}.get(options.transport)
+        raise ValueError(
+            f"storage.devices: expected the namespaces that `lsm data load-nvme {files.folder}` "
+            f"wrote, such as {example}, or {example}@2 for the second, got none"
+        )
+    native_options = nvme_options(options)
+    for index, drive in enumerate(options.devices):
+        label = native.read_last_page(native_options, drive)
+        check_label(label, files, options.devices, index)
