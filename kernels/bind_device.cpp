@@ -53,11 +53,13 @@ std::unique_ptr<lsm::DeviceSampler> make_sampler(const lsm::TensorView& host_ind
 }
 
 lsm::SampleSizes sample(lsm::DeviceSampler& sampler, const lsm::TensorView& seeds, uint64_t seed,
-                        uint64_t epoch, uint64_t iteration, uint64_t rank, uint64_t step) {
+                        uint64_t epoch, uint64_t iteration, uint64_t rank, uint64_t step,
+                        bool edge_ids) {
   const auto seed_span = seeds.as<const int64_t>("seeds");
   lsm::check_argument(seeds.num_dims == 1, "seeds: expected [n], got ", seeds.num_dims, " dims");
   py::gil_scoped_release release;
-  return sampler.sample(seed_span, {seed, epoch, iteration, rank, step});
+  return sampler.sample(seed_span, {seed, epoch, iteration, rank, step},
+                        edge_ids ? lsm::EdgeIds::kRecord : lsm::EdgeIds::kLeaveOut);
 }
 
 void copy_to(lsm::DeviceSampler& sampler, const lsm::TensorView& n_id, const lsm::TensorView& edges,
@@ -74,6 +76,13 @@ void copy_to(lsm::DeviceSampler& sampler, const lsm::TensorView& n_id, const lsm
                                  weights ? static_cast<float*>(weights->data) : nullptr};
   py::gil_scoped_release release;
   sampler.copy_to(output);
+}
+
+void copy_edge_ids(lsm::DeviceSampler& sampler, const lsm::TensorView& out) {
+  lsm::check_argument(out.dtype == lsm::dtype_of<int64_t>() && out.is_contiguous(),
+                      "out: expected a contiguous int64 tensor");
+  py::gil_scoped_release release;
+  sampler.copy_edge_ids(static_cast<int64_t*>(out.data));
 }
 
 /// locks: none, device or system. references: [rows of source] uint32, all 0, or None.
@@ -141,9 +150,10 @@ void bind_device_sampling(py::module_& module) {
            py::arg("fanouts"), py::arg("sampling"), py::arg("device"), py::arg("timeout_secs"),
            py::keep_alive<1, 3>(), py::keep_alive<1, 4>())
       .def("sample", &sample, py::arg("seeds"), py::arg("seed"), py::arg("epoch"),
-           py::arg("iteration"), py::arg("rank"), py::arg("step"))
+           py::arg("iteration"), py::arg("rank"), py::arg("step"), py::arg("edge_ids"))
       .def("copy_to", &copy_to, py::arg("n_id"), py::arg("edges"), py::arg("indptr"),
-           py::arg("weights"));
+           py::arg("weights"))
+      .def("copy_edge_ids", &copy_edge_ids, py::arg("out"));
 }
 
 }  // namespace lsm

@@ -58,11 +58,12 @@ int64_t unique_relabel(const lsm::TensorView& ids, const lsm::TensorView& unique
 
 lsm::SampledSubgraph sample(lsm::NeighborSampler& sampler, const lsm::TensorView& seeds,
                             uint64_t seed, uint64_t epoch, uint64_t iteration, uint64_t rank,
-                            uint64_t step) {
+                            uint64_t step, bool edge_ids) {
   const auto seed_span = seeds.as<const int64_t>("seeds");
   lsm::check_argument(seeds.num_dims == 1, "seeds: expected [n], got ", seeds.num_dims, " dims");
   py::gil_scoped_release release;
-  return sampler.sample(seed_span, {seed, epoch, iteration, rank, step});
+  return sampler.sample(seed_span, {seed, epoch, iteration, rank, step},
+                        edge_ids ? lsm::EdgeIds::kRecord : lsm::EdgeIds::kLeaveOut);
 }
 
 struct StopFlag {
@@ -169,6 +170,7 @@ void bind_sample(py::module_& module) {
       .def_readonly("edges", &lsm::SampledSubgraph::edges)
       .def_readonly("indptr", &lsm::SampledSubgraph::indptr)
       .def_readonly("weights", &lsm::SampledSubgraph::weights)
+      .def_readonly("edge_ids", &lsm::SampledSubgraph::edge_ids)
       .def_readonly("num_nodes", &lsm::SampledSubgraph::num_nodes)
       .def_readonly("num_edges", &lsm::SampledSubgraph::num_edges)
       .def_readonly("num_expanded", &lsm::SampledSubgraph::num_expanded)
@@ -180,7 +182,7 @@ void bind_sample(py::module_& module) {
            py::arg("fanouts"), py::arg("num_threads"), py::arg("sampling"), py::keep_alive<1, 2>(),
            py::keep_alive<1, 3>())
       .def("sample", &sample, py::arg("seeds"), py::arg("seed"), py::arg("epoch"),
-           py::arg("iteration"), py::arg("rank"), py::arg("step"));
+           py::arg("iteration"), py::arg("rank"), py::arg("step"), py::arg("edge_ids"));
   // The parts of a draw, for tests.
   module.def("philox2x32", &philox2x32, py::arg("counter"), py::arg("key"));
   module.def("philox4x32", &philox4x32, py::arg("counter"), py::arg("key"));

@@ -33,8 +33,10 @@ class BackendSampler final : public DeviceSampler {
   }
   ~BackendSampler() override { backend_->drain(); }
 
-  SampleSizes sample(std::span<const int64_t> seeds, const BatchName& batch) override {
+  SampleSizes sample(std::span<const int64_t> seeds, const BatchName& batch,
+                     EdgeIds edge_ids) override {
     backend_->enter();
+    records_edge_ids_ = edge_ids == EdgeIds::kRecord;
     batch_ = batch;
     sizes_ = {};
     capacity_ = 0;
@@ -55,6 +57,12 @@ class BackendSampler final : public DeviceSampler {
       backend_->copy(output.weights, weights_.data(), sizes_.num_edges * sizeof(float));
     }
     backend_->copy(output.indptr, indptr_.data(), (sizes_.num_expanded + 1) * sizeof(int64_t));
+    backend_->synchronize();
+  }
+
+  void copy_edge_ids(int64_t* out) override {
+    backend_->enter();
+    backend_->copy(out, edge_ids_.data(), sizes_.num_edges * sizeof(int64_t));
     backend_->synchronize();
   }
 
@@ -222,7 +230,8 @@ class BackendSampler final : public DeviceSampler {
         destinations_.grow(old_edges + new_edges, old_edges) + old_edges,
         slot_.grow(new_edges),
         is_first_.grow(new_edges + 1),
-        rank_.grow(new_edges + 1)};
+        rank_.grow(new_edges + 1),
+        records_edge_ids_ ? edge_ids_.grow(old_edges + new_edges, old_edges) + old_edges : nullptr};
     backend_->for_each(new_edges,
                        device_sample::LoadSources<Id>{indices, graph_.num_nodes, nodes, count,
                                                       positions, edges, error_.data()});
@@ -276,6 +285,7 @@ class BackendSampler final : public DeviceSampler {
   const std::vector<int64_t> fanouts_;
   const Sampling sampling_;
   BatchName batch_;
+  bool records_edge_ids_ = false;
   SampleSizes sizes_;
   int64_t capacity_ = 0;  // of the table, in this batch
   // The subgraph.
@@ -283,6 +293,7 @@ class BackendSampler final : public DeviceSampler {
   Array<int64_t> sources_{*backend_};
   Array<int64_t> destinations_{*backend_};
   Array<int64_t> indptr_{*backend_};
+  Array<int64_t> edge_ids_{*backend_};
   Array<int64_t> table_ids_{*backend_};
   Array<int64_t> table_values_{*backend_};
   // Of a hop.

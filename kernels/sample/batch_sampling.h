@@ -56,16 +56,19 @@ template <class Id>
 class BatchSampling {
  public:
   BatchSampling(const Graph<Id>& graph, Workspace<Id>& workspace, BufferPool& buffers,
-                ThreadPool& threads, const Sampling& sampling, const BatchName& batch)
+                ThreadPool& threads, const Sampling& sampling, const BatchName& batch,
+                EdgeIds edge_ids)
       : graph_(graph),
         workspace_(workspace),
         threads_(threads),
         sampling_(sampling),
         batch_(batch),
+        records_edge_ids_(edge_ids == EdgeIds::kRecord),
         buffers_(buffers),
         n_id_(buffers),
         edges_(buffers),
-        indptr_(buffers) {}
+        indptr_(buffers),
+        edge_ids_(buffers) {}
 
   SampledSubgraph run(std::span<const int64_t> seeds, const std::vector<int64_t>& fanouts) {
     add_seeds(seeds);
@@ -77,6 +80,7 @@ class BatchSampling {
     result_.n_id = n_id_.release();
     result_.edges = edges_.release();
     result_.indptr = indptr_.release();
+    if (records_edge_ids_) result_.edge_ids = edge_ids_.release();
     if (sampling_.kind == SamplingKind::kLadies) {
       result_.weights = buffers_.take(weights_.size() * sizeof(float));
       std::copy(weights_.begin(), weights_.end(),
@@ -103,6 +107,7 @@ class BatchSampling {
     indptr_.grow(1, 0);
     indptr_.data()[0] = 0;
     edges_.grow(0, 0);
+    edge_ids_.grow(0, 0);
   }
 
   void expand(uint32_t hop, int64_t fanout) {
@@ -153,6 +158,7 @@ class BatchSampling {
       std::copy_n(from, old_edges, edges_.data());
       std::copy_n(from + old_edges, old_edges, edges_.data() + total);
     }
+    if (records_edge_ids_) edge_ids_.grow(total, old_edges);
     result_.num_edges = total;
     const int64_t nodes = workspace_.table.size();
     const int64_t max_nodes = std::min(nodes + new_edges, graph_.num_nodes);
@@ -163,7 +169,8 @@ class BatchSampling {
   void draw_hop(int64_t begin, int64_t end, uint32_t number) {
     const HopDrawing<Id> drawing(
         graph_, {key(), number, source_draws(number), n_id_.data(), indptr_.data(), begin,
-                 workspace_.in_edges.data(), edges_.data(), edges_.data() + result_.num_edges});
+                 workspace_.in_edges.data(), edges_.data(), edges_.data() + result_.num_edges,
+                 records_edge_ids_ ? edge_ids_.data() : nullptr});
     if (threads_.num_threads() == 1) {
       draw_pipelined(drawing, begin, end);
       return;
@@ -196,7 +203,8 @@ class BatchSampling {
     const int64_t first = indptr_.data()[begin];
     weights_.resize(first + new_edges);
     workspace_.ladies.write(begin, edges_.data() + first, edges_.data() + result_.num_edges + first,
-                            weights_.data() + first);
+                            weights_.data() + first,
+                            records_edge_ids_ ? edge_ids_.data() + first : nullptr);
     relabel_all(first, indptr_.data()[end]);
   }
 
@@ -276,11 +284,13 @@ class BatchSampling {
   ThreadPool& threads_;
   const Sampling& sampling_;
   const BatchName& batch_;
+  const bool records_edge_ids_;
   BufferPool& buffers_;
   std::vector<float> weights_;
   OutputArray n_id_;
   OutputArray edges_;
   OutputArray indptr_;
+  OutputArray edge_ids_;
   SampledSubgraph result_;
 };
 

@@ -142,6 +142,7 @@ struct HopEdges {
   uint32_t* slot;         // of the source's id
   int64_t* is_first;      // 1 if no edge before names that id
   int64_t* rank;          // of these, how many come before
+  int64_t* edge_ids;      // numbers in the graph, or null: not wanted
 };
 
 /// Finds out where each edge comes from, and who names an id first.
@@ -162,6 +163,7 @@ struct LoadSources {
     const int64_t id = indices[nodes.first[i] + position];
     edges.destinations[e] = nodes.begin + i;
     edges.sources[e] = id;
+    if (edges.edge_ids != nullptr) edges.edge_ids[e] = nodes.first[i] + position;
     edges.slot[e] = 0;
     if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(num_nodes)) {
       atomic_min(error, e);

@@ -29,16 +29,20 @@ struct SampleOutput {
 };
 
 /// The subgraphs of NeighborSampler, edge by edge, sampled by a GPU. Holds one at a time. Not
-/// thread-safe; both calls block.
+/// thread-safe; calls block.
 class DeviceSampler {
  public:
   virtual ~DeviceSampler() = default;
 
   /// Samples what the host's sampler would. `seeds` are distinct nodes, in host memory.
-  virtual SampleSizes sample(std::span<const int64_t> seeds, const BatchName& batch) = 0;
+  virtual SampleSizes sample(std::span<const int64_t> seeds, const BatchName& batch,
+                             EdgeIds edge_ids) = 0;
 
   /// Copies what was sampled last.
   virtual void copy_to(const SampleOutput& output) = 0;
+
+  /// Copies the indices of its edges into the CSC, [num_edges]. Precondition: they were recorded.
+  virtual void copy_edge_ids(int64_t* out) = 0;
 };
 
 /// A graph in CSC form in memory that the GPU reads: its own, or page-locked memory of the host. It

@@ -46,8 +46,10 @@ class LadiesHop {
     }
   }
 
-  /// Writes the sources' ids, destinations, the first of which is `first_node`, and weights.
-  void write(int64_t first_node, int64_t* sources, int64_t* destinations, float* weights) const {
+  /// Writes the sources' ids, destinations, the first of which is `first_node`, weights, and the
+  /// edges' numbers in the graph unless `edge_ids` is null.
+  void write(int64_t first_node, int64_t* sources, int64_t* destinations, float* weights,
+             int64_t* edge_ids) const {
     int64_t e = 0;
     for (size_t i = 0; i < in_edges_.size(); ++i) {
       const InEdges& in = in_edges_[i];
@@ -61,6 +63,7 @@ class LadiesHop {
         if (!(coefficient(e) > 0)) continue;
         *sources++ = graph_.indices[in.first + j];
         *destinations++ = first_node + static_cast<int64_t>(i);
+        if (edge_ids != nullptr) *edge_ids++ = in.first + j;
         *weights++ = static_cast<float>(coefficient(e) / divisor);
       }
     }

@@ -27,10 +27,12 @@ class CscSampler final : public NeighborSampler {
         threads_(num_threads),
         buffers_(std::make_shared<BufferPool>(kMaxIdleOutputBytes)) {}
 
-  SampledSubgraph sample(std::span<const int64_t> seeds, const BatchName& batch) override {
+  SampledSubgraph sample(std::span<const int64_t> seeds, const BatchName& batch,
+                         EdgeIds edge_ids) override {
     auto workspace = take_workspace();
-    auto subgraph = BatchSampling<Id>(graph_, *workspace, *buffers_, threads_, sampling_, batch)
-                        .run(seeds, fanouts_);
+    auto subgraph =
+        BatchSampling<Id>(graph_, *workspace, *buffers_, threads_, sampling_, batch, edge_ids)
+            .run(seeds, fanouts_);
     std::lock_guard lock(mutex_);
     idle_.push_back(std::move(workspace));
     return subgraph;

@@ -15,6 +15,9 @@ struct BatchName {
   uint64_t step = 0;  // iterations since the first of epoch 0; of use for batch_dependency only
 };
 
+/// Whether a sample says which edges of the graph it took.
+enum class EdgeIds : uint8_t { kLeaveOut, kRecord };
+
 enum class SamplingKind : uint8_t { kNeighbor, kLabor, kLadies };
 
 struct Sampling {

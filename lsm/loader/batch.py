@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -67,7 +68,8 @@ class Batch:
     ``x`` [n, dim] features of ``n_id`` (None if not fetched); ``y`` [batch_size] labels of the
     seeds (None if there are none); ``n_id`` [n] int64 global ids, seeds first; ``edge_index``
     [2, e] int64 local; ``indptr`` [num_expanded + 1] int64; ``edge_weight`` [e] float32 (None
-    without any). See SampledGraph for their order.
+    without any). See SampledGraph for their order. ``input_id`` [batch_size] int64: the positions
+    of the seeds in the loader's ``input_nodes``. ``e_id`` [e] int64: see there.
     """
 
     x: torch.Tensor | None
@@ -79,10 +81,13 @@ class Batch:
     num_sampled_nodes: list[int]
     num_sampled_edges: list[int]
     edge_weight: torch.Tensor | None = None
+    input_id: torch.Tensor | None = None
     epoch: int = 0
     iteration: int = 0
     stats: dict[str, float] = field(default_factory=dict, compare=False)
     """What it took to make this batch: the counters of lsm.core.counters, seconds per stage."""
+    find_edges: Callable[[], torch.Tensor] | None = field(default=None, compare=False, repr=False)
+    """Returns ``e_id``; None where the batch was not sampled from a store."""
 
     @classmethod
     def from_sampled(
@@ -91,6 +96,8 @@ class Batch:
         *,
         x: torch.Tensor | None = None,
         y: torch.Tensor | None = None,
+        input_id: torch.Tensor | None = None,
+        find_edges: Callable[[], torch.Tensor] | None = None,
         epoch: int = 0,
         iteration: int = 0,
         stats: dict[str, float] | None = None,
@@ -98,6 +105,8 @@ class Batch:
         return cls(
             x=x,
             y=y,
+            input_id=input_id,
+            find_edges=find_edges,
             batch_size=sampled.num_sampled_nodes[0],
             epoch=epoch,
             iteration=iteration,
@@ -108,6 +117,16 @@ class Batch:
     @property
     def num_nodes(self) -> int:
         return len(self.n_id)
+
+    @cached_property
+    def e_id(self) -> torch.Tensor | None:
+        """For each edge its index into the store's CSC (``store.topology().indices``), [e] int64,
+        on the device of ``n_id``; None if the batch was not sampled from a store.
+
+        Computed when first asked for, by sampling the batch again: that blocks for as long as
+        sampling the batch took.
+        """
+        return None if self.find_edges is None else self.find_edges().to(self.n_id.device)
 
     def layers(self) -> list[Layer]:
         """What each layer of a GNN with as many layers as hops needs, outermost first.

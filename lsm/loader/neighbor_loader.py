@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import torch
 
@@ -24,7 +25,8 @@ from lsm.storage.read_ahead import ReadAhead
 class NeighborLoader:
     """Iterates over an epoch of Batches, as PyG's loader of the same name does.
 
-    Batches carry ``x, edge_index, y, n_id, batch_size, num_sampled_nodes, num_sampled_edges``.
+    Batches carry ``x, edge_index, y, n_id, e_id, input_id, batch_size, num_sampled_nodes,
+    num_sampled_edges``.
     Sampling and feature reads run in background threads, ahead of the consumer. What a batch holds
     is a function of (seed, epoch, iteration, rank) and of nothing else. Each iteration over the
     loader is an epoch of its own, from 0 on. Over a cache, one iterator is open at a time.
@@ -129,16 +131,10 @@ class NeighborLoader:
 
         def sample(iteration: int):
             seeds = self._schedule.seeds(order, iteration)
-            graph = self._sampler.sample(
-                seeds,
-                epoch=epoch,
-                iteration=iteration,
-                rank=self._rank,
-                step=epoch * len(self) + iteration,
-            )
+            graph = self._sampler.sample(seeds, **self._name(epoch, iteration))
             return PackedGraph(graph) if self.features.window > 1 else graph
 
-        return self._batches(sample, epoch, start_iteration)
+        return self._batches(sample, epoch, order, start_iteration)
 
     def global_batch_size(self, iteration: int) -> int:
         """Seeds of ``iteration`` over all ranks."""
@@ -160,7 +156,17 @@ class NeighborLoader:
     def __exit__(self, *_exception) -> None:
         self.close()
 
-    def _batches(self, sample, epoch: int, start_iteration: int) -> Iterator[Batch]:
+    def _name(self, epoch: int, iteration: int) -> dict[str, int]:
+        """Which batch it is, for a sampler."""
+        step = epoch * len(self) + iteration
+        return {"epoch": epoch, "iteration": iteration, "rank": self._rank, "step": step}
+
+    def _edge_ids(self, seeds: torch.Tensor, epoch: int, iteration: int) -> torch.Tensor:
+        return self._sampler.edge_ids(seeds, **self._name(epoch, iteration))
+
+    def _batches(
+        self, sample, epoch: int, order: torch.Tensor | None, start_iteration: int
+    ) -> Iterator[Batch]:
         # The pipeline is made here, at the first next(): an iterator that is never used starts
         # no threads.
         pipeline = Pipeline(
@@ -176,32 +182,36 @@ class NeighborLoader:
         )
         loaded_graphs = iter(pipeline)
         try:
-            while (batch := self._next_batch(loaded_graphs, epoch)) is not None:
+            while (batch := self._next_batch(loaded_graphs, epoch, order)) is not None:
                 yield batch
                 del batch  # its memory is the consumer's to give back while the next is awaited
         finally:
             loaded_graphs.close()
             pipeline.close()
 
-    def _next_batch(self, loaded_graphs: Iterator[LoadedGraph], epoch: int) -> Batch | None:
+    def _next_batch(
+        self, loaded_graphs: Iterator[LoadedGraph], epoch: int, order: torch.Tensor | None
+    ) -> Batch | None:
         start = time.perf_counter()
         loaded = next(loaded_graphs, None)
         self._totals["wait_secs"] += time.perf_counter() - start
-        return None if loaded is None else self._batch(loaded, epoch)
+        return None if loaded is None else self._batch(loaded, epoch, order)
 
-    def _batch(self, loaded: LoadedGraph, epoch: int) -> Batch:
+    def _batch(self, loaded: LoadedGraph, epoch: int, order: torch.Tensor | None) -> Batch:
         graph = loaded.graph
         self._totals["batches"] += 1
         self._totals["sampled_nodes"] += graph.n_id.numel()
         self._totals["sampled_edges"] += graph.edge_index.size(1)
         self._totals["sample_secs"] += loaded.stats["sample_secs"]
-        seeds = graph.n_id[: graph.num_sampled_nodes[0]]
+        seeds = self._schedule.seeds(order, loaded.iteration)
         labels = self._labels[seeds]
         native.check_mapped(self._labels)
         return Batch.from_sampled(
             graph,
             x=loaded.x,
             y=labels,
+            input_id=self._schedule.input_ids(order, loaded.iteration),
+            find_edges=partial(self._edge_ids, seeds, epoch, loaded.iteration),
             epoch=epoch,
             iteration=loaded.iteration,
             stats=loaded.stats,

@@ -153,7 +153,7 @@ class NeighborSampler:
         leads to a node that does not exist.
         """
         step = iteration if step is None else step
-        result = self._native.sample(seeds, self.seed, epoch, iteration, rank, step)
+        result = self._native.sample(seeds, self.seed, epoch, iteration, rank, step, False)
         edges = native.as_tensor(result.edges, torch.int64)[: 2 * result.num_edges]
         return SampledGraph(
             n_id=native.as_tensor(result.n_id, torch.int64)[: result.num_nodes],
@@ -165,3 +165,22 @@ class NeighborSampler:
             if result.weights is None
             else native.as_tensor(result.weights, torch.float32)[: result.num_edges],
         )
+
+    def edge_ids(
+        self,
+        seeds: torch.Tensor,
+        *,
+        epoch: int,
+        iteration: int,
+        rank: int = 0,
+        step: int | None = None,
+    ) -> torch.Tensor:
+        """Where the edges of sample() with the same arguments stand in the topology: [e] int64.
+
+        Edge i of ``edge_index`` is ``indices[edge_ids[i]]``. Samples the batch again, since a
+        sample is a function of its arguments: batches whose edge ids nobody asks for take neither
+        time nor memory for them. Thread-safe; raises as sample() does.
+        """
+        step = iteration if step is None else step
+        result = self._native.sample(seeds, self.seed, epoch, iteration, rank, step, True)
+        return native.as_tensor(result.edge_ids, torch.int64)[: result.num_edges]

@@ -120,7 +120,7 @@ class DeviceNeighborSampler:
         lane = self._lanes.get()
         try:
             lane = lane or self._new_lane()
-            sizes = lane.sample(seeds, self.seed, epoch, iteration, rank, step)
+            sizes = lane.sample(seeds, self.seed, epoch, iteration, rank, step, False)
             n_id = self._empty(sizes.num_nodes)
             edge_index = self._empty(2, sizes.num_edges)
             indptr = self._empty(sizes.num_expanded + 1)
@@ -139,6 +139,28 @@ class DeviceNeighborSampler:
             num_sampled_edges=sizes.num_sampled_edges,
             edge_weight=edge_weight,
         )
+
+    def edge_ids(
+        self,
+        seeds: torch.Tensor,
+        *,
+        epoch: int,
+        iteration: int,
+        rank: int = 0,
+        step: int | None = None,
+    ) -> torch.Tensor:
+        """As NeighborSampler.edge_ids(), on ``output``."""
+        step = iteration if step is None else step
+        lane = self._lanes.get()
+        try:
+            lane = lane or self._new_lane()
+            sizes = lane.sample(seeds, self.seed, epoch, iteration, rank, step, True)
+            edge_ids = self._empty(sizes.num_edges)
+            with current(self._output):
+                lane.copy_edge_ids(edge_ids)
+        finally:
+            self._lanes.put(lane)
+        return edge_ids
 
     def _new_lane(self) -> native.DeviceSampler:
         placed = self._lane_arguments[1]

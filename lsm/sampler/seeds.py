@@ -47,20 +47,26 @@ class SeedSchedule:
         whole, rest = divmod(nodes.numel(), self._global_batch)
         self.num_iterations = whole + (1 if rest and not drop_last else 0)
 
-    def epoch(self, epoch: int) -> torch.Tensor:
-        """All seeds in the order of epoch ``epoch``: [N] int64."""
+    def epoch(self, epoch: int) -> torch.Tensor | None:
+        """The order of epoch ``epoch``: positions in ``nodes``, [N] int64; None: as they are."""
         if not self._shuffle:
-            return self._nodes
+            return None
         key = native.batch_key(self._seed, epoch, 0, 0)
         generator = np.random.Generator(np.random.Philox(key=key))
-        return self._nodes[torch.from_numpy(generator.permutation(self._nodes.numel()))]
+        return torch.from_numpy(generator.permutation(self._nodes.numel()))
 
-    def seeds(self, order: torch.Tensor, iteration: int) -> torch.Tensor:
-        """This rank's seeds at ``iteration`` of an epoch whose order is ``order``: [b] int64."""
-        batch = order[iteration * self._global_batch : (iteration + 1) * self._global_batch]
-        begin = batch.numel() * self._rank // self._world_size
-        end = batch.numel() * (self._rank + 1) // self._world_size
-        return batch[begin:end]
+    def input_ids(self, order: torch.Tensor | None, iteration: int) -> torch.Tensor:
+        """The positions in ``nodes`` of this rank's seeds at ``iteration`` of an epoch whose order
+        is ``order``: [b] int64."""
+        first = iteration * self._global_batch
+        count = max(0, self.global_count(iteration))
+        begin = first + count * self._rank // self._world_size
+        end = first + count * (self._rank + 1) // self._world_size
+        return torch.arange(begin, end) if order is None else order[begin:end]
+
+    def seeds(self, order: torch.Tensor | None, iteration: int) -> torch.Tensor:
+        """The nodes at input_ids(): [b] int64."""
+        return self._nodes[self.input_ids(order, iteration)]
 
     def global_count(self, iteration: int) -> int:
         """How many seeds all ranks together have at ``iteration``."""

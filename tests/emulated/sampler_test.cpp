@@ -18,10 +18,12 @@ class PlacedSampler final : public DeviceSampler {
     sampler_ = make_device_sampler(placed, fanouts, sampling, kDevice, kTimeoutSecs);
   }
 
-  SampleSizes sample(std::span<const int64_t> seeds, const BatchName& batch) override {
-    return sampler_->sample(seeds, batch);
+  SampleSizes sample(std::span<const int64_t> seeds, const BatchName& batch,
+                     EdgeIds edge_ids) override {
+    return sampler_->sample(seeds, batch, edge_ids);
   }
   void copy_to(const SampleOutput& output) override { sampler_->copy_to(output); }
+  void copy_edge_ids(int64_t* out) override { sampler_->copy_edge_ids(out); }
 
  private:
   const std::byte* place(std::span<const std::byte> bytes, bool is_near) {

@@ -132,6 +132,38 @@ def test_an_epoch_can_be_entered_in_the_middle_and_epochs_differ(store, sampling
     assert not torch.equal(epoch_of(store, 3, seed=1)[0].n_id[:100], whole[0].n_id[:100])
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("cache", [None, lsm.CacheOptions(bytes=1 << 20, window=4)])
+def test_input_and_edge_ids(store, shuffle, cache):
+    """The seeds' places in input_nodes, and every edge's place in the store's CSC."""
+    topology = store.topology()
+    indptr, indices = topology.indptr, topology.indices.long()
+    for rank in range(2):
+        inputs = torch.arange(NUM_NODES - 1, 0, -3)
+        with lsm.NeighborLoader(
+            *(store, [5, 3], inputs, 100),
+            shuffle=shuffle,
+            seed=4,
+            rank=rank,
+            world_size=2,
+            cache=cache,
+        ) as loader:
+            seen = []
+            for batch in loader:
+                assert batch.input_id.dtype == batch.e_id.dtype == torch.int64
+                assert torch.equal(inputs[batch.input_id], batch.n_id[: batch.batch_size])
+                source, destination = (batch.n_id[local] for local in batch.edge_index)
+                assert torch.equal(indices[batch.e_id], source)
+                assert (indptr[destination] <= batch.e_id).all()
+                assert (batch.e_id < indptr[destination + 1]).all()
+                assert torch.equal(batch.to("cpu").e_id, batch.e_id)
+                assert batch.e_id is batch.e_id  # sampled once
+                seen += batch.input_id.tolist()
+            in_order = [p for p in range(len(inputs)) if p % 200 // 100 == rank]
+            assert len(set(seen)) == len(in_order) == len(seen)
+            assert (seen == in_order) != shuffle
+
+
 @pytest.mark.parametrize("world_size", [1, 2, 3, 8])
 @pytest.mark.parametrize(("num_nodes", "batch_size"), [(1001, 50), (7, 4), (64, 8), (9, 1)])
 @pytest.mark.parametrize("drop_last", [False, True])
@@ -159,14 +191,16 @@ def test_ranks_share_each_global_batch_evenly(world_size, num_nodes, batch_size,
         world_size=1,
     )
     order = together.epoch(2)
-    assert sorted(order.tolist()) == nodes.tolist()
-    assert order.tolist() != nodes.tolist()
+    assert sorted(order.tolist()) == list(range(num_nodes))
+    assert order.tolist() != list(range(num_nodes))
     for schedule in schedules:
         assert torch.equal(schedule.epoch(2), order)
         assert schedule.num_iterations == together.num_iterations
     for t in range(together.num_iterations):
         parts = [schedule.seeds(order, t) for schedule in schedules]
         assert torch.equal(torch.cat(parts), together.seeds(order, t))
+        input_ids = [schedule.input_ids(order, t) for schedule in schedules]
+        assert torch.equal(nodes[torch.cat(input_ids)], torch.cat(parts))
         sizes = [part.numel() for part in parts]
         assert max(sizes) - min(sizes) <= 1
         assert max(sizes) <= batch_size

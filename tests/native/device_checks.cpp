@@ -128,19 +128,20 @@ void check_samples_of(const Sampling& sampling, const MakeSamplers& make) {
         for (uint64_t iteration = 0; iteration < 3; ++iteration) {
           const auto seeds = skewed_ids(random, num_nodes, 60);
           const BatchName name{1, 2, iteration, 3};
-          const SampledSubgraph expected = host->sample(seeds, name);
-          const SampleSizes sizes = sampler->sample(seeds, name);
+          const SampledSubgraph expected = host->sample(seeds, name, EdgeIds::kRecord);
+          const SampleSizes sizes = sampler->sample(seeds, name, EdgeIds::kRecord);
           LSM_EXPECT(sizes.num_nodes == expected.num_nodes, sizes.num_nodes);
           LSM_EXPECT(sizes.num_sampled_edges == expected.num_sampled_edges, "edges");
           std::vector<int64_t> nodes(sizes.num_nodes), edges(2 * sizes.num_edges),
-              starts(sizes.num_expanded + 1);
+              starts(sizes.num_expanded + 1), edge_ids(sizes.num_edges);
           sampler->copy_to({nodes.data(), edges.data(), starts.data(), nullptr});
+          sampler->copy_edge_ids(edge_ids.data());
           const auto same = [](const std::vector<int64_t>& got, const Buffer& buffer) {
             return got.empty() ||
                    std::memcmp(got.data(), buffer.data(), got.size() * sizeof(int64_t)) == 0;
           };
           LSM_EXPECT(same(nodes, *expected.n_id) && same(edges, *expected.edges) &&
-                         same(starts, *expected.indptr),
+                         same(starts, *expected.indptr) && same(edge_ids, *expected.edge_ids),
                      "iteration ", iteration);
         }
       }

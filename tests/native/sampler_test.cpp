@@ -104,10 +104,11 @@ void sample_graphs() {
           for (uint64_t iteration = 0; iteration < 4; ++iteration) {
             const auto seeds = skewed_ids(own, num_nodes, 100);
             const BatchName name{1, 2, iteration, caller};
-            const SampledSubgraph sampled = many->sample(seeds, name);
+            const SampledSubgraph sampled = many->sample(seeds, name, EdgeIds::kLeaveOut);
             const Sample sample(sampled);
             check_sample(graph, sample, sampled, fanouts);
-            LSM_EXPECT(sample == Sample(one->sample(seeds, name)), "iteration ", iteration);
+            LSM_EXPECT(sample == Sample(one->sample(seeds, name, EdgeIds::kRecord)), "iteration ",
+                       iteration);
           }
         } catch (const std::exception& error) {
           errors[caller] = error.what();
