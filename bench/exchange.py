@@ -5,7 +5,7 @@
 Every rank asks for ``--rows`` random rows of ``--dim`` float32 at each iteration; the owners have
 them in memory, that of their GPU with ``--device cuda``: rank r takes GPU r mod GPUs, so that ranks
 may share one. (``--device twin`` runs the code for GPUs on the host, which measures nothing.) With
-``--check``, rows are compared with the table. Beside the layer's transports: the same bytes in
+``--check``, rows are compared with the table. Beside the layer's links: the same bytes in
 torch's all_to_all_single, with the packing and unpacking that it needs, over Gloo between hosts'
 memory and over NCCL between GPUs'. A transport that cannot be had is a text that says why. Rank 0
 prints one JSON record: medians over iterations, milliseconds, of rank 0.
@@ -24,10 +24,10 @@ import torch
 import torch.distributed as torch_dist
 
 from lsm import native
-from lsm.comm.exchange import Exchange, RowFormat
-from lsm.comm.exchange_gpu import DeviceExchange
 from lsm.comm.group import CacheGroup, CommOptions
+from lsm.comm.open import open_exchange
 from lsm.comm.owners import OwnerMap, owners
+from lsm.comm.request import RowFormat
 from lsm.core import record
 from lsm.distributed import collectives
 
@@ -47,7 +47,7 @@ def parse_args() -> argparse.Namespace:
 
 def time_layer(args, table: torch.Tensor, group: CacheGroup) -> Callable[[torch.Tensor], tuple]:
     """A function of one iteration's ids: (seconds for ids, seconds for rows, rows)."""
-    exchange = Exchange(
+    exchange = open_exchange(
         group,
         OwnerMap(args.nodes, group.size, group.rank),
         RowFormat(args.dim, torch.float32),
@@ -74,7 +74,7 @@ def time_devices(
 ) -> Callable[[torch.Tensor], tuple]:
     """As time_layer(), between GPUs; ``table``: in memory of ``device``."""
     batch_bytes = args.rows * args.dim * 4
-    exchange = DeviceExchange(
+    exchange = open_exchange(
         group,
         OwnerMap(args.nodes, group.size, group.rank),
         RowFormat(args.dim, torch.float32),

@@ -10,7 +10,7 @@ from lsm.comm.shared_memory import MappedBlocks
 from lsm.core.device import current
 
 
-class DeviceBatches:
+class GpuPeerMemory:
     """This rank's batches, in a pool of ``pool_bytes`` of GPU memory that is allocated once, and
     the batches of peers. Used by one thread at a time, but tensors may go in any."""
 

@@ -34,7 +34,7 @@ class CommOptions:
     group: the ranks that share a cache: all (world), or those of each machine (node).
     transport: how rows travel. Between caches in host memory: shm, in memory that ranks share;
     gloo, as messages; auto: shm between ranks that can, else gloo. Between caches in GPU memory:
-    ipc, nccl, gloo or auto (lsm.comm.links). Ids travel through shared memory, but for gloo.
+    ipc, nccl, gloo or auto (lsm.comm.link_choice). Ids travel through shared memory, but for gloo.
     timeout_secs: longest wait for another rank.
     replicated_fraction: of cache.bytes, for the rows that partition-aware keeps on every rank.
     chunk_bytes: rows that travel as messages go in pieces of so many bytes.

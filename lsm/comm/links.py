@@ -1,201 +1,257 @@
-"""How rows travel between ranks whose caches are GPU memory: what is asked for, and what works."""
+"""Links: the means by which rows travel from their owner to a requester.
+
+Over ``shm`` and ``ipc`` the owner writes rows to their places in the requester's batch, in host or
+GPU memory that both have mapped. Over ``nccl`` and ``gloo`` it packs them into a message, which the
+requester unpacks. A link serves all peers that it reaches; link_choice says which those are.
+"""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import timedelta
-from itertools import combinations
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 import torch.distributed as torch_dist
 
-from lsm import native
-from lsm.comm.gpu_memory import DeviceBatches
-from lsm.comm.group import CacheGroup
-from lsm.core.device import current
-from lsm.distributed.watchdog import awaiting
+from lsm.comm.batches import Batches, GpuBatches, HostBatches
+from lsm.comm.messages import Kind, Message, MessageStream
+from lsm.comm.request import NO_PLACES, Delivery, RowTarget
+from lsm.comm.shared_memory import NUM_ADDRESS_WORDS
+from lsm.distributed.watchdog import PeerError
 
-logger = logging.getLogger(__name__)
-
-_TOKEN_VALUES = 16
-_NOT_LOCAL = "not on one host, or in other process namespaces"
+Ready = tuple[Sequence[int], torch.Tensor | None]
+"""Numbers and payload of the message by which a requester says that it takes rows."""
 
 
-class Place(NamedTuple):
-    """Where a rank's cache is."""
+class Link(Protocol):
+    """The exchange of rows with ``peers``. Used by one thread at a time."""
 
-    host: str
-    bus_id: str
-    """PCI address of its GPU; of the twin, a name of its own."""
-    nccl_problem: str
-    """Why it cannot take part in NCCL; empty if it can."""
+    name: str
+    peers: list[int]
+    needs_shared_batch: bool
+    """True if peers write into this rank's batch."""
 
+    def ready(self, delivery: Delivery, peer: int) -> Ready:
+        """Prepares for rows from ``peer`` and returns what it must know to send them."""
 
-@dataclass(frozen=True)
-class Links:
-    """``by_peer``: ipc, nccl or gloo, by rank of the group. ``nccl``: all ranks over NCCL, where
-    some link needs it."""
+    def target(self, delivery: Delivery, peer: int, ready: Message) -> RowTarget | None:
+        """The place for the rows that ``peer`` asked for; None if there are none. ``ready``: what
+        the peer's ready() returned."""
 
-    by_peer: dict[int, str]
-    nccl: torch_dist.ProcessGroup | None = None
-
-
-def find_links(group: CacheGroup, device: torch.device) -> Links:
-    """This rank's links. All ranks of ``group`` must call it at the same time; peer memory is tried
-    out. Raises RuntimeError, on every rank, if the transport that was asked for by name cannot be
-    had."""
-    stream, transport = group.rows, group.options.transport
-    everyone = _gather(group, _place(group, device))
-    problems = [{} for _ in everyone]
-    if transport in ("auto", "ipc"):
-        problems = _gather(group, _ipc_problems(group, device, everyone))
-    global_ranks = torch_dist.get_process_group_ranks(stream.group)
-    chosen, said = choose_links(
-        transport, everyone, problems, lambda rank: f"rank {global_ranks[rank]}"
-    )
-    for each in said if stream.rank == 0 else []:
-        logger.warning("comm.transport=auto: %s", each)
-    nccl = None
-    if "nccl" in chosen.values():
-        nccl = _open_nccl(global_ranks, device, group.options.timeout_secs)
-    return Links(
-        {peer: chosen[min(peer, stream.rank), max(peer, stream.rank)] for peer in stream.peers},
-        nccl,
-    )
+    def swap(self, delivery: Delivery) -> None:
+        """Exchanges the rows that travel as messages, once all targets are filled."""
 
 
-def choose_links(
-    transport: str,
-    places: list[Place],
-    ipc_problems: list[dict[int, str]],
-    name: Callable[[int], str],
-) -> tuple[dict[tuple[int, int], str], list[str]]:
-    """The links of all pairs of ranks, lower rank first, and what is to be said about them.
-    ``ipc_problems``: by rank, why it cannot write into the memory of its peers. RuntimeError as for
-    find_links()."""
-    pairs = list(combinations(range(len(places)), 2))
-    nccl_problem = _nccl_problem(places, name)
-    if transport == "shm":
-        raise RuntimeError(
-            "comm.transport=shm: is for caches in host memory, and this one is GPU memory; set "
-            "comm.transport=auto, ipc, nccl or gloo"
-        )
-    if transport == "gloo":
-        return dict.fromkeys(pairs, "gloo"), []
-    if transport == "nccl":
-        if pairs and nccl_problem:
-            raise RuntimeError(f"comm.transport=nccl: {nccl_problem}; set comm.transport=auto")
-        return dict.fromkeys(pairs, "nccl"), []
-    links, said = {}, []
-    for a, b in pairs:
-        problem = ipc_problems[a].get(b) or ipc_problems[b].get(a)
-        links[a, b] = "ipc"
-        if not problem:
-            continue
-        where = f"between {name(a)} and {name(b)}"
-        if transport == "ipc":
-            raise RuntimeError(f"comm.transport=ipc: {where}: {problem}; set comm.transport=auto")
-        links[a, b] = "gloo" if nccl_problem else "nccl"
-        # Between hosts, NCCL is no second choice.
-        if nccl_problem or problem != _NOT_LOCAL:
-            why = f"{problem}; {nccl_problem}" if nccl_problem else problem
-            said.append(f"rows travel through {links[a, b]} {where}: {why}")
-    return links, said
+class ShmLink:
+    """Between ranks of one machine: owners write rows to the requester's batch in host memory."""
+
+    name = "shm"
+    needs_shared_batch = True
+
+    def __init__(self, peers: list[int], batches: HostBatches) -> None:
+        self.peers = peers
+        self._batches = batches
+
+    def ready(self, delivery: Delivery, peer: int) -> Ready:
+        """As Link.ready(): the address of the batch."""
+        return _address(delivery, peer)
+
+    def target(self, delivery: Delivery, peer: int, ready: Message) -> RowTarget | None:
+        """As Link.target(): places in the batch of ``peer``."""
+        return _written_target(self._batches, delivery, peer, ready)
+
+    def swap(self, delivery: Delivery) -> None:
+        """Does nothing: the rows are where they belong."""
 
 
-def _nccl_problem(places: list[Place], name: Callable[[int], str]) -> str:
-    for rank, place in enumerate(places):
-        if place.nccl_problem:
-            return f"{name(rank)}: {place.nccl_problem}"
-    for a, b in combinations(range(len(places)), 2):
-        if places[a][:2] == places[b][:2]:
-            return (
-                f"{name(a)} and {name(b)} share one GPU ({places[a].bus_id}), and NCCL needs one "
-                "for each"
-            )
-    return ""
+class IpcLink:
+    """Between GPUs of one machine: the owner's kernel writes rows to the requester's batch."""
+
+    name = "ipc"
+    needs_shared_batch = True
+
+    def __init__(self, peers: list[int], batches: GpuBatches, stream: MessageStream) -> None:
+        self.peers = peers
+        self._batches = batches
+        self._stream = stream
+
+    def ready(self, delivery: Delivery, peer: int) -> Ready:
+        """As Link.ready(): the address of the batch."""
+        return _address(delivery, peer)
+
+    def target(self, delivery: Delivery, peer: int, ready: Message) -> RowTarget | None:
+        """As Link.target(): places in the batch of ``peer``. Raises PeerError if it is gone."""
+        try:
+            return _written_target(self._batches, delivery, peer, ready)
+        except OSError as error:
+            name = self._stream.name(peer)
+            raise PeerError(f"{name} ended before its rows were written: {error}") from error
+
+    def swap(self, delivery: Delivery) -> None:
+        """Does nothing: the rows are where they belong."""
 
 
-def _place(group: CacheGroup, device: torch.device) -> Place:
-    if device.type == "cpu":
-        return Place(group.host, f"twin {group.rank}", "the host stands for a GPU")
-    problem = "" if torch_dist.is_nccl_available() else "this build of torch has no NCCL"
-    return Place(group.host, native.find_cuda().gpus[device.index].bus_id, problem)
+class GlooLink:
+    """Rows as messages through host memory, in pieces of ``chunk_rows``: pieces are unpacked while
+    others travel. ``timeout_secs``: comm.timeout_secs, for errors."""
+
+    name = "gloo"
+    needs_shared_batch = False
+
+    def __init__(
+        self,
+        peers: list[int],
+        batches: Batches,
+        stream: MessageStream,
+        chunk_rows: int,
+        timeout_secs: float,
+    ) -> None:
+        self.peers = peers
+        self._batches = batches
+        self._stream = stream
+        self._chunk_rows = chunk_rows
+        self._timeout_secs = timeout_secs
+
+    def ready(self, delivery: Delivery, peer: int) -> Ready:
+        """As Link.ready(): takes memory for the rows that go to ``peer``."""
+        asked = delivery.request.asked_by(peer)
+        delivery.packed[peer] = self._batches.message_rows(len(asked))
+        return (), None
+
+    def target(self, delivery: Delivery, peer: int, ready: Message) -> RowTarget | None:
+        """As Link.target(): the message's memory."""
+        del ready
+        return _packed_target(delivery, peer)
+
+    def swap(self, delivery: Delivery) -> None:
+        """As Link.swap(). Raises PeerError; TimeoutError, naming a rank."""
+        request, chunk, pending = delivery.request, self._chunk_rows, []
+        sizes = [
+            max(len(request.asked_by(peer)), len(request.asked_of(peer))) for peer in self.peers
+        ]
+        for begin in range(0, max(sizes), chunk):
+            under_way = []
+            for peer in self.peers:
+                packed = delivery.packed[peer][begin : begin + chunk]
+                places = request.asked_of(peer)[begin : begin + chunk]
+                if len(packed):
+                    work = self._stream.send_part(peer, packed)
+                    under_way.append((peer, work, packed, None))
+                if len(places):
+                    piece = self._batches.message_rows(len(places))
+                    work = self._stream.receive_part(peer, piece)
+                    under_way.append((peer, work, piece, places))
+            self._finish(delivery, pending)
+            pending = under_way
+        self._finish(delivery, pending)
+        _settle(self._batches, self._stream, delivery, self.peers, self._timeout_secs)
+
+    def _finish(self, delivery: Delivery, pending: list) -> None:
+        for peer, work, piece, places in pending:
+            self._stream.finish_part(peer, work, Kind.ROWS, delivery.request.iteration)
+            if places is not None:
+                self._batches.unpack(piece, delivery.batch.rows, places)
 
 
-def _ipc_problems(group: CacheGroup, device: torch.device, places: list[Place]) -> dict[int, str]:
-    """Why this rank cannot write into the memory of its peers, by rank; found out by reading what
-    each has written there."""
-    token = torch.randint(2**62, (1, _TOKEN_VALUES))
-    memory, mine, problem = None, None, ""
+class NcclLink:
+    """Rows as messages from GPU to GPU, whole lists to and from all peers at once, by NCCL in
+    ``group`` (torch's, of all ranks of the cache group). ``timeout_secs``: comm.timeout_secs.
+
+    A wait that takes too long names all peers: NCCL does not say which of them is late.
+    """
+
+    name = "nccl"
+    needs_shared_batch = False
+
+    def __init__(
+        self,
+        peers: list[int],
+        batches: GpuBatches,
+        stream: MessageStream,
+        group: torch_dist.ProcessGroup,
+        timeout_secs: float,
+    ) -> None:
+        self.peers = peers
+        self._batches = batches
+        self._stream = stream
+        self._group = group
+        self._timeout_secs = timeout_secs
+
+    def ready(self, delivery: Delivery, peer: int) -> Ready:
+        """As Link.ready(): takes memory for the rows that go to ``peer``."""
+        asked = delivery.request.asked_by(peer)
+        delivery.packed[peer] = self._batches.device_rows(len(asked))
+        return (), None
+
+    def target(self, delivery: Delivery, peer: int, ready: Message) -> RowTarget | None:
+        """As Link.target(): the message's memory."""
+        del ready
+        return _packed_target(delivery, peer)
+
+    def swap(self, delivery: Delivery) -> None:
+        """As Link.swap(); the peers are about to do the same. Raises PeerError, TimeoutError."""
+        request, operations, received = delivery.request, [], {}
+        for peer in self.peers:
+            if len(delivery.packed[peer]):
+                operations.append((torch_dist.isend, delivery.packed[peer], peer))
+            if len(request.asked_of(peer)):
+                received[peer] = self._batches.device_rows(len(request.asked_of(peer)))
+                operations.append((torch_dist.irecv, received[peer], peer))
+        if operations:
+            self._run(operations, request.iteration)
+        for peer, rows in received.items():
+            self._batches.unpack(rows, delivery.batch.rows, request.asked_of(peer))
+        _settle(self._batches, self._stream, delivery, self.peers, self._timeout_secs)
+
+    def _run(self, operations: list[tuple], iteration: int) -> None:
+        calls = [
+            torch_dist.P2POp(how, rows, torch_dist.get_global_rank(self._group, peer), self._group)
+            for how, rows, peer in operations
+        ]
+        try:
+            with self._batches.stream():
+                for work in torch_dist.batch_isend_irecv(calls):
+                    work.wait()  # with NCCL, the stream waits
+        except RuntimeError as error:
+            names = ", ".join(map(self._stream.name, self.peers))
+            raise PeerError(
+                f"rows of iteration {iteration} were not exchanged with {names}: {error}"
+            ) from error
+
+
+def _address(delivery: Delivery, peer: int) -> Ready:
+    batch = delivery.batch
+    return [*batch.address, delivery.request.starts[peer]], batch.rows_address
+
+
+def _written_target(
+    batches: Batches, delivery: Delivery, peer: int, ready: Message
+) -> RowTarget | None:
+    asked = delivery.request.asked_by(peer)
+    if not len(asked):
+        return None
+    rows, positions = batches.at(peer, ready.values, ready.payload)
+    first = ready.values[NUM_ADDRESS_WORDS]
+    return RowTarget(asked, rows, positions[first : first + len(asked)])
+
+
+def _packed_target(delivery: Delivery, peer: int) -> RowTarget:
+    return RowTarget(delivery.request.asked_by(peer), delivery.packed[peer], NO_PLACES)
+
+
+def _settle(
+    batches: Batches,
+    stream: MessageStream,
+    delivery: Delivery,
+    peers: list[int],
+    timeout_secs: float,
+) -> None:
+    """Blocks until rows have left and arrived. Raises TimeoutError, naming ``peers``."""
     try:
-        memory = DeviceBatches(device, token.nbytes, group.options.timeout_secs)
-        rows, mine = memory.take(1, _TOKEN_VALUES, torch.int64)
-        rows.copy_(token)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-    except (RuntimeError, OSError) as error:
-        problem = str(error)
-    # Everyone holds its memory until all have looked at it: the last gathering sees to that.
-    everyone = _gather(group, (mine, token, problem))
-    problems = {}
-    for peer in group.rows.peers:
-        if peer not in group.rows.local:
-            problems[peer] = _NOT_LOCAL
-            continue
-        address, expected, its_problem = everyone[peer]
-        problems[peer] = its_problem or _reach_problem(
-            memory, device, peer, places[peer], address, expected
-        )
-    if memory is not None:
-        memory.unmap()
-    _gather(group, None)
-    return {peer: problem for peer, problem in problems.items() if problem}
-
-
-def _reach_problem(
-    memory: DeviceBatches | None,
-    device: torch.device,
-    peer: int,
-    place: Place,
-    address: list[int],
-    expected: torch.Tensor,
-) -> str:
-    if memory is None:
-        return ""  # this rank's own problem is said by the other one
-    if device.type == "cuda":
-        problem = native.peer_access_problem(device.index, place.bus_id)
-        if problem:
-            return problem
-    try:
-        with current(device):
-            found = memory.batch_of(peer, address, _TOKEN_VALUES, torch.int64).cpu()
-    except (RuntimeError, OSError) as error:
-        return str(error)
-    return "" if torch.equal(found, expected) else "memory that was mapped is another's"
-
-
-def _open_nccl(
-    global_ranks: list[int], device: torch.device, timeout_secs: float
-) -> torch_dist.ProcessGroup:
-    with awaiting("the start of NCCL for the shared cache"), current(device):
-        group = torch_dist.new_group(
-            global_ranks,
-            backend="nccl",
-            timeout=timedelta(seconds=timeout_secs),
-            use_local_synchronization=True,
-        )
-        # The first call makes the communicator, and all ranks must take part in it.
-        torch_dist.all_reduce(torch.zeros(1, device=device), group=group)
-        torch.cuda.synchronize(device)
-    return group
-
-
-def _gather(group: CacheGroup, value) -> list:
-    everyone: list = [None] * group.size
-    with awaiting("the start of the shared cache"):
-        torch_dist.all_gather_object(everyone, value, group=group.rows.group)
-    return everyone
+        batches.settle()
+    except TimeoutError as error:
+        names = ", ".join(map(stream.name, peers))
+        raise TimeoutError(
+            f"the rows of iteration {delivery.request.iteration} from {names} did not arrive "
+            f"within {timeout_secs:g} s (comm.timeout_secs): {error}"
+        ) from error

@@ -10,10 +10,12 @@ import torch
 from lsm import native
 from lsm.cache.options import CacheOptions, CacheRows, hottest
 from lsm.cache.scores import stored_score
-from lsm.comm.exchange import Exchange, Request, RowFormat
+from lsm.comm.exchange import Exchange
 from lsm.comm.group import CacheGroup
 from lsm.comm.messages import PeerLeftError
+from lsm.comm.open import open_exchange
 from lsm.comm.owners import OwnerMap, load_owner_table
+from lsm.comm.request import Request, RowFormat
 from lsm.distributed.watchdog import PeerError
 from lsm.features.cached import CachedFeatureLoader, Move
 from lsm.features.loader import files_of
@@ -94,13 +96,12 @@ class SharedFeatureLoader(CachedFeatureLoader):
         )
 
     def _open_exchange(self, group: CacheGroup, rows: RowFormat, num_threads: int) -> Exchange:
-        return Exchange(group, self._owners, rows, num_threads)
+        return open_exchange(group, self._owners, rows, num_threads=num_threads)
 
     @property
-    def transports(self) -> dict[int, str]:
-        """How rows travel to each other rank of the group: shm or gloo; between GPUs ipc, nccl or
-        gloo."""
-        return self._exchange.transports
+    def links(self) -> dict[int, str]:
+        """Names of the links to the other ranks of the group: shm, ipc, nccl or gloo."""
+        return self._exchange.links
 
     def announce(self, ids: torch.Tensor) -> None:
         """As CachedFeatureLoader.announce(), on every rank; ids may repeat. Blocks until all ranks

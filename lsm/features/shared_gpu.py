@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from lsm.comm.exchange import RowFormat
-from lsm.comm.exchange_gpu import DeviceExchange
+from lsm.comm.exchange import Exchange
 from lsm.comm.group import CacheGroup
+from lsm.comm.open import open_exchange
+from lsm.comm.request import RowFormat
 from lsm.features.shared import SharedFeatureLoader
 from lsm.features.tiers_gpu import OnDevice
 
@@ -31,14 +32,12 @@ class SharedDeviceFeatureLoader(OnDevice, SharedFeatureLoader):
         """GPU memory of the cache, the static partition, the prefetch buffer and the batches."""
         return super().device_bytes + self._exchange.device_bytes
 
-    def _open_exchange(
-        self, group: CacheGroup, rows: RowFormat, num_threads: int
-    ) -> DeviceExchange:
-        return DeviceExchange(
+    def _open_exchange(self, group: CacheGroup, rows: RowFormat, num_threads: int) -> Exchange:
+        return open_exchange(
             group,
             self._owners,
             rows,
-            num_threads,
+            num_threads=num_threads,
             device=self._device,
             pool_bytes=self._pool_bytes,
         )

@@ -48,17 +48,18 @@ KINDS = ("random", "same", "empty", "one rank asks", "one rank owns")
 
 def exchange_case(context, size, transport, owner, dim, dtype, kinds):
     """Each of ``kinds`` is an iteration, requested two ahead of its rows."""
-    from lsm.comm.exchange import Exchange, RowFormat
+    from lsm.comm.open import open_exchange
     from lsm.comm.owners import OwnerMap
+    from lsm.comm.request import RowFormat
     from lsm.reference import comm as reference
 
     group = context.group(size, transport=transport, owner=owner, chunk_bytes=4096)
     if group is None:
         return None
-    exchange = Exchange(
+    exchange = open_exchange(
         group, OwnerMap(NUM_NODES, size, group.rank, hash=owner), RowFormat(dim, dtype)
     )
-    assert set(exchange.transports.values()) <= {"shm" if transport == "auto" else transport}
+    assert set(exchange.links.values()) <= {"shm" if transport == "auto" else transport}
     table = features(dim, dtype)
     own = [lists(kind, size, seed)[group.rank] for seed, kind in enumerate(kinds)]
     requests, sent = [], []

@@ -116,11 +116,12 @@ def test_a_rank_that_reads_nothing_is_named(ranks):
 
 def request_case(context):
     """The lists of requests whose memory grows from one to the next."""
-    from lsm.comm.exchange import Exchange, RowFormat
+    from lsm.comm.open import open_exchange
     from lsm.comm.owners import OwnerMap
+    from lsm.comm.request import RowFormat
 
     group = context.group(2)
-    exchange = Exchange(group, OwnerMap(300_000, 2, group.rank), RowFormat(1, torch.float32))
+    exchange = open_exchange(group, OwnerMap(300_000, 2, group.rank), RowFormat(1, torch.float32))
     merged = []
     for count in (0, 10, 100_000, 3, 300_000, 0, 200_000):
         request = exchange.request(torch.arange(count))

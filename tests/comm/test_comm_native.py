@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from lsm import native
-from lsm.comm.exchange import merge_lists
 from lsm.comm.owners import OwnerMap, owners
+from lsm.comm.request import merge_lists
 from lsm.reference import comm as reference
 from lsm.reference.hashing import mix64, owner
 

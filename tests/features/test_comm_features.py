@@ -183,9 +183,10 @@ def test_a_killed_rank_is_named(few_ranks, store, tmp_path):
 def join_case(context, options, hosts=None):
     import os
 
-    from lsm.comm.exchange import Exchange, RowFormat
     from lsm.comm.group import CacheGroup, CommOptions
+    from lsm.comm.open import open_exchange
     from lsm.comm.owners import OwnerMap
+    from lsm.comm.request import RowFormat
 
     if hosts:
         os.environ["LSM_HOST"] = hosts[context.rank]
@@ -193,13 +194,13 @@ def join_case(context, options, hosts=None):
         own = options[context.rank] if isinstance(options, list) else options
         group = CacheGroup.join(CommOptions(timeout_secs=10, **own))
         owners = OwnerMap(100, group.size, group.rank)
-        exchange = Exchange(group, owners, RowFormat(2, torch.float32))
+        exchange = open_exchange(group, owners, RowFormat(2, torch.float32))
         ids = torch.arange(context.rank, 100, 3)
         request = exchange.request(ids)
         table = torch.arange(200.0).view(100, 2)
         assert torch.equal(deliver(exchange, request, table[request.ids]), table[ids])
         exchange.flush()
-        return group.rank, group.size, exchange.transports
+        return group.rank, group.size, exchange.links
     finally:
         os.environ.pop("LSM_HOST", None)
 
@@ -215,8 +216,8 @@ def test_groups_of_a_node_and_of_the_world(ranks):
         (2, 3, {0: shm, 1: shm}),
     ]
     # Over the world some peers are local and some are not.
-    _, size, transports = ranks.check(join_case, {"group": "world"}, hosts)[0]
-    assert (size, transports) == (4, {1: "gloo", 2: shm, 3: shm})
+    _, size, links = ranks.check(join_case, {"group": "world"}, hosts)[0]
+    assert (size, links) == (4, {1: "gloo", 2: shm, 3: shm})
 
 
 @pytest.mark.parametrize(

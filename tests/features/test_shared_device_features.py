@@ -11,7 +11,7 @@ from test_comm_features import loader_for
 from test_comm_worlds import ROW_BYTES, all_tiers, expected_rows, fetches
 
 from lsm import native
-from lsm.comm.links import Place, choose_links
+from lsm.comm.link_choice import Place, choose_links
 from lsm.core.counters import COUNTERS, EXCHANGED
 from lsm.distributed.watchdog import PeerError
 from support.comm_ranks import Ranks
@@ -84,18 +84,18 @@ def deliver(context, store, loader):
 def open_groups(context, size, transport, num_gpus=0, **options):
     """A CacheGroup for caches on devices and one for the host; None on ranks that are not of them.
     With transport nccl, Gloo does between twins what NCCL does between GPUs."""
-    import lsm.comm.exchange_gpu
-    from lsm.comm.links import Links, find_links
+    import lsm.comm.open
+    from lsm.comm.link_choice import ChosenLinks, find_links
 
     host = context.group(size, **options)
     is_played = transport == "nccl" and not num_gpus
     named = "gloo" if is_played else transport
     on_devices = context.group(size, **(options | {"transport": named}))
-    lsm.comm.exchange_gpu.find_links = find_links
+    lsm.comm.open.find_links = find_links
     if is_played:
         nccl = torch_dist.new_group(range(size), backend="gloo")
         by_peer = {peer: "nccl" for peer in range(size) if peer != context.rank}
-        lsm.comm.exchange_gpu.find_links = lambda *_: Links(by_peer, nccl)
+        lsm.comm.open.find_links = lambda *_: ChosenLinks(by_peer, nccl)
     return (on_devices, host) if on_devices else None
 
 
@@ -108,9 +108,9 @@ def both_case(context, path, size, transport, options, cache, num_gpus=0):
         store, loader = open_loader(path, group, cache, device)
         with loader:
             if device is not None:
-                transports = loader.transports
+                links = loader.links
             counts.append(deliver(context, store, loader))
-    return transports, *counts
+    return links, *counts
 
 
 def check_both(ranks, store, size, transport, policy, num_gpus=0):
@@ -118,9 +118,9 @@ def check_both(ranks, store, size, transport, policy, num_gpus=0):
         options = {"mode": mode, "chunk_bytes": 4096}
         cache = {"policy": policy, **all_tiers(size)}
         answers = ranks.check(both_case, store, size, transport, options, cache, num_gpus)[:size]
-        for rank, (transports, on_device, on_host) in enumerate(answers):
+        for rank, (links, on_device, on_host) in enumerate(answers):
             peers = {peer for peer in range(size) if peer != rank}
-            assert transports == dict.fromkeys(peers, transport)
+            assert links == dict.fromkeys(peers, transport)
             assert on_device == on_host
         for tier in ("hits", "static_hits", "victim_hits", "constant_hits", "misses"):
             assert sum(counts[tier] for _, counts, _ in answers) > 0, tier
@@ -134,9 +134,9 @@ def test_rows_and_counts_are_those_of_the_host(ranks, store, size, policy, trans
 
 
 def exchange_case(context, size, transport, dim, dtype, num_gpus=0):
-    from lsm.comm.exchange import RowFormat
-    from lsm.comm.exchange_gpu import DeviceExchange
+    from lsm.comm.open import open_exchange
     from lsm.comm.owners import OwnerMap
+    from lsm.comm.request import RowFormat
 
     groups = open_groups(context, size, transport, num_gpus, owner="stride", chunk_bytes=4096)
     if groups is None:
@@ -144,7 +144,7 @@ def exchange_case(context, size, transport, dim, dtype, num_gpus=0):
     group, device = groups[0], device_of(context, num_gpus)
     owners = OwnerMap(NUM_NODES, size, group.rank, hash="stride")
     rows = RowFormat(dim, dtype)
-    exchange = DeviceExchange(group, owners, rows, device=device, pool_bytes=1)
+    exchange = open_exchange(group, owners, rows, device=device, pool_bytes=1)
     copies = native.DeviceDelivery(native.TWIN if device == HOST else device.index, 10.0)
     table, held = features(dim, dtype).view(torch.uint8), []
     for seed, kind in enumerate(KINDS):
@@ -211,22 +211,22 @@ def test_a_read_error_of_one_owner_surfaces_on_every_rank(store, tmp_path):
 
 def unreachable_case(context, transport):
     """Rank 1 cannot write to rank 2."""
-    import lsm.comm.links
-    from lsm.comm.links import find_links
+    import lsm.comm.link_choice
+    from lsm.comm.link_choice import find_links
 
     group = context.group(3, transport=transport)
-    reach_problem = lsm.comm.links._reach_problem
+    reach_problem = lsm.comm.link_choice._reach_problem
 
     def fails(memory, device, peer, *more):
         if (context.rank, peer) == (1, 2):
             return "peer access unavailable: so says the test"
         return reach_problem(memory, device, peer, *more)
 
-    lsm.comm.links._reach_problem = fails
+    lsm.comm.link_choice._reach_problem = fails
     try:
         return find_links(group, HOST).by_peer
     finally:
-        lsm.comm.links._reach_problem = reach_problem
+        lsm.comm.link_choice._reach_problem = reach_problem
 
 
 def test_without_peer_access_rows_take_another_way_or_it_is_an_error(ranks):

@@ -1,0 +1,157 @@
+"""Memory of the batches that an exchange delivers: of the host or of a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+import torch
+
+from lsm import native
+from lsm.comm.gpu_memory import GpuPeerMemory
+from lsm.comm.request import NO_PLACES, Request, RowFormat
+from lsm.comm.shared_memory import PeerMemory, SharedBatch
+from lsm.core.device import current, empty_rows, memory_errors
+
+_IDLE_BYTES = 512 << 20
+_NO_ROWS = (0, torch.uint8)  # dim and dtype of a SharedBatch that has positions only
+
+
+class Batches(Protocol):
+    """Memory of batches, and the unpacking of rows into them. Used by one thread at a time."""
+
+    format: RowFormat
+
+    @property
+    def num_bytes(self) -> int:
+        """GPU memory of the batches."""
+
+    def take(self, request: Request, *, is_shared: bool) -> SharedBatch:
+        """Memory for the rows of ``request``; peers can map it if ``is_shared``."""
+
+    def at(
+        self, peer: int, values: Sequence[int], payload: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rows and positions of a batch of ``peer``, which sent its address. Raises OSError if it
+        is gone."""
+
+    def message_rows(self, num_rows: int) -> torch.Tensor:
+        """Host memory for rows of a message."""
+
+    def unpack(self, piece: torch.Tensor, rows: torch.Tensor, places: torch.Tensor) -> None:
+        """Copies row k of ``piece`` to row ``places[k]`` of ``rows``; complete after settle()."""
+
+    def settle(self) -> None:
+        """Blocks until all copies have ended. Raises TimeoutError."""
+
+
+class HostBatches:
+    """Batches in host memory."""
+
+    num_bytes = 0
+
+    def __init__(self, rows: RowFormat, num_threads: int = 1) -> None:
+        self.format = rows
+        self._memory = PeerMemory(_IDLE_BYTES)
+        self._threads = native.ThreadPool(num_threads)
+
+    def take(self, request: Request, *, is_shared: bool) -> SharedBatch:
+        """As Batches.take()."""
+        if is_shared:
+            batch = self._memory.take(request.num_rows, self.format.dim, self.format.dtype)
+            batch.positions.copy_(request.positions)
+            return batch
+        return SharedBatch(self.message_rows(request.num_rows), request.positions, [])
+
+    def at(
+        self, peer: int, values: Sequence[int], payload: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As Batches.at()."""
+        del payload
+        return self._memory.batch_of(peer, values, self.format.dim, self.format.dtype)
+
+    def message_rows(self, num_rows: int) -> torch.Tensor:
+        """As Batches.message_rows()."""
+        return torch.empty(num_rows, self.format.dim, dtype=self.format.dtype)
+
+    def unpack(self, piece: torch.Tensor, rows: torch.Tensor, places: torch.Tensor) -> None:
+        """As Batches.unpack(), complete on return."""
+        native.deliver_rows(piece, NO_PLACES, rows, places, self._threads)
+
+    def settle(self) -> None:
+        """Does nothing."""
+
+
+class GpuBatches:
+    """Batches in memory of the GPU ``device``; the host stands for a GPU in tests.
+
+    pool_bytes: GPU memory for this rank's batches, allocated at once.
+    """
+
+    def __init__(
+        self, rows: RowFormat, device: torch.device, pool_bytes: int, timeout_secs: float
+    ) -> None:
+        self.format = rows
+        self._device = device
+        self._memory = GpuPeerMemory(device, pool_bytes, timeout_secs)
+        self._positions = PeerMemory(_IDLE_BYTES)
+        index = native.TWIN if device.type == "cpu" else device.index
+        self._copies = native.DeviceDelivery(index, timeout_secs)
+        self._pieces: list[torch.Tensor] = []  # not to be used again before settle()
+
+    @property
+    def num_bytes(self) -> int:
+        """As Batches.num_bytes."""
+        return self._memory.num_bytes
+
+    def take(self, request: Request, *, is_shared: bool) -> SharedBatch:
+        """As Batches.take()."""
+        rows, address = self._memory.take(request.num_rows, self.format.dim, self.format.dtype)
+        if not is_shared:
+            return SharedBatch(rows, request.positions, [])
+        shared = self._positions.take(request.num_rows, *_NO_ROWS)
+        shared.positions.copy_(request.positions)
+        return SharedBatch(rows, shared.positions, shared.address, torch.tensor(address))
+
+    def at(
+        self, peer: int, values: Sequence[int], payload: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As Batches.at(); ``payload``: the address of the rows, beside that of the positions."""
+        address = payload.view(torch.int64).tolist()
+        rows = self._memory.batch_of(peer, address, self.format.dim, self.format.dtype)
+        _, positions = self._positions.batch_of(peer, values, *_NO_ROWS)
+        return rows, positions
+
+    def message_rows(self, num_rows: int) -> torch.Tensor:
+        """As Batches.message_rows(), page-locked."""
+        if self._device.type == "cpu":
+            return torch.empty(num_rows, self.format.dim, dtype=self.format.dtype)
+        return empty_rows(num_rows, self.format.dim, self.format.dtype)
+
+    def device_rows(self, num_rows: int) -> torch.Tensor:
+        """GPU memory for rows of a message."""
+        shape = num_rows, self.format.dim
+        with self.stream(), memory_errors("for rows on their way between ranks"):
+            return torch.empty(shape, dtype=self.format.dtype, device=self._device)
+
+    def unpack(self, piece: torch.Tensor, rows: torch.Tensor, places: torch.Tensor) -> None:
+        """As Batches.unpack()."""
+        self._pieces.append(piece)
+        with current(self._device):
+            self._copies.deliver(piece, NO_PLACES, rows, places)
+
+    def settle(self) -> None:
+        """As Batches.settle(). Until then no memory may be used again: its next user writes to it
+        in another stream."""
+        with current(self._device):
+            self._copies.synchronize()
+        self._pieces.clear()
+
+    def stream(self) -> AbstractContextManager:
+        """Makes the stream that unpacks rows the current one, inside."""
+        if self._device.type == "cpu":
+            return nullcontext()
+        return torch.cuda.stream(
+            torch.cuda.ExternalStream(self._copies.stream, device=self._device)
+        )

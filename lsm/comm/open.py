@@ -1,0 +1,51 @@
+"""Opens the exchange of a cache group over the links that its ranks have."""
+
+from __future__ import annotations
+
+import torch
+
+from lsm.comm.batches import GpuBatches, HostBatches
+from lsm.comm.exchange import Exchange
+from lsm.comm.group import CacheGroup
+from lsm.comm.link_choice import find_links, host_links
+from lsm.comm.links import GlooLink, IpcLink, Link, NcclLink, ShmLink
+from lsm.comm.owners import OwnerMap
+from lsm.comm.request import RowFormat
+
+
+def open_exchange(
+    group: CacheGroup,
+    owners: OwnerMap,
+    rows: RowFormat,
+    *,
+    num_threads: int = 1,
+    device: torch.device | None = None,
+    pool_bytes: int = 0,
+) -> Exchange:
+    """This rank's part in the exchange of ``group``; all its ranks must call it at the same time.
+
+    device: of the batches: a GPU, or the host standing for one; None: they are host memory.
+    pool_bytes: GPU memory for batches, allocated at once. Raises RuntimeError, on every rank, if
+    ``comm.transport`` names a link that cannot be had.
+    """
+    options, stream = group.options, group.rows
+    if device is None:
+        names, nccl = host_links(group), None
+        batches = HostBatches(rows, num_threads)
+    else:
+        found = find_links(group, device)
+        names, nccl = found.by_peer, found.nccl
+        batches = GpuBatches(rows, device, pool_bytes, options.timeout_secs)
+    chunk_rows = max(1, options.chunk_bytes // max(1, rows.row_bytes))
+    links: list[Link] = []
+    for name in dict.fromkeys(names.values()):
+        peers = [peer for peer in names if names[peer] == name]
+        if name == "shm":
+            links.append(ShmLink(peers, batches))
+        elif name == "ipc":
+            links.append(IpcLink(peers, batches, stream))
+        elif name == "nccl":
+            links.append(NcclLink(peers, batches, stream, nccl, options.timeout_secs))
+        else:
+            links.append(GlooLink(peers, batches, stream, chunk_rows, options.timeout_secs))
+    return Exchange(group, owners, batches, links, num_threads)

@@ -1,0 +1,93 @@
+"""The records of one iteration's exchange: who asks whom for which rows, and where they go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+
+from lsm import native
+from lsm.comm.shared_memory import SharedBatch
+
+NO_PLACES = torch.empty(0, dtype=torch.int32)
+"""``places`` of a RowTarget, or ``row_of``, that are 0, 1, 2, .."""
+
+
+@dataclass(frozen=True)
+class RowFormat:
+    """A row is ``dim`` values of ``dtype``."""
+
+    dim: int
+    dtype: torch.dtype
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return self.dim * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Request:
+    """The ids of one iteration, seen from one rank.
+
+    As requester: it asked for ``num_rows`` rows; owner r has those at
+    ``positions[starts[r] : starts[r + 1]]`` ([num_rows] int32). As owner: it fetches ``ids``
+    ([u] int64, in request order; rank r's list adds ``ids[rank_starts[r] : rank_starts[r + 1]]``)
+    and gives rank r the rows ``row_of[list_starts[r] : list_starts[r + 1]]`` of them, in order.
+    """
+
+    iteration: int
+    num_rows: int
+    positions: torch.Tensor
+    starts: list[int]
+    ids: torch.Tensor
+    rank_starts: torch.Tensor
+    row_of: torch.Tensor
+    list_starts: list[int]
+    stats: dict[str, float] = field(compare=False)
+    """EXCHANGED, comm_secs and comm_wait_secs (lsm.core.counters); final after finish()."""
+
+    def asked_of(self, owner: int) -> torch.Tensor:
+        """Positions in the batch of the rows of ``owner``."""
+        return self.positions[self.starts[owner] : self.starts[owner + 1]]
+
+    def asked_by(self, requester: int) -> torch.Tensor:
+        """The rows for ``requester``, in the order in which it asked."""
+        return self.row_of[self.list_starts[requester] : self.list_starts[requester + 1]]
+
+
+class RowTarget(NamedTuple):
+    """The place where an owner puts the rows that one rank asked it for: row ``row_of[k]`` of the
+    request's ids ([n] int32) goes to row ``places[k]`` ([n] int32; empty: k) of ``rows``
+    ([m, dim])."""
+
+    row_of: torch.Tensor
+    rows: torch.Tensor
+    places: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A request whose rows are on their way. ``packed``: rows that go to a rank as a message, by
+    rank; row k is the k-th that the rank asked for."""
+
+    request: Request
+    batch: SharedBatch
+    packed: dict[int, torch.Tensor] = field(default_factory=dict)
+
+
+def merge_lists(
+    lists: list[torch.Tensor],
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, list[int]]:
+    """Request lists ([n] int64 each) in rank order as one: (its ids [u] int64, each once; where
+    each list's additions start [len(lists) + 1] int64; the index of each request among the ids
+    [total] int32; where each list's requests start: len(lists) + 1 numbers)."""
+    requests = torch.cat(lists)
+    sizes = torch.tensor([0, *map(len, lists)])
+    list_starts = sizes.cumsum(0)
+    ids = torch.empty(len(requests) + 1, dtype=torch.int64)
+    row_of = torch.empty(len(requests), dtype=torch.int32)
+    rank_starts = torch.empty(len(lists) + 1, dtype=torch.int64)
+    count = native.merge_lists(requests, list_starts, ids, row_of, rank_starts)
+    return ids[:count], rank_starts, row_of, list_starts.tolist()
