@@ -146,12 +146,13 @@ cuda-check: setup
 # compute-sanitizer. racecheck would find nothing: it sees shared memory only, and there is none.
 # torch asks for each tensor's memory by itself then, so that its ends are seen.
 SANITIZER ?=
+KERNEL_TESTS := tests/features/test_gpu.py tests/native/test_gpu.py
 WATCHED := PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --error-exitcode=1
 test-gpu: setup
 ifeq ($(SANITIZER),)
 	$(RUN) -m pytest -m 'gpu or multigpu' -rs $(GPU_TESTS)
 else
-	$(WATCHED) --tool=$(SANITIZER) $(RUN) -m pytest --timeout=1800 $(or $(GPU_TESTS),tests/native/test_gpu.py)
+	$(WATCHED) --tool=$(SANITIZER) $(RUN) -m pytest --timeout=1800 $(or $(GPU_TESTS),$(KERNEL_TESTS))
 endif
 
 bench-gpu: setup

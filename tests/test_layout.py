@@ -144,3 +144,27 @@ def test_rooms_import_lower_floors_only():
             if FLOORS[other] >= FLOORS[room]:
                 upward.add((room, other))
     assert upward == UPWARD
+
+
+# Rooms of tests that are no rooms of the package.
+OTHER_TESTS = {"bench", "emulated", "examples", "guest", "native"}
+HELPERS = ROOT / "tests" / "support"
+
+
+def python_tests() -> list[Path]:
+    return sorted((ROOT / "tests").rglob("test_*.py"))
+
+
+def test_tests_lie_in_the_rooms_of_the_package():
+    rooms = {path.name for path in (ROOT / "lsm").iterdir() if (path / "__init__.py").exists()}
+    folders = {path.parent.relative_to(ROOT / "tests").as_posix() for path in python_tests()}
+    assert folders - OTHER_TESTS - {"."} == rooms - {"reference"}
+    assert [path for path in python_tests() if path.parent == ROOT / "tests"] == [Path(__file__)]
+
+
+def test_no_test_module_imports_another():
+    """Helpers lie in tests/support, fixtures in conftest files."""
+    imports = re.compile(r"^\s*(?:from|import) +(?:\S*\.)?(test_\w+|conftest)\b", re.MULTILINE)
+    paths = (ROOT / "tests").rglob("*.py")
+    assert {path: found for path in paths if (found := imports.findall(path.read_text()))} == {}
+    assert list(HELPERS.glob("test_*.py")) == []

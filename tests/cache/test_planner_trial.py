@@ -5,11 +5,12 @@ import logging
 
 import pytest
 import torch
-from test_planner_twin import ARRAYS, config_of, skewed_batches
 
 from lsm.cache.planner import Planner
 from lsm.cache.planner_trial import TrialPlanner
 from lsm.cache.trial import Trial
+from support.native_plans import config_of, skewed_batches
+from support.planner_traces import ARRAYS
 
 CONFIG = config_of("lookahead", "pool", 40, 8, window=5)
 

@@ -4,9 +4,9 @@ import time
 
 import pytest
 import torch
-from test_executor import CACHE, STORAGE, VICTIM, make_plan, open_rows
 
 from lsm import native
+from support.executor_plans import CACHE, STORAGE, VICTIM, make_plan, open_rows
 
 ROW_BYTES = 64
 LINES, SLOTS = 8, 6

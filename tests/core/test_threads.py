@@ -14,7 +14,7 @@ import lsm
 from lsm import native
 from lsm.core.threads import check_startable, starting
 from lsm.storage.engine import StorageOptions
-from support.training import environment, make_store
+from support.training import environment
 
 SHORT_OF_MEMORY = """
 import resource, sys, threading
@@ -31,11 +31,6 @@ limit = pages * resource.getpagesize() + (1 << 30)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 resource.setrlimit(resource.RLIMIT_STACK, (64 << 20, 64 << 20))
 """
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("threads") / "store")
 
 
 def error_when_short_of_memory(store, code):

@@ -6,14 +6,7 @@ import subprocess
 import sys
 import time
 
-import pytest
-
-from support.training import REPOSITORY, environment, make_store, overrides
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("interrupt") / "store")
+from support.training import REPOSITORY, environment, overrides
 
 
 def interruptible():

@@ -20,7 +20,6 @@ from support.training import (
     REPOSITORY,
     environment,
     losses,
-    make_store,
     overrides,
     run_job,
 )
@@ -34,11 +33,6 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 LAUNCH = REPOSITORY / "launch"
 SETTINGS = ("train.batch_size=32", "dist.timeout_secs=60", "checkpoint.every_steps=2")
 TIMEOUT_SECS = 120
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("launchers") / "store")
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 import lsm.cache.planner
 from lsm import native
-from lsm.cache.options import ONLINE_POLICIES, CacheOptions, CacheRows, hottest
+from lsm.cache.options import ONLINE_POLICIES, CacheRows, hottest
 from lsm.core.counters import COUNTERS
-from lsm.data.feature_files import FeatureFiles
 from lsm.distributed import host_memory
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.loader import FeatureLoader
@@ -25,9 +24,15 @@ from lsm.loader.pipeline import Pipeline
 from lsm.reference.hashing import mix64
 from lsm.storage.engine import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
+from support.cached_features import (
+    NUM_NODES,
+    ROW_BYTES,
+    batches,
+    deliver,
+    open_loader,
+    options,
+)
 
-NUM_NODES, DIM = 500, 25
-ROW_BYTES = 4 * DIM
 ENGINES = ("memory", "posix", "io_uring")
 TIERS = ("hits", "static_hits", "victim_hits", "constant_hits", "misses")
 # One set; less than a batch; more than a batch; more than the graph.
@@ -35,57 +40,8 @@ SIZES = (8 * ROW_BYTES, 40 * ROW_BYTES, 200 * ROW_BYTES, 1000 * ROW_BYTES)
 
 
 @pytest.fixture(scope="module")
-def rows():
-    return np.random.default_rng(0).standard_normal((NUM_NODES, DIM), dtype=np.float32)
-
-
-@pytest.fixture(scope="module")
-def store(rows, tmp_path_factory):
-    path = tmp_path_factory.mktemp("features") / "features.bin"
-    path.write_bytes(rows.tobytes() + bytes(-rows.nbytes % 4096))
-    return FeatureFiles((path,), NUM_NODES, DIM, torch.float32)
-
-
-def hot_scores() -> torch.Tensor:
-    return torch.linspace(1, 0, NUM_NODES)
-
-
-def batches(count: int, size: int = 80, seed: int = 0) -> list[torch.Tensor]:
-    """Skewed, so that a cache is of use; distinct ids in random order."""
-    rng = np.random.default_rng(seed)
-    drawn = [(NUM_NODES * rng.random(size) ** 2).astype(np.int64) for _ in range(count)]
-    return [torch.from_numpy(rng.permutation(np.unique(ids))) for ids in drawn]
-
-
-def options(**changes) -> CacheOptions:
-    return CacheOptions(**{"bytes": 40 * ROW_BYTES, "ways": 8, "window": 6} | changes)
-
-
-def open_loader(store, engine="posix", timeout_secs=20.0, num_threads=1, **changes):
-    if engine == "io_uring" and native.io_uring_problem():
-        pytest.skip(native.io_uring_problem())
-    return CachedFeatureLoader(
-        store,
-        options(**changes),
-        scores=hot_scores() if "score" in changes else None,
-        engine=engine,
-        options=StorageOptions(timeout_secs=timeout_secs),
-        num_threads=num_threads,
-    )
-
-
-def deliver(loader, requests, ahead: int = 3):
-    """Announces as far as the window goes, prefetches ``ahead``; yields (ids, pending, rows)."""
-    announced, pending = 0, []
-    for t in range(len(requests) + ahead):
-        while announced < min(t + loader.window, len(requests)):
-            loader.announce(requests[announced])
-            announced += 1
-        if t < len(requests):
-            pending.append((requests[t], loader.prefetch(requests[t])))
-        if t >= ahead:
-            ids, got = pending[t - ahead]
-            yield ids, got, got.result()
+def store(row_store):
+    return row_store
 
 
 def check(loader, requests, rows, ahead: int = 3) -> dict[str, float]:

@@ -6,24 +6,14 @@ import time
 
 import pytest
 import torch
-from test_comm_worlds import ROW_BYTES, fetch_case, open_loader
 
 from lsm import native
 from lsm.distributed.watchdog import PeerError
 from support.comm_ranks import Ranks, deliver
+from support.shared_features import ROW_BYTES, fetch_case, loader_for, open_loader
 from support.training import make_store
 
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("shared") / "store")
-
-
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
-    pool = Ranks(4, tmp_path_factory.mktemp("ranks"))
-    yield pool
-    pool.close()
+NUM_RANKS = 4
 
 
 @pytest.fixture
@@ -71,23 +61,6 @@ def test_a_table_says_who_owns_what(ranks, store, tmp_path):
         for answer in ranks.run(table_case, store, table)[:2]:
             with pytest.raises(ValueError, match=message):
                 raise answer
-
-
-def loader_for(store, context, features, **changes):
-    import lsm
-
-    return lsm.NeighborLoader(
-        store,
-        [5, 3],
-        "train",
-        20,
-        shuffle=True,
-        rank=context.rank,
-        world_size=context.size,
-        features=features,
-        timeout_secs=20,
-        **changes,
-    )
 
 
 def epochs_case(context, path, taken, comm):

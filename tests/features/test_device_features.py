@@ -5,9 +5,6 @@ from functools import partial
 
 import pytest
 import torch
-from test_cached_features import ROW_BYTES, batches, deliver, hot_scores, open_loader, options
-from test_cached_features import rows as _rows
-from test_cached_features import store as _store
 
 from lsm import native
 from lsm.cache.options import CacheRows
@@ -16,10 +13,15 @@ from lsm.features.tiers_gpu import DeviceFeatureLoader
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
 from lsm.train import job
 from lsm.train.trainer import train
+from support.cached_features import ROW_BYTES, batches, deliver, hot_scores, open_loader, options
 from support.training import config, losses, make_store
 
 HOST = torch.device("cpu")
-rows, store = _rows, _store
+
+
+@pytest.fixture(scope="module")
+def store(row_store):
+    return row_store
 
 
 def open_device_loader(store, planner="device", prefetch_rows=30, staging="auto", **changes):

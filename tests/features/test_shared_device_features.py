@@ -5,125 +5,15 @@ import errno
 
 import pytest
 import torch
-import torch.distributed as torch_dist
-from test_comm import KINDS, NUM_NODES, features, lists
-from test_comm_features import loader_for
-from test_comm_worlds import ROW_BYTES, all_tiers, expected_rows, fetches
 
 from lsm import native
 from lsm.comm.link_choice import Place, choose_links
-from lsm.core.counters import COUNTERS, EXCHANGED
 from lsm.distributed.watchdog import PeerError
 from support.comm_ranks import Ranks
-from support.training import make_store
+from support.shared_features import loader_for
+from support.shared_gpu_features import HOST, check_both, exchange_case, open_groups, open_loader
 
-HOST = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("shared") / "store")
-
-
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
-    pool = Ranks(3, tmp_path_factory.mktemp("ranks"))
-    yield pool
-    pool.close()
-
-
-def device_of(context, num_gpus):
-    """The GPU of this rank, which becomes the current one, or the host, which stands for one."""
-    if not num_gpus:
-        return HOST
-    device = torch.device("cuda", context.rank % num_gpus)
-    torch.cuda.set_device(device)
-    return device
-
-
-def open_loader(path, group, cache, device=None):
-    """``device``: of a cache in GPU memory; None: it is the host's."""
-    from lsm.cache.options import CacheOptions
-    from lsm.data.graph_store import GraphStore
-    from lsm.features.shared import SharedFeatureLoader
-    from lsm.features.shared_gpu import SharedDeviceFeatureLoader
-    from lsm.storage.engine import StorageOptions
-
-    store = GraphStore.open(path)
-    options = {"bytes": 64 * ROW_BYTES, "ways": 8, "window": 3} | cache
-    kind, more = SharedFeatureLoader, {}
-    if device is not None:
-        kind = SharedDeviceFeatureLoader
-        # A pool for a batch or two, so that there must be more of it.
-        more = {"device": device, "planner": "device", "prefetch_rows": 10, "pool_bytes": 9000}
-    loader = kind(
-        store,
-        CacheOptions(**options),
-        group,
-        engine="posix",
-        options=StorageOptions(timeout_secs=10),
-        scores=torch.linspace(1, 0, store.num_nodes),
-        **more,
-    )
-    return store, loader
-
-
-def deliver(context, store, loader):
-    """The counters of some batches, whose rows are checked."""
-    table, held = expected_rows(store), []
-    for ids, rows in fetches(loader, store.num_nodes, context.rank):
-        held = [*held[-1:], (rows, ids)]
-        for rows, ids in held:  # not written again while it is held
-            assert torch.equal(rows.cpu(), table[ids]), context.rank
-    repeated = torch.tensor([3, 5, 3, context.rank])
-    assert torch.equal(loader.fetch(repeated).cpu(), table[repeated])
-    stats = loader.stats()
-    return {name: stats[f"cache_{name}"] for name in (*COUNTERS, *EXCHANGED)}
-
-
-def open_groups(context, size, transport, num_gpus=0, **options):
-    """A CacheGroup for caches on devices and one for the host; None on ranks that are not of them.
-    With transport nccl, Gloo does between twins what NCCL does between GPUs."""
-    import lsm.comm.open
-    from lsm.comm.link_choice import ChosenLinks, find_links
-
-    host = context.group(size, **options)
-    is_played = transport == "nccl" and not num_gpus
-    named = "gloo" if is_played else transport
-    on_devices = context.group(size, **(options | {"transport": named}))
-    lsm.comm.open.find_links = find_links
-    if is_played:
-        nccl = torch_dist.new_group(range(size), backend="gloo")
-        by_peer = {peer: "nccl" for peer in range(size) if peer != context.rank}
-        lsm.comm.open.find_links = lambda *_: ChosenLinks(by_peer, nccl)
-    return (on_devices, host) if on_devices else None
-
-
-def both_case(context, path, size, transport, options, cache, num_gpus=0):
-    groups = open_groups(context, size, transport, num_gpus, **options)
-    if groups is None:
-        return None
-    counts = []
-    for group, device in zip(groups, (device_of(context, num_gpus), None), strict=True):
-        store, loader = open_loader(path, group, cache, device)
-        with loader:
-            if device is not None:
-                links = loader.links
-            counts.append(deliver(context, store, loader))
-    return links, *counts
-
-
-def check_both(ranks, store, size, transport, policy, num_gpus=0):
-    for mode in ("shared", "partition-aware"):
-        options = {"mode": mode, "chunk_bytes": 4096}
-        cache = {"policy": policy, **all_tiers(size)}
-        answers = ranks.check(both_case, store, size, transport, options, cache, num_gpus)[:size]
-        for rank, (links, on_device, on_host) in enumerate(answers):
-            peers = {peer for peer in range(size) if peer != rank}
-            assert links == dict.fromkeys(peers, transport)
-            assert on_device == on_host
-        for tier in ("hits", "static_hits", "victim_hits", "constant_hits", "misses"):
-            assert sum(counts[tier] for _, counts, _ in answers) > 0, tier
+NUM_RANKS = 3
 
 
 @pytest.mark.parametrize("transport", ["ipc", "gloo", "nccl"])
@@ -131,37 +21,6 @@ def check_both(ranks, store, size, transport, policy, num_gpus=0):
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_rows_and_counts_are_those_of_the_host(ranks, store, size, policy, transport):
     check_both(ranks, store, size, transport, policy)
-
-
-def exchange_case(context, size, transport, dim, dtype, num_gpus=0):
-    from lsm.comm.open import open_exchange
-    from lsm.comm.owners import OwnerMap
-    from lsm.comm.request import RowFormat
-
-    groups = open_groups(context, size, transport, num_gpus, owner="stride", chunk_bytes=4096)
-    if groups is None:
-        return
-    group, device = groups[0], device_of(context, num_gpus)
-    owners = OwnerMap(NUM_NODES, size, group.rank, hash="stride")
-    rows = RowFormat(dim, dtype)
-    exchange = open_exchange(group, owners, rows, device=device, pool_bytes=1)
-    copies = native.DeviceDelivery(native.TWIN if device == HOST else device.index, 10.0)
-    table, held = features(dim, dtype).view(torch.uint8), []
-    for seed, kind in enumerate(KINDS):
-        ids = lists(kind, size, seed)[group.rank]
-        request = exchange.request(ids)
-        own = table[request.ids].view(dtype).to(device)
-        if num_gpus:
-            torch.cuda.synchronize(device)
-        delivery = exchange.open(request)
-        for target in exchange.targets(delivery):
-            copies.deliver(own, target.row_of, target.rows, target.places)
-        copies.synchronize()
-        held.append((exchange.finish(delivery), ids))
-        for delivered, ids in held:
-            assert delivered.shape == (len(ids), dim)
-            assert torch.equal(delivered.cpu().contiguous().view(torch.uint8), table[ids]), kind
-    exchange.end_session()
 
 
 @pytest.mark.parametrize("transport", ["ipc", "gloo", "nccl"])

@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from test_shared_device_features import check_both, exchange_case
 
 from lsm import native
 from lsm.core.device import gpu_problem
-from support.comm_ranks import Ranks
-from support.training import losses, make_store, overrides, run_job
+from support.shared_gpu_features import check_both, exchange_case
+from support.training import losses, overrides, run_job
+
+NUM_RANKS = 3
 
 PROBLEM = gpu_problem(0)
 SECOND_PROBLEM = gpu_problem(1)
@@ -15,18 +16,6 @@ on_a_gpu = pytest.mark.skipif(PROBLEM is not None, reason=f"no GPU: {PROBLEM}")
 on_two_gpus = pytest.mark.skipif(
     SECOND_PROBLEM is not None, reason=f"no two GPUs: {SECOND_PROBLEM}"
 )
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("shared") / "store")
-
-
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
-    pool = Ranks(3, tmp_path_factory.mktemp("ranks"))
-    yield pool
-    pool.close()
 
 
 def skip_without_peer_access(transport):

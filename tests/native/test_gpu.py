@@ -8,23 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from test_cached_features import ROW_BYTES, batches, deliver, options
-from test_cached_features import rows as _rows
-from test_cached_features import store as _store
-from test_device_executor import check_random_plans, check_random_targets
-from test_nvme import open_rows, random_rows, read, write_stripes
-from test_planner_twin import assert_same_plans, config_of, skewed_batches
 
 from lsm import native
 from lsm.cache.planner import POLICIES, VICTIM_MODES, Source
 from lsm.core.device import gpu_problem
-from lsm.features.tiers_gpu import DeviceFeatureLoader
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
 from lsm.storage.engine import Storage
+from support.gpu_executor import check_random_plans, check_random_targets
 from support.graphs import assert_same, random_graph
+from support.native_plans import assert_same_plans, config_of, skewed_batches
+from support.nvme_rows import open_rows, random_rows, read, write_stripes
 
-rows, store = _rows, _store
 PROBLEM = gpu_problem(0)
 pytestmark = [
     pytest.mark.gpu,
@@ -136,24 +131,6 @@ def test_a_gather_in_a_graph():
         graph.replay()
         torch.cuda.synchronize()
         assert torch.equal(out, source[ids])
-
-
-@pytest.mark.parametrize("staging", ["gather", "copy", "auto"])
-@pytest.mark.parametrize("planner", ["host", "device", "auto"])
-def test_rows_of_a_loader(store, rows, planner, staging):
-    settings = options(victim_mode="pool", victim_bytes=60 * ROW_BYTES)
-    with DeviceFeatureLoader(
-        store,
-        settings,
-        engine="posix",
-        device=torch.device("cuda", 0),
-        planner=planner,
-        staging=staging,
-        prefetch_rows=30,
-    ) as loader:
-        for ids, _, delivered in deliver(loader, batches(40)):
-            assert delivered.is_cuda
-            assert torch.equal(delivered.cpu(), torch.from_numpy(rows)[ids])
 
 
 @pytest.mark.parametrize("placement", ["uva", "device"])

@@ -12,10 +12,7 @@ from lsm.config.load import load_config, parse_config
 from lsm.config.schema import Config
 from lsm.data.verify import verify_store
 from lsm.storage.disk_profile import (
-    DepthPoint,
-    DeviceProfile,
     ReadCost,
-    SizePoint,
     device_facts,
     load_profile,
     save_profile,
@@ -25,36 +22,11 @@ from lsm.storage.measure_profile import enough_bytes, feature_source, measure_pr
 from lsm.storage.read_ahead import ReadAhead
 from lsm.train.read_settings import ReadSettings, longest_read
 from lsm.train.trainer import train
-from support.training import config, losses, make_store, steps
+from support.disk_profile import make_profile
+from support.training import config, losses, steps
 from support.training import environment as clean_environment
 
 ROW_BYTES = 48
-
-
-def make_profile(path, *, per_read=10e-6, per_byte=0.25e-9, engine="posix") -> DeviceProfile:
-    """10 us + 0.25 ns/byte: 40,000 bytes cost as much as a read. 1 ms from asking to having."""
-    cost = ReadCost(secs_per_read=per_read, secs_per_byte=per_byte)
-    return DeviceProfile(
-        date="2026-01-01",
-        commit="0",
-        machine={"cores": 2},
-        device=device_facts(path),
-        engine=engine,
-        num_files=1,
-        file_bytes=1 << 30,
-        block_bytes=4096,
-        latency_secs=50e-6,
-        request_secs=1e-3,
-        iops=[DepthPoint(depth=1, iops=20e3), DepthPoint(depth=32, iops=90e3)],
-        peak_iops=90e3,
-        sizes=[SizePoint(bytes=size, secs=cost.secs(size)) for size in (4096, 1 << 20)],
-        cost=cost,
-    )
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("profiled") / "store")
 
 
 @pytest.fixture

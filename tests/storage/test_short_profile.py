@@ -4,7 +4,6 @@ import errno
 import logging
 
 import pytest
-from test_device_profile import make_profile
 
 from lsm.data.synth import synthesize
 from lsm.distributed import collectives
@@ -15,6 +14,7 @@ from lsm.storage.measure import measure_engine
 from lsm.storage.measure_profile import feature_source
 from lsm.storage.short_profile import Found, find_on_machines, find_profile, measure_briefly
 from lsm.train.trainer import train
+from support.disk_profile import make_profile
 from support.training import TRAIN_MEASURED, config, losses, make_store, overrides, run_job
 
 

@@ -123,3 +123,33 @@ def steps(run_dir: Path) -> list[dict]:
 def losses(run_dir: Path) -> list[tuple[int, int, float]]:
     """(epoch, iteration, loss) of every step; equal floats are equal in every bit."""
     return [(step["epoch"], step["iteration"], step["loss"]) for step in steps(run_dir)]
+
+
+def run_ranks(num_ranks, arguments, stuck=None, timeout=90):
+    """Return codes and error lines of ranks that are started without a launcher, so that nothing
+    ends them but themselves; the rank ``stuck`` is ended when the others are."""
+    port = free_port()
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, *map(str, arguments[rank])],
+            env=rank_environment(rank, num_ranks, port),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(num_ranks)
+    ]
+    try:
+        errors = {
+            number: rank.communicate(timeout=timeout)[1]
+            for number, rank in enumerate(ranks)
+            if number != stuck
+        }
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    lines = {
+        number: [line for line in text.splitlines() if line.startswith("error:")]
+        for number, text in errors.items()
+    }
+    return [rank.returncode for rank in ranks], lines

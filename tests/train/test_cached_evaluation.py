@@ -24,11 +24,6 @@ LARGE = ("train.eval.batch_size=150", "train.eval.num_neighbors=[12, 8]")
 TIERS = ("hits", "static_hits", "victim_hits", "constant_hits", "misses")
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("evaluated") / "store")
-
-
 def epochs(run_dir):
     lines = (run_dir / "metrics.jsonl").read_text().splitlines()
     return [record for line in lines if (record := json.loads(line))["kind"] == "epoch"]

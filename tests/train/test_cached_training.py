@@ -24,11 +24,6 @@ LOOKAHEAD = ("cache.policy=lookahead", "cache.window=4", f"cache.bytes={200 * RO
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("cached") / "store")
-
-
-@pytest.fixture(scope="module")
 def uncached(store, tmp_path_factory):
     """The losses of a run from memory, and its summary."""
     run_dir = tmp_path_factory.mktemp("uncached")

@@ -13,18 +13,12 @@ from support.training import (
     CRASH_AT,
     config,
     losses,
-    make_store,
     overrides,
     run_alone,
     run_job,
 )
 
 STEPS = ("checkpoint.every_steps=2", "storage.engine=posix")
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("checkpoint") / "store")
 
 
 def names(run_dir):

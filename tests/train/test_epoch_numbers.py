@@ -2,16 +2,9 @@
 
 import json
 
-import pytest
-
 from lsm.train.metrics import JsonLines
 from lsm.train.trainer import train
-from support.training import config, losses, make_store, steps
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("epochs") / "store")
+from support.training import config, losses, steps
 
 
 def test_metrics_boards_and_summaries_count_from_1(store, tmp_path):

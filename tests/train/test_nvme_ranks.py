@@ -5,15 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from test_train_faults import run_ranks
 
 from lsm.train.drives import check_drives
-from support.training import losses, make_store, overrides, run_job
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("store") / "store")
+from support.training import losses, overrides, run_job, run_ranks
 
 
 def train(store, run_dir, *settings):

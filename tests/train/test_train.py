@@ -14,11 +14,6 @@ SAME_ON_ANY_RANK = ("sampler.num_neighbors=[-1, -1]", "model.dropout=0")
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("train") / "store")
-
-
-@pytest.fixture(scope="module")
 def alone(store, tmp_path_factory):
     """A run of a world of one: its summary and its directory."""
     run_dir = tmp_path_factory.mktemp("alone")

@@ -20,6 +20,7 @@ from support.training import (
     overrides,
     rank_environment,
     run_job,
+    run_ranks,
 )
 
 
@@ -102,36 +103,6 @@ def test_under_torchrun_a_failure_of_one_rank_ends_all_and_is_the_one_reported(s
     (line,) = error_lines(job)
     assert "error: rank 1:" in line
     assert "injected failure of the disk" in line
-
-
-def run_ranks(num_ranks, arguments, stuck=None, timeout=90):
-    """Return codes and error lines of ranks that are started without a launcher, so that nothing
-    ends them but themselves; the rank ``stuck`` is ended when the others are."""
-    port = free_port()
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, *map(str, arguments[rank])],
-            env=rank_environment(rank, num_ranks, port),
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(num_ranks)
-    ]
-    try:
-        errors = {
-            number: rank.communicate(timeout=timeout)[1]
-            for number, rank in enumerate(ranks)
-            if number != stuck
-        }
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    lines = {
-        number: [line for line in text.splitlines() if line.startswith("error:")]
-        for number, text in errors.items()
-    }
-    return [rank.returncode for rank in ranks], lines
 
 
 def test_a_rank_that_is_killed_is_named_by_the_others(store, tmp_path):

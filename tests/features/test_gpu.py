@@ -1,0 +1,33 @@
+"""The loader whose cache is GPU memory, on a GPU. Needs no more than torch, NumPy and the tests'
+own packages, so that it can be run under compute-sanitizer (`make test-gpu SANITIZER=memcheck`)."""
+
+import pytest
+import torch
+
+from lsm.core.device import gpu_problem
+from lsm.features.tiers_gpu import DeviceFeatureLoader
+from support.cached_features import ROW_BYTES, batches, deliver, options
+
+PROBLEM = gpu_problem(0)
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(PROBLEM is not None, reason=f"no GPU: {PROBLEM}"),
+]
+
+
+@pytest.mark.parametrize("staging", ["gather", "copy", "auto"])
+@pytest.mark.parametrize("planner", ["host", "device", "auto"])
+def test_rows_of_a_loader(row_store, rows, planner, staging):
+    settings = options(victim_mode="pool", victim_bytes=60 * ROW_BYTES)
+    with DeviceFeatureLoader(
+        row_store,
+        settings,
+        engine="posix",
+        device=torch.device("cuda", 0),
+        planner=planner,
+        staging=staging,
+        prefetch_rows=30,
+    ) as loader:
+        for ids, _, delivered in deliver(loader, batches(40)):
+            assert delivered.is_cuda
+            assert torch.equal(delivered.cpu(), torch.from_numpy(rows)[ids])
