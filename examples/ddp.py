@@ -1,7 +1,10 @@
-"""Trains with DDP and one cache over all ranks: torchrun --nproc-per-node=2 examples/ddp.py STORE
+"""Trains with DDP and one cache over all ranks:
 
-Every rank runs this script. ``rank`` and ``world_size`` give each its share of the global batch;
-the cache group makes the caches of all ranks one, so that a row is read and kept by one rank only.
+    torchrun --nproc-per-node=2 examples/ddp.py STORE
+
+Every rank runs this script. ``rank`` and ``world_size`` give each its share of the
+global batch. The cache group makes the caches of all ranks one: a row is read and kept
+by one rank only.
 """
 
 import argparse
@@ -27,7 +30,10 @@ def main() -> None:
 
     store = lsm.GraphStore.open(arguments.store)
     sage = GraphSAGE(
-        store.feature_dim, hidden_channels=64, num_layers=2, out_channels=store.num_classes
+        store.feature_dim,
+        hidden_channels=64,
+        num_layers=2,
+        out_channels=store.num_classes,
     )
     model = DistributedDataParallel(sage)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -42,7 +48,7 @@ def main() -> None:
             "train",
             batch_size=128,  # per rank
             shuffle=True,
-            drop_last=True,  # every rank has a full batch, so DDP's mean of means is the mean
+            drop_last=True,  # full batches, so DDP's mean of means is the mean
             rank=rank,
             world_size=world_size,
             features=features,
@@ -62,11 +68,16 @@ def main() -> None:
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-                total += torch.tensor([loss.item(), batch.stats["requests"], batch.stats["misses"]])
+                total += torch.tensor(
+                    [loss.item(), batch.stats["requests"], batch.stats["misses"]]
+                )
             dist.all_reduce(total)
             if rank == 0:
-                mean_loss = total[0] / (len(loader) * world_size)
-                print(f"epoch {epoch + 1}: loss {mean_loss:.4f}, read {total[2] / total[1]:.1%}")
+                mean_loss, read = (
+                    total[0] / (len(loader) * world_size),
+                    total[2] / total[1],
+                )
+                print(f"epoch {epoch + 1}: loss {mean_loss:.4f}, read {read:.1%}")
     dist.destroy_process_group()
 
 

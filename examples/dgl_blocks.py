@@ -32,15 +32,21 @@ def main() -> None:
 
     torch.manual_seed(0)
     store = lsm.GraphStore.open(arguments.store)
-    with lsm.NeighborLoader(store, [10, 5], "train", batch_size=256, shuffle=True) as loader:
-        blocks = next(iter(loader)).to_dgl()  # imports dgl the way that works beside torch
+    with lsm.NeighborLoader(
+        store, [10, 5], "train", batch_size=256, shuffle=True
+    ) as loader:
+        blocks = next(
+            iter(loader)
+        ).to_dgl()  # imports dgl the way that works beside torch
         print(blocks)
         model = Sage([store.feature_dim, 64, store.num_classes])
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
         for epoch in range(arguments.epochs):
             loader.set_epoch(epoch)
             for batch in loader:
-                loss = functional.cross_entropy(model(batch.to_dgl(), batch.x.float()), batch.y)
+                loss = functional.cross_entropy(
+                    model(batch.to_dgl(), batch.x.float()), batch.y
+                )
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()

@@ -1,4 +1,4 @@
-"""Reads feature rows by node id, without sampling: python examples/feature_loader.py STORE
+"""Reads feature rows by node id: python examples/feature_loader.py STORE
 
 For a sampler of your own, or for features of something that is no graph.
 """
@@ -17,18 +17,22 @@ def main() -> None:
 
     store = lsm.GraphStore.open(arguments.store)
     generator = torch.Generator().manual_seed(0)
-    batches = [torch.randperm(store.num_nodes, generator=generator)[:500] for _ in range(8)]
+    batches = [
+        torch.randperm(store.num_nodes, generator=generator)[:500] for _ in range(8)
+    ]
 
     with lsm.FeatureLoader(store) as features:
         rows = features.fetch(batches[0])  # blocks: [500, dim] in the store's dtype
         print(f"{features.engine}: {list(rows.shape)} {rows.dtype}")
 
-        pending = features.prefetch(batches[1])  # returns at once; the engine reads meanwhile
+        pending = features.prefetch(
+            batches[1]
+        )  # returns at once; the engine reads meanwhile
         print(f"mean of the batch before: {rows.float().mean():.4f}")
         rows = pending.result(timeout_secs=10)
         print(f"read so far: {features.stats()['bytes_read']:,} bytes")
 
-    # With a cache, announce what will be asked for: the plan then keeps the rows needed soonest.
+    # With a cache, announce batches ahead: the plan then keeps the rows needed soonest.
     cache = lsm.CacheOptions(policy="lookahead", bytes=200 * store.row_bytes, window=4)
     with lsm.FeatureLoader(store, cache) as features:
         for ids in batches[:3]:

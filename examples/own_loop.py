@@ -1,7 +1,7 @@
 """Trains a plain PyTorch model in a loop of your own: python examples/own_loop.py STORE
 
-The model uses no graph library. A batch gives one bipartite graph per layer, so that no layer
-computes a node that a later layer does not need.
+The model uses no graph library. A batch gives one bipartite graph per layer, so that no
+layer computes a node that a later layer does not need.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import lsm
 
 
 class MeanGNN(nn.Module):
-    """Per layer: a linear map of the node itself, plus one of the mean of its neighbours."""
+    """Per layer: a linear map of the node, plus one of the mean of its neighbours."""
 
     def __init__(self, widths: list[int]) -> None:
         super().__init__()
@@ -56,7 +56,9 @@ def main() -> None:
     model = MeanGNN([store.feature_dim, 64, store.num_classes])
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     with (
-        lsm.NeighborLoader(store, [10, 5], "train", batch_size=256, shuffle=True) as train,
+        lsm.NeighborLoader(
+            store, [10, 5], "train", batch_size=256, shuffle=True
+        ) as train,
         lsm.NeighborLoader(store, [10, 5], "valid", batch_size=512) as valid,
     ):
         for epoch in range(arguments.epochs):
@@ -66,7 +68,8 @@ def main() -> None:
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-            print(f"epoch {epoch + 1}: loss {loss:.4f}, valid {accuracy(model, valid):.4f}")
+            share = accuracy(model, valid)
+            print(f"epoch {epoch + 1}: loss {loss:.4f}, valid {share:.4f}")
 
 
 if __name__ == "__main__":

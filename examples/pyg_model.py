@@ -18,7 +18,10 @@ def main() -> None:
     torch.manual_seed(0)
     store = lsm.GraphStore.open(arguments.store)
     model = GraphSAGE(
-        store.feature_dim, hidden_channels=64, num_layers=2, out_channels=store.num_classes
+        store.feature_dim,
+        hidden_channels=64,
+        num_layers=2,
+        out_channels=store.num_classes,
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     tenth = store.num_nodes // 10 * store.row_bytes
@@ -42,7 +45,9 @@ def main() -> None:
                 optimizer.step()
                 requests += batch.stats["requests"]
                 hits += batch.stats["hits"]
-            print(f"epoch {epoch + 1}: loss {loss:.4f}, cache hits {hits / requests:.1%}")
+            print(
+                f"epoch {epoch + 1}: loss {loss:.4f}, cache hits {hits / requests:.1%}"
+            )
 
 
 if __name__ == "__main__":

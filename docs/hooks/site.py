@@ -6,6 +6,7 @@ the keys of a configuration, ``<!-- help COMMAND ... -->`` for a help page of ``
 from __future__ import annotations
 
 import importlib
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from mkdocs.structure.files import File
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+LARGEST = 2**31 - 1  # a bound that is there for the type alone
 PAGES = (
     "CONTRIBUTING.md",
     "CHANGELOG.md",
@@ -40,24 +42,27 @@ def on_page_markdown(markdown: str, **_context) -> str:
 
 def options_page(name: str) -> str:
     """Sections and keys of a tree of pydantic models, with types, defaults and docstrings."""
-    module, _, model = name.partition(":")
-    schema = getattr(importlib.import_module(module), model).model_json_schema()
-    return "\n\n".join(_section(schema, schema["$defs"], ""))
+    module, _, name = name.partition(":")
+    model = getattr(importlib.import_module(module), name)
+    schema = model.model_json_schema()
+    return "\n\n".join(_section(schema, schema["$defs"], model().model_dump(mode="json"), ""))
 
 
-def _section(schema: dict[str, Any], models: dict[str, Any], prefix: str) -> Iterator[str]:
+def _section(
+    schema: dict[str, Any], models: dict[str, Any], defaults: dict[str, Any], prefix: str
+) -> Iterator[str]:
     for key, field in schema["properties"].items():
         name, text = prefix + key, field.get("description", "").replace("\n", " ")
-        model = models.get(field.get("$ref", "").rpartition("/")[2])
+        default, model = defaults[key], models.get(field.get("$ref", "").rpartition("/")[2])
         if model is None:
-            default = f", default `{_shown(field['default'])}`" if "default" in field else ""
+            default = default if isinstance(default, str) else json.dumps(default)
             yield f"### `{name}`"
-            yield f"{_type(field, 'bytes' in name)}{default}"
+            yield f"{_type(field, 'bytes' in name)}; default `{default}`\n{{ .values }}"
             yield text
         else:
-            yield f"## {name}" if not prefix else f"### {name}"
+            yield f"### {name}" if prefix else f"## {name}"
             yield text
-            yield from _section(model, models, f"{name}.")
+            yield from _section(model, models, default, f"{name}.")
 
 
 def _type(field: dict[str, Any], is_size: bool) -> str:
@@ -82,17 +87,9 @@ def _type(field: dict[str, Any], is_size: bool) -> str:
             ("maximum", "at most"),
             ("exclusiveMaximum", "below"),
         )
-        if bound in field
+        if abs(field.get(bound, LARGEST)) < LARGEST
     ]
     return f"{text} ({', '.join(bounds)})" if bounds else text
-
-
-def _shown(value: Any) -> str:
-    return (
-        {True: "true", False: "false", None: "null"}.get(value, str(value))
-        if (value is None or isinstance(value, bool))
-        else str(value)
-    )
 
 
 def help_page(path: str) -> str:
