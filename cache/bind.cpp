@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-#include "cache/batch_sets.h"
+#include "cache/gpu_set_cache.h"
 #include "cache/metadata_word.h"
 #include "cache/planner.h"
 #include "cache/simulate.h"

@@ -10,8 +10,8 @@
 
 #include "cache/byte_match.h"
 #include "kernels/core/hash.h"
+#include "kernels/core/host_array.h"
 #include "kernels/core/prefetch.h"
-#include "kernels/sample/host_array.h"
 
 namespace lsm::cache {
 

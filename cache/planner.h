@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "cache/batch_sets.h"
 #include "cache/config.h"
+#include "cache/gpu_set_cache.h"
 #include "cache/id_map.h"
 #include "cache/next_use_chain.h"
 #include "cache/plan.h"

@@ -13,8 +13,8 @@
 #include "cache/set_loop.h"
 #include "cache/staged.h"
 #include "kernels/core/hash.h"
+#include "kernels/core/host_array.h"
 #include "kernels/core/prefetch.h"
-#include "kernels/sample/host_array.h"
 
 namespace lsm::cache {
 

@@ -11,10 +11,10 @@
 
 #include "comm/mailbox.h"
 #include "comm/owner.h"
-#include "comm/reassembly.h"
 #include "comm/request_lists.h"
 #include "comm/shared_memory.h"
 #include "kernels/bind_tensor.h"
+#include "kernels/gather/scatter.h"
 
 namespace py = pybind11;
 

@@ -17,8 +17,8 @@
 #include "kernels/gather/gather.h"
 #include "kernels/pagerank/reverse_pagerank.h"
 #include "kernels/sample/draw.h"
-#include "kernels/sample/draw_lanes.h"
-#include "kernels/sample/labor_lanes.h"
+#include "kernels/sample/draw_simd.h"
+#include "kernels/sample/labor_simd.h"
 #include "kernels/sample/sampler.h"
 #include "kernels/sample/unique.h"
 

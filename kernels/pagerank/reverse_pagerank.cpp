@@ -5,8 +5,8 @@
 #include <atomic>
 
 #include "kernels/core/check.h"
+#include "kernels/core/host_array.h"
 #include "kernels/gather/gather.h"
-#include "kernels/sample/host_array.h"
 #include "kernels/sample/sampler.h"
 
 namespace lsm {

@@ -13,12 +13,12 @@
 
 #include "kernels/core/buffer.h"
 #include "kernels/core/check.h"
+#include "kernels/core/host_array.h"
 #include "kernels/core/mapped_file.h"
 #include "kernels/core/philox.h"
 #include "kernels/core/prefetch.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/sample/hop_drawing.h"
-#include "kernels/sample/host_array.h"
 #include "kernels/sample/ladies_hop.h"
 #include "kernels/sample/sampler.h"
 #include "kernels/sample/unique.h"

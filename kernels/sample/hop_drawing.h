@@ -12,7 +12,7 @@
 #include "kernels/core/philox.h"
 #include "kernels/core/prefetch.h"
 #include "kernels/sample/draw.h"
-#include "kernels/sample/draw_lanes.h"
+#include "kernels/sample/draw_simd.h"
 #include "kernels/sample/labor_choice.h"
 
 namespace lsm {

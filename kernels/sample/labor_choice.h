@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kernels/sample/labor.h"
-#include "kernels/sample/labor_lanes.h"
+#include "kernels/sample/labor_simd.h"
 
 namespace lsm {
 

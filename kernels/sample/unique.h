@@ -11,8 +11,8 @@
 #include <span>
 
 #include "kernels/core/check.h"
+#include "kernels/core/host_array.h"
 #include "kernels/core/prefetch.h"
-#include "kernels/sample/host_array.h"
 
 namespace lsm {
 

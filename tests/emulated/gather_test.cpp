@@ -2,9 +2,9 @@
 // Gathers and deliveries of rows of all sizes, as the host does them.
 #include <numeric>
 
-#include "comm/device_delivery.h"
-#include "comm/reassembly.h"
-#include "kernels/gather/device_gather.h"
+#include "kernels/gather/gpu_gather.h"
+#include "kernels/gather/gpu_scatter.h"
+#include "kernels/gather/scatter.h"
 #include "tests/emulated/tests.h"
 
 namespace lsm::testing {

@@ -2,10 +2,10 @@
 // Memory of a GPU that comes back, and that others have mapped.
 #include <numeric>
 
-#include "comm/device_memory.h"
-#include "comm/device_pool.h"
+#include "comm/gpu_memory.h"
+#include "comm/gpu_pool.h"
 #include "kernels/core/cuda_info.h"
-#include "kernels/gather/device_gather.h"
+#include "kernels/gather/gpu_gather.h"
 #include "tests/emulated/tests.h"
 
 namespace lsm::testing {

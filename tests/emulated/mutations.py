@@ -68,7 +68,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a vector access is misaligned",
-        "kernels/gather/row_copy.h",
+        "kernels/gather/copy_rows_functors.h",
         "  if (alignment % sizeof(Word16) == 0) {",
         "  if ((PLANTED ? row_bytes : alignment) % sizeof(Word16) == 0) {",
         "memory",
@@ -77,7 +77,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a kernel touches freed memory",
-        "kernels/sample/backend_sampler.h",
+        "kernels/sample/sampler_on_backend.h",
         "    nodes.n_id = n_id_.data();  // which may have grown",
         "    if (!PLANTED) nodes.n_id = n_id_.data();",
         "memory",
@@ -86,7 +86,7 @@ MUTATIONS = [
     ),
     Mutation(
         "the host touches device memory",
-        "kernels/sample/backend_sampler.h",
+        "kernels/sample/sampler_on_backend.h",
         "    int64_t result = 0;\n    backend_->download(&result, value, sizeof(result));",
         "    int64_t result = 0;\n    if (PLANTED) return *value;\n"
         "    backend_->download(&result, value, sizeof(result));",

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernels/core/cuda_check.h"
-#include "tests/native/device_checks.h"
+#include "tests/native/gpu_checks.h"
 
 namespace lsm::testing {
 

@@ -33,7 +33,7 @@ def included(source: Path) -> set[str]:
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 def test_policies_compile_for_the_device(tmp_path):
-    source = ROOT / "tests/native/device_policies.cu"
+    source = ROOT / "tests/native/gpu_policies.cu"
     headers = {path.name for path in (ROOT / "cache/policy").glob("*.h")}
     assert headers - {"insertion_order.h", "line.h"} <= included(source)
     compile_for_device(source, tmp_path / "policies.o")
@@ -41,7 +41,7 @@ def test_policies_compile_for_the_device(tmp_path):
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 def test_nvme_queue_code_compiles_for_the_device(tmp_path):
-    source = ROOT / "tests/native/device_nvme.cu"
+    source = ROOT / "tests/native/gpu_nvme.cu"
     assert included(source) >= NVME_HOST_DEVICE
     compile_for_device(source, tmp_path / "nvme.o")
 

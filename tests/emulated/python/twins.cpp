@@ -1,12 +1,12 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // In place of the twins: the code that they stand for, on the emulated GPU. Their callers pass any
 // host memory, which this GPU reaches with LSM_EMULATED_PAGEABLE set.
-#include "cache/batch_sets.h"
-#include "cache/device_executor.h"
-#include "comm/device_delivery.h"
+#include "cache/gpu_executor.h"
+#include "cache/gpu_set_cache.h"
 #include "kernels/core/cuda_check.h"
-#include "kernels/gather/device_gather.h"
-#include "kernels/sample/device_sampler.h"
+#include "kernels/gather/gpu_gather.h"
+#include "kernels/gather/gpu_scatter.h"
+#include "kernels/sample/gpu_sampler.h"
 
 namespace {
 

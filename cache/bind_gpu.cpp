@@ -1,0 +1,102 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Exports the executor whose cache is GPU memory, and its twin.
+#include <pybind11/pybind11.h>
+
+#include <memory>
+#include <string>
+
+#include "cache/bind.h"
+#include "cache/bind_moves.h"
+#include "cache/gpu_executor.h"
+#include "kernels/bind_tensor.h"
+
+namespace py = pybind11;
+
+namespace {
+
+/// A DeviceExecutor and the GPU that it is on; -1: the twin.
+struct Executor {
+  std::unique_ptr<lsm::DeviceExecutor> executor;
+  int device;
+};
+
+Executor make_executor(lsm::Storage& storage, const lsm::DeviceExecutorOptions& options,
+                       const lsm::TensorView& static_ids, const lsm::TensorView& constant_ids,
+                       int device) {
+  lsm::check_argument(
+      options.num_lines >= 0 && options.victim_slots >= 0 && options.prefetch_rows >= 0,
+      "num_lines, victim_slots, prefetch_rows: expected at least 0");
+  const auto static_span = static_ids.as<const int64_t>("static_ids");
+  const auto constant_span = constant_ids.as<const int64_t>("constant_ids");
+  py::gil_scoped_release release;
+  if (device < 0) {
+    return {lsm::make_twin_executor(options, storage, static_span, constant_span), device};
+  }
+  return {lsm::make_device_executor(options, storage, static_span, constant_span, device), device};
+}
+
+void replay(Executor& self, const lsm::PlanMoves& moves, const lsm::TensorView& staged,
+            const lsm::TensorView& out) {
+  const auto staged_bytes = staged.as_bytes_on(staged.on_host ? -1 : self.device, "staged");
+  const auto out_bytes = out.as_bytes_on(self.device, "out");
+  py::gil_scoped_release release;
+  self.executor->replay(moves, staged_bytes, out_bytes);
+}
+
+/// `targets`: tuples of tensors (row_of, rows, place).
+void replay_to(Executor& self, const lsm::PlanMoves& moves, const lsm::TensorView& staged,
+               const py::object& targets) {
+  const auto staged_bytes = staged.as_bytes_on(staged.on_host ? -1 : self.device, "staged");
+  const auto lists = lsm::row_targets(targets, self.executor->row_bytes(), self.device);
+  py::gil_scoped_release release;
+  self.executor->replay_to(moves, staged_bytes, lists);
+}
+
+void prefetch(Executor& self, const lsm::TensorView& victim_slots) {
+  const auto slots = victim_slots.as<const int64_t>("victim_slots");
+  py::gil_scoped_release release;
+  self.executor->prefetch(slots);
+}
+
+/// way: gather or copy.
+void set_staging(Executor& self, const std::string& way) {
+  lsm::check_argument(way == "gather" || way == "copy", "way: expected gather or copy, got '", way,
+                      "'");
+  self.executor->set_staging(way == "copy" ? lsm::Staging::kCopy : lsm::Staging::kGather);
+}
+
+}  // namespace
+
+namespace lsm {
+
+void bind_device(py::module_& module) {
+  py::class_<Executor> executor(module, "DeviceExecutor");
+  executor
+      .def(py::init([](Storage& storage, int64_t num_lines, int64_t victim_slots,
+                       int64_t prefetch_rows, const TensorView& static_ids,
+                       const TensorView& constant_ids, double timeout_secs, int device) {
+             return make_executor(storage, {num_lines, victim_slots, prefetch_rows, timeout_secs},
+                                  static_ids, constant_ids, device);
+           }),
+           py::arg("storage"), py::kw_only(), py::arg("num_lines"), py::arg("victim_slots"),
+           py::arg("prefetch_rows"), py::arg("static_ids"), py::arg("constant_ids"),
+           py::arg("timeout_secs"), py::arg("device"))
+      .def("set_staging", &set_staging, py::arg("way"))
+      .def("prefetch", &prefetch, py::arg("victim_slots"))
+      .def(
+          "wait_delivered", [](Executor& self) { self.executor->wait_delivered(); },
+          py::call_guard<py::gil_scoped_release>())
+      .def(
+          "synchronize", [](Executor& self) { self.executor->synchronize(); },
+          py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("device", [](const Executor& self) { return self.device; })
+      .def_property_readonly("stream", [](const Executor& self) { return self.executor->stream(); })
+      .def_property_readonly("device_bytes",
+                             [](const Executor& self) { return self.executor->device_bytes(); })
+      .def_property_readonly("pinned_bytes",
+                             [](const Executor& self) { return self.executor->pinned_bytes(); });
+  def_replay(executor, &::replay, py::arg("staged"), py::arg("out"));
+  def_replay(executor, &::replay_to, py::arg("staged"), py::arg("targets"));
+}
+
+}  // namespace lsm

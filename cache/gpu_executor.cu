@@ -1,0 +1,20 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#include "cache/gpu_executor.h"
+
+#include "cache/executor_on_backend.h"
+#include "kernels/core/cuda_backend.h"
+
+namespace lsm {
+
+std::unique_ptr<DeviceExecutor> make_device_executor(const DeviceExecutorOptions& options,
+                                                     Storage& storage,
+                                                     std::span<const int64_t> static_ids,
+                                                     std::span<const int64_t> constant_ids,
+                                                     int device) {
+  return std::make_unique<BackendExecutor<CudaBackend>>(
+      std::make_unique<CudaBackend>(device, options.timeout_secs),
+      std::make_unique<CudaBackend>(device, options.timeout_secs), options, storage, static_ids,
+      constant_ids);
+}
+
+}  // namespace lsm

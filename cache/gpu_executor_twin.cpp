@@ -1,0 +1,26 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#include "cache/gpu_executor.h"
+
+#include "cache/executor_on_backend.h"
+#include "kernels/core/host_backend.h"
+
+namespace lsm {
+
+std::unique_ptr<DeviceExecutor> make_twin_executor(const DeviceExecutorOptions& options,
+                                                   Storage& storage,
+                                                   std::span<const int64_t> static_ids,
+                                                   std::span<const int64_t> constant_ids) {
+  return std::make_unique<BackendExecutor<HostBackend>>(std::make_unique<HostBackend>(),
+                                                        std::make_unique<HostBackend>(), options,
+                                                        storage, static_ids, constant_ids);
+}
+
+#if !LSM_HAS_CUDA
+std::unique_ptr<DeviceExecutor> make_device_executor(const DeviceExecutorOptions&, Storage&,
+                                                     std::span<const int64_t>,
+                                                     std::span<const int64_t>, int) {
+  throw_without_cuda("a cache in GPU memory");
+}
+#endif
+
+}  // namespace lsm

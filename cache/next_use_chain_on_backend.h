@@ -1,0 +1,128 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// NextUseChain in the memory of a Backend: the same links, made by a thread for each id.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <deque>
+#include <memory>
+#include <span>
+
+#include "cache/next_use_chain_functors.h"
+#include "kernels/core/backend_array.h"
+#include "kernels/core/check.h"
+
+namespace lsm::cache {
+
+/// Holds the batches of the window. Not thread-safe.
+template <class Backend>
+class BackendChain {
+ public:
+  explicit BackendChain(Backend& backend) : backend_(&backend) { is_repeated_.assign(1, 0); }
+
+  /// As NextUseChain::push(); waits for the check. The result is valid until the next call, and
+  /// tells by `previous` which ids had no earlier occurrence.
+  EnteringRef push(std::span<const int64_t> ids) {
+    make_room(static_cast<int64_t>(ids.size()));
+    const uint32_t count = static_cast<uint32_t>(ids.size());
+    const uint32_t number = static_cast<uint32_t>(end_batch());
+    EnteringRef entering = {ref(),
+                            first_ + num_entries_,
+                            count,
+                            number,
+                            previous_.grow(count),
+                            place_.grow(count),
+                            is_repeated_.data()};
+    entering.chain.live += count;
+    backend_->for_each(count, WriteOccurrence{entering, ids_.upload(ids)});
+    backend_->for_each(count, LinkOccurrence{entering});
+    uint32_t is_repeated = 0;
+    backend_->download(&is_repeated, is_repeated_.data(), sizeof(is_repeated));
+    backend_->synchronize();
+    num_slots_used_ += count;
+    if (is_repeated != 0) {
+      backend_->for_each(count, UnlinkOccurrence{entering});
+      backend_->fill(is_repeated_.data(), 0, sizeof(is_repeated));
+      throw_repeated(ids, number);
+    }
+    counts_.push_back(count);
+    num_entries_ += count;
+    return entering;
+  }
+
+  int64_t end_batch() const { return first_batch_ + static_cast<int64_t>(counts_.size()); }
+  int64_t num_entries() const { return num_entries_; }
+
+  /// The chain, whose first occurrences are those of the first batch. Valid until the next push().
+  ChainRef ref() const {
+    return {ring_ ? ring_->data() : nullptr,
+            slots_.data(),
+            ring_size_ - 1,
+            num_slots_,
+            first_,
+            num_entries_};
+  }
+
+  /// Drops the first batch of the window.
+  void retire() {
+    first_ += counts_.front();
+    num_entries_ -= counts_.front();
+    counts_.pop_front();
+    ++first_batch_;
+  }
+
+  int64_t num_bytes() const {
+    return int64_t{ring_size_} * sizeof(Access) + slots_.capacity() * sizeof(uint32_t);
+  }
+
+ private:
+  // With at most 15/4 slots for each, the table is made anew long before numbers come again.
+  static constexpr int64_t kMaxEntries = int64_t{1} << 28;
+
+  template <class T>
+  using Array = BackendArray<T, Backend>;
+
+  /// Makes room for `count` more occurrences. At most two thirds of the slots are ever used, and of
+  /// a table made anew at most one, so that this happens once while the window changes over.
+  void make_room(int64_t count) {
+    const int64_t needed = int64_t{num_entries_} + count;
+    check_argument(needed < kMaxEntries,
+                   "cache.window: at most 2^28 ids fit into the window of a planner on a GPU; make "
+                   "it smaller or plan on the host");
+    if (needed > ring_size_) {
+      auto larger = std::make_unique<Array<Access>>(*backend_);
+      const uint32_t size = std::bit_ceil(static_cast<uint32_t>(std::max(needed, kMinRing)));
+      larger->assign(size, 0);
+      backend_->for_each(num_entries_, MoveOccurrence{ref(), larger->data(), size - 1});
+      ring_ = std::move(larger);
+      ring_size_ = size;
+    }
+    if (num_slots_ > 0 && (num_slots_used_ + count) * 3 <= int64_t{num_slots_} * 2) return;
+    slots_.grow(needed * 3 + kMinRing);
+    num_slots_ = static_cast<uint32_t>(slots_.capacity());
+    num_slots_used_ = num_entries_;
+    backend_->fill(slots_.data(), 0, slots_.capacity() * sizeof(uint32_t));
+    backend_->for_each(num_entries_, EnterLatest{ref()});
+  }
+
+  static constexpr int64_t kMinRing = 16;
+
+  Backend* backend_;
+  std::unique_ptr<Array<Access>> ring_;
+  uint32_t ring_size_ = 0;
+  Array<uint32_t> slots_{*backend_};
+  uint32_t num_slots_ = 0;
+  int64_t num_slots_used_ = 0;   // at most
+  std::deque<uint32_t> counts_;  // ids of each batch
+  int64_t first_batch_ = 0;
+  // Shortly before the occurrences' numbers wrap, so that every run takes that path.
+  uint32_t first_ = ChainRef::kUsed - 100;
+  uint32_t num_entries_ = 0;
+  // Of the batch that is pushed.
+  Array<int64_t> ids_{*backend_};
+  Array<uint32_t> previous_{*backend_};
+  Array<uint32_t> place_{*backend_};
+  Array<uint32_t> is_repeated_{*backend_};
+};
+
+}  // namespace lsm::cache

@@ -1,0 +1,196 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// What a warp does for one request, for one set and for one line: the parts of BatchSets that run
+// on a GPU. Functors over raw memory; decisions are those of set_loop.h.
+#pragma once
+
+#include <cstdint>
+
+#include "cache/next_use_chain_functors.h"
+#include "cache/plan.h"
+#include "cache/policy/line.h"
+#include "cache/set_cache.h"
+#include "cache/set_loop.h"
+#include "kernels/core/atomics.h"
+#include "kernels/core/hash.h"
+
+namespace lsm::cache {
+
+/// The memory of all sets, not owned.
+template <class Policy>
+struct SetsRef {
+  Policy policy;
+  int64_t* tags;                   // [num_sets * ways]
+  typename Policy::Line* lines;    // [num_sets * ways]
+  typename Policy::State* states;  // [num_sets]
+  uint64_t* extra;                 // [num_sets * extra_words]
+  uint32_t* next_positions;        // [num_sets * ways], or null if they are not kept
+  const float* scores;             // [num_scores]
+  int64_t num_scores;
+  uint32_t num_sets;
+  int32_t ways;
+  int32_t extra_words;
+
+  LSM_HOST_DEVICE uint32_t set_of(int64_t id) const {
+    return static_cast<uint32_t>(mix64(static_cast<uint64_t>(id)) % num_sets);
+  }
+
+  LSM_HOST_DEVICE SetView<Policy> view_of(int64_t set) const {
+    return {tags + set * ways, lines + set * ways, states + set, extra + set * extra_words, ways};
+  }
+
+  /// The way of `id` in its set, or -1.
+  template <class Lanes>
+  LSM_HOST_DEVICE int32_t find(const Lanes& lanes, uint32_t set, int64_t id) const {
+    const int64_t* const set_tags = tags + int64_t{set} * ways;
+    typename Lanes::template Var<int32_t> found;
+    lanes.each([&](int lane) {
+      found[lane] = -1;
+      for (int32_t way = lane; way < ways; way += Lanes::kLanes) {
+        if (set_tags[way] == id) found[lane] = way;
+      }
+    });
+    return lowest_way(lanes, found);
+  }
+
+  LSM_HOST_DEVICE uint32_t score_of(int64_t id) const {
+    if (!Policy::kNeedsScore || id >= num_scores) return 0;
+    return score_bits(scores[id]);
+  }
+};
+
+/// The first batch of the window on its way through decide(), not owned. A key is the set of a row
+/// that asks for a line, and num_sets for any other.
+struct BatchRef {
+  ChainRef chain;
+  Source* source;      // [n]
+  int64_t* slot;       // [n]
+  uint32_t* key;       // [n] in request order
+  uint32_t* position;  // [n] 0, 1, 2, ..
+  uint32_t t;
+
+  LSM_HOST_DEVICE const Access& row(int64_t i) const {
+    return chain.at(chain.first + static_cast<uint32_t>(i));
+  }
+};
+
+/// A warp per request: finds its line, touches it, or says which set it asks.
+template <class Policy>
+struct LookUp {
+  SetsRef<Policy> sets;
+  BatchRef rows;
+
+  template <class Lanes>
+  LSM_HOST_DEVICE void operator()(const Lanes& lanes, int64_t i) const {
+    const Access row = rows.row(i);
+    const Source tier = rows.source[i];
+    const uint32_t set = sets.set_of(row.id);
+    const bool asks_cache = tier == Source::kStorage;
+    const int32_t way = asks_cache ? sets.find(lanes, set, row.id) : -1;
+    lanes.each([&](int lane) {
+      if (lane != 0) return;
+      const bool asks_line = way < 0 && (asks_cache || tier == Source::kVictim);
+      rows.key[i] = asks_line ? set : sets.num_sets;
+      rows.position[i] = static_cast<uint32_t>(i);
+      rows.slot[i] = way < 0 ? -1 : int64_t{set} * sets.ways + way;
+      if (way < 0) return;
+      rows.source[i] = Source::kCache;
+      // Ids of a batch are distinct, so no other warp has this line.
+      auto& line = sets.lines[rows.slot[i]];
+      line.touched = rows.t + 1;
+      line.next_use = row.next_use;
+      if (sets.next_positions != nullptr) sets.next_positions[rows.slot[i]] = row.next_position;
+      sets.policy.on_hit(line);
+    });
+  }
+};
+
+/// A warp per row that asks, of which the first of each set decides for all of them.
+template <class Policy>
+struct PlaceRows {
+  SetsRef<Policy> sets;
+  BatchRef rows;
+  const uint32_t* keys;       // [n] sorted
+  const uint32_t* positions;  // [n] in the order of the keys, then of the requests
+  int64_t count;
+  Outcome* outcomes;  // [n] in the order of the keys
+
+  template <class Lanes>
+  LSM_HOST_DEVICE void operator()(const Lanes& lanes, int64_t i) const {
+    const uint32_t set = keys[i];
+    if (set == sets.num_sets || (i > 0 && keys[i - 1] == set)) return;
+    SetView<Policy> view = sets.view_of(set);
+    Turn turn = {rows.t, set, 0};
+    for (int64_t j = i; j < count && keys[j] == set; ++j) {
+      const Access& row = rows.row(positions[j]);
+      const Newcomer newcomer = {row.id, row.next_use, sets.score_of(row.id)};
+      const Placement placed = place(lanes, sets.policy, view, turn, newcomer);
+      lanes.each([&](int lane) {
+        if (lane != 0) return;
+        const int64_t line = placed.way < 0 ? -1 : int64_t{set} * sets.ways + placed.way;
+        outcomes[j] = {line, placed.evicted_id, placed.evicted_next_use, 0, placed.evicted_touched};
+        if (line < 0 || sets.next_positions == nullptr) return;
+        outcomes[j].evicted_next_position = sets.next_positions[line];
+        sets.next_positions[line] = row.next_position;
+      });
+    }
+  }
+};
+
+/// Lists and counts the rows that ask: they come first.
+struct ListAsking {
+  BatchRef rows;
+  const uint32_t* keys;       // [count] sorted
+  const uint32_t* positions;  // [count] in the order of the keys
+  int64_t count;
+  uint32_t num_sets;
+  Candidate* asking;    // [count]
+  int64_t* num_asking;  // 0 before
+
+  LSM_HOST_DEVICE void operator()(int64_t i) const {
+    if (keys[i] == num_sets) return;
+    asking[i] = {rows.row(positions[i]), positions[i]};
+    if (i + 1 == count || keys[i + 1] == num_sets) *num_asking = i + 1;
+  }
+};
+
+/// A warp per id that enters the window: if it has no earlier occurrence there, its line is told.
+template <class Policy>
+struct LinkLine {
+  SetsRef<Policy> sets;
+  EnteringRef entering;
+
+  template <class Lanes>
+  LSM_HOST_DEVICE void operator()(const Lanes& lanes, int64_t i) const {
+    if (entering.previous[i] != ChainRef::kEmpty) return;
+    const int64_t id = entering.chain.at(entering.first + static_cast<uint32_t>(i)).id;
+    const uint32_t set = sets.set_of(id);
+    const int32_t way = sets.find(lanes, set, id);
+    lanes.each([&](int lane) {
+      if (lane != 0 || way < 0) return;
+      const int64_t number = int64_t{set} * sets.ways + way;
+      auto& line = sets.lines[number];
+      if (line.next_use != kNoNextUse) return;
+      line.next_use = entering.batch;
+      if (sets.next_positions != nullptr) sets.next_positions[number] = static_cast<uint32_t>(i);
+    });
+  }
+};
+
+template <class Policy>
+struct RefreshLine {
+  SetsRef<Policy> sets;
+
+  LSM_HOST_DEVICE void operator()(int64_t line) const { sets.policy.refresh(sets.lines[line]); }
+};
+
+template <class Policy>
+struct SetScore {
+  SetsRef<Policy> sets;
+
+  LSM_HOST_DEVICE void operator()(int64_t line) const {
+    const int64_t id = sets.tags[line];
+    if (id != kEmptyTag) sets.policy.set_score(sets.lines[line], sets.score_of(id));
+  }
+};
+
+}  // namespace lsm::cache

@@ -1,0 +1,48 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// DeviceDelivery on a Backend.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "kernels/core/backend_array.h"
+#include "kernels/gather/copy_rows_functors.h"
+#include "kernels/gather/gpu_scatter.h"
+
+namespace lsm::comm {
+
+template <class Backend>
+class BackendDelivery final : public DeviceDelivery {
+ public:
+  explicit BackendDelivery(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {
+    backend_->enter();
+  }
+  ~BackendDelivery() override { backend_->drain(); }
+
+  void deliver(const RowArray& source, std::span<const int32_t> source_rows, const RowArray& target,
+               std::span<const int32_t> target_rows, int64_t row_bytes) override {
+    const int64_t count = check_delivery(source, source_rows, target, target_rows);
+    if (count == 0) return;
+    backend_->enter();
+    const NumberedRows<int32_t> rows{
+        source.data, source_rows.empty() ? nullptr : source_rows_.upload(source_rows), target.data,
+        target_rows.empty() ? nullptr : target_rows_.upload(target_rows), row_bytes};
+    copy_rows_on(*backend_, count, row_bytes, alignment_bits(row_bytes, source.data, target.data),
+                 rows);
+  }
+
+  void synchronize() override {
+    backend_->enter();
+    backend_->synchronize();
+  }
+
+  intptr_t stream() const override { return backend_->stream_number(); }
+
+ private:
+  const std::unique_ptr<Backend> backend_;  // outlives what it allocated
+  BackendArray<int32_t, Backend> source_rows_{*backend_};
+  BackendArray<int32_t, Backend> target_rows_{*backend_};
+};
+
+}  // namespace lsm::comm

@@ -1,0 +1,17 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#include "kernels/sample/gpu_sampler.h"
+
+#include "kernels/core/cuda_backend.h"
+#include "kernels/sample/sampler_on_backend.h"
+
+namespace lsm {
+
+std::unique_ptr<DeviceSampler> make_device_sampler(const DeviceGraph& graph,
+                                                   std::vector<int64_t> fanouts,
+                                                   const Sampling& sampling, int device,
+                                                   double timeout_secs) {
+  return make_backend_sampler(std::make_unique<CudaBackend>(device, timeout_secs), graph,
+                              std::move(fanouts), sampling);
+}
+
+}  // namespace lsm

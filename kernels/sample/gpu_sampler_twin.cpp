@@ -1,0 +1,24 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#include "kernels/sample/gpu_sampler.h"
+
+#include "kernels/core/check.h"
+#include "kernels/core/host_backend.h"
+#include "kernels/sample/sampler_on_backend.h"
+
+namespace lsm {
+
+std::unique_ptr<DeviceSampler> make_twin_sampler(const DeviceGraph& graph,
+                                                 std::vector<int64_t> fanouts,
+                                                 const Sampling& sampling, bool backwards) {
+  return make_backend_sampler(std::make_unique<HostBackend>(backwards), graph, std::move(fanouts),
+                              sampling);
+}
+
+#if !LSM_HAS_CUDA
+std::unique_ptr<DeviceSampler> make_device_sampler(const DeviceGraph&, std::vector<int64_t>,
+                                                   const Sampling&, int, double) {
+  throw_without_cuda("sampling on a GPU");
+}
+#endif
+
+}  // namespace lsm

@@ -1,0 +1,113 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// What a warp does for one node of a batch that is sampled by LABOR: its lanes draw for 32
+// neighbours at a time, and few of these get into the heap of the smallest, so that one lane keeps
+// that.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/core/macros.h"
+#include "kernels/sample/labor.h"
+#include "kernels/sample/sampler_functors.h"
+
+namespace lsm::device_sample {
+
+/// Moves heap[at] down to its place in a heap [size] whose largest element is first.
+template <class T>
+LSM_HOST_DEVICE void sift_down(T* heap, uint32_t size, uint32_t at) {
+  const T value = heap[at];
+  for (;;) {
+    uint64_t child = 2 * uint64_t{at} + 1;
+    if (child >= size) break;
+    if (child + 1 < size && heap[child + 1] > heap[child]) ++child;
+    if (heap[child] <= value) break;
+    heap[at] = heap[child];
+    at = static_cast<uint32_t>(child);
+  }
+  heap[at] = value;
+}
+
+/// Puts `value` in a heap with `size` of at most `capacity` elements, for its largest if full.
+LSM_HOST_DEVICE inline void push_bounded(uint64_t* heap, uint32_t size, uint32_t capacity,
+                                         uint64_t value) {
+  if (size == capacity) {
+    heap[0] = value;
+    sift_down(heap, size, 0);
+    return;
+  }
+  uint32_t at = size;
+  while (at > 0 && heap[(at - 1) / 2] < value) {
+    heap[at] = heap[(at - 1) / 2];
+    at = (at - 1) / 2;
+  }
+  heap[at] = value;
+}
+
+LSM_HOST_DEVICE inline void heap_sort(uint32_t* values, uint32_t size) {
+  for (uint32_t i = size / 2; i > 0; --i) sift_down(values, size, i - 1);
+  for (uint32_t end = size; end > 1; --end) {
+    const uint32_t largest = values[0];
+    values[0] = values[end - 1];
+    values[end - 1] = largest;
+    sift_down(values, end - 1, 0);
+  }
+}
+
+/// Chooses positions for the nodes that do not take all their edges: those of the smallest draws,
+/// in ascending order.
+template <class Id>
+struct ChooseNodes {
+  const Id* indices;
+  Expanded nodes;
+  SourceDraws draws;
+  uint64_t* heaps;      // by edge of the hop: draw and position
+  uint32_t* positions;  // by edge of the hop
+
+  template <class Warp>
+  LSM_HOST_DEVICE void operator()(const Warp& warp, int64_t i) const {
+    const uint32_t count = static_cast<uint32_t>(nodes.count[i]);
+    const uint32_t degree = nodes.degree[i];
+    if (count == degree || count == 0) return;
+    uint64_t* const heap = heaps + nodes.offset[i];
+    uint32_t size = 0;
+    for (uint64_t begin = 0; begin < degree; begin += Warp::kLanes) {
+      size = offer(warp, i, begin, heap, size);
+    }
+    warp.each([&](int lane) {
+      if (lane != 0) return;
+      uint32_t* const chosen = positions + nodes.offset[i];
+      for (uint32_t k = 0; k < count; ++k) chosen[k] = static_cast<uint32_t>(heap[k]);
+      heap_sort(chosen, count);
+    });
+  }
+
+ private:
+  /// Returns the heap's size once the neighbours from `begin` on, one per lane, are in it that
+  /// should be.
+  template <class Warp>
+  LSM_HOST_DEVICE uint32_t offer(const Warp& warp, int64_t i, uint64_t begin, uint64_t* heap,
+                                 uint32_t size) const {
+    const uint32_t count = static_cast<uint32_t>(nodes.count[i]);
+    const uint32_t degree = nodes.degree[i];
+    const Id* const sources = indices + nodes.first[i];
+    typename Warp::template Var<uint64_t> offered;
+    warp.each([&](int lane) {
+      const uint64_t position = begin + static_cast<uint64_t>(lane);
+      offered[lane] =
+          position >= degree
+              ? UINT64_MAX
+              : uint64_t{draws(static_cast<uint64_t>(sources[position]))} << 32 | position;
+    });
+    for (;;) {
+      const uint64_t least = warp.min(offered);
+      if (least == UINT64_MAX || (size == count && least > heap[0])) return size;
+      warp.each([&](int lane) {
+        if (offered[lane] == least) offered[lane] = UINT64_MAX;
+        if (lane == 0) push_bounded(heap, size, count, least);
+      });
+      size += size < count;
+    }
+  }
+};
+
+}  // namespace lsm::device_sample

@@ -1,0 +1,208 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#include "tests/native/gpu_checks.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <span>
+
+#include "kernels/sample/sampler.h"
+
+namespace lsm::testing {
+namespace {
+
+/// For code of the host, which reaches all memory.
+class AnyMemory final : public CheckedMemory {
+ public:
+  std::byte* rows(size_t bytes) override { return take(bytes); }
+  std::byte* staging(size_t bytes) override { return take(bytes); }
+  std::vector<std::byte> fetch(const std::byte* rows, size_t bytes) override {
+    return {rows, rows + bytes};
+  }
+
+ private:
+  std::byte* take(size_t bytes) {
+    return taken_.emplace_back(std::make_unique<std::byte[]>(bytes)).get();
+  }
+
+  std::vector<std::unique_ptr<std::byte[]>> taken_;
+};
+
+/// A planner of `planned` with the sets of a twin.
+std::unique_ptr<cache::Planner> make_twin(const PlannerCase& planned,
+                                          std::unique_ptr<cache::BatchSets> sets) {
+  const std::vector<std::span<const int64_t>> trace(planned.batches.begin(), planned.batches.end());
+  cache::PlannerInput input{planned.scores, planned.static_ids, planned.constant_ids, {}};
+  if (planned.config.policy == "belady") input.trace = trace;
+  return std::make_unique<cache::Planner>(planned.config, input, std::make_shared<ThreadPool>(1),
+                                          std::move(sets));
+}
+
+/// Expects the rows of a plan in `rows`, from the last to the first if `backwards`.
+void expect_rows(const cache::Plan& plan, std::span<const std::byte> rows, int64_t row_bytes,
+                 bool backwards = false) {
+  const size_t count = plan.ids.size();
+  for (size_t i = 0; i < count; ++i) {
+    const auto row = rows.subspan(i * static_cast<size_t>(row_bytes), row_bytes);
+    LSM_EXPECT(is_row(row, plan.ids[backwards ? count - 1 - i : i]), "iteration ", plan.iteration,
+               ", position ", i);
+  }
+}
+
+/// For three ranks: one wants all rows in order, one all of them backwards, one none.
+void replay_to(const CheckedExecutor& checked, const PlanMoves& moves, const cache::Plan& plan,
+               std::span<const std::byte> staged, int64_t row_bytes) {
+  const auto count = static_cast<int64_t>(plan.ids.size());
+  std::vector<int32_t> in_order(plan.ids.size());
+  std::iota(in_order.begin(), in_order.end(), 0);
+  const std::vector<int32_t> backwards(in_order.rbegin(), in_order.rend());
+  std::byte* const first = checked.memory->rows(staged.size());
+  std::byte* const second = checked.memory->rows(staged.size());
+  checked.executor->replay_to(moves, staged,
+                              std::array<RowTargets, 3>{{{in_order, first, count, {}},
+                                                         {{}, nullptr, 0, {}},
+                                                         {in_order, second, count, backwards}}});
+  checked.executor->wait_delivered();
+  expect_rows(plan, checked.memory->fetch(first, staged.size()), row_bytes);
+  expect_rows(plan, checked.memory->fetch(second, staged.size()), row_bytes, true);
+}
+
+/// One batch of `planned` through the executor, its rows from storage as the files have them.
+void replay(const CheckedExecutor& checked, const cache::Plan& plan, int64_t row_bytes) {
+  const auto* source = reinterpret_cast<const uint8_t*>(plan.source.data());
+  const PlanMoves moves{plan.iteration,
+                        {source, plan.source.size()},
+                        plan.slot,
+                        plan.evict_line,
+                        plan.evict_slot,
+                        plan.evict_word,
+                        plan.insert_position,
+                        plan.insert_line,
+                        plan.spill_position,
+                        plan.spill_slot,
+                        plan.spill_word,
+                        plan.tag_slot,
+                        plan.tag_word};
+  const size_t bytes = plan.ids.size() * static_cast<size_t>(row_bytes);
+  const std::span staged(checked.memory->staging(bytes), bytes);
+  for (size_t i = 0; i < plan.ids.size(); ++i) {
+    if (plan.source[i] != cache::Source::kStorage) continue;
+    for (int64_t b = 0; b < row_bytes; ++b) {
+      staged[i * static_cast<size_t>(row_bytes) + static_cast<size_t>(b)] = byte_of(plan.ids[i], b);
+    }
+  }
+  if (plan.iteration % 3 > 0) return replay_to(checked, moves, plan, staged, row_bytes);
+  std::byte* const out = checked.memory->rows(bytes);
+  checked.executor->replay(moves, staged, {out, bytes});
+  checked.executor->synchronize();
+  expect_rows(plan, checked.memory->fetch(out, bytes), row_bytes);
+}
+
+template <class T>
+TensorView view_of(const std::vector<T>& values) {
+  TensorView seen;
+  seen.data = const_cast<T*>(values.data());
+  seen.dtype = dtype_of<T>();
+  seen.num_dims = 1;
+  seen.shape[0] = static_cast<int64_t>(values.size());
+  seen.strides[0] = 1;
+  return seen;
+}
+
+void check_samples_of(const Sampling& sampling, const MakeSamplers& make) {
+  Random random(5);
+  for (const int64_t num_nodes : {1, 40, 3000}) {
+    SampledGraph graph{{0}, {}};
+    for (int64_t node = 0; node < num_nodes; ++node) {
+      const int64_t degree = random.chance(5) ? random.between(100, 300) : random.between(0, 12);
+      for (int64_t i = 0; i < degree; ++i) {
+        graph.indices.push_back(static_cast<int32_t>(random.between(0, num_nodes - 1)));
+      }
+      graph.indptr.push_back(static_cast<int64_t>(graph.indices.size()));
+    }
+    for (const auto& fanouts : {std::vector<int64_t>{5, -1}, {80, 3, 0, 2}}) {
+      const auto host = make_neighbor_sampler(view_of(graph.indptr), view_of(graph.indices),
+                                              fanouts, 1, sampling);
+      for (const auto& sampler : make(graph, fanouts, sampling)) {
+        for (uint64_t iteration = 0; iteration < 3; ++iteration) {
+          const auto seeds = skewed_ids(random, num_nodes, 60);
+          const BatchName name{1, 2, iteration, 3};
+          const SampledSubgraph expected = host->sample(seeds, name, EdgeIds::kRecord);
+          const SampleSizes sizes = sampler->sample(seeds, name, EdgeIds::kRecord);
+          LSM_EXPECT(sizes.num_nodes == expected.num_nodes, sizes.num_nodes);
+          LSM_EXPECT(sizes.num_sampled_edges == expected.num_sampled_edges, "edges");
+          std::vector<int64_t> nodes(sizes.num_nodes), edges(2 * sizes.num_edges),
+              starts(sizes.num_expanded + 1), edge_ids(sizes.num_edges);
+          sampler->copy_to({nodes.data(), edges.data(), starts.data(), nullptr});
+          sampler->copy_edge_ids(edge_ids.data());
+          const auto same = [](const std::vector<int64_t>& got, const Buffer& buffer) {
+            return got.empty() ||
+                   std::memcmp(got.data(), buffer.data(), got.size() * sizeof(int64_t)) == 0;
+          };
+          LSM_EXPECT(same(nodes, *expected.n_id) && same(edges, *expected.edges) &&
+                         same(starts, *expected.indptr) && same(edge_ids, *expected.edge_ids),
+                     "iteration ", iteration);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void check_plans(const PlannerCase& planned, std::unique_ptr<cache::BatchSets> sets) {
+  const auto host = planned.make_planner(1), twin = make_twin(planned, std::move(sets));
+  TierModel model(planned);
+  cache::Plan plan, other;
+  for (int64_t t = 0; t < planned.num_batches(); ++t) {
+    planned.push_until(*host, t);
+    planned.push_until(*twin, t);
+    host->plan(&plan);
+    twin->plan(&other);
+    LSM_EXPECT(plan.source == other.source && plan.slot == other.slot, planned.name(), ", ", t);
+    LSM_EXPECT(plan.insert_line == other.insert_line && plan.evict_slot == other.evict_slot &&
+                   plan.evict_word == other.evict_word && plan.spill_word == other.spill_word,
+               planned.name(), ", iteration ", t);
+    model.check(other);
+  }
+}
+
+void check_rows_of_plans(int64_t row_bytes, const MakeExecutor& make) {
+  uint64_t seed = 300 + 3 * static_cast<uint64_t>(row_bytes);
+  RowFiles files({kNumNodes, row_bytes, 4096, 1});
+  for (const char* policy : {"lookahead", "hybrid", "lru"}) {
+    const auto planned = PlannerCase::draw(++seed, policy, "pool", kNumNodes);
+    const auto planner = planned.make_planner(1);
+    const auto storage = files.open("posix");
+    const DeviceExecutorOptions options{planned.config.num_lines, planned.victim_slots(),
+                                        static_cast<int64_t>(seed % 3) * 4, 60};
+    CheckedExecutor checked = make(options, *storage, planned);
+    if (!checked.memory) checked.memory = std::make_unique<AnyMemory>();
+    std::vector<cache::Plan> made(static_cast<size_t>(planned.num_batches()));
+    for (int64_t t = 0; t < planned.num_batches(); ++t) {
+      planned.push_until(*planner, t);
+      planner->plan(&made[static_cast<size_t>(t)]);
+    }
+    for (size_t t = 0; t < made.size(); ++t) {
+      checked.executor->set_staging(t % 2 == 0 ? Staging::kCopy : Staging::kGather);
+      replay(checked, made[t], row_bytes);
+      if (t + 1 == made.size()) break;
+      std::vector<int64_t> victims;
+      for (size_t i = 0; i < made[t + 1].slot.size(); ++i) {
+        if (made[t + 1].source[i] != cache::Source::kVictim) continue;
+        victims.push_back(made[t + 1].slot[i]);
+      }
+      checked.executor->prefetch(victims);
+    }
+  }
+}
+
+void check_samples(const MakeSamplers& make) {
+  check_samples_of({}, make);
+  check_samples_of({.kind = SamplingKind::kLabor}, make);
+  check_samples_of({.kind = SamplingKind::kLabor, .layer_dependency = true, .batch_dependency = 2},
+                   make);
+}
+
+}  // namespace lsm::testing

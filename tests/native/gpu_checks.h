@@ -1,0 +1,57 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// What GPU code does, against the host: for its twins, and for the emulated GPU.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "cache/gpu_executor.h"
+#include "cache/gpu_set_cache.h"
+#include "kernels/sample/gpu_sampler.h"
+#include "tests/native/planner_cases.h"
+
+namespace lsm::testing {
+
+/// Nodes of the planners' cases.
+inline constexpr int64_t kNumNodes = 300;
+
+/// Memory that the code which is checked reads and writes.
+class CheckedMemory {
+ public:
+  virtual ~CheckedMemory() = default;
+  /// Where rows are delivered to.
+  virtual std::byte* rows(size_t bytes) = 0;
+  /// Host memory that it reads, as long as this lives.
+  virtual std::byte* staging(size_t bytes) = 0;
+  /// What rows() has.
+  virtual std::vector<std::byte> fetch(const std::byte* rows, size_t bytes) = 0;
+};
+
+/// Plans of `planned` with these sets are the host's.
+void check_plans(const PlannerCase& planned, std::unique_ptr<cache::BatchSets> sets);
+
+struct CheckedExecutor {
+  std::unique_ptr<DeviceExecutor> executor;
+  std::unique_ptr<CheckedMemory> memory;  // null: any
+};
+using MakeExecutor =
+    std::function<CheckedExecutor(const DeviceExecutorOptions&, Storage&, const PlannerCase&)>;
+
+/// Plans of several policies are replayed in both ways, with rows staged in both ways and with
+/// prefetching: each row that arrives is that of the files.
+void check_rows_of_plans(int64_t row_bytes, const MakeExecutor& make);
+
+/// A random graph in CSC form.
+struct SampledGraph {
+  std::vector<int64_t> indptr;
+  std::vector<int32_t> indices;
+  int64_t num_nodes() const { return static_cast<int64_t>(indptr.size()) - 1; }
+};
+using MakeSamplers = std::function<std::vector<std::unique_ptr<DeviceSampler>>(
+    const SampledGraph&, const std::vector<int64_t>& fanouts, const Sampling&)>;
+
+/// Samples of all kinds are those of the host's sampler.
+void check_samples(const MakeSamplers& make);
+
+}  // namespace lsm::testing

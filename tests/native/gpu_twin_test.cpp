@@ -1,0 +1,195 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// The twins of GPU code: every functor that a kernel runs, item by item and lane by lane, forwards
+// and backwards, and with threads as items and lanes. Plans and samples are the host's, rows are
+// those of the files, and no functor leaves its memory or races.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <span>
+
+#include "cache/executor_on_backend.h"
+#include "cache/gpu_set_cache.h"
+#include "cache/next_use_chain_on_backend.h"
+#include "cache/set_cache_on_backend.h"
+#include "kernels/sample/gpu_sampler.h"
+#include "kernels/sample/sampler_on_backend.h"
+#include "tests/native/gpu_checks.h"
+#include "tests/native/thread_backend.h"
+
+namespace lsm::testing {
+namespace {
+
+void plans() {
+  uint64_t seed = 100;
+  for (const std::string& policy : cache::policy_names()) {
+    for (const char* mode : {"none", "queues", "pool"}) {
+      for (const auto place : {cache::SetsPlace::kTwin, cache::SetsPlace::kTwinBackwards}) {
+        const auto planned = PlannerCase::draw(++seed, policy, mode, kNumNodes);
+        check_plans(planned, cache::make_twin_sets(planned.config, planned.scores, place));
+      }
+    }
+  }
+}
+
+/// Requests, sets and lanes at the same time.
+void plans_of_threads() {
+  uint64_t seed = 500;
+  for (const std::string& policy : cache::policy_names()) {
+    ++seed;
+    auto planned = PlannerCase::draw(seed, policy, seed % 2 == 0 ? "pool" : "none", kNumNodes);
+    planned.batches.resize(std::min<size_t>(planned.batches.size(), 8));
+    check_plans(planned, cache::make_backend_sets(std::make_unique<ThreadBackend>(), planned.config,
+                                                  planned.scores));
+  }
+}
+
+/// The message of the error that call() throws, or nothing.
+template <class Call>
+std::string message_of(const Call& call) {
+  try {
+    call();
+  } catch (const ArgumentError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+/// Every occurrence in the window, as both chains have it.
+template <class Backend>
+void expect_same_links(const cache::NextUseChain& host, const cache::BackendChain<Backend>& chain) {
+  LSM_EXPECT(host.num_entries() == chain.num_entries(), chain.num_entries());
+  LSM_EXPECT(host.end_batch() == chain.end_batch(), chain.end_batch());
+  const cache::ChainRef ref = chain.ref();
+  uint32_t number = ref.first;
+  for (int64_t b = host.first_batch(); b < host.end_batch(); ++b) {
+    std::vector<cache::Access> expected(host.batch(b).size());
+    host.read(b, 0, expected.size(), expected.data());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const cache::Access& got = ref.at(number++);
+      LSM_EXPECT(got.id == expected[i].id && got.next_use == expected[i].next_use &&
+                     got.next_position == expected[i].next_position,
+                 "batch ", b, ", position ", i);
+    }
+  }
+}
+
+/// Batches come, some of them with an id twice, and go, so that the ring and the table grow and the
+/// table is made anew.
+template <class Backend>
+void next_uses_of(Backend backend, uint64_t seed, int num_batches) {
+  Random random(seed);
+  cache::NextUseChain host;
+  cache::BackendChain<Backend> chain(backend);
+  const int64_t num_nodes = random.between(1, kNumNodes), window = random.between(1, 12);
+  for (int b = 0; b < num_batches; ++b) {
+    std::vector<int64_t> ids = skewed_ids(random, num_nodes, random.between(0, num_nodes));
+    if (random.chance(15) && !ids.empty()) {
+      std::vector<int64_t> repeated = ids;
+      for (int i = 0; i < 3; ++i) {
+        repeated.insert(repeated.begin() + random.between(0, static_cast<int64_t>(ids.size())),
+                        random.pick(ids));
+      }
+      const std::string expected = message_of([&] { host.push(repeated); });
+      const std::string message = message_of([&] { chain.push(repeated); });
+      LSM_EXPECT(!expected.empty() && message == expected, message, ", not ", expected);
+      expect_same_links(host, chain);
+    }
+    std::vector<uint32_t> unlinked;
+    const cache::EnteringRef entering = chain.push(ids);
+    for (uint32_t i = 0; i < entering.count; ++i) {
+      if (entering.previous[i] == cache::ChainRef::kEmpty) unlinked.push_back(i);
+    }
+    LSM_EXPECT(std::ranges::equal(host.push(ids), unlinked), "batch ", b);
+    expect_same_links(host, chain);
+    while (host.end_batch() - host.first_batch() >= window || random.chance(20)) {
+      if (host.end_batch() == host.first_batch()) break;
+      host.retire();
+      chain.retire();
+    }
+    expect_same_links(host, chain);
+  }
+}
+
+void next_uses() {
+  for (uint64_t seed = 700; seed < 730; ++seed) {
+    next_uses_of(HostBackend(seed % 2 == 0), seed, 80);
+  }
+  for (uint64_t seed = 730; seed < 736; ++seed) next_uses_of(ThreadBackend(), seed, 40);
+}
+
+CheckedExecutor make_executor(const DeviceExecutorOptions& options, Storage& storage,
+                              const PlannerCase& planned) {
+  return {std::make_unique<BackendExecutor<ThreadBackend>>(
+              std::make_unique<ThreadBackend>(), std::make_unique<ThreadBackend>(), options,
+              storage, planned.static_ids, planned.constant_ids),
+          nullptr};
+}
+
+void rows_of_plans() {
+  for (const int64_t row_bytes : {1, 20, 48, 4096}) check_rows_of_plans(row_bytes, make_executor);
+}
+
+/// Runs cover the rows of storage, in order and where they lie, and no gap is wider than it may be.
+void staged_runs() {
+  constexpr auto kStorage = static_cast<uint8_t>(RowSource::kStorage);
+  Random random(9);
+  for (int round = 0; round < 300; ++round) {
+    const int64_t row_bytes = random.pick<int64_t>({100, 20'000, 70'000});
+    std::vector<uint8_t> source(static_cast<size_t>(random.between(0, 40)));
+    std::vector<int64_t> slot(source.size());
+    int64_t dropped = 0;  // rows of staging that are not in the batch
+    for (size_t i = 0; i < source.size(); ++i) {
+      source[i] = random.chance(60) ? kStorage : 1;
+      dropped += random.chance(10) ? 1 : 0;
+      slot[i] = static_cast<int64_t>(i) + dropped;
+    }
+    int64_t end = 0;
+    std::vector<bool> is_covered(source.size());
+    for_each_staged_run(source, slot, row_bytes, [&](int64_t first, int64_t from, int64_t count) {
+      LSM_EXPECT(count > 0 && first >= end, "run at ", first);
+      const bool goes_on = end > 0 && slot[end - 1] - (end - 1) == from - first;
+      LSM_EXPECT(!goes_on || (first - end) * row_bytes > 64 << 10, "one run would do at ", first);
+      end = first + count;
+      LSM_EXPECT(source[first] == kStorage && source[end - 1] == kStorage, "ends of ", first);
+      int64_t gap = 0;
+      for (int64_t i = first; i < end; ++i) {
+        gap = source[i] == kStorage ? 0 : gap + row_bytes;
+        LSM_EXPECT(source[i] != kStorage || slot[i] == from + i - first, "position ", i);
+        LSM_EXPECT(gap <= 64 << 10, "gap at ", i);
+        is_covered[i] = true;
+      }
+    });
+    for (size_t i = 0; i < source.size(); ++i) {
+      LSM_EXPECT(source[i] != kStorage || is_covered[i], "position ", i);
+    }
+  }
+}
+
+void samples() {
+  check_samples(
+      [](const SampledGraph& graph, const std::vector<int64_t>& fanouts, const Sampling& sampling) {
+        const DeviceGraph seen{graph.indptr.data(), graph.indices.data(), false, graph.num_nodes()};
+        std::vector<std::unique_ptr<DeviceSampler>> samplers;
+        for (const bool backwards : {false, true}) {
+          samplers.push_back(make_twin_sampler(seen, fanouts, sampling, backwards));
+        }
+        samplers.push_back(
+            make_backend_sampler(std::make_unique<ThreadBackend>(), seen, fanouts, sampling));
+        return samplers;
+      });
+}
+
+}  // namespace
+
+std::vector<Test> device_tests() {
+  return {{"device twins: plans", plans},
+          {"device twins: plans, at the same time", plans_of_threads},
+          {"device twins: next uses", next_uses},
+          {"device twins: rows of plans", rows_of_plans},
+          {"device twins: runs of staged rows", staged_runs},
+          {"device twins: samples", samples}};
+}
+
+}  // namespace lsm::testing
