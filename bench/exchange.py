@@ -62,7 +62,7 @@ def time_layer(args, table: torch.Tensor, group: CacheGroup) -> Callable[[torch.
         begin = time.perf_counter()
         delivery = exchange.open(request)
         for row_of, target, places in exchange.targets(delivery):
-            native.deliver_rows(rows, row_of, target, places, threads)
+            native.scatter_rows(rows, row_of, target, places, threads)
         out = exchange.finish(delivery)
         return asked - start, time.perf_counter() - begin, out
 
@@ -82,7 +82,7 @@ def time_devices(
         pool_bytes=3 * batch_bytes,
     )
     index = native.TWIN if device.type == "cpu" else device.index
-    copies = native.DeviceDelivery(index, 60.0)
+    copies = native.GpuScatter(index, 60.0)
 
     def iteration(ids: torch.Tensor) -> tuple:
         start = time.perf_counter()
@@ -93,7 +93,7 @@ def time_devices(
         begin = time.perf_counter()
         delivery = exchange.open(request)
         for target in exchange.targets(delivery):
-            copies.deliver(rows, target.row_of, target.rows, target.places)
+            copies.scatter(rows, target.row_of, target.rows, target.places)
         copies.synchronize()
         out = exchange.finish(delivery)
         return asked - start, time.perf_counter() - begin, out

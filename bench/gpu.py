@@ -115,7 +115,7 @@ def bench_cold(options: argparse.Namespace, directory: Path) -> dict:
     storage = Storage([path], num_rows=1, row_bytes=options.row_bytes, engine="posix")
     words = options.row_bytes // 4
     none = torch.empty(0, dtype=torch.int64)
-    executor = native.DeviceExecutor(
+    executor = native.GpuExecutor(
         storage.handle(),
         num_lines=0,
         victim_slots=0,

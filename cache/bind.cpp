@@ -64,25 +64,25 @@ cache::PlannerInput input_of(const std::optional<lsm::TensorView>& scores,
   return input;
 }
 
-/// The names of SetsPlace, in its order.
+/// The names of SetCachePlace, in its order.
 constexpr std::array<const char*, 4> kSetsPlaces = {"host", "twin", "twin_backwards", "device"};
 
-cache::SetsPlace sets_place(const std::string& name) {
+cache::SetCachePlace sets_place(const std::string& name) {
   const auto found = std::find(kSetsPlaces.begin(), kSetsPlaces.end(), name);
   lsm::check_argument(found != kSetsPlaces.end(),
                       "sets: expected host, twin, twin_backwards or device, got '", name, "'");
-  return static_cast<cache::SetsPlace>(found - kSetsPlaces.begin());
+  return static_cast<cache::SetCachePlace>(found - kSetsPlaces.begin());
 }
 
 /// Null for the host's.
-std::unique_ptr<cache::BatchSets> make_batch_sets(cache::SetsPlace place, int device,
-                                                  const cache::PlannerConfig& config,
-                                                  cache::Scores scores) {
+std::unique_ptr<cache::GpuSetCache> make_gpu_set_cache_at(cache::SetCachePlace place, int device,
+                                                          const cache::PlannerConfig& config,
+                                                          cache::Scores scores) {
   constexpr double kTimeoutSecs = 60;
-  if (place == cache::SetsPlace::kHost) return nullptr;
+  if (place == cache::SetCachePlace::kHost) return nullptr;
   cache::check_config(config);
-  if (place != cache::SetsPlace::kDevice) return cache::make_twin_sets(config, scores, place);
-  return cache::make_device_sets(config, scores, device, kTimeoutSecs);
+  if (place != cache::SetCachePlace::kGpu) return cache::make_twin_set_cache(config, scores, place);
+  return cache::make_gpu_set_cache(config, scores, device, kTimeoutSecs);
 }
 
 std::unique_ptr<cache::Planner> make_planner(
@@ -92,12 +92,12 @@ std::unique_ptr<cache::Planner> make_planner(
     const std::optional<std::vector<lsm::TensorView>>& trace, std::shared_ptr<lsm::ThreadPool> pool,
     const std::string& sets, int device) {
   cache::PlannerInput input = input_of(scores, static_ids, constant_ids);
-  const cache::SetsPlace place = sets_place(sets);
+  const cache::SetCachePlace place = sets_place(sets);
   const auto batches = batches_of(trace.value_or(std::vector<lsm::TensorView>{}));
   input.trace = batches;
   py::gil_scoped_release release;
-  return std::make_unique<cache::Planner>(config, input, std::move(pool),
-                                          make_batch_sets(place, device, config, input.scores));
+  return std::make_unique<cache::Planner>(
+      config, input, std::move(pool), make_gpu_set_cache_at(place, device, config, input.scores));
 }
 
 void push(cache::Planner& planner, const lsm::TensorView& ids,

@@ -7,6 +7,6 @@ namespace lsm {
 
 void bind_cache(pybind11::module_& module);
 void bind_executor(pybind11::module_& module);
-void bind_device(pybind11::module_& module);
+void bind_gpu_executor(pybind11::module_& module);
 
 }  // namespace lsm

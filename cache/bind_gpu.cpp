@@ -14,13 +14,13 @@ namespace py = pybind11;
 
 namespace {
 
-/// A DeviceExecutor and the GPU that it is on; -1: the twin.
+/// A GpuExecutor and the GPU that it is on; -1: the twin.
 struct Executor {
-  std::unique_ptr<lsm::DeviceExecutor> executor;
+  std::unique_ptr<lsm::GpuExecutor> executor;
   int device;
 };
 
-Executor make_executor(lsm::Storage& storage, const lsm::DeviceExecutorOptions& options,
+Executor make_executor(lsm::Storage& storage, const lsm::GpuExecutorOptions& options,
                        const lsm::TensorView& static_ids, const lsm::TensorView& constant_ids,
                        int device) {
   lsm::check_argument(
@@ -32,7 +32,7 @@ Executor make_executor(lsm::Storage& storage, const lsm::DeviceExecutorOptions& 
   if (device < 0) {
     return {lsm::make_twin_executor(options, storage, static_span, constant_span), device};
   }
-  return {lsm::make_device_executor(options, storage, static_span, constant_span, device), device};
+  return {lsm::make_gpu_executor(options, storage, static_span, constant_span, device), device};
 }
 
 void replay(Executor& self, const lsm::PlanMoves& moves, const lsm::TensorView& staged,
@@ -58,19 +58,19 @@ void prefetch(Executor& self, const lsm::TensorView& victim_slots) {
   self.executor->prefetch(slots);
 }
 
-/// way: gather or copy.
-void set_staging(Executor& self, const std::string& way) {
-  lsm::check_argument(way == "gather" || way == "copy", "way: expected gather or copy, got '", way,
-                      "'");
-  self.executor->set_staging(way == "copy" ? lsm::Staging::kCopy : lsm::Staging::kGather);
+/// staging: gather or copy.
+void set_staging(Executor& self, const std::string& staging) {
+  lsm::check_argument(staging == "gather" || staging == "copy",
+                      "staging: expected gather or copy, got '", staging, "'");
+  self.executor->set_staging(staging == "copy" ? lsm::Staging::kCopy : lsm::Staging::kGather);
 }
 
 }  // namespace
 
 namespace lsm {
 
-void bind_device(py::module_& module) {
-  py::class_<Executor> executor(module, "DeviceExecutor");
+void bind_gpu_executor(py::module_& module) {
+  py::class_<Executor> executor(module, "GpuExecutor");
   executor
       .def(py::init([](Storage& storage, int64_t num_lines, int64_t victim_slots,
                        int64_t prefetch_rows, const TensorView& static_ids,
@@ -81,7 +81,7 @@ void bind_device(py::module_& module) {
            py::arg("storage"), py::kw_only(), py::arg("num_lines"), py::arg("victim_slots"),
            py::arg("prefetch_rows"), py::arg("static_ids"), py::arg("constant_ids"),
            py::arg("timeout_secs"), py::arg("device"))
-      .def("set_staging", &set_staging, py::arg("way"))
+      .def("set_staging", &set_staging, py::arg("staging"))
       .def("prefetch", &prefetch, py::arg("victim_slots"))
       .def(
           "wait_delivered", [](Executor& self) { self.executor->wait_delivered(); },

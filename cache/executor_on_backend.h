@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// DeviceExecutor on a Backend.
+// GpuExecutor on a Backend.
 #pragma once
 
 #include <algorithm>
@@ -19,11 +19,11 @@
 namespace lsm {
 
 template <class Backend>
-class BackendExecutor final : public DeviceExecutor {
+class ExecutorOnBackend final : public GpuExecutor {
  public:
-  BackendExecutor(std::unique_ptr<Backend> backend, std::unique_ptr<Backend> copies,
-                  const DeviceExecutorOptions& options, Storage& storage,
-                  std::span<const int64_t> static_ids, std::span<const int64_t> constant_ids)
+  ExecutorOnBackend(std::unique_ptr<Backend> backend, std::unique_ptr<Backend> copies,
+                    const GpuExecutorOptions& options, Storage& storage,
+                    std::span<const int64_t> static_ids, std::span<const int64_t> constant_ids)
       : backend_(std::move(backend)),
         options_(options),
         row_bytes_(storage.layout().row_bytes),
@@ -40,7 +40,7 @@ class BackendExecutor final : public DeviceExecutor {
     fill_static(storage, static_ids);
   }
 
-  ~BackendExecutor() override { backend_->drain(); }
+  ~ExecutorOnBackend() override { backend_->drain(); }
 
   void replay(const PlanMoves& plan, std::span<const std::byte> staged,
               std::span<std::byte> out) override {
@@ -273,7 +273,7 @@ class BackendExecutor final : public DeviceExecutor {
   }
 
   const std::unique_ptr<Backend> backend_;  // outlives what it allocated
-  const DeviceExecutorOptions options_;
+  const GpuExecutorOptions options_;
   const int64_t row_bytes_;
   const int64_t num_static_;
   const int64_t num_constant_;
@@ -283,7 +283,8 @@ class BackendExecutor final : public DeviceExecutor {
   Array<std::byte> static_rows_{*backend_};
   PinnedBytes<Backend> victims_{*backend_};
   PinnedBytes<Backend> constant_rows_{*backend_};
-  DevicePrefetch<Backend> prefetch_;  // its thread reads victims_, so it ends before they go
+  VictimPrefetcherOnBackend<Backend>
+      prefetch_;  // its thread reads victims_, so it ends before they go
   // Of the plan that is replayed.
   std::vector<uint8_t> source_now_;
   std::vector<int64_t> slot_now_;

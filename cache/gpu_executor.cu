@@ -6,12 +6,10 @@
 
 namespace lsm {
 
-std::unique_ptr<DeviceExecutor> make_device_executor(const DeviceExecutorOptions& options,
-                                                     Storage& storage,
-                                                     std::span<const int64_t> static_ids,
-                                                     std::span<const int64_t> constant_ids,
-                                                     int device) {
-  return std::make_unique<BackendExecutor<CudaBackend>>(
+std::unique_ptr<GpuExecutor> make_gpu_executor(const GpuExecutorOptions& options, Storage& storage,
+                                               std::span<const int64_t> static_ids,
+                                               std::span<const int64_t> constant_ids, int device) {
+  return std::make_unique<ExecutorOnBackend<CudaBackend>>(
       std::make_unique<CudaBackend>(device, options.timeout_secs),
       std::make_unique<CudaBackend>(device, options.timeout_secs), options, storage, static_ids,
       constant_ids);

@@ -14,7 +14,7 @@
 
 namespace lsm {
 
-struct DeviceExecutorOptions {
+struct GpuExecutorOptions {
   int64_t num_lines = 0;      // rows of the cache, in GPU memory
   int64_t victim_slots = 0;   // rows of the victim buffer, in page-locked host memory
   int64_t prefetch_rows = 0;  // rows of the prefetch buffer, in GPU memory
@@ -25,9 +25,9 @@ struct DeviceExecutorOptions {
 /// victim and constant buffer page-locked host memory that kernels read and write over PCIe. Plans
 /// must be replayed in the order in which they were made; all their copies happen in one stream, so
 /// in that order. Not thread-safe.
-class DeviceExecutor {
+class GpuExecutor {
  public:
-  virtual ~DeviceExecutor() = default;
+  virtual ~GpuExecutor() = default;
 
   /// Queues the moves of one plan:
   ///   1. rows of the memory tiers, and of `staged`, -> out
@@ -70,15 +70,12 @@ class DeviceExecutor {
 };
 
 /// Reads rows `static_ids` and `constant_ids` from `storage`, which need not outlive this call.
-std::unique_ptr<DeviceExecutor> make_twin_executor(const DeviceExecutorOptions& options,
-                                                   Storage& storage,
-                                                   std::span<const int64_t> static_ids,
-                                                   std::span<const int64_t> constant_ids);
+std::unique_ptr<GpuExecutor> make_twin_executor(const GpuExecutorOptions& options, Storage& storage,
+                                                std::span<const int64_t> static_ids,
+                                                std::span<const int64_t> constant_ids);
 /// On GPU `device`. Throws std::runtime_error where this was built without CUDA.
-std::unique_ptr<DeviceExecutor> make_device_executor(const DeviceExecutorOptions& options,
-                                                     Storage& storage,
-                                                     std::span<const int64_t> static_ids,
-                                                     std::span<const int64_t> constant_ids,
-                                                     int device);
+std::unique_ptr<GpuExecutor> make_gpu_executor(const GpuExecutorOptions& options, Storage& storage,
+                                               std::span<const int64_t> static_ids,
+                                               std::span<const int64_t> constant_ids, int device);
 
 }  // namespace lsm

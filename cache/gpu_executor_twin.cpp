@@ -6,19 +6,18 @@
 
 namespace lsm {
 
-std::unique_ptr<DeviceExecutor> make_twin_executor(const DeviceExecutorOptions& options,
-                                                   Storage& storage,
-                                                   std::span<const int64_t> static_ids,
-                                                   std::span<const int64_t> constant_ids) {
-  return std::make_unique<BackendExecutor<HostBackend>>(std::make_unique<HostBackend>(),
-                                                        std::make_unique<HostBackend>(), options,
-                                                        storage, static_ids, constant_ids);
+std::unique_ptr<GpuExecutor> make_twin_executor(const GpuExecutorOptions& options, Storage& storage,
+                                                std::span<const int64_t> static_ids,
+                                                std::span<const int64_t> constant_ids) {
+  return std::make_unique<ExecutorOnBackend<HostBackend>>(std::make_unique<HostBackend>(),
+                                                          std::make_unique<HostBackend>(), options,
+                                                          storage, static_ids, constant_ids);
 }
 
 #if !LSM_HAS_CUDA
-std::unique_ptr<DeviceExecutor> make_device_executor(const DeviceExecutorOptions&, Storage&,
-                                                     std::span<const int64_t>,
-                                                     std::span<const int64_t>, int) {
+std::unique_ptr<GpuExecutor> make_gpu_executor(const GpuExecutorOptions&, Storage&,
+                                               std::span<const int64_t>, std::span<const int64_t>,
+                                               int) {
   throw_without_cuda("a cache in GPU memory");
 }
 #endif

@@ -6,9 +6,10 @@
 
 namespace lsm::cache {
 
-std::unique_ptr<BatchSets> make_device_sets(const PlannerConfig& config, Scores scores, int device,
-                                            double timeout_secs) {
-  return make_backend_sets(std::make_unique<CudaBackend>(device, timeout_secs), config, scores);
+std::unique_ptr<GpuSetCache> make_gpu_set_cache(const PlannerConfig& config, Scores scores,
+                                                int device, double timeout_secs) {
+  return make_set_cache_on_backend(std::make_unique<CudaBackend>(device, timeout_secs), config,
+                                   scores);
 }
 
 }  // namespace lsm::cache

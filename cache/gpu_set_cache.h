@@ -16,7 +16,7 @@
 
 namespace lsm::cache {
 
-/// What BatchSets::decide() finds out about one batch.
+/// What GpuSetCache::decide() finds out about one batch.
 struct Decisions {
   std::span<Source>
       source;               // [n] in: the tier if it is not the cache, else kStorage. out: the tier
@@ -26,9 +26,9 @@ struct Decisions {
 };
 
 /// Not thread-safe.
-class BatchSets {
+class GpuSetCache {
  public:
-  virtual ~BatchSets() = default;
+  virtual ~GpuSetCache() = default;
 
   virtual bool refreshes() const = 0;
 
@@ -51,19 +51,19 @@ class BatchSets {
 };
 
 /// Where the sets of a planner are.
-enum class SetsPlace : uint8_t {
+enum class SetCachePlace : uint8_t {
   kHost,           // SetCache, made for the host
-  kTwin,           // BatchSets, as on a GPU but run by one host thread: for tests
+  kTwin,           // GpuSetCache, as on a GPU but run by one host thread: for tests
   kTwinBackwards,  // the same, with items and lanes in the opposite order
-  kDevice,         // BatchSets on a GPU
+  kGpu,            // GpuSetCache on a GPU
 };
 
 /// `scores` is copied. kTwin and kTwinBackwards only.
-std::unique_ptr<BatchSets> make_twin_sets(const PlannerConfig& config, Scores scores,
-                                          SetsPlace place);
+std::unique_ptr<GpuSetCache> make_twin_set_cache(const PlannerConfig& config, Scores scores,
+                                                 SetCachePlace place);
 /// On GPU `device`; waits take at most `timeout_secs`. Throws std::runtime_error where this was
 /// built without CUDA.
-std::unique_ptr<BatchSets> make_device_sets(const PlannerConfig& config, Scores scores, int device,
-                                            double timeout_secs);
+std::unique_ptr<GpuSetCache> make_gpu_set_cache(const PlannerConfig& config, Scores scores,
+                                                int device, double timeout_secs);
 
 }  // namespace lsm::cache

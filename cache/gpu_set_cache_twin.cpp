@@ -7,14 +7,14 @@
 
 namespace lsm::cache {
 
-std::unique_ptr<BatchSets> make_twin_sets(const PlannerConfig& config, Scores scores,
-                                          SetsPlace place) {
-  auto backend = std::make_unique<HostBackend>(place == SetsPlace::kTwinBackwards);
-  return make_backend_sets(std::move(backend), config, scores);
+std::unique_ptr<GpuSetCache> make_twin_set_cache(const PlannerConfig& config, Scores scores,
+                                                 SetCachePlace place) {
+  auto backend = std::make_unique<HostBackend>(place == SetCachePlace::kTwinBackwards);
+  return make_set_cache_on_backend(std::move(backend), config, scores);
 }
 
 #if !LSM_HAS_CUDA
-std::unique_ptr<BatchSets> make_device_sets(const PlannerConfig&, Scores, int, double) {
+std::unique_ptr<GpuSetCache> make_gpu_set_cache(const PlannerConfig&, Scores, int, double) {
   throw_without_cuda("a planner on a GPU");
 }
 #endif

@@ -16,9 +16,11 @@ namespace lsm::cache {
 
 /// Holds the batches of the window. Not thread-safe.
 template <class Backend>
-class BackendChain {
+class NextUseChainOnBackend {
  public:
-  explicit BackendChain(Backend& backend) : backend_(&backend) { is_repeated_.assign(1, 0); }
+  explicit NextUseChainOnBackend(Backend& backend) : backend_(&backend) {
+    is_repeated_.assign(1, 0);
+  }
 
   /// As NextUseChain::push(); waits for the check. The result is valid until the next call, and
   /// tells by `previous` which ids had no earlier occurrence.

@@ -43,7 +43,7 @@ Planner::Planner(const PlannerConfig& config, const PlannerInput& input,
     : Planner(config, input, std::move(pool), nullptr) {}
 
 Planner::Planner(const PlannerConfig& config, const PlannerInput& input,
-                 std::shared_ptr<ThreadPool> pool, std::unique_ptr<BatchSets> batch_sets)
+                 std::shared_ptr<ThreadPool> pool, std::unique_ptr<GpuSetCache> batch_sets)
     : config_(checked(config)),
       has_trace_(policy_kind(config.policy) == PolicyKind::kBelady),
       pool_(std::move(pool)),

@@ -36,7 +36,7 @@ class Planner {
   Planner(const PlannerConfig& config, const PlannerInput& input, std::shared_ptr<ThreadPool> pool);
   /// With the cache's sets elsewhere, made for the same config and scores.
   Planner(const PlannerConfig& config, const PlannerInput& input, std::shared_ptr<ThreadPool> pool,
-          std::unique_ptr<BatchSets> batch_sets);
+          std::unique_ptr<GpuSetCache> batch_sets);
 
   /// Batch num_pushed() enters the window: distinct ids, in the order of the requests. At most
   /// config.window batches may wait for their plans. ids[rank_starts[r]] is the first that rank r
@@ -97,7 +97,7 @@ class Planner {
   IdMap constant_ids_;
   NextUseChain chain_;                        // stays empty if there are batch_sets_
   std::deque<std::vector<int64_t>> batches_;  // if there are batch_sets_: what their window holds
-  std::unique_ptr<BatchSets> batch_sets_;
+  std::unique_ptr<GpuSetCache> batch_sets_;
   std::unique_ptr<SetCache> cache_;  // null if there are batch_sets_
   VictimBuffer victims_;
   Scores scores_;

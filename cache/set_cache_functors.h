@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What a warp does for one request, for one set and for one line: the parts of BatchSets that run
+// What a warp does for one request, for one set and for one line: the parts of GpuSetCache that run
 // on a GPU. Functors over raw memory; decisions are those of set_loop.h.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// BatchSets on a Backend: link the ids that enter the window; bucket the rows that ask for a line
+// GpuSetCache on a Backend: link the ids that enter the window; bucket the rows that ask for a line
 // by set, then a warp per set.
 #pragma once
 
@@ -17,11 +17,11 @@
 namespace lsm::cache {
 
 template <class Policy, class Backend>
-class BackendSets final : public BatchSets {
+class SetCacheOnBackend final : public GpuSetCache {
  public:
   /// `config` as checked by check_config().
-  BackendSets(std::unique_ptr<Backend> backend, const Policy& policy, const PlannerConfig& config,
-              Scores scores)
+  SetCacheOnBackend(std::unique_ptr<Backend> backend, const Policy& policy,
+                    const PlannerConfig& config, Scores scores)
       : backend_(std::move(backend)), policy_(policy), ways_(static_cast<int32_t>(config.ways)) {
     backend_->enter();
     const int64_t num_sets = config.num_lines / config.ways;
@@ -40,7 +40,7 @@ class BackendSets final : public BatchSets {
     backend_->synchronize();
   }
 
-  ~BackendSets() override { backend_->drain(); }
+  ~SetCacheOnBackend() override { backend_->drain(); }
 
   bool refreshes() const override { return Policy::kRefreshes; }
 
@@ -153,7 +153,7 @@ class BackendSets final : public BatchSets {
   Array<uint64_t> extra_{*backend_};
   Array<uint32_t> next_positions_{*backend_};
   Array<float> scores_{*backend_};
-  BackendChain<Backend> chain_{*backend_};
+  NextUseChainOnBackend<Backend> chain_{*backend_};
   // Of the batch that is decided.
   Array<Source> source_{*backend_};
   Array<int64_t> slot_{*backend_};
@@ -167,12 +167,12 @@ class BackendSets final : public BatchSets {
 };
 
 template <class Backend>
-std::unique_ptr<BatchSets> make_backend_sets(std::unique_ptr<Backend> backend,
-                                             const PlannerConfig& config, Scores scores) {
-  return with_policy(config, [&](const auto& policy) -> std::unique_ptr<BatchSets> {
+std::unique_ptr<GpuSetCache> make_set_cache_on_backend(std::unique_ptr<Backend> backend,
+                                                       const PlannerConfig& config, Scores scores) {
+  return with_policy(config, [&](const auto& policy) -> std::unique_ptr<GpuSetCache> {
     using Policy = std::remove_cvref_t<decltype(policy)>;
-    return std::make_unique<BackendSets<Policy, Backend>>(std::move(backend), policy, config,
-                                                          scores);
+    return std::make_unique<SetCacheOnBackend<Policy, Backend>>(std::move(backend), policy, config,
+                                                                scores);
   });
 }
 

@@ -28,12 +28,12 @@ namespace lsm {
 /// the next replay waits in its stream for the event behind the copies, and writes slots only
 /// after it has read them. start(), finish() and mark_replayed() are for one thread.
 template <class Backend>
-class DevicePrefetch {
+class VictimPrefetcherOnBackend {
  public:
   /// `replays`: the backend whose stream plans are replayed in. `copies`: one with a stream of its
   /// own.
-  DevicePrefetch(std::unique_ptr<Backend> copies, Backend& replays,
-                 const DeviceExecutorOptions& options, int64_t row_bytes)
+  VictimPrefetcherOnBackend(std::unique_ptr<Backend> copies, Backend& replays,
+                            const GpuExecutorOptions& options, int64_t row_bytes)
       : copies_(std::move(copies)),
         replays_(replays),
         capacity_(options.prefetch_rows),
@@ -46,7 +46,7 @@ class DevicePrefetch {
     if (capacity_ > 0) thread_ = start_thread([this] { run(); });
   }
 
-  ~DevicePrefetch() {
+  ~VictimPrefetcherOnBackend() {
     if (!thread_.joinable()) return;
     {
       std::lock_guard lock(mutex_);
@@ -56,8 +56,8 @@ class DevicePrefetch {
     thread_.join();
     copies_->drain();  // the last copy may still read what was gathered
   }
-  DevicePrefetch(const DevicePrefetch&) = delete;
-  DevicePrefetch& operator=(const DevicePrefetch&) = delete;
+  VictimPrefetcherOnBackend(const VictimPrefetcherOnBackend&) = delete;
+  VictimPrefetcherOnBackend& operator=(const VictimPrefetcherOnBackend&) = delete;
 
   const std::byte* rows() const { return rows_.data(); }
 

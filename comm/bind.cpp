@@ -1,6 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Exports the communication layer's native parts: owners, request lists, rows, shared memory,
-// mailboxes.
+// Exports the communication layer's native parts: owners, request lists, shared memory, mailboxes.
 #include "comm/bind.h"
 
 #include <pybind11/stl.h>
@@ -14,7 +13,6 @@
 #include "comm/request_lists.h"
 #include "comm/shared_memory.h"
 #include "kernels/bind_tensor.h"
-#include "kernels/gather/scatter.h"
 
 namespace py = pybind11;
 
@@ -68,26 +66,6 @@ int64_t merge(const lsm::TensorView& requests, const lsm::TensorView& list_start
   return comm::merge_lists(request_span, starts, out);
 }
 
-int64_t row_bytes_of(const lsm::TensorView& rows, const char* name) {
-  lsm::check_argument(rows.num_dims == 2, name, ": expected [rows, dim], got ", rows.num_dims,
-                      " dims");
-  return rows.shape[1] * rows.dtype.bytes;
-}
-
-void deliver(const lsm::TensorView& source, const lsm::TensorView& source_rows,
-             const lsm::TensorView& target, const lsm::TensorView& target_rows,
-             lsm::ThreadPool& pool) {
-  const int64_t row_bytes = row_bytes_of(source, "source");
-  lsm::check_argument(row_bytes == row_bytes_of(target, "target"),
-                      "target: expected rows as long as those of source");
-  const comm::RowArray from{source.as_bytes("source").data(), source.shape[0]};
-  const comm::RowArray to{target.as_bytes("target").data(), target.shape[0]};
-  const auto from_rows = source_rows.as<const int32_t>("source_rows");
-  const auto to_rows = target_rows.as<const int32_t>("target_rows");
-  py::gil_scoped_release release;
-  comm::deliver_rows(from, from_rows, to, to_rows, row_bytes, pool);
-}
-
 /// Lets torch wrap the memory of a SharedBuffer or a PeerBlock.
 template <class Memory>
 py::buffer_info bytes_of(Memory& memory) {
@@ -131,8 +109,6 @@ void bind_requests(py::module_& module) {
            py::arg("starts"), py::arg("pool"));
   module.def("merge_lists", &merge, py::arg("requests"), py::arg("list_starts"), py::arg("ids"),
              py::arg("row_of"), py::arg("rank_starts"));
-  module.def("deliver_rows", &deliver, py::arg("source"), py::arg("source_rows"), py::arg("target"),
-             py::arg("target_rows"), py::arg("pool"));
 }
 
 void bind_shared_memory(py::module_& module) {

@@ -6,6 +6,6 @@
 namespace lsm {
 
 void bind_comm(pybind11::module_& module);
-void bind_device_comm(pybind11::module_& module);
+void bind_gpu_comm(pybind11::module_& module);
 
 }  // namespace lsm

@@ -91,7 +91,7 @@ class EventFence final : public Fence {
   CudaEvent event_;
 };
 
-class CudaMemory final : public DeviceMemory {
+class CudaMemory final : public GpuMemory {
  public:
   explicit CudaMemory(int device) : device_(device) {}
 
@@ -110,7 +110,7 @@ class CudaMemory final : public DeviceMemory {
 
 }  // namespace
 
-std::unique_ptr<DeviceMemory> make_device_memory(int device) {
+std::unique_ptr<GpuMemory> make_gpu_memory(int device) {
   return std::make_unique<CudaMemory>(device);
 }
 

@@ -53,9 +53,9 @@ class Fence {
 };
 
 /// A GPU whose memory is exported and mapped.
-class DeviceMemory {
+class GpuMemory {
  public:
-  virtual ~DeviceMemory() = default;
+  virtual ~GpuMemory() = default;
 
   /// The GPU's number; negative: the twin.
   virtual int device() const = 0;
@@ -67,9 +67,9 @@ class DeviceMemory {
   virtual std::unique_ptr<Fence> fence() = 0;
 };
 
-std::unique_ptr<DeviceMemory> make_twin_memory();
+std::unique_ptr<GpuMemory> make_twin_memory();
 /// Of GPU `device`. Throws std::runtime_error where this was built without CUDA.
-std::unique_ptr<DeviceMemory> make_device_memory(int device);
+std::unique_ptr<GpuMemory> make_gpu_memory(int device);
 
 /// Why GPU `device` cannot write to the memory of the GPU at `bus_id` (as CUDA writes PCI
 /// addresses); empty if it can.

@@ -38,7 +38,7 @@ class NoFence final : public Fence {
   bool passed() override { return true; }
 };
 
-class TwinMemory final : public DeviceMemory {
+class TwinMemory final : public GpuMemory {
  public:
   int device() const override { return -1; }
   std::unique_ptr<ExportedBlock> allocate(size_t bytes) override {
@@ -52,12 +52,12 @@ class TwinMemory final : public DeviceMemory {
 
 }  // namespace
 
-std::unique_ptr<DeviceMemory> make_twin_memory() {
+std::unique_ptr<GpuMemory> make_twin_memory() {
   return std::make_unique<TwinMemory>();
 }
 
 #if !LSM_HAS_CUDA
-std::unique_ptr<DeviceMemory> make_device_memory(int) {
+std::unique_ptr<GpuMemory> make_gpu_memory(int) {
   throw_without_cuda("GPU memory that ranks share");
 }
 

@@ -20,25 +20,24 @@ size_t round_up(size_t bytes) {
 
 }  // namespace
 
-DeviceBuffer::DeviceBuffer(std::shared_ptr<DevicePool> pool, const Place& place,
-                           const ExportedBlock& block, size_t bytes)
+GpuBuffer::GpuBuffer(std::shared_ptr<GpuPool> pool, const Place& place, const ExportedBlock& block,
+                     size_t bytes)
     : pool_(std::move(pool)), place_(place), block_(block), bytes_(bytes) {}
 
-DeviceBuffer::~DeviceBuffer() {
+GpuBuffer::~GpuBuffer() {
   pool_->give_back(place_, round_up(bytes_));
 }
 
-int DeviceBuffer::device() const {
+int GpuBuffer::device() const {
   return pool_->device();
 }
 
-DevicePool::DevicePool(std::unique_ptr<DeviceMemory> memory, size_t block_bytes,
-                       double timeout_secs)
+GpuPool::GpuPool(std::unique_ptr<GpuMemory> memory, size_t block_bytes, double timeout_secs)
     : memory_(std::move(memory)), block_bytes_(round_up(block_bytes)), timeout_secs_(timeout_secs) {
   add_block(block_bytes_);
 }
 
-std::shared_ptr<DeviceBuffer> DevicePool::take(size_t bytes) {
+std::shared_ptr<GpuBuffer> GpuPool::take(size_t bytes) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   for (;;) {
@@ -60,14 +59,14 @@ std::shared_ptr<DeviceBuffer> DevicePool::take(size_t bytes) {
   }
 }
 
-size_t DevicePool::size() const {
+size_t GpuPool::size() const {
   std::lock_guard lock(mutex_);
   size_t bytes = 0;
   for (const Block& block : blocks_) bytes += block.memory->size();
   return bytes;
 }
 
-void DevicePool::add_block(size_t bytes) {
+void GpuPool::add_block(size_t bytes) {
   static std::atomic<int64_t> next_number{0};
   auto memory = memory_->allocate(bytes);
   const size_t capacity = memory->size() / kAlignment * kAlignment;
@@ -75,7 +74,7 @@ void DevicePool::add_block(size_t bytes) {
 }
 
 /// The first part that is large enough; null if there is none.
-std::shared_ptr<DeviceBuffer> DevicePool::take_idle(size_t bytes) {
+std::shared_ptr<GpuBuffer> GpuPool::take_idle(size_t bytes) {
   const size_t needed = round_up(bytes);
   for (Block& block : blocks_) {
     const auto part = std::find_if(block.idle.begin(), block.idle.end(),
@@ -84,13 +83,13 @@ std::shared_ptr<DeviceBuffer> DevicePool::take_idle(size_t bytes) {
     const auto [offset, size] = *part;
     block.idle.erase(part);
     if (size > needed) block.idle.emplace(offset + needed, size - needed);
-    const DeviceBuffer::Place place{block.number, offset};
-    return std::make_shared<DeviceBuffer>(shared_from_this(), place, *block.memory, bytes);
+    const GpuBuffer::Place place{block.number, offset};
+    return std::make_shared<GpuBuffer>(shared_from_this(), place, *block.memory, bytes);
   }
   return nullptr;
 }
 
-void DevicePool::collect_returned() {
+void GpuPool::collect_returned() {
   std::erase_if(returned_, [this](const Returned& part) {
     if (!part.fence->passed()) return false;
     make_idle(part.place, part.bytes);
@@ -98,7 +97,7 @@ void DevicePool::collect_returned() {
   });
 }
 
-void DevicePool::make_idle(const DeviceBuffer::Place& place, size_t bytes) {
+void GpuPool::make_idle(const GpuBuffer::Place& place, size_t bytes) {
   const auto block = std::find_if(blocks_.begin(), blocks_.end(),
                                   [&](const Block& each) { return each.number == place.number; });
   auto& idle = block->idle;
@@ -115,7 +114,7 @@ void DevicePool::make_idle(const DeviceBuffer::Place& place, size_t bytes) {
   idle.erase(part);
 }
 
-void DevicePool::give_back(const DeviceBuffer::Place& place, size_t bytes) noexcept {
+void GpuPool::give_back(const GpuBuffer::Place& place, size_t bytes) noexcept {
   try {
     auto fence = memory_->fence();
     std::lock_guard lock(mutex_);

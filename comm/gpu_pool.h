@@ -15,10 +15,10 @@
 
 namespace lsm::comm {
 
-class DevicePool;
+class GpuPool;
 
 /// `size()` bytes that return to their pool when the last reference goes away.
-class DeviceBuffer {
+class GpuBuffer {
  public:
   /// Where it is: `number` tells blocks of this process apart, whichever pool made them.
   struct Place {
@@ -26,11 +26,11 @@ class DeviceBuffer {
     size_t offset;
   };
 
-  DeviceBuffer(std::shared_ptr<DevicePool> pool, const Place& place, const ExportedBlock& block,
-               size_t bytes);
-  ~DeviceBuffer();
-  DeviceBuffer(const DeviceBuffer&) = delete;
-  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
+  GpuBuffer(std::shared_ptr<GpuPool> pool, const Place& place, const ExportedBlock& block,
+            size_t bytes);
+  ~GpuBuffer();
+  GpuBuffer(const GpuBuffer&) = delete;
+  GpuBuffer& operator=(const GpuBuffer&) = delete;
 
   std::byte* data() const { return block_.data() + place_.offset; }
   size_t size() const { return bytes_; }
@@ -39,7 +39,7 @@ class DeviceBuffer {
   const ExportedBlock& block() const { return block_; }
 
  private:
-  std::shared_ptr<DevicePool> pool_;
+  std::shared_ptr<GpuPool> pool_;
   const Place place_;
   const ExportedBlock& block_;  // the pool's
   const size_t bytes_;
@@ -47,21 +47,21 @@ class DeviceBuffer {
 
 /// Hands out parts of a block of `block_bytes`, and makes further blocks only when batches that are
 /// held leave no room; it never gives one up. What returns is handed out again when the GPU is done
-/// with it, by the default stream (DeviceMemory::fence). The caller sees to it that no peer still
+/// with it, by the default stream (GpuMemory::fence). The caller sees to it that no peer still
 /// writes there. Thread-safe.
-class DevicePool : public std::enable_shared_from_this<DevicePool> {
+class GpuPool : public std::enable_shared_from_this<GpuPool> {
  public:
-  DevicePool(std::unique_ptr<DeviceMemory> memory, size_t block_bytes, double timeout_secs);
+  GpuPool(std::unique_ptr<GpuMemory> memory, size_t block_bytes, double timeout_secs);
 
   /// Waits for the GPU where it has not finished with what returned; throws TimeoutError.
-  std::shared_ptr<DeviceBuffer> take(size_t bytes);
+  std::shared_ptr<GpuBuffer> take(size_t bytes);
 
   int device() const { return memory_->device(); }
   /// Memory of all blocks.
   size_t size() const;
 
  private:
-  friend class DeviceBuffer;
+  friend class GpuBuffer;
 
   struct Block {
     int64_t number;
@@ -69,18 +69,18 @@ class DevicePool : public std::enable_shared_from_this<DevicePool> {
     std::map<size_t, size_t> idle;  // bytes by offset; neighbours are one
   };
   struct Returned {
-    DeviceBuffer::Place place;
+    GpuBuffer::Place place;
     size_t bytes;
     std::unique_ptr<Fence> fence;
   };
 
   void add_block(size_t bytes);
-  std::shared_ptr<DeviceBuffer> take_idle(size_t bytes);
+  std::shared_ptr<GpuBuffer> take_idle(size_t bytes);
   void collect_returned();
-  void make_idle(const DeviceBuffer::Place& place, size_t bytes);
-  void give_back(const DeviceBuffer::Place& place, size_t bytes) noexcept;
+  void make_idle(const GpuBuffer::Place& place, size_t bytes);
+  void give_back(const GpuBuffer::Place& place, size_t bytes) noexcept;
 
-  const std::unique_ptr<DeviceMemory> memory_;
+  const std::unique_ptr<GpuMemory> memory_;
   const size_t block_bytes_;
   const double timeout_secs_;
   mutable std::mutex mutex_;

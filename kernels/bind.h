@@ -10,10 +10,11 @@ namespace lsm {
 
 /// Goes first: the other parts take its types and throw its errors.
 void bind_core(pybind11::module_& module);
+void bind_gather(pybind11::module_& module);
 void bind_io(pybind11::module_& module);
 void bind_nvme(pybind11::module_& module);
 void bind_sampling(pybind11::module_& module);
-void bind_device_sampling(pybind11::module_& module);
+void bind_gpu_sampling(pybind11::module_& module);
 void bind_store(pybind11::module_& module);
 
 }  // namespace lsm

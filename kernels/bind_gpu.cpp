@@ -1,10 +1,8 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Exports what is known of GPUs, and sampling and gathers on one or by their twins.
+// Exports what is known of GPUs, and sampling on one or by its twin.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <algorithm>
-#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,8 +12,6 @@
 #include "kernels/bind_tensor.h"
 #include "kernels/core/check.h"
 #include "kernels/core/cuda_info.h"
-#include "kernels/gather/gather.h"
-#include "kernels/gather/gpu_gather.h"
 #include "kernels/sample/gpu_sampler.h"
 
 namespace py = pybind11;
@@ -26,12 +22,12 @@ namespace {
 constexpr int kTwin = -1;
 constexpr int kTwinBackwards = -2;
 
-std::unique_ptr<lsm::DeviceSampler> make_sampler(const lsm::TensorView& host_indptr,
-                                                 const lsm::TensorView& indptr,
-                                                 const lsm::TensorView& indices,
-                                                 std::vector<int64_t> fanouts,
-                                                 const lsm::Sampling& sampling, int device,
-                                                 double timeout_secs) {
+std::unique_ptr<lsm::GpuSampler> make_sampler(const lsm::TensorView& host_indptr,
+                                              const lsm::TensorView& indptr,
+                                              const lsm::TensorView& indices,
+                                              std::vector<int64_t> fanouts,
+                                              const lsm::Sampling& sampling, int device,
+                                              double timeout_secs) {
   lsm::check_fanouts(fanouts);
   lsm::check_sampling(sampling, fanouts);
   const int64_t num_nodes =
@@ -43,16 +39,16 @@ std::unique_ptr<lsm::DeviceSampler> make_sampler(const lsm::TensorView& host_ind
   lsm::check_argument(
       (has_wide_ids || indices.dtype == lsm::dtype_of<int32_t>()) && indices.is_contiguous(),
       "indices: expected contiguous int32 or int64, got ", to_string(indices.dtype));
-  const lsm::DeviceGraph graph{static_cast<const int64_t*>(indptr.data), indices.data, has_wide_ids,
-                               num_nodes};
+  const lsm::GpuGraph graph{static_cast<const int64_t*>(indptr.data), indices.data, has_wide_ids,
+                            num_nodes};
   py::gil_scoped_release release;
   if (device < 0) {
     return lsm::make_twin_sampler(graph, std::move(fanouts), sampling, device == kTwinBackwards);
   }
-  return lsm::make_device_sampler(graph, std::move(fanouts), sampling, device, timeout_secs);
+  return lsm::make_gpu_sampler(graph, std::move(fanouts), sampling, device, timeout_secs);
 }
 
-lsm::SampleSizes sample(lsm::DeviceSampler& sampler, const lsm::TensorView& seeds, uint64_t seed,
+lsm::SampleSizes sample(lsm::GpuSampler& sampler, const lsm::TensorView& seeds, uint64_t seed,
                         uint64_t epoch, uint64_t iteration, uint64_t rank, uint64_t step,
                         bool edge_ids) {
   const auto seed_span = seeds.as<const int64_t>("seeds");
@@ -62,7 +58,7 @@ lsm::SampleSizes sample(lsm::DeviceSampler& sampler, const lsm::TensorView& seed
                         edge_ids ? lsm::EdgeIds::kRecord : lsm::EdgeIds::kLeaveOut);
 }
 
-void copy_to(lsm::DeviceSampler& sampler, const lsm::TensorView& n_id, const lsm::TensorView& edges,
+void copy_to(lsm::GpuSampler& sampler, const lsm::TensorView& n_id, const lsm::TensorView& edges,
              const lsm::TensorView& indptr, const std::optional<lsm::TensorView>& weights) {
   lsm::check_argument(
       !weights || (weights->dtype == lsm::dtype_of<float>() && weights->is_contiguous()),
@@ -78,50 +74,18 @@ void copy_to(lsm::DeviceSampler& sampler, const lsm::TensorView& n_id, const lsm
   sampler.copy_to(output);
 }
 
-void copy_edge_ids(lsm::DeviceSampler& sampler, const lsm::TensorView& out) {
+void copy_edge_ids(lsm::GpuSampler& sampler, const lsm::TensorView& out) {
   lsm::check_argument(out.dtype == lsm::dtype_of<int64_t>() && out.is_contiguous(),
                       "out: expected a contiguous int64 tensor");
   py::gil_scoped_release release;
   sampler.copy_edge_ids(static_cast<int64_t*>(out.data));
 }
 
-/// locks: none, device or system. references: [rows of source] uint32, all 0, or None.
-void gather_on(const lsm::TensorView& source, const lsm::TensorView& ids,
-               const lsm::TensorView& out, const std::optional<lsm::TensorView>& references,
-               const std::string& locks, int device, intptr_t stream) {
-  static constexpr std::array<const char*, 3> kLocks = {"none", "device", "system"};
-  const auto found = std::find(kLocks.begin(), kLocks.end(), locks);
-  lsm::check_argument(found != kLocks.end(), "locks: expected none, device or system, got '", locks,
-                      "'");
-  const auto kind = static_cast<lsm::LineLocks>(found - kLocks.begin());
-  const auto source_bytes = source.as_bytes_on(device, "source");
-  const auto out_bytes = out.as_bytes_on(device, "out");
-  const auto id_bytes = ids.as_bytes_on(device, "ids");
-  lsm::check_argument(ids.dtype == lsm::dtype_of<int64_t>() && source.num_dims == 2 &&
-                          out.num_dims == 2 && out.dtype == source.dtype &&
-                          out.shape[1] == source.shape[1] && out.shape[0] == ids.shape[0],
-                      "expected source [N, dim], ids int64 [n] and out [n, dim]");
-  lsm::DeviceGather gather{source_bytes.data(), reinterpret_cast<const int64_t*>(id_bytes.data()),
-                           out_bytes.data(),    nullptr,
-                           ids.shape[0],        source.shape[1] * source.dtype.bytes};
-  if (kind != lsm::LineLocks::kNone) {
-    lsm::check_argument(references && references->dtype.bytes == sizeof(uint32_t) &&
-                            references->num_elements() == source.shape[0],
-                        "references: expected ", source.shape[0], " elements of 4 bytes");
-    gather.references =
-        reinterpret_cast<uint32_t*>(references->as_bytes_on(device, "references").data());
-  }
-  py::gil_scoped_release release;
-  if (device >= 0) return lsm::gather_on_device(gather, kind, device, stream);
-  lsm::check_ids("ids", {gather.ids, static_cast<size_t>(gather.count)}, source.shape[0]);
-  lsm::gather_by_twin(gather, kind);
-}
-
 }  // namespace
 
 namespace lsm {
 
-void bind_device_sampling(py::module_& module) {
+void bind_gpu_sampling(py::module_& module) {
   py::class_<GpuInfo>(module, "GpuInfo")
       .def_readonly("name", &GpuInfo::name)
       .def_readonly("capability_major", &GpuInfo::capability_major)
@@ -134,8 +98,6 @@ void bind_device_sampling(py::module_& module) {
       .def_readonly("problem", &CudaInfo::problem)
       .def_readonly("gpus", &CudaInfo::gpus);
   module.def("find_cuda", &find_cuda, py::call_guard<py::gil_scoped_release>());
-  module.def("gather_on", &gather_on, py::arg("source"), py::arg("ids"), py::arg("out"),
-             py::arg("references"), py::arg("locks"), py::arg("device"), py::arg("stream"));
   module.attr("TWIN") = kTwin;
   module.attr("TWIN_BACKWARDS") = kTwinBackwards;
   py::class_<SampleSizes>(module, "SampleSizes")
@@ -145,7 +107,7 @@ void bind_device_sampling(py::module_& module) {
       .def_readonly("num_sampled_nodes", &SampleSizes::num_sampled_nodes)
       .def_readonly("num_sampled_edges", &SampleSizes::num_sampled_edges);
   // The sampler reads the tensors' memory, so it keeps the tensors.
-  py::class_<DeviceSampler>(module, "DeviceSampler")
+  py::class_<GpuSampler>(module, "GpuSampler")
       .def(py::init(&make_sampler), py::arg("host_indptr"), py::arg("indptr"), py::arg("indices"),
            py::arg("fanouts"), py::arg("sampling"), py::arg("device"), py::arg("timeout_secs"),
            py::keep_alive<1, 3>(), py::keep_alive<1, 4>())

@@ -79,32 +79,32 @@ py::bytes read_last_page(const lsm::nvme::NvmeOptions& options, const std::strin
 namespace lsm {
 
 void bind_nvme(py::module_& module) {
-  using nvme::DeviceFaults;
-  using nvme::DeviceOptions;
-  using nvme::DeviceSubmission;
+  using nvme::ControllerFaults;
+  using nvme::ControllerOptions;
   using nvme::EmulationOptions;
+  using nvme::GpuSubmission;
   using nvme::NvmeOptions;
-  py::class_<DeviceFaults>(module, "DeviceFaults")
-      .def_readwrite("seed", &DeviceFaults::seed)
-      .def_readwrite("error_rate", &DeviceFaults::error_rate)
-      .def_readwrite("loss_rate", &DeviceFaults::loss_rate)
-      .def_readwrite("delay_rate", &DeviceFaults::delay_rate)
-      .def_readwrite("delay_secs", &DeviceFaults::delay_secs)
-      .def_readwrite("reorder", &DeviceFaults::reorder);
-  py::class_<DeviceOptions>(module, "DeviceOptions")
-      .def_readwrite("num_queues", &DeviceOptions::num_queues)
-      .def_readwrite("max_queue_entries", &DeviceOptions::max_queue_entries)
-      .def_readwrite("max_transfer_shift", &DeviceOptions::max_transfer_shift)
-      .def_readwrite("never_ready", &DeviceOptions::never_ready)
-      .def_readonly("faults", &DeviceOptions::faults);
+  py::class_<ControllerFaults>(module, "ControllerFaults")
+      .def_readwrite("seed", &ControllerFaults::seed)
+      .def_readwrite("error_rate", &ControllerFaults::error_rate)
+      .def_readwrite("loss_rate", &ControllerFaults::loss_rate)
+      .def_readwrite("delay_rate", &ControllerFaults::delay_rate)
+      .def_readwrite("delay_secs", &ControllerFaults::delay_secs)
+      .def_readwrite("reorder", &ControllerFaults::reorder);
+  py::class_<ControllerOptions>(module, "ControllerOptions")
+      .def_readwrite("num_queues", &ControllerOptions::num_queues)
+      .def_readwrite("max_queue_entries", &ControllerOptions::max_queue_entries)
+      .def_readwrite("max_transfer_shift", &ControllerOptions::max_transfer_shift)
+      .def_readwrite("never_ready", &ControllerOptions::never_ready)
+      .def_readonly("faults", &ControllerOptions::faults);
   py::class_<EmulationOptions>(module, "EmulationOptions")
       .def_readwrite("block_bytes", &EmulationOptions::block_bytes)
       .def_readwrite("num_controllers", &EmulationOptions::num_controllers)
       .def_readwrite("most_bytes", &EmulationOptions::most_bytes)
-      .def_readonly("device", &EmulationOptions::device);
-  py::class_<DeviceSubmission>(module, "DeviceSubmission")
-      .def_readwrite("device", &DeviceSubmission::device)
-      .def_readwrite("num_blocks", &DeviceSubmission::num_blocks);
+      .def_readonly("controller", &EmulationOptions::controller);
+  py::class_<GpuSubmission>(module, "GpuSubmission")
+      .def_readwrite("device", &GpuSubmission::device)
+      .def_readwrite("num_blocks", &GpuSubmission::num_blocks);
   py::class_<NvmeOptions>(module, "NvmeOptions")
       .def(py::init<>())
       .def_property(
@@ -121,7 +121,7 @@ void bind_nvme(py::module_& module) {
   module.def("measure_nvme_waves", &measure_waves, py::arg("num_blocks"), py::arg("read_bytes"),
              py::arg("num_reads"), py::arg("into_device_memory"), py::arg("rounds"),
              py::arg("device"));
-  module.def("read_last_page", &read_last_page, py::arg("options"), py::arg("device"));
+  module.def("read_last_page", &read_last_page, py::arg("options"), py::arg("name"));
   module.def("libnvm_problem", &nvme::libnvm_problem, py::arg("path"));
 }
 

@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Exports sampling, relabelling, row gathers and static scores.
+// Exports sampling, relabelling and static scores.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -25,24 +25,6 @@
 namespace py = pybind11;
 
 namespace {
-
-void gather_rows(const lsm::TensorView& source, const lsm::TensorView& ids,
-                 const lsm::TensorView& out, lsm::ThreadPool& pool) {
-  const auto id_span = ids.as<const int64_t>("ids");
-  const auto source_bytes = source.as_bytes("source");
-  const auto out_bytes = out.as_bytes("out");
-  lsm::check_argument(source.num_dims == 2 && out.num_dims == 2 && ids.num_dims == 1,
-                      "expected source [N, dim], ids [n] and out [n, dim]");
-  lsm::check_argument(out.dtype == source.dtype && out.shape[1] == source.shape[1],
-                      "out: expected rows of ", source.shape[1], " ", to_string(source.dtype),
-                      ", got ", out.shape[1], " ", to_string(out.dtype));
-  lsm::check_argument(out.shape[0] == ids.shape[0], "out: expected ", ids.shape[0], " rows, got ",
-                      out.shape[0]);
-  py::gil_scoped_release release;
-  lsm::check_ids("ids", id_span, source.shape[0]);
-  lsm::gather_rows(source_bytes.data(), source.shape[1] * source.dtype.bytes, id_span,
-                   out_bytes.data(), pool);
-}
 
 int64_t unique_relabel(const lsm::TensorView& ids, const lsm::TensorView& unique,
                        const lsm::TensorView& inverse) {
@@ -93,9 +75,7 @@ void in_degree(const lsm::TensorView& indptr, const lsm::TensorView& scores,
   lsm::check_mapped(indptr.data);
 }
 
-void bind_gather(py::module_& module) {
-  module.def("gather_rows", &gather_rows, py::arg("source"), py::arg("ids"), py::arg("out"),
-             py::arg("pool"));
+void bind_relabelling(py::module_& module) {
   module.def("unique_relabel", &unique_relabel, py::arg("ids"), py::arg("unique"),
              py::arg("inverse"));
 }
@@ -122,16 +102,16 @@ std::vector<uint32_t> draw_positions(uint64_t key, uint64_t id, uint32_t hop, ui
 }
 
 /// As draw_positions for one node per lane; None where a lane is uncertain.
-std::vector<std::optional<std::vector<uint32_t>>> draw_lanes(
-    uint64_t key, const std::array<uint64_t, lsm::DrawLanes::kLanes>& ids, uint32_t hop,
-    const std::array<uint32_t, lsm::DrawLanes::kLanes>& degrees, uint32_t count) {
-  lsm::check_argument(count <= lsm::DrawLanes::kMaxCount, "count: expected at most 64");
-  lsm::DrawLanes lanes;
+std::vector<std::optional<std::vector<uint32_t>>> draw_simd(
+    uint64_t key, const std::array<uint64_t, lsm::DrawSimd::kLanes>& ids, uint32_t hop,
+    const std::array<uint32_t, lsm::DrawSimd::kLanes>& degrees, uint32_t count) {
+  lsm::check_argument(count <= lsm::DrawSimd::kMaxCount, "count: expected at most 64");
+  lsm::DrawSimd lanes;
   for (int l = 0; l < lanes.kLanes; ++l) {
     lsm::check_argument(count < degrees[l], "count: expected less than every degree");
     lanes.set(l, ids[l], degrees[l]);
   }
-  lsm::draw_lanes(lanes, count, key, hop);
+  lsm::draw_simd(lanes, count, key, hop);
   std::vector<std::optional<std::vector<uint32_t>>> drawn(lanes.kLanes);
   for (int l = 0; l < lanes.kLanes; ++l) {
     if (lanes.uncertain[l]) continue;
@@ -190,7 +170,7 @@ void bind_sample(py::module_& module) {
              py::arg("degree"), py::arg("count"));
   module.def("labor_draws", &labor_draws, py::arg("sampling"), py::arg("name"), py::arg("hop"),
              py::arg("ids"));
-  module.def("draw_lanes", &draw_lanes, py::arg("key"), py::arg("ids"), py::arg("hop"),
+  module.def("draw_simd", &draw_simd, py::arg("key"), py::arg("ids"), py::arg("hop"),
              py::arg("degrees"), py::arg("count"));
 }
 
@@ -209,7 +189,7 @@ void bind_scores(py::module_& module) {
 namespace lsm {
 
 void bind_sampling(py::module_& module) {
-  ::bind_gather(module);
+  ::bind_relabelling(module);
   ::bind_sample(module);
   ::bind_scores(module);
 }

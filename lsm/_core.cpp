@@ -25,15 +25,16 @@ py::dict build_info() {
 PYBIND11_MODULE(_core, module) {
   module.doc() = "Native core of LSM-GNN; import it through lsm.native.";
   lsm::bind_core(module);
+  lsm::bind_gather(module);
   lsm::bind_sampling(module);
-  lsm::bind_device_sampling(module);
+  lsm::bind_gpu_sampling(module);
   lsm::bind_nvme(module);
   lsm::bind_io(module);
   lsm::bind_store(module);
   lsm::bind_cache(module);
   lsm::bind_executor(module);
-  lsm::bind_device(module);
+  lsm::bind_gpu_executor(module);
   lsm::bind_comm(module);
-  lsm::bind_device_comm(module);
+  lsm::bind_gpu_comm(module);
   module.def("build_info", &build_info, "How this module was built.");
 }

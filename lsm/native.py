@@ -20,13 +20,13 @@ COUNTER_NAMES = _core.COUNTER_NAMES
 Buffer = _core.Buffer
 BufferPool = _core.BufferPool
 CacheExecutor = _core.CacheExecutor
-DeviceBuffer = _core.DeviceBuffer
-DeviceDelivery = _core.DeviceDelivery
-DeviceExecutor = _core.DeviceExecutor
-DevicePool = _core.DevicePool
-DeviceSampler = _core.DeviceSampler
 DirectMode = _core.DirectMode
 Fault = _core.Fault
+GpuBuffer = _core.GpuBuffer
+GpuExecutor = _core.GpuExecutor
+GpuPool = _core.GpuPool
+GpuSampler = _core.GpuSampler
+GpuScatter = _core.GpuScatter
 Mailbox = _core.Mailbox
 MappedBlock = _core.MappedBlock
 MappedFile = _core.MappedFile
@@ -54,9 +54,8 @@ check_mapped = _core.check_mapped
 check_metadata_limits = _core.check_metadata_limits
 check_planner_config = _core.check_planner_config
 count_degrees = _core.count_degrees
-deliver_rows = _core.deliver_rows
-draw_lanes = _core.draw_lanes
 draw_positions = _core.draw_positions
+draw_simd = _core.draw_simd
 fill_csc = _core.fill_csc
 find_cuda = _core.find_cuda
 gather_on = _core.gather_on
@@ -77,6 +76,7 @@ philox4x32 = _core.philox4x32
 policy_names = _core.policy_names
 read_last_page = _core.read_last_page
 reverse_pagerank = _core.reverse_pagerank
+scatter_rows = _core.scatter_rows
 simulate_cache = _core.simulate_cache
 simulate_optimal = _core.simulate_optimal
 unpack_metadata = _core.unpack_metadata
@@ -88,13 +88,13 @@ __all__ = [
     "Buffer",
     "BufferPool",
     "CacheExecutor",
-    "DeviceBuffer",
-    "DeviceDelivery",
-    "DeviceExecutor",
-    "DevicePool",
-    "DeviceSampler",
     "DirectMode",
     "Fault",
+    "GpuBuffer",
+    "GpuExecutor",
+    "GpuPool",
+    "GpuSampler",
+    "GpuScatter",
     "Mailbox",
     "MappedBlock",
     "MappedFile",
@@ -122,9 +122,8 @@ __all__ = [
     "check_metadata_limits",
     "check_planner_config",
     "count_degrees",
-    "deliver_rows",
-    "draw_lanes",
     "draw_positions",
+    "draw_simd",
     "fill_csc",
     "find_cuda",
     "gather_on",
@@ -145,6 +144,7 @@ __all__ = [
     "policy_names",
     "read_last_page",
     "reverse_pagerank",
+    "scatter_rows",
     "simulate_cache",
     "simulate_optimal",
     "unique_relabel",
@@ -163,8 +163,8 @@ def as_tensor(buffer: Buffer, dtype: torch.dtype) -> torch.Tensor:
     return torch.frombuffer(buffer, dtype=dtype)
 
 
-def as_device_tensor(buffer: DeviceBuffer, dtype: torch.dtype) -> torch.Tensor:
-    """As as_tensor(), for memory of a DevicePool: a tensor on the pool's GPU, or on the host if it
+def as_device_tensor(buffer: GpuBuffer, dtype: torch.dtype) -> torch.Tensor:
+    """As as_tensor(), for memory of a GpuPool: a tensor on the pool's GPU, or on the host if it
     is the twin's. It is used again when the default stream is done with it."""
     return torch.from_dlpack(buffer.__dlpack__()).view(dtype)
 

@@ -24,14 +24,14 @@ __global__ void __launch_bounds__(kBlockThreads)
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) f(i);
 }
 
-// Whole warps take an item, so that all lanes of a DeviceWarp are there.
+// Whole warps take an item, so that all lanes of a GpuWarp are there.
 template <class F>
 __global__ void __launch_bounds__(kBlockThreads)
     run_each_warp(int64_t count, const __grid_constant__ F f) {
-  constexpr int kWarps = kBlockThreads / DeviceWarp::kLanes;
+  constexpr int kWarps = kBlockThreads / GpuWarp::kLanes;
   const int64_t stride = int64_t{gridDim.x} * kWarps;
-  const DeviceWarp warp;
-  for (int64_t i = int64_t{blockIdx.x} * kWarps + threadIdx.x / DeviceWarp::kLanes; i < count;
+  const GpuWarp warp;
+  for (int64_t i = int64_t{blockIdx.x} * kWarps + threadIdx.x / GpuWarp::kLanes; i < count;
        i += stride) {
     f(warp, i);
   }
@@ -57,7 +57,7 @@ class CudaLauncher {
   void for_each_warp(int64_t count, const F& f) const {
     using namespace cuda_launch_detail;
     if (count <= 0) return;
-    const unsigned blocks = num_blocks(count, kBlockThreads / DeviceWarp::kLanes);
+    const unsigned blocks = num_blocks(count, kBlockThreads / GpuWarp::kLanes);
     run_each_warp<<<blocks, kBlockThreads, 0, stream_>>>(count, f);
     check_cuda(cudaGetLastError(), "launch a kernel of warps");
   }

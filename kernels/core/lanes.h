@@ -58,13 +58,13 @@ class HostLanes {
 
 /// One lane: a loop over lanes is then a plain loop.
 using OneLane = HostLanes<1>;
-/// What runs on the host in place of DeviceWarp.
+/// What runs on the host in place of GpuWarp.
 using HostWarp = HostLanes<32>;
 
 #if defined(__CUDACC__)
 
 /// The 32 threads of a warp, all of which must be there. A variable is a register of the thread.
-class DeviceWarp {
+class GpuWarp {
  public:
   static constexpr int kLanes = 32;
 

@@ -7,10 +7,10 @@
 
 namespace lsm {
 
-/// CopyRows of a DeviceGather, holding a reference to the line meanwhile.
+/// CopyRows of a GpuGather, holding a reference to the line meanwhile.
 template <class Word, Scope kScope>
 struct CopyLockedRows {
-  DeviceGather gather;
+  GpuGather gather;
 
   template <class Lanes>
   LSM_HOST_DEVICE void operator()(const Lanes& lanes, int64_t i) const {
@@ -27,7 +27,7 @@ struct CopyLockedRows {
 };
 
 template <Scope kScope, class Backend>
-void copy_locked_rows(Backend& backend, const DeviceGather& gather, uintptr_t alignment) {
+void copy_locked_rows(Backend& backend, const GpuGather& gather, uintptr_t alignment) {
   if (alignment % sizeof(Word16) == 0) {
     backend.for_each_warp(gather.count, CopyLockedRows<Word16, kScope>{gather});
   } else {
@@ -36,7 +36,7 @@ void copy_locked_rows(Backend& backend, const DeviceGather& gather, uintptr_t al
 }
 
 template <class Backend>
-void run_gather(Backend& backend, const DeviceGather& gather, LineLocks locks) {
+void run_gather(Backend& backend, const GpuGather& gather, LineLocks locks) {
   const uintptr_t alignment = alignment_bits(gather.row_bytes, gather.source, gather.out);
   if (locks == LineLocks::kNone) {
     const NumberedRows<int64_t> rows{gather.source, gather.ids, gather.out, nullptr,

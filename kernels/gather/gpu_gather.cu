@@ -6,7 +6,7 @@
 
 namespace lsm {
 
-void gather_on_device(const DeviceGather& gather, LineLocks locks, int device, intptr_t stream) {
+void gather_on_gpu(const GpuGather& gather, LineLocks locks, int device, intptr_t stream) {
   use_device(device);
   CudaLauncher launcher(reinterpret_cast<cudaStream_t>(stream));
   run_gather(launcher, gather, locks);

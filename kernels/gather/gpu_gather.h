@@ -17,7 +17,7 @@ enum class LineLocks : uint8_t {
 
 /// Row ids[i] of `source` goes to row i of `out`; all of it is memory of the device, or
 /// page-locked.
-struct DeviceGather {
+struct GpuGather {
   const std::byte* source;
   const int64_t* ids;  // [count], checked
   std::byte* out;
@@ -28,8 +28,8 @@ struct DeviceGather {
 
 /// Queues it to `stream` (a cudaStream_t as a number) of GPU `device`. Throws std::runtime_error
 /// where this was built without CUDA.
-void gather_on_device(const DeviceGather& gather, LineLocks locks, int device, intptr_t stream);
+void gather_on_gpu(const GpuGather& gather, LineLocks locks, int device, intptr_t stream);
 /// The same by a host loop.
-void gather_by_twin(const DeviceGather& gather, LineLocks locks);
+void gather_by_twin(const GpuGather& gather, LineLocks locks);
 
 }  // namespace lsm

@@ -7,13 +7,13 @@
 
 namespace lsm {
 
-void gather_by_twin(const DeviceGather& gather, LineLocks locks) {
+void gather_by_twin(const GpuGather& gather, LineLocks locks) {
   HostBackend backend;
   run_gather(backend, gather, locks);
 }
 
 #if !LSM_HAS_CUDA
-void gather_on_device(const DeviceGather&, LineLocks, int, intptr_t) {
+void gather_on_gpu(const GpuGather&, LineLocks, int, intptr_t) {
   throw_without_cuda("a gather on a GPU");
 }
 #endif

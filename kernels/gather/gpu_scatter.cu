@@ -4,11 +4,11 @@
 #include "kernels/core/cuda_backend.h"
 #include "kernels/gather/scatter_on_backend.h"
 
-namespace lsm::comm {
+namespace lsm {
 
-std::unique_ptr<DeviceDelivery> make_device_delivery(int device, double timeout_secs) {
-  return std::make_unique<BackendDelivery<CudaBackend>>(
+std::unique_ptr<GpuScatter> make_gpu_scatter(int device, double timeout_secs) {
+  return std::make_unique<ScatterOnBackend<CudaBackend>>(
       std::make_unique<CudaBackend>(device, timeout_secs));
 }
 
-}  // namespace lsm::comm
+}  // namespace lsm

@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// deliver_rows() (reassembly.h) for memory of a GPU: unpacks rows that came as messages.
+// scatter_rows() (scatter.h) for memory of a GPU: unpacks rows that came as messages.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,16 @@
 
 #include "kernels/gather/scatter.h"
 
-namespace lsm::comm {
+namespace lsm {
 
 /// Copies rows in a stream of its own. Not thread-safe.
-class DeviceDelivery {
+class GpuScatter {
  public:
-  virtual ~DeviceDelivery() = default;
+  virtual ~GpuScatter() = default;
 
-  /// Queues what deliver_rows() does. Source and target are GPU memory or page-locked, and must
+  /// Queues what scatter_rows() does. Source and target are GPU memory or page-locked, and must
   /// stay until synchronize() has returned; the lists may go.
-  virtual void deliver(const RowArray& source, std::span<const int32_t> source_rows,
+  virtual void scatter(const RowArray& source, std::span<const int32_t> source_rows,
                        const RowArray& target, std::span<const int32_t> target_rows,
                        int64_t row_bytes) = 0;
 
@@ -28,8 +28,8 @@ class DeviceDelivery {
   virtual intptr_t stream() const = 0;
 };
 
-std::unique_ptr<DeviceDelivery> make_twin_delivery();
+std::unique_ptr<GpuScatter> make_twin_scatter();
 /// On GPU `device`. Throws std::runtime_error where this was built without CUDA.
-std::unique_ptr<DeviceDelivery> make_device_delivery(int device, double timeout_secs);
+std::unique_ptr<GpuScatter> make_gpu_scatter(int device, double timeout_secs);
 
-}  // namespace lsm::comm
+}  // namespace lsm

@@ -5,16 +5,16 @@
 #include "kernels/core/host_backend.h"
 #include "kernels/gather/scatter_on_backend.h"
 
-namespace lsm::comm {
+namespace lsm {
 
-std::unique_ptr<DeviceDelivery> make_twin_delivery() {
-  return std::make_unique<BackendDelivery<HostBackend>>(std::make_unique<HostBackend>());
+std::unique_ptr<GpuScatter> make_twin_scatter() {
+  return std::make_unique<ScatterOnBackend<HostBackend>>(std::make_unique<HostBackend>());
 }
 
 #if !LSM_HAS_CUDA
-std::unique_ptr<DeviceDelivery> make_device_delivery(int, double) {
-  throw_without_cuda("an exchange of rows between GPUs");
+std::unique_ptr<GpuScatter> make_gpu_scatter(int, double) {
+  throw_without_cuda("a scatter on a GPU");
 }
 #endif
 
-}  // namespace lsm::comm
+}  // namespace lsm

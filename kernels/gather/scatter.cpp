@@ -7,10 +7,10 @@
 #include "kernels/gather/check_rows.h"
 #include "kernels/gather/copy_rows.h"
 
-namespace lsm::comm {
+namespace lsm {
 
-int64_t check_delivery(const RowArray& source, std::span<const int32_t> source_rows,
-                       const RowArray& target, std::span<const int32_t> target_rows) {
+int64_t check_scatter(const RowArray& source, std::span<const int32_t> source_rows,
+                      const RowArray& target, std::span<const int32_t> target_rows) {
   const auto count = static_cast<int64_t>(std::max(source_rows.size(), target_rows.size()));
   check_argument(
       source_rows.empty() || target_rows.empty() || source_rows.size() == target_rows.size(),
@@ -25,10 +25,10 @@ int64_t check_delivery(const RowArray& source, std::span<const int32_t> source_r
   return count;
 }
 
-void deliver_rows(const RowArray& source, std::span<const int32_t> source_rows,
+void scatter_rows(const RowArray& source, std::span<const int32_t> source_rows,
                   const RowArray& target, std::span<const int32_t> target_rows, int64_t row_bytes,
                   ThreadPool& pool) {
-  const int64_t count = check_delivery(source, source_rows, target, target_rows);
+  const int64_t count = check_scatter(source, source_rows, target, target_rows);
   const auto row_of = [row_bytes](const RowArray& array, std::span<const int32_t> rows) {
     return
         [=](int64_t k) { return array.data + (rows.empty() ? k : int64_t{rows[k]}) * row_bytes; };
@@ -36,4 +36,4 @@ void deliver_rows(const RowArray& source, std::span<const int32_t> source_rows,
   copy_rows(count, row_bytes, row_of(source, source_rows), row_of(target, target_rows), pool);
 }
 
-}  // namespace lsm::comm
+}  // namespace lsm

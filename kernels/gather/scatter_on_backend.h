@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// DeviceDelivery on a Backend.
+// GpuScatter on a Backend.
 #pragma once
 
 #include <memory>
@@ -10,19 +10,19 @@
 #include "kernels/gather/copy_rows_functors.h"
 #include "kernels/gather/gpu_scatter.h"
 
-namespace lsm::comm {
+namespace lsm {
 
 template <class Backend>
-class BackendDelivery final : public DeviceDelivery {
+class ScatterOnBackend final : public GpuScatter {
  public:
-  explicit BackendDelivery(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {
+  explicit ScatterOnBackend(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {
     backend_->enter();
   }
-  ~BackendDelivery() override { backend_->drain(); }
+  ~ScatterOnBackend() override { backend_->drain(); }
 
-  void deliver(const RowArray& source, std::span<const int32_t> source_rows, const RowArray& target,
+  void scatter(const RowArray& source, std::span<const int32_t> source_rows, const RowArray& target,
                std::span<const int32_t> target_rows, int64_t row_bytes) override {
-    const int64_t count = check_delivery(source, source_rows, target, target_rows);
+    const int64_t count = check_scatter(source, source_rows, target, target_rows);
     if (count == 0) return;
     backend_->enter();
     const NumberedRows<int32_t> rows{
@@ -45,4 +45,4 @@ class BackendDelivery final : public DeviceDelivery {
   BackendArray<int32_t, Backend> target_rows_{*backend_};
 };
 
-}  // namespace lsm::comm
+}  // namespace lsm

@@ -12,7 +12,7 @@ namespace lsm {
 
 enum class Fault : int { kNone, kError, kShort, kStall };
 
-/// Makes one read of an engine go wrong, so that tests see what a failing device would cause. Reads
+/// Makes one read of an engine go wrong, so that tests see what a failing disk would cause. Reads
 /// are counted in the order in which they complete.
 class FaultInjector {
  public:

@@ -21,7 +21,7 @@ class QueuedStorage : public Storage {
   Requests start(std::span<const RowRead> reads) override;
   /// The path of what part `file` of the rows lies on.
   virtual const std::string& path(size_t file) const = 0;
-  /// The longest single read: what was asked for, or less where the device allows no more.
+  /// The longest single read: what was asked for, or less where the drive allows no more.
   virtual int64_t max_read_bytes() const { return options_.max_read_bytes; }
   /// Throws ArgumentError if max_read_bytes() is no multiple of the block, or less than two of
   /// them.

@@ -60,8 +60,8 @@ struct ReadStats {
   std::atomic<int64_t> requests{0};
   std::atomic<int64_t> rows{0};
   std::atomic<int64_t> bytes_requested{0};  // rows x row_bytes
-  std::atomic<int64_t> reads{0};            // reads issued to the device, continuations included
-  std::atomic<int64_t> bytes_read{0};       // bytes that the device returned
+  std::atomic<int64_t> reads{0};            // reads issued to the disk, continuations included
+  std::atomic<int64_t> bytes_read{0};       // bytes that the disk returned
   std::atomic<int64_t> short_reads{0};
   std::atomic<int64_t> errors{0};
   LatencyHistogram latency;  // of one read, from submission to completion

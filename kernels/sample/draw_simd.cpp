@@ -6,19 +6,19 @@
 namespace lsm {
 
 LSM_VECTOR_CLONES
-void draw_lanes(DrawLanes& lanes, uint32_t count, uint64_t key, uint32_t hop) {
-  constexpr int kLanes = DrawLanes::kLanes;
-  static_assert(kLanes == kPhiloxLanes);
+void draw_simd(DrawSimd& lanes, uint32_t count, uint64_t key, uint32_t hop) {
+  constexpr int kLanes = DrawSimd::kLanes;
+  static_assert(kLanes == kPhiloxSimdLanes);
   for (int l = 0; l < kLanes; ++l) lanes.uncertain[l] = 0;
   for (uint32_t first = 0; first < count; first += 4) {
-    PhiloxLanes block;
+    PhiloxSimd block;
     for (int l = 0; l < kLanes; ++l) {
       block.word[0][l] = lanes.id_low[l];
       block.word[1][l] = lanes.id_high[l];
       block.word[2][l] = hop;
       block.word[3][l] = first / 4;
     }
-    philox_lanes(block, key);
+    philox_simd(block, key);
     for (uint32_t w = 0; w < 4 && first + w < count; ++w) {
       const uint32_t i = first + w;
       alignas(64) uint32_t candidate[kLanes];

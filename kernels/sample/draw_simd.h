@@ -6,7 +6,7 @@
 
 namespace lsm {
 
-struct DrawLanes {
+struct DrawSimd {
   static constexpr int kLanes = 16;
   static constexpr uint32_t kMaxCount = 64;
 
@@ -31,6 +31,6 @@ struct DrawLanes {
 
 /// Draws `count` <= kMaxCount positions per lane: those that draw_positions takes from
 /// PhiloxStream(key, id, hop).
-void draw_lanes(DrawLanes& lanes, uint32_t count, uint64_t key, uint32_t hop);
+void draw_simd(DrawSimd& lanes, uint32_t count, uint64_t key, uint32_t hop);
 
 }  // namespace lsm

@@ -6,10 +6,9 @@
 
 namespace lsm {
 
-std::unique_ptr<DeviceSampler> make_device_sampler(const DeviceGraph& graph,
-                                                   std::vector<int64_t> fanouts,
-                                                   const Sampling& sampling, int device,
-                                                   double timeout_secs) {
+std::unique_ptr<GpuSampler> make_gpu_sampler(const GpuGraph& graph, std::vector<int64_t> fanouts,
+                                             const Sampling& sampling, int device,
+                                             double timeout_secs) {
   return make_backend_sampler(std::make_unique<CudaBackend>(device, timeout_secs), graph,
                               std::move(fanouts), sampling);
 }

@@ -30,9 +30,9 @@ struct SampleOutput {
 
 /// The subgraphs of NeighborSampler, edge by edge, sampled by a GPU. Holds one at a time. Not
 /// thread-safe; calls block.
-class DeviceSampler {
+class GpuSampler {
  public:
-  virtual ~DeviceSampler() = default;
+  virtual ~GpuSampler() = default;
 
   /// Samples what the host's sampler would. `seeds` are distinct nodes, in host memory.
   virtual SampleSizes sample(std::span<const int64_t> seeds, const BatchName& batch,
@@ -47,7 +47,7 @@ class DeviceSampler {
 
 /// A graph in CSC form in memory that the GPU reads: its own, or page-locked memory of the host. It
 /// stays with the caller. indptr was checked (check_indptr()).
-struct DeviceGraph {
+struct GpuGraph {
   const int64_t* indptr;  // [num_nodes + 1]
   const void* indices;    // int32 or int64
   bool has_wide_ids;      // int64
@@ -55,14 +55,12 @@ struct DeviceGraph {
 };
 
 /// `backwards`: items in the opposite order.
-std::unique_ptr<DeviceSampler> make_twin_sampler(const DeviceGraph& graph,
-                                                 std::vector<int64_t> fanouts,
-                                                 const Sampling& sampling, bool backwards);
+std::unique_ptr<GpuSampler> make_twin_sampler(const GpuGraph& graph, std::vector<int64_t> fanouts,
+                                              const Sampling& sampling, bool backwards);
 /// On GPU `device`; waits take at most `timeout_secs`. Throws std::runtime_error where this was
 /// built without CUDA.
-std::unique_ptr<DeviceSampler> make_device_sampler(const DeviceGraph& graph,
-                                                   std::vector<int64_t> fanouts,
-                                                   const Sampling& sampling, int device,
-                                                   double timeout_secs);
+std::unique_ptr<GpuSampler> make_gpu_sampler(const GpuGraph& graph, std::vector<int64_t> fanouts,
+                                             const Sampling& sampling, int device,
+                                             double timeout_secs);
 
 }  // namespace lsm

@@ -7,16 +7,15 @@
 
 namespace lsm {
 
-std::unique_ptr<DeviceSampler> make_twin_sampler(const DeviceGraph& graph,
-                                                 std::vector<int64_t> fanouts,
-                                                 const Sampling& sampling, bool backwards) {
+std::unique_ptr<GpuSampler> make_twin_sampler(const GpuGraph& graph, std::vector<int64_t> fanouts,
+                                              const Sampling& sampling, bool backwards) {
   return make_backend_sampler(std::make_unique<HostBackend>(backwards), graph, std::move(fanouts),
                               sampling);
 }
 
 #if !LSM_HAS_CUDA
-std::unique_ptr<DeviceSampler> make_device_sampler(const DeviceGraph&, std::vector<int64_t>,
-                                                   const Sampling&, int, double) {
+std::unique_ptr<GpuSampler> make_gpu_sampler(const GpuGraph&, std::vector<int64_t>, const Sampling&,
+                                             int, double) {
   throw_without_cuda("sampling on a GPU");
 }
 #endif

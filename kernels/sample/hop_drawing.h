@@ -40,11 +40,11 @@ struct InEdges {
 /// Nodes that are to be drawn together.
 struct LaneGroup {
   int size = 0;
-  int64_t node[DrawLanes::kLanes];
-  InEdges in[DrawLanes::kLanes];
-  DrawLanes lanes;
+  int64_t node[DrawSimd::kLanes];
+  InEdges in[DrawSimd::kLanes];
+  DrawSimd lanes;
 
-  bool is_full() const { return size == DrawLanes::kLanes; }
+  bool is_full() const { return size == DrawSimd::kLanes; }
 
   void add(int64_t local, const InEdges& in_edges, uint64_t id) {
     node[size] = local;
@@ -55,7 +55,7 @@ struct LaneGroup {
 
   /// Gives empty lanes something to draw.
   void fill_up() {
-    for (int l = size; l < DrawLanes::kLanes; ++l) lanes.set(l, 0, lanes.degree[0]);
+    for (int l = size; l < DrawSimd::kLanes; ++l) lanes.set(l, 0, lanes.degree[0]);
   }
 };
 
@@ -95,7 +95,7 @@ class HopDrawing {
       if (count == in.degree) {
         if (count > 0) prefetch_list(in);
         std::iota(hop_.sources + indptr[i], hop_.sources + indptr[i + 1], in.first);
-      } else if (count > DrawLanes::kMaxCount) {
+      } else if (count > DrawSimd::kMaxCount) {
         draw_alone(i, in, count);
       } else if (count > 0) {
         group.add(i, in, static_cast<uint64_t>(hop_.n_id[i]));
@@ -158,8 +158,8 @@ class HopDrawing {
 
   void draw_group(LaneGroup& group, uint32_t count) const {
     group.fill_up();
-    DrawLanes& lanes = group.lanes;
-    draw_lanes(lanes, count, hop_.key, hop_.number);
+    DrawSimd& lanes = group.lanes;
+    draw_simd(lanes, count, hop_.key, hop_.number);
     for (int l = 0; l < group.size; ++l) {
       const InEdges& in = group.in[l];
       if (lanes.uncertain[l]) [[unlikely]] {

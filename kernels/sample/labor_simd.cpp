@@ -8,7 +8,7 @@
 namespace lsm {
 namespace {
 
-constexpr int kLanes = kPhiloxLanes;
+constexpr int kLanes = kPhiloxSimdLanes;
 
 /// The low words of a, or of b where the mask is all ones.
 [[gnu::always_inline]] inline uint32_t select(uint64_t a, uint64_t b, uint32_t mask) {

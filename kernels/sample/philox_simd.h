@@ -16,21 +16,21 @@
 
 namespace lsm {
 
-inline constexpr int kPhiloxLanes = 16;
+inline constexpr int kPhiloxSimdLanes = 16;
 
-struct PhiloxLanes {
-  alignas(64) uint32_t word[4][kPhiloxLanes];
+struct PhiloxSimd {
+  alignas(64) uint32_t word[4][kPhiloxSimdLanes];
 };
 
 /// philox4x32 in every lane, round by round: so written, compilers see the 32 x 32 -> 64 bit
 /// products that the vector units have.
-[[gnu::always_inline]] inline void philox_lanes(PhiloxLanes& counter, uint64_t key) {
+[[gnu::always_inline]] inline void philox_simd(PhiloxSimd& counter, uint64_t key) {
   uint32_t key0 = static_cast<uint32_t>(key);
   uint32_t key1 = static_cast<uint32_t>(key >> 32);
   auto& x = counter.word;
 #pragma GCC unroll 10
   for (int round = 0; round < 10; ++round) {
-    for (int l = 0; l < kPhiloxLanes; ++l) {
+    for (int l = 0; l < kPhiloxSimdLanes; ++l) {
       const uint64_t product0 = uint64_t{0xD2511F53u} * x[0][l];
       const uint64_t product1 = uint64_t{0xCD9E8D57u} * x[2][l];
       const uint32_t high0 = static_cast<uint32_t>(product0 >> 32);
@@ -46,8 +46,8 @@ struct PhiloxLanes {
 }
 
 struct Philox2x32Lanes {
-  alignas(64) uint32_t word[2][kPhiloxLanes];
-  alignas(64) uint32_t key[kPhiloxLanes];
+  alignas(64) uint32_t word[2][kPhiloxSimdLanes];
+  alignas(64) uint32_t key[kPhiloxSimdLanes];
 };
 
 /// philox2x32 in every lane, each under a key of its own.
@@ -56,7 +56,7 @@ struct Philox2x32Lanes {
   uint32_t weyl = 0;
 #pragma GCC unroll 10
   for (int round = 0; round < 10; ++round) {
-    for (int l = 0; l < kPhiloxLanes; ++l) {
+    for (int l = 0; l < kPhiloxSimdLanes; ++l) {
       const uint64_t product = uint64_t{0xD256D193u} * x[0][l];
       x[0][l] = static_cast<uint32_t>(product >> 32) ^ (counter.key[l] + weyl) ^ x[1][l];
       x[1][l] = static_cast<uint32_t>(product);

@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// DeviceSampler on a Backend. Two waits per hop: for the number of its edges, and for that of its
+// GpuSampler on a Backend. Two waits per hop: for the number of its edges, and for that of its
 // new nodes.
 #pragma once
 
@@ -20,10 +20,10 @@
 namespace lsm {
 
 template <class Id, class Backend>
-class BackendSampler final : public DeviceSampler {
+class SamplerOnBackend final : public GpuSampler {
  public:
-  BackendSampler(std::unique_ptr<Backend> backend, const DeviceGraph& graph,
-                 std::vector<int64_t> fanouts, const Sampling& sampling)
+  SamplerOnBackend(std::unique_ptr<Backend> backend, const GpuGraph& graph,
+                   std::vector<int64_t> fanouts, const Sampling& sampling)
       : backend_(std::move(backend)),
         graph_(graph),
         fanouts_(std::move(fanouts)),
@@ -31,7 +31,7 @@ class BackendSampler final : public DeviceSampler {
     backend_->enter();
     error_.grow(1);
   }
-  ~BackendSampler() override { backend_->drain(); }
+  ~SamplerOnBackend() override { backend_->drain(); }
 
   SampleSizes sample(std::span<const int64_t> seeds, const BatchName& batch,
                      EdgeIds edge_ids) override {
@@ -281,7 +281,7 @@ class BackendSampler final : public DeviceSampler {
   }
 
   const std::unique_ptr<Backend> backend_;  // outlives the arrays
-  const DeviceGraph graph_;
+  const GpuGraph graph_;
   const std::vector<int64_t> fanouts_;
   const Sampling sampling_;
   BatchName batch_;
@@ -321,16 +321,16 @@ class BackendSampler final : public DeviceSampler {
 };
 
 template <class Backend>
-std::unique_ptr<DeviceSampler> make_backend_sampler(std::unique_ptr<Backend> backend,
-                                                    const DeviceGraph& graph,
-                                                    std::vector<int64_t> fanouts,
-                                                    const Sampling& sampling) {
+std::unique_ptr<GpuSampler> make_backend_sampler(std::unique_ptr<Backend> backend,
+                                                 const GpuGraph& graph,
+                                                 std::vector<int64_t> fanouts,
+                                                 const Sampling& sampling) {
   if (graph.has_wide_ids) {
-    return std::make_unique<BackendSampler<int64_t, Backend>>(std::move(backend), graph,
-                                                              std::move(fanouts), sampling);
+    return std::make_unique<SamplerOnBackend<int64_t, Backend>>(std::move(backend), graph,
+                                                                std::move(fanouts), sampling);
   }
-  return std::make_unique<BackendSampler<int32_t, Backend>>(std::move(backend), graph,
-                                                            std::move(fanouts), sampling);
+  return std::make_unique<SamplerOnBackend<int32_t, Backend>>(std::move(backend), graph,
+                                                              std::move(fanouts), sampling);
 }
 
 }  // namespace lsm

@@ -22,7 +22,7 @@ from storage, and they lie farther apart."""
 
 
 class Staging:
-    """Sets the way of an executor's replays (native.DeviceExecutor.set_staging).
+    """Sets the way of an executor's replays (native.GpuExecutor.set_staging).
 
     way: gather: the kernel that gathers a batch reads them over PCIe; copy: the copy engines move
     whole runs of them; auto: both are tried in turns on the run's own batches, now and every

@@ -77,7 +77,7 @@ class HostBatches:
 
     def unpack(self, piece: torch.Tensor, rows: torch.Tensor, places: torch.Tensor) -> None:
         """As Batches.unpack(), complete on return."""
-        native.deliver_rows(piece, NO_PLACES, rows, places, self._threads)
+        native.scatter_rows(piece, NO_PLACES, rows, places, self._threads)
 
     def settle(self) -> None:
         """Does nothing."""
@@ -97,7 +97,7 @@ class GpuBatches:
         self._memory = GpuPeerMemory(device, pool_bytes, timeout_secs)
         self._positions = PeerMemory(_IDLE_BYTES)
         index = native.TWIN if device.type == "cpu" else device.index
-        self._copies = native.DeviceDelivery(index, timeout_secs)
+        self._copies = native.GpuScatter(index, timeout_secs)
         self._pieces: list[torch.Tensor] = []  # not to be used again before settle()
 
     @property
@@ -139,7 +139,7 @@ class GpuBatches:
         """As Batches.unpack()."""
         self._pieces.append(piece)
         with current(self._device):
-            self._copies.deliver(piece, NO_PLACES, rows, places)
+            self._copies.scatter(piece, NO_PLACES, rows, places)
 
     def settle(self) -> None:
         """As Batches.settle(). Until then no memory may be used again: its next user writes to it

@@ -17,7 +17,7 @@ class GpuPeerMemory:
     def __init__(self, device: torch.device, pool_bytes: int, timeout_secs: float) -> None:
         self._device = device
         self._index = native.TWIN if device.type == "cpu" else device.index
-        self._pool = native.DevicePool(self._index, pool_bytes, timeout_secs)
+        self._pool = native.GpuPool(self._index, pool_bytes, timeout_secs)
         self._mapped = MappedBlocks()
 
     @property

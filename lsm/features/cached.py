@@ -386,7 +386,7 @@ class CachedFeatureLoader(FeatureLoader):
         start = time.perf_counter()
         plan = move.plan
         if move.staged is not None and len(move.staged):
-            native.deliver_rows(move.staged, _IN_ORDER, move.rows, move.positions, self._threads)
+            native.scatter_rows(move.staged, _IN_ORDER, move.rows, move.positions, self._threads)
         delivered = self._executor.replay(
             iteration=plan.iteration,
             source=plan.source,

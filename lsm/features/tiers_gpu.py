@@ -41,7 +41,7 @@ class DeviceTiers:
     ) -> None:
         self._device = device
         self._prefetch_rows = prefetch_rows
-        self._native = native.DeviceExecutor(
+        self._native = native.GpuExecutor(
             storage.handle(),
             num_lines=tiers.planner.num_lines,
             victim_slots=tiers.victim_slots,

@@ -162,10 +162,10 @@ class DeviceNeighborSampler:
             self._lanes.put(lane)
         return edge_ids
 
-    def _new_lane(self) -> native.DeviceSampler:
+    def _new_lane(self) -> native.GpuSampler:
         placed = self._lane_arguments[1]
         with current(placed.device):
-            return native.DeviceSampler(*self._lane_arguments)
+            return native.GpuSampler(*self._lane_arguments)
 
     def _empty(self, *shape: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
         tensor = torch.empty(shape, dtype=dtype, device=self._output, pin_memory=self._is_pinned)

@@ -351,9 +351,11 @@ def nvme_options(options: StorageOptions) -> native.NvmeOptions:
     nvme = native.NvmeOptions()
     nvme.transport = options.transport
     nvme.command_timeout_secs = options.command_timeout_secs
-    device, emulated = nvme.emulated.device, nvme.emulated
+    controller, emulated = nvme.emulated.controller, nvme.emulated
     for name, value in options.emulation.items():
-        owner = next((o for o in (emulated, device, device.faults) if hasattr(o, name)), None)
+        owner = next(
+            (o for o in (emulated, controller, controller.faults) if hasattr(o, name)), None
+        )
         if owner is None:
             raise ValueError(f"emulation: an emulated controller has no {name!r}")
         setattr(owner, name, value)

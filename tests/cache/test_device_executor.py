@@ -112,7 +112,7 @@ def test_a_wrong_plan_moves_nothing(tmp_path, fields, message):
         plan = make_plan(**{"source": [0], "slot": [0]} | fields)
         with pytest.raises(ValueError, match=message):
             replay(executor, plan, np.zeros((1, 8), np.uint8))
-        with pytest.raises(ValueError, match="way: expected gather or copy, got 'move'"):
+        with pytest.raises(ValueError, match="staging: expected gather or copy, got 'move'"):
             executor.set_staging("move")
         with pytest.raises(ValueError, match=r"victim_slots: expected slots in \[0, 7\), got 7"):
             executor.prefetch(torch.tensor([SLOTS]))

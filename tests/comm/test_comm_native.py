@@ -109,13 +109,13 @@ def test_rows_are_delivered_by_either_list_or_both():
     some = torch.tensor([7, 0, 3], dtype=torch.int32)
     places = torch.tensor([2, 0, 1], dtype=torch.int32)
     packed = torch.zeros(3, 3, dtype=torch.int16)
-    native.deliver_rows(source, some, packed, none, threads)
+    native.scatter_rows(source, some, packed, none, threads)
     assert torch.equal(packed, source[[7, 0, 3]])
     unpacked = torch.zeros(3, 3, dtype=torch.int16)
-    native.deliver_rows(packed, none, unpacked, places, threads)
+    native.scatter_rows(packed, none, unpacked, places, threads)
     assert torch.equal(unpacked, source[[0, 3, 7]])
     both = torch.zeros(3, 3, dtype=torch.int16)
-    native.deliver_rows(source, some, both, places, threads)
+    native.scatter_rows(source, some, both, places, threads)
     assert torch.equal(both, unpacked)
 
 
@@ -133,7 +133,7 @@ def test_rows_that_do_not_exist_are_not_copied(rows, places, message):
     target = torch.zeros(3, 4)
     lists = [torch.tensor(part, dtype=torch.int32) for part in (rows, places)]
     with pytest.raises(ValueError, match=message):
-        native.deliver_rows(torch.ones(10, 4), lists[0], target, lists[1], native.ThreadPool(1))
+        native.scatter_rows(torch.ones(10, 4), lists[0], target, lists[1], native.ThreadPool(1))
     assert not target.any()
 
 

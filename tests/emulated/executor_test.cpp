@@ -5,9 +5,9 @@
 namespace lsm::testing {
 namespace {
 
-CheckedExecutor make_executor(const DeviceExecutorOptions& options, Storage& storage,
+CheckedExecutor make_executor(const GpuExecutorOptions& options, Storage& storage,
                               const PlannerCase& planned) {
-  return {make_device_executor(options, storage, planned.static_ids, planned.constant_ids, kDevice),
+  return {make_gpu_executor(options, storage, planned.static_ids, planned.constant_ids, kDevice),
           std::make_unique<GpuMemory>()};
 }
 

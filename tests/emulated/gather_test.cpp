@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Gathers and deliveries of rows of all sizes, as the host does them.
+// Gathers and scatters of rows of all sizes, as the host does them.
 #include <numeric>
 
 #include "kernels/gather/gpu_gather.h"
@@ -46,9 +46,9 @@ void gathers() {
       for (const auto locks : {LineLocks::kNone, LineLocks::kDevice, LineLocks::kSystem}) {
         for (const std::byte* source : {near.data(), far.data()}) {
           const GpuBytes out(expected.size());
-          gather_on_device({source + offset, wanted.as<int64_t>(), out.data(),
-                            references.as<uint32_t>(), kCount, row_bytes},
-                           locks, kDevice, reinterpret_cast<intptr_t>(stream.get()));
+          gather_on_gpu({source + offset, wanted.as<int64_t>(), out.data(),
+                         references.as<uint32_t>(), kCount, row_bytes},
+                        locks, kDevice, reinterpret_cast<intptr_t>(stream.get()));
           check_cuda(cudaStreamSynchronize(stream.get()), "gather");
           LSM_EXPECT(out.fetch() == expected, row_bytes, " bytes from offset ", offset);
         }
@@ -60,12 +60,12 @@ void gathers() {
   }
 }
 
-void deliveries() {
+void scatters() {
   constexpr int64_t kFrom = 60, kTo = 90;
   Random random(2);
   ThreadPool pool(1);
   for (const int64_t row_bytes : row_sizes()) {
-    const auto delivery = comm::make_device_delivery(kDevice, kTimeoutSecs);
+    const auto scattering = make_gpu_scatter(kDevice, kTimeoutSecs);
     auto source = random_bytes(random, static_cast<size_t>(kFrom * row_bytes));
     auto target = random_bytes(random, static_cast<size_t>(kTo * row_bytes));
     const GpuBytes near_source(source);
@@ -79,13 +79,14 @@ void deliveries() {
     for (size_t i = 0; i < to.size(); ++i) {
       from.push_back(static_cast<int32_t>(random.between(0, kFrom - 1)));
     }
-    comm::deliver_rows({source.data(), kFrom}, from, {target.data(), kTo}, to, row_bytes, pool);
-    delivery->deliver({near_source.data(), kFrom}, from, {near_target.data(), kTo}, to, row_bytes);
+    scatter_rows({source.data(), kFrom}, from, {target.data(), kTo}, to, row_bytes, pool);
+    scattering->scatter({near_source.data(), kFrom}, from, {near_target.data(), kTo}, to,
+                        row_bytes);
     // A second one, while the first may be under way, so that what it was given is used again.
-    comm::deliver_rows({source.data(), kFrom}, {}, {target.data(), kTo}, std::span(to).first(0),
-                       row_bytes, pool);
-    delivery->deliver({near_source.data(), kFrom}, {}, {near_target.data(), kTo}, {}, row_bytes);
-    delivery->synchronize();
+    scatter_rows({source.data(), kFrom}, {}, {target.data(), kTo}, std::span(to).first(0),
+                 row_bytes, pool);
+    scattering->scatter({near_source.data(), kFrom}, {}, {near_target.data(), kTo}, {}, row_bytes);
+    scattering->synchronize();
     LSM_EXPECT(near_target.fetch() == target, row_bytes, " bytes");
   }
 }
@@ -93,7 +94,7 @@ void deliveries() {
 }  // namespace
 
 std::vector<Test> emulated_gather_tests() {
-  return {{"emulated gathers", gathers}, {"emulated deliveries", deliveries}};
+  return {{"emulated gathers", gathers}, {"emulated scatters", scatters}};
 }
 
 }  // namespace lsm::testing

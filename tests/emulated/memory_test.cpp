@@ -16,8 +16,8 @@ namespace {
 void pool() {
   constexpr int64_t kRowBytes = 512, kMaxRows = 800;
   use_device(kDevice);
-  const auto pool = std::make_shared<comm::DevicePool>(comm::make_device_memory(kDevice),
-                                                       2 * kMaxRows * kRowBytes, kTimeoutSecs);
+  const auto pool = std::make_shared<comm::GpuPool>(comm::make_gpu_memory(kDevice),
+                                                    2 * kMaxRows * kRowBytes, kTimeoutSecs);
   Random random(3);
   std::vector<std::byte> rows(kMaxRows * kRowBytes);
   for (int64_t i = 0; i < kMaxRows * kRowBytes; ++i)
@@ -30,9 +30,9 @@ void pool() {
     auto batch = pool->take(ids.size() * kRowBytes);
     const PinnedBlock fetched(batch->size());
     use_device(kDevice);
-    gather_on_device({source.data(), wanted.as<int64_t>(), batch->data(), nullptr,
-                      static_cast<int64_t>(ids.size()), kRowBytes},
-                     LineLocks::kNone, kDevice, 0);
+    gather_on_gpu({source.data(), wanted.as<int64_t>(), batch->data(), nullptr,
+                   static_cast<int64_t>(ids.size()), kRowBytes},
+                  LineLocks::kNone, kDevice, 0);
     check_cuda(cudaMemcpyAsync(fetched.data(), batch->data(), batch->size(), cudaMemcpyDeviceToHost,
                                nullptr),
                "fetch a batch");
@@ -50,9 +50,9 @@ void pool() {
 void mapped_batches() {
   constexpr int64_t kRowBytes = 100, kNumRows = 64;
   constexpr int kOwner = 0;
-  const auto requester = comm::make_device_memory(kDevice);
+  const auto requester = comm::make_gpu_memory(kDevice);
   const auto batch = requester->allocate(kNumRows * kRowBytes);
-  const auto owner = comm::make_device_memory(kOwner);
+  const auto owner = comm::make_gpu_memory(kOwner);
   const auto mapped = owner->map(batch->handle(), batch->size());
   use_device(kOwner);
   const CudaStream stream(kOwner);
@@ -62,8 +62,8 @@ void mapped_batches() {
   }
   auto* const wanted = reinterpret_cast<int64_t*>(ids.data());
   for (int64_t i = 0; i < kNumRows; ++i) wanted[i] = kNumRows - 1 - i;
-  gather_on_device({rows.data(), wanted, mapped->data(), nullptr, kNumRows, kRowBytes},
-                   LineLocks::kNone, kOwner, reinterpret_cast<intptr_t>(stream.get()));
+  gather_on_gpu({rows.data(), wanted, mapped->data(), nullptr, kNumRows, kRowBytes},
+                LineLocks::kNone, kOwner, reinterpret_cast<intptr_t>(stream.get()));
   check_cuda(cudaStreamSynchronize(stream.get()), "write to another GPU");
   use_device(kDevice);
   const CudaStream own(kDevice);

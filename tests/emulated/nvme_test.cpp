@@ -21,7 +21,7 @@ void reads() {
       const EngineOptions options{.queue_depth = 48, .num_threads = 2};
       nvme::NvmeOptions nvme{.submission = {kDevice, num_blocks}};
       nvme.transport.emulated.num_controllers = 2;
-      nvme.transport.emulated.device.faults.reorder = true;
+      nvme.transport.emulated.controller.faults.reorder = true;
       const auto storage = files.open("nvme", options, nvme);
       Random random(4);
       for (int round = 0; round < 2; ++round) {
@@ -81,7 +81,7 @@ void reads_across_the_bus() {
 void let_go_elsewhere() {
   const CudaStream stream(kDevice);
   std::vector<std::byte> registered(8192);
-  auto array = std::make_unique<nvme::DeviceArray<int>>(100, stream.get());
+  auto array = std::make_unique<nvme::GpuArray<int>>(100, stream.get());
   auto range = std::make_unique<nvme::MappedRange>(registered.data(), registered.size(), 0, "map");
   std::thread([&] {
     array.reset();

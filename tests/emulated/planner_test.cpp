@@ -15,7 +15,7 @@ void plans() {
       auto planned = PlannerCase::draw(seed, policy, mode, kNumNodes);
       planned.batches.resize(std::min<size_t>(planned.batches.size(), is_part() ? 6 : 20));
       check_plans(planned,
-                  cache::make_device_sets(planned.config, planned.scores, kDevice, kTimeoutSecs));
+                  cache::make_gpu_set_cache(planned.config, planned.scores, kDevice, kTimeoutSecs));
     }
   }
 }

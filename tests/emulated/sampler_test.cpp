@@ -6,16 +6,15 @@ namespace lsm::testing {
 namespace {
 
 /// A sampler, and the topology that it reads.
-class PlacedSampler final : public DeviceSampler {
+class PlacedSampler final : public GpuSampler {
  public:
   PlacedSampler(const SampledGraph& graph, const std::vector<int64_t>& fanouts,
                 const Sampling& sampling, bool is_near, bool has_wide_ids)
       : wide_(graph.indices.begin(), graph.indices.end()) {
     const auto indices = has_wide_ids ? bytes_of(wide_) : bytes_of(graph.indices);
-    const DeviceGraph placed{
-        reinterpret_cast<const int64_t*>(place(bytes_of(graph.indptr), is_near)),
-        place(indices, is_near), has_wide_ids, graph.num_nodes()};
-    sampler_ = make_device_sampler(placed, fanouts, sampling, kDevice, kTimeoutSecs);
+    const GpuGraph placed{reinterpret_cast<const int64_t*>(place(bytes_of(graph.indptr), is_near)),
+                          place(indices, is_near), has_wide_ids, graph.num_nodes()};
+    sampler_ = make_gpu_sampler(placed, fanouts, sampling, kDevice, kTimeoutSecs);
   }
 
   SampleSizes sample(std::span<const int64_t> seeds, const BatchName& batch,
@@ -36,13 +35,13 @@ class PlacedSampler final : public DeviceSampler {
   const std::vector<int64_t> wide_;
   std::vector<std::unique_ptr<GpuBytes>> near_;
   std::vector<std::unique_ptr<PinnedBlock>> far_;
-  std::unique_ptr<DeviceSampler> sampler_;
+  std::unique_ptr<GpuSampler> sampler_;
 };
 
 void samples() {
   check_samples(
       [](const SampledGraph& graph, const std::vector<int64_t>& fanouts, const Sampling& sampling) {
-        std::vector<std::unique_ptr<DeviceSampler>> samplers;
+        std::vector<std::unique_ptr<GpuSampler>> samplers;
         for (const bool is_near : {false, true}) {
           if (is_part() && is_near) break;
           samplers.push_back(

@@ -156,7 +156,7 @@ def test_a_transport_that_cannot_be_had(transport, places, problems, message):
 
 
 def test_a_pool_gives_out_what_came_back_and_grows_only_where_it_must():
-    pool = native.DevicePool(native.TWIN, block_bytes=8192, timeout_secs=5)
+    pool = native.GpuPool(native.TWIN, block_bytes=8192, timeout_secs=5)
     first, second = pool.take(4096), pool.take(4000)
     assert (first.number, first.offset, second.number) == (second.number, 0, first.number)
     assert second.offset == 4096
@@ -176,7 +176,7 @@ def test_a_pool_gives_out_what_came_back_and_grows_only_where_it_must():
 
 
 def test_a_mapped_block_is_no_larger_than_it_is():
-    pool = native.DevicePool(native.TWIN, block_bytes=8192, timeout_secs=5)
+    pool = native.GpuPool(native.TWIN, block_bytes=8192, timeout_secs=5)
     buffer = pool.take(100)
     block = native.MappedBlock(native.TWIN, buffer.handle, buffer.block_bytes)
     part = torch.from_dlpack(block.part(buffer.offset, 100))
@@ -188,4 +188,4 @@ def test_a_mapped_block_is_no_larger_than_it_is():
         block.part(8191, 2)
     if not native.build_info()["cuda"]:
         with pytest.raises(RuntimeError, match="LSM_CUDA=ON"):
-            native.DevicePool(0, 1, 1.0)
+            native.GpuPool(0, 1, 1.0)

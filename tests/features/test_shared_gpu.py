@@ -69,7 +69,7 @@ def test_nccl_needs_a_gpu_for_each_rank(ranks):
 @pytest.mark.gpu
 @on_a_gpu
 def test_memory_that_the_default_stream_uses_is_not_given_out():
-    pool = native.DevicePool(0, 1, 30.0)
+    pool = native.GpuPool(0, 1, 30.0)
     buffer = pool.take(pool.size)
     rows, used = native.as_device_tensor(buffer, torch.uint8), torch.cuda.Event()
     torch.cuda._sleep(1_000_000_000)  # clock cycles: half a second

@@ -34,7 +34,7 @@ struct FakeModuleState {
 
 class FakeLibnvmNode final : public nvme::LibnvmNode {
  public:
-  FakeLibnvmNode(std::shared_ptr<FakeModuleState> state, const nvme::DeviceOptions& options,
+  FakeLibnvmNode(std::shared_ptr<FakeModuleState> state, const nvme::ControllerOptions& options,
                  std::vector<nvme::EmulatedNamespace> namespaces)
       : state_(std::move(state)), controller_(options, std::move(namespaces)) {}
 
@@ -50,7 +50,7 @@ class FakeLibnvmNode final : public nvme::LibnvmNode {
     if (request == nvme::kLibnvmMapHost) {
       return map(argument, nvme::kPageBytes, state_->host);
     }
-    if (request == nvme::kLibnvmMapDevice && state_->gpu_support) {
+    if (request == nvme::kLibnvmMapGpu && state_->gpu_support) {
       return map(argument, nvme::kGpuPageBytes, state_->device);
     }
     if (request != nvme::kLibnvmUnmap) return EINVAL;
@@ -93,7 +93,7 @@ class FakeLibnvmNode final : public nvme::LibnvmNode {
   }
 
   const std::shared_ptr<FakeModuleState> state_;
-  nvme::EmulatedDevice controller_;
+  nvme::EmulatedController controller_;
 };
 
 }  // namespace lsm::testing

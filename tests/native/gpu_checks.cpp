@@ -31,7 +31,7 @@ class AnyMemory final : public CheckedMemory {
 
 /// A planner of `planned` with the sets of a twin.
 std::unique_ptr<cache::Planner> make_twin(const PlannerCase& planned,
-                                          std::unique_ptr<cache::BatchSets> sets) {
+                                          std::unique_ptr<cache::GpuSetCache> sets) {
   const std::vector<std::span<const int64_t>> trace(planned.batches.begin(), planned.batches.end());
   cache::PlannerInput input{planned.scores, planned.static_ids, planned.constant_ids, {}};
   if (planned.config.policy == "belady") input.trace = trace;
@@ -151,7 +151,7 @@ void check_samples_of(const Sampling& sampling, const MakeSamplers& make) {
 
 }  // namespace
 
-void check_plans(const PlannerCase& planned, std::unique_ptr<cache::BatchSets> sets) {
+void check_plans(const PlannerCase& planned, std::unique_ptr<cache::GpuSetCache> sets) {
   const auto host = planned.make_planner(1), twin = make_twin(planned, std::move(sets));
   TierModel model(planned);
   cache::Plan plan, other;
@@ -175,8 +175,8 @@ void check_rows_of_plans(int64_t row_bytes, const MakeExecutor& make) {
     const auto planned = PlannerCase::draw(++seed, policy, "pool", kNumNodes);
     const auto planner = planned.make_planner(1);
     const auto storage = files.open("posix");
-    const DeviceExecutorOptions options{planned.config.num_lines, planned.victim_slots(),
-                                        static_cast<int64_t>(seed % 3) * 4, 60};
+    const GpuExecutorOptions options{planned.config.num_lines, planned.victim_slots(),
+                                     static_cast<int64_t>(seed % 3) * 4, 60};
     CheckedExecutor checked = make(options, *storage, planned);
     if (!checked.memory) checked.memory = std::make_unique<AnyMemory>();
     std::vector<cache::Plan> made(static_cast<size_t>(planned.num_batches()));

@@ -29,14 +29,14 @@ class CheckedMemory {
 };
 
 /// Plans of `planned` with these sets are the host's.
-void check_plans(const PlannerCase& planned, std::unique_ptr<cache::BatchSets> sets);
+void check_plans(const PlannerCase& planned, std::unique_ptr<cache::GpuSetCache> sets);
 
 struct CheckedExecutor {
-  std::unique_ptr<DeviceExecutor> executor;
+  std::unique_ptr<GpuExecutor> executor;
   std::unique_ptr<CheckedMemory> memory;  // null: any
 };
 using MakeExecutor =
-    std::function<CheckedExecutor(const DeviceExecutorOptions&, Storage&, const PlannerCase&)>;
+    std::function<CheckedExecutor(const GpuExecutorOptions&, Storage&, const PlannerCase&)>;
 
 /// Plans of several policies are replayed in both ways, with rows staged in both ways and with
 /// prefetching: each row that arrives is that of the files.
@@ -48,7 +48,7 @@ struct SampledGraph {
   std::vector<int32_t> indices;
   int64_t num_nodes() const { return static_cast<int64_t>(indptr.size()) - 1; }
 };
-using MakeSamplers = std::function<std::vector<std::unique_ptr<DeviceSampler>>(
+using MakeSamplers = std::function<std::vector<std::unique_ptr<GpuSampler>>(
     const SampledGraph&, const std::vector<int64_t>& fanouts, const Sampling&)>;
 
 /// Samples of all kinds are those of the host's sampler.

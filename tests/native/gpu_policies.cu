@@ -23,7 +23,7 @@ __global__ void decide(Policy policy, SetView<Policy> set, Turn turn, Newcomer r
                        Placement* placement) {
   policy.on_hit(set.lines[0]);
   policy.refresh(set.lines[0]);
-  *placement = place(lsm::DeviceWarp(), policy, set, turn, row);
+  *placement = place(lsm::GpuWarp(), policy, set, turn, row);
 }
 
 __global__ void pack(RowMetadata row, uint64_t* word) {

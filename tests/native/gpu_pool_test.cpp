@@ -12,7 +12,7 @@
 namespace lsm::testing {
 namespace {
 
-using comm::DevicePool;
+using comm::GpuPool;
 
 /// Fences pass when `now` has reached the time at which they are to.
 struct Clock {
@@ -30,7 +30,7 @@ class ClockFence final : public comm::Fence {
   const int64_t passes_at_;
 };
 
-class ClockMemory final : public comm::DeviceMemory {
+class ClockMemory final : public comm::GpuMemory {
  public:
   explicit ClockMemory(Clock& clock) : clock_(clock), twin_(comm::make_twin_memory()) {}
   int device() const override { return -1; }
@@ -44,11 +44,11 @@ class ClockMemory final : public comm::DeviceMemory {
 
  private:
   Clock& clock_;
-  std::unique_ptr<comm::DeviceMemory> twin_;
+  std::unique_ptr<comm::GpuMemory> twin_;
 };
 
-std::shared_ptr<DevicePool> open_pool(Clock& clock, size_t bytes, double timeout_secs) {
-  return std::make_shared<DevicePool>(std::make_unique<ClockMemory>(clock), bytes, timeout_secs);
+std::shared_ptr<GpuPool> open_pool(Clock& clock, size_t bytes, double timeout_secs) {
+  return std::make_shared<GpuPool>(std::make_unique<ClockMemory>(clock), bytes, timeout_secs);
 }
 
 void waits_for_the_gpu() {
@@ -86,7 +86,7 @@ void parts_never_overlap() {
   for (int t = 0; t < 3; ++t) {
     threads.emplace_back([&, t] {
       std::mt19937 random(static_cast<unsigned>(t));
-      std::map<int, std::shared_ptr<comm::DeviceBuffer>> held;
+      std::map<int, std::shared_ptr<comm::GpuBuffer>> held;
       for (int step = 0; step < 300; ++step) {
         const int key = static_cast<int>(random() % 5);
         auto buffer = pool->take(1 + random() % 40000);
@@ -111,7 +111,7 @@ void parts_never_overlap() {
 
 }  // namespace
 
-std::vector<Test> device_pool_tests() {
+std::vector<Test> gpu_pool_tests() {
   return {{"device pool: waits for the GPU", waits_for_the_gpu},
           {"device pool: a later fence may pass first", a_later_fence_may_pass_first},
           {"device pool: parts never overlap", parts_never_overlap}};

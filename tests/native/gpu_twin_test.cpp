@@ -25,9 +25,9 @@ void plans() {
   uint64_t seed = 100;
   for (const std::string& policy : cache::policy_names()) {
     for (const char* mode : {"none", "queues", "pool"}) {
-      for (const auto place : {cache::SetsPlace::kTwin, cache::SetsPlace::kTwinBackwards}) {
+      for (const auto place : {cache::SetCachePlace::kTwin, cache::SetCachePlace::kTwinBackwards}) {
         const auto planned = PlannerCase::draw(++seed, policy, mode, kNumNodes);
-        check_plans(planned, cache::make_twin_sets(planned.config, planned.scores, place));
+        check_plans(planned, cache::make_twin_set_cache(planned.config, planned.scores, place));
       }
     }
   }
@@ -40,8 +40,8 @@ void plans_of_threads() {
     ++seed;
     auto planned = PlannerCase::draw(seed, policy, seed % 2 == 0 ? "pool" : "none", kNumNodes);
     planned.batches.resize(std::min<size_t>(planned.batches.size(), 8));
-    check_plans(planned, cache::make_backend_sets(std::make_unique<ThreadBackend>(), planned.config,
-                                                  planned.scores));
+    check_plans(planned, cache::make_set_cache_on_backend(std::make_unique<ThreadBackend>(),
+                                                          planned.config, planned.scores));
   }
 }
 
@@ -58,7 +58,8 @@ std::string message_of(const Call& call) {
 
 /// Every occurrence in the window, as both chains have it.
 template <class Backend>
-void expect_same_links(const cache::NextUseChain& host, const cache::BackendChain<Backend>& chain) {
+void expect_same_links(const cache::NextUseChain& host,
+                       const cache::NextUseChainOnBackend<Backend>& chain) {
   LSM_EXPECT(host.num_entries() == chain.num_entries(), chain.num_entries());
   LSM_EXPECT(host.end_batch() == chain.end_batch(), chain.end_batch());
   const cache::ChainRef ref = chain.ref();
@@ -81,7 +82,7 @@ template <class Backend>
 void next_uses_of(Backend backend, uint64_t seed, int num_batches) {
   Random random(seed);
   cache::NextUseChain host;
-  cache::BackendChain<Backend> chain(backend);
+  cache::NextUseChainOnBackend<Backend> chain(backend);
   const int64_t num_nodes = random.between(1, kNumNodes), window = random.between(1, 12);
   for (int b = 0; b < num_batches; ++b) {
     std::vector<int64_t> ids = skewed_ids(random, num_nodes, random.between(0, num_nodes));
@@ -119,9 +120,9 @@ void next_uses() {
   for (uint64_t seed = 730; seed < 736; ++seed) next_uses_of(ThreadBackend(), seed, 40);
 }
 
-CheckedExecutor make_executor(const DeviceExecutorOptions& options, Storage& storage,
+CheckedExecutor make_executor(const GpuExecutorOptions& options, Storage& storage,
                               const PlannerCase& planned) {
-  return {std::make_unique<BackendExecutor<ThreadBackend>>(
+  return {std::make_unique<ExecutorOnBackend<ThreadBackend>>(
               std::make_unique<ThreadBackend>(), std::make_unique<ThreadBackend>(), options,
               storage, planned.static_ids, planned.constant_ids),
           nullptr};
@@ -170,8 +171,8 @@ void staged_runs() {
 void samples() {
   check_samples(
       [](const SampledGraph& graph, const std::vector<int64_t>& fanouts, const Sampling& sampling) {
-        const DeviceGraph seen{graph.indptr.data(), graph.indices.data(), false, graph.num_nodes()};
-        std::vector<std::unique_ptr<DeviceSampler>> samplers;
+        const GpuGraph seen{graph.indptr.data(), graph.indices.data(), false, graph.num_nodes()};
+        std::vector<std::unique_ptr<GpuSampler>> samplers;
         for (const bool backwards : {false, true}) {
           samplers.push_back(make_twin_sampler(seen, fanouts, sampling, backwards));
         }
@@ -183,7 +184,7 @@ void samples() {
 
 }  // namespace
 
-std::vector<Test> device_tests() {
+std::vector<Test> gpu_twin_tests() {
   return {{"device twins: plans", plans},
           {"device twins: plans, at the same time", plans_of_threads},
           {"device twins: next uses", next_uses},

@@ -7,7 +7,7 @@ int main(int argc, char** argv) {
   using namespace lsm::testing;
   return run_tests(
       argc, argv,
-      {core_tests(), storage_tests(), nvme_tests(), nvme_lane_tests(), nvme_fuzz_tests(),
+      {core_tests(), storage_tests(), nvme_tests(), nvme_worker_tests(), nvme_fuzz_tests(),
        nvme_refusal_tests(), nvme_transport_tests(), sampler_tests(), planner_tests(),
-       prefetch_tests(), device_tests(), pipeline_tests(), mailbox_tests(), device_pool_tests()});
+       prefetch_tests(), gpu_twin_tests(), pipeline_tests(), mailbox_tests(), gpu_pool_tests()});
 }

@@ -86,7 +86,7 @@ class Victim {
  private:
   std::unique_ptr<Transport> make_transport() {
     auto source = std::make_shared<MemoryBlocks>(image_);
-    return std::make_unique<EmulatedTransport>("victim", DeviceOptions{},
+    return std::make_unique<EmulatedTransport>("victim", ControllerOptions{},
                                                std::vector<EmulatedNamespace>{{source, 512}});
   }
 
@@ -248,7 +248,7 @@ class AdminVictim {
   }
 
   const std::vector<std::byte> image_;
-  EmulatedDevice device_;
+  EmulatedController device_;
   const DmaMemory submission_;
   const DmaMemory completion_;
   const DmaMemory memory_;

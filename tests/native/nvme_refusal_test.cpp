@@ -116,7 +116,7 @@ void check_block_sizes() {
   const std::vector<std::byte> image(64 << 10);
   const auto source = std::make_shared<MemoryBlocks>(image);
   Controller controller(std::make_unique<EmulatedTransport>(
-      "emulated", DeviceOptions{},
+      "emulated", ControllerOptions{},
       std::vector<EmulatedNamespace>{{source, 8192}, {source, 256}, {source, 4096}}));
   expect_throw<ArgumentError>("namespace 1 has blocks of 2^13 bytes; expected 512 to 4096",
                               [&] { controller.identify_namespace(1); });

@@ -25,18 +25,18 @@ std::vector<std::byte> random_bytes(size_t count, uint64_t seed) {
 /// Two namespaces of memory, one per format.
 class Machine {
  public:
-  explicit Machine(const DeviceOptions& options, double timeout_secs = 10.0)
+  explicit Machine(const ControllerOptions& options, double timeout_secs = 10.0)
       : first_(random_bytes(5 << 20, 1)), second_(random_bytes(1 << 20, 2)) {
     std::vector<EmulatedNamespace> namespaces = {{std::make_shared<MemoryBlocks>(first_), 512},
                                                  {std::make_shared<MemoryBlocks>(second_), 4096}};
     auto transport = std::make_unique<EmulatedTransport>("emulated", options, namespaces);
-    device = &transport->device();
+    played = &transport->controller();
     controller = std::make_unique<Controller>(std::move(transport), timeout_secs);
     spaces = {{controller->identify_namespace(1), first_},
               {controller->identify_namespace(2), second_}};
   }
 
-  const EmulatedDevice* device = nullptr;
+  const EmulatedController* played = nullptr;
   std::unique_ptr<Controller> controller;
   std::vector<KnownNamespace> spaces;
 
@@ -134,7 +134,7 @@ void check_shared_queue() {
     if (taken == 0) std::this_thread::yield();
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT(machine.device->counters().reads.load() == static_cast<int64_t>(each * kSubmitters));
+  EXPECT(machine.played->counters().reads.load() == static_cast<int64_t>(each * kSubmitters));
 }
 
 /// An entry that comes while the ringer is about to let go is not left behind, although its
@@ -247,18 +247,18 @@ void check_faults() {
     reader.submit({&read, 1}, Shape::kSparse);
   }
   reader.complete(255 - reader.room());
-  EXPECT(static_cast<int64_t>(reader.num_errors()) == machine.device->counters().errors.load());
+  EXPECT(static_cast<int64_t>(reader.num_errors()) == machine.played->counters().errors.load());
   EXPECT(reader.num_errors() > kReads / 40 && reader.num_errors() < kReads / 10);
 }
 
 void check_every_controller() {
-  for (const DeviceOptions& options :
-       {DeviceOptions{.max_transfer_shift = 0},
-        DeviceOptions{.max_queue_entries = 2048, .doorbell_stride_shift = 2},
-        DeviceOptions{.faults = {.seed = 1, .reorder = true}}}) {
+  for (const ControllerOptions& options :
+       {ControllerOptions{.max_transfer_shift = 0},
+        ControllerOptions{.max_queue_entries = 2048, .doorbell_stride_shift = 2},
+        ControllerOptions{.faults = {.seed = 1, .reorder = true}}}) {
     Machine machine(options);
     check_controller(*machine.controller, machine.spaces, 16, kReads);
-    EXPECT(machine.device->counters().invalid_doorbells.load() == 0);
+    EXPECT(machine.played->counters().invalid_doorbells.load() == 0);
   }
 }
 

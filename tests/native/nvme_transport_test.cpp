@@ -25,7 +25,7 @@ using checks::KnownNamespace;
 /// A controller behind the fake module: one namespace of memory.
 class Machine {
  public:
-  explicit Machine(const DeviceOptions& options = {}) : options_(options), image_(1 << 20) {
+  explicit Machine(const ControllerOptions& options = {}) : options_(options), image_(1 << 20) {
     Random random(3);
     for (std::byte& byte : image_) byte = static_cast<std::byte>(random.next());
   }
@@ -42,7 +42,7 @@ class Machine {
   const std::shared_ptr<FakeModuleState> module = std::make_shared<FakeModuleState>();
 
  private:
-  const DeviceOptions options_;
+  const ControllerOptions options_;
   std::vector<std::byte> image_;
 };
 
@@ -79,11 +79,11 @@ void check_gpu_memory() {
   std::byte* const gpu = block.data() + skip;
   auto transport = machine.open();
   expect_throw<ArgumentError>("multiples of 65536",
-                              [&] { transport->map_device_memory(gpu + 4096, kGpuPageBytes); });
+                              [&] { transport->map_gpu_memory(gpu + 4096, kGpuPageBytes); });
   expect_throw<ArgumentError>("multiples of 65536",
-                              [&] { transport->map_device_memory(gpu, kBytes - 4096); });
+                              [&] { transport->map_gpu_memory(gpu, kBytes - 4096); });
   {
-    const DmaMemory memory = transport->map_device_memory(gpu, kBytes);
+    const DmaMemory memory = transport->map_gpu_memory(gpu, kBytes);
     LSM_EXPECT(memory.data == gpu && memory.pages.size() == kBytes / kPageBytes, "wrong extent");
     Controller controller(std::move(transport));
     const auto queue = controller.create_queue(1, {2, 2});
@@ -116,7 +116,7 @@ void check_module_without_gpu_support() {
              gpu_support_problem(node));
   const auto transport = machine.open();
   expect_throw<std::runtime_error>("built without GPU support", [&] {
-    transport->map_device_memory(block.data() + skip, kGpuPageBytes);
+    transport->map_gpu_memory(block.data() + skip, kGpuPageBytes);
   });
 }
 
@@ -249,11 +249,11 @@ void check_functions_that_cannot_be_driven() {
 
 void check_namespace_names() {
   const NamespaceName plain = parse_namespace_name("0000:01:00.0");
-  LSM_EXPECT(plain.device == "0000:01:00.0" && plain.id == 1, plain.device);
+  LSM_EXPECT(plain.drive == "0000:01:00.0" && plain.id == 1, plain.drive);
   const NamespaceName second = parse_namespace_name("/dev/libnvm0@12");
-  LSM_EXPECT(second.device == "/dev/libnvm0" && second.id == 12, second.device);
+  LSM_EXPECT(second.drive == "/dev/libnvm0" && second.id == 12, second.drive);
   for (const char* bad : {"0000:01:00.0@", "0000:01:00.0@0", "0000:01:00.0@x", "a@1b", "a@-1"}) {
-    expect_throw<ArgumentError>("expected DEVICE or DEVICE@NAMESPACE",
+    expect_throw<ArgumentError>("expected DRIVE or DRIVE@NAMESPACE",
                                 [&] { parse_namespace_name(bad); });
   }
 }

@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// A worker's lane whose queue fails, as one that a GPU works may.
+// A worker whose queue fails, as one that a GPU works may.
 #include "kernels/core/deadline.h"
 #include "kernels/io/nvme/emulated/emulated_transport.h"
 #include "kernels/io/nvme/engine/read_worker.h"
@@ -20,9 +20,9 @@ struct Luck {
   int takes = 1 << 30;
 };
 
-class FailingQueue final : public LaneQueue {
+class FailingQueue final : public WorkerQueue {
  public:
-  FailingQueue(std::unique_ptr<LaneQueue> queue, Luck& luck)
+  FailingQueue(std::unique_ptr<WorkerQueue> queue, Luck& luck)
       : queue_(std::move(queue)), luck_(luck) {}
 
   void submit(std::span<const BufferRead> reads) override {
@@ -35,7 +35,7 @@ class FailingQueue final : public LaneQueue {
   }
 
  private:
-  const std::unique_ptr<LaneQueue> queue_;
+  const std::unique_ptr<WorkerQueue> queue_;
   Luck& luck_;
 };
 
@@ -46,14 +46,14 @@ class LaneMachine {
     const std::vector<EmulatedNamespace> namespaces = {
         {std::make_shared<MemoryBlocks>(blocks_), 512}};
     controller_ = std::make_unique<Controller>(
-        std::make_unique<EmulatedTransport>("emulated", DeviceOptions{}, namespaces));
+        std::make_unique<EmulatedTransport>("emulated", ControllerOptions{}, namespaces));
     space_ = controller_->identify_namespace(1);
     controller_->set_num_queues(1);
-    LaneOptions options{.depth = 4, .command_timeout_secs = kTimeoutSecs};
+    WorkerOptions options{.depth = 4, .command_timeout_secs = kTimeoutSecs};
     options.make_queue = [this](std::unique_ptr<IoQueue> queue, const ReadBuffers& buffers) {
       return std::make_unique<FailingQueue>(HostQueue::make(std::move(queue), buffers), luck);
     };
-    lane = std::make_unique<Lane>(*controller_, options, stats, faults_);
+    worker = std::make_unique<ReadWorker>(*controller_, options, stats, faults_);
   }
 
   std::shared_ptr<Request> add(const int64_t& row, std::span<std::byte> output) {
@@ -63,7 +63,7 @@ class LaneMachine {
     auto group = std::make_shared<ReadGroup>(plan_reads(reads, layout, {512, 8 * kPage, 0}),
                                              std::vector{request}, stats.outstanding);
     const Extent* extent = group->take_extent();
-    lane->add({{std::move(group), extent}, &space_, &path_});
+    worker->add({{std::move(group), extent}, &space_, &path_});
     return request;
   }
 
@@ -78,21 +78,21 @@ class LaneMachine {
   const std::string path_ = "a file";
 
  public:
-  std::unique_ptr<Lane> lane;  // goes first
+  std::unique_ptr<ReadWorker> worker;  // goes first
 };
 
 void await_completion(LaneMachine& machine) {
   const Deadline deadline(kTimeoutSecs);
-  while (!machine.lane->take()) LSM_EXPECT(!deadline.passed(), "no completion came");
+  while (!machine.worker->take()) LSM_EXPECT(!deadline.passed(), "no completion came");
 }
 
 /// Reads row `row` well.
 void read_row(LaneMachine& machine, int64_t row) {
   std::vector<std::byte> output(kPage);
   const auto request = machine.add(row, output);
-  machine.lane->submit();
+  machine.worker->submit();
   await_completion(machine);
-  machine.lane->deliver();
+  machine.worker->deliver();
   request->wait(kTimeoutSecs);
   LSM_EXPECT(output == std::vector<std::byte>(kPage, static_cast<std::byte>(row)), "row ", row);
 }
@@ -100,13 +100,13 @@ void read_row(LaneMachine& machine, int64_t row) {
 /// After a failure: whatever is added fails at once, nothing is left in flight, nothing hangs.
 void check_broken(LaneMachine& machine) {
   std::vector<std::byte> output(kPage);
-  LSM_EXPECT(machine.lane->room() > 0 && machine.lane->idle(), "after the failure");
+  LSM_EXPECT(machine.worker->room() > 0 && machine.worker->idle(), "after the failure");
   const auto request = machine.add(3, output);
-  machine.lane->submit();
+  machine.worker->submit();
   expect_throw<std::runtime_error>("the GPU is gone", [&] { request->wait(kTimeoutSecs); });
-  LSM_EXPECT(!machine.lane->take(), "the failed queue was asked");
-  machine.lane->expire();
-  LSM_EXPECT(machine.lane->idle() && machine.stats.outstanding.load() == 0, "reads are left");
+  LSM_EXPECT(!machine.worker->take(), "the failed queue was asked");
+  machine.worker->expire();
+  LSM_EXPECT(machine.worker->idle() && machine.stats.outstanding.load() == 0, "reads are left");
 }
 
 void check_failing_submission() {
@@ -115,7 +115,7 @@ void check_failing_submission() {
   machine.luck.submits = 0;
   std::vector<std::byte> output(kPage);
   const auto request = machine.add(5, output);
-  machine.lane->submit();
+  machine.worker->submit();
   expect_throw<std::runtime_error>("NVMe read of 8 blocks at LBA 40 of namespace 1",
                                    [&] { request->wait(kTimeoutSecs); });
   check_broken(machine);
@@ -128,8 +128,8 @@ void check_failing_completion() {
   std::vector<std::byte> output(2 * kPage);
   const auto first = machine.add(5, std::span(output).first(kPage));
   const auto second = machine.add(6, std::span(output).last(kPage));
-  machine.lane->submit();
-  LSM_EXPECT(machine.lane->take(), "the failure is news");
+  machine.worker->submit();
+  LSM_EXPECT(machine.worker->take(), "the failure is news");
   expect_throw<std::runtime_error>("LBA 40 of namespace 1", [&] { first->wait(kTimeoutSecs); });
   expect_throw<std::runtime_error>("LBA 48 of namespace 1", [&] { second->wait(kTimeoutSecs); });
   check_broken(machine);
@@ -141,10 +141,10 @@ void check_failure_after_completion() {
   machine.luck.submits = 1;
   std::vector<std::byte> output(2 * kPage);
   const auto first = machine.add(5, std::span(output).first(kPage));
-  machine.lane->submit();
+  machine.worker->submit();
   await_completion(machine);
   const auto second = machine.add(6, std::span(output).last(kPage));
-  machine.lane->submit();
+  machine.worker->submit();
   first->wait(kTimeoutSecs);
   LSM_EXPECT(output[0] == std::byte{5} && output[kPage - 1] == std::byte{5}, "row 5");
   expect_throw<std::runtime_error>("LBA 48 of namespace 1", [&] { second->wait(kTimeoutSecs); });
@@ -153,10 +153,10 @@ void check_failure_after_completion() {
 
 }  // namespace
 
-std::vector<Test> nvme_lane_tests() {
-  return {{"nvme lane: submission fails", check_failing_submission},
-          {"nvme lane: completion fails", check_failing_completion},
-          {"nvme lane: failure after a completion", check_failure_after_completion}};
+std::vector<Test> nvme_worker_tests() {
+  return {{"nvme worker: submission fails", check_failing_submission},
+          {"nvme worker: completion fails", check_failing_completion},
+          {"nvme worker: failure after a completion", check_failure_after_completion}};
 }
 
 }  // namespace lsm::testing

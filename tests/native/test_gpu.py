@@ -65,7 +65,7 @@ def test_moves_of_many_blocks(tmp_path, row_bytes, staging):
     path.write_bytes(bytes(4096))
     none, rng = torch.empty(0, dtype=torch.int64), np.random.default_rng(2)
     with Storage([path], num_rows=1, row_bytes=row_bytes, engine="posix") as storage:
-        executor = native.DeviceExecutor(
+        executor = native.GpuExecutor(
             storage.handle(),
             num_lines=num_rows,
             victim_slots=0,

@@ -122,16 +122,16 @@ int run_tests(int argc, char** argv, const std::vector<std::vector<Test>>& group
 std::vector<Test> core_tests();
 std::vector<Test> storage_tests();
 std::vector<Test> nvme_tests();
-std::vector<Test> nvme_lane_tests();
+std::vector<Test> nvme_worker_tests();
 std::vector<Test> nvme_fuzz_tests();
 std::vector<Test> nvme_refusal_tests();
 std::vector<Test> nvme_transport_tests();
 std::vector<Test> sampler_tests();
-std::vector<Test> device_tests();
+std::vector<Test> gpu_twin_tests();
 std::vector<Test> planner_tests();
 std::vector<Test> prefetch_tests();
 std::vector<Test> pipeline_tests();
 std::vector<Test> mailbox_tests();
-std::vector<Test> device_pool_tests();
+std::vector<Test> gpu_pool_tests();
 
 }  // namespace lsm::testing

@@ -13,7 +13,7 @@
 
 namespace lsm::testing {
 
-/// One lane of a warp of threads; see DeviceWarp.
+/// One lane of a warp of threads; see GpuWarp.
 class ThreadLanes {
  public:
   static constexpr int kLanes = 4;

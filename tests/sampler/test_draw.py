@@ -36,7 +36,7 @@ def test_one_node(key, node, hop, degree, count):
 )
 def test_lanes(key, nodes, hop, degrees, count):
     count = min(count, min(degrees) - 1)
-    drawn = native.draw_lanes(key, nodes, hop, degrees, count)
+    drawn = native.draw_simd(key, nodes, hop, degrees, count)
     for node, degree, positions in zip(nodes, degrees, drawn, strict=True):
         if positions is None:  # may have met a rejection, which small degrees hardly ever do
             assert degree > 2**16
@@ -46,7 +46,7 @@ def test_lanes(key, nodes, hop, degrees, count):
 
 def test_lanes_leave_rejections_to_the_stream():
     degree = 3 * 2**30  # a quarter of the words is rejected
-    drawn = native.draw_lanes(1, range(16), 0, [degree] * 16, 64)
+    drawn = native.draw_simd(1, range(16), 0, [degree] * 16, 64)
     assert drawn == [None] * 16
 
 

@@ -136,7 +136,7 @@ def test_devices_that_are_not_there_are_named(store, transport):
     with pytest.raises((ValueError, OSError), match=device):
         open_storage(store.feature_files, "nvme", options)
     options = StorageOptions(transport=transport, devices=[f"{device}@0"])
-    with pytest.raises(ValueError, match="expected DEVICE or DEVICE@NAMESPACE"):
+    with pytest.raises(ValueError, match="expected DRIVE or DRIVE@NAMESPACE"):
         open_storage(store.feature_files, "nvme", options)
 
 

@@ -24,7 +24,7 @@ WORDS = ("evict", "spill")
 
 
 def open_device_executor(storage, prefetch_rows=0, device=TWIN):
-    return native.DeviceExecutor(
+    return native.GpuExecutor(
         storage.handle(),
         num_lines=LINES,
         victim_slots=SLOTS,

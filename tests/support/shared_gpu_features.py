@@ -117,7 +117,7 @@ def exchange_case(context, size, transport, dim, dtype, num_gpus=0):
     owners = OwnerMap(NUM_NODES, size, group.rank, hash="stride")
     rows = RowFormat(dim, dtype)
     exchange = open_exchange(group, owners, rows, device=device, pool_bytes=1)
-    copies = native.DeviceDelivery(native.TWIN if device == HOST else device.index, 10.0)
+    copies = native.GpuScatter(native.TWIN if device == HOST else device.index, 10.0)
     table, held = features(dim, dtype).view(torch.uint8), []
     for seed, kind in enumerate(KINDS):
         ids = lists(kind, size, seed)[group.rank]
@@ -127,7 +127,7 @@ def exchange_case(context, size, transport, dim, dtype, num_gpus=0):
             torch.cuda.synchronize(device)
         delivery = exchange.open(request)
         for target in exchange.targets(delivery):
-            copies.deliver(own, target.row_of, target.rows, target.places)
+            copies.scatter(own, target.row_of, target.rows, target.places)
         copies.synchronize()
         held.append((exchange.finish(delivery), ids))
         for delivered, ids in held:

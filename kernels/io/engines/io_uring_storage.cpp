@@ -17,15 +17,15 @@
 namespace lsm {
 namespace {
 
-// How often a worker that waits for the device looks whether it should stop or take new work.
+// How often a worker that waits for the disk looks whether it should stop or take new work.
 constexpr int64_t kPollNs = 100'000'000;
 
-// Reads are handed to the kernel a few at a time: the device works on the first while the next are
+// Reads are handed to the kernel a few at a time: the disk works on the first while the next are
 // prepared. All at once left it idle (0.85x the reads/s at depth 32); one by one costs more calls.
 constexpr int kSubmitBatch = 4;
 
 // One more slot than the depth for every so many: their reads are issued before the rows of
-// completed reads are copied out, so that the device does not wait for the copies.
+// completed reads are copied out, so that the disk does not wait for the copies.
 constexpr size_t kSlotsPerSpare = 4;
 
 /// The limit on locked memory, and how it is raised.
@@ -229,7 +229,7 @@ class IoUringStorage::Worker {
       const auto index = static_cast<unsigned>(io_uring_cqe_get_data64(entry));
       bool stalled = false;
       const int64_t result = storage_.faults_.apply(entry->res, &stalled);
-      if (stalled) continue;  // as if the device had lost it: the slot stays taken
+      if (stalled) continue;  // as if the disk had lost it: the slot stays taken
       --in_flight_;
       storage_.stats_.latency.add(now - slots_[index].started_ns);
       completions_.push_back({index, result});

@@ -17,39 +17,34 @@ constexpr double kTimeoutSecs = 60;
 
 namespace lsm {
 
-std::unique_ptr<DeviceSampler> make_twin_sampler(const DeviceGraph& graph,
-                                                 std::vector<int64_t> fanouts,
-                                                 const Sampling& sampling, bool) {
-  return make_device_sampler(graph, std::move(fanouts), sampling, kDevice, kTimeoutSecs);
+std::unique_ptr<GpuSampler> make_twin_sampler(const GpuGraph& graph, std::vector<int64_t> fanouts,
+                                              const Sampling& sampling, bool) {
+  return make_gpu_sampler(graph, std::move(fanouts), sampling, kDevice, kTimeoutSecs);
 }
 
-std::unique_ptr<DeviceExecutor> make_twin_executor(const DeviceExecutorOptions& options,
-                                                   Storage& storage,
-                                                   std::span<const int64_t> static_ids,
-                                                   std::span<const int64_t> constant_ids) {
-  return make_device_executor(options, storage, static_ids, constant_ids, kDevice);
+std::unique_ptr<GpuExecutor> make_twin_executor(const GpuExecutorOptions& options, Storage& storage,
+                                                std::span<const int64_t> static_ids,
+                                                std::span<const int64_t> constant_ids) {
+  return make_gpu_executor(options, storage, static_ids, constant_ids, kDevice);
 }
 
-void gather_by_twin(const DeviceGather& gather, LineLocks locks) {
+void gather_by_twin(const GpuGather& gather, LineLocks locks) {
   const CudaStream stream(kDevice);
-  gather_on_device(gather, locks, kDevice, reinterpret_cast<intptr_t>(stream.get()));
+  gather_on_gpu(gather, locks, kDevice, reinterpret_cast<intptr_t>(stream.get()));
   check_cuda(cudaStreamSynchronize(stream.get()), "gather");
+}
+
+std::unique_ptr<GpuScatter> make_twin_scatter() {
+  return make_gpu_scatter(kDevice, kTimeoutSecs);
 }
 
 }  // namespace lsm
 
 namespace lsm::cache {
 
-std::unique_ptr<BatchSets> make_twin_sets(const PlannerConfig& config, Scores scores, SetsPlace) {
-  return make_device_sets(config, scores, kDevice, kTimeoutSecs);
+std::unique_ptr<GpuSetCache> make_twin_set_cache(const PlannerConfig& config, Scores scores,
+                                                 SetCachePlace) {
+  return make_gpu_set_cache(config, scores, kDevice, kTimeoutSecs);
 }
 
 }  // namespace lsm::cache
-
-namespace lsm::comm {
-
-std::unique_ptr<DeviceDelivery> make_twin_delivery() {
-  return make_device_delivery(kDevice, kTimeoutSecs);
-}
-
-}  // namespace lsm::comm

@@ -38,7 +38,7 @@ struct Grid {
   Grid* next = nullptr;  // of those that are being run
 };
 
-struct Lane {
+struct ReadWorker {
   enum State : uint8_t { kRuns, kMeets, kEnded };
 
   std::unique_ptr<Fiber> fiber;
@@ -58,16 +58,16 @@ struct Lane {
   uint32_t num_barriers = 0;
 };
 
-thread_local Lane* running = nullptr;
+thread_local ReadWorker* running = nullptr;
 thread_local bool has_fenced = false;
 
 void lane_main(void* argument) {
-  Lane& lane = *static_cast<Lane*>(argument);
+  ReadWorker& lane = *static_cast<ReadWorker*>(argument);
   for (;;) {
     lane.grid->begun.acquire();
     lane.grid->body.run(lane.grid->body.parameters);
     lane.grid->ended.release();
-    lane.state = Lane::kEnded;
+    lane.state = ReadWorker::kEnded;
     lane.fiber->leave();
   }
 }
@@ -80,8 +80,9 @@ class Warp {
     for (;;) {
       for (uint32_t i = num_lanes_; i > 1; --i) std::swap(order_[i - 1], order_[chance.below(i)]);
       for (uint32_t i = 0; i < num_lanes_; ++i) resume(lanes_[order_[i]]);
-      const auto ended = std::count_if(lanes_, lanes_ + num_lanes_,
-                                       [](const Lane& lane) { return lane.state == Lane::kEnded; });
+      const auto ended = std::count_if(lanes_, lanes_ + num_lanes_, [](const ReadWorker& lane) {
+        return lane.state == ReadWorker::kEnded;
+      });
       if (static_cast<uint32_t>(ended) == num_lanes_) return;
       meet_all(grid);
     }
@@ -92,11 +93,11 @@ class Warp {
     const uint32_t first = number % grid.warps_per_block * kLanes;
     num_lanes_ = std::min(kLanes, grid.shape.block_threads - first);
     for (uint32_t i = 0; i < num_lanes_; ++i) {
-      Lane& lane = lanes_[i];
+      ReadWorker& lane = lanes_[i];
       if (!lane.fiber) lane.fiber = std::make_unique<Fiber>(lane_main, &lane);
       lane.grid = &grid;
       lane.barriers = barriers_;
-      lane.state = Lane::kRuns;
+      lane.state = ReadWorker::kRuns;
       lane.thread = first + i;
       lane.block = number / grid.warps_per_block;
       lane.num_barriers = 0;
@@ -111,7 +112,7 @@ class Warp {
     }
   }
 
-  void resume(Lane& lane) {
+  void resume(ReadWorker& lane) {
     running = &lane;
     own_memory = &lane.own;
     lane.fiber->enter();
@@ -121,13 +122,14 @@ class Warp {
 
   /// All lanes are where one of them is, or the kernel is wrong.
   void meet_all(const Grid& grid) {
-    const Lane& first = *std::find_if(lanes_, lanes_ + num_lanes_,
-                                      [](const Lane& lane) { return lane.state == Lane::kMeets; });
-    for (const Lane& lane : lanes_) {
-      const bool is_there = lane.state == Lane::kMeets && lane.meeting == first.meeting &&
+    const ReadWorker& first =
+        *std::find_if(lanes_, lanes_ + num_lanes_,
+                      [](const ReadWorker& lane) { return lane.state == ReadWorker::kMeets; });
+    for (const ReadWorker& lane : lanes_) {
+      const bool is_there = lane.state == ReadWorker::kMeets && lane.meeting == first.meeting &&
                             lane.line == first.line && lane.mask == ~0u;
       if (&lane < lanes_ + num_lanes_ && is_there) continue;
-      const bool has_ended = lane.state == Lane::kEnded;
+      const bool has_ended = lane.state == ReadWorker::kEnded;
       report(
           "%s on device %d: the lanes of a warp diverge: lane %zu meets the others at %s:%d, "
           "and lane %zu %s %s:%d (mask %#x)",
@@ -136,7 +138,7 @@ class Warp {
           has_ended ? 0 : lane.line, lane.mask);
     }
     for (uint32_t i = 0; i < kLanes; ++i) lanes_[i].answer = answer(i);
-    for (Lane& lane : lanes_) lane.state = Lane::kRuns;
+    for (ReadWorker& lane : lanes_) lane.state = ReadWorker::kRuns;
   }
 
   uint64_t answer(uint32_t lane) const {
@@ -158,7 +160,7 @@ class Warp {
   }
 
   Token barriers_[2];
-  Lane lanes_[kLanes];
+  ReadWorker lanes_[kLanes];
   uint32_t order_[kLanes] = {};
   uint32_t num_lanes_ = 0;
 };
@@ -252,14 +254,14 @@ Dim grid_size() {
 
 uint64_t meet(Meeting meeting, uint32_t mask, uint64_t value, uint32_t argument, const char* file,
               int line) {
-  Lane& lane = *running;
+  ReadWorker& lane = *running;
   lane.meeting = meeting;
   lane.mask = mask;
   lane.value = value;
   lane.argument = argument;
   lane.file = file;
   lane.line = line;
-  lane.state = Lane::kMeets;
+  lane.state = ReadWorker::kMeets;
   // Of the meetings only this one orders memory.
   const Token* const barrier =
       meeting == Meeting::kSyncWarp ? lane.barriers + lane.num_barriers++ % 2 : nullptr;

@@ -90,7 +90,7 @@ class Controller {
   /// controller allows are lowered to it.
   std::unique_ptr<IoQueue> create_queue(uint16_t id, const QueueOptions& options);
 
-  /// Normal shut-down (CC.SHN), which leaves the device as its own driver expects to find it. All
+  /// Normal shut-down (CC.SHN), which leaves the drive as its own driver expects to find it. All
   /// queues must be gone. Does nothing the second time.
   void shut_down();
 

@@ -17,7 +17,7 @@ class AdminServer {
     uint32_t result = 0;
   };
 
-  AdminServer(const DeviceOptions& options, const DmaSpace& memory,
+  AdminServer(const ControllerOptions& options, const DmaSpace& memory,
               const std::vector<EmulatedNamespace>& namespaces, QueueTable& queues,
               uint32_t* registers)
       : options_(options),
@@ -40,7 +40,7 @@ class AdminServer {
   /// Checks what the two create commands share and finds the queue's memory.
   uint16_t find_queue_memory(const Command& command, size_t entry_bytes, std::byte** memory) const;
 
-  const DeviceOptions& options_;
+  const ControllerOptions& options_;
   const DmaSpace& memory_;
   const std::vector<EmulatedNamespace>& namespaces_;
   QueueTable& queues_;

@@ -16,8 +16,8 @@ constexpr uint32_t kBurst = 16;
 
 }  // namespace
 
-EmulatedDevice::EmulatedDevice(const DeviceOptions& options,
-                               std::vector<EmulatedNamespace> namespaces)
+EmulatedController::EmulatedController(const ControllerOptions& options,
+                                       std::vector<EmulatedNamespace> namespaces)
     : options_(options),
       namespaces_(std::move(namespaces)),
       register_memory_(register_bytes()),
@@ -33,12 +33,12 @@ EmulatedDevice::EmulatedDevice(const DeviceOptions& options,
   thread_ = start_thread([this] { run(); });
 }
 
-EmulatedDevice::~EmulatedDevice() {
+EmulatedController::~EmulatedController() {
   stopping_.store(true);
   thread_.join();
 }
 
-void EmulatedDevice::run() {
+void EmulatedController::run() {
   Backoff backoff;
   while (!stopping_.load(std::memory_order_relaxed)) {
     bool busy = obey_configuration();
@@ -58,7 +58,7 @@ void EmulatedDevice::run() {
   }
 }
 
-bool EmulatedDevice::obey_configuration() {
+bool EmulatedController::obey_configuration() {
   const uint32_t configuration = load_acquire(registers_[kConfiguration / 4]);
   if (configuration == configuration_) return false;
   const uint32_t before = configuration_;
@@ -74,7 +74,7 @@ bool EmulatedDevice::obey_configuration() {
   return true;
 }
 
-void EmulatedDevice::start() {
+void EmulatedController::start() {
   const auto address = [&](uint32_t offset) {
     return load_acquire(registers_[offset / 4]) |
            static_cast<uint64_t>(load_acquire(registers_[offset / 4 + 1])) << 32;
@@ -107,14 +107,14 @@ void EmulatedDevice::start() {
   store_release(registers_[kStatusRegister / 4], kStatusReady);
 }
 
-void EmulatedDevice::stop() {
+void EmulatedController::stop() {
   reads_.forget(0);
   std::ranges::fill(queues_.submission, SubmissionQueue{});
   std::ranges::fill(queues_.completion, CompletionQueue{});
   store_release(registers_[kStatusRegister / 4], 0u);
 }
 
-bool EmulatedDevice::valid_tail(SubmissionQueue& queue, uint32_t tail) {
+bool EmulatedController::valid_tail(SubmissionQueue& queue, uint32_t tail) {
   if (tail < queue.depth) return true;
   // Reported once per value; a real controller sends an asynchronous event (5.2.1).
   if (tail != queue.seen_invalid_tail) counters_.invalid_doorbells.fetch_add(1);
@@ -122,7 +122,7 @@ bool EmulatedDevice::valid_tail(SubmissionQueue& queue, uint32_t tail) {
   return false;
 }
 
-bool EmulatedDevice::serve_admin_queue() {
+bool EmulatedController::serve_admin_queue() {
   SubmissionQueue& queue = queues_.submission[0];
   // The acquire orders our reading of entries after the host's writing of them.
   const uint32_t tail = load_acquire(*queue.tail_doorbell);
@@ -137,7 +137,7 @@ bool EmulatedDevice::serve_admin_queue() {
   return true;
 }
 
-bool EmulatedDevice::serve_queue(SubmissionQueue& queue) {
+bool EmulatedController::serve_queue(SubmissionQueue& queue) {
   const uint32_t tail = load_acquire(*queue.tail_doorbell);
   if (!valid_tail(queue, tail) || tail == queue.head) return false;
   if (queues_.completion[queue.completion_queue].full()) return false;

@@ -15,19 +15,19 @@ namespace lsm::nvme {
 
 /// A controller played by a thread: registers that the host writes as it would write BAR0, queues
 /// in memory that both see, data through PRPs. It knows the specification, not our queue code.
-class EmulatedDevice {
+class EmulatedController {
  public:
-  EmulatedDevice(const DeviceOptions& options, std::vector<EmulatedNamespace> namespaces);
-  ~EmulatedDevice();
-  EmulatedDevice(const EmulatedDevice&) = delete;
-  EmulatedDevice& operator=(const EmulatedDevice&) = delete;
+  EmulatedController(const ControllerOptions& options, std::vector<EmulatedNamespace> namespaces);
+  ~EmulatedController();
+  EmulatedController(const EmulatedController&) = delete;
+  EmulatedController& operator=(const EmulatedController&) = delete;
 
   uint32_t* registers() { return registers_; }
   size_t register_bytes() const {
     return kDoorbells + 2 * (options_.num_queues + 1) * (4u << options_.doorbell_stride_shift);
   }
   DmaSpace& memory() { return *memory_; }
-  const DeviceCounters& counters() const { return counters_; }
+  const ControllerCounters& counters() const { return counters_; }
 
  private:
   void run();
@@ -39,12 +39,12 @@ class EmulatedDevice {
   bool serve_admin_queue();
   bool serve_queue(SubmissionQueue& queue);
 
-  const DeviceOptions options_;
+  const ControllerOptions options_;
   const std::vector<EmulatedNamespace> namespaces_;
   const HostBlock register_memory_;  // pages of their own, as a GPU maps whole ones
   uint32_t* const registers_;
   std::shared_ptr<DmaSpace> memory_;
-  DeviceCounters counters_;
+  ControllerCounters counters_;
   QueueTable queues_;
   AdminServer admin_;
   ReadServer reads_;

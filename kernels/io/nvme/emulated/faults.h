@@ -9,7 +9,7 @@ namespace lsm::nvme {
 
 /// How an emulated controller misbehaves: shares of the read commands, each drawn from (seed,
 /// number of the command), so that a run can be repeated.
-struct DeviceFaults {
+struct ControllerFaults {
   uint64_t seed = 0;
   double error_rate = 0;  // fail with one of several statuses, leaving garbage in the buffer
   double loss_rate = 0;   // never complete

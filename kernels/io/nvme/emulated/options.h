@@ -8,13 +8,13 @@
 namespace lsm::nvme {
 
 /// What an emulated controller is like.
-struct DeviceOptions {
+struct ControllerOptions {
   uint32_t num_queues = 16;            // pairs of I/O queues at most
   uint32_t max_queue_entries = 16384;  // a power of two, as with most drives
   uint32_t max_transfer_shift = 8;     // MDTS: 4 KiB << this; 0: no limit
   uint32_t doorbell_stride_shift = 0;  // doorbells are 4 << this bytes apart
   bool never_ready = false;            // a controller that does not come up
-  DeviceFaults faults = {};
+  ControllerFaults faults = {};
 };
 
 }  // namespace lsm::nvme

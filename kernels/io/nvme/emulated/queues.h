@@ -27,7 +27,7 @@ struct EmulatedNamespace {
 };
 
 /// What an emulated controller has seen, for tests and benchmarks.
-struct DeviceCounters {
+struct ControllerCounters {
   std::atomic<int64_t> reads{0};              // read commands fetched
   std::atomic<int64_t> errors{0};             // completed with an error, injected or earned
   std::atomic<int64_t> losses{0};             // never completed, on purpose

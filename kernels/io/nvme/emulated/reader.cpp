@@ -73,7 +73,7 @@ uint16_t ReadServer::read(const Command& command) {
 }
 
 void ReadServer::misbehave(SubmissionQueue& queue, const Command& command) {
-  const DeviceFaults& faults = options_.faults;
+  const ControllerFaults& faults = options_.faults;
   const uint64_t counter = num_commands_++;
   const auto id = static_cast<uint16_t>(command.dwords[0] >> 16);
   uint16_t status = read(command);
@@ -120,7 +120,7 @@ bool ReadServer::post(SubmissionQueue& queue, uint16_t id, uint16_t status) {
 
 bool ReadServer::post_held() {
   if (held_.empty()) return false;
-  const DeviceFaults& faults = options_.faults;
+  const ControllerFaults& faults = options_.faults;
   const uint64_t round = num_rounds_++;
   if (faults.reorder) {
     for (size_t i = held_.size(); i > 1; --i) {

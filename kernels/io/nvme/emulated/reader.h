@@ -15,9 +15,9 @@ namespace lsm::nvme {
 /// told to misbehave.
 class ReadServer {
  public:
-  ReadServer(const DeviceOptions& options, const DmaSpace& memory,
+  ReadServer(const ControllerOptions& options, const DmaSpace& memory,
              const std::vector<EmulatedNamespace>& namespaces, QueueTable& queues,
-             DeviceCounters& counters)
+             ControllerCounters& counters)
       : options_(options),
         memory_(memory),
         namespaces_(namespaces),
@@ -48,11 +48,11 @@ class ReadServer {
   bool post(SubmissionQueue& queue, uint16_t id, uint16_t status);
   void misbehave(SubmissionQueue& queue, const Command& command);
 
-  const DeviceOptions& options_;
+  const ControllerOptions& options_;
   const DmaSpace& memory_;
   const std::vector<EmulatedNamespace>& namespaces_;
   QueueTable& queues_;
-  DeviceCounters& counters_;
+  ControllerCounters& counters_;
   std::vector<Segment> segments_;
   std::vector<Held> held_;
   uint64_t num_commands_ = 0;

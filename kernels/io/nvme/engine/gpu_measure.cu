@@ -119,29 +119,29 @@ class WaveRun {
   const WaveOptions options_;
   CudaStream stream_;
   PinnedArray<std::byte> image_;
-  DeviceArray<QueueState> states_;
-  DeviceArray<uint32_t> published_;
+  GpuArray<QueueState> states_;
+  GpuArray<uint32_t> published_;
   PinnedArray<BlockRange> blocks_;
   PinnedArray<uint32_t> bytes_;
   PinnedArray<uint16_t> statuses_;
   PinnedArray<uint32_t> num_completed_;
-  std::unique_ptr<DeviceArray<QueuePair>> pairs_;
-  std::unique_ptr<DeviceArray<std::byte>> device_data_;
-  std::unique_ptr<DeviceArray<uint64_t>> pages_;
-  std::unique_ptr<DeviceArray<uint64_t>> list_pages_;
+  std::unique_ptr<GpuArray<QueuePair>> pairs_;
+  std::unique_ptr<GpuArray<std::byte>> device_data_;
+  std::unique_ptr<GpuArray<uint64_t>> pages_;
+  std::unique_ptr<GpuArray<uint64_t>> list_pages_;
   std::unique_ptr<Controller> controller_;
   EmulatedTransport* transport_ = nullptr;  // the controller's
   DmaMemory data_;
   DmaMemory lists_;
   std::vector<std::unique_ptr<IoQueue>> queues_;
   std::vector<std::unique_ptr<MappedRange>> exposed_;
-  DeviceWave wave_{};
+  GpuWave wave_{};
   std::vector<std::byte> received_;
 };
 
 void WaveRun::open_controller() {
-  DeviceOptions device;
-  device.num_queues = options_.num_queues;
+  ControllerOptions controller;
+  controller.num_queues = options_.num_queues;
   const std::span<const std::byte> image(image_.get(), kImageBytes);
   std::shared_ptr<BlockSource> source;
   if (options_.into_device_memory) {
@@ -150,7 +150,7 @@ void WaveRun::open_controller() {
     source = std::make_shared<MemoryBlocks>(image);
   }
   auto transport = std::make_unique<EmulatedTransport>(
-      "emulated controller", device, std::vector<EmulatedNamespace>{{source, kBlockBytes}});
+      "emulated controller", controller, std::vector<EmulatedNamespace>{{source, kBlockBytes}});
   transport_ = transport.get();
   controller_ = std::make_unique<Controller>(std::move(transport));
   const uint32_t granted = controller_->set_num_queues(options_.num_queues);
@@ -177,23 +177,23 @@ void WaveRun::make_queues() {
     pair.published = published_.get() + size_t{i} * options_.depth;
     pairs.push_back(pair);
   }
-  pairs_ = std::make_unique<DeviceArray<QueuePair>>(pairs, stream_.get());
+  pairs_ = std::make_unique<GpuArray<QueuePair>>(pairs, stream_.get());
 }
 
 void WaveRun::make_buffers() {
   if (options_.into_device_memory) {
-    device_data_ = std::make_unique<DeviceArray<std::byte>>(data_bytes(), stream_.get());
+    device_data_ = std::make_unique<GpuArray<std::byte>>(data_bytes(), stream_.get());
     data_ = transport_->map(device_data_->get(), data_bytes());
     received_.resize(data_bytes());
   } else {
     data_ = transport_->allocate(data_bytes(), DmaShape::kPages);
   }
-  pages_ = std::make_unique<DeviceArray<uint64_t>>(data_.pages, stream_.get());
+  pages_ = std::make_unique<GpuArray<uint64_t>>(data_.pages, stream_.get());
   if (options_.read_bytes <= 2 * kPageBytes) return;
   lists_ = transport_->allocate(size_t{options_.num_reads} * kPageBytes, DmaShape::kPages);
   expose(lists_.data, lists_.bytes, "map PRP lists for the GPU");
   wave_.lists = exposed_.back()->on_device(reinterpret_cast<uint64_t*>(lists_.data));
-  list_pages_ = std::make_unique<DeviceArray<uint64_t>>(lists_.pages, stream_.get());
+  list_pages_ = std::make_unique<GpuArray<uint64_t>>(lists_.pages, stream_.get());
   wave_.list_pages = list_pages_->get();
 }
 

@@ -23,11 +23,11 @@ struct Link {
   MappedRange registers;
 };
 
-class DeviceQueue final : public LaneQueue {
+class GpuQueue final : public WorkerQueue {
  public:
-  DeviceQueue(std::shared_ptr<const Link> link, std::unique_ptr<IoQueue> queue,
-              const ReadBuffers& buffers);
-  ~DeviceQueue() override {
+  GpuQueue(std::shared_ptr<const Link> link, std::unique_ptr<IoQueue> queue,
+           const ReadBuffers& buffers);
+  ~GpuQueue() override {
     // Kernels end by themselves; what they use must outlive them. An error was reported before.
     cudaSetDevice(link_->device);
     cudaStreamSynchronize(stream_.get());
@@ -38,7 +38,7 @@ class DeviceQueue final : public LaneQueue {
 
  private:
   QueuePair pair_on_device() const;
-  DeviceWave make_wave(const ReadBuffers& buffers) const;
+  GpuWave make_wave(const ReadBuffers& buffers) const;
   /// No more thread blocks than have a warp's work each.
   int grid(size_t num_warps) const {
     const size_t needed = (num_warps + kWarpsPerBlock - 1) / kWarpsPerBlock;
@@ -56,23 +56,23 @@ class DeviceQueue final : public LaneQueue {
   MappedRange submission_;
   MappedRange completion_;
   std::unique_ptr<MappedRange> lists_;
-  DeviceArray<QueueState> state_;
-  DeviceArray<uint32_t> published_;
-  DeviceArray<uint64_t> pages_;
-  DeviceArray<uint64_t> list_pages_;
-  DeviceArray<QueuePair> pair_;
+  GpuArray<QueueState> state_;
+  GpuArray<uint32_t> published_;
+  GpuArray<uint64_t> pages_;
+  GpuArray<uint64_t> list_pages_;
+  GpuArray<QueuePair> pair_;
   PinnedArray<BlockRange> blocks_;
   PinnedArray<uint32_t> bytes_;
   PinnedArray<uint32_t> members_;
   PinnedArray<uint16_t> statuses_;
   PinnedArray<uint32_t> num_completed_;
-  DeviceWave wave_{};
+  GpuWave wave_{};
   std::vector<uint32_t> pending_;  // [num_groups], a bit for each read that has not completed
   size_t num_pending_ = 0;
 };
 
-DeviceQueue::DeviceQueue(std::shared_ptr<const Link> link, std::unique_ptr<IoQueue> queue,
-                         const ReadBuffers& buffers)
+GpuQueue::GpuQueue(std::shared_ptr<const Link> link, std::unique_ptr<IoQueue> queue,
+                   const ReadBuffers& buffers)
     : link_(std::move(link)),
       queue_(std::move(queue)),
       num_slots_(buffers.count()),
@@ -101,7 +101,7 @@ DeviceQueue::DeviceQueue(std::shared_ptr<const Link> link, std::unique_ptr<IoQue
       wave_(make_wave(buffers)),
       pending_(num_groups_, 0) {}
 
-QueuePair DeviceQueue::pair_on_device() const {
+QueuePair GpuQueue::pair_on_device() const {
   QueuePair pair = queue_->pair();
   pair.submission = submission_.on_device(pair.submission);
   pair.completion = completion_.on_device(pair.completion);
@@ -113,8 +113,8 @@ QueuePair DeviceQueue::pair_on_device() const {
   return pair;
 }
 
-DeviceWave DeviceQueue::make_wave(const ReadBuffers& buffers) const {
-  DeviceWave wave{};
+GpuWave GpuQueue::make_wave(const ReadBuffers& buffers) const {
+  GpuWave wave{};
   wave.queues = pair_.get();
   wave.num_queues = 1;
   wave.num_reads = static_cast<uint32_t>(num_slots_);
@@ -130,7 +130,7 @@ DeviceWave DeviceQueue::make_wave(const ReadBuffers& buffers) const {
   return wave;
 }
 
-void DeviceQueue::submit(std::span<const BufferRead> reads) {
+void GpuQueue::submit(std::span<const BufferRead> reads) {
   use_device(link_->device);
   // The kernel before reads which of the reads it is to submit.
   submitted_.wait(link_->timeout_secs, "submit NVMe reads");
@@ -147,7 +147,7 @@ void DeviceQueue::submit(std::span<const BufferRead> reads) {
   submitted_.record(stream_.get());
 }
 
-void DeviceQueue::take(std::vector<ReadEnd>& ends) {
+void GpuQueue::take(std::vector<ReadEnd>& ends) {
   if (num_pending_ == 0) return;
   use_device(link_->device);
   if (!looked_.done("complete NVMe reads")) return;
@@ -166,7 +166,7 @@ void DeviceQueue::take(std::vector<ReadEnd>& ends) {
   looked_.record(stream_.get());
 }
 
-int blocks_of(const DeviceSubmission& options) {
+int blocks_of(const GpuSubmission& options) {
   if (options.num_blocks > 0) return options.num_blocks;
   int num_sms = 0;
   check_cuda(cudaDeviceGetAttribute(&num_sms, cudaDevAttrMultiProcessorCount, options.device),
@@ -176,10 +176,10 @@ int blocks_of(const DeviceSubmission& options) {
 
 }  // namespace
 
-LaneQueueMaker make_device_queues(Transport& transport, const DeviceSubmission& options,
-                                  double timeout_secs) {
+WorkerQueueMaker make_gpu_queues(Transport& transport, const GpuSubmission& options,
+                                 double timeout_secs) {
   use_device(options.device);
-  const unsigned flags = transport.has_device_registers() ? cudaHostRegisterIoMemory : 0;
+  const unsigned flags = transport.has_io_registers() ? cudaHostRegisterIoMemory : 0;
   const std::shared_ptr<const Link> link(
       new Link{options.device,
                blocks_of(options),
@@ -192,8 +192,8 @@ LaneQueueMaker make_device_queues(Transport& transport, const DeviceSubmission& 
     check_argument(buffers.buffer_pages() <= kPrpsPerPage + 1, "max_read_bytes: expected at most ",
                    (kPrpsPerPage + 1) * kPageBytes, " with storage.submit_from=gpu, got ",
                    buffers.buffer_pages() * kPageBytes);
-    return std::unique_ptr<LaneQueue>(
-        std::make_unique<DeviceQueue>(link, std::move(queue), buffers));
+    return std::unique_ptr<WorkerQueue>(
+        std::make_unique<GpuQueue>(link, std::move(queue), buffers));
   };
 }
 

@@ -15,7 +15,7 @@ namespace lsm::nvme {
 /// `timeout_secs`: longest wait for a kernel. Throws std::runtime_error where there is no CUDA or
 /// no such GPU, or where it cannot map the registers. The queues' buffers may have 513 pages, else
 /// ArgumentError.
-LaneQueueMaker make_device_queues(Transport& transport, const DeviceSubmission& options,
-                                  double timeout_secs);
+WorkerQueueMaker make_gpu_queues(Transport& transport, const GpuSubmission& options,
+                                 double timeout_secs);
 
 }  // namespace lsm::nvme

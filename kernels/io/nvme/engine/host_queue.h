@@ -11,13 +11,13 @@
 namespace lsm::nvme {
 
 /// A queue pair that the calling thread works.
-class HostQueue final : public LaneQueue {
+class HostQueue final : public WorkerQueue {
  public:
   HostQueue(std::unique_ptr<IoQueue> queue, const ReadBuffers& buffers)
       : queue_(std::move(queue)), buffers_(buffers) {}
 
-  static std::unique_ptr<LaneQueue> make(std::unique_ptr<IoQueue> queue,
-                                         const ReadBuffers& buffers) {
+  static std::unique_ptr<WorkerQueue> make(std::unique_ptr<IoQueue> queue,
+                                           const ReadBuffers& buffers) {
     return std::make_unique<HostQueue>(std::move(queue), buffers);
   }
 

@@ -144,7 +144,7 @@ Measured measure_reads(const MeasureOptions& options) {
   check_argument(source.blocks()->bytes() >= options.read_bytes, "expected at least ",
                  options.read_bytes, " bytes to read, got ", source.blocks()->bytes());
   Controller controller(
-      std::make_unique<EmulatedTransport>("emulated controller", DeviceOptions{},
+      std::make_unique<EmulatedTransport>("emulated controller", ControllerOptions{},
                                           std::vector<EmulatedNamespace>{{source.blocks(), 4096}}));
   Run run(options, source, controller);
   const double process_before = cpu_secs(CLOCK_PROCESS_CPUTIME_ID);

@@ -20,23 +20,23 @@ namespace {
 
 constexpr double kReadTimeoutSecs = 10.0;
 
-using OpenDevice = std::function<std::unique_ptr<Transport>(const std::string& device)>;
+using OpenDrive = std::function<std::unique_ptr<Transport>(const std::string& drive)>;
 
-OpenTransports open_all(const std::vector<std::string>& names, const OpenDevice& open_device) {
+OpenTransports open_all(const std::vector<std::string>& names, const OpenDrive& open_drive) {
   OpenTransports result;
-  std::vector<std::string> devices;
+  std::vector<std::string> drives;
   for (const std::string& name : names) {
     const NamespaceName parsed = parse_namespace_name(name);
-    const auto found = std::ranges::find(devices, parsed.device);
-    const NamespaceAddress address{static_cast<size_t>(found - devices.begin()), parsed.id};
+    const auto found = std::ranges::find(drives, parsed.drive);
+    const NamespaceAddress address{static_cast<size_t>(found - drives.begin()), parsed.id};
     for (const NamespaceAddress& other : result.namespaces) {
       check_argument(other.transport != address.transport || other.namespace_id != parsed.id,
                      "storage.devices: ", name, " is named twice");
     }
     result.namespaces.push_back(address);
-    if (found != devices.end()) continue;
-    devices.push_back(parsed.device);
-    result.transports.push_back(open_device(parsed.device));
+    if (found != drives.end()) continue;
+    drives.push_back(parsed.drive);
+    result.transports.push_back(open_drive(parsed.drive));
   }
   return result;
 }
@@ -50,7 +50,7 @@ NamespaceName parse_namespace_name(const std::string& name) {
   const char* end = name.data() + name.size();
   const auto [rest, error] = std::from_chars(name.data() + at + 1, end, parsed.id);
   check_argument(error == std::errc() && rest == end && parsed.id > 0,
-                 "storage.devices: expected DEVICE or DEVICE@NAMESPACE, got ", name);
+                 "storage.devices: expected DRIVE or DRIVE@NAMESPACE, got ", name);
   return parsed;
 }
 

@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Opens real controllers by the names of their namespaces: DEVICE, or DEVICE@ID for a namespace
-// other than 1. DEVICE is a PCI address (sysfs), or a device node (libnvm).
+// Opens real controllers by the names of their namespaces: DRIVE, or DRIVE@ID for a namespace
+// other than 1. DRIVE is a PCI address (sysfs), or a device node (libnvm).
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 namespace lsm::nvme {
 
 struct NamespaceName {
-  std::string device;
+  std::string drive;
   uint32_t id = 1;
 };
 

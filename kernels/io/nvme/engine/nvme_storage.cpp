@@ -20,21 +20,21 @@ constexpr double kExpirySecs = 0.02;
 
 }  // namespace
 
-/// A thread with a lane to every controller.
-class NvmeStorage::Worker {
+/// A thread with a worker for every controller.
+class NvmeStorage::WorkerThread {
  public:
-  Worker(NvmeStorage& storage, uint16_t queue_id) : storage_(storage) {
+  WorkerThread(NvmeStorage& storage, uint16_t queue_id) : storage_(storage) {
     const EngineOptions& options = storage.options_;
-    LaneOptions lane{static_cast<size_t>(options.queue_depth),
-                     static_cast<size_t>(storage.max_read_bytes_),
-                     storage.nvme_.command_timeout_secs, queue_id};
+    WorkerOptions worker{static_cast<size_t>(options.queue_depth),
+                         static_cast<size_t>(storage.max_read_bytes_),
+                         storage.nvme_.command_timeout_secs, queue_id};
     for (size_t i = 0; i < storage.controllers_.size(); ++i) {
-      lane.make_queue = storage.queue_makers_[i];
-      lanes_.push_back(
-          std::make_unique<Lane>(*storage.controllers_[i], lane, storage.stats_, storage.faults_));
+      worker.make_queue = storage.queue_makers_[i];
+      workers_.push_back(std::make_unique<ReadWorker>(*storage.controllers_[i], worker,
+                                                      storage.stats_, storage.faults_));
     }
   }
-  ~Worker() {
+  ~WorkerThread() {
     if (thread_.joinable()) thread_.join();
   }
 
@@ -47,41 +47,42 @@ class NvmeStorage::Worker {
     Backoff backoff;
     Deadline expiry(kExpirySecs);
     while (!storage_.stopping_.load()) {
-      const bool idle = std::ranges::all_of(lanes_, [](const auto& lane) { return lane->idle(); });
+      const bool idle =
+          std::ranges::all_of(workers_, [](const auto& worker) { return worker->idle(); });
       bool busy = start_reads(/*block=*/idle);
-      for (const auto& lane : lanes_) busy |= lane->take();
+      for (const auto& worker : workers_) busy |= worker->take();
       // What is to be read goes out before the rows of what was read are copied.
       if (busy) start_reads(/*block=*/false);
-      for (const auto& lane : lanes_) lane->deliver();
+      for (const auto& worker : workers_) worker->deliver();
       if (busy) {
         backoff.reset();
       } else {
         backoff.pause();
       }
       if (!expiry.passed()) continue;
-      for (const auto& lane : lanes_) lane->expire();
+      for (const auto& worker : workers_) worker->expire();
       expiry = Deadline(kExpirySecs);
     }
   }
 
   bool start_reads(bool block) {
-    // Any extent may be for any lane, so no more than the fullest has room for.
-    size_t room = lanes_.front()->room();
-    for (const auto& lane : lanes_) room = std::min(room, lane->room());
+    // Any extent may be for any worker, so no more than the fullest has room for.
+    size_t room = workers_.front()->room();
+    for (const auto& worker : workers_) room = std::min(room, worker->room());
     if (room == 0) return false;
     claims_.clear();
     storage_.queue_.claim(claims_, room, block);
     for (Claim& claim : claims_) {
       const size_t part = claim.extent->file;
       const Target& target = storage_.targets_[part];
-      lanes_[target.controller]->add({std::move(claim), &target.space, &storage_.paths_[part]});
+      workers_[target.controller]->add({std::move(claim), &target.space, &storage_.paths_[part]});
     }
-    for (const auto& lane : lanes_) lane->submit();
+    for (const auto& worker : workers_) worker->submit();
     return !claims_.empty();
   }
 
   NvmeStorage& storage_;
-  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::unique_ptr<ReadWorker>> workers_;
   std::vector<Claim> claims_;
   std::thread thread_;
 };
@@ -96,10 +97,10 @@ NvmeStorage::NvmeStorage(std::vector<std::string> paths, const RowLayout& layout
   open_namespaces();
   const uint32_t count = num_workers();
   for (uint32_t i = 0; i < count; ++i) {
-    workers_.push_back(std::make_unique<Worker>(*this, static_cast<uint16_t>(i + 1)));
+    threads_.push_back(std::make_unique<WorkerThread>(*this, static_cast<uint16_t>(i + 1)));
   }
   try {
-    for (const auto& worker : workers_) worker->start();
+    for (const auto& thread : threads_) thread->start();
   } catch (...) {
     stop();
     throw;
@@ -113,12 +114,12 @@ NvmeStorage::~NvmeStorage() {
 void NvmeStorage::stop() {
   stopping_.store(true);
   queue_.close();
-  workers_.clear();
+  threads_.clear();
 }
 
-LaneQueueMaker NvmeStorage::queue_maker(Controller& controller) const {
+WorkerQueueMaker NvmeStorage::queue_maker(Controller& controller) const {
   if (nvme_.submission.device < 0) return HostQueue::make;
-  return make_device_queues(controller.transport(), nvme_.submission, nvme_.command_timeout_secs);
+  return make_gpu_queues(controller.transport(), nvme_.submission, nvme_.command_timeout_secs);
 }
 
 void NvmeStorage::open_namespaces() {

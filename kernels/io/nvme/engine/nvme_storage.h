@@ -26,7 +26,7 @@ class NvmeStorage final : public QueuedStorage {
   ~NvmeStorage() override;
 
   int64_t block_bytes() const override { return block_bytes_; }
-  /// Blocks come from the device, whatever the page cache holds; the emulated one reads files.
+  /// Blocks come from the drive, whatever the page cache holds; the emulated one reads files.
   bool direct() const override { return nvme_.transport.transport != "emulated"; }
 
  protected:
@@ -34,13 +34,13 @@ class NvmeStorage final : public QueuedStorage {
   int64_t max_read_bytes() const override { return max_read_bytes_; }
 
  private:
-  class Worker;
+  class WorkerThread;
   struct Target {
     size_t controller;
     NamespaceInfo space;
   };
 
-  LaneQueueMaker queue_maker(Controller& controller) const;
+  WorkerQueueMaker queue_maker(Controller& controller) const;
   void open_namespaces();
   void check_size(const Target& target, size_t part) const;
   uint32_t num_workers();
@@ -49,12 +49,12 @@ class NvmeStorage final : public QueuedStorage {
   const NvmeOptions nvme_;
   const std::vector<std::string> paths_;
   std::vector<std::unique_ptr<Controller>> controllers_;
-  std::vector<LaneQueueMaker> queue_makers_;  // one per controller
-  std::vector<Target> targets_;               // one per part of the rows
+  std::vector<WorkerQueueMaker> queue_makers_;  // one per controller
+  std::vector<Target> targets_;                 // one per part of the rows
   int64_t block_bytes_ = 0;  // the largest of the namespaces', which the others divide
   int64_t max_read_bytes_ = 0;
   std::atomic<bool> stopping_{false};
-  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::unique_ptr<WorkerThread>> threads_;
 };
 
 }  // namespace lsm::nvme

@@ -6,7 +6,7 @@
 namespace lsm::nvme {
 
 /// Whether kernels of a GPU submit and complete.
-struct DeviceSubmission {
+struct GpuSubmission {
   int device = -1;     // the GPU; -1: the host does it
   int num_blocks = 0;  // most thread blocks of a kernel; 0: as many as 30% of the GPU's SMs
 };
@@ -15,7 +15,7 @@ struct DeviceSubmission {
 struct NvmeOptions {
   TransportOptions transport = {};
   double command_timeout_secs = 10.0;  // longest wait for one command
-  DeviceSubmission submission = {};
+  GpuSubmission submission = {};
 };
 
 }  // namespace lsm::nvme

@@ -13,7 +13,7 @@ namespace lsm::nvme {
 namespace {
 
 // One more buffer than the depth for every so many: their reads are submitted before the rows of
-// completed reads are copied out, so that the device does not wait for the copies.
+// completed reads are copied out, so that the drive does not wait for the copies.
 constexpr size_t kSlotsPerSpare = 4;
 
 // The completion queue is this many times as deep as the submission queue where the controller
@@ -23,7 +23,7 @@ constexpr uint32_t kCompletionFactor = 16;
 // The queue is made anew when this part of its commands is lost.
 constexpr size_t kLostShare = 4;
 
-size_t num_slots(const LaneOptions& options) {
+size_t num_slots(const WorkerOptions& options) {
   return options.depth + std::max<size_t>(1, options.depth / kSlotsPerSpare);
 }
 
@@ -35,8 +35,8 @@ uint64_t now_ns() {
 
 }  // namespace
 
-Lane::Lane(Controller& controller, const LaneOptions& options, ReadStats& stats,
-           FaultInjector& faults)
+ReadWorker::ReadWorker(Controller& controller, const WorkerOptions& options, ReadStats& stats,
+                       FaultInjector& faults)
     : controller_(controller),
       options_(options),
       stats_(stats),
@@ -47,7 +47,7 @@ Lane::Lane(Controller& controller, const LaneOptions& options, ReadStats& stats,
   open();
 }
 
-Lane::~Lane() {
+ReadWorker::~ReadWorker() {
   queue_.reset();
   const auto error =
       std::make_exception_ptr(std::runtime_error("the storage engine was closed during the read"));
@@ -56,7 +56,7 @@ Lane::~Lane() {
   }
 }
 
-void Lane::open() {
+void ReadWorker::open() {
   QueueOptions queue;
   queue.depth = static_cast<uint32_t>(slots_.size()) + 1;
   queue.completion_depth = kCompletionFactor * queue.depth;
@@ -68,14 +68,14 @@ void Lane::open() {
   queue_ = options_.make_queue(std::move(made), buffers_);
 }
 
-size_t Lane::room() const {
+size_t ReadWorker::room() const {
   if (broken_) return options_.depth;  // whatever is added fails at once
   if (lost_ > 0 && lost_ >= options_.depth / kLostShare) return 0;
-  const size_t in_use = std::min(options_.depth, in_flight_ + lost_ + staged_.size());
+  const size_t in_use = std::min(options_.depth, in_flight_ + lost_ + added_.size());
   return std::min(free_.size(), options_.depth - in_use);
 }
 
-void Lane::add(LaneRead read) {
+void ReadWorker::add(WorkerRead read) {
   if (broken_) {
     read.claim.group->fail(*read.claim.extent, broken_);
     return;
@@ -88,14 +88,14 @@ void Lane::add(LaneRead read) {
   slot.blocks = {read.space->id, extent.bytes / read.space->block_bytes,
                  static_cast<uint64_t>(extent.offset) / read.space->block_bytes};
   slot.read = std::move(read);
-  staged_.push_back(index);
+  added_.push_back(index);
 }
 
-void Lane::submit() {
-  if (staged_.empty()) return;
+void ReadWorker::submit() {
+  if (added_.empty()) return;
   const uint64_t now = now_ns();
   reads_.clear();
-  for (const uint16_t index : staged_) {
+  for (const uint16_t index : added_) {
     slots_[index].started_ns = now;
     reads_.push_back(buffer_read(index));
   }
@@ -105,17 +105,17 @@ void Lane::submit() {
     give_up(error);
     return;
   }
-  stats_.reads.fetch_add(static_cast<int64_t>(staged_.size()), std::memory_order_relaxed);
-  in_flight_ += staged_.size();
-  staged_.clear();
+  stats_.reads.fetch_add(static_cast<int64_t>(added_.size()), std::memory_order_relaxed);
+  in_flight_ += added_.size();
+  added_.clear();
 }
 
-BufferRead Lane::buffer_read(uint16_t index) const {
+BufferRead ReadWorker::buffer_read(uint16_t index) const {
   const Slot& slot = slots_[index];
   return {index, slot.blocks, slot.read.claim.extent->bytes};
 }
 
-bool Lane::take() {
+bool ReadWorker::take() {
   if (!queue_ || broken_) return false;
   const uint64_t now = now_ns();
   ends_.clear();
@@ -129,7 +129,7 @@ bool Lane::take() {
   return !ends_.empty();
 }
 
-void Lane::end(const ReadEnd& end, uint64_t now) {
+void ReadWorker::end(const ReadEnd& end, uint64_t now) {
   if (end.id >= slots_.size() || slots_[end.id].state == State::kFree) {
     return;  // the controller answers what nobody asked; no buffer depends on it
   }
@@ -142,13 +142,13 @@ void Lane::end(const ReadEnd& end, uint64_t now) {
   const auto bytes = static_cast<int64_t>(slot.read.claim.extent->bytes);
   bool stalled = false;
   const int64_t result = faults_.apply(end.status == kSuccess ? bytes : -EIO, &stalled);
-  if (stalled) return;  // as if the device had lost it
+  if (stalled) return;  // as if the drive had lost it
   stats_.latency.add(now - slot.started_ns);
   --in_flight_;
   done_.push_back({end.id, end.status, result});
 }
 
-void Lane::give_up(const std::exception& error) {
+void ReadWorker::give_up(const std::exception& error) {
   broken_ = std::current_exception();
   deliver();  // what has arrived is good
   for (Slot& slot : slots_) {
@@ -157,11 +157,11 @@ void Lane::give_up(const std::exception& error) {
          std::make_exception_ptr(std::runtime_error(concat(describe(slot), ": ", error.what()))));
     slot.state = State::kLost;  // the controller may still write to its buffer
   }
-  staged_.clear();
+  added_.clear();
   in_flight_ = 0;
 }
 
-void Lane::deliver() {
+void ReadWorker::deliver() {
   for (const Done& done : done_) {
     Slot& slot = slots_[done.slot];
     const Extent& extent = *slot.read.claim.extent;
@@ -176,7 +176,7 @@ void Lane::deliver() {
   done_.clear();
 }
 
-void Lane::expire() {
+void ReadWorker::expire() {
   if (broken_) return;
   const uint64_t now = now_ns();
   const auto limit = static_cast<uint64_t>(options_.command_timeout_secs * 1e9);
@@ -192,7 +192,7 @@ void Lane::expire() {
   if (lost_ > 0 && in_flight_ == 0 && lost_ >= options_.depth / kLostShare) renew();
 }
 
-void Lane::renew() {
+void ReadWorker::renew() {
   queue_.reset();
   try {
     open();
@@ -206,19 +206,19 @@ void Lane::renew() {
   lost_ = 0;
 }
 
-void Lane::fail(Slot& slot, std::exception_ptr error) {
+void ReadWorker::fail(Slot& slot, std::exception_ptr error) {
   stats_.errors.fetch_add(1, std::memory_order_relaxed);
   slot.read.claim.group->fail(*slot.read.claim.extent, error);
   slot.read.claim = {};
 }
 
-void Lane::release(uint16_t index) {
+void ReadWorker::release(uint16_t index) {
   slots_[index].state = State::kFree;
   slots_[index].read.claim = {};
   free_.push_back(index);
 }
 
-std::exception_ptr Lane::error_of(const Slot& slot, const Done& done) const {
+std::exception_ptr ReadWorker::error_of(const Slot& slot, const Done& done) const {
   std::string why = describe_status(done.status);
   int error_number = EIO;
   if (done.status == kSuccess) {  // injected
@@ -229,7 +229,7 @@ std::exception_ptr Lane::error_of(const Slot& slot, const Done& done) const {
       SystemError(error_number, *slot.read.path, concat(describe(slot), ": ", why)));
 }
 
-std::string Lane::describe(const Slot& slot) const {
+std::string ReadWorker::describe(const Slot& slot) const {
   const Extent& extent = *slot.read.claim.extent;
   return concat(controller_.name(), ": NVMe read of ", slot.blocks.num_blocks, " blocks at LBA ",
                 slot.blocks.lba, " of namespace ", slot.blocks.namespace_id, " (", extent.bytes,

@@ -15,37 +15,39 @@
 
 namespace lsm::nvme {
 
-struct LaneOptions {
+struct WorkerOptions {
   size_t depth = 128;  // commands in flight
   size_t max_read_bytes = 32 << 10;
   double command_timeout_secs = 10.0;
   uint16_t queue_id = 1;
-  LaneQueueMaker make_queue = HostQueue::make;
+  WorkerQueueMaker make_queue = HostQueue::make;
 };
 
 /// A read to be carried out, and where its bytes are.
-struct LaneRead {
+struct WorkerRead {
   Claim claim;
   const NamespaceInfo* space;
   const std::string* path;  // for messages
 };
 
-/// One worker's way to one controller: a queue pair, and a buffer for each command in flight. For
-/// one thread. A command that does not complete in time fails, and its buffer and identifier are
-/// set aside, since the controller may still use them; when too many are, the queue is made anew,
-/// which ends them. If the queue itself fails, as one that a GPU works may, so do all reads.
-class Lane {
+/// Reads of one worker thread from one controller: a queue pair, and a buffer for each command in
+/// flight. For one thread. A command that does not complete in time fails, and its buffer and
+/// identifier are set aside, since the controller may still use them; when too many are, the queue
+/// is made anew, which ends them. If the queue itself fails, as one that a GPU works may, so do all
+/// reads.
+class ReadWorker {
  public:
-  Lane(Controller& controller, const LaneOptions& options, ReadStats& stats, FaultInjector& faults);
+  ReadWorker(Controller& controller, const WorkerOptions& options, ReadStats& stats,
+             FaultInjector& faults);
   /// Ends the commands in flight; their reads fail.
-  ~Lane();
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
+  ~ReadWorker();
+  ReadWorker(const ReadWorker&) = delete;
+  ReadWorker& operator=(const ReadWorker&) = delete;
 
   /// How many reads may be added now.
   size_t room() const;
-  bool idle() const { return in_flight_ == 0 && staged_.empty(); }
-  void add(LaneRead read);
+  bool idle() const { return in_flight_ == 0 && added_.empty(); }
+  void add(WorkerRead read);
   /// Submits what was added, with one doorbell.
   void submit();
   /// Takes the completions that are there. Returns whether there were any.
@@ -59,7 +61,7 @@ class Lane {
   enum class State { kFree, kInFlight, kLost };
   struct Slot {
     State state = State::kFree;
-    LaneRead read;
+    WorkerRead read;
     BlockRange blocks;
     uint64_t started_ns = 0;
   };
@@ -81,14 +83,14 @@ class Lane {
   std::string describe(const Slot& slot) const;
 
   Controller& controller_;
-  const LaneOptions options_;
+  const WorkerOptions options_;
   ReadStats& stats_;
   FaultInjector& faults_;
   std::vector<Slot> slots_;
   ReadBuffers buffers_;
-  std::unique_ptr<LaneQueue> queue_;
+  std::unique_ptr<WorkerQueue> queue_;
   std::vector<uint16_t> free_;
-  std::vector<uint16_t> staged_;
+  std::vector<uint16_t> added_;
   std::vector<BufferRead> reads_;
   std::vector<ReadEnd> ends_;
   std::vector<Done> done_;

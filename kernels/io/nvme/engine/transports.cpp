@@ -27,7 +27,7 @@ OpenTransports open_emulated(const EmulationOptions& options, const std::vector<
   }
   for (size_t i = 0; i < options.num_controllers; ++i) {
     result.transports.push_back(std::make_unique<EmulatedTransport>(
-        concat("emulated controller of ", paths[i]), options.device, std::move(namespaces[i])));
+        concat("emulated controller of ", paths[i]), options.controller, std::move(namespaces[i])));
   }
   return result;
 }

@@ -7,7 +7,7 @@
 namespace lsm::nvme {
 
 #if !LSM_HAS_CUDA
-LaneQueueMaker make_device_queues(Transport&, const DeviceSubmission&, double) {
+WorkerQueueMaker make_gpu_queues(Transport&, const GpuSubmission&, double) {
   throw_without_cuda("storage.submit_from=gpu");
 }
 

@@ -24,26 +24,26 @@ struct ReadEnd {
   uint16_t status;
 };
 
-/// A lane's queue pair, and who works it: this thread (host_queue.h), or a GPU (gpu_queue.h).
+/// A worker's queue pair, and who works it: this thread (host_queue.h), or a GPU (gpu_queue.h).
 /// For one thread. Destroying it deletes the queue, which ends its commands.
-class LaneQueue {
+class WorkerQueue {
  public:
-  virtual ~LaneQueue() = default;
-  LaneQueue(const LaneQueue&) = delete;
-  LaneQueue& operator=(const LaneQueue&) = delete;
+  virtual ~WorkerQueue() = default;
+  WorkerQueue(const WorkerQueue&) = delete;
+  WorkerQueue& operator=(const WorkerQueue&) = delete;
 
-  /// Submits `reads`, without waiting for the device. There is room for as many as the queue's
+  /// Submits `reads`, without waiting for the drive. There is room for as many as the queue's
   /// capacity at a time. What this and take() throw, the queue does not recover from.
   virtual void submit(std::span<const BufferRead> reads) = 0;
   /// Appends the completions that are there; identifiers may be such as nobody submitted.
   virtual void take(std::vector<ReadEnd>& ends) = 0;
 
  protected:
-  LaneQueue() = default;
+  WorkerQueue() = default;
 };
 
-/// Makes a LaneQueue of a queue pair. The buffers outlive it.
-using LaneQueueMaker =
-    std::function<std::unique_ptr<LaneQueue>(std::unique_ptr<IoQueue>, const ReadBuffers&)>;
+/// Makes a WorkerQueue of a queue pair. The buffers outlive it.
+using WorkerQueueMaker =
+    std::function<std::unique_ptr<WorkerQueue>(std::unique_ptr<IoQueue>, const ReadBuffers&)>;
 
 }  // namespace lsm::nvme

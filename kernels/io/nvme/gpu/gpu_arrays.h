@@ -45,25 +45,25 @@ class MappedRange {
 
 /// `count` elements of the GPU's memory, all zero once `stream` is there.
 template <class T>
-class DeviceArray {
+class GpuArray {
  public:
-  DeviceArray(size_t count, cudaStream_t stream) : device_(current_device()) {
+  GpuArray(size_t count, cudaStream_t stream) : device_(current_device()) {
     const std::string what = concat("allocate ", count * sizeof(T), " bytes of GPU memory");
     check_cuda(cudaMalloc(&data_, count * sizeof(T)), what.c_str());
     fill(cudaMemsetAsync(data_, 0, count * sizeof(T), stream));
   }
-  DeviceArray(const std::vector<T>& values, cudaStream_t stream)
-      : DeviceArray(std::max<size_t>(1, values.size()), stream) {
+  GpuArray(const std::vector<T>& values, cudaStream_t stream)
+      : GpuArray(std::max<size_t>(1, values.size()), stream) {
     const size_t bytes = values.size() * sizeof(T);
     check_cuda(cudaMemcpyAsync(data_, values.data(), bytes, cudaMemcpyHostToDevice, stream),
                "upload addresses");
   }
-  ~DeviceArray() {
+  ~GpuArray() {
     cudaSetDevice(device_);
     cudaFree(data_);
   }
-  DeviceArray(const DeviceArray&) = delete;
-  DeviceArray& operator=(const DeviceArray&) = delete;
+  GpuArray(const GpuArray&) = delete;
+  GpuArray& operator=(const GpuArray&) = delete;
 
   T* get() const { return static_cast<T*>(data_); }
 

@@ -18,11 +18,11 @@ constexpr uint32_t kAllLanes = 0xffffffff;
 static_assert(kGroupSize == kWarp);
 
 /// Index of the read that command `id` of queue `queue` is for: groups are dealt round robin.
-__device__ uint32_t read_of(const DeviceWave& wave, uint32_t queue, uint32_t id) {
+__device__ uint32_t read_of(const GpuWave& wave, uint32_t queue, uint32_t id) {
   return (id / kWarp * wave.num_queues + queue) * kWarp + id % kWarp;
 }
 
-__device__ ReadCommand make_command(const DeviceWave& wave, uint32_t read, uint16_t id) {
+__device__ ReadCommand make_command(const GpuWave& wave, uint32_t read, uint16_t id) {
   const BlockRange blocks = wave.blocks[read];
   const uint64_t* pages = wave.pages + uint64_t{read} * wave.buffer_pages;
   uint64_t* list = wave.lists == nullptr ? nullptr : wave.lists + uint64_t{read} * kPrpsPerPage;
@@ -40,12 +40,12 @@ __device__ uint32_t num_warps() {
   return gridDim.x * (blockDim.x / kWarp);
 }
 
-__device__ uint32_t num_groups(const DeviceWave& wave) {
+__device__ uint32_t num_groups(const GpuWave& wave) {
   return (wave.num_reads + kWarp - 1) / kWarp;
 }
 
 /// Which reads of group `group` are to be submitted, a bit each.
-__device__ uint32_t members_of(const DeviceWave& wave, uint32_t group) {
+__device__ uint32_t members_of(const GpuWave& wave, uint32_t group) {
   if (wave.members != nullptr) return wave.members[group];
   const uint32_t size = min(kWarp, wave.num_reads - group * kWarp);
   return kAllLanes >> (kWarp - size);
@@ -53,7 +53,7 @@ __device__ uint32_t members_of(const DeviceWave& wave, uint32_t group) {
 
 /// Submits group `group` with at most one doorbell; returns how many there was room for. By a whole
 /// warp.
-__device__ uint32_t submit_group(const DeviceWave& wave, uint32_t group, uint32_t lane) {
+__device__ uint32_t submit_group(const GpuWave& wave, uint32_t group, uint32_t lane) {
   const uint32_t members = members_of(wave, group);
   if (members == 0) return 0;
   // A copy: pairs may be in page-locked memory, and each acquire would have its fields read again.
@@ -72,16 +72,16 @@ __device__ uint32_t submit_group(const DeviceWave& wave, uint32_t group, uint32_
   return count;
 }
 
-__global__ void submit(DeviceWave wave) {
+__global__ void submit(GpuWave wave) {
   const uint32_t lane = threadIdx.x % kWarp;
   for (uint32_t group = first_warp(); group < num_groups(wave); group += num_warps()) {
     submit_group(wave, group, lane);
   }
 }
 
-/// The completions of one queue that are there, 32 at a look; returns how many. Lane i looks at
-/// position consumed + i (Legend, section 5); those in a row from the first on are taken.
-__device__ uint32_t take(const DeviceWave& wave, uint32_t index, uint32_t lane) {
+/// The completions of one queue that are there, 32 at a look; returns how many. ReadWorker i looks
+/// at position consumed + i (Legend, section 5); those in a row from the first on are taken.
+__device__ uint32_t take(const GpuWave& wave, uint32_t index, uint32_t lane) {
   const QueuePair queue = wave.queues[index];  // a copy, as in submit_group()
   uint32_t taken = 0;
   // Bounded: there are no more than the capacity.
@@ -106,13 +106,13 @@ __device__ uint32_t take(const DeviceWave& wave, uint32_t index, uint32_t lane) 
 }
 
 /// Adds to the wave's count. The host may watch it: statuses come before.
-__device__ void count_completed(const DeviceWave& wave, uint32_t taken, uint32_t lane) {
+__device__ void count_completed(const GpuWave& wave, uint32_t taken, uint32_t lane) {
   if (lane != 0 || taken == 0) return;
   ::cuda::atomic_ref<uint32_t, ::cuda::thread_scope_system>(*wave.num_completed)
       .fetch_add(taken, ::cuda::std::memory_order_acq_rel);
 }
 
-__global__ void complete(DeviceWave wave) {
+__global__ void complete(GpuWave wave) {
   const uint32_t lane = threadIdx.x % kWarp;
   uint32_t taken = 0;
   for (uint32_t queue = first_warp(); queue < wave.num_queues; queue += num_warps()) {
@@ -121,7 +121,7 @@ __global__ void complete(DeviceWave wave) {
   count_completed(wave, taken, lane);
 }
 
-__global__ void read_synchronously(DeviceWave wave, uint32_t max_looks) {
+__global__ void read_synchronously(GpuWave wave, uint32_t max_looks) {
   const uint32_t lane = threadIdx.x % kWarp;
   uint32_t total = 0;
   for (uint32_t queue = first_warp(); queue < wave.num_queues; queue += num_warps()) {
@@ -146,18 +146,18 @@ void check_launch(const char* what) {
 
 }  // namespace
 
-void submit_wave(const DeviceWave& wave, int num_blocks, cudaStream_t stream) {
+void submit_wave(const GpuWave& wave, int num_blocks, cudaStream_t stream) {
   submit<<<num_blocks, kThreads, 0, stream>>>(wave);
   check_launch("submit NVMe reads");
 }
 
-void read_wave_synchronously(const DeviceWave& wave, uint32_t max_looks, int num_blocks,
+void read_wave_synchronously(const GpuWave& wave, uint32_t max_looks, int num_blocks,
                              cudaStream_t stream) {
   read_synchronously<<<num_blocks, kThreads, 0, stream>>>(wave, max_looks);
   check_launch("read through NVMe queues");
 }
 
-void complete_wave(const DeviceWave& wave, int num_blocks, cudaStream_t stream) {
+void complete_wave(const GpuWave& wave, int num_blocks, cudaStream_t stream) {
   complete<<<num_blocks, kThreads, 0, stream>>>(wave);
   check_launch("complete NVMe reads");
 }

@@ -23,7 +23,7 @@ inline constexpr int kWarpsPerBlock = 8;
 /// No more of them than the queues have room for in whole groups of 32, or than a single queue has
 /// room for. All pointers are reachable from the device; whoever makes the wave owns what they
 /// point to.
-struct DeviceWave {
+struct GpuWave {
   const QueuePair* queues;  // [num_queues], in no other use
   uint32_t num_queues;
   uint32_t num_reads;
@@ -40,17 +40,17 @@ struct DeviceWave {
 
 /// Submits the reads of the wave: a warp takes a group of 32 and rings at most one doorbell for it.
 /// Those for which a queue has no room stay pending. Throws std::runtime_error if the launch fails.
-void submit_wave(const DeviceWave& wave, int num_blocks, cudaStream_t stream);
+void submit_wave(const GpuWave& wave, int num_blocks, cudaStream_t stream);
 
 /// Takes the completions that are there, a warp per queue, and returns; `num_completed` says how
 /// far the wave is. To be launched again until all have come, or for as long as the caller gives
 /// them.
-void complete_wave(const DeviceWave& wave, int num_blocks, cudaStream_t stream);
+void complete_wave(const GpuWave& wave, int num_blocks, cudaStream_t stream);
 
 /// The same reads the synchronous way (BaM), for comparison: a warp submits a group to its queue
 /// and waits for it before the next. A group that has not completed after `max_looks` looks at the
 /// completion queue is left pending.
-void read_wave_synchronously(const DeviceWave& wave, uint32_t max_looks, int num_blocks,
+void read_wave_synchronously(const GpuWave& wave, uint32_t max_looks, int num_blocks,
                              cudaStream_t stream);
 
 }  // namespace lsm::nvme

@@ -56,7 +56,7 @@ LSM_HOST_DEVICE inline void write_doorbell(uint32_t* doorbell, uint32_t value) {
   asm volatile("st.mmio.relaxed.sys.global.u32 [%0], %1;" ::"l"(doorbell), "r"(value) : "memory");
 #else
 #if defined(__aarch64__)
-  // A release orders memory as other cores see it; devices are outside of that domain.
+  // A release orders memory as other cores see it; a drive is outside of that domain.
   asm volatile("dmb oshst" ::: "memory");
 #endif
   // On x86 stores to memory and to uncached registers stay in order, so a release, which only keeps

@@ -36,7 +36,7 @@ class FileHandle {
   int descriptor_ = -1;
 };
 
-/// Owns a shared mapping of device registers.
+/// Owns a shared mapping of a drive's registers.
 class FileMapping {
  public:
   FileMapping() = default;

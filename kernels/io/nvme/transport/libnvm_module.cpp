@@ -62,7 +62,7 @@ std::unique_ptr<LibnvmNode> open_libnvm_node(const std::string& path) {
 
 std::string gpu_support_problem(LibnvmNode& node) {
   // A module that knows the request first copies its argument, and cannot: no address is valid.
-  const int error = node.request(kLibnvmMapDevice, nullptr);
+  const int error = node.request(kLibnvmMapGpu, nullptr);
   if (error == EFAULT) return "";
   if (error == EINVAL) {
     return concat(node.path(),

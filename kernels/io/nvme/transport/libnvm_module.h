@@ -24,7 +24,7 @@ static_assert(sizeof(LibnvmMapRequest) == 24);
 
 inline constexpr unsigned long kLibnvmMapHost = _IOW(0x80, 1, LibnvmMapRequest);
 /// Answered with EINVAL by a module that was built without the headers of the GPU's driver.
-inline constexpr unsigned long kLibnvmMapDevice = _IOW(0x80, 2, LibnvmMapRequest);
+inline constexpr unsigned long kLibnvmMapGpu = _IOW(0x80, 2, LibnvmMapRequest);
 /// Takes a pointer to the virtual address that was mapped.
 inline constexpr unsigned long kLibnvmUnmap = _IOW(0x80, 3, uint64_t);
 

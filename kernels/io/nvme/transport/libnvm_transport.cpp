@@ -52,11 +52,11 @@ class LibnvmMappings : public std::enable_shared_from_this<LibnvmMappings> {
   }
 
   std::string problem(unsigned long request, size_t bytes, int error) {
-    if (request == kLibnvmMapDevice) {
+    if (request == kLibnvmMapGpu) {
       const std::string missing = gpu_support_problem(*node_);
       if (!missing.empty()) return missing;
     }
-    const char* kind = request == kLibnvmMapDevice ? "GPU" : "host";
+    const char* kind = request == kLibnvmMapGpu ? "GPU" : "host";
     return concat(node_->path(), ": cannot map ", bytes, " bytes of ", kind,
                   " memory: ", std::strerror(error), "; the kernel log (dmesg) says more");
   }
@@ -82,15 +82,15 @@ DmaMemory LibnvmTransport::allocate(size_t bytes, DmaShape shape) {
   return arena_->allocate(bytes, shape);
 }
 
-DmaMemory LibnvmTransport::map_device_memory(std::byte* device, size_t bytes) {
-  const auto start = reinterpret_cast<uintptr_t>(device);
+DmaMemory LibnvmTransport::map_gpu_memory(std::byte* data, size_t bytes) {
+  const auto start = reinterpret_cast<uintptr_t>(data);
   check_argument(start % kGpuPageBytes == 0 && bytes % kGpuPageBytes == 0 && bytes > 0,
                  "GPU memory: expected an address and a size that are multiples of ", kGpuPageBytes,
                  ", got ", start, " and ", bytes);
   DmaMemory memory;
-  memory.data = device;
+  memory.data = data;
   memory.bytes = bytes;
-  mappings_->map(kLibnvmMapDevice, kGpuPageBytes, memory);
+  mappings_->map(kLibnvmMapGpu, kGpuPageBytes, memory);
   return memory;
 }
 

@@ -25,11 +25,11 @@ class LibnvmTransport final : public Transport {
   size_t register_bytes() const override { return register_bytes_; }
   DmaMemory allocate(size_t bytes, DmaShape shape) override;
 
-  /// Lets the controller reach `bytes` at `device` (both multiples of kGpuPageBytes) in a GPU's
+  /// Lets the controller reach `bytes` at `data` (both multiples of kGpuPageBytes) in a GPU's
   /// memory, which stays the caller's and must outlive what this returns. `data` of the result
-  /// is `device`. Throws ArgumentError for a bad alignment, std::runtime_error if the module cannot
+  /// is `data`. Throws ArgumentError for a bad alignment, std::runtime_error if the module cannot
   /// map it, and says whether that is for lack of GPU support.
-  DmaMemory map_device_memory(std::byte* device, size_t bytes);
+  DmaMemory map_gpu_memory(std::byte* data, size_t bytes);
 
  private:
   void map_registers();

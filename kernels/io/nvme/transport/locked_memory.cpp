@@ -21,7 +21,7 @@ constexpr uint64_t kFrameMask = (uint64_t{1} << 55) - 1;
 constexpr uint64_t kPresent = uint64_t{1} << 63;
 
 constexpr int kAccess = PROT_READ | PROT_WRITE;
-// Shared, so that no write after a fork gives this process a copy that the device does not know.
+// Shared, so that no write after a fork gives this process a copy that the drive does not know.
 constexpr int kFlags = MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE;
 constexpr int kHugePages = MAP_HUGETLB | 21 << MAP_HUGE_SHIFT;  // of 2^21 bytes
 constexpr size_t kAlignment = 2 << 20;
@@ -51,7 +51,7 @@ void check_nothing_moves(const std::string& procfs) {
     int value = 0;
     if (file >> value && value != 0) {
       throw std::runtime_error(
-          concat("no free huge pages for memory that a device may write to, and the kernel would "
+          concat("no free huge pages for memory that a drive may write to, and the kernel would "
                  "move other pages meanwhile; as root: echo 64 > /proc/sys/vm/nr_hugepages (or "
                  "echo 0 > ",
                  procfs, mover, ")"));

@@ -23,7 +23,7 @@ void check_drivable(const std::string& address, const std::string& sysfs = "/sys
 /// Drives an NVMe controller's PCI function, which then decodes its registers and is held
 /// exclusively among the processes that use this class. It masters the bus between
 /// start_mastering() and the destructor, which ends that first of all, and so does the constructor:
-/// neither a device that went astray nor one that a killed process left at work can write to memory
+/// neither a drive that went astray nor one that a killed process left at work can write to memory
 /// that is given back or taken.
 class PciFunction {
  public:
@@ -35,7 +35,7 @@ class PciFunction {
   PciFunction& operator=(const PciFunction&) = delete;
 
   const std::string& address() const { return address_; }
-  /// Lets the device reach memory.
+  /// Lets the drive reach memory.
   void start_mastering() const;
   /// BAR0.
   const FileMapping& registers() const { return registers_; }

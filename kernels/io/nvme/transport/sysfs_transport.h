@@ -24,7 +24,7 @@ class SysfsTransport final : public Transport {
   DmaMemory allocate(size_t bytes, DmaShape shape) override;
 
  private:
-  // The function goes first, and with it the device's access to the memory.
+  // The function goes first, and with it the drive's access to the memory.
   const std::shared_ptr<DmaArena> arena_;
   const PciFunction function_;
 };

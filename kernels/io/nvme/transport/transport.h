@@ -40,8 +40,9 @@ class Transport {
   /// The mapped BAR0: registers are read and written as aligned 32-bit words, in any thread.
   virtual uint32_t* registers() = 0;
   virtual size_t register_bytes() const = 0;
-  /// Whether the registers are a device's rather than memory: a GPU maps the two differently.
-  virtual bool has_device_registers() const { return true; }
+  /// True if the registers are IO memory of a drive; false if they are plain memory. A GPU maps the
+  /// two differently.
+  virtual bool has_io_registers() const { return true; }
 
   /// Lets the controller reach memory. Called once it has been reset, and before it is enabled:
   /// what a process that was killed left in its queues reaches nobody's memory.
