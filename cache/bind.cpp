@@ -24,7 +24,7 @@ namespace {
 
 namespace cache = lsm::cache;
 
-/// Memory of a plan that torch wraps without a copy: bytes, like lsm.native's Buffer.
+/// Memory of a plan that torch wraps without a copy: bytes, like lsm.native's HostBuffer.
 struct PlanArray {
   std::vector<int64_t> words;
   std::vector<cache::Source> sources;

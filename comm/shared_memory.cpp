@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include "kernels/core/check.h"
 
@@ -72,50 +73,19 @@ void SharedBlock::discard() {
   [[maybe_unused]] const int result = ftruncate(descriptor_, 0);
 }
 
-SharedBuffer::SharedBuffer(std::shared_ptr<SharedPool> pool, std::unique_ptr<SharedBlock> block,
-                           size_t bytes)
-    : pool_(std::move(pool)), block_(std::move(block)), bytes_(bytes) {}
-
-SharedBuffer::~SharedBuffer() {
-  pool_->give_back(std::move(block_));
-}
-
-std::shared_ptr<SharedBuffer> SharedPool::take(size_t bytes) {
-  std::unique_ptr<SharedBlock> block;
-  {
-    std::lock_guard lock(mutex_);
-    auto best = idle_.end();
-    for (auto it = idle_.begin(); it != idle_.end(); ++it) {
-      if ((*it)->capacity() < bytes) continue;
-      if (best == idle_.end() || (*it)->capacity() < (*best)->capacity()) best = it;
-    }
-    if (best != idle_.end()) {
-      block = std::move(*best);
-      idle_.erase(best);
-    } else {
-      make_room();
-    }
-  }
-  // An eighth of headroom lets the next, slightly larger batch fit the same block.
-  if (!block) block = std::make_unique<SharedBlock>(bytes + bytes / 8);
-  return std::make_shared<SharedBuffer>(shared_from_this(), std::move(block), bytes);
-}
-
-void SharedPool::make_room() {
-  std::sort(idle_.begin(), idle_.end(),
+Pool<SharedBlock>::Blocks SharedBlock::trim(Pool<SharedBlock>::Blocks& idle, size_t max_bytes) {
+  std::sort(idle.begin(), idle.end(),
             [](const auto& a, const auto& b) { return a->capacity() > b->capacity(); });
-  size_t kept = 0;
   size_t bytes = 0;
-  while (kept < idle_.size() && bytes + idle_[kept]->capacity() <= max_idle_bytes_) {
-    bytes += idle_[kept++]->capacity();
+  auto kept = idle.begin();
+  while (kept != idle.end() && bytes + (*kept)->capacity() <= max_bytes) {
+    bytes += (*kept++)->capacity();
   }
-  for (size_t i = kept; i < idle_.size(); ++i) idle_[i]->discard();
-  idle_.resize(kept);
-}
-
-void SharedPool::give_back(std::unique_ptr<SharedBlock> block) {
-  std::lock_guard lock(mutex_);
-  idle_.push_back(std::move(block));
+  for (auto block = kept; block != idle.end(); ++block) (*block)->discard();
+  Pool<SharedBlock>::Blocks dropped(std::make_move_iterator(kept),
+                                    std::make_move_iterator(idle.end()));
+  idle.erase(kept, idle.end());
+  return dropped;
 }
 
 PeerBlock::PeerBlock(int64_t process_id, int descriptor, size_t bytes) {

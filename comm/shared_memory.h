@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <vector>
+
+#include "kernels/core/pool.h"
 
 namespace lsm::comm {
 
@@ -42,6 +42,15 @@ class SharedBlock {
   int descriptor() const { return descriptor_; }
   int64_t number() const { return number_; }
 
+  // For Pool.
+  static constexpr Trims kTrims = Trims::kBeforeMaking;
+  static std::unique_ptr<SharedBlock> make(size_t bytes, size_t headroom) {
+    return std::make_unique<SharedBlock>(bytes + headroom);
+  }
+  bool suits(size_t bytes) const { return capacity() >= bytes; }
+  /// Takes the smallest blocks out of `idle`, and discards them.
+  static Pool<SharedBlock>::Blocks trim(Pool<SharedBlock>::Blocks& idle, size_t max_bytes);
+
   /// Gives the memory back although peers may have it mapped. None may touch it any more.
   void discard();
 
@@ -51,44 +60,10 @@ class SharedBlock {
   std::unique_ptr<Mapping> mapping_;
 };
 
-class SharedPool;
-
-/// `size()` bytes of a block that returns to its pool when the last reference goes away.
-class SharedBuffer {
- public:
-  SharedBuffer(std::shared_ptr<SharedPool> pool, std::unique_ptr<SharedBlock> block, size_t bytes);
-  ~SharedBuffer();
-  SharedBuffer(const SharedBuffer&) = delete;
-  SharedBuffer& operator=(const SharedBuffer&) = delete;
-
-  const SharedBlock& block() const { return *block_; }
-  std::byte* data() const { return block_->data(); }
-  size_t size() const { return bytes_; }
-
- private:
-  std::shared_ptr<SharedPool> pool_;
-  std::unique_ptr<SharedBlock> block_;
-  size_t bytes_;
-};
-
-/// Keeps returned blocks for reuse; beyond `max_idle_bytes` of them, the smallest are given up when
-/// a new one is made, and only then: the caller sees to it that no peer still writes to a returned
-/// block when it takes the next. Thread-safe.
-class SharedPool : public std::enable_shared_from_this<SharedPool> {
- public:
-  explicit SharedPool(size_t max_idle_bytes) : max_idle_bytes_(max_idle_bytes) {}
-
-  std::shared_ptr<SharedBuffer> take(size_t bytes);
-
- private:
-  friend class SharedBuffer;
-  void give_back(std::unique_ptr<SharedBlock> block);
-  void make_room();
-
-  const size_t max_idle_bytes_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<SharedBlock>> idle_;
-};
+/// The caller sees to it that no peer still writes to a returned block when it takes the next:
+/// only then are blocks given up.
+using SharedBuffer = PooledBuffer<SharedBlock>;
+using SharedPool = Pool<SharedBlock>;
 
 /// A block of another process of this machine.
 class PeerBlock {

@@ -37,12 +37,12 @@ namespace lsm {
 
 void bind_core(py::module_& module) {
   register_errors(module);
-  py::class_<Buffer, std::shared_ptr<Buffer>>(module, "Buffer", py::buffer_protocol())
-      .def_buffer([](Buffer& buffer) {
+  py::class_<HostBuffer, std::shared_ptr<HostBuffer>>(module, "HostBuffer", py::buffer_protocol())
+      .def_buffer([](HostBuffer& buffer) {
         return py::buffer_info(buffer.data(), 1, py::format_descriptor<uint8_t>::format(),
                                static_cast<py::ssize_t>(buffer.size()));
       })
-      .def_property_readonly("size", &Buffer::size);
+      .def_property_readonly("size", &HostBuffer::size);
   py::class_<BufferPool, std::shared_ptr<BufferPool>>(module, "BufferPool")
       .def(py::init<size_t>(), py::arg("max_idle_bytes"))
       .def("take", &BufferPool::take, py::arg("bytes"), py::call_guard<py::gil_scoped_release>())

@@ -1,7 +1,7 @@
 """The only importer of the native module ``lsm._core``.
 
-Tensors go in as DLPack (torch or NumPy, host memory); memory comes out as ``Buffer`` objects that
-torch wraps without a copy.
+Tensors go in as DLPack (torch or NumPy, host memory); memory comes out as ``HostBuffer`` objects,
+which torch wraps without a copy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ except ImportError as error:
     ) from error
 
 COUNTER_NAMES = _core.COUNTER_NAMES
-Buffer = _core.Buffer
 BufferPool = _core.BufferPool
 CacheExecutor = _core.CacheExecutor
 DirectMode = _core.DirectMode
@@ -27,6 +26,7 @@ GpuExecutor = _core.GpuExecutor
 GpuPool = _core.GpuPool
 GpuSampler = _core.GpuSampler
 GpuScatter = _core.GpuScatter
+HostBuffer = _core.HostBuffer
 Mailbox = _core.Mailbox
 MappedBlock = _core.MappedBlock
 MappedFile = _core.MappedFile
@@ -85,7 +85,6 @@ __all__ = [
     "COUNTER_NAMES",
     "TWIN",
     "TWIN_BACKWARDS",
-    "Buffer",
     "BufferPool",
     "CacheExecutor",
     "DirectMode",
@@ -95,6 +94,7 @@ __all__ = [
     "GpuPool",
     "GpuSampler",
     "GpuScatter",
+    "HostBuffer",
     "Mailbox",
     "MappedBlock",
     "MappedFile",
@@ -152,7 +152,7 @@ __all__ = [
 ]
 
 
-def as_tensor(buffer: Buffer, dtype: torch.dtype) -> torch.Tensor:
+def as_tensor(buffer: HostBuffer, dtype: torch.dtype) -> torch.Tensor:
     """The bytes of ``buffer`` as a 1-D tensor of ``dtype``, without a copy.
 
     The tensor's storage holds the buffer; its memory returns to the pool when the last tensor that

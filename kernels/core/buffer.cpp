@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <iterator>
 #include <new>
 
 namespace lsm {
@@ -38,55 +39,26 @@ void HostBlock::populate([[maybe_unused]] size_t bytes) {
 #endif
 }
 
-Buffer::Buffer(std::shared_ptr<BufferPool> pool, std::unique_ptr<HostBlock> block, size_t bytes)
-    : pool_(std::move(pool)), block_(std::move(block)), bytes_(bytes) {}
-
-Buffer::~Buffer() {
-  pool_->give_back(std::move(block_));
+std::unique_ptr<HostBlock> HostBlock::make(size_t bytes, size_t headroom) {
+  auto block = std::make_unique<HostBlock>(bytes + headroom);
+  // Here, and not in the thread that keeps the disk busy: its page faults would halve the reads per
+  // second of the first batches.
+  block->populate(bytes);
+  return block;
 }
 
-std::shared_ptr<Buffer> BufferPool::take(size_t bytes) {
-  std::unique_ptr<HostBlock> block;
-  {
-    std::lock_guard lock(mutex_);
-    // Best fit, but no more than twice what is asked for: a small batch must not pin a large block.
-    auto best = idle_.end();
-    for (auto it = idle_.begin(); it != idle_.end(); ++it) {
-      const size_t capacity = (*it)->capacity();
-      if (capacity < bytes || capacity / 2 > std::max(bytes, kHugePageBytes)) continue;
-      if (best == idle_.end() || capacity < (*best)->capacity()) best = it;
-    }
-    if (best != idle_.end()) {
-      block = std::move(*best);
-      idle_bytes_ -= block->capacity();
-      idle_.erase(best);
-    }
-  }
-  // An eighth of headroom lets the next, slightly larger batch fit the same block.
-  if (!block) {
-    block = std::make_unique<HostBlock>(bytes + bytes / 8);
-    // Here, and not in the thread that keeps the device busy: its page faults would halve the reads
-    // per second of the first batches.
-    block->populate(bytes);
-  }
-  return std::make_shared<Buffer>(shared_from_this(), std::move(block), bytes);
+bool HostBlock::suits(size_t bytes) const {
+  return capacity_ >= bytes && capacity_ / 2 <= std::max(bytes, kHugePageBytes);
 }
 
-size_t BufferPool::idle_bytes() const {
-  std::lock_guard lock(mutex_);
-  return idle_bytes_;
-}
-
-void BufferPool::give_back(std::unique_ptr<HostBlock> block) {
-  std::vector<std::unique_ptr<HostBlock>> dropped;  // unmapped after the lock is released
-  std::lock_guard lock(mutex_);
-  idle_bytes_ += block->capacity();
-  idle_.push_back(std::move(block));
-  while (idle_bytes_ > max_idle_bytes_) {
-    idle_bytes_ -= idle_.front()->capacity();
-    dropped.push_back(std::move(idle_.front()));
-    idle_.erase(idle_.begin());
-  }
+Pool<HostBlock>::Blocks HostBlock::trim(Pool<HostBlock>::Blocks& idle, size_t max_bytes) {
+  size_t bytes = Pool<HostBlock>::num_bytes(idle);
+  auto kept = idle.begin();
+  for (; bytes > max_bytes; ++kept) bytes -= (*kept)->capacity();
+  Pool<HostBlock>::Blocks dropped(std::make_move_iterator(idle.begin()),
+                                  std::make_move_iterator(kept));
+  idle.erase(idle.begin(), kept);
+  return dropped;
 }
 
 }  // namespace lsm

@@ -5,8 +5,8 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
-#include <vector>
+
+#include "kernels/core/pool.h"
 
 namespace lsm {
 
@@ -21,6 +21,15 @@ class HostBlock {
   std::byte* data() const { return data_; }
   size_t capacity() const { return capacity_; }
 
+  // For Pool.
+  static constexpr Trims kTrims = Trims::kOnReturn;
+  /// With all of `bytes` present, and room for `headroom` more.
+  static std::unique_ptr<HostBlock> make(size_t bytes, size_t headroom);
+  /// No more than twice what is asked for: a small batch must not pin a large block.
+  bool suits(size_t bytes) const;
+  /// Takes the blocks that returned first out of `idle`.
+  static Pool<HostBlock>::Blocks trim(Pool<HostBlock>::Blocks& idle, size_t max_bytes);
+
   /// Makes the first `bytes` bytes present now, so that whoever writes them later takes no page
   /// faults.
   void populate(size_t bytes);
@@ -30,42 +39,8 @@ class HostBlock {
   size_t capacity_;
 };
 
-class BufferPool;
-
-/// `bytes` bytes of a block that returns to its pool when the last reference goes away.
-class Buffer {
- public:
-  Buffer(std::shared_ptr<BufferPool> pool, std::unique_ptr<HostBlock> block, size_t bytes);
-  ~Buffer();
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-
-  std::byte* data() const { return block_->data(); }
-  size_t size() const { return bytes_; }
-
- private:
-  std::shared_ptr<BufferPool> pool_;
-  std::unique_ptr<HostBlock> block_;
-  size_t bytes_;
-};
-
-/// Keeps up to `max_idle_bytes` of returned blocks for reuse. Thread-safe. Never refuses: a caller
-/// that holds everything gets fresh memory, so that waiting for a buffer cannot deadlock.
-class BufferPool : public std::enable_shared_from_this<BufferPool> {
- public:
-  explicit BufferPool(size_t max_idle_bytes) : max_idle_bytes_(max_idle_bytes) {}
-
-  std::shared_ptr<Buffer> take(size_t bytes);
-  size_t idle_bytes() const;
-
- private:
-  friend class Buffer;
-  void give_back(std::unique_ptr<HostBlock> block);
-
-  const size_t max_idle_bytes_;
-  mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<HostBlock>> idle_;
-  size_t idle_bytes_ = 0;
-};
+/// A batch's rows, and where they come from.
+using HostBuffer = PooledBuffer<HostBlock>;
+using BufferPool = Pool<HostBlock>;
 
 }  // namespace lsm

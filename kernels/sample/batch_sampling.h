@@ -36,11 +36,11 @@ class OutputArray {
     buffer_ = std::move(larger);
   }
   int64_t* data() const { return reinterpret_cast<int64_t*>(buffer_->data()); }
-  std::shared_ptr<Buffer> release() { return std::move(buffer_); }
+  std::shared_ptr<HostBuffer> release() { return std::move(buffer_); }
 
  private:
   BufferPool& pool_;
-  std::shared_ptr<Buffer> buffer_;
+  std::shared_ptr<HostBuffer> buffer_;
 };
 
 /// What a batch needs beside its output, kept from batch to batch.

@@ -9,8 +9,8 @@ namespace lsm {
 std::unique_ptr<GpuSampler> make_gpu_sampler(const GpuGraph& graph, std::vector<int64_t> fanouts,
                                              const Sampling& sampling, int device,
                                              double timeout_secs) {
-  return make_backend_sampler(std::make_unique<CudaBackend>(device, timeout_secs), graph,
-                              std::move(fanouts), sampling);
+  return make_sampler_on_backend(std::make_unique<CudaBackend>(device, timeout_secs), graph,
+                                 std::move(fanouts), sampling);
 }
 
 }  // namespace lsm

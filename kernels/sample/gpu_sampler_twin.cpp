@@ -9,8 +9,8 @@ namespace lsm {
 
 std::unique_ptr<GpuSampler> make_twin_sampler(const GpuGraph& graph, std::vector<int64_t> fanouts,
                                               const Sampling& sampling, bool backwards) {
-  return make_backend_sampler(std::make_unique<HostBackend>(backwards), graph, std::move(fanouts),
-                              sampling);
+  return make_sampler_on_backend(std::make_unique<HostBackend>(backwards), graph,
+                                 std::move(fanouts), sampling);
 }
 
 #if !LSM_HAS_CUDA

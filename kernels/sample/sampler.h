@@ -15,11 +15,11 @@ namespace lsm {
 /// A sampled subgraph, relabelled. Memory comes from the sampler's BufferPool; buffers may be
 /// larger than what is used of them.
 struct SampledSubgraph {
-  std::shared_ptr<Buffer> n_id;      // int64 [num_nodes]: seeds, then each hop's new nodes
-  std::shared_ptr<Buffer> edges;     // int64 [2, num_edges]: local sources, local destinations
-  std::shared_ptr<Buffer> indptr;    // int64 [num_expanded + 1]: in-edges of the expanded nodes
-  std::shared_ptr<Buffer> weights;   // float [num_edges], of LADIES only
-  std::shared_ptr<Buffer> edge_ids;  // int64 [num_edges]: indices into the CSC, if recorded
+  std::shared_ptr<HostBuffer> n_id;      // int64 [num_nodes]: seeds, then each hop's new nodes
+  std::shared_ptr<HostBuffer> edges;     // int64 [2, num_edges]: local sources, local destinations
+  std::shared_ptr<HostBuffer> indptr;    // int64 [num_expanded + 1]: in-edges of the expanded nodes
+  std::shared_ptr<HostBuffer> weights;   // float [num_edges], of LADIES only
+  std::shared_ptr<HostBuffer> edge_ids;  // int64 [num_edges]: indices into the CSC, if recorded
   std::vector<int64_t> num_sampled_nodes;  // seeds, then new nodes of each hop
   std::vector<int64_t> num_sampled_edges;  // of each hop
 

@@ -321,10 +321,10 @@ class SamplerOnBackend final : public GpuSampler {
 };
 
 template <class Backend>
-std::unique_ptr<GpuSampler> make_backend_sampler(std::unique_ptr<Backend> backend,
-                                                 const GpuGraph& graph,
-                                                 std::vector<int64_t> fanouts,
-                                                 const Sampling& sampling) {
+std::unique_ptr<GpuSampler> make_sampler_on_backend(std::unique_ptr<Backend> backend,
+                                                    const GpuGraph& graph,
+                                                    std::vector<int64_t> fanouts,
+                                                    const Sampling& sampling) {
   if (graph.has_wide_ids) {
     return std::make_unique<SamplerOnBackend<int64_t, Backend>>(std::move(backend), graph,
                                                                 std::move(fanouts), sampling);

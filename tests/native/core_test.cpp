@@ -70,7 +70,7 @@ void buffers_come_back() {
   const auto pool = std::make_shared<BufferPool>(size_t{3} << 20);
   run_on_threads(4, [&](int thread) {
     Random random(static_cast<uint64_t>(thread));
-    std::vector<std::shared_ptr<Buffer>> held;
+    std::vector<std::shared_ptr<HostBuffer>> held;
     for (int round = 0; round < 200; ++round) {
       const size_t bytes = static_cast<size_t>(random.between(1, 200'000));
       held.push_back(pool->take(bytes));

@@ -136,7 +136,7 @@ void check_samples_of(const Sampling& sampling, const MakeSamplers& make) {
               starts(sizes.num_expanded + 1), edge_ids(sizes.num_edges);
           sampler->copy_to({nodes.data(), edges.data(), starts.data(), nullptr});
           sampler->copy_edge_ids(edge_ids.data());
-          const auto same = [](const std::vector<int64_t>& got, const Buffer& buffer) {
+          const auto same = [](const std::vector<int64_t>& got, const HostBuffer& buffer) {
             return got.empty() ||
                    std::memcmp(got.data(), buffer.data(), got.size() * sizeof(int64_t)) == 0;
           };

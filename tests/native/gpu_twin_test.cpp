@@ -177,7 +177,7 @@ void samples() {
           samplers.push_back(make_twin_sampler(seen, fanouts, sampling, backwards));
         }
         samplers.push_back(
-            make_backend_sampler(std::make_unique<ThreadBackend>(), seen, fanouts, sampling));
+            make_sampler_on_backend(std::make_unique<ThreadBackend>(), seen, fanouts, sampling));
         return samplers;
       });
 }

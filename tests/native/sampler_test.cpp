@@ -38,7 +38,7 @@ struct Graph {
   }
 };
 
-std::vector<int64_t> words_of(const std::shared_ptr<Buffer>& buffer, int64_t count) {
+std::vector<int64_t> words_of(const std::shared_ptr<HostBuffer>& buffer, int64_t count) {
   std::vector<int64_t> words(static_cast<size_t>(count));
   if (count > 0) std::memcpy(words.data(), buffer->data(), words.size() * sizeof(int64_t));
   return words;
