@@ -181,6 +181,9 @@ test-launch: setup
 	$(PIP) mpi4py
 	$(BIN)/python -m pytest tests/distributed/test_launchers.py
 
+# The goals that take doctest.
+NATIVE_TESTS := $(filter test-sanitize test-emulated test-nvme fuzz,$(MAKECMDGOALS))
+
 # Debian packages that something above needs and that are missing, as `probe:package` pairs.
 system:
 	@missing=''; \
@@ -190,6 +193,8 @@ system:
 	$(PYTHON) -c 'import os, sysconfig as s; os.stat(s.get_path("include") + "/Python.h")' \
 	  2>/dev/null || missing="$$missing python3-dev"; \
 	echo '#include <liburing.h>' | c++ -E -x c++ - >/dev/null 2>&1 || missing="$$missing liburing-dev"; \
+	[ -z '$(NATIVE_TESTS)' ] || echo '#include <doctest/doctest.h>' | \
+	  c++ -E -x c++ - >/dev/null 2>&1 || missing="$$missing doctest-dev"; \
 	[ -z "$$missing" ] && exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  echo "installing:$$missing"; \

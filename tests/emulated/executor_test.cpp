@@ -1,5 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // Rows of plans that executors on the emulated GPU replay, in all ways and of many sizes.
+#include <doctest/doctest.h>
+
 #include "tests/emulated/tests.h"
 
 namespace lsm::testing {
@@ -11,7 +13,7 @@ CheckedExecutor make_executor(const GpuExecutorOptions& options, Storage& storag
           std::make_unique<GpuMemory>()};
 }
 
-void rows_of_plans() {
+TEST_CASE("emulated executor") {
   const std::vector<int64_t> all = {1, 2, 3, 7, 16, 20, 48, 100, 129, 512, 1000, 2048, 4095, 4096};
   for (const int64_t row_bytes : is_part() ? std::vector<int64_t>{3, 48} : all) {
     check_rows_of_plans(row_bytes, make_executor);
@@ -19,9 +21,5 @@ void rows_of_plans() {
 }
 
 }  // namespace
-
-std::vector<Test> emulated_executor_tests() {
-  return {{"emulated executor", rows_of_plans}};
-}
 
 }  // namespace lsm::testing

@@ -1,5 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // Gathers and scatters of rows of all sizes, as the host does them.
+#include <doctest/doctest.h>
 #include <numeric>
 
 #include "kernels/gather/gpu_gather.h"
@@ -24,7 +25,7 @@ std::vector<std::byte> random_bytes(Random& random, size_t bytes) {
 }
 
 /// Rows of the GPU's memory and page-locked ones, behind an offset that breaks their alignment.
-void gathers() {
+TEST_CASE("emulated gathers") {
   constexpr int64_t kNumRows = 70, kCount = 150;
   Random random(1);
   const CudaStream stream(kDevice);
@@ -60,7 +61,7 @@ void gathers() {
   }
 }
 
-void scatters() {
+TEST_CASE("emulated scatters") {
   constexpr int64_t kFrom = 60, kTo = 90;
   Random random(2);
   ThreadPool pool(1);
@@ -92,9 +93,5 @@ void scatters() {
 }
 
 }  // namespace
-
-std::vector<Test> emulated_gather_tests() {
-  return {{"emulated gathers", gathers}, {"emulated scatters", scatters}};
-}
 
 }  // namespace lsm::testing

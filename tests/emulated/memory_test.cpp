@@ -1,5 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // Memory of a GPU that comes back, and that others have mapped.
+#include <doctest/doctest.h>
 #include <numeric>
 
 #include "comm/gpu_memory.h"
@@ -13,7 +14,7 @@ namespace {
 
 /// Batches are used in the default stream, are let go before that is done, and their memory comes
 /// round: no batch has another's rows.
-void pool() {
+TEST_CASE("emulated memory: pool") {
   constexpr int64_t kRowBytes = 512, kMaxRows = 800;
   use_device(kDevice);
   const auto pool = std::make_shared<comm::GpuPool>(comm::make_gpu_memory(kDevice),
@@ -47,7 +48,7 @@ void pool() {
 }
 
 /// An owner's kernel on the other GPU writes into a batch that it has mapped.
-void mapped_batches() {
+TEST_CASE("emulated memory: mapped batches") {
   constexpr int64_t kRowBytes = 100, kNumRows = 64;
   constexpr int kOwner = 0;
   const auto requester = comm::make_gpu_memory(kDevice);
@@ -76,7 +77,7 @@ void mapped_batches() {
   }
 }
 
-void devices() {
+TEST_CASE("emulated memory: devices") {
   const CudaInfo info = find_cuda();
   LSM_EXPECT(info.problem.empty() && info.gpus.size() == 2, info.problem);
   LSM_EXPECT(comm::peer_access_problem(0, info.gpus[1].bus_id).empty(), info.gpus[1].bus_id);
@@ -84,11 +85,5 @@ void devices() {
 }
 
 }  // namespace
-
-std::vector<Test> emulated_memory_tests() {
-  return {{"emulated memory: pool", pool},
-          {"emulated memory: mapped batches", mapped_batches},
-          {"emulated memory: devices", devices}};
-}
 
 }  // namespace lsm::testing

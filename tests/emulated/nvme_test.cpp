@@ -1,5 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // Reads that kernels submit and complete, from the emulated controller.
+#include <doctest/doctest.h>
 #include <thread>
 
 #include "kernels/io/nvme/engine/gpu_measure.h"
@@ -14,7 +15,7 @@ constexpr int64_t kNumRows = 1200;
 
 /// Many times the queue's depth over two controllers, out of order, so that queues wrap; rows that
 /// straddle blocks; transfers with PRP lists and without.
-void reads() {
+TEST_CASE("emulated nvme: reads") {
   for (const int64_t row_bytes : {100, 4096, 9000}) {
     RowFiles files({kNumRows, row_bytes, 4096, 2});
     for (const int num_blocks : {0, 1}) {
@@ -42,7 +43,7 @@ void reads() {
 }
 
 /// The measurement compares every byte.
-void waves() {
+TEST_CASE("emulated nvme: waves") {
   for (const bool into_device_memory : {false, true}) {
     for (const uint32_t num_pages : {1u, 3u}) {
       nvme::WaveOptions options;
@@ -60,7 +61,7 @@ void waves() {
 }
 
 /// A kernel that submits reads what is to be read across the bus, and nothing of its queue.
-void reads_across_the_bus() {
+TEST_CASE("emulated nvme: reads across the bus") {
   constexpr int kMaxLanes = 64;  // with a group each, which look whether they are to submit
   RowFiles files({kNumRows, 4096, 4096, 1});
   const auto storage = files.open("nvme", {.queue_depth = 48}, {.submission = {kDevice, 1}});
@@ -78,7 +79,7 @@ void reads_across_the_bus() {
 }
 
 /// Kernels' memory, let go by a thread that never chose a device.
-void let_go_elsewhere() {
+TEST_CASE("emulated nvme: let go elsewhere") {
   const CudaStream stream(kDevice);
   std::vector<std::byte> registered(8192);
   auto array = std::make_unique<nvme::GpuArray<int>>(100, stream.get());
@@ -90,7 +91,7 @@ void let_go_elsewhere() {
 }
 
 /// A storage whose queues a GPU works, closed by a thread that never chose a device.
-void closed_elsewhere() {
+TEST_CASE("emulated nvme: closed elsewhere") {
   RowFiles files({40, 512, 4096, 1});
   auto storage = files.open("nvme", {}, {.submission = {kDevice, 1}});
   const std::vector<int64_t> ids = {3, 1, 30};
@@ -102,13 +103,5 @@ void closed_elsewhere() {
 }
 
 }  // namespace
-
-std::vector<Test> emulated_nvme_tests() {
-  return {{"emulated nvme: reads", reads},
-          {"emulated nvme: waves", waves},
-          {"emulated nvme: reads across the bus", reads_across_the_bus},
-          {"emulated nvme: let go elsewhere", let_go_elsewhere},
-          {"emulated nvme: closed elsewhere", closed_elsewhere}};
-}
 
 }  // namespace lsm::testing

@@ -1,12 +1,14 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // Plans of every policy and mode, as the host makes them.
+#include <doctest/doctest.h>
+
 #include "cache/policies.h"
 #include "tests/emulated/tests.h"
 
 namespace lsm::testing {
 namespace {
 
-void plans() {
+TEST_CASE("emulated planner") {
   uint64_t seed = 100;
   for (const std::string& policy : cache::policy_names()) {
     for (const char* mode : {"none", "queues", "pool"}) {
@@ -21,9 +23,5 @@ void plans() {
 }
 
 }  // namespace
-
-std::vector<Test> emulated_planner_tests() {
-  return {{"emulated planner", plans}};
-}
 
 }  // namespace lsm::testing

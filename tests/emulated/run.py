@@ -53,7 +53,7 @@ def run_python(build: Path, is_full: bool) -> bool:
 
 def run(program: Path, tests: str, capture: bool, **environment: str):
     return subprocess.run(
-        [program, tests],
+        [program, f"--test-case=*{tests}*"],
         env={**os.environ, "TSAN_OPTIONS": SANITIZER, **environment},
         capture_output=capture,
         text=True,

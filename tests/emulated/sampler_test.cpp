@@ -1,5 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // Samples of topology in GPU memory and in page-locked memory, as the host draws them.
+#include <doctest/doctest.h>
+
 #include "tests/emulated/tests.h"
 
 namespace lsm::testing {
@@ -38,7 +40,7 @@ class PlacedSampler final : public GpuSampler {
   std::unique_ptr<GpuSampler> sampler_;
 };
 
-void samples() {
+TEST_CASE("emulated sampler") {
   check_samples(
       [](const SampledGraph& graph, const std::vector<int64_t>& fanouts, const Sampling& sampling) {
         std::vector<std::unique_ptr<GpuSampler>> samplers;
@@ -52,9 +54,5 @@ void samples() {
 }
 
 }  // namespace
-
-std::vector<Test> emulated_sampler_tests() {
-  return {{"emulated sampler", samples}};
-}
 
 }  // namespace lsm::testing

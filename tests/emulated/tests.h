@@ -60,11 +60,4 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
 }
 
-std::vector<Test> emulated_gather_tests();
-std::vector<Test> emulated_memory_tests();
-std::vector<Test> emulated_sampler_tests();
-std::vector<Test> emulated_planner_tests();
-std::vector<Test> emulated_executor_tests();
-std::vector<Test> emulated_nvme_tests();
-
 }  // namespace lsm::testing

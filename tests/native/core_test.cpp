@@ -1,5 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // The thread pool and the buffer pool under many callers at once.
+#include <doctest/doctest.h>
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -31,7 +32,7 @@ void run_on_threads(int count, const std::function<void(int)>& body) {
 }
 
 /// Loops from several threads, and loops inside loops: each element is visited once.
-void loops_share_a_pool() {
+TEST_CASE("core: loops share a pool") {
   for (const int num_threads : {1, 4}) {
     ThreadPool pool(num_threads);
     run_on_threads(3, [&](int caller) {
@@ -51,7 +52,7 @@ void loops_share_a_pool() {
 }
 
 /// The first error of a loop comes out of it, after all of its ranges have ended.
-void errors_leave_loops() {
+TEST_CASE("core: errors leave loops") {
   ThreadPool pool(4);
   for (int round = 0; round < 50; ++round) {
     std::atomic<int64_t> num_visited = 0;
@@ -66,7 +67,7 @@ void errors_leave_loops() {
 }
 
 /// Buffers hold what their owner wrote, wherever they are given back.
-void buffers_come_back() {
+TEST_CASE("core: buffers come back") {
   const auto pool = std::make_shared<BufferPool>(size_t{3} << 20);
   run_on_threads(4, [&](int thread) {
     Random random(static_cast<uint64_t>(thread));
@@ -112,7 +113,7 @@ struct CountedBlock {
 
 /// Steps of about the same size make no blocks after the first ones, whatever a step takes, and
 /// what is taken at a time is bounded.
-void transfers_find_their_size() {
+TEST_CASE("core: transfers find their size") {
   using Memory = TransferMemory<CountedBlock>;
   Random random(3);
   for (const int64_t step_bytes : {1000, 20'000'000, 300'000'000}) {
@@ -145,12 +146,5 @@ void transfers_find_their_size() {
 }
 
 }  // namespace
-
-std::vector<Test> core_tests() {
-  return {{"core: loops share a pool", loops_share_a_pool},
-          {"core: errors leave loops", errors_leave_loops},
-          {"core: buffers come back", buffers_come_back},
-          {"core: transfers find their size", transfers_find_their_size}};
-}
 
 }  // namespace lsm::testing

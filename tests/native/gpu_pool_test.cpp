@@ -1,5 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // Batches' memory that returns while a GPU still uses it: here a clock that the tests turn.
+#include <doctest/doctest.h>
 #include <algorithm>
 #include <atomic>
 #include <map>
@@ -51,7 +52,7 @@ std::shared_ptr<GpuPool> open_pool(Clock& clock, size_t bytes, double timeout_se
   return std::make_shared<GpuPool>(std::make_unique<ClockMemory>(clock), bytes, timeout_secs);
 }
 
-void waits_for_the_gpu() {
+TEST_CASE("device pool: waits for the GPU") {
   Clock clock;
   const auto pool = open_pool(clock, 8192, 0.05);
   clock.passes_at = 1;
@@ -63,7 +64,7 @@ void waits_for_the_gpu() {
   LSM_EXPECT(pool->take(100)->data() == first, "it is handed out when the fence has passed");
 }
 
-void a_later_fence_may_pass_first() {
+TEST_CASE("device pool: a later fence may pass first") {
   Clock clock;
   const auto pool = open_pool(clock, 8192, 5);
   auto first = pool->take(4096);
@@ -78,7 +79,7 @@ void a_later_fence_may_pass_first() {
 }
 
 /// No two buffers that are held overlap, from several threads; and all comes back as one.
-void parts_never_overlap() {
+TEST_CASE("device pool: parts never overlap") {
   Clock clock;
   const auto pool = open_pool(clock, 4 << 20, 5);
   std::vector<std::thread> threads;
@@ -110,11 +111,5 @@ void parts_never_overlap() {
 }
 
 }  // namespace
-
-std::vector<Test> gpu_pool_tests() {
-  return {{"device pool: waits for the GPU", waits_for_the_gpu},
-          {"device pool: a later fence may pass first", a_later_fence_may_pass_first},
-          {"device pool: parts never overlap", parts_never_overlap}};
-}
 
 }  // namespace lsm::testing

@@ -2,6 +2,7 @@
 // The twins of GPU code: every functor that a kernel runs, item by item and lane by lane, forwards
 // and backwards, and with threads as items and lanes. Plans and samples are the host's, rows are
 // those of the files, and no functor leaves its memory or races.
+#include <doctest/doctest.h>
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -21,7 +22,7 @@
 namespace lsm::testing {
 namespace {
 
-void plans() {
+TEST_CASE("device twins: plans") {
   uint64_t seed = 100;
   for (const std::string& policy : cache::policy_names()) {
     for (const char* mode : {"none", "queues", "pool"}) {
@@ -34,7 +35,7 @@ void plans() {
 }
 
 /// Requests, sets and lanes at the same time.
-void plans_of_threads() {
+TEST_CASE("device twins: plans, at the same time") {
   uint64_t seed = 500;
   for (const std::string& policy : cache::policy_names()) {
     ++seed;
@@ -113,7 +114,7 @@ void next_uses_of(Backend backend, uint64_t seed, int num_batches) {
   }
 }
 
-void next_uses() {
+TEST_CASE("device twins: next uses") {
   for (uint64_t seed = 700; seed < 730; ++seed) {
     next_uses_of(HostBackend(seed % 2 == 0), seed, 80);
   }
@@ -128,12 +129,12 @@ CheckedExecutor make_executor(const GpuExecutorOptions& options, Storage& storag
           nullptr};
 }
 
-void rows_of_plans() {
+TEST_CASE("device twins: rows of plans") {
   for (const int64_t row_bytes : {1, 20, 48, 4096}) check_rows_of_plans(row_bytes, make_executor);
 }
 
 /// Runs cover the rows of storage, in order and where they lie, and no gap is wider than it may be.
-void staged_runs() {
+TEST_CASE("device twins: runs of staged rows") {
   constexpr auto kStorage = static_cast<uint8_t>(RowSource::kStorage);
   Random random(9);
   for (int round = 0; round < 300; ++round) {
@@ -168,7 +169,7 @@ void staged_runs() {
   }
 }
 
-void samples() {
+TEST_CASE("device twins: samples") {
   check_samples(
       [](const SampledGraph& graph, const std::vector<int64_t>& fanouts, const Sampling& sampling) {
         const GpuGraph seen{graph.indptr.data(), graph.indices.data(), false, graph.num_nodes()};
@@ -183,14 +184,5 @@ void samples() {
 }
 
 }  // namespace
-
-std::vector<Test> gpu_twin_tests() {
-  return {{"device twins: plans", plans},
-          {"device twins: plans, at the same time", plans_of_threads},
-          {"device twins: next uses", next_uses},
-          {"device twins: rows of plans", rows_of_plans},
-          {"device twins: runs of staged rows", staged_runs},
-          {"device twins: samples", samples}};
-}
 
 }  // namespace lsm::testing

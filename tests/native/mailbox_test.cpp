@@ -1,6 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // Messages between two threads that have the same memory mapped at two addresses, as two processes
 // would.
+#include <doctest/doctest.h>
 #include <thread>
 
 #include "comm/mailbox.h"
@@ -25,7 +26,7 @@ std::vector<int64_t> message_of(int64_t number) {
 }
 
 /// The address of the ring at two places of this process. The thread sanitizer sees two memories:
-/// what the words and positions need is checked by threads_share_a_ring().
+/// what the words and positions need is checked where threads share a ring.
 struct TwoViews {
   comm::SharedBlock block{Mailbox::num_bytes()};
   comm::Mapping other{block.descriptor(), block.capacity()};
@@ -55,18 +56,18 @@ void exchange(std::byte* writers, std::byte* readers) {
   LSM_EXPECT(number == kNumMessages, "message ", number, " is another one, or did not come");
 }
 
-void threads_share_a_ring() {
+TEST_CASE("mailbox: threads share a ring") {
   comm::SharedBlock block(Mailbox::num_bytes());
   exchange(block.data(), block.data());
 }
 
-void wakes_through_another_mapping() {
+TEST_CASE("mailbox: wakes through another mapping") {
   TwoViews views;
   exchange(views.block.data(), views.other.data());
 }
 
 /// Memory that a message is about is seen by who reads the message.
-void a_message_publishes_other_memory() {
+TEST_CASE("mailbox: a message publishes other memory") {
   comm::SharedBlock block(Mailbox::num_bytes()), back(Mailbox::num_bytes());
   std::vector<int64_t> values(64);
   std::thread writer([&] {
@@ -89,7 +90,7 @@ void a_message_publishes_other_memory() {
   LSM_EXPECT(same, "values of another round");
 }
 
-void full_and_empty() {
+TEST_CASE("mailbox: full and empty") {
   comm::SharedBlock block(Mailbox::num_bytes());
   Mailbox mailbox(block.data());
   LSM_EXPECT(mailbox.read().empty(), "nothing was written");
@@ -108,12 +109,5 @@ void full_and_empty() {
 }
 
 }  // namespace
-
-std::vector<Test> mailbox_tests() {
-  return {{"mailbox: full and empty", full_and_empty},
-          {"mailbox: threads share a ring", threads_share_a_ring},
-          {"mailbox: wakes through another mapping", wakes_through_another_mapping},
-          {"mailbox: a message publishes other memory", a_message_publishes_other_memory}};
-}
 
 }  // namespace lsm::testing

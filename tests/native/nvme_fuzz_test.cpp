@@ -3,6 +3,8 @@
 // sense, and the completion path entries that no controller would write. Nothing may crash, hang,
 // or be written outside of the memory that was given to the controller. The bytes come from
 // libFuzzer where LSM_FUZZER is defined (`make fuzz`), else from seeds.
+#include <doctest/doctest.h>
+
 #include "kernels/io/nvme/emulated/emulated_transport.h"
 #include "tests/native/nvme_checks.h"
 #include "tests/native/testing.h"
@@ -296,7 +298,7 @@ void run_input(std::span<const uint8_t> bytes) {
   }
 }
 
-void run_seeds() {
+TEST_CASE("nvme: commands and completions that make no sense") {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     Random random(seed);
     std::vector<uint8_t> bytes(static_cast<size_t>(random.between(64, 2000)));
@@ -306,10 +308,6 @@ void run_seeds() {
 }
 
 }  // namespace
-
-std::vector<Test> nvme_fuzz_tests() {
-  return {{"nvme: commands and completions that make no sense", run_seeds}};
-}
 
 #if defined(LSM_FUZZER)
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

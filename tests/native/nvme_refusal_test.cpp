@@ -1,6 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // What must be refused with words that help: no permission, memory without addresses, controllers
 // and namespaces that we cannot use.
+#include <doctest/doctest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -34,7 +35,7 @@ class OrdinaryUser {
   const uid_t before_;
 };
 
-void check_permissions() {
+TEST_CASE("nvme: no permission") {
   const FakeFunction fake;
   for (const char* name : {"config", "resource0"}) {
     const std::string path = (fake.folder / name).string();
@@ -53,7 +54,7 @@ void check_permissions() {
 }
 
 /// The kernel shows no physical addresses to those without privilege: zeros.
-void check_hidden_addresses() {
+TEST_CASE("nvme: memory whose addresses are hidden") {
   const FakeFunction folder;
   const std::string procfs = folder.root + "/proc";
   fs::create_directories(procfs + "/self");
@@ -99,7 +100,7 @@ void check_register(uint32_t offset, uint32_t value, const char* part) {
   });
 }
 
-void check_controllers() {
+TEST_CASE("nvme: controllers that cannot be used") {
   using Failed = std::runtime_error;
   check_register<Failed>(kVersion, 0, "a dummy: this is no NVMe controller");
   check_register<Failed>(kVersion, 0xffffffff, "or it does not respond");
@@ -112,7 +113,7 @@ void check_controllers() {
                                "did not report its reset (CSTS.RDY = 0) within 0.5 s");
 }
 
-void check_block_sizes() {
+TEST_CASE("nvme: block sizes that cannot be read") {
   const std::vector<std::byte> image(64 << 10);
   const auto source = std::make_shared<MemoryBlocks>(image);
   Controller controller(std::make_unique<EmulatedTransport>(
@@ -126,12 +127,5 @@ void check_block_sizes() {
 }
 
 }  // namespace
-
-std::vector<Test> nvme_refusal_tests() {
-  return {{"nvme: no permission", check_permissions},
-          {"nvme: memory whose addresses are hidden", check_hidden_addresses},
-          {"nvme: controllers that cannot be used", check_controllers},
-          {"nvme: block sizes that cannot be read", check_block_sizes}};
-}
 
 }  // namespace lsm::testing

@@ -1,5 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // The queue code and the set-up of controllers, against emulated ones.
+#include <doctest/doctest.h>
 #include <atomic>
 
 #include "kernels/core/check.h"
@@ -45,13 +46,13 @@ class Machine {
   const std::vector<std::byte> second_;
 };
 
-void check_prp_lengths() {
+TEST_CASE("nvme: pages of PRP lists") {
   EXPECT(num_list_pages(2) == 0 && num_list_pages(3) == 1);
   EXPECT(num_list_pages(513) == 1 && num_list_pages(514) == 2);
   EXPECT(num_list_pages(512 + 511 + 1) == 2 && num_list_pages(512 + 511 + 2) == 3);
 }
 
-void check_identification() {
+TEST_CASE("nvme: identification") {
   Machine machine({.max_transfer_shift = 5});
   const ControllerInfo& info = machine.controller->info();
   EXPECT(info.model == "LSM-GNN emulated controller" && info.version == 0x00010400);
@@ -64,7 +65,7 @@ void check_identification() {
   EXPECT(machine.controller->set_num_queues(40) == 16);
 }
 
-void check_errors_of_set_up() {
+TEST_CASE("nvme: errors of set-up") {
   expect_throw<TimeoutError>("did not report its start (CSTS.RDY = 1) within 0.5 s",
                              [] { Machine({.never_ready = true}, 0.1); });
   Machine machine({});
@@ -76,7 +77,7 @@ void check_errors_of_set_up() {
 }
 
 /// A controller can be set up again and again, also after a queue was left with reads in flight.
-void check_set_up_repeats() {
+TEST_CASE("nvme: set-up repeats") {
   for (int round = 0; round < 3; ++round) {
     Machine machine({.faults = {.loss_rate = 1.0}});
     for (int again = 0; again < 3; ++again) {
@@ -88,7 +89,7 @@ void check_set_up_repeats() {
 }
 
 /// Submitters in several threads share a queue; one thread takes the completions.
-void check_shared_queue() {
+TEST_CASE("nvme: a shared queue") {
   constexpr uint32_t kSubmitters = 4;
   constexpr uint32_t kSlots = 24;  // per submitter
   Machine machine({.faults = {.seed = 5, .reorder = true}});
@@ -139,7 +140,7 @@ void check_shared_queue() {
 
 /// An entry that comes while the ringer is about to let go is not left behind, although its
 /// submitter finds the doorbell taken.
-void check_late_entry_is_rung() {
+TEST_CASE("nvme: a late entry is rung") {
   std::vector<Command> submission(8);
   std::vector<uint32_t> published(8);
   uint32_t doorbells[2] = {};
@@ -164,7 +165,7 @@ void check_late_entry_is_rung() {
 /// Nothing but the queue orders submitters and whoever follows their doorbell: every entry is there
 /// when it is rung for, none is rung for twice, none is left behind, and none is overwritten before
 /// it was read (which the thread sanitizer sees).
-void check_ring_by_many() {
+TEST_CASE("nvme: a ring of many submitters") {
   constexpr uint32_t kSubmitters = 4;
   constexpr uint32_t kDepth = 4;  // often full, so that an entry left behind stops everybody
   constexpr uint64_t kEach = 8 * kReads;
@@ -213,7 +214,7 @@ void check_ring_by_many() {
 }
 
 /// Doorbell writes per 1,000 reads, of both kinds.
-void check_doorbells() {
+TEST_CASE("nvme: doorbells") {
   constexpr uint64_t kMany = 102'400;
   for (const Shape shape : {Shape::kContiguous, Shape::kSparse}) {
     Machine machine({});
@@ -233,7 +234,7 @@ void check_doorbells() {
 }
 
 /// Errors, delays and disorder: what completes well has the right bytes, the rest says why not.
-void check_faults() {
+TEST_CASE("nvme: faults") {
   Machine machine({.faults = {.seed = 9,
                               .error_rate = 0.05,
                               .delay_rate = 0.02,
@@ -251,7 +252,7 @@ void check_faults() {
   EXPECT(reader.num_errors() > kReads / 40 && reader.num_errors() < kReads / 10);
 }
 
-void check_every_controller() {
+TEST_CASE("nvme: reads through every kind of controller") {
   for (const ControllerOptions& options :
        {ControllerOptions{.max_transfer_shift = 0},
         ControllerOptions{.max_queue_entries = 2048, .doorbell_stride_shift = 2},
@@ -263,18 +264,5 @@ void check_every_controller() {
 }
 
 }  // namespace
-
-std::vector<Test> nvme_tests() {
-  return {{"nvme: pages of PRP lists", check_prp_lengths},
-          {"nvme: identification", check_identification},
-          {"nvme: errors of set-up", check_errors_of_set_up},
-          {"nvme: set-up repeats", check_set_up_repeats},
-          {"nvme: reads through every kind of controller", check_every_controller},
-          {"nvme: a shared queue", check_shared_queue},
-          {"nvme: a late entry is rung", check_late_entry_is_rung},
-          {"nvme: a ring of many submitters", check_ring_by_many},
-          {"nvme: doorbells", check_doorbells},
-          {"nvme: faults", check_faults}};
-}
 
 }  // namespace lsm::testing

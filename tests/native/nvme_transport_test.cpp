@@ -1,6 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // The transports to real controllers, as far as they go without one: PCI functions made of files,
 // the kernel module libnvm played, memory laid out as badly as a kernel may.
+#include <doctest/doctest.h>
 #include <fcntl.h>
 
 #include <cstring>
@@ -46,7 +47,7 @@ class Machine {
   std::vector<std::byte> image_;
 };
 
-void check_libnvm_reads() {
+TEST_CASE("nvme: reads through libnvm") {
   Machine machine;
   {
     Controller controller(machine.open());
@@ -58,7 +59,7 @@ void check_libnvm_reads() {
 }
 
 /// The module only unmaps for the thread that mapped, whichever threads ask.
-void check_libnvm_threads() {
+TEST_CASE("nvme: libnvm unmaps in the thread that mapped") {
   Machine machine;
   std::unique_ptr<LibnvmTransport> transport;
   DmaMemory memory;
@@ -71,7 +72,7 @@ void check_libnvm_threads() {
 }
 
 /// Reads land in memory that was mapped as a GPU's, in pages of 64 KiB.
-void check_gpu_memory() {
+TEST_CASE("nvme: reads into GPU memory through libnvm") {
   Machine machine;
   constexpr size_t kBytes = 4 * kGpuPageBytes;
   const HostBlock block(kBytes + kGpuPageBytes);
@@ -105,7 +106,7 @@ void check_gpu_memory() {
   LSM_EXPECT(machine.num_mappings() == 0, machine.num_mappings(), " mappings were left");
 }
 
-void check_module_without_gpu_support() {
+TEST_CASE("nvme: libnvm without GPU support") {
   Machine machine;
   const HostBlock block(2 * kGpuPageBytes);
   const size_t skip = -reinterpret_cast<uintptr_t>(block.data()) % kGpuPageBytes;
@@ -121,7 +122,7 @@ void check_module_without_gpu_support() {
 }
 
 /// Where memory is short the module maps less than it was asked for, and says nothing.
-void check_partial_mapping() {
+TEST_CASE("nvme: libnvm maps a part") {
   Machine machine;
   machine.module->most_pages = 100;
   expect_throw<std::runtime_error>("mapped only 409600 of 2097152 bytes",
@@ -129,7 +130,7 @@ void check_partial_mapping() {
   LSM_EXPECT(machine.num_mappings() == 0, "the part that was mapped is left");
 }
 
-void check_registers() {
+TEST_CASE("nvme: registers through libnvm") {
   Machine wide({.doorbell_stride_shift = 6});
   wide.module->register_bytes = 64 << 10;
   LSM_EXPECT(wide.open()->register_bytes() == 40'960, wide.open()->register_bytes());
@@ -140,7 +141,7 @@ void check_registers() {
   expect_throw<std::runtime_error>("has no 8192 bytes of registers", [&] { wide.open(); });
 }
 
-void check_absent_module() {
+TEST_CASE("nvme: libnvm is absent") {
   expect_throw<SystemError>("no such device node: the kernel module libnvm is",
                             [] { open_libnvm_node("/dev/libnvm-that-is-not-there"); });
   LSM_EXPECT(libnvm_problem("/dev/null").find("is no device of the kernel module libnvm") !=
@@ -173,7 +174,7 @@ std::shared_ptr<DmaArena> scattered(size_t run, int* num_pieces) {
   });
 }
 
-void check_arena() {
+TEST_CASE("nvme: memory in runs") {
   int num_pieces = 0;
   const auto arena = scattered(16, &num_pieces);
   const DmaMemory page = arena->allocate(1, DmaShape::kContiguous);
@@ -196,7 +197,7 @@ void check_arena() {
                                    [&] { arena->allocate(131'072, DmaShape::kContiguous); });
 }
 
-void check_pci_function() {
+TEST_CASE("nvme: a PCI function is taken and given back") {
   const FakeFunction fake;
   LSM_EXPECT(find_controllers(fake.root) == std::vector<std::string>{FakeFunction::kAddress}, "");
   {
@@ -217,7 +218,7 @@ void check_pci_function() {
   LSM_EXPECT(fake.command() == 0x02, "what a killed process left goes on: got ", fake.command());
 }
 
-void check_functions_that_cannot_be_driven() {
+TEST_CASE("nvme: PCI functions that cannot be driven") {
   const auto refused = [](const FakeFunction& fake, const char* why) {
     const unsigned before = fake.command();
     expect_throw<std::exception>(
@@ -247,7 +248,7 @@ void check_functions_that_cannot_be_driven() {
   LSM_EXPECT(lost.read("enable") == "0", "it was touched");
 }
 
-void check_namespace_names() {
+TEST_CASE("nvme: names of namespaces") {
   const NamespaceName plain = parse_namespace_name("0000:01:00.0");
   LSM_EXPECT(plain.drive == "0000:01:00.0" && plain.id == 1, plain.drive);
   const NamespaceName second = parse_namespace_name("/dev/libnvm0@12");
@@ -259,19 +260,5 @@ void check_namespace_names() {
 }
 
 }  // namespace
-
-std::vector<Test> nvme_transport_tests() {
-  return {{"nvme: reads through libnvm", check_libnvm_reads},
-          {"nvme: libnvm unmaps in the thread that mapped", check_libnvm_threads},
-          {"nvme: reads into GPU memory through libnvm", check_gpu_memory},
-          {"nvme: libnvm without GPU support", check_module_without_gpu_support},
-          {"nvme: libnvm maps a part", check_partial_mapping},
-          {"nvme: registers through libnvm", check_registers},
-          {"nvme: libnvm is absent", check_absent_module},
-          {"nvme: memory in runs", check_arena},
-          {"nvme: a PCI function is taken and given back", check_pci_function},
-          {"nvme: PCI functions that cannot be driven", check_functions_that_cannot_be_driven},
-          {"nvme: names of namespaces", check_namespace_names}};
-}
 
 }  // namespace lsm::testing

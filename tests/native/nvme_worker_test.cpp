@@ -1,5 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // A worker whose queue fails, as one that a GPU works may.
+#include <doctest/doctest.h>
+
 #include "kernels/core/deadline.h"
 #include "kernels/io/nvme/emulated/emulated_transport.h"
 #include "kernels/io/nvme/engine/read_worker.h"
@@ -109,7 +111,7 @@ void check_broken(LaneMachine& machine) {
   LSM_EXPECT(machine.worker->idle() && machine.stats.outstanding.load() == 0, "reads are left");
 }
 
-void check_failing_submission() {
+TEST_CASE("nvme worker: submission fails") {
   LaneMachine machine;
   read_row(machine, 7);
   machine.luck.submits = 0;
@@ -121,7 +123,7 @@ void check_failing_submission() {
   check_broken(machine);
 }
 
-void check_failing_completion() {
+TEST_CASE("nvme worker: completion fails") {
   LaneMachine machine;
   read_row(machine, 7);
   machine.luck.takes = 0;
@@ -136,7 +138,7 @@ void check_failing_completion() {
 }
 
 /// What was taken before the failure is delivered.
-void check_failure_after_completion() {
+TEST_CASE("nvme worker: failure after a completion") {
   LaneMachine machine;
   machine.luck.submits = 1;
   std::vector<std::byte> output(2 * kPage);
@@ -152,11 +154,5 @@ void check_failure_after_completion() {
 }
 
 }  // namespace
-
-std::vector<Test> nvme_worker_tests() {
-  return {{"nvme worker: submission fails", check_failing_submission},
-          {"nvme worker: completion fails", check_failing_completion},
-          {"nvme worker: failure after a completion", check_failure_after_completion}};
-}
 
 }  // namespace lsm::testing

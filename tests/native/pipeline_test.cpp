@@ -2,6 +2,7 @@
 // Planner, storage, executor and prefetching together, as a loader runs them: plans are made in one
 // thread and replayed in another, reads are several plans ahead. Every row delivered is that of the
 // file, whatever the cache does.
+#include <doctest/doctest.h>
 #include <cerrno>
 #include <condition_variable>
 #include <deque>
@@ -194,7 +195,7 @@ std::vector<std::string> online_policies() {
   return policies;
 }
 
-void every_policy() {
+TEST_CASE("pipeline: every policy") {
   RowFiles files({kNumNodes, 136, 4096, 2});
   uint64_t seed = 0;
   for (const std::string& policy : online_policies()) {
@@ -206,7 +207,7 @@ void every_policy() {
   }
 }
 
-void every_engine() {
+TEST_CASE("pipeline: every engine") {
   for (const int64_t row_bytes : {64, 4096, 9000}) {
     RowFiles files({kNumNodes, row_bytes, 4096, 1});
     uint64_t seed = static_cast<uint64_t>(row_bytes);
@@ -222,7 +223,7 @@ void every_engine() {
 }
 
 /// After a read error, what is open is dropped while reads are under way; then all starts anew.
-void read_errors() {
+TEST_CASE("pipeline: read errors") {
   RowFiles files({kNumNodes, 4096, 4096, 1});
   for (const std::string& engine : {std::string("posix"), engines().back()}) {
     if (engine != "posix" && engine != "io_uring") continue;
@@ -242,11 +243,5 @@ void read_errors() {
 }
 
 }  // namespace
-
-std::vector<Test> pipeline_tests() {
-  return {{"pipeline: every policy", every_policy},
-          {"pipeline: every engine", every_engine},
-          {"pipeline: read errors", read_errors}};
-}
 
 }  // namespace lsm::testing

@@ -1,6 +1,8 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // The planner on random configurations and traces: its plans can be carried out, and are the same
 // with any number of threads.
+#include <doctest/doctest.h>
+
 #include "cache/simulate.h"
 #include "tests/native/planner_cases.h"
 
@@ -33,7 +35,7 @@ void plan_case(const PlannerCase& planned) {
   }
 }
 
-void random_traces() {
+TEST_CASE("planner: random traces") {
   uint64_t seed = 0;
   for (const std::string& policy : cache::policy_names()) {
     for (const char* mode : {"none", "queues", "pool"}) {
@@ -45,7 +47,7 @@ void random_traces() {
 }
 
 /// Lists longer than what one task looks up, and so many sets that tasks share them.
-void large_lists() {
+TEST_CASE("planner: large lists") {
   for (const char* policy : {"lookahead", "hybrid", "s3fifo"}) {
     PlannerCase planned = PlannerCase::draw(7, policy, "pool", 50'000);
     planned.config.ways = 16;
@@ -61,7 +63,7 @@ void large_lists() {
 }
 
 /// Batches that are refused leave no trace, wherever in the batch the mistake is.
-void rejected_batches() {
+TEST_CASE("planner: rejected batches leave no trace") {
   for (uint64_t seed = 0; seed < 30; ++seed) {
     const PlannerCase planned = PlannerCase::draw(seed, "lookahead", "pool", kNumNodes);
     const auto planner = planned.make_planner(1), other = planned.make_planner(1);
@@ -83,7 +85,7 @@ void rejected_batches() {
   }
 }
 
-void simulations() {
+TEST_CASE("planner: simulations") {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     PlannerCase planned = PlannerCase::draw(seed, "belady", "none", kNumNodes);
     planned.config.ways = planned.config.num_lines;
@@ -110,12 +112,5 @@ void simulations() {
 }
 
 }  // namespace
-
-std::vector<Test> planner_tests() {
-  return {{"planner: random traces", random_traces},
-          {"planner: large lists", large_lists},
-          {"planner: rejected batches leave no trace", rejected_batches},
-          {"planner: simulations", simulations}};
-}
 
 }  // namespace lsm::testing

@@ -1,5 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // The thread that prefetches from the victim buffer, against replays that write the same slots.
+#include <doctest/doctest.h>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -35,7 +36,7 @@ struct Rows {
 
 /// Slot s holds the row of iteration t while it waits for it; every slot is written anew as soon as
 /// its row was served.
-void slots_change_hands() {
+TEST_CASE("prefetch: slots change hands") {
   for (const int64_t row_bytes : {16, 4096, 100'000}) {
     std::vector<std::byte> buffer(kSlots * static_cast<size_t>(row_bytes));
     std::map<int64_t, std::vector<int64_t>> slots_of;  // by iteration
@@ -79,7 +80,7 @@ void slots_change_hands() {
   }
 }
 
-void closing_and_forgetting() {
+TEST_CASE("prefetch: closing and forgetting") {
   constexpr int64_t kRowBytes = 200'000;
   std::vector<std::byte> buffer(kSlots * kRowBytes);
   std::vector<int64_t> slots, words;
@@ -103,7 +104,7 @@ void closing_and_forgetting() {
   }
 }
 
-void errors_surface() {
+TEST_CASE("prefetch: errors surface") {
   std::vector<std::byte> buffer(kSlots * 8);
   const std::vector<int64_t> slots = {3};
   const std::vector<int64_t> words = {static_cast<int64_t>(cache::pack_metadata({1, 0, 9}))};
@@ -127,11 +128,5 @@ void errors_surface() {
 }
 
 }  // namespace
-
-std::vector<Test> prefetch_tests() {
-  return {{"prefetch: slots change hands", slots_change_hands},
-          {"prefetch: closing and forgetting", closing_and_forgetting},
-          {"prefetch: errors surface", errors_surface}};
-}
 
 }  // namespace lsm::testing

@@ -1,6 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // The sampler on random graphs: what it returns are samples, the same whoever asks and with however
 // many threads.
+#include <doctest/doctest.h>
 #include <cstring>
 #include <set>
 #include <thread>
@@ -120,11 +121,14 @@ void sample_graphs() {
   }
 }
 
-}  // namespace
-
-std::vector<Test> sampler_tests() {
-  return {{"sampler: 32-bit graphs", sample_graphs<int32_t>},
-          {"sampler: 64-bit graphs", sample_graphs<int64_t>}};
+TEST_CASE("sampler: 32-bit graphs") {
+  sample_graphs<int32_t>();
 }
+
+TEST_CASE("sampler: 64-bit graphs") {
+  sample_graphs<int64_t>();
+}
+
+}  // namespace
 
 }  // namespace lsm::testing

@@ -1,6 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // Storage engines under many callers, with faults, and closed at a bad time: the rows are those of
 // the files, or there is an error.
+#include <doctest/doctest.h>
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -51,7 +52,7 @@ void read_some(Storage& storage, Random& random) {
   }
 }
 
-void rows_are_those_of_the_files() {
+TEST_CASE("storage: rows are those of the files") {
   for (const int64_t num_files : {1, 3}) {
     for (const int64_t row_bytes : {100, 4096, 5000}) {
       RowFiles files({300, row_bytes, 4096, num_files});
@@ -94,7 +95,7 @@ std::vector<int64_t> every(int64_t num_rows) {
 }
 
 /// Also: the output may go away as soon as wait() has thrown, and the engine works on.
-void faults_are_errors() {
+TEST_CASE("storage: faults are errors") {
   RowFiles files({200, 4096, 4096, 1});
   const auto rows = every(200);
   for (const std::string& engine : queued_engines()) {
@@ -125,7 +126,7 @@ void faults_are_errors() {
 
 /// What is under way when an engine closes either arrives or is an error, never a hang; what was
 /// cancelled is not written.
-void closing_ends_reads() {
+TEST_CASE("storage: closing ends reads") {
   RowFiles files({400, 4096, 4096, 2});
   const auto rows = every(400);
   for (const std::string& engine : queued_engines()) {
@@ -164,7 +165,7 @@ void closing_ends_reads() {
   }
 }
 
-void a_truncated_file_is_an_error() {
+TEST_CASE("storage: a truncated file is an error") {
   for (const std::string& engine : queued_engines()) {
     RowFiles files({64, 4096, 4096, 1});
     const auto storage = files.open(engine);
@@ -178,12 +179,5 @@ void a_truncated_file_is_an_error() {
 }
 
 }  // namespace
-
-std::vector<Test> storage_tests() {
-  return {{"storage: rows are those of the files", rows_are_those_of_the_files},
-          {"storage: faults are errors", faults_are_errors},
-          {"storage: closing ends reads", closing_ends_reads},
-          {"storage: a truncated file is an error", a_truncated_file_is_an_error}};
-}
 
 }  // namespace lsm::testing

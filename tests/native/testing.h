@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What the native tests share: checks, random numbers, files of rows whose bytes are known.
+// Checks, random numbers and files of rows whose bytes are known, for all native tests.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,8 @@ struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Throws Failure, saying what was being done, unless `condition` holds.
+/// Throws Failure, saying what was being done, unless `condition` holds. For the fuzzer, too, and
+/// for any thread whose errors are passed on, which doctest's own checks are not.
 #define LSM_EXPECT(condition, ...)                                                         \
   do {                                                                                     \
     if (!(condition)) {                                                                    \
@@ -110,28 +111,5 @@ class RowFiles {
 
 /// Engines that work here.
 const std::vector<std::string>& engines();
-
-struct Test {
-  const char* name;
-  void (*run)();
-};
-
-/// Runs all tests, or those whose names contain the argument; returns what main() should.
-int run_tests(int argc, char** argv, const std::vector<std::vector<Test>>& groups);
-
-std::vector<Test> core_tests();
-std::vector<Test> storage_tests();
-std::vector<Test> nvme_tests();
-std::vector<Test> nvme_worker_tests();
-std::vector<Test> nvme_fuzz_tests();
-std::vector<Test> nvme_refusal_tests();
-std::vector<Test> nvme_transport_tests();
-std::vector<Test> sampler_tests();
-std::vector<Test> gpu_twin_tests();
-std::vector<Test> planner_tests();
-std::vector<Test> prefetch_tests();
-std::vector<Test> pipeline_tests();
-std::vector<Test> mailbox_tests();
-std::vector<Test> gpu_pool_tests();
 
 }  // namespace lsm::testing
