@@ -36,7 +36,7 @@ PACKAGES := $(shell find lsm -type d ! -name __pycache__)
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
 .PHONY: help quickstart test test-dgl test-emulated test-gpu test-launch test-nvme test-sanitize
-.PHONY: bench-gpu cuda-check docs fuzz lint format build system setup clean
+.PHONY: bench-gpu cuda-check docs fuzz lint format stubs build system setup clean
 
 help:
 	@echo 'make quickstart  install, build, convert a small real graph, train it from disk'
@@ -54,6 +54,7 @@ help:
 	@echo 'make lint        ruff and clang-format, without changing anything'
 	@echo 'make format      ruff and clang-format, in place'
 	@echo 'make docs        build the documentation into build/docs'
+	@echo 'make stubs       write lsm/_core.pyi, the types of the native module, anew'
 	@echo 'make clean       remove what the above made'
 
 quickstart: setup $(STORE)/meta.json
@@ -256,6 +257,9 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CPP)
+
+stubs: setup
+	$(RUN) cmake/stubs.py lsm/_core.pyi
 
 clean:
 	rm -rf build dist $(VENV) .venv-dgl stores runs .pytest_cache .ruff_cache .hypothesis

@@ -53,7 +53,7 @@ namespace pybind11::detail {
 
 template <>
 struct type_caster<lsm::TensorView> {
-  PYBIND11_TYPE_CASTER(lsm::TensorView, const_name("Tensor"));
+  PYBIND11_TYPE_CASTER(lsm::TensorView, const_name("torch.Tensor | numpy.ndarray"));
 
   bool load(handle source, bool) {
     if (!hasattr(source, "__dlpack__")) return false;
