@@ -31,6 +31,7 @@ class GpuSetCache {
   virtual ~GpuSetCache() = default;
 
   virtual bool refreshes() const = 0;
+  virtual bool needs_scores() const = 0;
 
   /// A batch enters the window: as NextUseChain::push(), and lines that hold any of its ids and
   /// have no next use get it.

@@ -54,6 +54,7 @@ Planner::Planner(const PlannerConfig& config, const PlannerInput& input,
       victims_(victim_mode(config.victim_mode), config.victim_rows, config_.window),
       scores_(input.scores),
       num_sets_(config.num_lines / config.ways),
+      has_outcome_scores_(batch_sets_ ? batch_sets_->needs_scores() : cache_->needs_scores()),
       offsets_(num_sets_ + 1) {
   check_scores(input.scores);
   check_argument(has_trace_ || input.trace.empty(), "trace: only the policy 'belady' takes one");
@@ -315,13 +316,14 @@ void Planner::record_moves(Plan* plan) {
       plan->evict_line.push_back(outcome.line);
       const Spilled spilled =
           spill({outcome.evicted_id, outcome.evicted_next_use, outcome.evicted_next_position},
-                outcome.evicted_touched, plan);
+                outcome.evicted_touched, outcome, plan);
       plan->evict_slot.push_back(spilled.slot);
       plan->evict_word.push_back(spilled.word);
       continue;
     }
     ++plan->counters.bypasses;
-    const Spilled spilled = spill(row.access, static_cast<uint32_t>(plan->iteration) + 1, plan);
+    const uint32_t touched = static_cast<uint32_t>(plan->iteration) + 1;
+    const Spilled spilled = spill(row.access, touched, outcome, plan);
     if (spilled.slot < 0) continue;
     plan->spill_position.push_back(row.position);
     plan->spill_slot.push_back(spilled.slot);
@@ -334,13 +336,17 @@ void Planner::record_moves(Plan* plan) {
 /// Puts a row that leaves the device into the victim buffer, if it takes it. A next use counts once
 /// it is pushed: with a trace, lines know more. `touched`: 1 + the iteration that requested it
 /// last.
-Planner::Spilled Planner::spill(const Access& row, uint32_t touched, Plan* plan) {
+Planner::Spilled Planner::spill(const Access& row, uint32_t touched, const Outcome& outcome,
+                                Plan* plan) {
   if (!victims_.is_on()) return {};
   const bool is_known = row.next_use != kNoNextUse && row.next_use < num_pushed_;
   if (!is_known && !victims_.takes_unknown()) return {};
+  const auto rank = [&] {
+    if (scores_.empty()) return touched;
+    return has_outcome_scores_ ? outcome.score : score_of(row.id);
+  };
   const VictimBuffer::Entry entry =
-      is_known ? victims_.put(row.id, row.next_use)
-               : victims_.put_unknown(row.id, scores_.empty() ? touched : score_of(row.id));
+      is_known ? victims_.put(row.id, row.next_use) : victims_.put_unknown(row.id, rank());
   plan->counters.victim_overflow += entry.is_lost;
   if (entry.slot < 0) return {};
   ++plan->counters.spilled;
@@ -356,7 +362,7 @@ uint32_t Planner::score_of(int64_t id) const {
 /// Scores are far apart in memory.
 LSM_ONLY_PREFETCHES void Planner::prefetch_score(const Outcome& outcome,
                                                  const Candidate& row) const {
-  if (!victims_.takes_unknown()) return;
+  if (has_outcome_scores_ || !victims_.takes_unknown()) return;
   const int64_t id = outcome.line < 0 ? row.access.id : outcome.evicted_id;
   if (id >= 0 && id < static_cast<int64_t>(scores_.size())) __builtin_prefetch(&scores_[id]);
 }

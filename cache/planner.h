@@ -84,7 +84,7 @@ class Planner {
   void bucket_candidates(Plan* plan);
   void place_candidates(uint32_t t);
   void record_moves(Plan* plan);
-  Spilled spill(const Access& row, uint32_t touched, Plan* plan);
+  Spilled spill(const Access& row, uint32_t touched, const Outcome& outcome, Plan* plan);
   uint32_t score_of(int64_t id) const;
   void prefetch_score(const Outcome& outcome, const Candidate& row) const;
   uint64_t word_of(uint32_t next_use, uint32_t position) const;
@@ -102,6 +102,7 @@ class Planner {
   VictimBuffer victims_;
   Scores scores_;
   int64_t num_sets_;
+  bool has_outcome_scores_;  // outcomes tell the scores of the rows that have no line
   int64_t num_pushed_ = 0;
   int64_t num_planned_ = 0;
   std::deque<std::vector<int64_t>> rank_starts_;  // of the batches pushed and not planned

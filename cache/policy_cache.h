@@ -43,6 +43,7 @@ class PolicyCache final : public SetCache {
 
   bool uses_window() const override { return Policy::kNeedsWindow; }
   bool refreshes() const override { return Policy::kRefreshes; }
+  bool needs_scores() const override { return Policy::kNeedsScore; }
 
   void look_up(std::span<const Access> batch, uint32_t t, int64_t* lines) override {
     find_lines(
@@ -84,17 +85,18 @@ class PolicyCache final : public SetCache {
       for (uint32_t i = candidates.offsets[set]; i < candidates.offsets[set + 1]; ++i) {
         if (i + kScoresAhead < last) prefetch_score(candidates.rows[i + kScoresAhead].access.id);
         const Access& row = candidates.rows[i].access;
-        const Placement placement =
-            cache::place(OneLane(), policy_, view, turn, {row.id, row.next_use, score_of(row.id)});
-        candidates.outcomes[i] = {-1, placement.evicted_id, placement.evicted_next_use, 0,
-                                  placement.evicted_touched};
+        const Newcomer newcomer = {row.id, row.next_use, score_of(row.id)};
+        const Placement placement = cache::place(OneLane(), policy_, view, turn, newcomer);
+        Outcome& outcome = candidates.outcomes[i];
+        outcome = {-1, placement.evicted_id,      placement.evicted_next_use,
+                   0,  placement.evicted_touched, newcomer.score};
         if (placement.way < 0) continue;
         const int64_t line = set * ways_ + placement.way;
         prints_[line] = print_of(mix64(static_cast<uint64_t>(row.id)));
-        candidates.outcomes[i].line = line;
+        outcome.line = line;
+        outcome.score = placement.evicted_score;
         if (!keeps_positions_) continue;
-        candidates.outcomes[i].evicted_next_position =
-            std::exchange(next_positions_[line], row.next_position);
+        outcome.evicted_next_position = std::exchange(next_positions_[line], row.next_position);
       }
     }
   }
@@ -209,15 +211,17 @@ class PolicyCache final : public SetCache {
   }
 
   LSM_ONLY_PREFETCHES void prefetch_set(int64_t set) const {
-    const char* tags = reinterpret_cast<const char*>(&tags_[set * ways_]);
-    const char* lines = reinterpret_cast<const char*>(&lines_[set * ways_]);
-    const int64_t tag_bytes = std::min<int64_t>(ways_ * sizeof(int64_t), kMaxPrefetchBytes);
-    const int64_t line_bytes = std::min<int64_t>(ways_ * sizeof(Line), kMaxPrefetchBytes);
-    for (int64_t offset = 0; offset < line_bytes; offset += 64) {
-      __builtin_prefetch(lines + offset, 1);
-    }
-    for (int64_t offset = 0; offset < tag_bytes; offset += 64) {
-      __builtin_prefetch(tags + offset, 1);
+    prefetch_array(&lines_[set * ways_]);
+    prefetch_array(&tags_[set * ways_]);
+    if (keeps_positions_) prefetch_array(&next_positions_[set * ways_]);
+  }
+
+  /// Fetches an array of the set that begins with `first`.
+  template <class T>
+  LSM_ONLY_PREFETCHES void prefetch_array(const T* first) const {
+    const int64_t bytes = std::min<int64_t>(ways_ * sizeof(T), kMaxPrefetchBytes);
+    for (int64_t offset = 0; offset < bytes; offset += 64) {
+      __builtin_prefetch(reinterpret_cast<const char*>(first) + offset, 1);
     }
   }
 

@@ -21,6 +21,7 @@ struct Outcome {
   uint32_t evicted_next_use;
   uint32_t evicted_next_position;  // if positions are kept
   uint32_t evicted_touched;        // 1 + the iteration that requested it last
+  uint32_t score;  // of the row without a line, evicted or bypassed; if the policy needs scores
 };
 
 /// A row that asks for a line.
@@ -46,6 +47,7 @@ class SetCache {
   /// Whether next uses are of any interest to the policy.
   virtual bool uses_window() const = 0;
   virtual bool refreshes() const = 0;
+  virtual bool needs_scores() const = 0;
 
   /// Touches the lines of a part of batch t that is in the cache. Writes to lines[i] the line of
   /// batch[i], or if it has none, -1 - its set.

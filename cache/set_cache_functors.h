@@ -127,7 +127,9 @@ struct PlaceRows {
       lanes.each([&](int lane) {
         if (lane != 0) return;
         const int64_t line = placed.way < 0 ? -1 : int64_t{set} * sets.ways + placed.way;
-        outcomes[j] = {line, placed.evicted_id, placed.evicted_next_use, 0, placed.evicted_touched};
+        outcomes[j] = {
+            line, placed.evicted_id,      placed.evicted_next_use,
+            0,    placed.evicted_touched, line < 0 ? newcomer.score : placed.evicted_score};
         if (line < 0 || sets.next_positions == nullptr) return;
         outcomes[j].evicted_next_position = sets.next_positions[line];
         sets.next_positions[line] = row.next_position;

@@ -43,6 +43,7 @@ class SetCacheOnBackend final : public GpuSetCache {
   ~SetCacheOnBackend() override { backend_->drain(); }
 
   bool refreshes() const override { return Policy::kRefreshes; }
+  bool needs_scores() const override { return Policy::kNeedsScore; }
 
   void push(std::span<const int64_t> ids) override {
     backend_->enter();

@@ -14,6 +14,7 @@ struct Placement {
   uint32_t evicted_next_use = kNoNextUse;
   uint32_t evicted_touched = 0;
   int64_t evicted_id = kEmptyTag;  // kEmptyTag: none
+  uint32_t evicted_score = 0;      // if the policy needs scores
 };
 
 /// The lowest of the ways that lanes found (-1: none), or -1.
@@ -85,6 +86,9 @@ LSM_HOST_DEVICE Placement place(const Lanes& lanes, const Policy& policy, SetVie
       if (!policy.admits(row, set.lines[victim], turn)) return placement;
     }
     placement = {victim, set.lines[victim].next_use, set.lines[victim].touched, set.tags[victim]};
+    if constexpr (Policy::kNeedsScore) {
+      placement.evicted_score = Policy::score(set.lines[victim]);
+    }
     ++turn.evictions;
   }
   lanes.each([&](int lane) {

@@ -26,6 +26,7 @@ struct Hybrid : PolicyDefaults {
   }
   LSM_HOST_DEVICE void refresh(Line& line) const { line.word[0] = line.next_use; }
 
+  LSM_HOST_DEVICE static uint32_t score(const Line& line) { return line.word[1]; }
   LSM_HOST_DEVICE void set_score(Line& line, uint32_t score) const { line.word[1] = score; }
   LSM_HOST_DEVICE uint64_t key(const Line& line, const Turn& turn) const {
     return level(line.word[0], turn.t) << 32 | line.word[1];

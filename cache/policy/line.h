@@ -70,8 +70,8 @@ LSM_HOST_DEVICE constexpr uint64_t next_use_rank(uint32_t next_use) {
 /// What a policy is unless it says otherwise. A policy is trivially copyable and has either
 /// key(line, turn), where the lowest key is evicted first, or pick_victim(set, turn), which returns
 /// a way, or -1 if no line can be evicted. With kAdmits, a newcomer is inserted over a victim only
-/// if admits(newcomer, victim, turn); such a policy has a key. With kNeedsScore, set_score(line,
-/// score) replaces the score of a line.
+/// if admits(newcomer, victim, turn); such a policy has a key. With kNeedsScore, score(line)
+/// is the score of a line, and set_score(line, score) replaces it.
 struct PolicyDefaults {
   static constexpr bool kNeedsWindow = false;
   static constexpr bool kNeedsScore = false;

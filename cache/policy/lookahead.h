@@ -19,6 +19,7 @@ struct Lookahead : PolicyDefaults {
   LSM_HOST_DEVICE void on_insert(SetView<Lookahead>& set, int32_t way, const Newcomer& row) const {
     set.lines[way].word[0] = row.score;
   }
+  LSM_HOST_DEVICE static uint32_t score(const Line& line) { return line.word[0]; }
   LSM_HOST_DEVICE void set_score(Line& line, uint32_t score) const { line.word[0] = score; }
   LSM_HOST_DEVICE uint64_t key(const Line& line, const Turn&) const {
     return key_of(line.next_use, line.word[0]);
