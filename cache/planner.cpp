@@ -6,6 +6,7 @@
 
 #include "cache/metadata_word.h"
 #include "kernels/core/check.h"
+#include "kernels/core/huge_pages.h"
 #include "kernels/core/prefetch.h"
 
 namespace lsm::cache {
@@ -57,6 +58,7 @@ Planner::Planner(const PlannerConfig& config, const PlannerInput& input,
       has_outcome_scores_(batch_sets_ ? batch_sets_->needs_scores() : cache_->needs_scores()),
       offsets_(num_sets_ + 1) {
   check_scores(input.scores);
+  collapse_into_huge_pages(std::as_bytes(scores_));
   check_argument(has_trace_ || input.trace.empty(), "trace: only the policy 'belady' takes one");
   for (const std::span<const int64_t> ids : input.trace) {
     check_ids(ids);
@@ -139,6 +141,7 @@ void Planner::tag_victims(std::span<const int64_t> ids, std::span<const uint32_t
 void Planner::set_scores(Scores scores) {
   check_argument(!scores.empty(), "scores: expected one for each node, got none");
   check_scores(scores);
+  collapse_into_huge_pages(std::as_bytes(scores));
   batch_sets_ ? batch_sets_->set_scores(scores) : cache_->set_scores(scores);
   scores_ = scores;
   victims_.rank_again([this](int64_t id) { return score_of(id); });

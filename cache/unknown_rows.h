@@ -9,6 +9,7 @@
 
 #include "cache/occurrence_table.h"
 #include "cache/staged.h"
+#include "kernels/core/huge_pages.h"
 
 namespace lsm::cache {
 
@@ -106,9 +107,9 @@ class UnknownRows {
     run_staged(count, request, locate, finish);
   }
 
-  OccurrenceTable table_;    // slots by id
-  std::vector<Row> rows_;    // by slot
-  std::vector<Entry> heap_;  // those to leave first on top; some do not hold any more
+  OccurrenceTable table_;       // slots by id
+  HugePageVector<Row> rows_;    // by slot
+  HugePageVector<Entry> heap_;  // those to leave first on top; some do not hold any more
 };
 
 }  // namespace lsm::cache

@@ -7,10 +7,10 @@
 #include <iterator>
 #include <new>
 
+#include "kernels/core/huge_pages.h"
+
 namespace lsm {
 namespace {
-
-constexpr size_t kHugePageBytes = size_t{2} << 20;
 
 size_t round_up(size_t bytes, size_t unit) {
   return (bytes + unit - 1) / unit * unit;
