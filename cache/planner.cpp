@@ -12,6 +12,15 @@
 namespace lsm::cache {
 namespace {
 
+// Numbers of a plan's moves into the victim buffer. They differ, since a plan has fewer than 2^32
+// of them.
+uint32_t number_of_evict(size_t i) {
+  return static_cast<uint32_t>(i);
+}
+uint32_t number_of_spill(size_t i) {
+  return ~static_cast<uint32_t>(i);
+}
+
 /// Ids that one task looks up at a time.
 constexpr int64_t kLookUpGrain = 4096;
 
@@ -320,6 +329,9 @@ void Planner::record_moves(Plan* plan) {
       const Spilled spilled =
           spill({outcome.evicted_id, outcome.evicted_next_use, outcome.evicted_next_position},
                 outcome.evicted_touched, outcome, plan);
+      if (spilled.slot >= 0) {
+        victims_.note_move(spilled.slot, number_of_evict(plan->evict_slot.size()));
+      }
       plan->evict_slot.push_back(spilled.slot);
       plan->evict_word.push_back(spilled.word);
       continue;
@@ -328,6 +340,7 @@ void Planner::record_moves(Plan* plan) {
     const uint32_t touched = static_cast<uint32_t>(plan->iteration) + 1;
     const Spilled spilled = spill(row.access, touched, outcome, plan);
     if (spilled.slot < 0) continue;
+    victims_.note_move(spilled.slot, number_of_spill(plan->spill_slot.size()));
     plan->spill_position.push_back(row.position);
     plan->spill_slot.push_back(spilled.slot);
     plan->spill_word.push_back(spilled.word);
@@ -353,7 +366,7 @@ Planner::Spilled Planner::spill(const Access& row, uint32_t touched, const Outco
   plan->counters.victim_overflow += entry.is_lost;
   if (entry.slot < 0) return {};
   ++plan->counters.spilled;
-  has_displaced_ |= entry.is_again;
+  has_displaced_ |= entry.is_taken;
   const uint64_t word = is_known ? word_of(row.next_use, row.next_position) : kUnknownUse;
   return {entry.slot, static_cast<int64_t>(word)};
 }
@@ -383,22 +396,15 @@ uint64_t Planner::word_of(uint32_t next_use, uint32_t position) const {
 /// Takes out of the moves those rows that entered the victim buffer and then gave way to another of
 /// the same plan: two copies into one slot would race.
 void Planner::drop_displaced(Plan* plan) {
-  const auto keep_last = [&](int64_t& slot) {
-    if (slot >= 0 && !victims_.is_first_claim(slot)) slot = -1;
-  };
-  size_t evicted = plan->evict_slot.size();  // of the moves that are still to be looked at
-  size_t spilled = plan->spill_slot.size();
-  for (size_t i = outcomes_.size(); i-- > 0;) {
-    if (outcomes_[i].evicted_id != kEmptyTag) {
-      keep_last(plan->evict_slot[--evicted]);
-      if (plan->evict_slot[evicted] < 0) plan->evict_word[evicted] = 0;
-    } else if (spilled > 0 && plan->spill_position[spilled - 1] == candidates_[i].position) {
-      keep_last(plan->spill_slot[--spilled]);
-    }
+  for (size_t i = 0; i < plan->evict_slot.size(); ++i) {
+    int64_t& slot = plan->evict_slot[i];
+    if (slot < 0 || victims_.is_last_move(slot, number_of_evict(i))) continue;
+    slot = -1;
+    plan->evict_word[i] = 0;
   }
   size_t kept = 0;
   for (size_t i = 0; i < plan->spill_slot.size(); ++i) {
-    if (plan->spill_slot[i] < 0) continue;
+    if (!victims_.is_last_move(plan->spill_slot[i], number_of_spill(i))) continue;
     plan->spill_slot[kept] = plan->spill_slot[i];
     plan->spill_word[kept] = plan->spill_word[i];
     plan->spill_position[kept++] = plan->spill_position[i];

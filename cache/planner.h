@@ -120,7 +120,7 @@ class Planner {
   std::vector<uint32_t> offsets_;      // [num_sets + 1]
   std::vector<Candidate> candidates_;  // by set
   std::vector<Outcome> outcomes_;      // of candidates_
-  bool has_displaced_ = false;         // a row that entered the victim buffer has left it again
+  bool has_displaced_ = false;         // a row of the victim buffer has given way to another
 };
 
 }  // namespace lsm::cache

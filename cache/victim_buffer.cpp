@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <utility>
 
 namespace lsm::cache {
 
@@ -34,7 +33,7 @@ void VictimBuffer::serve() {
   Rows& due = rows_of(open_);
   for (const Row& row : due.rows) slots_.give_back(row.slot);
   due.rows.clear();
-  due.is_heap = false;
+  due.heap_size = 0;
 }
 
 VictimBuffer::Entry VictimBuffer::put(int64_t id, uint32_t next_use) {
@@ -43,45 +42,37 @@ VictimBuffer::Entry VictimBuffer::put(int64_t id, uint32_t next_use) {
                            : slots_.is_full();
   Entry entry;
   if (!is_full) {
-    entry.slot = slots_.take();
+    entry.slot = take_slot();
   } else if (mode_ == VictimMode::kPool) {
     entry.slot = unknown_.take_below(UINT64_MAX);
     if (entry.slot < 0) {
       entry.slot = displace(next_use);
       entry.is_lost = true;
     }
+    entry.is_taken = true;
   } else {
     entry.is_lost = true;
   }
-  if (entry.slot < 0) return entry;
-  entry.is_again = note_entry(entry.slot);
-  add(id, next_use, entry.slot);
+  if (entry.slot >= 0) add(id, next_use, entry.slot);
   return entry;
 }
 
 VictimBuffer::Entry VictimBuffer::put_unknown(int64_t id, uint32_t rank) {
   Entry entry;
-  entry.slot = slots_.is_full() ? unknown_.take_below(rank) : slots_.take();
-  if (entry.slot < 0) return entry;
-  entry.is_again = note_entry(entry.slot);
-  unknown_.add(id, rank, entry.slot);
+  entry.is_taken = slots_.is_full();
+  entry.slot = entry.is_taken ? unknown_.take_below(rank) : take_slot();
+  if (entry.slot >= 0) unknown_.add(id, rank, entry.slot);
   return entry;
 }
 
-/// Whether a row has entered this slot since open(), before this one.
-bool VictimBuffer::note_entry(int64_t slot) {
-  if (slot >= static_cast<int64_t>(entered_.size())) entered_.resize(slot + 1);
-  return std::exchange(entered_[slot], open_ + 1) == open_ + 1;
-}
-
-bool VictimBuffer::is_first_claim(int64_t slot) {
-  return std::exchange(entered_[slot], 0) == open_ + 1;
+int64_t VictimBuffer::take_slot() {
+  const int64_t slot = slots_.take();
+  if (slot >= static_cast<int64_t>(moves_.size())) moves_.resize(slot + 1);
+  return slot;
 }
 
 void VictimBuffer::add(int64_t id, uint32_t next_use, int64_t slot) {
-  Rows& due = rows_of(next_use);
-  due.rows.push_back({id, slot});
-  if (due.is_heap) std::push_heap(due.rows.begin(), due.rows.end());
+  rows_of(next_use).rows.push_back({id, slot});
   farthest_ = std::max(farthest_, next_use);
 }
 
@@ -90,16 +81,17 @@ int64_t VictimBuffer::displace(uint32_t next_use) {
   while (farthest_ > next_use && rows_of(farthest_).rows.empty()) --farthest_;
   if (farthest_ <= next_use) return -1;
   Rows& last = rows_of(farthest_);
-  if (!last.is_heap) std::make_heap(last.rows.begin(), last.rows.end());
-  last.is_heap = true;
-  std::pop_heap(last.rows.begin(), last.rows.end());
+  const auto first = last.rows.begin();
+  while (last.heap_size < last.rows.size()) std::push_heap(first, first + ++last.heap_size);
+  std::pop_heap(first, last.rows.end());
   const int64_t slot = last.rows.back().slot;
   last.rows.pop_back();
+  --last.heap_size;
   return slot;
 }
 
 int64_t VictimBuffer::num_bytes() const {
-  int64_t bytes = unknown_.num_bytes() + entered_.capacity() * sizeof(uint32_t);
+  int64_t bytes = unknown_.num_bytes() + moves_.capacity() * sizeof(uint32_t);
   for (const Rows& due : rows_) bytes += sizeof(due) + due.rows.capacity() * sizeof(Row);
   return bytes;
 }

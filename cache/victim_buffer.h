@@ -10,6 +10,7 @@
 #include "cache/config.h"
 #include "cache/id_map.h"
 #include "cache/unknown_rows.h"
+#include "kernels/core/huge_pages.h"
 
 namespace lsm::cache {
 
@@ -51,14 +52,16 @@ class VictimBuffer {
   struct Entry {
     int64_t slot = -1;      // -1: refused
     bool is_lost = false;   // this row, or the one whose slot it got, had a next use
-    bool is_again = false;  // another row entered this slot since open()
+    bool is_taken = false;  // another row gave way to this one
   };
   /// Takes in a row that iteration `next_use` requests, after the open one and in the window.
   Entry put(int64_t id, uint32_t next_use);
   /// Takes in a row of unknown next use; takes_unknown() only.
   Entry put_unknown(int64_t id, uint32_t rank);
-  /// Whether this is the first call for a slot that a row has entered since open().
-  bool is_first_claim(int64_t slot);
+  /// Notes that this move fills `slot`, instead of those noted before.
+  void note_move(int64_t slot, uint32_t move) { moves_[slot] = move; }
+  /// Whether it is this move that was noted for `slot` last.
+  bool is_last_move(int64_t slot, uint32_t move) const { return moves_[slot] == move; }
 
   /// Batch `t` enters the window: tags those rows of unknown next use that it requests and calls
   /// tagged(position, slot) for them. `positions`: of the ids that may be among them.
@@ -87,13 +90,13 @@ class VictimBuffer {
   };
   struct Rows {
     std::vector<Row> rows;
-    bool is_heap = false;  // the highest id on top, once one had to leave
+    size_t heap_size = 0;  // of the first of them, a heap with the highest id on top
   };
 
   Rows& rows_of(uint32_t t) { return rows_[t % rows_.size()]; }
   void add(int64_t id, uint32_t next_use, int64_t slot);
   int64_t displace(uint32_t next_use);
-  bool note_entry(int64_t slot);
+  int64_t take_slot();
 
   VictimMode mode_;
   int64_t max_rows_;
@@ -101,7 +104,7 @@ class VictimBuffer {
   std::vector<Rows> rows_;  // by next use mod the window
   UnknownRows unknown_;
   IdMap due_;
-  std::vector<uint32_t> entered_;  // by slot: 1 + the iteration open when a row entered, if not 0
+  HugePageVector<uint32_t> moves_;  // by slot: number of the move that filled it last
   uint32_t open_ = 0;
   uint32_t farthest_ = 0;  // no row has a later next use
 };
