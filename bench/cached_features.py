@@ -23,61 +23,67 @@ import argparse
 import itertools
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from features import HEADER_BYTES, drop_cache, feature_files, write_header
 
+from common import (
+    BENCH,
+    HEADER_BYTES,
+    PEER_MALLOC,
+    drop_cache,
+    feature_files,
+    median_run,
+    numbers,
+    parser,
+    publish,
+    run_program,
+    take_turns,
+    write_header,
+)
 from lsm.ablation.reads import deliver
 from lsm.ablation.trace import Trace
 from lsm.cache.options import CacheOptions
-from lsm.core import record
 from lsm.core.units import parse_bytes
 from lsm.features.loader import FeatureLoader
 from lsm.storage.engine import StorageOptions
 
-PEER_MALLOC = {
-    "MALLOC_MMAP_THRESHOLD_": str(2**30),
-    "MALLOC_TRIM_THRESHOLD_": str(2**32),
-    "DGLBACKEND": "pytorch",
-}
 CHUNK_ROWS = 16_384
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trace", type=Path, required=True, help="as written by lsm trace")
-    parser.add_argument("--dir", type=Path, default=Path("."), help="where the file is made")
-    parser.add_argument("--row-bytes", default="1024,4096")
-    parser.add_argument("--cache-share", default="0.05,0.2", help="of all rows, by commas")
-    parser.add_argument("--policy", default="lookahead")
-    parser.add_argument("--victim-share", type=float, default=0.5, help="of the cache's bytes")
-    parser.add_argument("--window", type=int, default=256)
-    parser.add_argument(
+    arguments = parser(__doc__)
+    arguments.add_argument("--trace", type=Path, required=True, help="as written by lsm trace")
+    arguments.add_argument("--dir", type=Path, default=Path("."), help="where the file is made")
+    arguments.add_argument("--row-bytes", default="1024,4096")
+    arguments.add_argument("--cache-share", default="0.05,0.2", help="of all rows, by commas")
+    arguments.add_argument("--policy", default="lookahead")
+    arguments.add_argument("--victim-share", type=float, default=0.5, help="of the cache's bytes")
+    arguments.add_argument("--window", type=int, default=256)
+    arguments.add_argument(
         "--merge-iterations",
         default="1,auto",
         help="settings to try, by commas; auto: half of the lists in flight",
     )
-    parser.add_argument("--max-gap-bytes", type=parse_bytes, default=parse_bytes("16KiB"))
-    parser.add_argument("--max-read-bytes", type=parse_bytes, default=parse_bytes("256KiB"))
-    parser.add_argument("--prefetch", type=int, default=32)
-    parser.add_argument("--staging-bytes", type=parse_bytes, default=parse_bytes("256MiB"))
-    parser.add_argument("--engine", default="io_uring")
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--peer-python")
-    parser.add_argument("--peer-policies", default="sieve,s3-fifo")
-    parser.add_argument("--peer-in-flight", default="1,4", help="lists in flight, by commas")
-    parser.add_argument("--count-staging", action="store_true")
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--json", type=Path)
-    return parser.parse_args()
+    arguments.add_argument("--max-gap-bytes", type=parse_bytes, default=parse_bytes("16KiB"))
+    arguments.add_argument("--max-read-bytes", type=parse_bytes, default=parse_bytes("256KiB"))
+    arguments.add_argument("--prefetch", type=int, default=32)
+    arguments.add_argument("--staging-bytes", type=parse_bytes, default=parse_bytes("256MiB"))
+    arguments.add_argument("--engine", default="io_uring")
+    arguments.add_argument("--threads", type=int, default=os.cpu_count())
+    arguments.add_argument("--rounds", type=int, default=1)
+    arguments.add_argument("--peer-python")
+    arguments.add_argument("--peer-policies", default="sieve,s3-fifo")
+    arguments.add_argument("--peer-in-flight", default="1,4", help="lists in flight, by commas")
+    arguments.add_argument("--count-staging", action="store_true")
+    arguments.add_argument("--check", action="store_true")
+    return arguments.parse_args()
 
 
 @contextmanager
@@ -120,7 +126,9 @@ def open_loader(path: Path, row_bytes: int, cache_bytes: int, merge: int | str, 
     )
 
 
-def time_ours(path: Path, row_bytes: int, cache_bytes: int, merge: int | str, lists, args) -> dict:
+def time_ours(
+    path: Path, row_bytes: int, cache_bytes: int, merge: int | str, lists, args, _round: int
+) -> dict:
     expected = None
     if args.check:
         expected = torch.from_numpy(np.load(path, mmap_mode="c"))
@@ -160,43 +168,30 @@ def rates(secs: list[float], lists: list[torch.Tensor]) -> dict[str, float]:
     return {"rows_per_s": warm, "rows_per_s_whole": sum(map(len, lists)) / secs[-1]}
 
 
-def time_peer(path: Path, cache_bytes: int, policy: str, in_flight: str, args) -> dict:
-    script = Path(__file__).parent / "peers" / "graphbolt_cached.py"
-    command = [args.peer_python, str(script), "--features", str(path)]
-    command += ["--trace", str(args.trace), "--cache-bytes", str(cache_bytes)]
-    command += ["--policy", policy, "--in-flight", in_flight, "--threads", str(args.threads)]
+def time_peer(path: Path, cache_bytes: int, policy: str, in_flight: str, args, _round: int) -> dict:
+    script = BENCH / "peers" / "graphbolt_cached.py"
+    command = [args.peer_python, script, "--features", path]
+    command += ["--trace", args.trace, "--cache-bytes", cache_bytes]
+    command += ["--policy", policy, "--in-flight", in_flight, "--threads", args.threads]
     command += ["--check"] if args.check else []
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-        env=os.environ | PEER_MALLOC,
-    )
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        raise RuntimeError(f"the peer failed: {last}")
-    return json.loads(done.stdout)
+    return run_program(command, timeout=900, env=PEER_MALLOC | {"DGLBACKEND": "pytorch"})
 
 
 def measure(path: Path, row_bytes: int, cache_bytes: int, lists, args) -> dict:
-    runs: dict[str, list[dict]] = {}
-    for _ in range(args.rounds):
-        for setting in args.merge_iterations.split(","):
-            merge = setting if setting == "auto" else int(setting)
-            result = time_ours(path, row_bytes, cache_bytes, merge, lists, args)
-            runs.setdefault(f"ours, {merge} lists' reads together", []).append(result)
-        if not args.peer_python:
-            continue
-        sizes = {"": cache_bytes}
-        if args.count_staging:
-            sizes[", cache larger by our staging"] = cache_bytes + args.staging_bytes
-        ways = itertools.product(args.peer_policies.split(","), args.peer_in_flight.split(","))
-        for (policy, in_flight), (more, size) in itertools.product(ways, sizes.items()):
-            result = time_peer(path, size, policy, in_flight, args)
-            name = f"GraphBolt {result['reader']}, {policy}, {in_flight} in flight{more}"
-            runs.setdefault(name, []).append(result)
+    readers = {}
+    for setting in args.merge_iterations.split(","):
+        merge = setting if setting == "auto" else int(setting)
+        name = f"ours, {merge} lists' reads together"
+        readers[name] = partial(time_ours, path, row_bytes, cache_bytes, merge, lists, args)
+    sizes = {"": cache_bytes}
+    if args.count_staging:
+        sizes[", cache larger by our staging"] = cache_bytes + args.staging_bytes
+    ways = itertools.product(args.peer_policies.split(","), args.peer_in_flight.split(","))
+    for (policy, in_flight), (more, size) in itertools.product(ways, sizes.items()):
+        if args.peer_python:
+            name = f"GraphBolt, {policy}, {in_flight} in flight{more}"
+            readers[name] = partial(time_peer, path, size, policy, in_flight, args)
+    runs = take_turns(args.rounds, readers)
     return {"cache_bytes": cache_bytes, "row_bytes": row_bytes, "readers": summary(runs)}
 
 
@@ -205,9 +200,9 @@ def summary(runs: dict[str, list[dict]]) -> dict[str, dict]:
     rates, and how many times as fast our best is: ``ratio``."""
     out = {}
     for name, results in runs.items():
-        ranked = sorted(results, key=lambda run: run["rows_per_s"])
-        spread = [round(run["rows_per_s"]) for run in (ranked[0], ranked[-1])]
-        out[name] = ranked[len(ranked) // 2] | {"spread": spread}
+        rates = [round(run["rows_per_s"]) for run in results]
+        spread = [min(rates), max(rates)]
+        out[name] = median_run(results, "rows_per_s") | {"spread": spread}
     best = max(run["rows_per_s"] for name, run in out.items() if name.startswith("ours"))
     return {name: run | {"ratio": round(best / run["rows_per_s"], 2)} for name, run in out.items()}
 
@@ -223,24 +218,19 @@ def main() -> None:
     args = parse_args()
     lists, num_nodes = request_lists(args.trace)
     results = []
-    for row_bytes in map(int, args.row_bytes.split(",")):
+    for row_bytes in numbers(args.row_bytes):
         with feature_file(args.dir, num_nodes, row_bytes) as path:
             for share in map(float, args.cache_share.split(",")):
                 cache_bytes = int(share * num_nodes) * row_bytes
                 made = measure(path, row_bytes, cache_bytes, lists, args)
                 results.append({"cache_share": share} | made)
                 print(json.dumps(results[-1]), file=sys.stderr)
-    hidden = ("json", "dir", "trace", "peer_python")
-    settings = {key: str(value) for key, value in vars(args).items() if key not in hidden}
     about = {
         "nodes": num_nodes,
         "lists": len(lists),
         "mean_list": sum(map(len, lists)) / len(lists),
     }
-    made = record.make({"trace": about, "cached_features": results}, settings)
-    print(json.dumps(made))
-    if args.json:
-        args.json.write_text(json.dumps(made, indent=1) + "\n")
+    publish({"trace": about, "cached_features": results}, args)
 
 
 if __name__ == "__main__":

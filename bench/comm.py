@@ -32,13 +32,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import lsm
-from lsm.core import record
+from common import about, drop_cache, numbers, parser, publish_page
 from lsm.core.units import format_bytes, parse_bytes
 from lsm.storage.engine import select_engine
 from lsm.storage.measure import measure_engine
 from lsm.storage.measure_profile import feature_source
 
-REPOSITORY = Path(__file__).resolve().parents[1]
 STAGES = ("plan_secs", "read_wait_secs", "replay_secs", "comm_secs")
 COLUMNS = (
     "world",
@@ -66,23 +65,16 @@ class Turn:
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--store", type=Path, required=True)
-    parser.add_argument("--worlds", default="1,2,4")
-    parser.add_argument("--cache", type=parse_bytes, default=parse_bytes("64MiB"))
-    parser.add_argument("--victim", type=parse_bytes, default=0, help="a pool, per rank")
-    parser.add_argument("--modes", default="shared,independent,partition-aware,larger,memory")
-    parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--settings", nargs="*", default=[], help="key=value for every run")
-    parser.add_argument("--out", type=Path)
-    return parser.parse_args()
-
-
-def drop_cache(store: Path) -> None:
-    for path in lsm.GraphStore.open(store).feature_paths:
-        with path.open("rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    arguments = parser(__doc__, record="out")
+    arguments.add_argument("--store", type=Path, required=True)
+    arguments.add_argument("--worlds", default="1,2,4")
+    arguments.add_argument("--cache", type=parse_bytes, default=parse_bytes("64MiB"))
+    arguments.add_argument("--victim", type=parse_bytes, default=0, help="a pool, per rank")
+    arguments.add_argument("--modes", default="shared,independent,partition-aware,larger,memory")
+    arguments.add_argument("--epochs", type=int, default=2)
+    arguments.add_argument("--repeats", type=int, default=3)
+    arguments.add_argument("--settings", nargs="*", default=[], help="key=value for every run")
+    return arguments.parse_args()
 
 
 def settings_of(mode: str, world: int, args: argparse.Namespace) -> list[str]:
@@ -98,7 +90,7 @@ def settings_of(mode: str, world: int, args: argparse.Namespace) -> list[str]:
 
 def train(store: Path, world: int, settings: list[str], directory: Path, epochs: int) -> dict:
     """The last epoch's record of a run."""
-    drop_cache(store)
+    drop_cache(*lsm.GraphStore.open(store).feature_paths)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += [f"--nproc-per-node={world}", "-m", "lsm", "train", "base"]
     command += [f"data.path={store}", f"run.dir={directory}", f"train.epochs={epochs}"]
@@ -201,7 +193,7 @@ def epoch_bounds(turn: Turn, world: int) -> tuple[float, float, float, float]:
 
 def take_turn(args: argparse.Namespace, scratch: Path) -> Turn:
     turn = Turn(reads_per_sec(args.store), {})
-    for world in map(int, args.worlds.split(",")):
+    for world in numbers(args.worlds):
         for mode in args.modes.split(","):
             if world == 1 and mode not in ("independent", "memory"):
                 continue
@@ -221,15 +213,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=args.store.parent) as scratch:
         turns = [take_turn(args, Path(scratch)) for _ in range(args.repeats)]
     graph = lsm.GraphStore.open(args.store)
-    about = {"nodes": graph.num_nodes, "edges": graph.num_edges, "row_bytes": graph.row_bytes}
-    config = {key: str(value) for key, value in vars(args).items() if key not in ("out", "store")}
     listed = [{"iops": turn.iops, "runs": list(turn.runs.values())} for turn in turns]
-    made = record.make({"graph": about, "turns": listed}, config)
-    text = page(turns)
-    print(text)
-    if args.out:
-        args.out.with_suffix(".json").write_text(json.dumps(made, indent=1) + "\n")
-        args.out.with_suffix(".md").write_text(text)
+    publish_page({"graph": about(graph), "turns": listed}, args, lambda _made: page(turns))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lsm.core import record
+from common import parser, publish, run_program
 from lsm.core.units import format_bytes, parse_bytes
 
 DIM = 1024
@@ -83,15 +82,17 @@ def measure(arguments: argparse.Namespace) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--bytes", type=parse_bytes, default=parse_bytes("8GiB"))
-    parser.add_argument("--dir", type=Path, default=None, help="where to write; default: a new one")
-    parser.add_argument("--avg-degree", type=int, default=12)
-    parser.add_argument("--stripes", type=int, default=1)
-    parser.add_argument("--synth", action="store_true")
-    parser.add_argument("--check", action="store_true", help="verify the store afterwards")
-    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--bytes", type=parse_bytes, default=parse_bytes("8GiB"))
+    options.add_argument(
+        "--dir", type=Path, default=None, help="where to write; default: a new one"
+    )
+    options.add_argument("--avg-degree", type=int, default=12)
+    options.add_argument("--stripes", type=int, default=1)
+    options.add_argument("--synth", action="store_true")
+    options.add_argument("--check", action="store_true", help="verify the store afterwards")
+    options.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
+    arguments = options.parse_args()
     if arguments.measure:
         print(json.dumps(measure(arguments)))
         return
@@ -103,16 +104,16 @@ def main() -> None:
         if not arguments.synth:
             make_source(directory / "source", arguments.bytes // (4 * DIM), arguments.avg_degree)
         # A process of its own: its memory is that of the conversion alone.
-        options = [option for option in sys.argv[1:] if option != "--check"]
-        command = [sys.executable, __file__, *options, "--dir", str(directory), "--measure"]
-        measured = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        given = [option for option in sys.argv[1:] if option != "--check"]
+        command = [sys.executable, __file__, *given, "--dir", directory, "--measure"]
+        measured = run_program(command, timeout=None)
         if arguments.check:
             from lsm.data.verify import verify_store
 
             problems = verify_store(directory / "store")
             if problems:
                 sys.exit("\n".join(problems))
-        print(json.dumps(record.make(json.loads(measured))))
+        publish(measured, arguments, "measure")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 Three cases: the machine as it is, where the features fit in memory (``fits``), and a memory control
 group of a half and of an eighth of the features' bytes, for processes and page cache together
-(lsm.core.memory_limit). In each case one epoch is trained by
+(memory_limit.py). In each case one epoch is trained by
 
 - ``lsm train base data.path=STORE``, with nothing else set;
 - the same command with each setting of a sweep (``--sweep`` names others than the built-in ones);
@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import statistics
 import subprocess
@@ -36,14 +35,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from limited_training import PEER_MALLOC, drop_cache
+from memory_limit import MemoryLimit
 
 import lsm
-from lsm.core import record
-from lsm.core.memory_limit import MemoryLimit
+from common import (
+    BATCH_SIZE,
+    BENCH,
+    PEER_MALLOC,
+    about,
+    drop_cache,
+    parser,
+    publish_page,
+    run_lsm,
+    run_program,
+    spread,
+)
 
-BENCH = Path(__file__).parent
-BATCH_SIZE = 1024  # of configs/base.yaml
 CASES = {"fits": None, "half": 1 / 2, "eighth": 1 / 8}
 SWEEP_TARGET = 0.9
 PEER_TARGETS = {"fits": 1.5, "half": 2.0, "eighth": 2.0}
@@ -52,23 +59,22 @@ STOP_SECS = 120
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workdir", type=Path, default=Path("."))
-    parser.add_argument("--store", type=Path, help="default: a generated one")
-    parser.add_argument("--nodes", type=int, default=2_000_000, help="of the generated store")
-    parser.add_argument("--dim", type=int, default=1024, help="of the generated store")
-    parser.add_argument("--cases", default=",".join(CASES))
-    parser.add_argument("--sweep", action="append", help="overrides of one setting, by spaces")
-    parser.add_argument("--graphbolt-python")
-    parser.add_argument("--pyg-python")
-    parser.add_argument("--peer-settings", default="2:0,16:1", help="threads:workers, by commas")
-    parser.add_argument("--warmup", type=int, default=20)
-    parser.add_argument("--iters", type=int, default=40)
-    parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--timeout", type=float, default=600.0, help="seconds for one process")
-    parser.add_argument("--out", type=Path, required=True)
-    return parser.parse_args()
+    arguments = parser(__doc__, record="out")
+    arguments.add_argument("--workdir", type=Path, default=Path("."))
+    arguments.add_argument("--store", type=Path, help="default: a generated one")
+    arguments.add_argument("--nodes", type=int, default=2_000_000, help="of the generated store")
+    arguments.add_argument("--dim", type=int, default=1024, help="of the generated store")
+    arguments.add_argument("--cases", default=",".join(CASES))
+    arguments.add_argument("--sweep", action="append", help="overrides of one setting, by spaces")
+    arguments.add_argument("--graphbolt-python")
+    arguments.add_argument("--pyg-python")
+    arguments.add_argument("--peer-settings", default="2:0,16:1", help="threads:workers, by commas")
+    arguments.add_argument("--warmup", type=int, default=20)
+    arguments.add_argument("--iters", type=int, default=40)
+    arguments.add_argument("--seconds", type=float, default=30.0)
+    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--timeout", type=float, default=600.0, help="seconds for one process")
+    return arguments.parse_args()
 
 
 @contextmanager
@@ -79,11 +85,10 @@ def store_to_train(args: argparse.Namespace) -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="lsm-defaults-", dir=args.workdir)).resolve()
     try:
         fraction = BATCH_SIZE * (args.warmup + args.iters) / args.nodes
-        command = [sys.executable, "-m", "lsm", "data", "synth", "--out", directory / "store"]
-        command += ["--nodes", args.nodes, "--dim", args.dim, "--classes", 47, "--seed", 1]
-        command += ["--avg-degree", 12.9, "--train-fraction", fraction]
-        command += ["--valid-fraction", fraction / 6, "--test-fraction", fraction / 6]
-        subprocess.run(list(map(str, command)), stdout=sys.stderr, check=True, timeout=1800)
+        options = ["--nodes", args.nodes, "--dim", args.dim, "--classes", 47, "--seed", 1]
+        options += ["--avg-degree", 12.9, "--train-fraction", fraction]
+        options += ["--valid-fraction", fraction / 6, "--test-fraction", fraction / 6]
+        run_lsm("data", "synth", "--out", directory / "store", *options)
         yield directory / "store"
     finally:
         shutil.rmtree(directory)
@@ -198,17 +203,14 @@ class Case:
         command += ["--num-workers", workers, "--features", features]
         command += ["--batch-size", BATCH_SIZE, "--warmup", args.warmup, "--iters", args.iters]
         command += ["--repeats", 1, "--seconds", args.seconds]
-        options = {"capture_output": True, "text": True, "timeout": args.timeout}
-        options["env"] = os.environ | PEER_MALLOC
-        words = list(map(str, command))
         with self.limit() as limit:
-            done = limit.run(words, **options) if limit else subprocess.run(words, **options)
-            peak = {"charged_peak_bytes": limit.peak_bytes() if limit else None}
-        if done.returncode != 0:
-            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            return peak | {"failed": f"exit status {done.returncode}: {last}"}
-        made = json.loads(done.stdout.strip().splitlines()[-1])
-        return peak | made | {"iterations_per_s": made["iters_per_s"]}
+            start = limit.run if limit else subprocess.run
+            try:
+                made = run_program(command, start, timeout=args.timeout, env=PEER_MALLOC)
+                made["iterations_per_s"] = made["iters_per_s"]
+            except RuntimeError as error:
+                made = {"failed": str(error)}
+            return made | {"charged_peak_bytes": limit.peak_bytes() if limit else None}
 
     def measure(self) -> dict:
         """What each contender reached: its best setting, the median rate, and every run."""
@@ -275,9 +277,7 @@ def reached_by(runs: dict[str, list[dict]]) -> dict:
     epochs = [run["epoch_secs"] for run in runs[best] if run.get("epoch_secs")]
     return {
         "setting": best,
-        "iterations_per_s": median_rate(runs[best]),
-        "iterations_per_s_min": min(rates, default=0.0),
-        "iterations_per_s_max": max(rates, default=0.0),
+        **spread("iterations_per_s", rates or [0.0]),
         "epoch_secs": statistics.median(epochs) if epochs else None,
         "failed": failed,
     }
@@ -317,14 +317,7 @@ def main() -> None:
     with store_to_train(args) as path:
         store = lsm.GraphStore.open(path)
         results = [Case(name, store, args).measure() for name in args.cases.split(",")]
-    graph = {"nodes": store.num_nodes, "edges": store.num_edges, "row_bytes": store.row_bytes}
-    hidden = ("out", "store", "workdir", "graphbolt_python", "pyg_python")
-    settings = {key: str(value) for key, value in vars(args).items() if key not in hidden}
-    made = record.make({"graph": graph, "defaults": results}, settings)
-    args.out.with_suffix(".json").write_text(json.dumps(made, indent=1) + "\n")
-    text = summary(made)
-    args.out.with_suffix(".md").write_text(text)
-    print(text)
+    publish_page({"graph": about(store), "defaults": results}, args, summary)
 
 
 if __name__ == "__main__":

@@ -14,35 +14,32 @@ prints one JSON record: medians over iterations, milliseconds, of rank 0.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import torch.distributed as torch_dist
 
+from common import parser, publish, spread
 from lsm import native
 from lsm.comm.group import CacheGroup, CommOptions
 from lsm.comm.open import open_exchange
 from lsm.comm.owners import OwnerMap, owners
 from lsm.comm.request import RowFormat
-from lsm.core import record
 from lsm.distributed import collectives
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--nodes", type=int, default=100_000)
-    parser.add_argument("--rows", type=int, default=10_000)
-    parser.add_argument("--dim", type=int, default=1024)
-    parser.add_argument("--iterations", type=int, default=20)
-    parser.add_argument("--warmup", type=int, default=5)
-    parser.add_argument("--device", choices=["cpu", "cuda", "twin"], default="cpu")
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--json", type=Path)
-    return parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--nodes", type=int, default=100_000)
+    arguments.add_argument("--rows", type=int, default=10_000)
+    arguments.add_argument("--dim", type=int, default=1024)
+    arguments.add_argument("--iterations", type=int, default=20)
+    arguments.add_argument("--warmup", type=int, default=5)
+    arguments.add_argument("--device", choices=["cpu", "cuda", "twin"], default="cpu")
+    arguments.add_argument("--check", action="store_true")
+    return arguments.parse_args()
 
 
 def time_layer(args, table: torch.Tensor, group: CacheGroup) -> Callable[[torch.Tensor], tuple]:
@@ -151,13 +148,10 @@ def measure(args, iteration: Callable, table: torch.Tensor, rank: int) -> dict:
         if t >= args.warmup:
             id_secs.append(ids_took)
             row_secs.append(rows_took)
-    seconds = statistics.median(row_secs)
     return {
         "ids_ms": 1e3 * statistics.median(id_secs),
-        "rows_ms": 1e3 * seconds,
-        "rows_ms_min": 1e3 * min(row_secs),
-        "rows_ms_max": 1e3 * max(row_secs),
-        "gb_per_s": args.rows * args.dim * 4 / seconds / 1e9,
+        **spread("rows_ms", [1e3 * secs for secs in row_secs]),
+        "gb_per_s": args.rows * args.dim * 4 / statistics.median(row_secs) / 1e9,
     }
 
 
@@ -207,11 +201,7 @@ def main() -> None:
             results |= measure_devices(args, table, world.rank)
         if not world.is_main:
             return
-        config = {key: str(value) for key, value in vars(args).items() if key != "json"}
-        made = record.make({"world": world.size, "gpus": gpus(args), "exchange": results}, config)
-        print(json.dumps(made))
-        if args.json:
-            args.json.write_text(json.dumps(made, indent=1) + "\n")
+        publish({"world": world.size, "gpus": gpus(args), "exchange": results}, args)
 
 
 if __name__ == "__main__":

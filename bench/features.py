@@ -17,66 +17,50 @@ from __future__ import annotations
 import argparse
 import json
 import mmap
-import os
 import statistics
-import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from lsm.core import record
+from common import (
+    BENCH,
+    HEADER_BYTES,
+    drop_cache,
+    feature_files,
+    num_rows,
+    numbers,
+    parser,
+    publish,
+    run_program,
+    take_turns,
+    write_header,
+)
 from lsm.core.units import parse_bytes
-from lsm.data.feature_files import FeatureFiles
 from lsm.features.loader import FeatureLoader
 from lsm.storage.engine import StorageOptions
 from lsm.storage.measure import scratch_file
 
-HEADER_BYTES = 4096
 ROWS_AHEAD = 4  # requests in flight, as a loader has them
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--dir", type=Path, default=Path("."), help="where the file is made")
-    parser.add_argument("--size", type=parse_bytes, default=parse_bytes("8GiB"))
-    parser.add_argument("--row-bytes", default="1024,4096")
-    parser.add_argument("--rows-per-batch", type=int, default=10_000)
-    parser.add_argument("--batches", type=int, default=8)
-    parser.add_argument("--memmap-batches", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--queue-depth", type=int, default=128)
-    parser.add_argument("--engines", default="io_uring")
-    parser.add_argument("--peer-python", action="append", default=[])
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--json", type=Path)
-    return parser.parse_args()
-
-
-def drop_cache(path: Path) -> None:
-    with path.open("rb") as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def write_header(path: Path, row_bytes: int) -> None:
-    """Turns the file's first 4 KiB into the .npy header of float32 rows of ``row_bytes``."""
-    shape = (num_rows(path, row_bytes), row_bytes // 4)
-    text = repr({"descr": "<f4", "fortran_order": False, "shape": shape})
-    prefix = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little")
-    with path.open("r+b") as file:
-        file.write(prefix + text.ljust(HEADER_BYTES - 11).encode() + b"\n")
-        os.fsync(file.fileno())
-
-
-def num_rows(path: Path, row_bytes: int) -> int:
-    return (path.stat().st_size - HEADER_BYTES) // row_bytes
-
-
-def feature_files(path: Path, row_bytes: int) -> FeatureFiles:
-    """The whole file as a loader's rows; the header takes the first HEADER_BYTES / row_bytes."""
-    return FeatureFiles((path,), path.stat().st_size // row_bytes, row_bytes // 4, torch.float32)
+    arguments = parser(__doc__)
+    arguments.add_argument("--dir", type=Path, default=Path("."), help="where the file is made")
+    arguments.add_argument("--size", type=parse_bytes, default=parse_bytes("8GiB"))
+    arguments.add_argument("--row-bytes", default="1024,4096")
+    arguments.add_argument("--rows-per-batch", type=int, default=10_000)
+    arguments.add_argument("--batches", type=int, default=8)
+    arguments.add_argument("--memmap-batches", type=int, default=2)
+    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--queue-depth", type=int, default=128)
+    arguments.add_argument("--engines", default="io_uring")
+    arguments.add_argument("--peer-python", action="append", default=[])
+    arguments.add_argument("--check", action="store_true")
+    return arguments.parse_args()
 
 
 def open_loader(path: Path, row_bytes: int, engine: str, queue_depth: int) -> FeatureLoader:
@@ -131,16 +115,11 @@ def time_memmap(path: Path, args, seed: int) -> float:
 
 
 def time_graphbolt(python: str, path: Path, row_bytes: int, args, seed: int) -> dict:
-    script = Path(__file__).parent / "peers" / "graphbolt_features.py"
-    command = [python, str(script), "--features", str(path), "--random-advice"]
-    command += ["--num-rows", str(num_rows(path, row_bytes)), "--dim", str(row_bytes // 4)]
-    command += ["--rows-per-batch", str(args.rows_per_batch), "--batches", str(args.batches)]
-    done = subprocess.run(
-        [*command, "--seed", str(seed)], capture_output=True, text=True, timeout=600, check=False
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"the peer failed: {done.stderr.strip().splitlines()[-1]}")
-    return json.loads(done.stdout)
+    script = BENCH / "peers" / "graphbolt_features.py"
+    command = [python, script, "--features", path, "--random-advice", "--seed", seed]
+    command += ["--num-rows", num_rows(path, row_bytes), "--dim", row_bytes // 4]
+    command += ["--rows-per-batch", args.rows_per_batch, "--batches", args.batches]
+    return run_program(command, timeout=600)
 
 
 def check(path: Path, row_bytes: int, engines: list[str]) -> None:
@@ -154,16 +133,20 @@ def check(path: Path, row_bytes: int, engines: list[str]) -> None:
 
 
 def measure(path: Path, row_bytes: int, engines: list[str], args) -> dict:
-    rates: dict[str, list[float]] = {}
-    for seed in range(args.rounds):
-        for engine in engines:
-            rate = time_loader(path, row_bytes, engine, args, seed)
-            rates.setdefault(f"FeatureLoader({engine})", []).append(rate)
-        rate = time_memmap(path, args, seed)
-        rates.setdefault("numpy.memmap(MADV_RANDOM)", []).append(rate)
-        for python in args.peer_python:
-            peer = time_graphbolt(python, path, row_bytes, args, seed)
-            rates.setdefault(f"GraphBolt {peer['reader']}", []).append(peer["rows_per_s"])
+    readers = {
+        f"FeatureLoader({engine})": partial(time_loader, path, row_bytes, engine, args)
+        for engine in engines
+    }
+    readers["numpy.memmap(MADV_RANDOM)"] = partial(time_memmap, path, args)
+    peers = {
+        python: partial(time_graphbolt, python, path, row_bytes, args)
+        for python in args.peer_python
+    }
+    runs = take_turns(args.rounds, readers | peers)
+    rates: dict[str, list[float]] = {reader: runs[reader] for reader in readers}
+    for python in peers:
+        name = f"GraphBolt {runs[python][0]['reader']}"
+        rates[name] = [run["rows_per_s"] for run in runs[python]]
     medians = {reader: statistics.median(values) for reader, values in rates.items()}
     first = medians[f"FeatureLoader({engines[0]})"]
     return {
@@ -179,16 +162,13 @@ def main() -> None:
     engines = args.engines.split(",")
     results = []
     with scratch_file(args.dir, args.size, suffix=".npy") as path:
-        for row_bytes in map(int, args.row_bytes.split(",")):
+        for row_bytes in numbers(args.row_bytes):
             write_header(path, row_bytes)
             if args.check:
                 check(path, row_bytes, engines)
             results.append(measure(path, row_bytes, engines, args))
             print(json.dumps(results[-1]), file=sys.stderr)
-    made = record.make({"file_bytes": args.size, "features": results})
-    print(json.dumps(made))
-    if args.json:
-        args.json.write_text(json.dumps(made, indent=1))
+    publish({"file_bytes": args.size, "features": results}, args)
 
 
 if __name__ == "__main__":

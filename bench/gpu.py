@@ -28,10 +28,10 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
+from common import make_record, parser, spread
 from lsm import native
 from lsm.cache.planner import Planner, PlannerConfig
 from lsm.cache.staging import WAYS
-from lsm.core import record
 from lsm.core.device import gpu_problem
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
@@ -54,7 +54,7 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def timed(work: Callable[[], None], rounds: int, repeats: int = 1) -> dict[str, float]:
+def timed(work: Callable[[], None], rounds: int, repeats: int = 1) -> list[float]:
     """Seconds of ``work``, which leaves nothing queued, or only in the current stream. With
     ``repeats``, of one of so many in a row: a launch is not waited for before the next."""
     seconds = []
@@ -65,19 +65,11 @@ def timed(work: Callable[[], None], rounds: int, repeats: int = 1) -> dict[str, 
             work()
         synchronize()
         seconds.append((time.perf_counter() - start) / repeats)
-    return spread(seconds[1:])
+    return seconds[1:]
 
 
-def spread(seconds: list[float]) -> dict[str, float]:
-    return {"median": statistics.median(seconds), "min": min(seconds), "max": max(seconds)}
-
-
-def rates(amount: float, seconds: dict[str, float], unit: str) -> dict[str, float]:
-    return {
-        unit: amount / seconds["median"],
-        f"{unit}_min": amount / seconds["max"],
-        f"{unit}_max": amount / seconds["min"],
-    }
+def rates(amount: float, seconds: list[float], unit: str) -> dict[str, float]:
+    return spread(unit, [amount / secs for secs in seconds])
 
 
 def bench_gather(options: argparse.Namespace) -> dict:
@@ -186,7 +178,7 @@ def bench_planner(options: argparse.Namespace) -> dict:
         num_ids = statistics.mean(map(len, lists))
         results[sets] = {"threads": options.host_threads}
         for name, spent in (("plan_ids_per_s", plan_secs), ("ids_per_s", both)):
-            results[sets] |= rates(num_ids, spread(spent[options.rounds :]), name)
+            results[sets] |= rates(num_ids, spent[options.rounds :], name)
     if options.check and counters["host"] != counters["device"]:
         raise RuntimeError("the plans of host and device differ")
     return results
@@ -291,7 +283,7 @@ def run(parts: list[str], options: argparse.Namespace) -> dict:
             results[part] = {"error": f"{type(error).__name__}: {error}"}
         results[part]["seconds"] = time.perf_counter() - start
         results["reach"] = reach(results)
-        made = record.make(results, {k: v for k, v in vars(options).items() if k != "json"})
+        made = make_record(results, options)
         if options.json:
             options.json.write_text(json.dumps(made, indent=1) + "\n")
         if on_gpu():
@@ -309,27 +301,26 @@ PARTS = {
 
 
 def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--row-bytes", type=int, default=4096)
-    parser.add_argument("--lines", type=int, default=1_000_000, help="of the cache, for gather")
-    parser.add_argument("--rows", type=int, default=400_000, help="per gather")
-    parser.add_argument("--cold-rows", type=int, default=100_000)
-    parser.add_argument("--planner-lines", type=int, default=1_000_000)
-    parser.add_argument("--ids", type=int, default=100_000, help="per list that is planned")
-    parser.add_argument("--nodes", type=int, default=10_000_000)
-    parser.add_argument("--edges", type=int, default=120_000_000)
-    parser.add_argument("--host-threads", type=int, default=16)
-    parser.add_argument("--sample-lanes", type=int, default=8, help="batches sampled at a time")
-    parser.add_argument("--train-nodes", type=int, default=4_000_000)
-    parser.add_argument("--train-dim", type=int, default=256, help="float32 values per row")
-    parser.add_argument("--skew", type=float, default=2.0)
-    parser.add_argument("--iterations", type=int, default=100, help="of training, per round")
-    parser.add_argument("--train-rounds", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--only", nargs="+", choices=PARTS)
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--json", type=Path, help="write the record here, too")
-    return parser.parse_args(arguments)
+    options = parser(__doc__)
+    options.add_argument("--row-bytes", type=int, default=4096)
+    options.add_argument("--lines", type=int, default=1_000_000, help="of the cache, for gather")
+    options.add_argument("--rows", type=int, default=400_000, help="per gather")
+    options.add_argument("--cold-rows", type=int, default=100_000)
+    options.add_argument("--planner-lines", type=int, default=1_000_000)
+    options.add_argument("--ids", type=int, default=100_000, help="per list that is planned")
+    options.add_argument("--nodes", type=int, default=10_000_000)
+    options.add_argument("--edges", type=int, default=120_000_000)
+    options.add_argument("--host-threads", type=int, default=16)
+    options.add_argument("--sample-lanes", type=int, default=8, help="batches sampled at a time")
+    options.add_argument("--train-nodes", type=int, default=4_000_000)
+    options.add_argument("--train-dim", type=int, default=256, help="float32 values per row")
+    options.add_argument("--skew", type=float, default=2.0)
+    options.add_argument("--iterations", type=int, default=100, help="of training, per round")
+    options.add_argument("--train-rounds", type=int, default=5)
+    options.add_argument("--rounds", type=int, default=20)
+    options.add_argument("--only", nargs="+", choices=PARTS)
+    options.add_argument("--check", action="store_true")
+    return options.parse_args(arguments)
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 ``python bench/limited_training.py --store DIR --peer-python /path/to/python``
 
 Every run has ``--limit-share`` of the features' size for all that it holds: its processes and what
-they have in the page cache (lsm.core.memory_limit). The store's pages are dropped before each run.
+they have in the page cache (memory_limit.py). The store's pages are dropped before each run.
 Ours is ``bench/training.py`` with the options after ``--ours``, once for each; GraphBolt 2.1.0 is
 ``peers/graphbolt_train.py`` over a memory map with MADV_RANDOM, tried with each number of OpenMP
 threads in ``--peer-threads``. Same model, fanouts and batch size. Prints one JSON record.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -21,53 +20,53 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-import lsm
-from lsm.core import record
-from lsm.core.memory_limit import MemoryLimit
+from memory_limit import MemoryLimit
 
-BENCH = Path(__file__).parent
-PEER_MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
+import lsm
+from common import (
+    BATCH_SIZE,
+    BENCH,
+    PEER_MALLOC,
+    about,
+    drop_cache,
+    parser,
+    publish,
+    run_program,
+)
+
 PLANNED = "--cache-policy lookahead --cache-bytes 256MiB --victim-bytes 128MiB --window 64"
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--store", type=Path, required=True)
-    parser.add_argument("--limit", choices=("cgroup", "none"), default="cgroup")
-    parser.add_argument("--limit-share", type=float, default=0.5, help="of the features' bytes")
-    parser.add_argument("--ours", action="append", help="options of one run of bench/training.py")
-    parser.add_argument("--engine", default="io_uring")
-    parser.add_argument("--batch-size", type=int, default=1024)
-    parser.add_argument("--iters", type=int, default=20)
-    parser.add_argument("--warmup", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--peer-python")
-    parser.add_argument("--peer-threads", default="2,8")
-    parser.add_argument("--peer-workers", default="0,1")
-    parser.add_argument("--json", type=Path)
-    return parser.parse_args()
-
-
-def drop_cache(store: Path) -> None:
-    for path in store.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    arguments = parser(__doc__)
+    arguments.add_argument("--store", type=Path, required=True)
+    arguments.add_argument("--limit", choices=("cgroup", "none"), default="cgroup")
+    arguments.add_argument("--limit-share", type=float, default=0.5, help="of the features' bytes")
+    arguments.add_argument(
+        "--ours", action="append", help="options of one run of bench/training.py"
+    )
+    arguments.add_argument("--engine", default="io_uring")
+    arguments.add_argument("--batch-size", type=int, default=BATCH_SIZE)
+    arguments.add_argument("--iters", type=int, default=20)
+    arguments.add_argument("--warmup", type=int, default=20)
+    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--peer-python")
+    arguments.add_argument("--peer-threads", default="2,8")
+    arguments.add_argument("--peer-workers", default="0,1")
+    return arguments.parse_args()
 
 
 def run(command: Sequence[object], limit_bytes: int | None, args: argparse.Namespace) -> dict:
     """What the command prints, with the most memory it was charged for; or why it failed."""
     drop_cache(args.store)
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "timeout": 1800}
-    options["env"] = os.environ | (PEER_MALLOC if command[0] == args.peer_python else {})
-    words = list(map(str, command))
+    environment = PEER_MALLOC if command[0] == args.peer_python else {}
     with MemoryLimit(limit_bytes) if limit_bytes else nullcontext() as limit:
-        done = limit.run(words, **options) if limit else subprocess.run(words, **options)
-        peak = limit.peak_bytes() if limit else None
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return {"failed": f"exit status {done.returncode}: {last}", "charged_peak_bytes": peak}
-    return json.loads(done.stdout.strip().splitlines()[-1]) | {"charged_peak_bytes": peak}
+        start = limit.run if limit else subprocess.run
+        try:
+            made = run_program(command, start, env=environment)
+        except RuntimeError as error:
+            made = {"failed": str(error)}
+        return made | {"charged_peak_bytes": limit.peak_bytes() if limit else None}
 
 
 def run_ours(options: str, limit_bytes: int | None, args: argparse.Namespace) -> dict:
@@ -110,14 +109,8 @@ def main() -> None:
         for threads in args.peer_threads.split(","):
             results += run_peer(threads, limit_bytes, args)
             print(json.dumps(results[-1]), file=sys.stderr)
-    graph = {"nodes": store.num_nodes, "edges": store.num_edges, "row_bytes": store.row_bytes}
     limited = {"bytes": limit_bytes, "feature_bytes": feature_bytes, "mechanism": mechanism}
-    hidden = ("json", "store", "peer_python")
-    settings = {key: str(value) for key, value in vars(args).items() if key not in hidden}
-    made = record.make({"graph": graph, "limit": limited, "training": results}, settings)
-    print(json.dumps(made))
-    if args.json:
-        args.json.write_text(json.dumps(made, indent=1) + "\n")
+    publish({"graph": about(store), "limit": limited, "training": results}, args)
 
 
 if __name__ == "__main__":

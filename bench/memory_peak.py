@@ -21,7 +21,7 @@ import sys
 import time
 from pathlib import Path
 
-from lsm.core import record
+from common import numbers, parser, publish
 from lsm.core.units import parse_bytes
 from lsm.data.synth import synthesize
 
@@ -30,18 +30,17 @@ POLL_SECS = 0.2
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--dir", type=Path, required=True, help="scratch; graphs are deleted")
-    parser.add_argument("--graphs", default="5000000x64,4194304x1024", help="nodes x dim")
-    parser.add_argument("--avg-degree", type=float, default=10)
-    parser.add_argument("--fanouts", default="10,5;15,10,5")
-    parser.add_argument("--batch-sizes", default="1024,4096")
-    parser.add_argument("--memory-bytes", default="auto", help="a size, or auto")
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--timeout-secs", type=float, default=3600)
-    parser.add_argument("--set", action="append", default=[], help="more keys of lsm train")
-    parser.add_argument("--json", type=Path)
-    return parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--dir", type=Path, required=True, help="scratch; graphs are deleted")
+    arguments.add_argument("--graphs", default="5000000x64,4194304x1024", help="nodes x dim")
+    arguments.add_argument("--avg-degree", type=float, default=10)
+    arguments.add_argument("--fanouts", default="10,5;15,10,5")
+    arguments.add_argument("--batch-sizes", default="1024,4096")
+    arguments.add_argument("--memory-bytes", default="auto", help="a size, or auto")
+    arguments.add_argument("--steps", type=int, default=40)
+    arguments.add_argument("--timeout-secs", type=float, default=3600)
+    arguments.add_argument("--set", action="append", default=[], help="more keys of lsm train")
+    return arguments.parse_args()
 
 
 def count_steps(run_dir: Path) -> int:
@@ -90,7 +89,7 @@ def measure(store: Path, fanouts: str, batch_size: int, args: argparse.Namespace
 def main() -> None:
     args = parse_args()
     args.dir.mkdir(parents=True, exist_ok=True)
-    batch_sizes = [int(size) for size in args.batch_sizes.split(",")]
+    batch_sizes = numbers(args.batch_sizes)
     results = []
     for graph in args.graphs.split(","):
         nodes, dim = map(int, graph.split("x"))
@@ -108,12 +107,7 @@ def main() -> None:
                     print(json.dumps(results[-1]), file=sys.stderr)
         finally:
             shutil.rmtree(store)
-    hidden = ("json", "dir")
-    settings = {key: str(value) for key, value in vars(args).items() if key not in hidden}
-    made = record.make({"memory_peak": results}, settings)
-    print(json.dumps(made))
-    if args.json:
-        args.json.write_text(json.dumps(made, indent=1) + "\n")
+    publish({"memory_peak": results}, args)
 
 
 if __name__ == "__main__":

@@ -11,16 +11,14 @@ reader does that knows one batch), all together without gaps, and all together w
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import statistics
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from lsm.core import record
+from common import drop_cache, medians, numbers, parser, publish, take_turns
 from lsm.core.units import parse_bytes
 from lsm.storage.engine import Storage, StorageOptions
 from lsm.storage.measure import scratch_file
@@ -29,25 +27,30 @@ BLOCK_BYTES = 4096
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--dir", type=Path, default=Path("."))
-    parser.add_argument("--size", type=parse_bytes, default=parse_bytes("1GiB"))
-    parser.add_argument("--row-bytes", default="1024,4096")
-    parser.add_argument("--iterations", type=int, default=8)
-    parser.add_argument("--share", type=float, default=0.2)
-    parser.add_argument("--gap", type=parse_bytes, default=parse_bytes("16KiB"))
-    parser.add_argument("--max-read", type=parse_bytes, default=parse_bytes("256KiB"))
-    parser.add_argument("--engine", default="io_uring")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path)
-    return parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--dir", type=Path, default=Path("."))
+    arguments.add_argument("--size", type=parse_bytes, default=parse_bytes("1GiB"))
+    arguments.add_argument("--row-bytes", default="1024,4096")
+    arguments.add_argument("--iterations", type=int, default=8)
+    arguments.add_argument("--share", type=float, default=0.2)
+    arguments.add_argument("--gap", type=parse_bytes, default=parse_bytes("16KiB"))
+    arguments.add_argument("--max-read", type=parse_bytes, default=parse_bytes("256KiB"))
+    arguments.add_argument("--engine", default="io_uring")
+    arguments.add_argument("--rounds", type=int, default=5)
+    return arguments.parse_args()
 
 
-def time_reads(path: Path, batches: list[torch.Tensor], args, **options) -> dict:
-    """Rows/s of reading ``batches``, each a request; together if ``options`` say so."""
-    together, row_bytes = options.pop("together"), options.pop("row_bytes")
-    with path.open("rb") as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+def draw_batches(path: Path, row_bytes: int, args, seed: int) -> list[torch.Tensor]:
+    num_rows = path.stat().st_size // row_bytes
+    rng = np.random.default_rng(seed)
+    ids = rng.choice(num_rows, int(args.share * num_rows), replace=False)
+    return [torch.from_numpy(part) for part in np.array_split(ids, args.iterations)]
+
+
+def time_reads(path: Path, row_bytes: int, together: bool, options: dict, args, seed: int) -> dict:
+    """Rows/s of reading the batches of ``seed``, each a request."""
+    batches = draw_batches(path, row_bytes, args, seed)
+    drop_cache(path)
     outputs = [torch.zeros(len(ids), row_bytes, dtype=torch.uint8) for ids in batches]
     reads = [(ids, out, None) for ids, out in zip(batches, outputs, strict=True)]
     with Storage(
@@ -76,40 +79,33 @@ def time_reads(path: Path, batches: list[torch.Tensor], args, **options) -> dict
 
 
 def measure(path: Path, row_bytes: int, args) -> dict:
-    num_rows = path.stat().st_size // row_bytes
     # Two blocks is the shortest "longest read"; random rows rarely fill the second.
-    alone = {"together": False, "max_read_bytes": 2 * BLOCK_BYTES}
-    together = {"together": True, "max_read_bytes": args.max_read}
+    alone = {"max_read_bytes": 2 * BLOCK_BYTES}
+    merged = {"max_read_bytes": args.max_read}
+    gaps = merged | {"max_gap_bytes": args.gap}
     ways = {
-        "one by one": alone,
-        "together": together,
-        "together, with gaps": together | {"max_gap_bytes": args.gap},
+        "one by one": (False, alone),
+        "together": (True, merged),
+        "together, with gaps": (True, gaps),
     }
-    runs: dict[str, list[dict]] = {name: [] for name in ways}
-    for seed in range(args.rounds):
-        rng = np.random.default_rng(seed)
-        ids = rng.choice(num_rows, int(args.share * num_rows), replace=False)
-        batches = [torch.from_numpy(part) for part in np.array_split(ids, args.iterations)]
-        for name, options in ways.items():
-            runs[name].append(time_reads(path, batches, args, row_bytes=row_bytes, **options))
-    medians = {
-        name: {key: statistics.median(run[key] for run in results) for key in results[0]}
-        for name, results in runs.items()
-    }
-    base = medians["one by one"]["rows_per_s"]
-    ratios = {name: round(median["rows_per_s"] / base, 2) for name, median in medians.items()}
-    return {"row_bytes": row_bytes, "medians": medians, "ratio": ratios}
+    runs = take_turns(
+        args.rounds,
+        {
+            name: partial(time_reads, path, row_bytes, together, options, args)
+            for name, (together, options) in ways.items()
+        },
+    )
+    figures = {name: medians(results) for name, results in runs.items()}
+    base = figures["one by one"]["rows_per_s"]
+    ratios = {name: round(run["rows_per_s"] / base, 2) for name, run in figures.items()}
+    return {"row_bytes": row_bytes, "medians": figures, "ratio": ratios}
 
 
 def main() -> None:
     args = parse_args()
     with scratch_file(args.dir, args.size, ".bin") as path:
-        results = [measure(path, int(row_bytes), args) for row_bytes in args.row_bytes.split(",")]
-    settings = {key: str(value) for key, value in vars(args).items() if key not in ("json", "dir")}
-    made = record.make({"merged_reads": results}, settings)
-    print(json.dumps(made))
-    if args.json:
-        args.json.write_text(json.dumps(made, indent=1) + "\n")
+        results = [measure(path, row_bytes, args) for row_bytes in numbers(args.row_bytes)]
+    publish({"merged_reads": results}, args)
 
 
 if __name__ == "__main__":

@@ -17,17 +17,16 @@ Medians over rounds; prints one JSON record. Fails if any read delivers a wrong 
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
 import time
 from collections import Counter, deque
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from common import medians, parser, publish, take_turns
 from lsm import native
-from lsm.core import record
 from lsm.core.device import gpu_problem
 from lsm.core.units import parse_bytes
 from lsm.storage.engine import Storage, StorageOptions
@@ -38,22 +37,17 @@ ROWS_PER_REQUEST = 1024
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--dir", type=Path, default=Path("."))
-    parser.add_argument("--size", type=parse_bytes, default=parse_bytes("256MiB"))
-    parser.add_argument("--memory", type=parse_bytes, default=parse_bytes("64MiB"))
-    parser.add_argument("--reads", type=int, default=1_000_000)
-    parser.add_argument("--depth", type=int, default=128, help="of the engines")
-    parser.add_argument("--peer", default="io_uring", help="engine beside nvme")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--gpu-reads", type=int, default=32_768, help="of a wave")
-    parser.add_argument("--only-gpu", action="store_true")
-    parser.add_argument("--json", type=Path)
-    return parser.parse_args()
-
-
-def medians(runs: list[dict]) -> dict:
-    return {key: round(statistics.median(run[key] for run in runs), 3) for key in runs[0]}
+    arguments = parser(__doc__)
+    arguments.add_argument("--dir", type=Path, default=Path("."))
+    arguments.add_argument("--size", type=parse_bytes, default=parse_bytes("256MiB"))
+    arguments.add_argument("--memory", type=parse_bytes, default=parse_bytes("64MiB"))
+    arguments.add_argument("--reads", type=int, default=1_000_000)
+    arguments.add_argument("--depth", type=int, default=128, help="of the engines")
+    arguments.add_argument("--peer", default="io_uring", help="engine beside nvme")
+    arguments.add_argument("--rounds", type=int, default=5)
+    arguments.add_argument("--gpu-reads", type=int, default=32_768, help="of a wave")
+    arguments.add_argument("--only-gpu", action="store_true")
+    return arguments.parse_args()
 
 
 def queue_code(args, shape: str, file: str) -> dict:
@@ -76,7 +70,7 @@ def queue_code(args, shape: str, file: str) -> dict:
     }
 
 
-def engine(path: Path, name: str, args) -> dict:
+def engine(path: Path, name: str, args, _round: int) -> dict:
     """Random rows by one engine, with several requests in flight."""
     num_rows = path.stat().st_size // READ_BYTES
     data = np.memmap(path, np.uint8, "r", shape=(num_rows, READ_BYTES))
@@ -192,10 +186,8 @@ def on_host(args) -> dict:
         path.read_bytes()  # into the page cache
         runs = [queue_code(args, "contiguous", str(path)) for _ in range(args.rounds)]
         results["queue_code"]["contiguous, file"] = medians(runs)
-        by_engine: dict[str, list[dict]] = {"nvme": [], args.peer: []}
-        for _ in range(args.rounds):
-            for name, engine_runs in by_engine.items():
-                engine_runs.append(engine(path, name, args))
+        engines = {name: partial(engine, path, name, args) for name in ("nvme", args.peer)}
+        by_engine = take_turns(args.rounds, engines)
         results["engines"] = {name: medians(runs) for name, runs in by_engine.items()}
         results["faults"] = faults(path, args)
     return results
@@ -209,11 +201,7 @@ def main() -> None:
     results = {} if args.only_gpu else on_host(args)
     if problem is None:
         results["gpu"] = gpu(args)
-    settings = {key: str(value) for key, value in vars(args).items() if key not in ("json", "dir")}
-    made = record.make({"nvme": results}, settings)
-    print(json.dumps(made, indent=1))
-    if args.json:
-        args.json.write_text(json.dumps(made, indent=1) + "\n")
+    publish({"nvme": results}, args)
 
 
 if __name__ == "__main__":

@@ -11,18 +11,17 @@ threads.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import torch
 
+from common import median_run, parser, publish, spread, take_turns
 from lsm import native
 from lsm.cache.planner import POLICIES, VICTIM_MODES, Planner, PlannerConfig, simulate
-from lsm.core import record
 
 
 def power_law_lists(num_nodes: int, num_ids: int, count: int, exponent: float) -> list:
@@ -49,27 +48,26 @@ def check(config: PlannerConfig) -> None:
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments = parser(__doc__)
     online = [policy for policy in POLICIES if policy != "belady"]
-    parser.add_argument("--policy", default="lookahead", choices=online)
-    parser.add_argument("--lines", type=int, default=1_000_000)
-    parser.add_argument("--ways", type=int, default=32)
-    parser.add_argument("--window", type=int, default=256)
-    parser.add_argument("--ids", type=int, default=100_000, help="per list")
-    parser.add_argument("--nodes", type=int, default=20_000_000)
-    parser.add_argument("--exponent", type=float, default=0.75, help="of the power law")
-    parser.add_argument("--victim", default="none,pool", help="modes to measure, by commas")
-    parser.add_argument("--victim-rows", type=int, help="default: as many as --lines")
-    parser.add_argument("--warm-up", type=int, default=40, help="iterations")
-    parser.add_argument("--iterations", type=int, default=60)
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+    arguments.add_argument("--policy", default="lookahead", choices=online)
+    arguments.add_argument("--lines", type=int, default=1_000_000)
+    arguments.add_argument("--ways", type=int, default=32)
+    arguments.add_argument("--window", type=int, default=256)
+    arguments.add_argument("--ids", type=int, default=100_000, help="per list")
+    arguments.add_argument("--nodes", type=int, default=20_000_000)
+    arguments.add_argument("--exponent", type=float, default=0.75, help="of the power law")
+    arguments.add_argument("--victim", default="none,pool", help="modes to measure, by commas")
+    arguments.add_argument("--victim-rows", type=int, help="default: as many as --lines")
+    arguments.add_argument("--warm-up", type=int, default=40, help="iterations")
+    arguments.add_argument("--iterations", type=int, default=60)
+    arguments.add_argument("--rounds", type=int, default=1)
+    arguments.add_argument("--threads", type=int, default=1)
+    arguments.add_argument("--check", action="store_true")
+    options = arguments.parse_args()
     unknown = set(options.victim.split(",")) - set(VICTIM_MODES)
     if unknown:
-        parser.error(f"--victim: expected some of {VICTIM_MODES}, got {sorted(unknown)}")
+        arguments.error(f"--victim: expected some of {VICTIM_MODES}, got {sorted(unknown)}")
     return options
 
 
@@ -85,7 +83,7 @@ def planner_config(victim_mode: str, options: argparse.Namespace) -> PlannerConf
     )
 
 
-def measure(config: PlannerConfig, lists: list, options: argparse.Namespace) -> dict:
+def measure(config: PlannerConfig, lists: list, options: argparse.Namespace, _round: int) -> dict:
     scores = 1 / torch.arange(1, options.nodes + 1)
     planner = Planner(config, scores=scores, num_threads=options.threads)
     for ids in lists[: options.window]:
@@ -110,9 +108,7 @@ def measure(config: PlannerConfig, lists: list, options: argparse.Namespace) -> 
         "victim_mode": config.victim_mode,
         "victim_rows": config.victim_rows,
         "hit_ratio": 1 - misses / (options.ids * options.iterations),
-        "ids_per_s": statistics.median(rates),
-        "ids_per_s_min": min(rates),
-        "ids_per_s_max": max(rates),
+        **spread("ids_per_s", rates),
         # Of the calling thread: all of the work if --threads is 1, and what other programs on the
         # machine do not slow down by taking turns.
         "ids_per_cpu_s": options.ids / statistics.median(cpu_secs),
@@ -132,17 +128,14 @@ def main() -> None:
             check(config)
     count = options.window + options.warm_up + options.iterations
     lists = power_law_lists(options.nodes, options.ids, count, options.exponent)
-    runs = [[measure(config, lists, options) for config in configs] for _ in range(options.rounds)]
+    contenders = {
+        config.victim_mode: partial(measure, config, lists, options) for config in configs
+    }
     results = []
-    for same in zip(*runs, strict=True):
-        ranked = sorted(same, key=lambda run: run["ids_per_s"])
-        spread = [run["ids_per_s"] for run in ranked]
-        results.append(ranked[len(ranked) // 2] | {"ids_per_s_of_rounds": spread})
-    settings = {key: str(value) for key, value in vars(options).items() if key != "json"}
-    made = record.make({"planner": results}, settings)
-    print(json.dumps(made))
-    if options.json:
-        options.json.write_text(json.dumps(made, indent=1) + "\n")
+    for runs in take_turns(options.rounds, contenders).values():
+        rates = sorted(run["ids_per_s"] for run in runs)
+        results.append(median_run(runs, "ids_per_s") | {"ids_per_s_of_rounds": rates})
+    publish({"planner": results}, options)
 
 
 if __name__ == "__main__":

@@ -12,19 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from lsm.core import record
+from common import BENCH, FANOUTS, PEER_MALLOC, parser, publish_page, run_lsm, run_program
 
-BENCH = Path(__file__).parent
-# The peer's best setting: without it, its C library returns large tensors to the kernel each step.
-PEER_MALLOC = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
 SMALL_STORE = {"nodes": 1_000_000, "avg-degree": 12.9}  # 12M edges once repeats are dropped
 LARGE_STORE = {"nodes": 16 << 20, "avg-degree": 4}  # 16 GiB of features
 ROW_BYTES = 1024
@@ -44,33 +39,17 @@ class Line:
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workdir", type=Path, default=Path("."))
-    parser.add_argument("--peer-python")
-    parser.add_argument("--disk-peer-python", help="one whose GraphBolt has DiskBasedFeature")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--scale", type=float, default=1.0, help="below 1: a quick rehearsal")
-    return parser.parse_args()
+    arguments = parser(__doc__, record="out")
+    arguments.add_argument("--workdir", type=Path, default=Path("."))
+    arguments.add_argument("--peer-python")
+    arguments.add_argument("--disk-peer-python", help="one whose GraphBolt has DiskBasedFeature")
+    arguments.add_argument("--scale", type=float, default=1.0, help="below 1: a quick rehearsal")
+    return arguments.parse_args()
 
 
 def run(command: list[str], environment: dict[str, str] | None = None) -> dict:
-    """Runs a program whose last line on standard output is JSON, and returns that."""
     print("+", " ".join(map(str, command)), file=sys.stderr, flush=True)
-    done = subprocess.run(
-        list(map(str, command)),
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=3600,
-        check=True,
-        env=os.environ | (environment or {}),
-    )
-    return json.loads(done.stdout.strip().splitlines()[-1])
-
-
-def lsm(*arguments: object) -> None:
-    command = [sys.executable, "-m", "lsm", *map(str, arguments)]
-    print("+", " ".join(command), file=sys.stderr, flush=True)
-    subprocess.run(command, stdout=sys.stderr, check=True, timeout=3600)
+    return run_program(command, timeout=3600, env=environment or {})
 
 
 def bench(script: str, *arguments: object) -> dict:
@@ -80,14 +59,14 @@ def bench(script: str, *arguments: object) -> dict:
 def make_store(path: Path, settings: dict, scale: float) -> Path:
     nodes = int(settings["nodes"] * scale)
     options = ["--nodes", nodes, "--avg-degree", settings["avg-degree"], "--dim", ROW_BYTES // 4]
-    lsm("data", "synth", "--out", path, *options, "--classes", 47, "--seed", 1)
+    run_lsm("data", "synth", "--out", path, *options, "--classes", 47, "--seed", 1)
     return path
 
 
 def storage(features: Path, directory: Path) -> tuple[dict, list[Line], float]:
     out = directory / "storage.json"
     options = ["--blocks", "4KiB", "--depths", "32,128", "--repeats", 5, "--seconds", 2]
-    lsm("bench", "storage", "--path", features, *options, "--fio", "--json", out)
+    run_lsm("bench", "storage", "--path", features, *options, "--fio", "--json", out)
     result = json.loads(out.read_text())
     rate = {(point["reader"], point["queue_depth"]): point["iops"] for point in result["points"]}
     lines = []
@@ -121,10 +100,10 @@ def features(directory: Path, args: argparse.Namespace) -> tuple[dict, list[Line
 
 def sampler(store: Path, args: argparse.Namespace) -> tuple[dict, list[Line]]:
     results, lines = {}, []
-    for fanouts in ("10,5", "10,10,10"):
+    for fanouts in (FANOUTS, "10,10,10"):
         for threads in (1, 2):
             setting = ["--store", store, "--fanouts", fanouts, "--threads", threads]
-            batches = ["--batches", 200 if fanouts == "10,5" else 40]
+            batches = ["--batches", 200 if fanouts == FANOUTS else 40]
             ours = bench("sampler.py", *setting, *batches)
             key = f"{fanouts} x {threads} threads"
             results[key] = {"ours": ours}
@@ -221,11 +200,7 @@ def main() -> None:
             lines += more
     finally:
         shutil.rmtree(directory)
-    made = record.make(results)
-    args.out.with_suffix(".json").write_text(json.dumps(made, indent=1) + "\n")
-    text = summary(made, lines)
-    args.out.with_suffix(".md").write_text(text)
-    print(text)
+    publish_page(results, args, lambda made: summary(made, lines))
 
 
 if __name__ == "__main__":

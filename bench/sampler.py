@@ -10,7 +10,6 @@ reference.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
+from common import BATCH_SIZE, FANOUTS, numbers, parser, publish, spread
 from lsm import reference
 from lsm.sampler.neighbor import NeighborSampler
 
@@ -69,21 +69,21 @@ def time_round(sampler: NeighborSampler, batches: list[torch.Tensor], num_thread
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--mapped", action="store_true", help="memory-map the store's topology")
-    parser.add_argument("--store", help="a store directory; default: a synthetic graph")
-    parser.add_argument("--nodes", type=int, default=1_000_000)
-    parser.add_argument("--edges", type=int, default=12_000_000)
-    parser.add_argument("--fanouts", default="10,5")
-    parser.add_argument("--batch-size", type=int, default=1024)
-    parser.add_argument("--batches", type=int, default=200, help="batches per round")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=1, help="batches sampled at once")
-    parser.add_argument("--threads-per-batch", type=int, default=1)
-    parser.add_argument("--check", action="store_true")
-    options = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--mapped", action="store_true", help="memory-map the store's topology")
+    arguments.add_argument("--store", help="a store directory; default: a synthetic graph")
+    arguments.add_argument("--nodes", type=int, default=1_000_000)
+    arguments.add_argument("--edges", type=int, default=12_000_000)
+    arguments.add_argument("--fanouts", default=FANOUTS)
+    arguments.add_argument("--batch-size", type=int, default=BATCH_SIZE)
+    arguments.add_argument("--batches", type=int, default=200, help="batches per round")
+    arguments.add_argument("--rounds", type=int, default=7)
+    arguments.add_argument("--threads", type=int, default=1, help="batches sampled at once")
+    arguments.add_argument("--threads-per-batch", type=int, default=1)
+    arguments.add_argument("--check", action="store_true")
+    options = arguments.parse_args()
 
-    fanouts = [int(fanout) for fanout in options.fanouts.split(",")]
+    fanouts = numbers(options.fanouts)
     graph = load_graph(options)
     sampler = NeighborSampler(graph, fanouts, num_threads=options.threads_per_batch)
     batches = seed_batches(len(graph.indptr) - 1, options)
@@ -94,7 +94,7 @@ def main() -> None:
     time_round(sampler, batches, options.threads)
     rounds = [time_round(sampler, batches, options.threads) for _ in range(options.rounds)]
     rates = [r["edges"] / r["secs"] for r in rounds]
-    record = {
+    results = {
         "bench": "sampler",
         "nodes": len(graph.indptr) - 1,
         "edges": len(graph.indices),
@@ -105,13 +105,11 @@ def main() -> None:
         "batches": options.batches,
         "checked": options.check,
         "edges_per_batch": rounds[0]["edges"] / options.batches,
-        "edges_per_s": statistics.median(rates),
-        "edges_per_s_min": min(rates),
-        "edges_per_s_max": max(rates),
+        **spread("edges_per_s", rates),
         # Threads other than the callers (--threads-per-batch) are not in this one.
         "edges_per_cpu_s": statistics.median(r["edges"] / r["cpu_secs"] for r in rounds),
     }
-    print(json.dumps(record))
+    publish(results, options)
 
 
 if __name__ == "__main__":

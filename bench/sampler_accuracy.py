@@ -1,6 +1,6 @@
 """Test accuracy of each kind of sampling, against `neighbor`.
 
-    python bench/sampler_accuracy.py computers=STORE physics=STORE [--seeds 3] [--out FILE]
+    python bench/sampler_accuracy.py computers=STORE physics=STORE [--seeds 3] [--json FILE]
 
 Trains the same model on each store by each kind, with each seed, through ``lsm train``, and prints
 one JSON record: accuracies, their means, and how far each mean is from that of `neighbor`. ladies
@@ -15,9 +15,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
-from lsm.core import record
+from common import parser, publish
 
 KINDS = {
     "neighbor": [],
@@ -53,10 +52,7 @@ def main() -> None:
                 }
             )
             print(json.dumps(rows[-1]), file=sys.stderr)
-    text = json.dumps(record.make({"sampler_accuracy": rows}, vars(options)), indent=1, default=str)
-    if options.out:
-        options.out.write_text(text + "\n")
-    print(text)
+    publish({"sampler_accuracy": rows}, options, "stores")
 
 
 def accuracy(path: str, kind: str, seed: int, options: argparse.Namespace) -> float:
@@ -73,13 +69,12 @@ def accuracy(path: str, kind: str, seed: int, options: argparse.Namespace) -> fl
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("stores", nargs="+", metavar="NAME=STORE")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--layer", type=int, default=2048, help="nodes of a layer of ladies")
-    parser.add_argument("--out", type=Path)
-    return parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("stores", nargs="+", metavar="NAME=STORE")
+    arguments.add_argument("--seeds", type=int, default=3)
+    arguments.add_argument("--epochs", type=int, default=10)
+    arguments.add_argument("--layer", type=int, default=2048, help="nodes of a layer of ladies")
+    return arguments.parse_args()
 
 
 if __name__ == "__main__":

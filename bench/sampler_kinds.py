@@ -1,6 +1,6 @@
 """How many rows each kind of sampling needs, and reads behind a cache.
 
-    python bench/sampler_kinds.py [--nodes N] [--degree D] [--out FILE]
+    python bench/sampler_kinds.py [--nodes N] [--degree D] [--json FILE]
 
 Prints one JSON record. Counts, no times: they are the same on every machine. Each kind samples the
 same seeds of a synthetic graph; input nodes are those whose rows a batch needs. Misses are counted
@@ -11,13 +11,12 @@ and is not among them.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
 
+from common import BATCH_SIZE, numbers, parser, publish
 from lsm.ablation import runs
 from lsm.ablation.trace_sampling import sample_trace
-from lsm.core import record
 from lsm.data.synth import synthesize
 from lsm.sampler.options import Sampling
 
@@ -32,7 +31,7 @@ KINDS = {
 
 def main() -> None:
     options = parse()
-    fanouts = [int(fanout) for fanout in options.fanouts.split(",")]
+    fanouts = numbers(options.fanouts)
     with tempfile.TemporaryDirectory() as folder:
         store = synthesize(
             Path(folder) / "store",
@@ -49,10 +48,7 @@ def main() -> None:
         for key in ("input_nodes", "misses"):
             row[f"{key}_relative"] = round(row[key] / rows[0][key], 4)
     graph = {"nodes": options.nodes, "edges": edges}
-    text = json.dumps(record.make(graph | {"sampler_kinds": rows}, vars(options)), indent=1)
-    if options.out:
-        Path(options.out).write_text(text + "\n")
-    print(text)
+    publish(graph | {"sampler_kinds": rows}, options)
 
 
 def measure(store, name: str, fanouts: list[int], options: argparse.Namespace) -> dict:
@@ -77,18 +73,17 @@ def measure(store, name: str, fanouts: list[int], options: argparse.Namespace) -
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--nodes", type=int, default=1_000_000)
-    parser.add_argument("--degree", type=float, default=50)
-    parser.add_argument("--degree-exponent", type=float, default=2.5, help="of the in-degrees")
-    parser.add_argument("--fanouts", default="10,10,10")
-    parser.add_argument("--batch-size", type=int, default=1024)
-    parser.add_argument("--iterations", type=int, default=128)
-    parser.add_argument("--cache", type=float, default=0.05, help="share of the nodes")
-    parser.add_argument("--policy", default="lookahead")
-    parser.add_argument("--window", type=int, default=64)
-    parser.add_argument("--out", help="file to write the record to")
-    return parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--nodes", type=int, default=1_000_000)
+    arguments.add_argument("--degree", type=float, default=50)
+    arguments.add_argument("--degree-exponent", type=float, default=2.5, help="of the in-degrees")
+    arguments.add_argument("--fanouts", default="10,10,10")
+    arguments.add_argument("--batch-size", type=int, default=BATCH_SIZE)
+    arguments.add_argument("--iterations", type=int, default=128)
+    arguments.add_argument("--cache", type=float, default=0.05, help="share of the nodes")
+    arguments.add_argument("--policy", default="lookahead")
+    arguments.add_argument("--window", type=int, default=64)
+    return arguments.parse_args()
 
 
 if __name__ == "__main__":

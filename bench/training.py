@@ -14,9 +14,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
-import os
-import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,10 +22,10 @@ import torch
 from torch.nn import functional
 
 import lsm
+from common import BATCH_SIZE, FANOUTS, about, drop_cache, numbers, parser, publish, spread
 from lsm.cache.options import CacheOptions
 from lsm.config.load import parse_config
 from lsm.config.schema import ModelConfig
-from lsm.core import record
 from lsm.core.units import parse_bytes
 from lsm.loader.batch import Batch
 from lsm.nn.models import build_model
@@ -42,31 +39,30 @@ def auto_or(parse):
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--store", type=Path, required=True)
-    parser.add_argument("--engine", default="memory")
-    parser.add_argument("--fanouts", default="10,5", help="per hop, seeds first")
-    parser.add_argument("--batch-size", type=int, default=1024)
-    parser.add_argument("--hidden", type=int, default=128)
-    parser.add_argument("--lr", type=float, default=0.003)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--sample-threads", type=int, default=1)
-    parser.add_argument("--profile", type=Path, help="the device's; auto follows from it")
-    parser.add_argument("--prefetch", type=auto_or(int), default=4)
-    parser.add_argument("--merge-iterations", type=auto_or(int), default=1)
-    parser.add_argument("--max-gap-bytes", type=auto_or(parse_bytes), default=0)
-    parser.add_argument("--max-read-bytes", type=auto_or(parse_bytes), default="32KiB")
-    parser.add_argument("--staging-bytes", type=parse_bytes, default=parse_bytes("256MiB"))
-    parser.add_argument("--cache-policy", default="none", help="none: read every row")
-    parser.add_argument("--cache-bytes", type=parse_bytes, default=parse_bytes("512MiB"))
-    parser.add_argument("--victim-bytes", type=parse_bytes, default=0, help="of a pool; 0: none")
-    parser.add_argument("--window", type=int, default=256)
-    parser.add_argument("--iters", type=int, default=50)
-    parser.add_argument("--warmup", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--fio-iops", type=float)
-    parser.add_argument("--json", type=Path)
-    return parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--store", type=Path, required=True)
+    arguments.add_argument("--engine", default="memory")
+    arguments.add_argument("--fanouts", default=FANOUTS, help="per hop, seeds first")
+    arguments.add_argument("--batch-size", type=int, default=BATCH_SIZE)
+    arguments.add_argument("--hidden", type=int, default=128)
+    arguments.add_argument("--lr", type=float, default=0.003)
+    arguments.add_argument("--threads", type=int, default=2)
+    arguments.add_argument("--sample-threads", type=int, default=1)
+    arguments.add_argument("--profile", type=Path, help="the device's; auto follows from it")
+    arguments.add_argument("--prefetch", type=auto_or(int), default=4)
+    arguments.add_argument("--merge-iterations", type=auto_or(int), default=1)
+    arguments.add_argument("--max-gap-bytes", type=auto_or(parse_bytes), default=0)
+    arguments.add_argument("--max-read-bytes", type=auto_or(parse_bytes), default="32KiB")
+    arguments.add_argument("--staging-bytes", type=parse_bytes, default=parse_bytes("256MiB"))
+    arguments.add_argument("--cache-policy", default="none", help="none: read every row")
+    arguments.add_argument("--cache-bytes", type=parse_bytes, default=parse_bytes("512MiB"))
+    arguments.add_argument("--victim-bytes", type=parse_bytes, default=0, help="of a pool; 0: none")
+    arguments.add_argument("--window", type=int, default=256)
+    arguments.add_argument("--iters", type=int, default=50)
+    arguments.add_argument("--warmup", type=int, default=10)
+    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--fio-iops", type=float)
+    return arguments.parse_args()
 
 
 def endless(loader: lsm.NeighborLoader) -> Iterator[Batch]:
@@ -92,12 +88,6 @@ def read_settings(args: argparse.Namespace) -> ReadSettings:
     return ReadSettings.of(config, load_profile(args.profile) if args.profile else None)
 
 
-def drop_cache(store: lsm.GraphStore) -> None:
-    for path in store.feature_paths:
-        with path.open("rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
 def cache_options(args: argparse.Namespace) -> CacheOptions | None:
     if args.cache_policy == "none":
         return None
@@ -112,8 +102,8 @@ def cache_options(args: argparse.Namespace) -> CacheOptions | None:
 
 def measure(store: lsm.GraphStore, engine: str, args: argparse.Namespace) -> dict:
     settings = read_settings(args)
-    fanouts = [int(fanout) for fanout in args.fanouts.split(",")]
-    drop_cache(store)
+    fanouts = numbers(args.fanouts)
+    drop_cache(*store.feature_paths)
     torch.manual_seed(0)
     config = ModelConfig(name="graphsage", hidden_dim=args.hidden, dropout=0.0)
     model = build_model(config, store.feature_dim, store.num_classes, len(fanouts))
@@ -154,9 +144,7 @@ def measure(store: lsm.GraphStore, engine: str, args: argparse.Namespace) -> dic
     iterations = args.rounds * args.iters
     result = {
         "engine": engine,
-        "iterations_per_s": args.iters / statistics.median(seconds),
-        "iterations_per_s_min": args.iters / max(seconds),
-        "iterations_per_s_max": args.iters / min(seconds),
+        **spread("iterations_per_s", [args.iters / secs for secs in seconds]),
         "seconds_per_iteration": sum(seconds) / iterations,
         "rows_per_iteration": grown["rows"] / iterations,
         "reads_per_iteration": grown["reads"] / iterations,
@@ -181,12 +169,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     store = lsm.GraphStore.open(args.store)
     results = [measure(store, engine, args) for engine in args.engine.split(",")]
-    config = {key: str(value) for key, value in vars(args).items() if key not in ("json", "store")}
-    graph = {"nodes": store.num_nodes, "edges": store.num_edges, "row_bytes": store.row_bytes}
-    made = record.make({"graph": graph, "training": results}, config)
-    print(json.dumps(made))
-    if args.json:
-        args.json.write_text(json.dumps(made, indent=1))
+    publish({"graph": about(store), "training": results}, args)
 
 
 if __name__ == "__main__":
