@@ -1,15 +1,38 @@
 """What tests of several rooms are given."""
 
+import tarfile
+
 import pytest
 
 from support.comm_ranks import Ranks
-from support.training import make_store
+from support.mounts import mount_memory, unmount
+from support.training import REPOSITORY, make_store
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     """The path of a small store that can be learnt."""
     return make_store(tmp_path_factory.mktemp("store") / "store")
+
+
+@pytest.fixture(scope="session")
+def carried_graph(tmp_path_factory):
+    """The folder of arrays of the graph that the repository carries."""
+    archive = REPOSITORY / "tests/datasets/amazon-computers/amazon-computers.tar.gz"
+    assert archive.stat().st_size <= 4 << 20
+    folder = tmp_path_factory.mktemp("carried")
+    with tarfile.open(archive) as files:
+        files.extractall(folder, filter="data")
+    return folder / "amazon-computers"
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A file system of 8 MiB."""
+    mount_point = tmp_path / "disk"
+    mount_memory(mount_point, "8m")
+    yield mount_point
+    unmount(mount_point)
 
 
 @pytest.fixture(scope="module")

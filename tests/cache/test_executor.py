@@ -21,6 +21,7 @@ from support.executor_plans import (
     STORAGE,
     VICTIM,
     Tiers,
+    as_tensors,
     make_plan,
     open_rows,
     random_plan,
@@ -44,12 +45,7 @@ def open_executor(storage):
 def replay(executor, plan, out, num_threads=1, targets=None):
     """At an iteration after all before; rows that enter the victim buffer wait for the next."""
     iteration = next(ITERATIONS)
-    waits = native.pack_metadata(iteration + 1, 0, 0)
-    plan = {"evict_word": np.full(len(plan["evict_slot"]), waits)} | plan
-    plan = {"spill_word": np.full(len(plan["spill_slot"]), waits)} | plan
-    none = np.empty(0, np.int64)
-    plan = {"tag_slot": none, "tag_word": none} | plan
-    tensors = {name: torch.from_numpy(values) for name, values in plan.items()}
+    tensors = as_tensors(plan, iteration)
     pool = native.ThreadPool(num_threads)
     if targets is not None:
         targets = [tuple(map(torch.from_numpy, target)) for target in targets]

@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 
 import pytest
 
@@ -11,20 +10,8 @@ from lsm.cache import scores
 from lsm.data.graph_store import GraphStore
 from lsm.data.verify import verify_store
 from support.command import lsm
+from support.mounts import make_read_only
 from support.training import make_store
-
-
-@pytest.fixture
-def disk(tmp_path):
-    """A file system of 4 MiB."""
-    mount_point = tmp_path / "disk"
-    mount_point.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(mount_point)]
-    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"a tmpfs cannot be mounted here: {mounted.stderr.strip()}")
-    yield mount_point
-    subprocess.run(["umount", str(mount_point)], check=True)
 
 
 @pytest.fixture
@@ -73,7 +60,7 @@ def test_a_disk_that_another_fills_meanwhile(disk, monkeypatch, capsys):
 
 def test_a_disk_that_is_mounted_read_only(disk, monkeypatch, capsys, not_computed):
     store = make_store(disk / "store")
-    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    make_read_only(disk)
     said = error_of_score(monkeypatch, capsys, store)
     assert re.fullmatch(r"error: .*Read-only file system: .* writable: '(.*)'", said)[1] == str(
         store

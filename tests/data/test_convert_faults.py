@@ -205,37 +205,21 @@ def test_a_file_size_limit_is_reported(tmp_path):
     assert list(tmp_path.iterdir()) == [source]
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 8 MiB."""
-    mount_point = tmp_path / "disk"
-    mount_point.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(mount_point)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if mounted.returncode:
-        pytest.skip(f"a tmpfs cannot be mounted here: {mounted.stderr.strip()}")
-    yield mount_point
-    subprocess.run(["umount", str(mount_point)], check=True)
-
-
-def test_too_little_room_is_found_beforehand(tmp_path, small_disk):
+def test_too_little_room_is_found_beforehand(tmp_path, disk):
     source = sparse_graph(tmp_path / "graph", num_rows=3000)
     with pytest.raises(OSError, match=r"disk full: 12\.\d MiB \(\d+ bytes\) more needed, 8 MiB "):
-        convert_npy(source, small_disk / "out")
-    assert list(small_disk.iterdir()) == []
+        convert_npy(source, disk / "out")
+    assert list(disk.iterdir()) == []
 
 
-def test_a_disk_that_fills_up_is_reported(tmp_path, small_disk, monkeypatch):
+def test_a_disk_that_fills_up_is_reported(tmp_path, disk, monkeypatch):
     # Beforehand there was room: another process took it.
     monkeypatch.setattr(StoreWriter, "require_bytes", lambda self, num_bytes: None)
     source = sparse_graph(tmp_path / "graph", num_rows=3000)
     with pytest.raises(OSError, match=r"disk full: .* more needed, .* free some space") as error:
-        convert_npy(source, small_disk / "out")
-    assert str(small_disk / ".out.tmp-") in str(error.value)
-    assert list(small_disk.iterdir()) == []
+        convert_npy(source, disk / "out")
+    assert str(disk / ".out.tmp-") in str(error.value)
+    assert list(disk.iterdir()) == []
 
 
 def test_memory_does_not_grow_with_the_features(tmp_path):

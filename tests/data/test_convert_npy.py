@@ -3,7 +3,6 @@
 import hashlib
 import itertools
 import json
-import tarfile
 
 import numpy as np
 import pytest
@@ -20,8 +19,6 @@ from lsm.data.graph_store import GraphStore
 from lsm.data.verify import verify_store
 from lsm.data.writer import StoreWriter
 from support.store_files import (
-    REPOSITORY,
-    SHARED_DATA,
     SPLIT_FILES,
     feature_bytes,
     in_lists,
@@ -54,15 +51,6 @@ def test_round_trip(tmp_path, options):
     assert verify_store(store.path) == []
 
 
-@pytest.fixture
-def carried_graph(tmp_path):
-    archive = REPOSITORY / "tests/datasets/amazon-computers/amazon-computers.tar.gz"
-    assert archive.stat().st_size <= 4 << 20
-    with tarfile.open(archive) as files:
-        files.extractall(tmp_path, filter="data")
-    return tmp_path / "amazon-computers"
-
-
 def check_real_graph(source, out):
     described = json.loads((source / "meta.json").read_text())
     for name, listed in described["files"].items():
@@ -80,12 +68,6 @@ def check_real_graph(source, out):
 
 def test_round_trip_of_the_carried_graph(carried_graph, tmp_path):
     check_real_graph(carried_graph, tmp_path / "out")
-
-
-def test_round_trip_of_cora(tmp_path):
-    if not (SHARED_DATA / "cora").is_dir():
-        pytest.skip(f"{SHARED_DATA / 'cora'} is not there")
-    check_real_graph(SHARED_DATA / "cora", tmp_path / "out")
 
 
 @pytest.mark.parametrize("index_dtype", [np.int32, np.int64])

@@ -9,6 +9,7 @@ from torch_geometric.nn.models import GAT, GCN, GraphSAGE
 
 from lsm.loader.batch import Batch
 from lsm.sampler.neighbor import NeighborSampler
+from support.batches import output_on_seeds
 from support.graphs import random_graph
 
 # Float32 sums of some hundred terms in another order.
@@ -71,12 +72,7 @@ def test_pyg_models_agree_with_and_without_trimming(model_type, fanouts):
         for conv in model.convs:
             conv.add_self_loops = False  # not defined between different source and target sets
     whole = model(batch.x, batch.edge_index)[: batch.batch_size]
-    trimmed = model(
-        batch.x,
-        batch.edge_index,
-        num_sampled_nodes_per_hop=batch.num_sampled_nodes,
-        num_sampled_edges_per_hop=batch.num_sampled_edges,
-    )[: batch.batch_size]
+    trimmed = output_on_seeds(model, batch)
     torch.testing.assert_close(trimmed, whole, **TOLERANCE)
     assert all(isinstance(conv, SAGEConv | GATConv) for conv in model.convs)
     torch.testing.assert_close(run_layers(model.convs, batch), whole, **TOLERANCE)
@@ -88,12 +84,7 @@ def test_gcn_agrees_with_and_without_trimming():
     model = GCN(12, 16, 2, 7, normalize=False, add_self_loops=False).eval()
     assert all(isinstance(conv, GCNConv) for conv in model.convs)
     whole = model(batch.x, batch.edge_index)[: batch.batch_size]
-    trimmed = model(
-        batch.x,
-        batch.edge_index,
-        num_sampled_nodes_per_hop=batch.num_sampled_nodes,
-        num_sampled_edges_per_hop=batch.num_sampled_edges,
-    )[: batch.batch_size]
+    trimmed = output_on_seeds(model, batch)
     torch.testing.assert_close(trimmed, whole, **TOLERANCE)
     x = batch.x
     for conv, layer in zip(model.convs, batch.layers(), strict=True):

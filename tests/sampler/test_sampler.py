@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from lsm import reference
 from lsm.sampler.neighbor import NeighborSampler
-from support.graphs import SAMPLED_FIELDS, SMALL_GRAPHS, assert_same, cora, from_edges, random_graph
+from support.graphs import SAMPLED_FIELDS, SMALL_GRAPHS, assert_same, from_edges, random_graph
 
 
 def differs(a, b):
@@ -37,10 +37,16 @@ def test_larger_graph(fanouts):
     reference.check_sample(graph.indptr, graph.indices, seeds, fanouts, sampled)
 
 
-@pytest.mark.parametrize("graph", [cora, lambda: random_graph(500, 3000)], ids=["cora", "random"])
+@pytest.fixture(scope="module")
+def real_graph(carried_graph):
+    sources, destinations = np.load(carried_graph / "edge_index.npy")
+    return from_edges(sources, destinations, len(np.load(carried_graph / "node_label.npy")))
+
+
+@pytest.mark.parametrize("kind", ["real", "random"])
 @pytest.mark.parametrize("num_hops", [1, 2, 3])
-def test_all_neighbors_equal_breadth_first_search(graph, num_hops):
-    graph = graph()
+def test_all_neighbors_equal_breadth_first_search(real_graph, kind, num_hops):
+    graph = real_graph if kind == "real" else random_graph(500, 3000)
     seeds = torch.tensor([7, 400, 3, 122])
     sampled = NeighborSampler(graph, [-1] * num_hops).sample(seeds, epoch=0, iteration=0)
     expected = reference.full_neighborhood(graph.indptr, graph.indices, seeds, num_hops)
@@ -48,7 +54,13 @@ def test_all_neighbors_equal_breadth_first_search(graph, num_hops):
         np.testing.assert_array_equal(np.asarray(getattr(sampled, field)), value)
 
 
-def test_all_neighbors_equal_pyg():
+def edges_of(graph):
+    degree = graph.indptr.diff()
+    destinations = torch.repeat_interleave(torch.arange(len(degree)), degree)
+    return torch.stack([graph.indices.long(), destinations])
+
+
+def test_all_neighbors_equal_pyg(real_graph):
     try:
         import pyg_lib  # noqa: F401
     except ImportError:
@@ -59,10 +71,8 @@ def test_all_neighbors_equal_pyg():
     from torch_geometric.data import Data
     from torch_geometric.loader import NeighborLoader
 
-    graph = cora()
-    degree = graph.indptr.diff()
-    destinations = torch.repeat_interleave(torch.arange(len(degree)), degree)
-    data = Data(edge_index=torch.stack([graph.indices.long(), destinations]), num_nodes=len(degree))
+    graph = real_graph
+    data = Data(edge_index=edges_of(graph), num_nodes=len(graph.indptr) - 1)
     seeds = torch.tensor([7, 400, 3, 122])
     batch = next(iter(NeighborLoader(data, [-1, -1], input_nodes=seeds, batch_size=4)))
     sampled = NeighborSampler(graph, [-1, -1]).sample(seeds, epoch=0, iteration=0)

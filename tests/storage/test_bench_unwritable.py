@@ -1,6 +1,6 @@
 """`lsm bench storage --profile` says before it measures that it cannot keep what it finds."""
 
-import subprocess
+import shutil
 
 import pytest
 from typer.testing import CliRunner
@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from lsm.cli import app
 from lsm.data.convert.npy import convert_npy
 from lsm.storage import measure_profile
+from support.mounts import make_read_only
 from support.store_files import random_graph, save_npy
 
 
@@ -34,17 +35,9 @@ def test_a_record_that_cannot_be_written(store, folder):
     assert "cannot be written" in problem
 
 
-def test_a_store_on_a_file_system_that_is_read_only(store):
-    command = ["mount", "--bind", "-o", "ro", str(store), str(store)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if mounted.returncode:
-        pytest.skip(f"nothing can be mounted here: {mounted.stderr.strip()}")
-    try:
-        problem = problem_of(store)
-    finally:
-        subprocess.run(["umount", str(store)], check=True)
-    assert f"{store}/profile.json" in problem
+def test_a_store_on_a_file_system_that_is_read_only(store, disk):
+    path = shutil.copytree(store, disk / "store")
+    make_read_only(disk)
+    problem = problem_of(path)
+    assert f"{path}/profile.json" in problem
     assert "Read-only file system; choose another place with --json FILE" in problem

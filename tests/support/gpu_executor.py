@@ -13,6 +13,7 @@ from support.executor_plans import (
     STORAGE,
     VICTIM,
     Tiers,
+    as_tensors,
     make_plan,
     open_rows,
     random_plan,
@@ -20,7 +21,6 @@ from support.executor_plans import (
 )
 
 TWIN = -1
-WORDS = ("evict", "spill")
 
 
 def open_device_executor(storage, prefetch_rows=0, device=TWIN):
@@ -38,12 +38,7 @@ def open_device_executor(storage, prefetch_rows=0, device=TWIN):
 
 def replay(executor, plan, staged, iteration=0):
     """The rows that the batch gets. ``staged``: rows by position, of which storage's are read."""
-    waits = native.pack_metadata(iteration + 1, 0, 0)
-    plan = {"evict_word": np.full(len(plan["evict_slot"]), waits)} | plan
-    plan = {"spill_word": np.full(len(plan["spill_slot"]), waits)} | plan
-    none = np.empty(0, np.int64)
-    plan = {"tag_slot": none, "tag_word": none} | plan
-    tensors = {name: torch.from_numpy(values) for name, values in plan.items()}
+    tensors = as_tensors(plan, iteration)
     on_gpu = executor.device >= 0
     staged = torch.from_numpy(staged)
     out = torch.full_like(staged, 7, device=f"cuda:{executor.device}" if on_gpu else "cpu")
@@ -57,10 +52,7 @@ def replay(executor, plan, staged, iteration=0):
 
 def replay_to(executor, plan, staged, targets, iteration):
     """What is in the memory of each target."""
-    waits = native.pack_metadata(iteration + 1, 0, 0)
-    plan = plan | {f"{kind}_word": np.full(len(plan[f"{kind}_slot"]), waits) for kind in WORDS}
-    plan |= dict.fromkeys(("tag_slot", "tag_word"), np.empty(0, np.int64))
-    tensors = {name: torch.from_numpy(values) for name, values in plan.items()}
+    tensors = as_tensors(plan, iteration)
     on_gpu = executor.device >= 0
     staged = torch.from_numpy(staged)
     lists = [tuple(map(torch.from_numpy, target)) for target in targets]
@@ -101,7 +93,9 @@ def check_held(executor, tiers, row_bytes, iteration):
     assert np.array_equal(held, np.concatenate([tiers.lines, tiers.victims]))
 
 
-def check_random_plans(directory, seed, row_bytes, prefetch_rows, device=TWIN, num_plans=6):
+def replayed_plans(directory, seed, row_bytes, prefetch_rows, device, num_plans):
+    """Yields (random numbers, executor, plans, iteration, staged rows, rows of the batch) for each
+    of some random plans, which is to be replayed; then checks what the executor holds."""
     rng = np.random.default_rng(seed)
     rows, storage = open_rows(directory, row_bytes)
     with storage:
@@ -111,33 +105,30 @@ def check_random_plans(directory, seed, row_bytes, prefetch_rows, device=TWIN, n
             staged = rng.integers(0, 256, (len(plan["source"]), row_bytes), dtype=np.uint8)
             expected = staged.copy()
             tiers.replay(plan, expected)
-            executor.set_staging("copy" if rng.random() < 0.5 else "gather")
-            assert np.array_equal(replay(executor, plan, staged, iteration), expected)
-            # Of the next plan, of one that is not the next, or of none.
-            if iteration + 1 < num_plans and rng.random() < 0.8:
-                executor.prefetch(victims_of(plans[iteration + 1 - (rng.random() < 0.2)]))
+            yield rng, executor, plans, iteration, staged, expected
         check_held(executor, tiers, row_bytes, num_plans)
+
+
+def check_random_plans(directory, seed, row_bytes, prefetch_rows, device=TWIN, num_plans=6):
+    cases = replayed_plans(directory, seed, row_bytes, prefetch_rows, device, num_plans)
+    for rng, executor, plans, iteration, staged, expected in cases:
+        executor.set_staging("copy" if rng.random() < 0.5 else "gather")
+        assert np.array_equal(replay(executor, plans[iteration], staged, iteration), expected)
+        # Of the next plan, of one that is not the next, or of none.
+        if iteration + 1 < num_plans and rng.random() < 0.8:
+            executor.prefetch(victims_of(plans[iteration + 1 - (rng.random() < 0.2)]))
 
 
 def check_random_targets(directory, seed, row_bytes, prefetch_rows, device=TWIN, num_plans=6):
     """As check_random_plans(), with the rows going to several requesters."""
-    rng = np.random.default_rng(seed)
-    rows, storage = open_rows(directory, row_bytes)
-    with storage:
-        executor, tiers = open_device_executor(storage, prefetch_rows, device), Tiers(rows)
-        plans = [fill_plan(), *(random_plan(rng) for _ in range(num_plans - 1))]
-        for iteration, plan in enumerate(plans):
-            num_rows = len(plan["source"])
-            staged = rng.integers(0, 256, (num_rows, row_bytes), dtype=np.uint8)
-            expected = staged.copy()
-            tiers.replay(plan, expected)
-            targets = random_targets(rng, num_rows, row_bytes)
-            executor.set_staging("copy" if rng.random() < 0.5 else "gather")
-            delivered = replay_to(executor, plan, staged, targets, iteration)
-            for (row_of, memory, place), got in zip(targets, delivered, strict=True):
-                memory = np.full_like(memory, 77)
-                memory[place if len(place) else np.arange(len(row_of))] = expected[row_of]
-                assert np.array_equal(got, memory)
-            if iteration + 1 < num_plans:
-                executor.prefetch(victims_of(plans[iteration + 1]))
-        check_held(executor, tiers, row_bytes, num_plans)
+    cases = replayed_plans(directory, seed, row_bytes, prefetch_rows, device, num_plans)
+    for rng, executor, plans, iteration, staged, expected in cases:
+        targets = random_targets(rng, len(staged), row_bytes)
+        executor.set_staging("copy" if rng.random() < 0.5 else "gather")
+        delivered = replay_to(executor, plans[iteration], staged, targets, iteration)
+        for (row_of, memory, place), got in zip(targets, delivered, strict=True):
+            memory = np.full_like(memory, 77)
+            memory[place if len(place) else np.arange(len(row_of))] = expected[row_of]
+            assert np.array_equal(got, memory)
+        if iteration + 1 < num_plans:
+            executor.prefetch(victims_of(plans[iteration + 1]))

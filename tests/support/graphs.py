@@ -1,10 +1,8 @@
 """Small graphs for tests, and what was sampled from them compared."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import strategies as st
 
@@ -17,7 +15,6 @@ SMALL_GRAPHS = (
     st.integers(0, 2**31),
     st.sampled_from([np.int32, np.int64]),
 )
-SHARED_DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 
 def from_edges(sources, destinations, num_nodes, dtype=np.int32):
@@ -35,14 +32,6 @@ def random_graph(num_nodes, num_edges, seed=0, dtype=np.int32):
     sources = (num_nodes * rng.random(num_edges) ** 2).astype(np.int64)
     destinations = (num_nodes * rng.random(num_edges) ** 3).astype(np.int64)
     return from_edges(sources, destinations, num_nodes, dtype)
-
-
-def cora():
-    path = SHARED_DATA / "cora"
-    if not path.exists():
-        pytest.skip("the Cora data are not beside this checkout")
-    sources, destinations = np.load(path / "edge_index.npy")
-    return from_edges(sources, destinations, 2708)
 
 
 def assert_same(a, b):

@@ -10,7 +10,6 @@ import numpy as np
 
 SPLIT_FILES = {"train": "train_idx", "valid": "val_idx", "test": "test_idx"}
 REPOSITORY = Path(__file__).resolve().parents[2]
-SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 
 
 def random_graph(
