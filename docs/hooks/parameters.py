@@ -8,7 +8,7 @@ import griffe
 
 
 class Parameters(griffe.Extension):
-    """Lists what a docstring says of parameters and fields, each in a line of its own."""
+    """Lists the parameters and fields that a docstring names, each in a line of its own."""
 
     def on_class(self, *, cls: griffe.Class, **_context) -> None:
         fields = [name for name, member in cls.members.items() if member.is_attribute]

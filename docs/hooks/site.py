@@ -1,5 +1,5 @@
-"""Adds to the site what is not written in docs/: pages that live beside the code, and references
-made from the code. A page asks for the latter by a comment: ``<!-- options MODULE:CLASS -->`` for
+"""Adds pages that live outside of docs/: those beside the code, and references made
+from the code. A page asks for the latter by a comment: ``<!-- options MODULE:CLASS -->`` for
 the keys of a configuration, ``<!-- help COMMAND ... -->`` for a help page of ``lsm``.
 """
 
@@ -22,6 +22,7 @@ PAGES = (
     "bench/ablation.md",
     "bench/results/*.md",
     "bench/results/*/*.png",
+    "kernels/README.md",
     "kernels/io/nvme/README.md",
     "tests/emulated/README.md",
 )
