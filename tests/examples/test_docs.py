@@ -12,7 +12,8 @@ from lsm.cli import app
 from lsm.config.load import load_config
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+PAGES = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md")]
+PAGES += sorted((REPOSITORY / "docs").rglob("*.md"))
 
 # The README leaves these to its reader.
 README_PRELUDE = """
@@ -81,6 +82,26 @@ def test_launch_scripts_get_a_configuration(page, line):
     arguments = words[words.index(script) + 1 :]
     config, *overrides = arguments if script.endswith(".sbatch") else arguments[1:]
     check_config(config, overrides)
+
+
+TOP_LEVEL = "bench|cache|comm|configs|docs|examples|kernels|launch|lsm|tests"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_named_files_exist(page):
+    names = re.findall(rf"(?<![\w/.])(?:{TOP_LEVEL})/[\w./*-]*[\w*]", page.read_text())
+    built = ("lsm/_core",)  # by make
+    missing = [name for name in names if not any(REPOSITORY.glob(name))]
+    assert [name for name in missing if not name.startswith(built)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_named_targets_of_make_exist(page):
+    makefile = (REPOSITORY / "Makefile").read_text()
+    code = re.findall(r"`(make [^`]*)`|^ *(make [^#`\n]*)", page.read_text(), re.MULTILINE)
+    words = [word for pair in code for word in "".join(pair).split()[1:]]
+    targets = {word for word in words if re.fullmatch(r"[a-z][a-z-]*", word)}
+    assert [name for name in targets if not re.search(rf"^{name}:", makefile, re.MULTILINE)] == []
 
 
 def test_the_checks_see_what_they_are_for():
