@@ -11,6 +11,7 @@ import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 _REMEDY = (
     "run as root, or inside a group of your own: systemd-run --user --scope -p Delegate=yes COMMAND"
@@ -60,11 +61,11 @@ class MemoryLimit:
         if (self._group / swap).exists():  # swapping would be a way round the limit
             (self._group / swap).write_text(str(self.limit_bytes) if version == 1 else "0")
 
-    def start(self, command: Sequence[str], **options) -> subprocess.Popen:
+    def start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         """subprocess.Popen() inside the limit, child processes included."""
         return subprocess.Popen(command, preexec_fn=self._enter, **options)
 
-    def run(self, command: Sequence[str], **options) -> subprocess.CompletedProcess:
+    def run(self, command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[Any]:
         """subprocess.run() inside the limit, child processes included."""
         return subprocess.run(command, preexec_fn=self._enter, check=False, **options)
 
@@ -83,7 +84,7 @@ class MemoryLimit:
     def __enter__(self) -> MemoryLimit:
         return self
 
-    def __exit__(self, *_exception) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
 

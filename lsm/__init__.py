@@ -1,6 +1,6 @@
 """LSM-GNN: train graph neural networks on graphs whose features do not fit in memory."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lsm.version import __version__ as __version__
 
@@ -39,7 +39,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     """Imports torch and the native module only when something of them is used."""
     if name in _HOMES:
         from importlib import import_module

@@ -19,6 +19,7 @@ except ImportError as error:
 COUNTER_NAMES = _core.COUNTER_NAMES
 BufferPool = _core.BufferPool
 CacheExecutor = _core.CacheExecutor
+CudaInfo = _core.CudaInfo
 DirectMode = _core.DirectMode
 Fault = _core.Fault
 GpuBuffer = _core.GpuBuffer
@@ -44,6 +45,8 @@ SamplingKind = _core.SamplingKind
 SharedBuffer = _core.SharedBuffer
 SharedPool = _core.SharedPool
 StopFlag = _core.StopFlag
+Storage = _core.Storage
+StorageTicket = _core.Ticket
 ThreadError = _core.ThreadError
 ThreadPool = _core.ThreadPool
 TWIN = _core.TWIN
@@ -87,6 +90,7 @@ __all__ = [
     "TWIN_BACKWARDS",
     "BufferPool",
     "CacheExecutor",
+    "CudaInfo",
     "DirectMode",
     "Fault",
     "GpuBuffer",
@@ -112,6 +116,8 @@ __all__ = [
     "SharedBuffer",
     "SharedPool",
     "StopFlag",
+    "Storage",
+    "StorageTicket",
     "ThreadError",
     "ThreadPool",
     "as_device_tensor",
@@ -152,7 +158,9 @@ __all__ = [
 ]
 
 
-def as_tensor(buffer: HostBuffer, dtype: torch.dtype) -> torch.Tensor:
+def as_tensor(
+    buffer: HostBuffer | PeerBlock | PlanArray | SharedBuffer, dtype: torch.dtype
+) -> torch.Tensor:
     """The bytes of ``buffer`` as a 1-D tensor of ``dtype``, without a copy.
 
     The tensor's storage holds the buffer; its memory returns to the pool when the last tensor that

@@ -51,7 +51,7 @@ class LateScore:
     def __enter__(self) -> LateScore:
         return self
 
-    def __exit__(self, *_exception) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
     def _run(self) -> None:

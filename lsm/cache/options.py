@@ -189,7 +189,7 @@ def _check_memory(options: CacheOptions) -> None:
         if num_bytes < 0:
             raise ValueError(f"{key}: expected a size >= 0, got {num_bytes}")
     available = host_memory.available_bytes_per_rank()
-    largest = max(on_host, key=on_host.get)
+    largest = max(on_host, key=lambda name: on_host[name])
     if sum(on_host.values()) <= available:
         return
     num_ranks = local_size_in()

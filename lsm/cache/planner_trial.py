@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import fields
+from typing import TypeVar
 
 import torch
 
@@ -15,6 +16,8 @@ from lsm.cache.planner import Plan, Planner
 from lsm.cache.trial import Trial
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 
 class TrialPlanner:
@@ -102,7 +105,7 @@ class TrialPlanner:
         """As Planner.metadata_bytes(), of the planner that will go on."""
         return self._planner.metadata_bytes()
 
-    def _timed(self, work: Callable):
+    def _timed(self, work: Callable[[], _T]) -> tuple[_T, float]:
         start = self._clock()
         result = work()
         return result, self._clock() - start
@@ -121,7 +124,7 @@ class TrialPlanner:
             rates["host"] / 1e6,
             rates["device"] / 1e6,
         )
-        if fastest == "device":
+        if fastest == "device" and self._other is not None:
             self._planner = self._other
         self._end(fastest)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -121,7 +121,7 @@ def stored_score(
     """
     if name in store.scores:
         return store.score(name)
-    options = {"num_threads": num_threads}
+    options: dict[str, Any] = {"num_threads": num_threads}
     if name == "presample":
         options |= {"num_neighbors": num_neighbors, "batch_size": batch_size, "seed": seed}
     if name == "reverse_pagerank":
@@ -145,7 +145,7 @@ def keep_score(store: GraphStore, name: str, scores: torch.Tensor) -> None:
         logger.info("score %s is computed, and stored in %s", name, store.path)
 
 
-def compute_score(store: GraphStore, name: str, **options) -> torch.Tensor:
+def compute_score(store: GraphStore, name: str, **options: Any) -> torch.Tensor:
     """Computes the score ``name`` (one of SCORE_NAMES), saves it in the store and returns it.
 
     ``options`` are the keyword arguments of the function of that name. Raises ValueError for an
@@ -157,7 +157,7 @@ def compute_score(store: GraphStore, name: str, **options) -> torch.Tensor:
     return scores
 
 
-def _compute(store: GraphStore, name: str, **options) -> torch.Tensor:
+def _compute(store: GraphStore, name: str, **options: Any) -> torch.Tensor:
     topology = store.topology()
     if name == "in_degree":
         return in_degree(topology, **options)

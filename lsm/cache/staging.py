@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
+from lsm import native
 from lsm.cache.planner import Source
 from lsm.cache.trial import Trial
 
@@ -30,7 +31,11 @@ class Staging:
     """
 
     def __init__(
-        self, way: str, executor, *, clock: Callable[[], float] = time.perf_counter
+        self,
+        way: str,
+        executor: native.GpuExecutor,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         if way not in ("auto", *WAYS):
             raise ValueError(f"staging: expected auto, gather or copy, got {way!r}")
@@ -51,17 +56,18 @@ class Staging:
         self._batches += 1
         if self._is_auto and self._batches % TRY_AGAIN == 0:
             self._trial = Trial(WAYS)
-        num_staged = int((source == Source.STORAGE).sum()) if self._trial else 0
-        if not num_staged:
+        trial = self._trial
+        num_staged = int((source == Source.STORAGE).sum()) if trial else 0
+        if trial is None or not num_staged:
             yield
             return
-        way = self._trial.next
+        way = trial.next
         self._executor.set_staging(way)
         start = self._clock()
         yield
-        self._trial.add(way, num_staged, self._clock() - start)
-        if self._trial.done:
-            self._decide(self._trial)
+        trial.add(way, num_staged, self._clock() - start)
+        if trial.done:
+            self._decide(trial)
 
     def _decide(self, trial: Trial) -> None:
         way, rates = trial.fastest, trial.rates()

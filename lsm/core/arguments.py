@@ -8,9 +8,10 @@ from numbers import Integral
 def whole_number(name: str, value: object, low: int, high: int | None = None) -> int:
     """``value``, which must be a whole number of at least ``low``, and of at most ``high`` if that
     is given; ValueError, with ``name``, if it is not."""
-    if not isinstance(value, Integral) or isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise ValueError(f"{name}: expected a whole number, got {value!r}")
-    if value < low or (high is not None and value > high):
+    number = int(value)
+    if number < low or (high is not None and number > high):
         wanted = f"at least {low}" if high is None else f"{low} to {high}"
-        raise ValueError(f"{name}: expected {wanted}, got {value}")
-    return int(value)
+        raise ValueError(f"{name}: expected {wanted}, got {number}")
+    return number

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 
@@ -53,7 +54,9 @@ def gpu_of(local_rank: int, num_gpus: int) -> int:
     return local_rank % num_gpus if num_gpus else local_rank
 
 
-def gpu_problem(index: int, cuda=torch.cuda, info: native.CudaInfo | None = None) -> str | None:
+def gpu_problem(
+    index: int, cuda: Any = torch.cuda, info: native.CudaInfo | None = None
+) -> str | None:
     """Why GPU ``index`` cannot train, and what to do; None if it can. ``cuda``, ``info``: what
     torch and the native module know of GPUs."""
     info = info or native.find_cuda()
@@ -94,7 +97,7 @@ def _version(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def check_room(device: torch.device, needs: Mapping[str, int], cuda=torch.cuda) -> None:
+def check_room(device: torch.device, needs: Mapping[str, int], cuda: Any = torch.cuda) -> None:
     """Raises ValueError with the sum if ``needs`` (bytes by what they are for) are more than the
     GPU ``device`` has free. Does nothing for the host."""
     if device.type != "cuda":
@@ -130,7 +133,7 @@ def memory_errors(doing: str) -> Iterator[None]:
         ) from error
 
 
-def current(device: torch.device) -> AbstractContextManager:
+def current(device: torch.device) -> AbstractContextManager[None]:
     """Makes the GPU ``device`` the current one of this thread inside; does nothing for the host.
 
     Tensors on a GPU go to native code through DLPack, and torch refuses that for any GPU but the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
@@ -15,6 +15,8 @@ from lsm.core.limits import (
 )
 from lsm.core.units import format_bytes, parse_bytes
 
+Auto = Literal["auto"]
+
 
 def exact_bytes(num_bytes: int) -> str | int:
     """``num_bytes`` in the largest binary unit that divides it, so that nothing is rounded."""
@@ -24,14 +26,14 @@ def exact_bytes(num_bytes: int) -> str | int:
     return num_bytes
 
 
-def _bytes(value: object) -> int:
+def _bytes(value: Any) -> int:
     num_bytes = parse_bytes(value)
     if num_bytes > MOST_BYTES:
         raise ValueError(f"size: expected at most {format_bytes(MOST_BYTES)}, got {value!r}")
     return num_bytes
 
 
-def _of_one_read(num_bytes: int | str) -> int | str:
+def _of_one_read(num_bytes: int | Auto) -> int | Auto:
     if num_bytes != "auto" and num_bytes > LONGEST_READ:
         most, got = format_bytes(LONGEST_READ), format_bytes(num_bytes)
         raise ValueError(f"size: expected at most {most}, got {got}")
@@ -41,10 +43,8 @@ def _of_one_read(num_bytes: int | str) -> int | str:
 Bytes = Annotated[int, BeforeValidator(_bytes), PlainSerializer(exact_bytes)]
 """A size in bytes; read from an int or from text with a unit (``256MiB``)."""
 
-Auto = Literal["auto"]
 
-
-def _auto_or_bytes(value: object) -> object:
+def _auto_or_bytes(value: Any) -> int | Auto:
     return value if value == "auto" else _bytes(value)
 
 
@@ -76,3 +76,9 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Fanout = Annotated[int, Field(ge=-1, le=LARGEST_COUNT)]
 Fanouts = Annotated[list[Fanout], Field(min_length=1)]
 """Neighbours per hop; -1: all."""
+
+
+def settled(value: int | Auto) -> int:
+    """``value``. Precondition: the budget has replaced ``auto`` by a number."""
+    assert not isinstance(value, str), "auto, where a number was settled"
+    return value

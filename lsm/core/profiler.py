@@ -54,7 +54,7 @@ class StepProfiler:
             self._profile.start()
         return self
 
-    def __exit__(self, *_exception) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self._stop()
 
     def step(self) -> None:

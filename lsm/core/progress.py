@@ -59,7 +59,7 @@ class ByteProgress:
         self._progress.start()
         return self
 
-    def __exit__(self, *_exception) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self._progress.stop()
 
     def task(self, description: str, total_bytes: int) -> Callable[[int], None]:

@@ -10,13 +10,14 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from lsm.version import __version__
 
 
-def make(results: dict, config: dict | None = None) -> dict:
+def make(results: dict[str, Any], config: dict[str, Any] | None = None) -> dict[str, Any]:
     """``results`` with commit, command, config and machine beside them, ready for JSON."""
     return {
         "commit": _commit(),
@@ -33,7 +34,7 @@ def _without_directories(argument: str) -> str:
     return Path(argument).name if argument.startswith("/") else argument
 
 
-def machine() -> dict:
+def machine() -> dict[str, str | int]:
     """Processor, cores, memory, kernel and versions; no host name and no path."""
     return {
         "cpu": _cpu_name(),

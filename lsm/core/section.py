@@ -10,7 +10,7 @@ import difflib
 import os
 from collections.abc import Iterator
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
@@ -87,7 +87,7 @@ class Section(BaseModel):
         raise TypeError(f"{cls.__name__}: unknown option {name}{hint}")
 
 
-def is_section(annotation: Any) -> bool:
+def is_section(annotation: Any) -> TypeGuard[type[BaseModel]]:
     """Whether a field of this type is a nested section."""
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
@@ -118,13 +118,14 @@ def _describe(detail: ErrorDetails, section: str) -> str:
 def _flat_names(model: type[BaseModel]) -> Iterator[tuple[str, str, str]]:
     """Of each field of a nested section: the section, the field, and the flat name of both."""
     for outer, field in model.model_fields.items():
-        if is_section(field.annotation):
-            for inner in field.annotation.model_fields:
+        section = field.annotation
+        if is_section(section):
+            for inner in section.model_fields:
                 yield outer, inner, f"{outer}_{inner}"
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Integral) and not isinstance(value, bool):
+    if not isinstance(value, bool) and isinstance(value, Integral):
         return int(value)
     if isinstance(value, os.PathLike):
         return os.fspath(value)

@@ -61,8 +61,9 @@ class FileSink:
     def write(self, data: bytes | np.ndarray) -> None:
         """Appends the bytes of ``data`` (a NumPy array must be C-contiguous)."""
         if isinstance(data, np.ndarray):
-            data = data.reshape(-1).view(np.uint8)
-        view = memoryview(data)
+            view = data.reshape(-1).view(np.uint8).data
+        else:
+            view = memoryview(data)
         self._hash.update(view)
         self.num_bytes += len(view)
         done = 0

@@ -56,7 +56,7 @@ class StripedReader:
     def __enter__(self) -> StripedReader:
         return self
 
-    def __exit__(self, *_exception) -> None:
+    def __exit__(self, *_exception: object) -> None:
         for file in self._files:
             file.close()
 
@@ -66,7 +66,7 @@ class StripedReader:
         if len(self._files) == 1:
             read_exactly(self._files[0].fileno(), out, offset)
             return out
-        view = memoryview(out)
+        view = out.data
         # Pages that follow each other in one file are read together, each to its own place.
         starts: dict[int, int] = {}
         places: dict[int, list[memoryview]] = {}
@@ -90,7 +90,7 @@ class StripedReader:
 
 def read_exactly(fd: int, out: np.ndarray, offset: int) -> None:
     """Fills the C-contiguous ``out`` from byte ``offset`` of ``fd``; ValueError at end of file."""
-    _read_scattered(fd, [memoryview(out.reshape(-1).view(np.uint8))], offset)
+    _read_scattered(fd, [out.reshape(-1).view(np.uint8).data], offset)
 
 
 def _read_scattered(fd: int, views: list[memoryview], offset: int) -> None:

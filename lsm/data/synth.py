@@ -6,12 +6,12 @@ the result does not depend on threads or timing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -85,7 +85,7 @@ def _generator(seed: int, stream: _Stream, chunk: int = 0) -> np.random.Generato
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence([seed, stream, chunk])))
 
 
-def synthesize(out: str | Path, *, progress: bool | None = None, **parameters) -> GraphStore:
+def synthesize(out: str | Path, *, progress: bool | None = None, **parameters: Any) -> GraphStore:
     """Makes the store ``out``; ``parameters`` are the fields of ``SynthSpec`` and StoreOptions.
 
     In-degrees follow a Pareto law, and so does the popularity of sources. There are no self-loops
@@ -93,8 +93,9 @@ def synthesize(out: str | Path, *, progress: bool | None = None, **parameters) -
     the class alone, strong enough when averaged over a neighbourhood.
     Memory: tens of bytes per node and tens of MiB, whatever the features and the edges.
     """
-    keys = StoreOptions.__annotations__.keys() & parameters.keys()
-    options: StoreOptions = {key: parameters.pop(key) for key in keys}
+    options: StoreOptions = {"progress": progress}
+    for key in StoreOptions.__annotations__.keys() & parameters.keys():
+        options[key] = parameters.pop(key)  # type: ignore[literal-required]
     try:
         spec = SynthSpec(**parameters)
     except ValidationError as error:
@@ -103,7 +104,7 @@ def synthesize(out: str | Path, *, progress: bool | None = None, **parameters) -
             raise ValueError(str(first["ctx"]["error"])) from None
         where = ".".join(map(str, first["loc"]))
         raise ValueError(f"{where}: {first['msg']}, got {first['input']!r}") from None
-    return _write(spec, out, progress=progress, **options)
+    return _write(spec, out, **options)
 
 
 def _write(spec: SynthSpec, out: str | Path, **options: Unpack[StoreOptions]) -> GraphStore:
@@ -347,10 +348,10 @@ def _write_features(
 def _in_order(
     executor: ThreadPoolExecutor,
     make: Callable[[int, int, int], np.ndarray],
-    ranges,
+    ranges: Iterable[tuple[int, int]],
 ) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
     """(range, make(number, first, last)) in order; a few are made ahead, no more."""
-    pending: list[tuple[tuple[int, int], Future]] = []
+    pending: list[tuple[tuple[int, int], Future[np.ndarray]]] = []
     for number, (first, last) in enumerate(ranges):
         pending.append(((first, last), executor.submit(make, number, first, last)))
         if len(pending) > _THREADS + 1:

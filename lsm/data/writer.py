@@ -65,7 +65,7 @@ class StoreWriter:
             raise
         return self
 
-    def __exit__(self, *_exception) -> None:
+    def __exit__(self, *_exception: object) -> None:
         with _signals_wait():
             for sink in self._sinks.values():
                 sink.abandon()

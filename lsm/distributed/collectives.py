@@ -74,7 +74,8 @@ def _watched(
     """The other ranks hear how this one is, and how it ends."""
     rank = launch.world.rank
     store_rank = None if launch.hosted else 0
-    current = Watch(store.clone(), members, rank, timeout_secs=timeout_secs, store_rank=store_rank)
+    own = store.clone()  # type: ignore[attr-defined]  # torch's stub leaves it out
+    current = Watch(own, members, rank, timeout_secs=timeout_secs, store_rank=store_rank)
     current.start()
     watchdog.set_current(current)
     try:

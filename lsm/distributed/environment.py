@@ -150,8 +150,8 @@ def _slurm(env: Mapping[str, str]) -> Launch:
         ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"),
         ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"),
     )
-    found = [next((name for name in names if name in env), None) for names in either]
-    missing += [" or ".join(pair) for pair, name in zip(either, found, strict=True) if name is None]
+    found = [next((name for name in names if name in env), "") for names in either]
+    missing += [" or ".join(pair) for pair, name in zip(either, found, strict=True) if not name]
     if missing:
         raise RuntimeError(
             f"environment: {', '.join(missing)} missing beside SLURM_STEP_ID; start the job with "
@@ -184,8 +184,8 @@ def _slurm(env: Mapping[str, str]) -> Launch:
 
 def first_host(node_list: str) -> str:
     """The first host of SLURM's compact form: ``gpu[03-05,9],login`` is gpu03 and others."""
-    first = re.match(r"(?:[^\[,]|\[[^\]]*\])*", node_list)[0]  # a comma in brackets is part of it
-    host = re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", first)
+    first = re.match(r"(?:[^\[,]|\[[^\]]*\])*", node_list)  # a comma in brackets is part of it
+    host = re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", first[0] if first else "")
     if not host:
         raise RuntimeError(f"environment: expected a node in the list of SLURM, got {node_list!r}")
     return host

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from lsm.core.units import format_bytes
 from lsm.doctor.finding import Finding
@@ -133,7 +134,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _build_info() -> dict:
+def _build_info() -> dict[str, Any]:
     from lsm import native
 
     return native.build_info()

@@ -8,9 +8,11 @@ count as much as their weight is of the mean weight of their destination's edges
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import GATConv, GCNConv, SAGEConv
@@ -28,9 +30,10 @@ class SampledGNN(nn.Module):
     ``convs[l]`` maps [num_src, width] to [num_dst, width'] over ``batch.layers()[l]``.
     """
 
-    def __init__(self, convs: list[nn.Module], dropout: float) -> None:
+    def __init__(self, convs: Sequence[nn.Module], dropout: float) -> None:
         super().__init__()
         self.convs = nn.ModuleList(convs)
+        self._num_classes = int(convs[-1].out_channels)  # type: ignore[arg-type]
         self.dropout = dropout
 
     def convolve(self, conv: nn.Module, x: Tensor, layer: Layer) -> Tensor:
@@ -50,8 +53,10 @@ class SampledGNN(nn.Module):
                 f"{len(layers)}; set sampler.num_neighbors and model.num_layers alike"
             )
         if batch.batch_size == 0:
-            nothing = sum(parameter.sum() for parameter in self.parameters()) * 0.0
-            return nothing.expand(0, self.convs[-1].out_channels)
+            nothing = torch.stack([parameter.sum() for parameter in self.parameters()]).sum() * 0.0
+            return nothing.expand(0, self._num_classes)
+        if batch.x is None:
+            raise ValueError("model: expected a batch with features, got one whose x is None")
         x = batch.x
         for index, (conv, layer) in enumerate(zip(self.convs, layers, strict=True)):
             if index > 0:
@@ -90,7 +95,7 @@ class GAT(SampledGNN):
 class WeightedGATConv(GATConv):
     """GATConv in which an edge counts as often as its weight (``edge_attr`` [e], positive) says."""
 
-    def __init__(self, *args, **options) -> None:
+    def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options, fill_value=1.0)  # the weight of self loops
 
     def edge_update(
@@ -102,7 +107,7 @@ class WeightedGATConv(GATConv):
         ptr: Tensor | None,
         dim_size: int | None,
     ) -> Tensor:
-        if edge_attr is None or index.numel() == 0:
+        if edge_attr is None or alpha_i is None or index.numel() == 0:
             return super().edge_update(alpha_j, alpha_i, None, index, ptr, dim_size)
         score = functional.leaky_relu(alpha_j + alpha_i, self.negative_slope)
         alpha = softmax(score + edge_attr.log().unsqueeze(-1), index, ptr, dim_size)

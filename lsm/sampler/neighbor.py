@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Integral
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,8 +21,13 @@ MAX_NEIGHBORS = 2**29
 class Topology(Protocol):
     """A graph in CSC form: the in-neighbours of v are ``indices[indptr[v]:indptr[v + 1]]``."""
 
-    indptr: torch.Tensor  # int64 [N + 1]
-    indices: torch.Tensor  # int32 or int64 [E]
+    @property
+    def indptr(self) -> torch.Tensor:
+        """int64 [N + 1]."""
+
+    @property
+    def indices(self) -> torch.Tensor:
+        """int32 or int64 [E]."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class PackedGraph:
 
     def __init__(self, graph: SampledGraph) -> None:
         # Through NumPy, which uses no other threads: OpenMP would start some for each sampler.
-        own = {
+        own: dict[str, Any] = {
             field.name: torch.from_numpy(value.numpy().copy())
             for field in fields(graph)
             if field.name != "edge_index"
@@ -85,12 +90,12 @@ class PackedGraph:
         return replace(graph, edge_index=torch.from_numpy(edges))
 
 
-def checked_num_neighbors(num_neighbors: Sequence[int]) -> list[int]:
+def checked_num_neighbors(num_neighbors: Any) -> list[int]:
     """``num_neighbors`` as a list; ValueError unless all are numbers that can be drawn."""
     if not isinstance(num_neighbors, Iterable):
         raise ValueError(f"num_neighbors: expected a number for each hop, got {num_neighbors!r}")
     for number in num_neighbors:
-        if not isinstance(number, Integral) or not -1 <= number <= MAX_NEIGHBORS:
+        if not isinstance(number, Integral) or not -1 <= int(number) <= MAX_NEIGHBORS:
             raise ValueError(
                 f"num_neighbors: expected -1 (all) or 0 to 2^29 per hop, got {number!r}"
             )

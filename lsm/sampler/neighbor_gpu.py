@@ -101,7 +101,7 @@ class DeviceNeighborSampler:
             *(topology.indptr, placed.indptr, placed.indices),
             *(self.num_neighbors, native_sampling(sampling), device, timeout_secs),
         )
-        self._lanes: queue.LifoQueue = queue.LifoQueue()
+        self._lanes: queue.LifoQueue[native.GpuSampler | None] = queue.LifoQueue()
         for _ in range(num_lanes - 1):
             self._lanes.put(None)  # made when it is needed
         self._lanes.put(self._new_lane())

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 
 from lsm import native
 from lsm.core.arguments import whole_number
+
+if TYPE_CHECKING:
+    from lsm.data.graph_store import GraphStore
 
 _MAX_SEED = 2**64 - 1
 
@@ -73,7 +78,7 @@ class SeedSchedule:
         return min(self._global_batch, self._nodes.numel() - iteration * self._global_batch)
 
 
-def seed_nodes(store, input_nodes: str | torch.Tensor | None) -> torch.Tensor:
+def seed_nodes(store: GraphStore, input_nodes: str | torch.Tensor | None) -> torch.Tensor:
     """The nodes, [N] int64, that ``input_nodes`` names: a split, ids, a mask of all nodes, or None
     for all of them."""
     if input_nodes is None:

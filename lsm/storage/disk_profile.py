@@ -88,7 +88,7 @@ class DeviceFacts(_Part):
 class DeviceProfile(_Part):
     """Schema 1 of ``profile.json``. Reads are direct (O_DIRECT) and random."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     date: str
     commit: str
     machine: dict[str, str | int]

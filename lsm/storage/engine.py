@@ -143,10 +143,11 @@ class Ticket:
         Raises OSError (file, offset, errno) if a read failed, TimeoutError (what was awaited) after
         ``timeout_secs`` (default: the engine's). After an error nothing writes to ``out`` any more.
         """
-        if self._reads is None and self.error is None:
+        if self._reads is None and self.error is None and self._hand_on is not None:
             self._hand_on()
         if self.error is not None:
             raise self.error
+        assert self._reads is not None, "hand_on submits the reads or sets an error"
         self._reads.wait(self._timeout_secs if timeout_secs is None else timeout_secs)
         return self._out
 
@@ -195,7 +196,7 @@ class Storage:
             nvme.submission.device = _submitting_gpu()
             nvme.submission.num_blocks = options.submit_blocks or 0
 
-        def open_as(engine: str):
+        def open_as(engine: str) -> native.Storage:
             num_threads = options.num_threads or _DEFAULT_THREADS[engine]
             _check_buffers(engine, options, num_threads)
             with starting("storage.num_threads", num_threads):
@@ -214,7 +215,7 @@ class Storage:
                 )
 
         try:
-            self._native = open_as(self.engine)
+            self._native: native.Storage | None = open_as(self.engine)
         except OSError as error:
             if (engine, self.engine, error.errno) != ("auto", "io_uring", errno.ENOMEM):
                 raise
@@ -300,10 +301,10 @@ class Storage:
     def __enter__(self) -> Storage:
         return self
 
-    def __exit__(self, *_exception) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
-    def handle(self):
+    def handle(self) -> native.Storage:
         """The native engine. Raises RuntimeError once closed."""
         if self._native is None:
             raise RuntimeError("the storage engine is closed")

@@ -12,14 +12,15 @@ import subprocess
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from lsm.storage.engine import Storage, StorageOptions
+from lsm.storage.engine import Storage, StorageOptions, Ticket
 
 _PAGE_BYTES = 4096
 _WRITE_BYTES = 16 << 20
@@ -97,6 +98,9 @@ def open_blocks(source: Source, engine: str, block_bytes: int, queue_depth: int)
     )
 
 
+_Tickets = deque[tuple[Ticket, torch.Tensor]]
+
+
 def measure_engine(
     source: Source,
     engine: str,
@@ -117,14 +121,14 @@ def measure_engine(
     num_blocks = source.num_bytes // block_bytes
     if rows_per_request is None:
         rows_per_request = min(max(64, 8 * queue_depth), max(8, _REQUEST_BYTES // block_bytes))
-    most_requests = math.inf
+    most_requests: float = math.inf
     if most_bytes is not None:
         rows_per_request = max(1, min(rows_per_request, most_bytes // (8 * block_bytes)))
         most_requests = max(8, most_bytes // (rows_per_request * block_bytes))
     rng = np.random.default_rng(seed)
     outputs = [torch.empty(rows_per_request * block_bytes, dtype=torch.uint8) for _ in range(3)]
     with open_blocks(source, engine, block_bytes, queue_depth) as storage:
-        tickets: deque = deque()
+        tickets: _Tickets = deque()
 
         def submit(output: torch.Tensor) -> None:
             ids = torch.from_numpy(rng.integers(0, num_blocks, rows_per_request))
@@ -150,7 +154,7 @@ def measure_engine(
     }
 
 
-def _turn(tickets: deque, submit) -> None:
+def _turn(tickets: _Tickets, submit: Callable[[torch.Tensor], None]) -> None:
     ticket, output = tickets.popleft()
     ticket.wait()
     submit(output)
@@ -204,7 +208,7 @@ def sweep(
     seconds: float,
     repeats: int,
     with_fio: bool,
-    report=lambda point: None,
+    report: Callable[[Point], None] = lambda point: None,
 ) -> list[Point]:
     """Measures every combination, ``repeats`` times, ours and fio's in turn (so that drift of the
     machine hits both), and calls ``report(point)`` as each one is done."""
@@ -228,12 +232,14 @@ def sweep(
     return points
 
 
-def _median_point(reader: str, block_bytes: int, queue_depth: int, runs: list[dict]) -> Point:
+def _median_point(
+    reader: str, block_bytes: int, queue_depth: int, runs: list[dict[str, float]]
+) -> Point:
     median = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
     iops = [run["iops"] for run in runs]
     return Point(reader, block_bytes, queue_depth, **median, iops_min=min(iops), iops_max=max(iops))
 
 
-def as_record(points: list[Point]) -> list[dict]:
+def as_record(points: list[Point]) -> list[dict[str, Any]]:
     """The points as plain dictionaries, for JSON."""
     return [asdict(point) for point in points]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -33,6 +34,9 @@ def feature_source(store_path: Path) -> Source:
     return Source(tuple(store.feature_paths), store.num_nodes * store.row_bytes, store.stripe_bytes)
 
 
+_ENGINES: dict[str, Literal["posix", "io_uring"]] = {"posix": "posix", "io_uring": "io_uring"}
+
+
 def measure_profile(
     source: Source,
     engine: str,
@@ -47,7 +51,7 @@ def measure_profile(
     OSError where the file system has no direct reads.
     """
     engine = select_engine(engine)[0]
-    if engine in ("memory", "mmap"):
+    if engine not in _ENGINES:
         raise ValueError(
             f"--engine: expected io_uring or posix, got {engine}: it overlaps no reads"
         )
@@ -60,8 +64,10 @@ def measure_profile(
         raise ValueError("--seconds, --repeats: expected more than 0")
     request_secs = lone_request(source, engine, seconds)
     report(f"one row, nothing else in flight: {request_secs * 1e6:.1f} us")
-    by_depth = {depth: [] for depth in DEPTHS}
-    by_size = {size: [] for size in SIZES if size * _READS_OF_A_SIZE <= source.num_bytes}
+    by_depth: dict[int, list[dict[str, float]]] = {depth: [] for depth in DEPTHS}
+    by_size: dict[int, list[dict[str, float]]] = {
+        size: [] for size in SIZES if size * _READS_OF_A_SIZE <= source.num_bytes
+    }
     for repeat in range(repeats):
         for depth, runs in by_depth.items():
             runs.append(measure_engine(source, engine, BLOCK_BYTES, depth, seconds, repeat))
@@ -71,8 +77,8 @@ def measure_profile(
     profile = profile_of(source, engine, request_secs, by_depth, by_size)
     for point in profile.iops:
         report(f"depth {point.depth:>3}: {point.iops:>9,.0f} reads/s of {BLOCK_BYTES} bytes")
-    for point in profile.sizes:
-        report(f"{point.bytes:>7} bytes: {point.secs * 1e6:>7.2f} us of the device per read")
+    for cost in profile.sizes:
+        report(f"{cost.bytes:>7} bytes: {cost.secs * 1e6:>7.2f} us of the device per read")
     return profile
 
 
@@ -114,7 +120,7 @@ def profile_of(
         commit=about["commit"],
         machine=about["machine"],
         device=device_facts(source.paths[0].parent),
-        engine=engine,
+        engine=_ENGINES[engine],
         num_files=len(source.paths),
         file_bytes=source.num_bytes,
         block_bytes=BLOCK_BYTES,

@@ -29,9 +29,11 @@ class ReadScheduler:
             raise ValueError(f"merge_iterations: expected at least 1, got {merge_iterations}")
         self._storage = storage
         self._is_automatic = merge_iterations == "auto"
-        self._merge_iterations = 1 if self._is_automatic else merge_iterations
+        self._merge_iterations = 1 if merge_iterations == "auto" else merge_iterations
         self._lock = threading.Lock()
-        self._waiting: list[tuple[Ticket, tuple]] = []
+        self._waiting: list[
+            tuple[Ticket, tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]]
+        ] = []
 
     def submit(
         self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor | None = None

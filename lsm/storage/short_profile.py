@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lsm.comm.group import host_identity
 from lsm.distributed import collectives
-from lsm.distributed.collectives import World
+from lsm.distributed.environment import World
 from lsm.storage.disk_profile import (
     PROFILE,
     DeviceProfile,
@@ -118,8 +118,8 @@ def measure_briefly(source: Source, engine: str) -> DeviceProfile:
             rows_per_request=max(1, depth // 2),
         )
 
-    by_depth: dict[int, list] = {depth: [] for depth in _DEPTHS}
-    by_size: dict[int, list] = {size: [] for size in _SIZES}
+    by_depth: dict[int, list[dict[str, float]]] = {depth: [] for depth in _DEPTHS}
+    by_size: dict[int, list[dict[str, float]]] = {size: [] for size in _SIZES}
     for seed in range(_ROUNDS):
         for depth, runs in by_depth.items():
             runs.append(measure(BLOCK_BYTES, depth, seed))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -51,7 +51,7 @@ class ArrayFile:
     def __enter__(self) -> ArrayFile:
         return self
 
-    def __exit__(self, *_exception) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self._file.close()
 
     @property
@@ -159,10 +159,14 @@ class ArrayFile:
             )
 
 
-def read_ahead(read, num_rows: int, step: int) -> Iterator[tuple[int, np.ndarray]]:
+def read_ahead(
+    read: Callable[[int, int], np.ndarray], num_rows: int, step: int
+) -> Iterator[tuple[int, np.ndarray]]:
     """(begin, read(begin, end)) over [0, num_rows) in steps, one read ahead on a thread."""
+    if num_rows == 0:
+        return
     with ThreadPoolExecutor(1) as executor:
-        pending = executor.submit(read, 0, min(step, num_rows)) if num_rows else None
+        pending = executor.submit(read, 0, min(step, num_rows))
         for begin in range(0, num_rows, step):
             rows = pending.result()
             next_begin = begin + step

@@ -128,7 +128,7 @@ class _Device:
     def __enter__(self) -> _Device:
         return self
 
-    def __exit__(self, *_exception) -> None:
+    def __exit__(self, *_exception: object) -> None:
         os.close(self._fd)
 
     def duplicate(self) -> tuple[int, bool]:
