@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lsm.storage.disk_profile import DeviceProfile
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def draw_overlap(
@@ -77,7 +82,7 @@ def draw_batches(profile: DeviceProfile, records: Sequence[dict], path: Path) ->
     _finish(figure, axes, "Reads ahead of training (GIDS, Figure 9)", path)
 
 
-def _figure(panels: int, size: tuple[float, float]):
+def _figure(panels: int, size: tuple[float, float]) -> tuple[Figure, Sequence[Axes]]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -86,7 +91,7 @@ def _figure(panels: int, size: tuple[float, float]):
     return figure, figure.subplots(1, panels, squeeze=False)[0]
 
 
-def _finish(figure, axes, title: str, path: Path) -> None:
+def _finish(figure: Figure, axes: Sequence[Axes], title: str, path: Path) -> None:
     for axis in axes:
         axis.grid(alpha=0.3)
     handles, names = axes[0].get_legend_handles_labels()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from lsm.ablation.config import PlotConfig
 from lsm.ablation.report import varying
 from lsm.ablation.runs import ignored
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
 
 _SERIES = (
     "window",
@@ -117,7 +122,7 @@ def _value(record: dict, name: str) -> float:
 
 
 def _draw_lines(
-    config: PlotConfig, axis, records: Sequence[dict], every_record: Sequence[dict]
+    config: PlotConfig, axis: Axes, records: Sequence[dict], every_record: Sequence[dict]
 ) -> None:
     """A curve per label; colour by policy; a level line where the policy ignores the x axis."""
     curves: dict[str, list[dict]] = {}
@@ -129,7 +134,7 @@ def _draw_lines(
     for label, points in curves.items():
         policy = points[0]["policy"]
         turn = seen[policy] = seen.get(policy, -1) + 1
-        style = {
+        style: dict[str, Any] = {
             "color": f"C{policies.index(policy) % 10}",
             "linestyle": _LINE_STYLES[turn % len(_LINE_STYLES)],
             "label": label,
@@ -154,7 +159,7 @@ def _draw_lines(
 
 
 def _draw_dots(
-    config: PlotConfig, axis, records: Sequence[dict], every_record: Sequence[dict]
+    config: PlotConfig, axis: Axes, records: Sequence[dict], every_record: Sequence[dict]
 ) -> None:
     """A row per label, the best of all panels on top; a dot per value of the x parameter."""
     rows: dict[str, dict[float, float]] = {}
@@ -182,9 +187,9 @@ def _draw_dots(
     axis.set_xlabel(_WORDS[config.y])
 
 
-def _legend(axes) -> tuple[list, list[str]]:
+def _legend(axes: Iterable[Axes]) -> tuple[list[Artist], list[str]]:
     """Every label of the panels, once."""
-    found: dict[str, object] = {}
+    found: dict[str, Artist] = {}
     for axis in axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)

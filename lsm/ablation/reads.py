@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
+from typing import Literal
 
 import torch
 
@@ -18,6 +18,7 @@ from lsm.data.graph_store import GraphStore
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.loader import FeatureLoader
 from lsm.loader.pipeline import Pipeline
+from lsm.sampler.neighbor import SampledGraph
 from lsm.storage.engine import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
 
@@ -42,6 +43,12 @@ read_amplification: bytes from storage per byte of the rows that missed."""
 _STAGES = ("plan_secs", "read_wait_secs", "replay_secs")
 
 
+def _of_nodes(ids: torch.Tensor) -> SampledGraph:
+    """A graph of the nodes ``ids``, without edges."""
+    none = torch.empty(0, dtype=torch.int64)
+    return SampledGraph(ids, none.view(2, 0), none, [len(ids)], [0])
+
+
 def deliver(
     features: FeatureLoader,
     batches: Sequence[torch.Tensor],
@@ -57,7 +64,7 @@ def deliver(
     """
     start = time.perf_counter()
     pipeline = Pipeline(
-        lambda iteration: SimpleNamespace(n_id=batches[iteration]),
+        lambda iteration: _of_nodes(batches[iteration]),
         features,
         first=0,
         last=len(batches),
@@ -130,12 +137,19 @@ def _median(runs: list[dict]) -> dict:
     return ranked[(len(ranked) - 1) // 2] | spread
 
 
-def _read(config, store, trace, combination, record, merge_iterations) -> dict:
+def _read(
+    config: ReadsConfig,
+    store: GraphStore,
+    trace: Trace,
+    combination: Combination,
+    record: dict,
+    merge_iterations: int | Literal["auto"],
+) -> dict:
     """One pass over the trace, rank after rank."""
     sums: dict[str, float] = dict.fromkeys(
         ("reads", "bytes_read", "bytes_requested", "read_secs", *_STAGES), 0
     )
-    counted = {"requests": 0, "hits": 0, "victim_hits": 0, "misses": 0}
+    counted: dict[str, float] = {"requests": 0, "hits": 0, "victim_hits": 0, "misses": 0}
     for rank in range(trace.num_ranks):
         shared = combination.mode == "shared"
         batches = trace.owner_batches(rank, combination.hash, shared=shared)
@@ -169,7 +183,13 @@ def _read(config, store, trace, combination, record, merge_iterations) -> dict:
     }
 
 
-def _loader(config, store, trace, combination, merge_iterations) -> FeatureLoader:
+def _loader(
+    config: ReadsConfig,
+    store: GraphStore,
+    trace: Trace,
+    combination: Combination,
+    merge_iterations: int | Literal["auto"],
+) -> FeatureLoader:
     options = StorageOptions(
         queue_depth=config.queue_depth,
         max_read_bytes=config.max_read_bytes,

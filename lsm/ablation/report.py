@@ -90,7 +90,7 @@ def _row(record: dict, columns: Sequence[str]) -> list[str]:
     return ["-" if name in unused else _text(name, record[name]) for name in columns]
 
 
-def _text(name: str, value) -> str:
+def _text(name: str, value: object) -> str:
     if value is None:
         return "-"
     if name in _RATIOS:

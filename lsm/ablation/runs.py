@@ -74,8 +74,8 @@ class Combination:
     def ignored(self) -> dict:
         """The parameters that make no difference to this cache, each with a fixed value."""
         if self.policy == "none":
-            kept = ("policy", "mode", "hash")
-            fixed = {field.name: field.default for field in fields(self) if field.name not in kept}
+            of_none = ("policy", "mode", "hash")
+            fixed = {f.name: f.default for f in fields(self) if f.name not in of_none}
             return fixed | {"lines": 0, "constant_score": ""}
         if self.policy in BOUNDS:
             kept = ("policy", "lines", "mode", "hash", "constant_rows", "constant_score")

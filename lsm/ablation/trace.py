@@ -6,6 +6,7 @@ import errno
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -80,7 +81,7 @@ class Trace:
         """Writes the trace to ``path``; the file is whole or absent. RuntimeError where there is no
         room for it."""
         path = Path(path)
-        arrays = {
+        arrays: dict[str, Any] = {
             "ids": self.ids,
             "offsets": self.offsets,
             "num_nodes": np.int64(self.num_nodes),
@@ -109,7 +110,7 @@ class Trace:
             if isinstance(loaded, np.ndarray):
                 raise ValueError("a .npy file")
             with loaded as file:
-                arrays = {key: file[key] for key in file.files}
+                arrays: dict[str, Any] = {key: file[key] for key in file.files}
         except Exception as error:
             # NumPy and zipfile raise next to anything over files that can hold anything.
             of_content = not isinstance(error, OSError) or error.errno == errno.EINVAL

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +18,9 @@ from lsm.data.graph_store import GraphStore
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.options import Sampling
 from lsm.sampler.seeds import SeedSchedule
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 
 def sample_trace(
@@ -102,9 +106,11 @@ def _tasks(
             yield epoch, iteration, rank, schedule.seeds(order, iteration)
 
 
-def _map_ahead(executor: ThreadPoolExecutor, function, tasks: Iterable, ahead: int) -> Iterator:
+def _map_ahead(
+    executor: ThreadPoolExecutor, function: Callable[[_T], _R], tasks: Iterable[_T], ahead: int
+) -> Iterator[_R]:
     """``map(function, tasks)`` in order, with at most ``ahead`` tasks under way."""
-    pending: deque = deque()
+    pending: deque[Future[_R]] = deque()
     for task in tasks:
         pending.append(executor.submit(function, task))
         if len(pending) >= ahead:

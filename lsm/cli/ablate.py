@@ -7,11 +7,14 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lsm.cli.trace import Progress, integers, require_folder
+
+if TYPE_CHECKING:
+    from lsm.ablation.config import AblationConfig
 
 _OPTIONS = {
     "cache.policy": "--policies",
@@ -70,15 +73,15 @@ def ablate(
 
     Where a list is meant, values are separated by commas.
     """
-    if (config is None) == (trace is None):
-        raise ValueError("expected either a CONFIG or --trace FILE; `lsm ablate --help` shows both")
-    if config is not None:
+    if config is not None and trace is None:
         _refuse_trace_options(context)
         _run_config(config, overrides or [], jobs, json_path, progress)
         return
+    if config is not None or trace is None:
+        raise ValueError("expected either a CONFIG or --trace FILE; `lsm ablate --help` shows both")
     if lines is None:
         raise ValueError("--lines: not set; give the cache lines per rank, such as 10000,20000")
-    axes = {
+    axes: dict[str, list] = {
         "policies": [name.strip() for name in policies.split(",")],
         "lines": integers("--lines", lines),
         "windows": integers("--window", window),
@@ -99,7 +102,13 @@ def ablate(
     _run_trace(trace, axes, settings, victim_rows, jobs, json_path, progress)
 
 
-def _run_config(config, overrides, jobs, json_path, progress) -> None:
+def _run_config(
+    config: str,
+    overrides: list[str],
+    jobs: int | None,
+    json_path: Path | None,
+    progress: bool | None,
+) -> None:
     from lsm.ablation.config import AblationConfig
     from lsm.ablation.output import held
     from lsm.ablation.report import write_json
@@ -121,7 +130,7 @@ def _run_config(config, overrides, jobs, json_path, progress) -> None:
     typer.echo(f"results: {study.output}")
 
 
-def _run_accumulator(study, json_path, progress) -> None:
+def _run_accumulator(study: AblationConfig, json_path: Path | None, progress: bool | None) -> None:
     from lsm.ablation import overlap_study
     from lsm.ablation.report import write_json
 
@@ -132,7 +141,15 @@ def _run_accumulator(study, json_path, progress) -> None:
     typer.echo(f"results: {study.output}")
 
 
-def _run_trace(path, axes, settings, victim_rows, jobs, json_path, progress) -> None:
+def _run_trace(
+    path: Path,
+    axes: dict[str, list],
+    settings: dict[str, Any],
+    victim_rows: int,
+    jobs: int | None,
+    json_path: Path | None,
+    progress: bool | None,
+) -> None:
     import itertools
 
     from lsm.ablation import runs

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from lsm.storage.measure import Point
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Measure what this machine can do."
@@ -85,7 +88,7 @@ def storage(
     console.print(f"{'block':>8} {'depth':>6} {'reader':>9} {'IOPS':>10} {'GB/s':>7} ", end="")
     console.print(f"{'p50 us':>9} {'p99 us':>9}")
 
-    def show(point) -> None:
+    def show(point: Point) -> None:
         console.print(
             f"{point.block_bytes:>8} {point.queue_depth:>6} {point.reader:>9} {point.iops:>10,.0f} "
             f"{point.gb_per_s:>7.3f} {point.p50_us:>9.1f} {point.p99_us:>9.1f}",
@@ -122,7 +125,15 @@ def _require_writable(file: Path) -> None:
         ) from None
 
 
-def _write_profile(store, path, size, engine, seconds, repeats, json_path) -> None:
+def _write_profile(
+    store: Path | None,
+    path: Path,
+    size: str,
+    engine: str,
+    seconds: float,
+    repeats: int,
+    json_path: Path | None,
+) -> None:
     """Measures the feature files of ``store``, or ``path``, and says where the profile is."""
     from contextlib import ExitStack
 
@@ -131,12 +142,15 @@ def _write_profile(store, path, size, engine, seconds, repeats, json_path) -> No
     from lsm.storage.measure import Source, scratch_file
     from lsm.storage.measure_profile import enough_bytes, feature_source, measure_profile
 
-    if store is None and json_path is None:
+    if json_path is not None:
+        out = json_path
+    elif store is not None:
+        out = store / PROFILE
+    else:
         raise ValueError(
             "--profile: expected a STORE to write profile.json to, or --json FILE; storage.profile "
             "then names that file"
         )
-    out = json_path or store / PROFILE
     _require_writable(out)
     with ExitStack() as stack:
         if store is not None:

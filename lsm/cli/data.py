@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lsm.core.units import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from lsm.data.graph_store import GraphStore
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Make, convert, inspect and check stores."
@@ -32,7 +35,13 @@ Name = Annotated[str | None, typer.Option(help="Name of the graph; from the sour
 Dtype = Annotated[str | None, typer.Option(help="Convert features: float16, float32 or bfloat16.")]
 Stripes = Annotated[int, typer.Option(min=1, help="Files to stripe the features over.")]
 StripeBytes = Annotated[
-    int, typer.Option(parser=_size, metavar="SIZE", help="Bytes per stripe, a multiple of 4KiB.")
+    int,
+    typer.Option(
+        parser=_size,
+        metavar="SIZE",
+        show_default="4KiB",
+        help="Bytes per stripe, a multiple of 4KiB.",
+    ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing store on success.")]
 Progress = Annotated[
@@ -50,7 +59,7 @@ def convert_npy_command(
         int | None, typer.Option(min=1, help="Default: the largest label + 1.")
     ] = None,
     stripes: Stripes = 1,
-    stripe_bytes: StripeBytes = "4KiB",
+    stripe_bytes: StripeBytes = 4096,
     force: Force = False,
     progress: Progress = None,
 ) -> None:
@@ -89,7 +98,7 @@ def convert_igb_command(
     name: Name = None,
     dtype: Dtype = None,
     stripes: Stripes = 1,
-    stripe_bytes: StripeBytes = "4KiB",
+    stripe_bytes: StripeBytes = 4096,
     force: Force = False,
     progress: Progress = None,
 ) -> None:
@@ -139,7 +148,7 @@ def synth_command(
     name: Name = None,
     dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "float32",
     stripes: Stripes = 1,
-    stripe_bytes: StripeBytes = "4KiB",
+    stripe_bytes: StripeBytes = 4096,
     force: Force = False,
     progress: Progress = None,
 ) -> None:
@@ -256,7 +265,7 @@ def load_nvme_command(
         typer.echo(f"{namespace.path}: loaded; in storage.devices (sysfs) it is {names}")
 
 
-def _done(store) -> None:
+def _done(store: GraphStore) -> None:
     total = sum(file.bytes for file in store.meta.files.values())
     typer.echo(
         f"{store.path}: {store.name}, {store.num_nodes:,} nodes, {store.num_edges:,} edges, "

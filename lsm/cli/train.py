@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from lsm.config.schema import Config
 
 
 def train(
@@ -59,7 +62,7 @@ def train(
         typer.echo(json.dumps(summary))
 
 
-def _to_continue(settings) -> str:
+def _to_continue(settings: Config) -> str:
     """What an interrupted run has left to continue from."""
     from lsm.train.checkpoint import list_checkpoints
 

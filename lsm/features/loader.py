@@ -177,7 +177,7 @@ class FeatureLoader:
     def __enter__(self) -> FeatureLoader:
         return self
 
-    def __exit__(self, *_exception) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
     def _take_rows(self, num_rows: int) -> torch.Tensor:

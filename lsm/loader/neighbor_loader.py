@@ -153,7 +153,7 @@ class NeighborLoader:
     def __enter__(self) -> NeighborLoader:
         return self
 
-    def __exit__(self, *_exception) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
     def _name(self, epoch: int, iteration: int) -> dict[str, int]:

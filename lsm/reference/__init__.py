@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
 import numpy as np
 
 from lsm.reference.planner import ReferencePlanner as ReferencePlanner
@@ -23,7 +26,14 @@ def in_neighbors(indptr: np.ndarray, indices: np.ndarray, node: int) -> np.ndarr
     return indices[indptr[node] : indptr[node + 1]]
 
 
-def draw_positions(philox4x32, key: int, node: int, hop: int, degree: int, count: int) -> list[int]:
+def draw_positions(
+    philox4x32: Callable[[list[int], int], Sequence[int]],
+    key: int,
+    node: int,
+    hop: int,
+    degree: int,
+    count: int,
+) -> list[int]:
     """The positions in [0, degree) that a fanout of ``count`` takes of ``node``: Floyd's algorithm
     over the node's Philox stream, with Lemire's rejection."""
     words: list[int] = []
@@ -46,12 +56,15 @@ def draw_positions(philox4x32, key: int, node: int, hop: int, degree: int, count
     return taken
 
 
-def full_neighborhood(indptr, indices, seeds, num_hops: int) -> dict:
+def full_neighborhood(
+    indptr: Any, indices: Any, seeds: Iterable[int], num_hops: int
+) -> dict[str, Any]:
     """All in-neighbours over ``num_hops`` hops, with the fields and the order of PyG's
     NeighborLoader: each node expanded once, edges as (source, destination) local indices."""
     indptr, indices = np.asarray(indptr), np.asarray(indices)
     local = {int(seed): i for i, seed in enumerate(seeds)}
-    edges, num_nodes, num_edges = [], [len(local)], []
+    edges: list[tuple[int, int]] = []
+    num_nodes, num_edges = [len(local)], []
     frontier = list(local)
     for _ in range(num_hops):
         before, edges_before = len(local), len(edges)
@@ -70,7 +83,9 @@ def full_neighborhood(indptr, indices, seeds, num_hops: int) -> dict:
     }
 
 
-def check_sample(indptr, indices, seeds, fanouts, sampled) -> None:
+def check_sample(
+    indptr: Any, indices: Any, seeds: Iterable[int], fanouts: Sequence[int], sampled: Any
+) -> None:
     """Asserts that ``sampled`` is one that NeighborSampler may return for these seeds.
 
     Each node is expanded once, at the hop after it was first seen; its edges are min(degree,
@@ -107,7 +122,9 @@ def check_sample(indptr, indices, seeds, fanouts, sampled) -> None:
     np.testing.assert_array_equal(n_id, np.array(list(local), dtype=np.int64))
 
 
-def reverse_pagerank(indptr, indices, train_ids, iterations: int, damping: float) -> np.ndarray:
+def reverse_pagerank(
+    indptr: Any, indices: Any, train_ids: Any, iterations: int, damping: float
+) -> np.ndarray:
     """Dense float64 power iteration: column v of the matrix is what node v passes on."""
     indptr, indices = np.asarray(indptr), np.asarray(indices)
     num_nodes = len(indptr) - 1

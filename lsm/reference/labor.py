@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 _MASK = 2**32 - 1
@@ -15,7 +17,9 @@ def mix32(x: int) -> int:
     return x ^ x >> 16
 
 
-def source_draw(native, sampling, name, hop: int, node: int) -> int:
+def source_draw(
+    native: Any, sampling: Any, name: tuple[int, int, int, int, int], hop: int, node: int
+) -> int:
     """The draw of ``node`` at a hop of the batch ``name``: (seed, epoch, iteration, rank, step).
     ``native`` gives philox2x32 and batch_key, which have tests of their own."""
     seed, epoch, iteration, _, step = name
@@ -28,7 +32,7 @@ def source_draw(native, sampling, name, hop: int, node: int) -> int:
         phase = mix32(low ^ high * 0x9E3779B1 & _MASK ^ of_batch & _MASK) * period >> 32
         generation = (step + phase) // period
     key = native.batch_key(of_batch, generation, layer, 1)
-    return native.philox2x32([low, high ^ key >> 32], key & _MASK)[0]
+    return int(native.philox2x32([low, high ^ key >> 32], key & _MASK)[0])
 
 
 def smallest(draws: list[int], count: int) -> list[int]:

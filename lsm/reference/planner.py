@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 
@@ -97,12 +99,12 @@ class ReferencePlanner:
 
     def __init__(
         self,
-        config,
+        config: Any,
         *,
-        scores=None,
-        static_ids=None,
-        constant_ids=None,
-        trace=None,
+        scores: Any = None,
+        static_ids: Iterable[int] | None = None,
+        constant_ids: Iterable[int] | None = None,
+        trace: Iterable[Iterable[int]] | None = None,
         num_threads: int = 1,
     ) -> None:
         self.config = config
@@ -136,11 +138,14 @@ class ReferencePlanner:
         return self.whole_trace.after(node, t)
 
     def score(self, node: int) -> float:
-        known = self.scores is not None and node < len(self.scores)
-        return float(self.scores[node]) if known else 0.0
+        if self.scores is None or node >= len(self.scores):
+            return 0.0
+        return float(self.scores[node])
 
     def node_of(self, set_: int, way: int) -> int:
-        return self.lines[set_ * self.ways + way]
+        node = self.lines[set_ * self.ways + way]
+        assert node is not None, "policies ask of lines in use"
+        return node
 
     def resident(self) -> list[tuple[tuple[int, int], int]]:
         """((set, way), node) of every line in use."""
@@ -149,7 +154,7 @@ class ReferencePlanner:
 
     # What users call.
 
-    def push(self, ids, rank_starts=(0,)) -> None:
+    def push(self, ids: Iterable[int], rank_starts: Iterable[int] = (0,)) -> None:
         nodes = _nodes(ids)
         if len(set(nodes)) != len(nodes):
             raise ValueError(f"batch {len(self.batches)} requests a node twice")
@@ -159,7 +164,7 @@ class ReferencePlanner:
         self.batches.append(nodes)
         self.rank_starts.append([int(start) for start in rank_starts])
 
-    def set_scores(self, scores) -> None:
+    def set_scores(self, scores: Any) -> None:
         self.scores = np.asarray(scores, np.float32)
 
     def plan(self) -> ReferencePlan:
@@ -168,7 +173,7 @@ class ReferencePlanner:
             raise ValueError(f"plan({t}) needs batch {t}, which was not pushed")
         nodes = self.batches[t]
         counters = dict.fromkeys(COUNTERS, 0)
-        later = [node for node in self.tagged if self.victims.next_use[node] > t]
+        later = [node for node in self.tagged if (self.victims.next_use[node] or -1) > t]
         tags = [(self.victims.slot[node], self._word(node)) for node in later]
         self.tagged = []
         self.last_request.update(dict.fromkeys(nodes, t))
@@ -181,7 +186,9 @@ class ReferencePlanner:
 
     # The steps of one iteration.
 
-    def _look_up(self, nodes, t, counters) -> tuple[list[Source], list[int]]:
+    def _look_up(
+        self, nodes: list[int], t: int, counters: dict[str, int]
+    ) -> tuple[list[Source], list[int]]:
         line_of = {node: line for line, node in enumerate(self.lines) if node is not None}
         sources, slots = [], []
         for node in nodes:
@@ -190,7 +197,8 @@ class ReferencePlanner:
             elif node in line_of:
                 source, slot = Source.CACHE, line_of[node]
                 self.last_touch[slot] = t
-                self.policy.on_hit(*divmod(slot, self.ways), t)
+                set_, way = divmod(slot, self.ways)
+                self.policy.on_hit(set_, way, t)
             elif node in self.victims.slot:
                 source, slot = Source.VICTIM, self.victims.take(node)
             elif node in self.constant:
@@ -203,7 +211,9 @@ class ReferencePlanner:
             counters[COUNTER_OF_SOURCE[source]] += 1
         return sources, slots
 
-    def _insert(self, nodes, sources, t, counters) -> Moves:
+    def _insert(
+        self, nodes: list[int], sources: list[Source], t: int, counters: dict[str, int]
+    ) -> Moves:
         by_set = defaultdict(list)
         for position, (node, source) in enumerate(zip(nodes, sources, strict=True)):
             if source in (Source.VICTIM, Source.STORAGE):
@@ -219,9 +229,10 @@ class ReferencePlanner:
                     counters["bypasses"] += 1
                     continue
                 line = set_ * self.ways + way
-                if self.lines[line] is not None:
-                    moves.evicted.append((line, self.lines[line]))
-                    moves.leaving.append(self.lines[line])
+                held = self.lines[line]
+                if held is not None:
+                    moves.evicted.append((line, held))
+                    moves.leaving.append(held)
                     num_evicted += 1
                     counters["evictions"] += 1
                 self.lines[line] = node
@@ -238,12 +249,12 @@ class ReferencePlanner:
         untouched = [way for way, line in enumerate(lines) if self.last_touch[line] != t]
         if not untouched:
             return None
-        way = self.policy.victim(set_, untouched, t, num_evicted)
-        if way is None or not self.policy.admits(node, set_, way, t):
+        victim = self.policy.victim(set_, untouched, t, num_evicted)
+        if victim is None or not self.policy.admits(node, set_, victim, t):
             return None
-        return way
+        return victim
 
-    def _spill(self, moves: Moves, t: int, counters) -> None:
+    def _spill(self, moves: Moves, t: int, counters: dict[str, int]) -> None:
         for node in moves.leaving:
             entered, num_lost = self.victims.put(node, self.next_use(node, t))
             counters["spilled"] += entered
@@ -254,7 +265,16 @@ class ReferencePlanner:
         iteration that requested it last."""
         return self.last_request[node] if self.scores is None else self.score(node)
 
-    def _plan(self, t, nodes, sources, slots, moves, tags, counters) -> ReferencePlan:
+    def _plan(
+        self,
+        t: int,
+        nodes: list[int],
+        sources: list[Source],
+        slots: list[int],
+        moves: Moves,
+        tags: list[tuple[int, int]],
+        counters: dict[str, int],
+    ) -> ReferencePlan:
         victim_slot = self.victims.slot
         spilled = [
             (p, victim_slot[node], self._word(node))
@@ -298,9 +318,9 @@ def _int64(values: list[int]) -> np.ndarray:
     return np.array(values, np.int64)
 
 
-def _nodes(ids) -> list[int]:
+def _nodes(ids: Iterable[int]) -> list[int]:
     return [int(node) for node in ids]
 
 
-def _index(ids) -> dict[int, int]:
+def _index(ids: Iterable[int] | None) -> dict[int, int]:
     return {} if ids is None else {node: i for i, node in enumerate(_nodes(ids))}

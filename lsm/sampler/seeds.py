@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -10,10 +10,18 @@ import torch
 from lsm import native
 from lsm.core.arguments import whole_number
 
-if TYPE_CHECKING:
-    from lsm.data.graph_store import GraphStore
-
 _MAX_SEED = 2**64 - 1
+
+
+class NodeSplits(Protocol):
+    """Nodes by number and by split, as a GraphStore has them."""
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes are 0 to ``num_nodes - 1``."""
+
+    def split(self, name: str) -> torch.Tensor:
+        """The nodes of a split: [N] int64."""
 
 
 class SeedSchedule:
@@ -78,7 +86,7 @@ class SeedSchedule:
         return min(self._global_batch, self._nodes.numel() - iteration * self._global_batch)
 
 
-def seed_nodes(store: GraphStore, input_nodes: str | torch.Tensor | None) -> torch.Tensor:
+def seed_nodes(store: NodeSplits, input_nodes: str | torch.Tensor | None) -> torch.Tensor:
     """The nodes, [N] int64, that ``input_nodes`` names: a split, ids, a mask of all nodes, or None
     for all of them."""
     if input_nodes is None:

@@ -7,9 +7,11 @@ agree about the facts agree about the window and the cache.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from lsm.cache.planner import NEEDS_WINDOW
 from lsm.config.schema import Config
+from lsm.core.option_types import Auto
 from lsm.core.units import format_bytes
 from lsm.loader.pipeline import COPIED_AHEAD, PLANNER_BYTES_PER_ID
 
@@ -144,7 +146,7 @@ class _Sharing:
         self._terms: dict[str, int] = {}
         self._notes: list[str] = []
         self._window_bytes = 0
-        self._settings: dict[str, dict[str, object]] = {}
+        self._settings: dict[str, dict[str, Any]] = {}
 
     def plan(self) -> MemoryPlan:
         facts = self._facts
@@ -204,7 +206,7 @@ class _Sharing:
         most = min(_MIN_ROWS, self._facts.num_nodes) * self._facts.row_bytes
         return lines >= most and sum(self._terms.values()) <= self._budget
 
-    def _set(self, section: str, **values: object) -> None:
+    def _set(self, section: str, **values: Any) -> None:
         self._settings.setdefault(section, {}).update(values)
 
     def _choose_tiers(self) -> tuple[str, str, str]:
@@ -316,7 +318,8 @@ class _Sharing:
             prefetch = min(prefetch, left // 8 // self._rows)
         batches = self._cached_batches(prefetch)
         left = self._budget - fixed - batches
-        given = {"cache": cache.bytes, "victim": cache.victim.bytes if mode != "none" else 0}
+        victim_bytes = cache.victim.bytes if mode != "none" else 0
+        given: dict[str, int | Auto] = {"cache": cache.bytes, "victim": victim_bytes}
         if facts.on_gpu:
             given["cache"] = 0
         window = self._fit_window(left, given)
@@ -344,11 +347,12 @@ class _Sharing:
             score=self._score(policy),
         )
 
-    def _fit_window(self, left: int, given: dict[str, int | str]) -> int:
+    def _fit_window(self, left: int, given: dict[str, int | Auto]) -> int:
         """Iterations of the window that fit, one at least."""
         wanted, each = self._window_iterations(), self._window_each()
-        fixed = self._with_lines(given["cache"] if given["cache"] != "auto" else 0)
-        fixed += self._with_slots(given["victim"] if given["victim"] != "auto" else 0)
+        lines, slots = given["cache"], given["victim"]
+        fixed = self._with_lines(lines if lines != "auto" else 0)
+        fixed += self._with_slots(slots if slots != "auto" else 0)
         room = left - fixed
         if "auto" in given.values():
             room //= _WINDOW_SHARE
@@ -362,20 +366,22 @@ class _Sharing:
             )
         return window
 
-    def _split(self, left: int, given: dict[str, int | str]) -> tuple[int, int]:
+    def _split(self, left: int, given: dict[str, int | Auto]) -> tuple[int, int]:
         """Bytes of rows in cache and victim buffer, of ``left`` bytes that they may take. An equal
         split is no worse than one cache of the sum (DESIGN, section 5)."""
         lines, slots = given["cache"], given["victim"]
         row, all_rows = self._facts.row_bytes, _all_rows(self._facts)
-        if slots != "auto":
+        if not isinstance(slots, str):
             left -= self._with_slots(slots)
-        if lines == "auto":
-            part = left // 2 if slots == "auto" else left
-            lines = min(part // (row + _LINE_BYTES) * row, all_rows)
+        if isinstance(lines, str):
+            part = left // 2 if isinstance(slots, str) else left
+            most_lines: int = min(part // (row + _LINE_BYTES) * row, all_rows)
+            lines = most_lines
         left -= self._with_lines(lines)
-        if slots == "auto":
+        if isinstance(slots, str):
             most = all_rows if self._facts.on_gpu else min(lines, max(0, all_rows - lines))
-            slots = min(max(0, left) // (row + _SLOT_BYTES) * row, most)
+            most_slots: int = min(max(0, left) // (row + _SLOT_BYTES) * row, most)
+            slots = most_slots
         return max(0, lines), slots
 
     def _with_lines(self, num_bytes: int) -> int:
@@ -419,7 +425,7 @@ def _all_rows(facts: Facts) -> int:
     return (facts.features * 3 // 2 // facts.row_bytes + 64) * facts.row_bytes
 
 
-def _replaced(config: Config, settings: dict[str, dict[str, object]]) -> Config:
+def _replaced(config: Config, settings: dict[str, dict[str, Any]]) -> Config:
     sections = {
         name: getattr(config, name).model_copy(update=values) for name, values in settings.items()
     }

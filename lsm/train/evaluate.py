@@ -10,9 +10,8 @@ import torch
 from lsm.core.counters import COUNTERS
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
-from lsm.loader.batch import to_device
+from lsm.loader.batch import Batch, to_device
 from lsm.loader.neighbor_loader import NeighborLoader
-from lsm.nn.models import SampledGNN
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Evaluation:
 
 
 def evaluate(
-    model: SampledGNN,
+    model: torch.nn.Module,
     loader: NeighborLoader,
     world: World,
     device: torch.device,
@@ -43,7 +42,7 @@ def evaluate(
         batch = to_device(batch, device)
         # The model alone: what a cache makes meanwhile in this thread is still to be changed.
         with torch.inference_mode():
-            num_correct = count_correct(model(batch), batch.y)
+            num_correct = count_correct(model(batch), labels_of(batch))
         rows = [batch.stats[name] for name in COUNTERS]
         counts += torch.tensor([num_correct, batch.batch_size, *rows], dtype=torch.float64)
         advance()
@@ -53,6 +52,13 @@ def evaluate(
         num_correct / num_seeds if num_seeds else None,
         dict(zip(COUNTERS, map(int, rows), strict=True)),
     )
+
+
+def labels_of(batch: Batch) -> torch.Tensor:
+    """``batch.y``: [batch_size]. Raises ValueError if the batch has no labels."""
+    if batch.y is None:
+        raise ValueError("expected a batch with labels, got one whose y is None")
+    return batch.y
 
 
 def count_correct(scores: torch.Tensor, labels: torch.Tensor) -> int:

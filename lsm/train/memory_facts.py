@@ -21,6 +21,7 @@ from lsm.sampler.neighbor_gpu import topology_bytes
 from lsm.sampler.options import Sampling
 from lsm.sampler.seeds import SeedSchedule
 from lsm.train.budget import BatchSize, Facts, MemoryPlan, share_out
+from lsm.train.evaluate import labels_of
 from lsm.train.placement import cache_room, new_model, shares_cache
 
 logger = logging.getLogger(__name__)
@@ -178,5 +179,5 @@ def _step(config: Config, model: torch.nn.Module, batch: Batch) -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             scores = model(batch)
         if model.training:
-            loss_sum(scores, batch.y).backward()
+            loss_sum(scores, labels_of(batch)).backward()
     model.zero_grad()

@@ -9,13 +9,23 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from lsm.config.schema import MetricsConfig
 from lsm.core.counters import COUNTERS, EXCHANGED, STAGES
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 STORAGE_SUMS = ("bytes_read", "bytes_requested")
 """Of the storage engine: bytes from the device, and bytes of the rows that it was asked for. They
@@ -116,7 +126,8 @@ def _lines_before(path: Path, position: tuple[int, int]) -> list[str]:
     ``position`` counts epochs from 0, as checkpoints do. So did the lines of earlier versions; they
     are made to count from 1.
     """
-    kept, first_epoch = [], 1
+    kept: list[str] = []
+    first_epoch = 1
     for line in path.read_text().splitlines(keepends=True):
         try:
             record = json.loads(line)
@@ -160,17 +171,18 @@ class Metrics:
         self._console = Console(file=sys.stderr, highlight=False)
         self._main = main
         self._config, self._directory = config, directory
-        self._lines = self._board = None
+        self._lines: JsonLines | None = None
+        self._board: SummaryWriter | None = None
         if main:
             self._open(position)
         show = config.progress == "on" or (config.progress == "auto" and sys.stderr.isatty())
         self._bar = _progress_bar(self._console) if main and show else None
-        self._task = None
+        self._task: TaskID | None = None
 
     def __enter__(self) -> Metrics:
         return self
 
-    def __exit__(self, _type, exception: BaseException | None, _traceback) -> None:
+    def __exit__(self, _type: object, exception: BaseException | None, _traceback: object) -> None:
         # The error that is on its way says more than that files cannot be closed for it.
         with suppress(RuntimeError) if exception is not None else nullcontext():
             self.close()
@@ -195,12 +207,12 @@ class Metrics:
 
     def advance(self, note: str = "") -> None:
         """One more iteration of what ``begin`` began."""
-        if self._bar is not None:
+        if self._bar is not None and self._task is not None:
             self._bar.update(self._task, advance=1, note=note)
 
     def end(self) -> None:
         """Takes the progress bar away."""
-        if self._bar is not None:
+        if self._bar is not None and self._task is not None:
             self._bar.remove_task(self._task)
             self._bar.stop()
 

@@ -13,6 +13,7 @@ from lsm import native
 from lsm.comm.group import host_identity
 from lsm.config.schema import Config
 from lsm.core.device import PLANNER_LINE_BYTES, check_room, choose_device, model_bytes
+from lsm.core.option_types import settled
 from lsm.data.graph_store import GraphStore
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
@@ -121,17 +122,17 @@ def _device_needs(config: Config, world: World, store: GraphStore) -> dict[str, 
         model = new_model(config, store)
     needs = {
         "the model with gradients and moments": model_bytes(model),
-        "rows of batches ahead (sampler.staging_bytes)": config.sampler.staging_bytes,
+        "rows of batches ahead (sampler.staging_bytes)": settled(config.sampler.staging_bytes),
     }
     cache = config.cache
     if cache.policy != "none":
-        needs["the cache (cache.bytes)"] = cache.bytes
+        needs["the cache (cache.bytes)"] = settled(cache.bytes)
         needs["static rows (cache.static.bytes)"] = cache.static.bytes
         needs["prefetched rows"] = prefetch_rows(config, store) * store.row_bytes
         if cache.planner == "device":
             needs["the planner (cache.planner)"] = _planner_bytes(config, store)
         if shares_cache(config, world):
-            needs["rows on their way between ranks"] = config.sampler.staging_bytes
+            needs["rows on their way between ranks"] = settled(config.sampler.staging_bytes)
     return needs
 
 
@@ -139,7 +140,7 @@ def _planner_bytes(config: Config, store: GraphStore) -> int:
     """Of a planner on a GPU: tags and reuse data of its lines, and scores. The window's ids, whose
     number nobody knows yet, come on top."""
     scores = 0 if config.cache.score == "none" else 4 * store.num_nodes
-    return config.cache.bytes // store.row_bytes * PLANNER_LINE_BYTES + scores
+    return settled(config.cache.bytes) // store.row_bytes * PLANNER_LINE_BYTES + scores
 
 
 def shares_cache(config: Config, world: World) -> bool:
@@ -152,7 +153,7 @@ def prefetch_rows(config: Config, store: GraphStore) -> int:
     victim = config.cache.victim
     if victim.mode == "none" or victim.prefetch == 0:
         return 0
-    return min(victim.bytes, config.cache.bytes // 8) // store.row_bytes
+    return min(settled(victim.bytes), settled(config.cache.bytes) // 8) // store.row_bytes
 
 
 def new_model(config: Config, store: GraphStore) -> nn.Module:
@@ -170,10 +171,9 @@ def sampler_factory(
 ) -> Callable[[list[int], Sampling], Sampler]:
     """Makes samplers of ``topology`` for given numbers of neighbours and a way to choose them: on
     the GPU, or on the host."""
-    placement = config.topology.placement
     num_bytes = topology_bytes(topology)
     free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
-    placement = choose_placement(placement, device, num_bytes, free_bytes)
+    placement = choose_placement(config.topology.placement, device, num_bytes, free_bytes)
     if placement == "host":
         return lambda num_neighbors, sampling: NeighborSampler(
             topology, num_neighbors, config.train.seed, sampling=sampling

@@ -37,7 +37,7 @@ def _read(job: Job) -> dict[str, Any] | None:
     finished = _result(job).exists() and job.config.checkpoint.resume != "never"
     if finished and (path is None or path.parent != job.checkpoint_dir):
         raise ValueError(f"{_finished(job)} there is no checkpoint of it to continue from")
-    if content is not None:
+    if path is not None and content is not None:
         settings = checkpoint.fingerprint(job.config, job.world.size, job.store)
         checkpoint.check_settings(path, content["settings"], settings)
         if finished and content["progress"]["epoch"] >= job.config.train.epochs:

@@ -27,7 +27,7 @@ from lsm.loader.batch import Batch, to_device
 from lsm.nn.models import loss_sum
 from lsm.train import checkpoint
 from lsm.train.checkpoint import Progress
-from lsm.train.evaluate import Evaluation, count_correct, evaluate
+from lsm.train.evaluate import Evaluation, count_correct, evaluate, labels_of
 from lsm.train.job import Job, open_job
 from lsm.train.metrics import STORAGE_SUMS, Metrics, row_metrics
 from lsm.train.placement import device_budget
@@ -94,7 +94,7 @@ class Trainer:
         self.metrics = metrics
         self._train = job.config.train
         self._settings = checkpoint.fingerprint(job.config, job.world.size, job.store)
-        self._storage_seen = dict.fromkeys(STORAGE_SUMS, 0)
+        self._storage_seen: dict[str, float] = dict.fromkeys(STORAGE_SUMS, 0)
         self._last_time = time.perf_counter()
 
     def train_epoch(self) -> None:
@@ -193,7 +193,8 @@ class Trainer:
         bf16 = self._train.precision == "bf16"
         with stage("forward"), torch.autocast(job.device.type, torch.bfloat16, enabled=bf16):
             scores = job.parallel(batch)
-        local_loss = loss_sum(scores, batch.y)
+        labels = labels_of(batch)
+        local_loss = loss_sum(scores, labels)
         job.optimizer.zero_grad()
         with stage("backward"), watchdog.awaiting("the exchange of gradients"):
             # DDP averages over ranks; ranks may have different numbers of seeds, even none. So
@@ -202,7 +203,7 @@ class Trainer:
         with stage("optimizer"):
             job.optimizer.step()
 
-        counts = [local_loss.item(), count_correct(scores, batch.y)]
+        counts: list[float] = [local_loss.item(), count_correct(scores, labels)]
         counts += [sum(batch.num_sampled_nodes), sum(batch.num_sampled_edges)]
         counts += [*self._new_reads(), *(batch.stats[name] for name in (*COUNTERS, *EXCHANGED))]
         counts.append(signals.requested() is not None)
@@ -282,7 +283,7 @@ class Trainer:
         self.progress.bytes_read += int(collectives.all_reduce_sum(reads, self.job.world)[0].item())
         return evaluation
 
-    def _new_reads(self) -> list[int]:
+    def _new_reads(self) -> list[float]:
         """STORAGE_SUMS of this rank since the last call."""
         seen, stats = self._storage_seen, self.job.features.stats()
         self._storage_seen = {name: stats[name] for name in STORAGE_SUMS}
