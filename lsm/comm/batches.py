@@ -118,6 +118,7 @@ class GpuBatches:
         self, peer: int, values: Sequence[int], payload: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As Batches.at(); ``payload``: the address of the rows, beside that of the positions."""
+        assert payload is not None, "take() gives shared batches a payload"
         address = payload.view(torch.int64).tolist()
         rows = self._memory.batch_of(peer, address, self.format.dim, self.format.dtype)
         _, positions = self._positions.batch_of(peer, values, *_NO_ROWS)

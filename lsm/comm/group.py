@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
 import torch.distributed as torch_dist
 
-from lsm.comm.mailbox import connect
+from lsm.comm.mailbox import Mailboxes, connect
 from lsm.comm.messages import MessageStream
 from lsm.comm.owners import MAX_RANKS
 from lsm.comm.shared_memory import SharedLists
@@ -95,13 +96,12 @@ class CacheGroup:
         groups = _groups(hosts, options.group)
         for members in groups:
             check_size(len(members))
-        own = None
         with awaiting("the start of the shared cache"):
             for members in groups:  # in the same order on every rank, whether a member or not
                 pair = [_new_group(members, options.timeout_secs) for _ in range(2)]
                 if rank in members:
-                    own = pair
-            return cls.over(*own, hosts[rank], options)
+                    ids, rows = pair
+            return cls.over(ids, rows, hosts[rank], options)
 
     @classmethod
     def over(
@@ -113,12 +113,14 @@ class CacheGroup:
     ) -> CacheGroup:
         """The group of the ranks of ``ids``, which are those of ``rows``. All of them must call it
         at the same time."""
-        boxes = [None, None] if options.transport == "gloo" else connect(rows, host, num_streams=2)
-        streams = [
+        boxes: Sequence[Mailboxes | None] = (None, None)
+        if options.transport != "gloo":
+            boxes = connect(rows, host, num_streams=2)
+        of_ids, of_rows = (
             MessageStream(group, options.timeout_secs, mailboxes)
             for group, mailboxes in zip((ids, rows), boxes, strict=True)
-        ]
-        return cls(streams[1].rank, streams[1].size, host, *streams, options, SharedLists())
+        )
+        return cls(of_rows.rank, of_rows.size, host, of_ids, of_rows, options, SharedLists())
 
 
 def check_size(num_ranks: int) -> None:

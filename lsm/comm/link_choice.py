@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as torch_dist
@@ -68,7 +68,7 @@ def find_links(group: CacheGroup, device: torch.device) -> ChosenLinks:
     had."""
     stream, transport = group.rows, group.options.transport
     everyone = _gather(group, _place(group, device))
-    problems = [{} for _ in everyone]
+    problems: list[dict[int, str]] = [{} for _ in everyone]
     if transport in ("auto", "ipc"):
         problems = _gather(group, _ipc_problems(group, device, everyone))
     global_ranks = torch_dist.get_process_group_ranks(stream.group)
@@ -213,8 +213,8 @@ def _open_nccl(
     return group
 
 
-def _gather(group: CacheGroup, value) -> list:
-    everyone: list = [None] * group.size
+def _gather(group: CacheGroup, value: Any) -> list[Any]:
+    everyone: list[Any] = [None] * group.size
     with awaiting("the start of the shared cache"):
         torch_dist.all_gather_object(everyone, value, group=group.rows.group)
     return everyone

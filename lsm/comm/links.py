@@ -7,8 +7,8 @@ requester unpacks. A link serves all peers that it reaches; link_choice says whi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as torch_dist
@@ -21,6 +21,10 @@ from lsm.distributed.watchdog import PeerError
 
 Ready = tuple[Sequence[int], torch.Tensor | None]
 """Numbers and payload of the message by which a requester says that it takes rows."""
+
+
+# A part of a message under way: the peer, the work, its rows, and their places if it is received.
+_Part = tuple[int, torch_dist.Work, torch.Tensor, torch.Tensor | None]
 
 
 class Link(Protocol):
@@ -125,12 +129,13 @@ class GlooLink:
 
     def swap(self, delivery: Delivery) -> None:
         """As Link.swap(). Raises PeerError; TimeoutError, naming a rank."""
-        request, chunk, pending = delivery.request, self._chunk_rows, []
+        request, chunk = delivery.request, self._chunk_rows
+        pending: list[_Part] = []
         sizes = [
             max(len(request.asked_by(peer)), len(request.asked_of(peer))) for peer in self.peers
         ]
         for begin in range(0, max(sizes), chunk):
-            under_way = []
+            under_way: list[_Part] = []
             for peer in self.peers:
                 packed = delivery.packed[peer][begin : begin + chunk]
                 places = request.asked_of(peer)[begin : begin + chunk]
@@ -146,7 +151,7 @@ class GlooLink:
         self._finish(delivery, pending)
         _settle(self._batches, self._stream, delivery, self.peers, self._timeout_secs)
 
-    def _finish(self, delivery: Delivery, pending: list) -> None:
+    def _finish(self, delivery: Delivery, pending: list[_Part]) -> None:
         for peer, work, piece, places in pending:
             self._stream.finish_part(peer, work, Kind.ROWS, delivery.request.iteration)
             if places is not None:
@@ -190,7 +195,8 @@ class NcclLink:
 
     def swap(self, delivery: Delivery) -> None:
         """As Link.swap(); the peers are about to do the same. Raises PeerError, TimeoutError."""
-        request, operations, received = delivery.request, [], {}
+        request, received = delivery.request, {}
+        operations: list[tuple[Callable[..., Any], torch.Tensor, int]] = []
         for peer in self.peers:
             if len(delivery.packed[peer]):
                 operations.append((torch_dist.isend, delivery.packed[peer], peer))

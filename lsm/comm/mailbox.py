@@ -8,6 +8,7 @@ import secrets
 import select
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as torch_dist
@@ -94,7 +95,7 @@ def connect(group: torch_dist.ProcessGroup, host: str, num_streams: int) -> list
     memory = native.SharedPool(0).take(_TOKEN_BYTES + num_streams * size * box_bytes)
     token = secrets.token_bytes(_TOKEN_BYTES)
     native.as_tensor(memory, torch.uint8)[:_TOKEN_BYTES] = torch.tensor(list(token)).byte()
-    everyone: list = [None] * size
+    everyone: list[Any] = [None] * size
     mine = (host, os.getpid(), memory.descriptor, memory.size, token)
     torch_dist.all_gather_object(everyone, mine, group=group)
     blocks = {
@@ -102,11 +103,13 @@ def connect(group: torch_dist.ProcessGroup, host: str, num_streams: int) -> list
         for peer in range(size)
         if peer != rank and (block := _reach(everyone[peer], host)) is not None
     }
-    reached: list = [None] * size
+    reached: list[Any] = [None] * size
     torch_dist.all_gather_object(reached, list(blocks), group=group)
     peers = [peer for peer in blocks if rank in reached[peer]]
 
-    def box(memory, stream: int, sender: int) -> native.Mailbox:
+    def box(
+        memory: native.SharedBuffer | native.PeerBlock, stream: int, sender: int
+    ) -> native.Mailbox:
         return native.Mailbox(memory, _TOKEN_BYTES + (stream * size + sender) * box_bytes)
 
     return [

@@ -101,6 +101,11 @@ class MessageStream:
         self._session = 0  # the one that receive() was called in last
         self._ended = dict.fromkeys(self.peers, 0)  # and each peer, as far as we have read
 
+    @property
+    def _boxes(self) -> Mailboxes:
+        assert self._mailboxes is not None, "only peers with a mailbox are local"
+        return self._mailboxes
+
     def name(self, peer: int) -> str:
         """How errors call ``peer``: by its rank in the whole job."""
         return f"rank {torch_dist.get_global_rank(self.group, peer)}"
@@ -231,12 +236,12 @@ class MessageStream:
         for peer in self.local if wait else []:
             left = min(_LOCAL_SECS, deadline - time.monotonic())
             with contextlib.suppress(ConnectionError):
-                self._mailboxes.wait_read(peer, left)
+                self._boxes.wait_read(peer, left)
 
     def _post(self, peer: int, secs: float, words: list[int]) -> None:
         try:
             with self._sending:
-                self._mailboxes.send(peer, words, secs)
+                self._boxes.send(peer, words, secs)
         except ConnectionError as error:
             raise self._gone(peer, "word that it received a message") from error
         except TimeoutError as error:
@@ -268,17 +273,18 @@ class MessageStream:
             payload, work = self._start_payload(peer, header)
             if work is not None:
                 self._wait(peer, work, "its error")
-            raise PeerError(bytes(payload.tolist()).decode(errors="replace"))
+            text = b"" if payload is None else bytes(payload.tolist())
+            raise PeerError(text.decode(errors="replace"))
         return header
 
     def _take(self, peer: int, what: str) -> list[int]:
         """The next message of a local peer: its header, and the words of its payload."""
-        if words := self._mailboxes.take(peer):
+        if words := self._boxes.take(peer):
             return words
         start = time.perf_counter()
         try:
             with saying(f"{what} from {self.name(peer)}"):
-                words = self._mailboxes.receive(peer, self._timeout_secs)
+                words = self._boxes.receive(peer, self._timeout_secs)
         except ConnectionError as error:
             raise self._gone(peer, what) from error
         self.wait_secs += time.perf_counter() - start

@@ -29,6 +29,7 @@ def open_exchange(
     ``comm.transport`` names a link that cannot be had.
     """
     options, stream = group.options, group.rows
+    batches: HostBatches | GpuBatches
     if device is None:
         names, nccl = host_links(group), None
         batches = HostBatches(rows, num_threads)
@@ -41,10 +42,14 @@ def open_exchange(
     for name in dict.fromkeys(names.values()):
         peers = [peer for peer in names if names[peer] == name]
         if name == "shm":
+            assert isinstance(batches, HostBatches), "host_links() gives this link"
             links.append(ShmLink(peers, batches))
         elif name == "ipc":
+            assert isinstance(batches, GpuBatches), "find_links() gives this link"
             links.append(IpcLink(peers, batches, stream))
         elif name == "nccl":
+            assert isinstance(batches, GpuBatches), "find_links() gives this link"
+            assert nccl is not None, "find_links() gives its process group as well"
             links.append(NcclLink(peers, batches, stream, nccl, options.timeout_secs))
         else:
             links.append(GlooLink(peers, batches, stream, chunk_rows, options.timeout_secs))

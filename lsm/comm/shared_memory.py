@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +78,7 @@ class PeerMemory:
         )
 
     def batch_of(
-        self, peer: int, address: list[int], dim: int, dtype: torch.dtype
+        self, peer: int, address: Sequence[int], dim: int, dtype: torch.dtype
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The rows and positions of a SharedBatch of ``peer``. Raises OSError if it is gone."""
         process_id, descriptor, number, capacity, num_rows = address[:NUM_ADDRESS_WORDS]

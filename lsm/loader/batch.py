@@ -183,7 +183,7 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
     current stream. On the host it is ``batch`` itself."""
     if device.type == "cpu":
         return batch
-    moved = {
+    moved: dict[str, Any] = {
         field.name: value.pin_memory().to(device, non_blocking=True)
         for field in fields(batch)
         if isinstance(value := getattr(batch, field.name), torch.Tensor) and not value.is_cuda

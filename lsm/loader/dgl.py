@@ -41,7 +41,7 @@ def _alias_packaging() -> None:
         packaging = importlib.import_module("packaging")
         importlib.import_module("packaging.version")
         extern = types.ModuleType("setuptools.extern")
-        extern.packaging = packaging
+        vars(extern)["packaging"] = packaging
         sys.modules["setuptools.extern"] = extern
         sys.modules["setuptools.extern.packaging"] = packaging
         sys.modules["setuptools.extern.packaging.version"] = packaging.version
