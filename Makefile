@@ -51,7 +51,7 @@ help:
 	@echo 'make bench-gpu   measure GPU code, on a machine with a GPU'
 	@echo 'make cuda-check  compile GPU code for all compute capabilities, without a GPU'
 	@echo 'make test-launch test the start scripts under torchrun, mpirun and SLURM'
-	@echo 'make lint        ruff and clang-format, without changing anything'
+	@echo 'make lint        ruff, mypy and clang-format, without changing anything'
 	@echo 'make format      ruff and clang-format, in place'
 	@echo 'make docs        build the documentation into build/docs'
 	@echo 'make stubs       write lsm/_core.pyi, the types of the native module, anew'
@@ -251,6 +251,7 @@ endif
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(RUN) -m mypy
 	$(BIN)/clang-format --dry-run -Werror $(CPP)
 
 format: setup

@@ -24,6 +24,7 @@ def generate() -> str:
         text = (Path(folder) / "lsm/_core.pyi").read_text()
     for long, short in NUMBERS:
         text = text.replace(long, short)
+    text = re.sub(r"(: \w+) = None", r"\1 | None = None", text)  # a pointer that may be null
     text = re.sub(r'^"""\n(.*?)\n"""\n', r'"""\1"""\n\n', text, count=1, flags=re.DOTALL)
     ruff = [sys.executable, "-m", "ruff"]
     for action in (["check", "--fix", "--exit-zero", "--quiet"], ["format"]):

@@ -863,7 +863,7 @@ def reverse_pagerank(
     damping: float,
     scores: torch.Tensor | numpy.ndarray,
     pool: ThreadPool,
-    stop: StopFlag = None,
+    stop: StopFlag | None = None,
 ) -> bool: ...
 def scatter_rows(
     source: torch.Tensor | numpy.ndarray,
