@@ -4,8 +4,6 @@ The model uses no graph library. A batch gives one bipartite graph per layer, so
 layer computes a node that a later layer does not need.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 

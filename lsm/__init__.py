@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from lsm.version import __version__ as __version__
 
 __all__ = [
+    "Batch",
     "CacheGroup",
     "CacheOptions",
     "CachedFeatureLoader",
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     from lsm.features.cached import CachedFeatureLoader
     from lsm.features.loader import FeatureLoader
     from lsm.features.shared import SharedFeatureLoader
+    from lsm.loader.batch import Batch
     from lsm.loader.neighbor_loader import NeighborLoader
     from lsm.sampler.options import Sampling
 
 _HOMES = {
+    "Batch": "lsm.loader.batch",
     "CacheGroup": "lsm.comm.group",
     "CacheOptions": "lsm.cache.options",
     "CachedFeatureLoader": "lsm.features.cached",
