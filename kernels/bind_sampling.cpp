@@ -54,13 +54,14 @@ struct StopFlag {
 
 bool reverse_pagerank(const lsm::TensorView& indptr, const lsm::TensorView& indices,
                       const lsm::TensorView& train_ids, int iterations, double damping,
-                      const lsm::TensorView& scores, lsm::ThreadPool& pool, const StopFlag* stop) {
+                      const lsm::TensorView& scores, lsm::ThreadPool& pool,
+                      std::optional<const StopFlag*> stop) {
   const auto train_span = train_ids.as<const int64_t>("train_ids");
   const auto score_span = scores.as<float>("scores");
   py::gil_scoped_release release;
-  const bool done = lsm::reverse_pagerank(
-      indptr, indices, train_span, {iterations, damping, stop == nullptr ? nullptr : &stop->value},
-      score_span, pool);
+  const bool done = lsm::reverse_pagerank(indptr, indices, train_span,
+                                          {iterations, damping, stop ? &(*stop)->value : nullptr},
+                                          score_span, pool);
   lsm::check_mapped(indptr.data);
   lsm::check_mapped(indices.data);
   return done;
@@ -180,7 +181,7 @@ void bind_scores(py::module_& module) {
   });
   module.def("reverse_pagerank", &reverse_pagerank, py::arg("indptr"), py::arg("indices"),
              py::arg("train_ids"), py::arg("iterations"), py::arg("damping"), py::arg("scores"),
-             py::arg("pool"), py::arg("stop") = nullptr);
+             py::arg("pool"), py::arg("stop") = py::none());
   module.def("in_degree", &in_degree, py::arg("indptr"), py::arg("scores"), py::arg("pool"));
 }
 
