@@ -38,7 +38,7 @@ struct InEdges {
 };
 
 /// Nodes that are to be drawn together.
-struct LaneGroup {
+struct SimdGroup {
   int size = 0;
   int64_t node[DrawSimd::kLanes];
   InEdges in[DrawSimd::kLanes];
@@ -87,7 +87,7 @@ class HopDrawing {
       return;
     }
     const int64_t* indptr = hop_.indptr;
-    LaneGroup group;
+    SimdGroup group;
     for (int64_t i = from; i < to; ++i) {
       const uint32_t count = static_cast<uint32_t>(indptr[i + 1] - indptr[i]);
       const InEdges& in = hop_.in_edges[i - hop_.first_node];
@@ -156,7 +156,7 @@ class HopDrawing {
     }
   }
 
-  void draw_group(LaneGroup& group, uint32_t count) const {
+  void draw_group(SimdGroup& group, uint32_t count) const {
     group.fill_up();
     DrawSimd& lanes = group.lanes;
     draw_simd(lanes, count, hop_.key, hop_.number);
