@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "cache/staged.h"
+#include "cache/pipelined.h"
 #include "kernels/core/check.h"
 
 namespace lsm::cache {
@@ -51,7 +51,7 @@ std::span<const uint32_t> NextUseChain::push(std::span<const int64_t> ids) {
   const auto finish = [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) link(ids, i, hashes[i % kUnderWay], first);
   };
-  run_staged(ids.size(), request, locate, finish);
+  run_pipelined(ids.size(), request, locate, finish);
   return unlinked_;
 }
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "cache/byte_match.h"
+#include "cache/pipelined.h"
 #include "cache/set_cache.h"
 #include "cache/set_loop.h"
-#include "cache/staged.h"
 #include "kernels/core/hash.h"
 #include "kernels/core/host_array.h"
 #include "kernels/core/prefetch.h"
@@ -191,7 +191,7 @@ class PolicyCache final : public SetCache {
         found(i, probe);
       }
     };
-    run_staged(count, request, locate, finish);
+    run_pipelined(count, request, locate, finish);
   }
 
   SetView<Policy> view_of(int64_t set) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cache/occurrence_table.h"
-#include "cache/staged.h"
+#include "cache/pipelined.h"
 #include "kernels/core/huge_pages.h"
 
 namespace lsm::cache {
@@ -104,7 +104,7 @@ class UnknownRows {
         found(position_of(i), int64_t{slot});
       }
     };
-    run_staged(count, request, locate, finish);
+    run_pipelined(count, request, locate, finish);
   }
 
   OccurrenceTable table_;       // slots by id
