@@ -12,6 +12,6 @@ spec = importlib.util.spec_from_file_location("lsm._core", os.environ["LSM_EMULA
 sys.modules[spec.name] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(sys.modules[spec.name])
 
-import lsm.device  # noqa: E402
+import lsm.core.device  # noqa: E402
 
 lsm.core.device.gpu_problem = lambda *_, **__: None
