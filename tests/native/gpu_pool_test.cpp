@@ -52,7 +52,7 @@ std::shared_ptr<GpuPool> open_pool(Clock& clock, size_t bytes, double timeout_se
   return std::make_shared<GpuPool>(std::make_unique<ClockMemory>(clock), bytes, timeout_secs);
 }
 
-TEST_CASE("device pool: waits for the GPU") {
+TEST_CASE("GPU pool: waits for the GPU") {
   Clock clock;
   const auto pool = open_pool(clock, 8192, 0.05);
   clock.passes_at = 1;
@@ -64,7 +64,7 @@ TEST_CASE("device pool: waits for the GPU") {
   LSM_EXPECT(pool->take(100)->data() == first, "it is handed out when the fence has passed");
 }
 
-TEST_CASE("device pool: a later fence may pass first") {
+TEST_CASE("GPU pool: a later fence may pass first") {
   Clock clock;
   const auto pool = open_pool(clock, 8192, 5);
   auto first = pool->take(4096);
@@ -79,7 +79,7 @@ TEST_CASE("device pool: a later fence may pass first") {
 }
 
 /// No two buffers that are held overlap, from several threads; and all comes back as one.
-TEST_CASE("device pool: parts never overlap") {
+TEST_CASE("GPU pool: parts never overlap") {
   Clock clock;
   const auto pool = open_pool(clock, 4 << 20, 5);
   std::vector<std::thread> threads;

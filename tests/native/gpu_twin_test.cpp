@@ -22,7 +22,7 @@
 namespace lsm::testing {
 namespace {
 
-TEST_CASE("device twins: plans") {
+TEST_CASE("GPU twins: plans") {
   uint64_t seed = 100;
   for (const std::string& policy : cache::policy_names()) {
     for (const char* mode : {"none", "queues", "pool"}) {
@@ -35,7 +35,7 @@ TEST_CASE("device twins: plans") {
 }
 
 /// Requests, sets and lanes at the same time.
-TEST_CASE("device twins: plans, at the same time") {
+TEST_CASE("GPU twins: plans, at the same time") {
   uint64_t seed = 500;
   for (const std::string& policy : cache::policy_names()) {
     ++seed;
@@ -114,7 +114,7 @@ void next_uses_of(Backend backend, uint64_t seed, int num_batches) {
   }
 }
 
-TEST_CASE("device twins: next uses") {
+TEST_CASE("GPU twins: next uses") {
   for (uint64_t seed = 700; seed < 730; ++seed) {
     next_uses_of(HostBackend(seed % 2 == 0), seed, 80);
   }
@@ -129,12 +129,12 @@ CheckedExecutor make_executor(const GpuExecutorOptions& options, Storage& storag
           nullptr};
 }
 
-TEST_CASE("device twins: rows of plans") {
+TEST_CASE("GPU twins: rows of plans") {
   for (const int64_t row_bytes : {1, 20, 48, 4096}) check_rows_of_plans(row_bytes, make_executor);
 }
 
 /// Runs cover the rows of storage, in order and where they lie, and no gap is wider than it may be.
-TEST_CASE("device twins: runs of staged rows") {
+TEST_CASE("GPU twins: runs of staged rows") {
   constexpr auto kStorage = static_cast<uint8_t>(RowSource::kStorage);
   Random random(9);
   for (int round = 0; round < 300; ++round) {
@@ -169,7 +169,7 @@ TEST_CASE("device twins: runs of staged rows") {
   }
 }
 
-TEST_CASE("device twins: samples") {
+TEST_CASE("GPU twins: samples") {
   check_samples(
       [](const SampledGraph& graph, const std::vector<int64_t>& fanouts, const Sampling& sampling) {
         const GpuGraph seen{graph.indptr.data(), graph.indices.data(), false, graph.num_nodes()};
