@@ -1,7 +1,8 @@
 """LSM-GNN: train graph neural networks on graphs whose features do not fit in memory."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from lsm.core.lazy import lazily
 from lsm.version import __version__ as __version__
 
 __all__ = [
@@ -15,11 +16,14 @@ __all__ = [
     "NeighborLoader",
     "Sampling",
     "SharedFeatureLoader",
+    "StorageOptions",
+    "load_config",
 ]
 
 if TYPE_CHECKING:
     from lsm.cache.options import CacheOptions
     from lsm.comm.group import CacheGroup, CommOptions
+    from lsm.config import load_config
     from lsm.data.graph_store import GraphStore
     from lsm.features.cached import CachedFeatureLoader
     from lsm.features.loader import FeatureLoader
@@ -27,25 +31,21 @@ if TYPE_CHECKING:
     from lsm.loader.batch import Batch
     from lsm.loader.neighbor_loader import NeighborLoader
     from lsm.sampler.options import Sampling
+    from lsm.storage import StorageOptions
 
-_HOMES = {
-    "Batch": "lsm.loader.batch",
-    "CacheGroup": "lsm.comm.group",
-    "CacheOptions": "lsm.cache.options",
-    "CachedFeatureLoader": "lsm.features.cached",
-    "CommOptions": "lsm.comm.group",
-    "FeatureLoader": "lsm.features.loader",
-    "GraphStore": "lsm.data.graph_store",
-    "NeighborLoader": "lsm.loader.neighbor_loader",
-    "Sampling": "lsm.sampler.options",
-    "SharedFeatureLoader": "lsm.features.shared",
+_ROOMS = {
+    "Batch": "loader",
+    "CacheGroup": "comm",
+    "CacheOptions": "cache",
+    "CachedFeatureLoader": "features",
+    "CommOptions": "comm",
+    "FeatureLoader": "features",
+    "GraphStore": "data",
+    "NeighborLoader": "loader",
+    "Sampling": "sampler",
+    "SharedFeatureLoader": "features",
+    "StorageOptions": "storage",
+    "load_config": "config",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Imports torch and the native module only when something of them is used."""
-    if name in _HOMES:
-        from importlib import import_module
-
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'lsm' has no attribute {name!r}")
+__getattr__ = lazily(__name__, _ROOMS)

@@ -1,1 +1,3 @@
 """Cache-policy studies: many caches over one trace, side by side."""
+
+__all__: list[str] = []

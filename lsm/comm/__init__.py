@@ -1,1 +1,12 @@
 """Exchange of feature rows between the ranks that share a cache."""
+
+from typing import TYPE_CHECKING
+
+from lsm.core.lazy import lazily
+
+if TYPE_CHECKING:
+    from lsm.comm.group import CacheGroup, CommOptions
+
+__all__ = ["CacheGroup", "CommOptions"]
+
+__getattr__ = lazily(__name__, {"CacheGroup": "group", "CommOptions": "group"})

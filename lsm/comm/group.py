@@ -69,9 +69,13 @@ class CommOptions:
 
 @dataclass(frozen=True)
 class CacheGroup:
-    """The ranks that share a cache, on one of them. ``ids`` and ``rows`` are streams of their own,
-    each used by one thread at a time: ids must get through while rows are awaited. ``lists``: what
-    local ranks ask each other for. One exchange at a time may use them."""
+    """The ranks that share a cache, on one of them: ``CacheGroup.join(CommOptions())``.
+
+    rank, size: this rank's place in the group. host: the machine it is on (host_identity).
+    ids, rows: streams of messages, each used by one thread at a time: ids must get through while
+    rows are awaited. options: those that the group was joined with. lists: the request lists of
+    local ranks. One exchange at a time may use a group.
+    """
 
     rank: int
     size: int
@@ -84,8 +88,8 @@ class CacheGroup:
     @classmethod
     def join(cls, options: CommOptions) -> CacheGroup:
         """This rank's group. Every rank of the job, in torch.distributed's default process group,
-        must call it, with the same options. Raises ValueError, on every rank, if they differ or if
-        a group would have more than MAX_RANKS ranks."""
+        must call it, with the same ``options``; blocks until all have. Raises ValueError, on every
+        rank, if they differ or if a group would have more than MAX_RANKS ranks."""
         rank, size = torch_dist.get_rank(), torch_dist.get_world_size()
         everyone: list = [None] * size
         with awaiting("the start of the shared cache"):
@@ -112,7 +116,7 @@ class CacheGroup:
         options: CommOptions,
     ) -> CacheGroup:
         """The group of the ranks of ``ids``, which are those of ``rows``. All of them must call it
-        at the same time."""
+        at the same time. ``host``: host_identity() of this rank; ``options``: the same on all."""
         boxes: Sequence[Mailboxes | None] = (None, None)
         if options.transport != "gloo":
             boxes = connect(rows, host, num_streams=2)

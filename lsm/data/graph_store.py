@@ -52,7 +52,7 @@ class GraphStore:
     """A store directory, opened for reading; only ``save_score`` writes."""
 
     def __init__(self, path: Path, meta: StoreMeta) -> None:
-        """Use ``GraphStore.open``."""
+        """``path``: the directory; ``meta``: what its meta.json says. Use ``GraphStore.open``."""
         self.path = path
         self.meta = meta
 
@@ -72,34 +72,42 @@ class GraphStore:
 
     @property
     def name(self) -> str:
+        """The name that the store was made with."""
         return self.meta.name
 
     @property
     def num_nodes(self) -> int:
+        """Nodes are 0 to ``num_nodes - 1``."""
         return self.meta.num_nodes
 
     @property
     def num_edges(self) -> int:
+        """Edges, each way counted by itself."""
         return self.meta.num_edges
 
     @property
     def num_classes(self) -> int:
+        """Labels are 0 to ``num_classes - 1``, or -1 where unknown."""
         return self.meta.num_classes
 
     @property
     def feature_dim(self) -> int:
+        """Values of a node's feature row."""
         return self.meta.features.dim
 
     @property
     def feature_dtype(self) -> torch.dtype:
+        """Type of a value of a feature row."""
         return getattr(torch, self.meta.features.dtype)
 
     @property
     def row_bytes(self) -> int:
+        """Bytes of a feature row."""
         return self.meta.features.row_bytes
 
     @property
     def feature_paths(self) -> list[Path]:
+        """The files that the feature rows are striped over, in the order of the stripes."""
         return [self.path / name for name in self.meta.features.files]
 
     @property
@@ -149,8 +157,9 @@ class GraphStore:
         return sorted(Path(name).stem for name in names)
 
     def topology(self, in_memory: bool = False) -> Topology:
-        """The in-edges, memory-mapped (copy on write), or read into memory.
+        """The in-edges, memory-mapped (copy on write), or with ``in_memory`` read into memory.
 
+        Raises OSError if a file cannot be read.
         What reads mapped memory calls ``native.check_mapped`` afterwards, as the sampler does: a
         page that cannot be read is zeros until then.
         """
@@ -160,13 +169,16 @@ class GraphStore:
         return Topology(indptr, indices)
 
     def labels(self, in_memory: bool = False) -> torch.Tensor:
-        """Class of each node, -1 where unknown: [N] int64; mapped as the topology if they are many
-        and not to be read into memory, otherwise in memory."""
+        """Class of each node, -1 where unknown: [N] int64. Many labels are memory-mapped as the
+        topology is, unless ``in_memory``. Raises OSError if the file cannot be read."""
         in_memory = in_memory or self.num_nodes <= _MOST_LABELS_IN_MEMORY
         return self._load(layout.LABELS, "int64", self.num_nodes, in_memory)
 
     def split(self, name: str) -> torch.Tensor:
-        """Node ids of split ``train``, ``valid`` or ``test``: [n] int64."""
+        """Node ids of the split ``name`` (train, valid or test): [n] int64.
+
+        Raises ValueError for another name and for a node that does not exist.
+        """
         if name not in layout.SPLITS:
             raise ValueError(f"split: expected one of {', '.join(layout.SPLITS)}, got {name!r}")
         file = layout.split_file(name)
@@ -182,7 +194,7 @@ class GraphStore:
         return ids
 
     def score(self, name: str) -> torch.Tensor:
-        """Static score ``name`` of each node: [N] float32."""
+        """Static score ``name`` of each node: [N] float32. ValueError if it is not stored."""
         file = layout.score_file(name)
         if file not in self.meta.files:
             raise ValueError(
@@ -192,7 +204,9 @@ class GraphStore:
         return self._load(file, "float32", self.num_nodes, in_memory=True)
 
     def save_score(self, name: str, score: torch.Tensor) -> None:
-        """Stores ``score``: [N] float32 as ``scores/NAME.npy``, replacing an older one.
+        """Stores ``score`` ([N] float32) as ``scores/NAME.npy``, NAME being ``name``, in place of
+        an older one. Raises ValueError for another shape or type, OSError where it cannot be
+        written.
 
         At any moment another process sees the old score, none, or the new one. Other processes may
         store scores at the same time.

@@ -161,7 +161,11 @@ class FeatureLoader:
         return PendingRows(self._reads.submit(ids, rows), rows)
 
     def fetch(self, ids: torch.Tensor, timeout_secs: float | None = None) -> torch.Tensor:
-        """Rows ``ids`` as [N, dim] in the store's dtype: row i is the feature of node ids[i]."""
+        """Rows ``ids`` as [N, dim] in the store's dtype: row i is the feature of node ids[i].
+
+        Blocks until they have arrived. Raises OSError if a read failed, TimeoutError after
+        ``timeout_secs`` (default: the engine's).
+        """
         return self.prefetch(ids).result(timeout_secs)
 
     def stats(self) -> dict[str, int | float]:

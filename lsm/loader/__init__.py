@@ -1,1 +1,15 @@
 """Batches: neighbour sampling and feature reads in a pipeline ahead of training."""
+
+from typing import TYPE_CHECKING
+
+from lsm.core.lazy import lazily
+
+if TYPE_CHECKING:
+    from lsm.loader.batch import Batch, Layer
+    from lsm.loader.neighbor_loader import NeighborLoader
+
+__all__ = ["Batch", "Layer", "NeighborLoader"]
+
+__getattr__ = lazily(
+    __name__, {"Batch": "batch", "Layer": "batch", "NeighborLoader": "neighbor_loader"}
+)

@@ -63,13 +63,21 @@ class Layer:
 
 @dataclass(frozen=True)
 class Batch:
-    """The fields of a PyG mini-batch, and where in training it stands.
+    """One mini-batch: the fields of PyG's, and its place in training.
 
-    ``x`` [n, dim] features of ``n_id`` (None if not fetched); ``y`` [batch_size] labels of the
-    seeds (None if there are none); ``n_id`` [n] int64 global ids, seeds first; ``edge_index``
-    [2, e] int64 local; ``indptr`` [num_expanded + 1] int64; ``edge_weight`` [e] float32 (None
-    without any). See SampledGraph for their order. ``input_id`` [batch_size] int64: the positions
-    of the seeds in the loader's ``input_nodes``. ``e_id`` [e] int64: see there.
+    x: [n, dim] features of ``n_id`` in the store's dtype; None if not fetched.
+    y: [batch_size] int64 labels of the seeds; None without labels.
+    n_id: [n] int64 global ids, seeds first, then each hop's new nodes as first seen.
+    e_id: [e] int64, for each edge its index into the store's CSC; computed on first use.
+    edge_index: [2, e] int64 local (source, destination), grouped by hop; see SampledGraph.
+    indptr: [num_expanded + 1] int64; the edges into node i are ``indptr[i]`` to ``indptr[i + 1]``.
+    batch_size: number of seeds.
+    num_sampled_nodes, num_sampled_edges: seeds, then new nodes per hop; edges per hop.
+    edge_weight: [e] float32; None without weights.
+    input_id: [batch_size] int64 positions of the seeds in the loader's ``input_nodes``.
+    epoch, iteration: both counted from 0.
+    stats: counters of lsm.core.counters and seconds per stage of making the batch.
+    find_edges: returns ``e_id``; None for a batch that was not sampled from a store.
     """
 
     x: torch.Tensor | None
@@ -85,9 +93,7 @@ class Batch:
     epoch: int = 0
     iteration: int = 0
     stats: dict[str, float] = field(default_factory=dict, compare=False)
-    """What it took to make this batch: the counters of lsm.core.counters, seconds per stage."""
     find_edges: Callable[[], torch.Tensor] | None = field(default=None, compare=False, repr=False)
-    """Returns ``e_id``; None where the batch was not sampled from a store."""
 
     @classmethod
     def from_sampled(
@@ -102,6 +108,8 @@ class Batch:
         iteration: int = 0,
         stats: dict[str, float] | None = None,
     ) -> Batch:
+        """The batch of a graph that a sampler returned (``sampled``), with the other fields as
+        given."""
         return cls(
             x=x,
             y=y,
@@ -116,6 +124,7 @@ class Batch:
 
     @property
     def num_nodes(self) -> int:
+        """Nodes of the batch, seeds included."""
         return len(self.n_id)
 
     @cached_property
@@ -169,7 +178,7 @@ class Batch:
         return blocks
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
-        """This batch with its tensors on ``device``."""
+        """This batch with its tensors on ``device``. ``non_blocking`` is torch.Tensor.to()'s."""
         moved: dict[str, Any] = {
             f.name: value.to(device, non_blocking=non_blocking)
             for f in fields(self)

@@ -35,6 +35,8 @@ class NeighborLoader:
     num_neighbors: neighbours per node and hop, without replacement; -1 takes all.
     input_nodes: seed nodes: a split's name, [N] int64 without repeats, or None for all nodes.
     batch_size: seeds per rank and iteration.
+    shuffle: a new order of the seeds in each epoch, of ``seed`` and the epoch.
+    drop_last: leaves out the last iteration if it has fewer seeds than the others.
     rank, world_size: this process's place; every rank has the same number of iterations.
     features: where rows come from; without it the loader opens one itself with ``engine``,
         ``storage`` and ``cache`` and closes it in close().

@@ -1,1 +1,15 @@
 """Storage engines, the order and depth of reads, and measurements of disks."""
+
+from typing import TYPE_CHECKING
+
+from lsm.core.lazy import lazily
+
+if TYPE_CHECKING:
+    from lsm.storage.engine import Storage, StorageOptions
+    from lsm.storage.open import open_storage
+
+__all__ = ["Storage", "StorageOptions", "open_storage"]
+
+__getattr__ = lazily(
+    __name__, {"Storage": "engine", "StorageOptions": "engine", "open_storage": "open"}
+)

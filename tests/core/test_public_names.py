@@ -1,0 +1,130 @@
+"""The public face: which names there are, that each can be imported and is documented, and that
+importing the package is light."""
+
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import lsm
+
+PUBLIC = {
+    "Batch",
+    "CacheGroup",
+    "CacheOptions",
+    "CachedFeatureLoader",
+    "CommOptions",
+    "FeatureLoader",
+    "GraphStore",
+    "NeighborLoader",
+    "Sampling",
+    "SharedFeatureLoader",
+    "StorageOptions",
+    "load_config",
+}
+LEAVING = {"CachedFeatureLoader", "SharedFeatureLoader"}
+"""Classes that one function is to open."""
+ROOMS = sorted(room.name for room in pkgutil.iter_modules(lsm.__path__) if room.ispkg)
+
+
+def test_the_public_names_are_these():
+    assert set(lsm.__all__) == PUBLIC
+    assert lsm.__all__ == sorted(lsm.__all__)
+    for name in PUBLIC:
+        assert getattr(lsm, name) is not None
+    with pytest.raises(AttributeError, match="module 'lsm' has no attribute 'nothing'"):
+        lsm.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("room", [room for room in ROOMS if room not in ("cli", "reference")])
+def test_rooms_name_what_is_public(room):
+    module = importlib.import_module(f"lsm.{room}")
+    assert module.__all__ == sorted(set(module.__all__))
+    for name in module.__all__:
+        value = getattr(module, name)
+        assert value.__module__.startswith(f"lsm.{room}."), name
+        assert inspect.getdoc(value), name
+    with pytest.raises(AttributeError, match="nothing"):
+        module.nothing  # noqa: B018
+
+
+def test_the_face_takes_its_names_from_the_rooms():
+    """What ``lsm`` offers, the room that it lives in offers, too."""
+    for name in PUBLIC - {"train"}:
+        value = getattr(lsm, name)
+        room = importlib.import_module(".".join(value.__module__.split(".")[:2]))
+        assert getattr(room, name) is value
+        assert name in room.__all__, room
+
+
+def public_callables():
+    """(name, callable, documentation) of the functions and classes, and of their methods."""
+    for name in sorted(PUBLIC - LEAVING):
+        value = getattr(lsm, name)
+        if not inspect.isclass(value):
+            function = type(value).__call__ if name == "train" else value
+            yield name, function, inspect.getdoc(function)
+            continue
+        own = f"{inspect.getdoc(value)}\n{inspect.getdoc(value.__init__) or ''}"
+        if not hasattr(value, "model_fields"):  # options document each field: see below
+            yield name, value.__init__, own
+        for method, found in inspect.getmembers(value, inspect.isroutine):
+            if not method.startswith("_") and found.__module__.startswith("lsm."):
+                yield f"{name}.{method}", found, f"{own}\n{inspect.getdoc(found) or ''}"
+
+
+@pytest.mark.parametrize(("name", "function", "documentation"), [*public_callables()])
+def test_every_public_callable_is_documented(name, function, documentation):
+    """It has a docstring, each parameter is named there, and tensors have a shape."""
+    assert inspect.getdoc(function) or name in PUBLIC, f"{name} has no docstring"
+    words = set(re.findall(r"\w+", documentation))
+    signature = inspect.signature(function)
+    missing = {
+        parameter.name
+        for parameter in signature.parameters.values()
+        if parameter.name not in ("self", "cls") and parameter.name not in words
+    }
+    assert not missing, f"{name}: {missing} are not explained"
+    if "Tensor" in str(signature.return_annotation):
+        assert re.search(r"\[\w", inspect.getdoc(function)), f"{name}: which shape?"
+
+
+def test_every_option_is_documented():
+    for name in PUBLIC:
+        fields = getattr(getattr(lsm, name), "model_fields", {})
+        assert [key for key, field in fields.items() if not field.description] == [], name
+
+
+def run(code):
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_the_package_loads_neither_torch_nor_the_native_module():
+    rooms = ", ".join(f"lsm.{room}" for room in ROOMS if room not in ("cli", "reference"))
+    run(
+        f"import sys, lsm, {rooms}\n"
+        "heavy = {'torch', 'numpy', 'pydantic', 'lsm.native', 'lsm._core'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+
+
+def test_the_types_are_shipped():
+    folder = Path(lsm.__file__).parent
+    assert (folder / "py.typed").exists()
+    assert (folder / "_core.pyi").exists()
+
+
+def test_a_batch_says_what_it_carries():
+    """The fields of PyG's batches, by name, with shape and dtype."""
+    text = inspect.getdoc(lsm.Batch)
+    for field in ("x", "y", "n_id", "e_id", "edge_index", "input_id"):
+        assert re.search(rf"^{field}: \[", text, re.M), field
+    assert torch.Tensor.__name__ in str(inspect.signature(lsm.Batch))
