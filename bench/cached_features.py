@@ -51,7 +51,7 @@ from lsm.ablation.reads import deliver
 from lsm.ablation.trace import Trace
 from lsm.cache.options import CacheOptions
 from lsm.core.units import parse_bytes
-from lsm.features.loader import FeatureLoader
+from lsm.features.open import open_features
 from lsm.storage.engine import StorageOptions
 
 CHUNK_ROWS = 16_384
@@ -117,11 +117,11 @@ def open_loader(path: Path, row_bytes: int, cache_bytes: int, merge: int | str, 
     )
     merged = {"max_gap_bytes": args.max_gap_bytes, "max_read_bytes": args.max_read_bytes}
     options = StorageOptions(merge_iterations=merge, **(merged if merge != 1 else {}))
-    return FeatureLoader(
+    return open_features(
         feature_files(path, row_bytes),
         cache,
+        options,
         engine=args.engine,
-        options=options,
         num_threads=args.threads,
     )
 

@@ -41,6 +41,7 @@ from common import (
 )
 from lsm.core.units import parse_bytes
 from lsm.features.loader import FeatureLoader
+from lsm.features.open import open_features
 from lsm.storage.engine import StorageOptions
 from lsm.storage.measure import scratch_file
 
@@ -65,7 +66,7 @@ def parse_args() -> argparse.Namespace:
 
 def open_loader(path: Path, row_bytes: int, engine: str, queue_depth: int) -> FeatureLoader:
     options = StorageOptions(queue_depth=queue_depth)
-    return FeatureLoader(feature_files(path, row_bytes), engine=engine, options=options)
+    return open_features(feature_files(path, row_bytes), storage=options, engine=engine)
 
 
 def draw_batches(num_rows: int, batches: int, rows_per_batch: int, seed: int) -> list[torch.Tensor]:

@@ -25,11 +25,13 @@ from lsm.core.counters import COUNTERS, EXCHANGED, STAGES
 from lsm.core.device import current
 from lsm.data.feature_files import FeatureFiles
 from lsm.features.loader import FeatureLoader
-from lsm.features.tiers_gpu import DeviceFeatureLoader
+from lsm.features.memory import pinned_rows, pooled_rows
+from lsm.features.open import TWIN, open_features
 from lsm.loader.batch import Batch, to_device
 from lsm.loader.neighbor_loader import NeighborLoader
 from lsm.nn.models import build_model
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
+from lsm.storage.open import open_storage
 
 FANOUTS = [10, 5]
 NUM_CLASSES = 47
@@ -37,7 +39,7 @@ CACHE_SHARE = 4
 
 
 class ResidentRows:
-    """What a CachedRows is, with rows that are on the GPU already."""
+    """PendingRows with rows that are on the GPU already."""
 
     arrived = True
 
@@ -59,7 +61,9 @@ class ResidentFeatures(FeatureLoader):
     """All features in GPU memory."""
 
     def __init__(self, store, device: torch.device) -> None:
-        super().__init__(store, engine="memory", pinned=device.type == "cuda")
+        files = store.feature_files
+        take_rows = pinned_rows(files) if device.type == "cuda" else pooled_rows(files, 1 << 20)
+        super().__init__(files, open_storage(files, "memory"), take_rows)
         self.features = torch.empty(store.num_nodes, self.dim, dtype=self.dtype, device=device)
         for begin in range(0, store.num_nodes, 1 << 16):
             ids = torch.arange(begin, min(begin + (1 << 16), store.num_nodes))
@@ -95,7 +99,7 @@ def make_store(path: Path, num_nodes: int, num_edges: int, dim: int, skew: float
 
 
 @contextmanager
-def open_features(store, device: torch.device, way: str) -> Iterator[FeatureLoader]:
+def open_rows(store, device: torch.device, way: str) -> Iterator[FeatureLoader]:
     """way: resident, or cached."""
     if way == "resident":
         with ResidentFeatures(store, device) as features:
@@ -104,9 +108,8 @@ def open_features(store, device: torch.device, way: str) -> Iterator[FeatureLoad
     cache = CacheOptions(
         bytes=store.num_nodes * store.row_bytes // CACHE_SHARE, window=64, on_gpu=True
     )
-    with DeviceFeatureLoader(
-        store, cache, engine="memory", device=device, num_threads=4
-    ) as features:
+    twin = TWIN if device.type == "cpu" else device
+    with open_features(store, cache, device=twin, engine="memory", num_threads=4) as features:
         yield features
 
 
@@ -153,7 +156,7 @@ def measure(store, placed, device: torch.device, way: str, options: argparse.Nam
     num_seeds = min(store.num_nodes, 1024 * per_round * (options.train_rounds + 1))
     seeds = torch.randperm(store.num_nodes, generator=generator)[:num_seeds]
     with (
-        open_features(store, device, way) as features,
+        open_rows(store, device, way) as features,
         NeighborLoader(
             store,
             FANOUTS,

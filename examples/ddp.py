@@ -41,7 +41,7 @@ def main() -> None:
     cache = lsm.CacheOptions(policy="lookahead", bytes=tenth, window=32)
     group = lsm.CacheGroup.join(lsm.CommOptions())
     with (
-        lsm.SharedFeatureLoader(store, cache, group) as features,
+        lsm.open_features(store, cache, share=group) as features,
         lsm.NeighborLoader(
             store,
             [10, 5],

@@ -21,7 +21,7 @@ def main() -> None:
         torch.randperm(store.num_nodes, generator=generator)[:500] for _ in range(8)
     ]
 
-    with lsm.FeatureLoader(store) as features:
+    with lsm.open_features(store) as features:
         rows = features.fetch(batches[0])  # blocks: [500, dim] in the store's dtype
         print(f"{features.engine}: {list(rows.shape)} {rows.dtype}")
 
@@ -34,7 +34,7 @@ def main() -> None:
 
     # With a cache, announce batches ahead: the plan then keeps the rows needed soonest.
     cache = lsm.CacheOptions(policy="lookahead", bytes=200 * store.row_bytes, window=4)
-    with lsm.FeatureLoader(store, cache) as features:
+    with lsm.open_features(store, cache) as features:
         for ids in batches[:3]:
             features.announce(ids)
         hits = requests = 0

@@ -9,15 +9,14 @@ __all__ = [
     "Batch",
     "CacheGroup",
     "CacheOptions",
-    "CachedFeatureLoader",
     "CommOptions",
     "FeatureLoader",
     "GraphStore",
     "NeighborLoader",
     "Sampling",
-    "SharedFeatureLoader",
     "StorageOptions",
     "load_config",
+    "open_features",
 ]
 
 if TYPE_CHECKING:
@@ -25,9 +24,8 @@ if TYPE_CHECKING:
     from lsm.comm.group import CacheGroup, CommOptions
     from lsm.config import load_config
     from lsm.data.graph_store import GraphStore
-    from lsm.features.cached import CachedFeatureLoader
     from lsm.features.loader import FeatureLoader
-    from lsm.features.shared import SharedFeatureLoader
+    from lsm.features.open import open_features
     from lsm.loader.batch import Batch
     from lsm.loader.neighbor_loader import NeighborLoader
     from lsm.sampler.options import Sampling
@@ -37,15 +35,14 @@ _ROOMS = {
     "Batch": "loader",
     "CacheGroup": "comm",
     "CacheOptions": "cache",
-    "CachedFeatureLoader": "features",
     "CommOptions": "comm",
     "FeatureLoader": "features",
     "GraphStore": "data",
     "NeighborLoader": "loader",
     "Sampling": "sampler",
-    "SharedFeatureLoader": "features",
     "StorageOptions": "storage",
     "load_config": "config",
+    "open_features": "features",
 }
 
 __getattr__ = lazily(__name__, _ROOMS)

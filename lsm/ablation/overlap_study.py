@@ -27,15 +27,13 @@ from lsm.config.schema import Config
 from lsm.core import record
 from lsm.core.progress import counting
 from lsm.data.feature_files import FeatureFiles
-from lsm.features.cached import CachedFeatureLoader
-from lsm.features.loader import FeatureLoader
+from lsm.features.open import open_features
 from lsm.loader.pipeline import Pipeline
 from lsm.sampler.neighbor import SampledGraph
 from lsm.storage.disk_profile import DeviceProfile, save_profile
 from lsm.storage.engine import Storage, StorageOptions
 from lsm.storage.measure import Source, open_blocks, scratch_file
 from lsm.storage.measure_profile import measure_profile
-from lsm.storage.open import open_storage
 from lsm.storage.read_ahead import ReadAhead
 from lsm.train.read_settings import ReadSettings
 
@@ -203,8 +201,9 @@ def _run(
     way: _Way,
 ) -> dict:
     """Rows per second of a consumer that does nothing with them, from a cold start to the end."""
-    with open_storage(files, profile.engine, way.options) as storage:
-        features = _loader(files, storage, cache_fraction)
+    cached = round(cache_fraction * files.num_rows) * files.row_bytes
+    cache = CacheOptions(bytes=cached, window=_WINDOW) if cached else None
+    with open_features(files, cache, way.options, engine=profile.engine) as features:
         start = time.perf_counter()
         pipeline = Pipeline(
             _replayed(lists),
@@ -217,17 +216,9 @@ def _run(
             timeout_secs=_TIMEOUT_SECS,
         )
         try:
-            return _timed(pipeline, start, lists, storage, files.row_bytes)
+            return _timed(pipeline, start, lists, features.storage, files.row_bytes)
         finally:
             pipeline.close()
-            features.close()
-
-
-def _loader(files: FeatureFiles, storage: Storage, cache_fraction: float) -> FeatureLoader:
-    if cache_fraction == 0:
-        return FeatureLoader(files, storage=storage)
-    cached = round(cache_fraction * files.num_rows) * files.row_bytes
-    return CachedFeatureLoader(files, CacheOptions(bytes=cached, window=_WINDOW), storage=storage)
 
 
 def _replayed(lists: list[torch.Tensor]) -> Callable[[int], SampledGraph]:

@@ -15,8 +15,8 @@ from lsm.ablation.trace import Trace
 from lsm.cache.options import CacheOptions
 from lsm.core.progress import counting
 from lsm.data.graph_store import GraphStore
-from lsm.features.cached import CachedFeatureLoader
 from lsm.features.loader import FeatureLoader
+from lsm.features.open import open_features
 from lsm.loader.pipeline import Pipeline
 from lsm.sampler.neighbor import SampledGraph
 from lsm.storage.engine import StorageOptions
@@ -156,7 +156,7 @@ def _read(
         _drop_page_cache(store)
         with (
             _loader(config, store, trace, combination, merge_iterations) as loader,
-            FeatureLoader(store, engine="mmap") as plain,
+            open_features(store, engine="mmap") as plain,
         ):
             arrived = deliver(
                 loader,
@@ -197,7 +197,7 @@ def _loader(
         merge_iterations=merge_iterations,
     )
     if combination.policy == "none":
-        return FeatureLoader(store, engine=config.engine, options=options)
+        return open_features(store, storage=options, engine=config.engine)
     queues = combination.window if combination.victim == "queues" else 1
     scores = None if trace.static_score is None else torch.from_numpy(trace.static_score)
     cache = CacheOptions(
@@ -213,11 +213,11 @@ def _loader(
         score="none" if scores is None else "reverse_pagerank",
         seed=combination.seed,
     )
-    return CachedFeatureLoader(
+    return open_features(
         store,
         cache,
+        options,
         engine=config.engine,
-        options=options,
         scores=scores,
         num_threads=config.threads,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
 
 import torch
@@ -117,6 +117,15 @@ class Plan:
     tag_word: torch.Tensor
     counters: dict[str, int]
 
+    def moves(self) -> dict[str, torch.Tensor]:
+        """The tensors that a replay needs, by name: all but ``ids``."""
+        return {name: getattr(self, name) for name in _MOVES}
+
+
+_MOVES = tuple(
+    field.name for field in fields(Plan) if field.name not in ("iteration", "ids", "counters")
+)
+
 
 class Planner:
     """Plans one owner's cache, iteration by iteration. Not thread-safe; releases the GIL.
@@ -145,16 +154,31 @@ class Planner:
         if config.policy == "belady" and trace is None:
             raise ValueError("trace: policy 'belady' expects the list of all batches, got none")
         self.config = config
-        self._native = native.Planner(
+        self.place = "host" if sets == "host" else "device"
+        """Where decisions about sets are made."""
+        threads = native.ThreadPool(num_threads)
+        self._new_native = lambda scores: native.Planner(
             config.to_native(num_nodes),
             scores,
             static_ids,
             constant_ids,
             None if trace is None else list(trace),
-            native.ThreadPool(num_threads),
+            threads,
             sets,
             device,
         )
+        self.scores = scores
+        """Static scores by id: those that were set last."""
+        self._native = self._new_native(scores)
+
+    def restart(self) -> None:
+        """Starts anew, with an empty cache and window, by the scores that were set last."""
+        self._native = None  # gives up its memory first
+        self._native = self._new_native(self.scores)
+
+    def close(self) -> None:
+        """Frees the planner's memory."""
+        self._native = None
 
     @property
     def num_pushed(self) -> int:
@@ -183,6 +207,7 @@ class Planner:
         The plans depend on the iteration at which this is called.
         """
         self._native.set_scores(scores)
+        self.scores = scores
 
     def plan(self) -> Plan:
         """The plan of the next iteration. What it does depends on the batches pushed so far: push

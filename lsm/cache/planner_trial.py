@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import torch
 
-from lsm.cache.planner import Plan, Planner
+from lsm.cache.planner import Plan, Planner, PlannerConfig
 from lsm.cache.trial import Trial
 
 logger = logging.getLogger(__name__)
@@ -24,8 +24,8 @@ class TrialPlanner:
     """A Planner on the host and one on the GPU, of which the slower goes after a few plans.
 
     host: goes first, and its plans are those that are given out. gpu: the other, or how to make
-    it; if that fails, or if it fails on its way, the host goes on and a warning says why. decided:
-    called once, with host or device. clock: seconds.
+    it; if that fails, or if it fails on its way, the host goes on and a warning says why. clock:
+    seconds.
 
     Seconds per id are those of the push of a batch and of its plan. Raises RuntimeError if the
     plans differ, which is a fault of ours.
@@ -35,16 +35,15 @@ class TrialPlanner:
         self,
         host: Planner,
         gpu: Callable[[], Planner],
-        decided: Callable[[str], None],
         *,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._planner = host
         self._other: Planner | None = None
-        self._decided = decided
+        self.place = "auto"
+        """Where plans are made, once it has been found out: host or device."""
         self._clock = clock
-        self._trial = Trial(("host", "device"))
-        self._pushes: dict[str, deque[float]] = {"host": deque(), "device": deque()}
+        self._start_trial()
         try:
             self._other = gpu()
         except (RuntimeError, ValueError) as error:
@@ -91,6 +90,32 @@ class TrialPlanner:
             self._decide()
         return plan
 
+    def restart(self) -> None:
+        """As Planner.restart(); where plans are not known to be faster yet, the trial too."""
+        self._planner.restart()
+        if self._other is None:
+            return
+        self._start_trial()
+        try:
+            self._other.restart()
+        except (RuntimeError, ValueError) as error:
+            self._stay_on_host(error)
+
+    def close(self) -> None:
+        """As Planner.close()."""
+        self._planner.close()
+        self._other = None
+
+    @property
+    def config(self) -> PlannerConfig:
+        """As Planner.config."""
+        return self._planner.config
+
+    @property
+    def scores(self) -> torch.Tensor | None:
+        """As Planner.scores."""
+        return self._planner.scores
+
     @property
     def num_pushed(self) -> int:
         """As Planner.num_pushed."""
@@ -104,6 +129,10 @@ class TrialPlanner:
     def metadata_bytes(self) -> dict[str, int]:
         """As Planner.metadata_bytes(), of the planner that will go on."""
         return self._planner.metadata_bytes()
+
+    def _start_trial(self) -> None:
+        self._trial = Trial(("host", "device"))
+        self._pushes: dict[str, deque[float]] = {"host": deque(), "device": deque()}
 
     def _timed(self, work: Callable[[], _T]) -> tuple[_T, float]:
         start = self._clock()
@@ -135,7 +164,7 @@ class TrialPlanner:
     def _end(self, place: str) -> None:
         self._other = None
         self._pushes.clear()
-        self._decided(place)
+        self.place = place
 
 
 def _check_same(plan: Plan, other: Plan) -> None:

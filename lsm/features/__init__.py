@@ -7,15 +7,17 @@ from lsm.core.lazy import lazily
 if TYPE_CHECKING:
     from lsm.features.cached import CachedFeatureLoader
     from lsm.features.loader import FeatureLoader
-    from lsm.features.shared import SharedFeatureLoader
+    from lsm.features.open import open_features
+    from lsm.features.tiers_gpu import GpuOptions
 
-__all__ = ["CachedFeatureLoader", "FeatureLoader", "SharedFeatureLoader"]
+__all__ = ["CachedFeatureLoader", "FeatureLoader", "GpuOptions", "open_features"]
 
 __getattr__ = lazily(
     __name__,
     {
         "CachedFeatureLoader": "cached",
         "FeatureLoader": "loader",
-        "SharedFeatureLoader": "shared",
+        "GpuOptions": "tiers_gpu",
+        "open_features": "open",
     },
 )

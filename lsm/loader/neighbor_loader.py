@@ -13,8 +13,9 @@ from lsm.cache.options import CacheOptions
 from lsm.core.arguments import whole_number
 from lsm.core.limits import MOST_THREADS
 from lsm.features.loader import FeatureLoader
+from lsm.features.open import open_features
 from lsm.loader.batch import Batch
-from lsm.loader.pipeline import LoadedGraph, Pipeline
+from lsm.loader.pipeline import Pipeline, Prepared
 from lsm.sampler.neighbor import NeighborSampler, PackedGraph
 from lsm.sampler.options import Sampling
 from lsm.sampler.seeds import SeedSchedule, seed_nodes
@@ -98,7 +99,7 @@ class NeighborLoader:
             topology or store.topology(), num_neighbors, seed=seed, sampling=sampling
         )
         self._owns_features = features is None
-        self.features = features or FeatureLoader(store, cache, engine=engine, options=storage)
+        self.features = features or open_features(store, cache, storage, engine=engine)
         if not isinstance(prefetch, ReadAhead):
             prefetch = ReadAhead.fixed(int(prefetch))
         self._read_ahead = prefetch
@@ -182,39 +183,39 @@ class NeighborLoader:
             timeout_secs=self._timeout_secs,
             window_bytes=self._window_bytes,
         )
-        loaded_graphs = iter(pipeline)
+        batches = iter(pipeline)
         try:
-            while (batch := self._next_batch(loaded_graphs, epoch, order)) is not None:
+            while (batch := self._next_batch(batches, epoch, order)) is not None:
                 yield batch
                 del batch  # its memory is the consumer's to give back while the next is awaited
         finally:
-            loaded_graphs.close()
+            batches.close()
             pipeline.close()
 
     def _next_batch(
-        self, loaded_graphs: Iterator[LoadedGraph], epoch: int, order: torch.Tensor | None
+        self, pipeline: Iterator[Prepared], epoch: int, order: torch.Tensor | None
     ) -> Batch | None:
         start = time.perf_counter()
-        loaded = next(loaded_graphs, None)
+        prepared = next(pipeline, None)
         self._totals["wait_secs"] += time.perf_counter() - start
-        return None if loaded is None else self._batch(loaded, epoch, order)
+        return None if prepared is None else self._batch(prepared, epoch, order)
 
-    def _batch(self, loaded: LoadedGraph, epoch: int, order: torch.Tensor | None) -> Batch:
-        graph = loaded.graph
+    def _batch(self, prepared: Prepared, epoch: int, order: torch.Tensor | None) -> Batch:
+        graph = prepared.graph
         self._totals["batches"] += 1
         self._totals["sampled_nodes"] += graph.n_id.numel()
         self._totals["sampled_edges"] += graph.edge_index.size(1)
-        self._totals["sample_secs"] += loaded.stats["sample_secs"]
-        seeds = self._schedule.seeds(order, loaded.iteration)
+        self._totals["sample_secs"] += prepared.stats["sample_secs"]
+        seeds = self._schedule.seeds(order, prepared.iteration)
         labels = self._labels[seeds]
         native.check_mapped(self._labels)
         return Batch.from_sampled(
             graph,
-            x=loaded.x,
+            x=prepared.x,
             y=labels,
-            input_id=self._schedule.input_ids(order, loaded.iteration),
-            find_edges=partial(self._edge_ids, seeds, epoch, loaded.iteration),
+            input_id=self._schedule.input_ids(order, prepared.iteration),
+            find_edges=partial(self._edge_ids, seeds, epoch, prepared.iteration),
             epoch=epoch,
-            iteration=loaded.iteration,
-            stats=loaded.stats,
+            iteration=prepared.iteration,
+            stats=prepared.stats,
         )

@@ -15,7 +15,7 @@ import torch
 from lsm.core.counters import READ_AHEAD
 from lsm.core.profiler import stage
 from lsm.core.threads import starting
-from lsm.features.loader import FeatureLoader, PendingRows
+from lsm.features.pending import PendingRows, RowSource
 from lsm.sampler.neighbor import PackedGraph, SampledGraph
 from lsm.storage.read_ahead import Decision, InFlight, ReadAhead
 
@@ -23,31 +23,28 @@ from lsm.storage.read_ahead import Decision, InFlight, ReadAhead
 _POLL_SECS = 0.05
 # How often the reads that the device still has are counted while more may be started.
 _DEVICE_POLL_SECS = 0.002
-# Batches that are made of what was read for them before training takes them, if they take more
-# memory then: enough for copies to go on while training works.
-COPIED_AHEAD = 2
-
+COMPLETED_AHEAD = 2
+"""Batches whose rows are complete before training takes them: enough for copies to go on while
+training works. A batch of cached rows takes more memory once it is complete."""
 
 PLANNER_BYTES_PER_ID = 24
 """Most that the next-use chain of a planner on the host takes for each id of the window."""
 
 
-@dataclass(frozen=True)
-class LoadedGraph:
-    """A sampled graph, its rows (``x``: [num nodes, dim]) and what it took to make it."""
+@dataclass
+class Prepared:
+    """A batch on its way through the pipeline: first a sampled graph, at last with its rows."""
 
-    iteration: int
-    graph: SampledGraph
-    x: torch.Tensor
-    stats: dict[str, float]
-    """COUNTERS, STAGES and READ_AHEAD of lsm.core.counters, and ``sample_secs``."""
-
-
-@dataclass(frozen=True)
-class _Sampled:
     iteration: int
     graph: SampledGraph | PackedGraph
-    sample_secs: float
+    """Packed while it waits in the window, if the sampler packs."""
+    stats: dict[str, float]
+    """``sample_secs``, and from the end COUNTERS, STAGES and READ_AHEAD of lsm.core.counters."""
+    rows: PendingRows | None = None
+    completed: Future | None = None
+    """Done when ``x`` is there."""
+    x: torch.Tensor | None = None
+    """Rows of the graph's nodes: [num nodes, dim]."""
 
     @property
     def window_bytes(self) -> int:
@@ -56,36 +53,27 @@ class _Sampled:
         return own + PLANNER_BYTES_PER_ID * len(self.graph.n_id)
 
 
-@dataclass(frozen=True)
-class _Staged:
-    sampled: _Sampled
-    rows: PendingRows
-    x: Future | PendingRows
-    read_ahead: dict[str, int]
-
-
 class Pipeline:
-    """Iterates over LoadedGraphs for iterations ``first`` to ``last - 1``, in order.
+    """Iterates over Prepared batches for iterations ``first`` to ``last - 1``, in order.
 
-    Three stages run ahead of the consumer, each in iteration order:
+    Three steps run ahead of the consumer, each in iteration order:
 
     - ``num_threads`` threads sample. The graphs of the next ``features.window`` iterations are held
       and their nodes announced before the first of them asks for rows; at the end of the range the
       window runs dry. Graphs hold no rows, and may be packed. With ``window_bytes``, only
       as many are held as it has room for, and one at least; not so where ranks announce together.
-    - One thread asks for the rows of as many iterations as ``read_ahead`` says, and at most
-      ``staging_bytes`` of them (but for at least one iteration, or nothing would ever move). What
-      counts is the memory they take at the time: rows that are cached take none until their batch
-      is due.
-    - Where rows are copied from a cache, one thread waits for their reads and copies.
+    - One thread asks ``features`` for the rows of as many iterations as ``read_ahead`` says, and at
+      most ``staging_bytes`` of them (but for at least one iteration, or nothing would ever move).
+      The memory that they take at the time counts: cached rows take none until their batch is due.
+    - One thread waits for reads and copies rows, for COMPLETED_AHEAD iterations.
 
-    An error in any stage is raised to the consumer at the iteration where it happened.
+    Any step raises its error to the consumer at the iteration where it happened.
     """
 
     def __init__(
         self,
         sample: Callable[[int], SampledGraph | PackedGraph],
-        features: FeatureLoader,
+        features: RowSource,
         *,
         first: int,
         last: int,
@@ -108,10 +96,10 @@ class Pipeline:
         self._sample_secs = timeout_secs + features.peer_timeout_secs
         self._rows_secs = 2 * (timeout_secs + features.peer_timeout_secs)
         self._closed = threading.Event()
-        self._staged: queue.SimpleQueue[_Staged | BaseException] = queue.SimpleQueue()
+        self._started: queue.SimpleQueue[Prepared | BaseException] = queue.SimpleQueue()
         self._room = threading.Condition()
         self._in_flight: deque[PendingRows] = deque()
-        self._num_complete = 0  # of those in flight that were copied and wait for training
+        self._num_completed = 0  # of those in flight
         self._last_sample = time.monotonic()
         self._num_threads = num_threads
         self._samplers = ThreadPoolExecutor(num_threads, thread_name_prefix="lsm-sample")
@@ -120,13 +108,13 @@ class Pipeline:
         with starting("sampler.num_threads", num_threads):
             self._reader.start()
 
-    def __iter__(self) -> Iterator[LoadedGraph]:
+    def __iter__(self) -> Iterator[Prepared]:
         for iteration in self._iterations:
             yield self._next(iteration)
 
     def close(self) -> None:
-        """Ends all threads; what was staged is dropped. Reads under way are abandoned, but for
-        those of one iteration, which are waited for. Does nothing in a forked process."""
+        """Ends all threads and drops all batches. Abandons reads under way, except those of one
+        iteration, for which it blocks. Does nothing in a forked process."""
         if self._features.is_forked:
             return  # the threads, and the word of other ranks, are the parent's
         self._closed.set()
@@ -141,20 +129,19 @@ class Pipeline:
         finally:
             self._features.release()
 
-    def _next(self, iteration: int) -> LoadedGraph:
+    def _next(self, iteration: int) -> Prepared:
         self._features.check_process()
-        staged = self._next_staged(iteration)
-        graph, x = self._completed(staged)
+        prepared = self._next_started(iteration)
+        self._await_rows(prepared)
         self._leave()
-        stats = staged.rows.stats | staged.read_ahead
-        stats["sample_secs"] = staged.sampled.sample_secs
-        return LoadedGraph(iteration, graph, x, stats)
+        prepared.stats |= prepared.rows.stats
+        return prepared
 
-    def _next_staged(self, iteration: int) -> _Staged:
+    def _next_started(self, iteration: int) -> Prepared:
         asked = time.monotonic()
         while True:
             try:
-                staged = self._staged.get(timeout=_POLL_SECS)
+                started = self._started.get(timeout=_POLL_SECS)
             except queue.Empty:
                 if time.monotonic() > max(asked, self._last_sample) + self._sample_secs:
                     raise TimeoutError(
@@ -162,29 +149,27 @@ class Pipeline:
                         f"within {self._sample_secs} s"
                     ) from None
                 continue
-            if isinstance(staged, BaseException):
-                raise staged
-            return staged
+            if isinstance(started, BaseException):
+                raise started
+            return started
 
-    def _completed(self, staged: _Staged) -> tuple[SampledGraph, torch.Tensor]:
-        if staged.x is staged.rows:
-            return staged.sampled.graph, staged.rows.result(self._timeout_secs)
+    def _await_rows(self, prepared: Prepared) -> None:
         # The completing thread began to wait no later than now and has the same patience; its error
         # says more. The extra time is for the copies.
         try:
-            return staged.x.result(self._rows_secs)
+            prepared.completed.result(self._rows_secs)
         except TimeoutError:
-            if staged.x.done():
+            if prepared.completed.done():
                 raise
             raise TimeoutError(
-                f"the rows of iteration {staged.sampled.iteration} were not ready within "
+                f"the rows of iteration {prepared.iteration} were not ready within "
                 f"{self._rows_secs} s"
             ) from None
 
     def _run(self) -> None:
         """The reader thread: keeps the samplers busy and starts reads in iteration order."""
         sampling: deque[tuple[int, Future]] = deque()
-        announced: deque[_Sampled] = deque()
+        announced: deque[Prepared] = deque()
         to_sample = iter(self._iterations)
         try:
             while not self._closed.is_set():
@@ -197,18 +182,18 @@ class Pipeline:
                 self._keep_sampling(sampling, to_sample)
                 if not announced:
                     return
-                self._stage(announced.popleft())
+                self._start(announced.popleft())
         except _ClosedError:
             pass
         except BaseException as error:
             # Whatever it was, the consumer must hear of it instead of waiting for its time-out.
-            self._staged.put(error)
+            self._started.put(error)
 
-    def _has_room(self, announced: deque[_Sampled]) -> bool:
+    def _has_room(self, announced: deque[Prepared]) -> bool:
         """Whether one more iteration, of the size of the last, fits the window."""
         if not announced or self._window_bytes is None:
             return len(announced) < self._features.window
-        held = sum(sampled.window_bytes for sampled in announced) + announced[-1].window_bytes
+        held = sum(each.window_bytes for each in announced) + announced[-1].window_bytes
         return len(announced) < self._features.window and held <= self._window_bytes
 
     def _keep_sampling(self, sampling: deque[tuple[int, Future]], to_sample: Iterator[int]) -> None:
@@ -226,7 +211,7 @@ class Pipeline:
             graph = self._sample(iteration)
         return graph, time.perf_counter() - start
 
-    def _await(self, iteration: int, future: Future) -> _Sampled:
+    def _await(self, iteration: int, future: Future) -> Prepared:
         while True:
             try:
                 graph, sample_secs = future.result(timeout=_POLL_SECS)
@@ -236,33 +221,33 @@ class Pipeline:
                 self._check_open()
                 continue
             self._last_sample = time.monotonic()
-            return _Sampled(iteration, graph, sample_secs)
+            return Prepared(iteration, graph, {"sample_secs": sample_secs})
 
-    def _stage(self, sampled: _Sampled) -> None:
-        self._await_room(sampled.graph.n_id.numel() * self._features.storage.row_bytes)
+    def _start(self, prepared: Prepared) -> None:
+        """Asks for the rows of the oldest announced batch."""
+        ids = prepared.graph.n_id
+        self._await_room(ids.numel() * self._features.row_bytes)
         self._features.reads.in_flight(len(self._in_flight) + 1)
         with stage("plan"):
-            rows = self._features.prefetch(sampled.graph.n_id)
+            prepared.rows = self._features.prefetch(ids)
         with self._room:
-            self._in_flight.append(rows)
-            seen = (len(self._in_flight), self._features.storage.outstanding_reads)
-        x = rows
-        if self._features.copies_rows:
-            x = self._completer.submit(self._complete, rows, sampled.graph)
-        read_ahead = dict(zip(READ_AHEAD, seen, strict=True))
-        self._staged.put(_Staged(sampled, rows, x, read_ahead))
+            self._in_flight.append(prepared.rows)
+            seen = (len(self._in_flight), self._features.reads.outstanding_reads)
+        prepared.stats |= dict(zip(READ_AHEAD, seen, strict=True))
+        prepared.completed = self._completer.submit(self._complete, prepared)
+        self._started.put(prepared)
 
-    def _complete(
-        self, rows: PendingRows, graph: SampledGraph | PackedGraph
-    ) -> tuple[SampledGraph, torch.Tensor]:
+    def _complete(self, prepared: Prepared) -> None:
+        """Waits for the rows of the oldest batch whose reads have been started."""
         with self._room:
-            while self._features.reads_apart and self._num_complete >= COPIED_AHEAD:
+            while self._num_completed >= COMPLETED_AHEAD:
                 self._check_open()
                 self._room.wait(_POLL_SECS)
-            self._num_complete += 1
+            self._num_completed += 1
         with stage("rows"):
-            unpacked = graph.unpack() if isinstance(graph, PackedGraph) else graph
-            return unpacked, rows.result(self._timeout_secs)
+            if isinstance(prepared.graph, PackedGraph):
+                prepared.graph = prepared.graph.unpack()
+            prepared.x = prepared.rows.result(self._timeout_secs)
 
     def _await_room(self, num_bytes: int) -> None:
         """Blocks until the reads of an iteration whose rows take ``num_bytes`` may start."""
@@ -283,7 +268,7 @@ class Pipeline:
             iterations=len(self._in_flight),
             ready=sum(rows.arrived for rows in self._in_flight),
             row_bytes=self._row_bytes(),
-            reads=self._features.storage.outstanding_reads,
+            reads=self._features.reads.outstanding_reads,
         )
 
     def _row_bytes(self) -> int:
@@ -293,7 +278,7 @@ class Pipeline:
         """Training has taken the oldest rows in flight."""
         with self._room:
             self._in_flight.popleft()
-            self._num_complete -= self._features.copies_rows
+            self._num_completed -= 1
             self._room.notify_all()
 
     def _check_open(self) -> None:

@@ -13,7 +13,7 @@ from lsm.cache.planner import NEEDS_WINDOW
 from lsm.config.schema import Config
 from lsm.core.option_types import Auto
 from lsm.core.units import format_bytes
-from lsm.loader.pipeline import COPIED_AHEAD, PLANNER_BYTES_PER_ID
+from lsm.loader.pipeline import COMPLETED_AHEAD, PLANNER_BYTES_PER_ID
 
 STAGING_BYTES = 256 << 20
 _STAGED_ITERATIONS = 4
@@ -284,7 +284,7 @@ class _Sharing:
         """The batch that trains; those that are complete; those that are open for rows of the
         victim buffer; and packed graphs that do not wait in the window yet."""
         batch, config = self._facts.batch, self._config
-        whole = 1 + COPIED_AHEAD + 1
+        whole = 1 + COMPLETED_AHEAD + 1
         packed = self._prefetch() + config.sampler.num_threads
         on_host = 0 if self._facts.on_gpu else (whole + victim_prefetch) * self._rows
         graphs = whole * batch.graph_bytes + packed * batch.window_bytes

@@ -30,12 +30,11 @@ from lsm.distributed.collectives import World
 from lsm.distributed.rendezvous import differences
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.loader import FeatureLoader
-from lsm.features.shared import SharedFeatureLoader
-from lsm.features.shared_gpu import SharedDeviceFeatureLoader
-from lsm.features.tiers_gpu import DeviceFeatureLoader
+from lsm.features.open import open_features
+from lsm.features.tiers_gpu import GpuOptions
 from lsm.loader.neighbor_loader import NeighborLoader
 from lsm.sampler.options import Sampling
-from lsm.storage.engine import select_engine
+from lsm.storage.engine import StorageOptions, select_engine
 from lsm.storage.read_ahead import ReadAhead
 from lsm.storage.short_profile import Found, find_on_machines
 from lsm.train.budget import MemoryPlan
@@ -69,8 +68,7 @@ class Job:
     store: GraphStore
     features: FeatureLoader
     loaders: dict[str, NeighborLoader]
-    """By split: train, valid, test. They take rows from the same tiers, over the engine of
-    ``features``."""
+    """By split: train, valid, test. All take their rows from ``features``."""
     model: nn.Module
     """The network; its weights are the same on every rank."""
     parallel: nn.Module
@@ -106,16 +104,10 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
     check_job_room(config, world, store, device)
     score = _choose_score(config, world, store)
     with (
-        FeatureLoader(
-            store,
-            engine=config.storage.engine,
-            options=reads.options,
-            pinned=device.type == "cuda",
-        ) as features,
-        _open_tiers(plan, world, device, store, features, score) as tiers,
-        _late_score(world, store, score, tiers),
+        _open_features(plan, world, device, store, reads.options, score) as features,
+        _late_score(world, store, score, features),
     ):
-        loaders = _build_loaders(plan, world, device, store, tiers, reads.read_ahead)
+        loaders = _build_loaders(plan, world, device, store, features, reads.read_ahead)
         torch.manual_seed(config.train.seed)
         with memory_errors("for the model"):
             model = new_model(config, store).to(device)
@@ -252,47 +244,44 @@ def _say_lines(options: CacheOptions, tiers: CacheRows, store: GraphStore) -> No
         )
 
 
-def _open_tiers(
+def _open_features(
     plan: MemoryPlan,
     world: World,
     device: torch.device,
     store: GraphStore,
-    features: FeatureLoader,
+    storage: StorageOptions,
     score: _Score,
 ) -> FeatureLoader:
-    """What batches take their rows from: ``features``, or a cache over its engine: this rank's, or
-    its part of one that ranks share."""
+    """The source of rows: storage alone, a cache of this rank, or its part of one that ranks
+    share."""
     config, cache = plan.config, plan.config.cache
+    engine = config.storage.engine
     if cache.policy == "none":
-        return features
+        return open_features(store, storage=storage, device=device, engine=engine)
     if cache.policy in ("static", "hybrid") and score.at_start == "none":
         logger.warning("cache.policy=%s goes by cache.score, which is none", cache.policy)
-    shared = shares_cache(config, world)
-    on_gpu = device.type == "cuda"
-    options = _cache_options(config, on_gpu=on_gpu, score=score.at_start)
+    options = _cache_options(config, on_gpu=device.type == "cuda", score=score.at_start)
     tiers = CacheRows.of(options, store.row_bytes)  # a mistake shows before any long work
     if world.is_main:
         _say_lines(options, tiers, store)
-    group = CacheGroup.join(_comm_options(config)) if shared else None
-    threads = max(1, _cores_per_rank(world) // 2)
-    known = _stored_score(config, world, store, score.at_start)
-    more = {"scores": known, "num_threads": threads}
-    # Twice a batch, so that one can be filled while another trains, in each of a loader's pools.
-    more["idle_bytes"] = 2 * max(2 * plan.batch_bytes, config.sampler.staging_bytes // 4)
-    more["storage"] = features.storage
-    if on_gpu:
-        more |= {
-            "device": device,
-            "planner": cache.planner,
-            "prefetch_rows": prefetch_rows(config, store),
-            "staging": config.storage.staging,
-        }
-    if group is None:
-        return (DeviceFeatureLoader if on_gpu else CachedFeatureLoader)(store, options, **more)
-    if on_gpu:
-        pool_bytes = config.sampler.staging_bytes
-        return SharedDeviceFeatureLoader(store, options, group, pool_bytes=pool_bytes, **more)
-    return SharedFeatureLoader(store, options, group, **more)
+    return open_features(
+        store,
+        options,
+        storage,
+        share=CacheGroup.join(_comm_options(config)) if shares_cache(config, world) else None,
+        device=device,
+        engine=engine,
+        scores=_stored_score(config, world, store, score.at_start),
+        gpu=GpuOptions(
+            planner=cache.planner,
+            prefetch_rows=prefetch_rows(config, store),
+            staging=config.storage.staging,
+            pool_bytes=config.sampler.staging_bytes,
+        ),
+        # Twice a batch, so that one can be filled while another trains, in each of two pools.
+        idle_bytes=2 * max(2 * plan.batch_bytes, config.sampler.staging_bytes // 4),
+        num_threads=max(1, _cores_per_rank(world) // 2),
+    )
 
 
 @dataclass(frozen=True)
@@ -319,12 +308,12 @@ def _choose_score(config: Config, world: World, store: GraphStore) -> _Score:
 
 
 def _late_score(
-    world: World, store: GraphStore, score: _Score, tiers: FeatureLoader
+    world: World, store: GraphStore, score: _Score, features: FeatureLoader
 ) -> AbstractContextManager:
     """Has the score that comes later computed while the context lasts, by one rank per machine."""
-    if score.later == "none":
+    if score.later == "none" or not isinstance(features, CachedFeatureLoader):
         return nullcontext()
-    return LateScore(store.path, score.later, tiers.set_scores, computes=world.local_rank == 0)
+    return LateScore(store.path, score.later, features.set_scores, computes=world.local_rank == 0)
 
 
 def _cache_options(config: Config, on_gpu: bool, score: str) -> CacheOptions:

@@ -13,6 +13,7 @@ from lsm.ablation.trace_sampling import sample_trace
 from lsm.cache import planner
 from lsm.config.load import find_config, load_tree, parse_config
 from lsm.data.synth import synthesize
+from lsm.features.loader import FeatureLoader
 
 ROW_BYTES = 4096
 CHECKED = ReadsConfig(engine="posix", check=True)
@@ -93,11 +94,8 @@ def test_wrong_rows_and_other_hits_are_errors(store, trace, monkeypatch):
     with pytest.raises(RuntimeError, match=r"lru: hits: \d+ were simulated, but \d+ happened"):
         read_one(store, trace, combination, hits=1)
 
-    class NextRows(reads.FeatureLoader):
-        def fetch(self, ids, timeout_secs=None):
-            return super().fetch((ids + 1) % 600, timeout_secs)
-
-    monkeypatch.setattr(reads, "FeatureLoader", NextRows)
+    fetch = FeatureLoader.fetch
+    monkeypatch.setattr(FeatureLoader, "fetch", lambda self, ids: fetch(self, (ids + 1) % 600))
     with pytest.raises(RuntimeError, match="rows of iteration 0 differ from those of"):
         read_one(store, trace, combination)
 

@@ -108,7 +108,7 @@ def test_lines_are_ranked_by_the_new_scores():
 def test_both_planners_of_a_trial_get_the_scores():
     batches = [torch.arange(t, t + 40) % 60 for t in range(30)]
     settings = PlannerConfig(num_lines=16, ways=8, policy="lookahead", window=3)
-    trial = TrialPlanner(Planner(settings), lambda: Planner(settings, sets="twin"), lambda _: None)
+    trial = TrialPlanner(Planner(settings), lambda: Planner(settings, sets="twin"))
     changes = {1: torch.rand(60, generator=torch.Generator().manual_seed(0))}
     alone = scored_plans(Planner(settings), batches, 3, changes)
     for plan, other in zip(scored_plans(trial, batches, 3, changes), alone, strict=True):

@@ -58,16 +58,15 @@ def same(plans, others):
     ],
 )
 def test_the_faster_one_goes_on(caplog, host_secs, gpu_secs, expected):
-    clock, decided, batches = [0.0], [], skewed_batches(seed=4, num_batches=40)
+    clock, batches = [0.0], skewed_batches(seed=4, num_batches=40)
     planner = TrialPlanner(
         SlowPlanner(Planner(CONFIG), clock, *host_secs),
         lambda: SlowPlanner(Planner(CONFIG, sets="twin"), clock, *gpu_secs),
-        decided.append,
         clock=lambda: clock[0],
     )
     with caplog.at_level(logging.WARNING):
         assert same(run(planner, batches), run(Planner(CONFIG), batches))
-    assert decided == [expected]
+    assert planner.place == expected
     (said,) = [each.getMessage() for each in caplog.records]
     assert said.startswith(f"cache.planner=auto takes {expected}: on the first batches the host")
     spent = clock[0]
@@ -77,12 +76,9 @@ def test_the_faster_one_goes_on(caplog, host_secs, gpu_secs, expected):
 
 
 def test_batches_without_ids_are_not_timed():
-    decided = []
-    planner = TrialPlanner(
-        Planner(CONFIG), lambda: Planner(CONFIG, sets="twin"), decided.append, clock=lambda: 0.0
-    )
+    planner = TrialPlanner(Planner(CONFIG), lambda: Planner(CONFIG, sets="twin"), clock=lambda: 0.0)
     list(run(planner, [torch.empty(0, dtype=torch.int64)] * 30))
-    assert decided == []
+    assert planner.place == "auto"
 
 
 class Failing:
@@ -110,12 +106,12 @@ class Failing:
 @pytest.mark.parametrize("method", ["push", "plan"])
 @pytest.mark.parametrize("at", [0, 7])
 def test_a_gpu_that_fails_leaves_the_host(caplog, method, at):
-    decided, batches = [], skewed_batches(seed=5)
+    batches = skewed_batches(seed=5)
     error = RuntimeError("CUDA: allocate 9 bytes of GPU memory: cudaErrorMemoryAllocation")
-    planner = TrialPlanner(Planner(CONFIG), lambda: Failing(method, at, error), decided.append)
+    planner = TrialPlanner(Planner(CONFIG), lambda: Failing(method, at, error))
     with caplog.at_level(logging.WARNING):
         assert same(run(planner, batches), run(Planner(CONFIG), batches))
-    assert decided == ["host"]
+    assert planner.place == "host"
     assert [str(error) in each.getMessage() for each in caplog.records] == [True]
 
 
@@ -123,22 +119,21 @@ def test_a_gpu_planner_that_cannot_be_made_leaves_the_host():
     def make():
         raise RuntimeError("out of memory")
 
-    decided = []
-    planner = TrialPlanner(Planner(CONFIG), make, decided.append)
-    assert decided == ["host"]
+    planner = TrialPlanner(Planner(CONFIG), make)
+    assert planner.place == "host"
     batches = skewed_batches(seed=5, num_batches=9)
     assert same(run(planner, batches), run(Planner(CONFIG), batches))
 
 
 def test_plans_that_differ_are_an_error():
     other = config_of("lru", "pool", 40, 8, window=5)
-    planner = TrialPlanner(Planner(CONFIG), lambda: Planner(other), [].append)
+    planner = TrialPlanner(Planner(CONFIG), lambda: Planner(other))
     with pytest.raises(RuntimeError, match=r"plans of host and GPU differ in .*cache\.planner=ho"):
         list(run(planner, skewed_batches(seed=6)))
 
 
 def test_bad_input_is_refused_by_both(caplog):
-    planner = TrialPlanner(Planner(CONFIG), lambda: Planner(CONFIG, sets="twin"), [].append)
+    planner = TrialPlanner(Planner(CONFIG), lambda: Planner(CONFIG, sets="twin"))
     with pytest.raises(ValueError, match="distinct ids"):
         planner.push(torch.tensor([1, 2, 1]))
     assert planner.num_pushed == planner.num_planned == 0

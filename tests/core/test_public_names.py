@@ -18,18 +18,15 @@ PUBLIC = {
     "Batch",
     "CacheGroup",
     "CacheOptions",
-    "CachedFeatureLoader",
     "CommOptions",
     "FeatureLoader",
     "GraphStore",
     "NeighborLoader",
     "Sampling",
-    "SharedFeatureLoader",
     "StorageOptions",
     "load_config",
+    "open_features",
 }
-LEAVING = {"CachedFeatureLoader", "SharedFeatureLoader"}
-"""Classes that one function is to open."""
 ROOMS = sorted(room.name for room in pkgutil.iter_modules(lsm.__path__) if room.ispkg)
 
 
@@ -65,7 +62,7 @@ def test_the_face_takes_its_names_from_the_rooms():
 
 def public_callables():
     """(name, callable, documentation) of the functions and classes, and of their methods."""
-    for name in sorted(PUBLIC - LEAVING):
+    for name in sorted(PUBLIC):
         value = getattr(lsm, name)
         if not inspect.isclass(value):
             function = type(value).__call__ if name == "train" else value

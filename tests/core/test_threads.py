@@ -56,7 +56,7 @@ def error_when_short_of_memory(store, code):
     ]
     + [
         (
-            f"lsm.FeatureLoader(store, engine='{engine}', options=StorageOptions("
+            f"lsm.open_features(store, engine='{engine}', storage=StorageOptions("
             "num_threads=1000, queue_depth=1, max_read_bytes=8192))",
             r"storage\.num_threads: .*, got 1000",
         )
@@ -86,7 +86,7 @@ def test_numbers_of_threads_have_a_range(store, count):
     expected = r"num_threads: expected " + ("1 to 1024, got " if is_whole else "a whole number")
     options = StorageOptions(num_threads=count)
     with pytest.raises(ValueError, match=r"storage\." + expected):
-        lsm.FeatureLoader(graph, engine="posix", options=options)
+        lsm.open_features(graph, engine="posix", storage=options)
     with pytest.raises(ValueError, match=r"storage\." + expected):
         lsm.NeighborLoader(graph, [2], engine="posix", storage=options)
     with pytest.raises(ValueError, match=expected):
@@ -112,7 +112,7 @@ def test_a_pool_of_threads_has_a_range():
 def test_reads_have_a_range(store, name, value, most):
     graph = lsm.GraphStore.open(store)
     with pytest.raises(ValueError, match=rf"storage\.{name}: expected \d to {most}, got {value}"):
-        lsm.FeatureLoader(graph, engine="posix", options=StorageOptions(**{name: value}))
+        lsm.open_features(graph, engine="posix", storage=StorageOptions(**{name: value}))
 
 
 def test_buffers_that_memory_does_not_hold_are_refused(store, monkeypatch):
@@ -124,7 +124,7 @@ def test_buffers_that_memory_does_not_hold_are_refused(store, monkeypatch):
         match=r"storage\.max_read_bytes: 4096 reads in flight .* take 4 GiB, more than half of the "
         r"1 GiB that are free; lower one",
     ):
-        lsm.FeatureLoader(graph, engine="io_uring", options=options)
+        lsm.open_features(graph, engine="io_uring", storage=options)
 
 
 def test_threads_are_probed_and_end():

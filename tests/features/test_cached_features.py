@@ -13,13 +13,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import lsm
 import lsm.cache.planner
 from lsm import native
 from lsm.cache.options import ONLINE_POLICIES, CacheRows, hottest
 from lsm.core.counters import COUNTERS
 from lsm.distributed import host_memory
 from lsm.features.cached import CachedFeatureLoader
-from lsm.features.loader import FeatureLoader
+from lsm.features.open import open_features
 from lsm.loader.pipeline import Pipeline
 from lsm.reference.hashing import mix64
 from lsm.storage.engine import StorageOptions
@@ -59,12 +60,12 @@ def check(loader, requests, rows, ahead: int = 3) -> dict[str, float]:
 
 def test_a_feature_loader_with_a_cache_keeps_rows(store, rows):
     requests = batches(12)
-    with FeatureLoader(store, cache=options(), engine="posix", num_threads=2) as loader:
+    with open_features(store, cache=options(), engine="posix", num_threads=2) as loader:
         assert type(loader) is CachedFeatureLoader
         assert loader.window == 6
         sums = check(loader, requests, rows)
-    with FeatureLoader(store, None, engine="posix") as plain:
-        assert type(plain) is FeatureLoader
+    with open_features(store, engine="posix") as plain:
+        assert type(plain) is lsm.FeatureLoader
         for ids in requests:
             assert np.array_equal(plain.fetch(ids), rows[ids.numpy()])
     assert sums["hits"] > 0
@@ -187,7 +188,7 @@ def test_a_read_error_surfaces_and_no_stale_row_follows(store, rows, engine, nth
 
 def test_an_error_of_rows_that_nobody_took_reaches_the_next(store):
     one_by_one = StorageOptions(num_threads=1)
-    with CachedFeatureLoader(store, options(), engine="posix", options=one_by_one) as loader:
+    with open_features(store, options(), one_by_one, engine="posix") as loader:
         loader.storage.inject_fault(native.Fault.error, value=errno.EIO)
         first, second = (loader.prefetch(ids) for ids in batches(2))
         with pytest.raises(OSError, match="features"):
@@ -265,14 +266,13 @@ def test_announced_batches_have_no_repeats(store, rows):
 
 def test_closing(store, rows):
     ids = batches(1)[0]
-    with FeatureLoader(store, engine="posix") as source:
-        with CachedFeatureLoader(store, options(), storage=source.storage) as loader:
-            got, pending = loader.fetch(ids), loader.prefetch(ids)
-        assert np.array_equal(got, rows[ids.numpy()])
-        for call in (lambda: loader.fetch(ids), pending.result):
-            with pytest.raises(RuntimeError, match="closed"):
-                call()
-        assert np.array_equal(source.fetch(ids), rows[ids.numpy()])  # its engine is still open
+    with open_features(store, options(), engine="posix") as loader:
+        got, pending = loader.fetch(ids), loader.prefetch(ids)
+    assert np.array_equal(got, rows[ids.numpy()])
+    for call in (lambda: loader.fetch(ids), pending.result, loader.storage.stats):
+        with pytest.raises(RuntimeError, match="closed"):
+            call()
+    loader.close()
 
 
 def test_counters_are_those_of_the_planner():
@@ -371,7 +371,7 @@ def test_lines_that_rows_might_want_are_kept(lines):
 def test_a_cache_larger_than_the_graph_reads_every_row_once(store, rows, policy):
     requests = batches(12)
     with open_loader(store, policy=policy, bytes=64 << 20) as loader:
-        assert loader._executor.num_lines < 4 * NUM_NODES
+        assert loader.tiers.num_lines < 4 * NUM_NODES
         sums = check(loader, requests, rows)
     assert sums["misses"] == len(torch.cat(requests).unique())
     assert sums["bypasses"] == sums["evictions"] == 0

@@ -1,22 +1,18 @@
 """The loader whose cache is GPU memory delivers the rows of storage and makes the host's plans:
 here with the twins of the GPU's planner, executor and sampler; so does a whole training run."""
 
-from functools import partial
-
 import pytest
 import torch
 
 from lsm import native
 from lsm.cache.options import CacheRows
 from lsm.core.counters import COUNTERS
-from lsm.features.tiers_gpu import DeviceFeatureLoader
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
 from lsm.train import job
 from lsm.train.trainer import train
 from support.cached_features import ROW_BYTES, batches, deliver, hot_scores, open_loader, options
+from support.gpu_twin import twin_opener
 from support.training import config, losses, make_store
-
-HOST = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
@@ -25,15 +21,12 @@ def store(row_store):
 
 
 def open_device_loader(store, planner="device", prefetch_rows=30, staging="auto", **changes):
-    return DeviceFeatureLoader(
+    opener = twin_opener(planner=planner, prefetch_rows=prefetch_rows, staging=staging)
+    return opener(
         store,
         options(**changes),
         scores=hot_scores() if "score" in changes else None,
         engine="posix",
-        device=HOST,
-        planner=planner,
-        prefetch_rows=prefetch_rows,
-        staging=staging,
     )
 
 
@@ -66,16 +59,16 @@ def test_rows_and_counters_are_those_of_the_host(store, rows, victim_mode, plann
 def test_which_planner_goes_on_is_found_out_once(store, rows):
     requests = batches(20)
     with open_device_loader(store, "auto") as loader:
-        assert loader.planner == "auto"
+        assert loader.planner.place == "auto"
         for ids, _, delivered in deliver(loader, requests):
             assert torch.equal(delivered, torch.from_numpy(rows)[ids])
-        found = loader.planner
+        found = loader.planner.place
         assert found in ("host", "device")
         loader.announce(requests[0])
         loader.forget_announced()  # makes a new planner
         for ids, _, delivered in deliver(loader, requests):
             assert torch.equal(delivered, torch.from_numpy(rows)[ids])
-        assert loader.planner == found
+        assert loader.planner.place == found
 
 
 def test_batches_that_are_forgotten(store, rows):
@@ -120,8 +113,8 @@ def test_training_takes_the_same_steps(tmp_path, monkeypatch):
     train(config(graph, tmp_path / "host", "storage.engine=posix", *settings))
     monkeypatch.setattr(
         job,
-        "CachedFeatureLoader",
-        partial(DeviceFeatureLoader, device=HOST, planner="device", prefetch_rows=50),
+        "open_features",
+        twin_opener(planner="device", prefetch_rows=50),
     )
     monkeypatch.setattr(
         job,

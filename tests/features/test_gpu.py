@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from lsm.core.device import gpu_problem
-from lsm.features.tiers_gpu import DeviceFeatureLoader
+from lsm.features.open import open_features
+from lsm.features.tiers_gpu import GpuOptions
 from support.cached_features import ROW_BYTES, batches, deliver, options
 
 PROBLEM = gpu_problem(0)
@@ -19,14 +20,12 @@ pytestmark = [
 @pytest.mark.parametrize("planner", ["host", "device", "auto"])
 def test_rows_of_a_loader(row_store, rows, planner, staging):
     settings = options(victim_mode="pool", victim_bytes=60 * ROW_BYTES)
-    with DeviceFeatureLoader(
+    with open_features(
         row_store,
         settings,
-        engine="posix",
         device=torch.device("cuda", 0),
-        planner=planner,
-        staging=staging,
-        prefetch_rows=30,
+        engine="posix",
+        gpu=GpuOptions(planner=planner, staging=staging, prefetch_rows=30),
     ) as loader:
         for ids, _, delivered in deliver(loader, batches(40)):
             assert delivered.is_cuda

@@ -50,7 +50,7 @@ def store(arrays, tmp_path_factory):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_fetch_gives_the_rows_in_the_order_asked_for(store, arrays, engine):
     ids = torch.tensor([5, 0, 2999, 5, 17])
-    with lsm.FeatureLoader(store, engine=engine) as loader:
+    with lsm.open_features(store, engine=engine) as loader:
         assert np.array_equal(loader.fetch(ids), arrays["node_feat"][ids])
         pending = [loader.prefetch(ids + k) for k in (0, -0)]
         for rows in pending:
@@ -59,7 +59,7 @@ def test_fetch_gives_the_rows_in_the_order_asked_for(store, arrays, engine):
 
 
 def test_rows_outlive_the_loader_and_memory_comes_back(store, arrays):
-    loader = lsm.FeatureLoader(store, engine="posix")
+    loader = lsm.open_features(store, engine="posix")
     ids = torch.arange(NUM_NODES)
     first = loader.fetch(ids)
     kept = first[10:12]
@@ -79,7 +79,7 @@ def test_rows_outlive_the_loader_and_memory_comes_back(store, arrays):
 @pytest.mark.parametrize("bad", [torch.zeros(3), torch.zeros(2, 2, dtype=torch.int64)])
 def test_fetch_wants_a_vector_of_int64(store, bad):
     with (
-        lsm.FeatureLoader(store, engine="posix") as loader,
+        lsm.open_features(store, engine="posix") as loader,
         pytest.raises(ValueError, match=r"\[N\] int64"),
     ):
         loader.fetch(bad)

@@ -40,11 +40,11 @@ class Announcing(FeatureLoader):
     """Announces into a list, and has no rows."""
 
     window = 64
-    copies_rows = True
 
-    def __init__(self, store):
-        storage = SimpleNamespace(row_bytes=1, outstanding_reads=0, merge_iterations=1)
-        super().__init__(store, storage=storage)
+    def __init__(self):
+        files = FeatureFiles((), 1, 1, torch.uint8)
+        storage = SimpleNamespace(outstanding_reads=0, merge_iterations=1)
+        super().__init__(files, storage, take_rows=torch.empty)
         self.held = self.most = 0
 
     def announce(self, ids):
@@ -60,7 +60,7 @@ class Announcing(FeatureLoader):
 def test_the_window_holds_as_many_graphs_as_its_bytes_allow(room, expected):
     graph = PackedGraph(sample(0))
     each = graph.num_bytes + PLANNER_BYTES_PER_ID * len(graph.n_id)
-    features = Announcing(FeatureFiles((), 1, 1, torch.uint8))
+    features = Announcing()
     pipeline = Pipeline(
         lambda iteration: graph,
         features,

@@ -6,7 +6,7 @@ import torch
 
 from lsm import native
 from lsm.cache.options import CacheOptions
-from lsm.features.cached import CachedFeatureLoader
+from lsm.features.open import open_features
 from lsm.storage.engine import StorageOptions
 
 NUM_NODES, DIM = 500, 25
@@ -31,12 +31,12 @@ def options(**changes) -> CacheOptions:
 def open_loader(store, engine="posix", timeout_secs=20.0, num_threads=1, **changes):
     if engine == "io_uring" and native.io_uring_problem():
         pytest.skip(native.io_uring_problem())
-    return CachedFeatureLoader(
+    return open_features(
         store,
         options(**changes),
         scores=hot_scores() if "score" in changes else None,
         engine=engine,
-        options=StorageOptions(timeout_secs=timeout_secs),
+        storage=StorageOptions(timeout_secs=timeout_secs),
         num_threads=num_threads,
     )
 

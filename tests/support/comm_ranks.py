@@ -19,7 +19,7 @@ class Ranks:
 
     def __init__(self, size: int, directory: Path) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch.distributed", "lsm.features.shared"])
+        context.set_forkserver_preload(["torch.distributed", "lsm.features.open"])
         self.size = size
         self._pipes, self.processes = [], []
         for rank in range(size):

@@ -9,7 +9,7 @@ TIERS = ("hits", "static_hits", "victim_hits", "constant_hits", "misses", "dupli
 def open_loader(context, path, size, comm=(), engine="memory", **cache):
     from lsm.cache.options import CacheOptions
     from lsm.data.graph_store import GraphStore
-    from lsm.features.shared import SharedFeatureLoader
+    from lsm.features.open import open_features
     from lsm.storage.engine import StorageOptions
 
     group = context.group(size, **dict(comm))
@@ -17,21 +17,21 @@ def open_loader(context, path, size, comm=(), engine="memory", **cache):
         return None, None
     options = {"bytes": 64 * ROW_BYTES, "ways": 8, "window": 3} | cache
     store = GraphStore.open(path)
-    loader = SharedFeatureLoader(
+    loader = open_features(
         store,
         CacheOptions(**options),
+        StorageOptions(timeout_secs=10),
         group,
         engine=engine,
-        options=StorageOptions(timeout_secs=10),
         scores=torch.linspace(1, 0, store.num_nodes),
     )
     return store, loader
 
 
 def expected_rows(store):
-    from lsm.features.loader import FeatureLoader
+    from lsm.features.open import open_features
 
-    with FeatureLoader(store, engine="memory") as plain:
+    with open_features(store, engine="memory") as plain:
         return plain.fetch(torch.arange(store.num_nodes))
 
 

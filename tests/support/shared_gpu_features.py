@@ -24,25 +24,22 @@ def open_loader(path, group, cache, device=None):
     """``device``: of a cache in GPU memory; None: it is the host's."""
     from lsm.cache.options import CacheOptions
     from lsm.data.graph_store import GraphStore
-    from lsm.features.shared import SharedFeatureLoader
-    from lsm.features.shared_gpu import SharedDeviceFeatureLoader
+    from lsm.features.open import TWIN, open_features
+    from lsm.features.tiers_gpu import GpuOptions
     from lsm.storage.engine import StorageOptions
 
     store = GraphStore.open(path)
     options = {"bytes": 64 * ROW_BYTES, "ways": 8, "window": 3} | cache
-    kind, more = SharedFeatureLoader, {}
-    if device is not None:
-        kind = SharedDeviceFeatureLoader
-        # A pool for a batch or two, so that there must be more of it.
-        more = {"device": device, "planner": "device", "prefetch_rows": 10, "pool_bytes": 9000}
-    loader = kind(
+    loader = open_features(
         store,
         CacheOptions(**options),
+        StorageOptions(timeout_secs=10),
         group,
+        "cpu" if device is None else TWIN if device == HOST else device,
         engine="posix",
-        options=StorageOptions(timeout_secs=10),
         scores=torch.linspace(1, 0, store.num_nodes),
-        **more,
+        # A pool for a batch or two, so that there must be more of it.
+        gpu=GpuOptions(planner="device", prefetch_rows=10, pool_bytes=9000),
     )
     return store, loader
 
@@ -87,7 +84,7 @@ def both_case(context, path, size, transport, options, cache, num_gpus=0):
         store, loader = open_loader(path, group, cache, device)
         with loader:
             if device is not None:
-                links = loader.links
+                links = loader.exchange.links
             counts.append(deliver(context, store, loader))
     return links, *counts
 

@@ -6,24 +6,14 @@ train_with_twins.py CONFIG [key=value ...]
 from __future__ import annotations
 
 import sys
-from functools import partial
-
-import torch
 
 
 def main() -> None:
     from lsm import cli
-    from lsm.features.shared_gpu import SharedDeviceFeatureLoader
     from lsm.train import job
+    from support.gpu_twin import twin_opener
 
-    host = torch.device("cpu")
-    job.SharedFeatureLoader = partial(
-        SharedDeviceFeatureLoader,
-        device=host,
-        planner="device",
-        prefetch_rows=20,
-        pool_bytes=1 << 16,
-    )
+    job.open_features = twin_opener(planner="device", prefetch_rows=20, pool_bytes=1 << 16)
     sys.argv = ["lsm", "train", *sys.argv[1:]]
     cli.main()
 

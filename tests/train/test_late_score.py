@@ -19,6 +19,7 @@ from lsm.data.graph_store import GraphStore
 from lsm.data.verify import verify_store
 from lsm.distributed.collectives import World
 from lsm.features.cached import CachedFeatureLoader
+from lsm.features.open import open_features
 from lsm.train.job import open_job
 from lsm.train.trainer import train
 from support.training import config, losses, make_store, overrides, run_job
@@ -62,7 +63,7 @@ def test_scores_given_later_count_from_the_next_plan_on(store):
 
     def hits(late, given):
         counts = []
-        with CachedFeatureLoader(graph, options, engine="posix", scores=given) as loader:
+        with open_features(graph, options, engine="posix", scores=given) as loader:
             for number, ids in enumerate(requests):
                 if number == late:
                     loader.set_scores(score)
@@ -113,7 +114,7 @@ def test_a_stored_score_is_taken_from_the_start(store, tmp_path, held):
     stored_score(GraphStore.open(store), AUTO)
     held.clear()
     with open_job(config(store, tmp_path / "run", *LOOKAHEAD), World()) as job:
-        assert torch.equal(job.loaders["train"].features._scores, reference(store))
+        assert torch.equal(job.loaders["train"].features.planner.scores, reference(store))
 
 
 def test_a_score_that_cannot_be_stored_is_used_and_said_not_to_be(store, monkeypatch, caplog):
@@ -216,7 +217,7 @@ def test_auto_is_computed_first_where_rows_are_chosen_by_it_and_not_where_none_i
         assert GraphStore.open(store).scores == ([named] if named else [])
         features = job.loaders["train"].features
         if named:
-            assert torch.equal(features._scores, GraphStore.open(store).score(named))
+            assert torch.equal(features.planner.scores, GraphStore.open(store).score(named))
         else:
             assert getattr(features, "_scores", None) is None
 

@@ -1,0 +1,94 @@
+"""The record of a batch whose rows come through a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from lsm.cache.planner import Plan, Source
+from lsm.comm.request import Request
+from lsm.core.counters import COUNTERS, EXCHANGED, STAGES
+from lsm.storage.engine import Ticket
+from lsm.storage.read_scheduler import ReadScheduler
+
+
+class CachedRows:
+    """The PendingRows of a CachedFeatureLoader: a plan, the reads that it needs, and the memory of
+    its rows. The loader, its tiers and its exchange fill it in.
+
+    complete: called by result() with this record and a time-out; replays all plans up to this one.
+    request: of the exchange, if ranks share the cache. inverse: [N] int64, row i of the result is
+    row inverse[i] of the batch; None: row i. final_bytes: memory of the complete batch.
+    """
+
+    def __init__(
+        self,
+        complete: Callable[[CachedRows, float | None], None],
+        plan: Plan,
+        request: Request | None,
+        inverse: torch.Tensor | None,
+        final_bytes: int,
+    ) -> None:
+        self._complete = complete
+        self._inverse = inverse
+        self._final_bytes = final_bytes
+        self.plan: Plan | None = plan
+        self.request = request
+        self.ticket: Ticket | None = None
+        self.staged: torch.Tensor | None = None  # rows from storage, if they are read apart
+        self.positions: torch.Tensor | None = None  # of those in the batch, int32
+        self.rows: torch.Tensor | None = None  # of the plan's ids, in their order
+        self.delivered: torch.Tensor | None = None  # the batch, complete
+        self.is_open = False
+        self.is_dropped = False
+        self.stats: dict[str, float] = dict.fromkeys((*EXCHANGED, *STAGES), 0)
+        self.stats |= {name: plan.counters[name] for name in COUNTERS}
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the rows take now: at first, only those that are read from storage."""
+        if self.staged is None:
+            return self._final_bytes
+        return self.staged.nbytes + (0 if self.rows is None else self._final_bytes)
+
+    @property
+    def arrived(self) -> bool:
+        """As PendingRows.arrived."""
+        return self.ticket is None or self.ticket.done
+
+    @property
+    def done(self) -> bool:
+        """True once the plan was replayed."""
+        return self.plan is None
+
+    def result(self, timeout_secs: float | None = None) -> torch.Tensor:
+        """As PendingRows.result(). Batches that were asked for earlier, and that nobody has waited
+        for, are waited for first, each at most ``timeout_secs`` (default: the engine's).
+
+        After an error the cache is of no use: every later result() and prefetch() raises
+        RuntimeError.
+        """
+        self._complete(self, timeout_secs)
+        return self.delivered if self._inverse is None else self.delivered[self._inverse]
+
+    def read_to(self, rows: torch.Tensor, reads: ReadScheduler) -> None:
+        """Starts reading the rows that no tier holds to their places in ``rows`` ([n, dim])."""
+        missing = self.missing()
+        self.rows = rows
+        if len(missing):
+            self.ticket = reads.submit(self.plan.ids[missing], rows, missing)
+
+    def missing(self) -> torch.Tensor:
+        """Positions of the rows that no tier holds: [k] int64."""
+        return (self.plan.source == Source.STORAGE).nonzero().view(-1)
+
+    def finish(self) -> None:
+        """Ends the batch: gives up all memory but that of the delivered rows."""
+        self.plan = self.request = self.ticket = None
+        self.staged = self.positions = self.rows = None
+
+    def drop(self) -> None:
+        """Gives up the reads that are under way; result() will fail."""
+        self.is_dropped = True
+        self.ticket = None

@@ -1,0 +1,219 @@
+"""Opens a feature loader: with a cache or without, of one rank or of several, on host or GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+
+import torch
+
+from lsm import native
+from lsm.cache.options import CacheOptions, CacheRows, hottest
+from lsm.cache.planner import Planner
+from lsm.cache.planner_trial import TrialPlanner
+from lsm.cache.scores import stored_score
+from lsm.comm.group import CacheGroup
+from lsm.comm.open import open_exchange
+from lsm.comm.owners import OwnerMap, load_owner_table
+from lsm.comm.request import RowFormat
+from lsm.data.feature_files import FeatureFiles
+from lsm.data.graph_store import GraphStore
+from lsm.features.cached import CachedFeatureLoader
+from lsm.features.loader import FeatureLoader
+from lsm.features.memory import pinned_rows, pooled_rows
+from lsm.features.tiers import HostTiers, Tiers
+from lsm.features.tiers_gpu import GpuOptions, GpuTiers
+from lsm.storage.engine import Storage, StorageOptions
+from lsm.storage.open import open_storage
+
+TWIN = "twin"
+"""A device for tests: the host does what a GPU would do."""
+
+
+def open_features(
+    store: GraphStore | FeatureFiles,
+    cache: CacheOptions | None = None,
+    storage: StorageOptions | None = None,
+    share: CacheGroup | None = None,
+    device: torch.device | str = "cpu",
+    *,
+    engine: str = "auto",
+    scores: torch.Tensor | None = None,
+    gpu: GpuOptions | None = None,
+    idle_bytes: int = 512 << 20,
+    num_threads: int = 1,
+) -> FeatureLoader:
+    """A loader of a store's feature rows: ``rows = lsm.open_features(store).fetch(ids)``.
+
+    store: a GraphStore, or the FeatureFiles of features that belong to no graph.
+    cache: keeps rows in memory as these options say; None: every row is read from storage.
+    storage, engine: how rows are read; engine is auto, memory, mmap, posix, io_uring, nvme or gds.
+    share: makes the cache one over all ranks of the group. All of them open it together, with the
+        same options. With comm.mode=partition-aware a part of each rank's cache holds the same
+        hottest rows, and only the others have owners; static and constant rows are the hottest of
+        those that a rank owns. Rows of batches under way take memory once more, at their owners.
+    device: of the rows, and of the cache and its static partition: cpu or a GPU. Without a cache
+        rows are host memory, page-locked for a GPU.
+    scores: [N] float32, instead of the store's score ``cache.score``, which is computed and stored
+        if it is missing.
+    gpu: choices that a cache in GPU memory has.
+    idle_bytes: memory of returned rows that is kept for reuse.
+    num_threads: threads that plan, and threads that copy.
+
+    Raises ValueError for options that cannot be, OSError for files, RuntimeError where the engine,
+    the device or the group's link cannot be had.
+    """
+    files = store if isinstance(store, FeatureFiles) else store.feature_files
+    is_twin = device == TWIN
+    device = torch.device("cpu" if is_twin else device)
+    on_gpu = is_twin or device.type == "cuda"
+    if cache is None:
+        if share is not None:
+            raise ValueError("share: ranks share a cache, and there is none; give cache as well")
+        take_rows = pinned_rows(files) if on_gpu else pooled_rows(files, idle_bytes)
+        return FeatureLoader(files, open_storage(files, engine, storage), take_rows)
+    gpu = gpu or GpuOptions()
+    num_replicated = 0
+    if share is not None and share.options.mode == "partition-aware":
+        replicated_bytes = int(share.options.replicated_fraction * cache.bytes)
+        cache = replace(cache, bytes=cache.bytes - replicated_bytes)
+        num_replicated = replicated_bytes // files.row_bytes
+    rows = CacheRows.of(cache, files.row_bytes).within(files.num_rows)
+    if scores is None and cache.score != "none":
+        scores = stored_score(store, cache.score)
+    replicated = _replicated_ids(share, scores, num_replicated)
+    owners = exchange = None
+    if share is not None:
+        owners = _owners(files, share, replicated)
+        native.check_metadata_limits(cache.useful_window, share.size, files.num_rows)
+        exchange = open_exchange(
+            share,
+            owners,
+            RowFormat(files.dim, files.dtype),
+            num_threads=num_threads,
+            device=device if on_gpu else None,
+            pool_bytes=gpu.pool_bytes,
+        )
+    static_ids, constant_ids = _hot_ids(rows, scores, owners, replicated)
+
+    def new_planner(sets: str) -> Planner:
+        return Planner(
+            rows.planner,
+            scores=scores,
+            static_ids=static_ids if len(static_ids) else None,
+            constant_ids=constant_ids if len(constant_ids) else None,
+            num_threads=num_threads,
+            sets=sets,
+            device=device.index or 0,
+        )
+
+    with ExitStack() as stack:
+        opened = stack.enter_context(open_storage(files, engine, storage))
+        ids = static_ids, constant_ids
+        if on_gpu:
+            planner = _gpu_planner(new_planner, gpu.planner, "twin" if is_twin else "device")
+            tiers = _gpu_tiers(opened, files, rows, *ids, device, gpu, cache, idle_bytes // 2)
+        else:
+            planner = new_planner("host")
+            tiers = HostTiers(
+                opened,
+                rows,
+                *ids,
+                take_rows=pooled_rows(files, idle_bytes // 2),
+                # Not the pool of the batches: too large a block takes more than is counted. Over
+                # ranks, owners write rows from where they are read to where they are wanted.
+                take_staged=None if share is not None else pooled_rows(files, idle_bytes // 2),
+                prefetch_iterations=cache.victim_prefetch,
+                num_threads=num_threads,
+            )
+        loader = CachedFeatureLoader(files, planner, tiers, exchange)
+        stack.pop_all()  # the loader closes the engine
+    return loader
+
+
+def _gpu_tiers(
+    storage: Storage,
+    files: FeatureFiles,
+    rows: CacheRows,
+    static_ids: torch.Tensor,
+    constant_ids: torch.Tensor,
+    device: torch.device,
+    gpu: GpuOptions,
+    cache: CacheOptions,
+    idle_bytes: int,
+) -> Tiers:
+    take_rows = pinned_rows(files) if device.type == "cuda" else pooled_rows(files, idle_bytes)
+    return GpuTiers(
+        storage,
+        files,
+        rows,
+        static_ids,
+        constant_ids,
+        device=device,
+        options=gpu,
+        take_rows=None if storage.engine == "gds" else take_rows,
+        prefetch_iterations=cache.victim_prefetch,
+    )
+
+
+def _gpu_planner(
+    new_planner: Callable[[str], Planner], place: str, on_gpu: str
+) -> Planner | TrialPlanner:
+    """``place``: GpuOptions.planner. ``on_gpu``: the planner's name for the GPU."""
+    if place == "auto":
+        return TrialPlanner(new_planner("host"), lambda: new_planner(on_gpu))
+    return new_planner(on_gpu if place == "device" else "host")
+
+
+def _replicated_ids(
+    share: CacheGroup | None, scores: torch.Tensor | None, num_rows: int
+) -> torch.Tensor | None:
+    """Ids whose rows every rank keeps; None without them."""
+    if share is None or share.options.mode != "partition-aware":
+        return None
+    if scores is None:
+        raise ValueError(
+            "comm.mode=partition-aware: replicates the rows with the highest scores; set "
+            "cache.score, or comm.mode=shared"
+        )
+    return hottest(scores, num_rows)[0]
+
+
+def _owners(files: FeatureFiles, share: CacheGroup, replicated: torch.Tensor | None) -> OwnerMap:
+    options, table = share.options, None
+    if options.owner == "table":
+        table = load_owner_table(options.owner_table, files.num_rows, share.size)
+    return OwnerMap(
+        files.num_rows,
+        share.size,
+        share.rank,
+        hash="mix64" if table is not None else options.owner,
+        table=table,
+        replicated_ids=replicated,
+    )
+
+
+def _hot_ids(
+    rows: CacheRows,
+    scores: torch.Tensor | None,
+    owners: OwnerMap | None,
+    replicated: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The ids of the static partition and of the constant buffer."""
+    if scores is None:
+        none = torch.empty(0, dtype=torch.int64)
+        return none, none
+    if owners is None:
+        static_ids, constant_ids = hottest(scores, rows.static, rows.constant)
+        return static_ids, constant_ids
+    own = scores.clone()
+    own[~owners.is_own(len(scores))] = -1.0
+    if replicated is not None:
+        own[replicated] = -1.0
+    static_ids, constant_ids = (
+        ids[own[ids] >= 0] for ids in hottest(own, rows.static, rows.constant)
+    )
+    if replicated is not None:
+        static_ids = torch.cat([replicated, static_ids])
+    return static_ids, constant_ids

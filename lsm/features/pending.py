@@ -1,0 +1,70 @@
+"""What a pipeline knows of features: rows by id that arrive later, and the order of asking."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from lsm.storage.read_scheduler import ReadScheduler
+
+
+class PendingRows(Protocol):
+    """Rows that were asked for and may still be on their way."""
+
+    stats: dict[str, float]
+    """COUNTERS, EXCHANGED and STAGES of these rows; final once result() has returned."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the rows take now."""
+
+    @property
+    def arrived(self) -> bool:
+        """True once no read of these rows is left to do; copies may be."""
+
+    def result(self, timeout_secs: float | None = None) -> torch.Tensor:
+        """Returns the rows, [N, dim]. Raises OSError if a read failed, and TimeoutError. Blocks
+        until they are there."""
+
+
+class RowSource(Protocol):
+    """Rows by id, planned in the order in which they are asked for.
+
+    Batches between claim() and release() belong to one iterator: it announces them, then asks for
+    them by prefetch(), both in order.
+    """
+
+    window: int
+    """Batches, the next one included, that it pays to announce."""
+
+    peer_timeout_secs: float
+    """Longest wait of announce() and result() for other ranks, beside storage."""
+
+    row_bytes: int
+    reads: ReadScheduler
+
+    @property
+    def is_forked(self) -> bool:
+        """True in a process forked from the one that opened the source."""
+
+    def check_process(self) -> None:
+        """Raises RuntimeError in a forked process."""
+
+    def claim(self) -> None:
+        """Begins the batches of one iterator. Raises RuntimeError while another has not ended."""
+
+    def release(self) -> None:
+        """Ends the batches of an iterator."""
+
+    def announce(self, ids: torch.Tensor) -> None:
+        """Adds a batch ([N] int64, no repeats) to the window."""
+
+    def leave(self) -> None:
+        """Ends announcements until forget_announced(), so that no other rank waits for one."""
+
+    def forget_announced(self) -> None:
+        """Drops the batches that were announced and not asked for."""
+
+    def prefetch(self, ids: torch.Tensor) -> PendingRows:
+        """Starts fetching rows ``ids`` and returns at once."""

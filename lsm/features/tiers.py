@@ -1,0 +1,140 @@
+"""Tiers of a cache in host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+from lsm import native
+from lsm.cache.options import CacheRows
+from lsm.comm.request import NO_PLACES, RowTarget
+from lsm.features.cached_rows import CachedRows
+from lsm.features.memory import TakeRows
+from lsm.storage.engine import Storage
+from lsm.storage.read_scheduler import ReadScheduler
+
+
+class Tiers(Protocol):
+    """The memory of a cache, and the replay of plans on it. Plans are replayed in their order."""
+
+    storage: Storage
+    take_rows: TakeRows
+    open_ahead: int
+    """Batches, the next one included, that open_batch() is to be called for."""
+
+    @property
+    def device_bytes(self) -> int:
+        """GPU memory of the tiers."""
+
+    @property
+    def prefetched_rows(self) -> int:
+        """Rows of the victim buffer that were copied before their batch was due."""
+
+    def start_reads(self, batch: CachedRows, reads: ReadScheduler) -> None:
+        """Starts reading the rows that no tier holds."""
+
+    def open_batch(self, batch: CachedRows) -> None:
+        """Lets rows of the victim buffer be prefetched for a batch that is due soon."""
+
+    def replay(self, batch: CachedRows, targets: Sequence[RowTarget] | None = None) -> None:
+        """Replays the plan of ``batch``, whose reads have ended: moves rows between the tiers, and
+        delivers those of the batch to ``targets``, or as ``batch.delivered`` without any."""
+
+    def start_over(self) -> None:
+        """Forgets the opened batches: a planner starts anew."""
+
+    def close(self) -> None:
+        """Frees the memory of the tiers."""
+
+
+class HostTiers:
+    """Tiers in host memory (see Tiers).
+
+    rows: lines and slots of each tier. static_ids, constant_ids: [n] int64, whose rows are read
+    here. take_rows: memory for batches. take_staged: memory for rows from storage until their batch
+    is due, so that a batch read ahead takes no room for rows that are cached; None: rows are read
+    to their places in the batch.
+    """
+
+    device_bytes = 0
+
+    def __init__(
+        self,
+        storage: Storage,
+        rows: CacheRows,
+        static_ids: torch.Tensor,
+        constant_ids: torch.Tensor,
+        *,
+        take_rows: TakeRows,
+        take_staged: TakeRows | None,
+        prefetch_iterations: int,
+        num_threads: int,
+    ) -> None:
+        self.storage = storage
+        self.take_rows = take_rows
+        self.open_ahead = 1 + (prefetch_iterations if rows.victim_slots else 0)
+        self._take_staged = take_staged
+        self._executor: native.CacheExecutor | None = native.CacheExecutor(
+            storage.handle(),
+            num_lines=rows.planner.num_lines,
+            victim_slots=rows.victim_slots,
+            static_ids=static_ids,
+            constant_ids=constant_ids,
+            timeout_secs=storage.timeout_secs,
+            prefetch_iterations=prefetch_iterations,
+        )
+        self._threads = native.ThreadPool(num_threads)
+
+    @property
+    def num_lines(self) -> int:
+        """Lines of the cache."""
+        return self._executor.num_lines
+
+    @property
+    def prefetched_rows(self) -> int:
+        """As Tiers.prefetched_rows; 0 once closed."""
+        return self._executor.prefetched_rows if self._executor else 0
+
+    def start_reads(self, batch: CachedRows, reads: ReadScheduler) -> None:
+        """As Tiers.start_reads()."""
+        if self._take_staged is None:
+            batch.read_to(self.take_rows(len(batch.plan.ids)), reads)
+            return
+        missing = batch.missing()
+        batch.staged = self._take_staged(len(missing))
+        batch.positions = missing.int()
+        if len(missing):
+            batch.ticket = reads.submit(batch.plan.ids[missing], batch.staged)
+
+    def open_batch(self, batch: CachedRows) -> None:
+        """As Tiers.open_batch(); gives the batch its memory, which rows are prefetched to."""
+        plan = batch.plan
+        if batch.rows is None:
+            batch.rows = self.take_rows(len(plan.ids))
+        self._executor.open_batch(
+            iteration=plan.iteration, source=plan.source, slot=plan.slot, out=batch.rows
+        )
+
+    def replay(self, batch: CachedRows, targets: Sequence[RowTarget] | None = None) -> None:
+        """As Tiers.replay()."""
+        if batch.staged is not None and len(batch.staged):
+            native.scatter_rows(batch.staged, NO_PLACES, batch.rows, batch.positions, self._threads)
+        self._executor.replay(
+            iteration=batch.plan.iteration,
+            **batch.plan.moves(),
+            out=batch.rows,
+            pool=self._threads,
+            targets=targets,
+        )
+        batch.delivered = batch.rows
+
+    def start_over(self) -> None:
+        """As Tiers.start_over()."""
+        if self._executor is not None:
+            self._executor.start_over()
+
+    def close(self) -> None:
+        """As Tiers.close()."""
+        self._executor = None
