@@ -173,12 +173,12 @@ class Planner:
 
     def restart(self) -> None:
         """Starts anew, with an empty cache and window, by the scores that were set last."""
-        self._native = None  # gives up its memory first
+        del self._native  # gives up its memory first
         self._native = self._new_native(self.scores)
 
     def close(self) -> None:
-        """Frees the planner's memory."""
-        self._native = None
+        """Frees the planner's memory; no other method may be called after this."""
+        del self._native
 
     @property
     def num_pushed(self) -> int:

@@ -162,10 +162,11 @@ class CachedFeatureLoader(FeatureLoader):
         and STAGES over the batches delivered so far: ``cache_requests``, ``cache_hits`` and so on;
         ``cache_victim_prefetched``: victim hits whose rows were copied before their batch was due.
         """
+        stats = super().stats()  # an error once closed
         with self._counting:
             totals = {f"cache_{name}": value for name, value in self._totals.items()}
         totals["cache_victim_prefetched"] = self.tiers.prefetched_rows
-        return super().stats() | totals
+        return stats | totals
 
     def close(self) -> None:
         """Closes the engine and frees the cache. Rows that were delivered stay valid. Does not wait
@@ -174,7 +175,7 @@ class CachedFeatureLoader(FeatureLoader):
         if self._is_closed or self.is_forked:
             return
         self._is_closed = True
-        if self.exchange is not None and not self._leave_exchange():
+        if self.exchange is not None and not self._leave_exchange(self.exchange):
             return
         with self._replaying, self._planning:
             self._failure = self._failure or "the feature loader is closed"
@@ -184,14 +185,14 @@ class CachedFeatureLoader(FeatureLoader):
             self.planner.close()
         super().close()
 
-    def _leave_exchange(self) -> bool:
+    def _leave_exchange(self, exchange: Exchange) -> bool:
         """Ends the session with other ranks; False if a thread still waits for their rows."""
-        self.exchange.leave()
+        exchange.leave()
         if not self._replaying.acquire(timeout=_CLOSE_SECS):
             return False
         if not (self._failure or self._requests or self._batches):
-            self.exchange.flush()
-        self.exchange.end_session()
+            exchange.flush()
+        exchange.end_session()
         self._replaying.release()
         return True
 
@@ -284,15 +285,16 @@ class CachedFeatureLoader(FeatureLoader):
 
     def _complete(self, batch: CachedRows, timeout_secs: float | None) -> None:
         """Delivers the rows of the oldest batch: to this rank, and to those that asked for them."""
-        if self.exchange is None:
+        request = batch.request
+        if self.exchange is None or request is None:
             self._wait_for_reads(batch, timeout_secs)
             self._replay(batch)
         else:
-            delivery = self.exchange.open(batch.request)
+            delivery = self.exchange.open(request)
             self._wait_for_reads(batch, timeout_secs)
             self._replay(batch, self.exchange.targets(delivery))
             batch.delivered = self.exchange.finish(delivery)
-            batch.stats |= batch.request.stats
+            batch.stats |= request.stats
             batch.stats["requests"] += batch.stats["duplicates"]
         with self._counting:
             for name, value in batch.stats.items():

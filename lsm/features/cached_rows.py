@@ -33,15 +33,16 @@ class CachedRows:
         self._complete = complete
         self._inverse = inverse
         self._final_bytes = final_bytes
-        self.plan: Plan | None = plan
+        self.plan = plan  # until done
         self.request = request
         self.ticket: Ticket | None = None
         self.staged: torch.Tensor | None = None  # rows from storage, if they are read apart
         self.positions: torch.Tensor | None = None  # of those in the batch, int32
         self.rows: torch.Tensor | None = None  # of the plan's ids, in their order
-        self.delivered: torch.Tensor | None = None  # the batch, complete
+        self.delivered: torch.Tensor  # the batch, complete; set by the replay
         self.is_open = False
         self.is_dropped = False
+        self.done = False  # once the plan was replayed
         self.stats: dict[str, float] = dict.fromkeys((*EXCHANGED, *STAGES), 0)
         self.stats |= {name: plan.counters[name] for name in COUNTERS}
 
@@ -56,11 +57,6 @@ class CachedRows:
     def arrived(self) -> bool:
         """As PendingRows.arrived."""
         return self.ticket is None or self.ticket.done
-
-    @property
-    def done(self) -> bool:
-        """True once the plan was replayed."""
-        return self.plan is None
 
     def result(self, timeout_secs: float | None = None) -> torch.Tensor:
         """As PendingRows.result(). Batches that were asked for earlier, and that nobody has waited
@@ -85,7 +81,9 @@ class CachedRows:
 
     def finish(self) -> None:
         """Ends the batch: gives up all memory but that of the delivered rows."""
-        self.plan = self.request = self.ticket = None
+        self.done = True
+        del self.plan
+        self.request = self.ticket = None
         self.staged = self.positions = self.rows = None
 
     def drop(self) -> None:

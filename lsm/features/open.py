@@ -15,7 +15,7 @@ from lsm.cache.planner_trial import TrialPlanner
 from lsm.cache.scores import stored_score
 from lsm.comm.group import CacheGroup
 from lsm.comm.open import open_exchange
-from lsm.comm.owners import OwnerMap, load_owner_table
+from lsm.comm.owners import OwnerHash, OwnerMap, load_owner_table
 from lsm.comm.request import RowFormat
 from lsm.data.feature_files import FeatureFiles
 from lsm.data.graph_store import GraphStore
@@ -81,6 +81,8 @@ def open_features(
         num_replicated = replicated_bytes // files.row_bytes
     rows = CacheRows.of(cache, files.row_bytes).within(files.num_rows)
     if scores is None and cache.score != "none":
+        if isinstance(store, FeatureFiles):
+            raise ValueError(f"scores: expected those of {cache.score}: files alone have no graph")
         scores = stored_score(store, cache.score)
     replicated = _replicated_ids(share, scores, num_replicated)
     owners = exchange = None
@@ -182,13 +184,14 @@ def _replicated_ids(
 
 def _owners(files: FeatureFiles, share: CacheGroup, replicated: torch.Tensor | None) -> OwnerMap:
     options, table = share.options, None
-    if options.owner == "table":
+    hash: OwnerHash = "stride" if options.owner == "stride" else "mix64"
+    if options.owner_table is not None and options.owner == "table":
         table = load_owner_table(options.owner_table, files.num_rows, share.size)
     return OwnerMap(
         files.num_rows,
         share.size,
         share.rank,
-        hash="mix64" if table is not None else options.owner,
+        hash=hash,
         table=table,
         replicated_ids=replicated,
     )

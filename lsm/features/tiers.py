@@ -46,7 +46,7 @@ class Tiers(Protocol):
         """Forgets the opened batches: a planner starts anew."""
 
     def close(self) -> None:
-        """Frees the memory of the tiers."""
+        """Frees the memory of the tiers; no other method may be called after this."""
 
 
 class HostTiers:
@@ -76,7 +76,7 @@ class HostTiers:
         self.take_rows = take_rows
         self.open_ahead = 1 + (prefetch_iterations if rows.victim_slots else 0)
         self._take_staged = take_staged
-        self._executor: native.CacheExecutor | None = native.CacheExecutor(
+        self._executor = native.CacheExecutor(
             storage.handle(),
             num_lines=rows.planner.num_lines,
             victim_slots=rows.victim_slots,
@@ -94,8 +94,8 @@ class HostTiers:
 
     @property
     def prefetched_rows(self) -> int:
-        """As Tiers.prefetched_rows; 0 once closed."""
-        return self._executor.prefetched_rows if self._executor else 0
+        """As Tiers.prefetched_rows."""
+        return self._executor.prefetched_rows
 
     def start_reads(self, batch: CachedRows, reads: ReadScheduler) -> None:
         """As Tiers.start_reads()."""
@@ -119,7 +119,8 @@ class HostTiers:
 
     def replay(self, batch: CachedRows, targets: Sequence[RowTarget] | None = None) -> None:
         """As Tiers.replay()."""
-        if batch.staged is not None and len(batch.staged):
+        assert batch.rows is not None, "the oldest batch is open"
+        if batch.staged is not None and batch.positions is not None and len(batch.staged):
             native.scatter_rows(batch.staged, NO_PLACES, batch.rows, batch.positions, self._threads)
         self._executor.replay(
             iteration=batch.plan.iteration,
@@ -132,9 +133,8 @@ class HostTiers:
 
     def start_over(self) -> None:
         """As Tiers.start_over()."""
-        if self._executor is not None:
-            self._executor.start_over()
+        self._executor.start_over()
 
     def close(self) -> None:
         """As Tiers.close()."""
-        self._executor = None
+        del self._executor

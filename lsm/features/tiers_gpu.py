@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -79,7 +80,7 @@ class GpuTiers:
         self._files = files
         self._device = device
         self._prefetch_rows = min(options.prefetch_rows, rows.victim_slots)
-        self._executor: native.GpuExecutor | None = native.GpuExecutor(
+        self._executor = native.GpuExecutor(
             storage.handle(),
             num_lines=rows.planner.num_lines,
             victim_slots=rows.victim_slots,
@@ -112,8 +113,11 @@ class GpuTiers:
         stream, and this thread has nothing else to do."""
         plan = batch.plan
         self._victims.pop(plan.iteration, None)
-        rows = self._empty_rows(len(plan.ids)) if targets is None else None
-        into = {"out": rows} if targets is None else {"targets": targets}
+        assert batch.rows is not None, "start_reads() gives the batch its memory"
+        into: dict[str, Any] = {"targets": targets}
+        if targets is None:
+            batch.delivered = self._empty_rows(len(plan.ids))
+            into = {"out": batch.delivered}
         with self._staging.batch(plan.source):
             with current(self._device):
                 self._executor.replay(
@@ -127,7 +131,6 @@ class GpuTiers:
                 self._executor.synchronize()
             else:
                 self._executor.wait_delivered()
-        batch.delivered = rows
 
     def start_over(self) -> None:
         """As Tiers.start_over()."""
@@ -135,7 +138,7 @@ class GpuTiers:
 
     def close(self) -> None:
         """As Tiers.close()."""
-        self._executor = self._staging = None
+        del self._executor, self._staging
 
     def _empty_rows(self, num_rows: int) -> torch.Tensor:
         """Memory for rows on the device, not initialised."""

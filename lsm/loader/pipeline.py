@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -40,10 +40,10 @@ class Prepared:
     """Packed while it waits in the window, if the sampler packs."""
     stats: dict[str, float]
     """``sample_secs``, and from the end COUNTERS, STAGES and READ_AHEAD of lsm.core.counters."""
-    rows: PendingRows | None = None
-    completed: Future | None = None
+    rows: PendingRows = field(init=False, repr=False)
+    completed: Future[None] = field(init=False, repr=False)
     """Done when ``x`` is there."""
-    x: torch.Tensor | None = None
+    x: torch.Tensor = field(init=False, repr=False)
     """Rows of the graph's nodes: [num nodes, dim]."""
 
     @property
