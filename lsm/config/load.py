@@ -80,7 +80,7 @@ def load_tree(model: type[Tree], path: Path, overrides: Sequence[str] = ()) -> T
     return parse_config(values, model)
 
 
-def parse_config(values: dict[str, Any], model: type[Tree] = Config) -> Tree:
+def parse_config(values: dict[str, Any], model: type[Tree] = Config) -> Tree:  # type: ignore[assignment]
     """A checked ``Config`` from nested values; ValueError lists each wrong key on a line."""
     _check_keys(model, values, source="config")
     try:
@@ -154,7 +154,7 @@ def changed_keys(section: BaseModel, prefix: str = "") -> list[str]:
 def _annotation(model: type[BaseModel], name: str) -> Any:
     """The type of the field with the full name ``name``."""
     first, _, rest = name.partition(".")
-    annotation = model.model_fields[first].annotation
+    annotation: Any = model.model_fields[first].annotation
     return _annotation(annotation, rest) if rest else annotation
 
 

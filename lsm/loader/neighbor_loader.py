@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
@@ -12,11 +12,18 @@ from lsm import native
 from lsm.cache.options import CacheOptions
 from lsm.core.arguments import whole_number
 from lsm.core.limits import MOST_THREADS
+from lsm.data.graph_store import GraphStore
 from lsm.features.loader import FeatureLoader
 from lsm.features.open import open_features
 from lsm.loader.batch import Batch
 from lsm.loader.pipeline import Pipeline, Prepared
-from lsm.sampler.neighbor import NeighborSampler, PackedGraph
+from lsm.sampler.neighbor import (
+    NeighborSampler,
+    PackedGraph,
+    SampledGraph,
+    Sampler,
+    Topology,
+)
 from lsm.sampler.options import Sampling
 from lsm.sampler.seeds import SeedSchedule, seed_nodes
 from lsm.storage.engine import StorageOptions
@@ -57,7 +64,7 @@ class NeighborLoader:
 
     def __init__(
         self,
-        store,
+        store: GraphStore,
         num_neighbors: Sequence[int],
         input_nodes: str | torch.Tensor | None = None,
         batch_size: int = 1024,
@@ -71,10 +78,10 @@ class NeighborLoader:
         engine: str = "auto",
         storage: StorageOptions | None = None,
         cache: CacheOptions | None = None,
-        topology=None,
+        topology: Topology | None = None,
         labels: torch.Tensor | None = None,
         sampling: str | Sampling = "neighbor",
-        sampler=None,
+        sampler: Sampler | None = None,
         prefetch: int | ReadAhead = 4,
         staging_bytes: int = 256 << 20,
         num_threads: int = 1,
@@ -132,7 +139,7 @@ class NeighborLoader:
         """
         order = self._schedule.epoch(epoch)
 
-        def sample(iteration: int):
+        def sample(iteration: int) -> SampledGraph | PackedGraph:
             seeds = self._schedule.seeds(order, iteration)
             graph = self._sampler.sample(seeds, **self._name(epoch, iteration))
             return PackedGraph(graph) if self.features.window > 1 else graph
@@ -168,7 +175,11 @@ class NeighborLoader:
         return self._sampler.edge_ids(seeds, **self._name(epoch, iteration))
 
     def _batches(
-        self, sample, epoch: int, order: torch.Tensor | None, start_iteration: int
+        self,
+        sample: Callable[[int], SampledGraph | PackedGraph],
+        epoch: int,
+        order: torch.Tensor | None,
+        start_iteration: int,
     ) -> Iterator[Batch]:
         # The pipeline is made here, at the first next(): an iterator that is never used starts
         # no threads.
@@ -202,6 +213,7 @@ class NeighborLoader:
 
     def _batch(self, prepared: Prepared, epoch: int, order: torch.Tensor | None) -> Batch:
         graph = prepared.graph
+        assert isinstance(graph, SampledGraph), "the pipeline unpacks"
         self._totals["batches"] += 1
         self._totals["sampled_nodes"] += graph.n_id.numel()
         self._totals["sampled_edges"] += graph.edge_index.size(1)

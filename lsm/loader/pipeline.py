@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -108,7 +108,7 @@ class Pipeline:
         with starting("sampler.num_threads", num_threads):
             self._reader.start()
 
-    def __iter__(self) -> Iterator[Prepared]:
+    def __iter__(self) -> Generator[Prepared, None, None]:
         for iteration in self._iterations:
             yield self._next(iteration)
 

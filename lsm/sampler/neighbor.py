@@ -30,6 +30,20 @@ class Topology(Protocol):
         """int32 or int64 [E]."""
 
 
+class Sampler(Protocol):
+    """Draws the subgraphs of batches; see NeighborSampler for arguments and results."""
+
+    def sample(
+        self, seeds: Tensor, *, epoch: int, iteration: int, rank: int = 0, step: int | None = None
+    ) -> SampledGraph:
+        """The subgraph that ``seeds`` [b] int64 need."""
+
+    def edge_ids(
+        self, seeds: Tensor, *, epoch: int, iteration: int, rank: int = 0, step: int | None = None
+    ) -> Tensor:
+        """Where its edges stand in the topology: [e] int64."""
+
+
 @dataclass(frozen=True)
 class SampledGraph:
     """A sampled subgraph with local indices; the fields of a PyG batch, in PyG's order.

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,6 +24,7 @@ from lsm.config.load import changed_keys
 from lsm.config.schema import CommConfig, Config
 from lsm.core.allocator import keep_freed_memory
 from lsm.core.device import memory_errors
+from lsm.core.option_types import settled
 from lsm.core.threads import check_startable
 from lsm.data.graph_store import GraphStore
 from lsm.distributed import collectives
@@ -117,7 +119,7 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
             weight_decay=config.train.weight_decay,
             fused=True,
         )
-        parallel = _parallel(model, world, device, config.dist.timeout_secs)
+        parallel: Any = _parallel(model, world, device, config.dist.timeout_secs)
         if config.train.compile:
             parallel = torch.compile(parallel, dynamic=True)
         yield Job(config, plan, world, device, store, features, loaders, model, parallel, optimizer)
@@ -192,7 +194,7 @@ def _set_up_torch(config: Config, world: World, device: torch.device) -> None:
     has_tf32 = on_gpu and config.train.precision == "tf32"
     torch.set_float32_matmul_precision("high" if has_tf32 else "highest")
     # Would zero every new tensor, which finds reads of memory never written; it costs a pass.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
 
 
@@ -276,10 +278,10 @@ def _open_features(
             planner=cache.planner,
             prefetch_rows=prefetch_rows(config, store),
             staging=config.storage.staging,
-            pool_bytes=config.sampler.staging_bytes,
+            pool_bytes=settled(config.sampler.staging_bytes),
         ),
         # Twice a batch, so that one can be filled while another trains, in each of two pools.
-        idle_bytes=2 * max(2 * plan.batch_bytes, config.sampler.staging_bytes // 4),
+        idle_bytes=2 * max(2 * plan.batch_bytes, settled(config.sampler.staging_bytes) // 4),
         num_threads=max(1, _cores_per_rank(world) // 2),
     )
 
@@ -320,13 +322,13 @@ def _cache_options(config: Config, on_gpu: bool, score: str) -> CacheOptions:
     cache = config.cache
     return CacheOptions(
         policy=cache.policy,
-        bytes=cache.bytes,
+        bytes=settled(cache.bytes),
         ways=cache.ways,
         window=cache.window,
         update_period=cache.update_period,
         near_fraction=cache.near_fraction,
         victim_mode=cache.victim.mode,
-        victim_bytes=cache.victim.bytes,
+        victim_bytes=settled(cache.victim.bytes),
         victim_prefetch=cache.victim.prefetch,
         constant_bytes=cache.constant.bytes,
         static_bytes=cache.static.bytes,
@@ -393,7 +395,7 @@ def _build_loaders(
                 num_neighbors, config.sampler.sampling if split == "train" else Sampling()
             ),
             prefetch=read_ahead,
-            staging_bytes=config.sampler.staging_bytes,
+            staging_bytes=settled(config.sampler.staging_bytes),
             num_threads=config.sampler.num_threads,
             timeout_secs=config.storage.timeout_secs,
             window_bytes=plan.window_bytes or None,
