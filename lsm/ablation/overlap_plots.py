@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lsm.storage.disk_profile import DeviceProfile
+from lsm.storage.disk_profile import DiskProfile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def draw_overlap(
-    profile: DeviceProfile, records: Sequence[dict], target_share: float, path: Path
+    profile: DiskProfile, records: Sequence[dict], target_share: float, path: Path
 ) -> None:
     """Reads per second against overlapping accesses: the model, bursts, and a queue kept full."""
     figure, axes = _figure(1, (7.5, 4.8))
@@ -54,7 +54,7 @@ def draw_overlap(
     _finish(figure, axes, "Overlapping accesses (GIDS, Figure 8)", path)
 
 
-def draw_batches(profile: DeviceProfile, records: Sequence[dict], path: Path) -> None:
+def draw_batches(profile: DiskProfile, records: Sequence[dict], path: Path) -> None:
     """Rows per second against the batch size, a panel per share of rows in memory."""
     fractions = list(dict.fromkeys(each["cache"] for each in records))
     figure, axes = _figure(len(fractions), (2 + 4.6 * len(fractions), 4.8))

@@ -30,7 +30,7 @@ from lsm.data.feature_files import FeatureFiles
 from lsm.features.open import open_features
 from lsm.loader.pipeline import Pipeline
 from lsm.sampler.neighbor import SampledGraph
-from lsm.storage.disk_profile import DeviceProfile, save_profile
+from lsm.storage.disk_profile import DiskProfile, save_profile
 from lsm.storage.engine import Storage, StorageOptions
 from lsm.storage.measure import Source, open_blocks, scratch_file
 from lsm.storage.measure_profile import measure_profile
@@ -98,7 +98,7 @@ def _request_lists(config: AblationConfig, progress: bool | None) -> dict[int, l
 
 def _overlap(
     source: Source,
-    profile: DeviceProfile,
+    profile: DiskProfile,
     settings: AccumulatorConfig,
     progress: bool | None,
 ) -> list[dict]:
@@ -144,7 +144,7 @@ def _bursts(source: Source, engine: str, count: int, seconds: float, seed: int) 
         return storage.stats()["reads"] / (time.perf_counter() - start)
 
 
-def _ways(profile: DeviceProfile, target_share: float) -> list[_Way]:
+def _ways(profile: DiskProfile, target_share: float) -> list[_Way]:
     accesses = profile.access_model().accesses(target_share)
     plain = StorageOptions(direct="on")
     merged = ReadSettings.of(Config(), profile)
@@ -164,7 +164,7 @@ def _ways(profile: DeviceProfile, target_share: float) -> list[_Way]:
 
 def _batches(
     files: FeatureFiles,
-    profile: DeviceProfile,
+    profile: DiskProfile,
     settings: AccumulatorConfig,
     traces: dict[int, list[torch.Tensor]],
     progress: bool | None,
@@ -194,7 +194,7 @@ def _batches(
 
 def _run(
     files: FeatureFiles,
-    profile: DeviceProfile,
+    profile: DiskProfile,
     settings: AccumulatorConfig,
     lists: list[torch.Tensor],
     cache_fraction: float,
@@ -268,7 +268,7 @@ def markdown(records: Sequence[dict]) -> str:
 
 
 def _write(
-    config: AblationConfig, profile: DeviceProfile, overlap: list[dict], batches: list[dict]
+    config: AblationConfig, profile: DiskProfile, overlap: list[dict], batches: list[dict]
 ) -> None:
     folder = Path(config.output)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a feature cache is made of: its options, and how their bytes become rows."""
+"""Options of a feature cache, and the rows that its bytes hold."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def _enough_sets(num_nodes: int, ways: int, most: int) -> int:
 
 
 def _fullest_set(num_nodes: int, num_sets: int) -> int:
-    """How many ids of a graph the set has that has the most."""
+    """Size of the fullest set."""
     counts = np.zeros(num_sets, np.int64)
     for begin in range(0, num_nodes, _CHUNK_IDS):
         ids = np.arange(begin, min(begin + _CHUNK_IDS, num_nodes), dtype=np.uint64)

@@ -1,4 +1,4 @@
-"""Whether plans are made faster on the host or on the GPU, found out by making the first ones
+"""The choice between planning on the host and on the GPU, by making the first plans
 twice: they are the same, so whichever planner goes on has the same state."""
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class TrialPlanner:
     """A Planner on the host and one on the GPU, of which the slower goes after a few plans.
 
     host: goes first, and its plans are those that are given out. gpu: the other, or how to make
-    it; if that fails, or if it fails on its way, the host goes on and a warning says why. clock:
-    seconds.
+    it; if that fails, or if it fails during the trial, the host goes on and a warning says why.
+    clock: seconds.
 
     Seconds per id are those of the push of a batch and of its plan. Raises RuntimeError if the
     plans differ, which is a fault of ours.
@@ -139,10 +139,10 @@ class TrialPlanner:
         result = work()
         return result, self._clock() - start
 
-    def _add(self, way: str, num_ids: int, plan_secs: float) -> None:
-        secs = self._pushes[way].popleft() + plan_secs
+    def _add(self, option: str, num_ids: int, plan_secs: float) -> None:
+        secs = self._pushes[option].popleft() + plan_secs
         if num_ids:
-            self._trial.add(way, num_ids, secs)
+            self._trial.add(option, num_ids, secs)
 
     def _decide(self) -> None:
         rates, fastest = self._trial.rates(), self._trial.fastest

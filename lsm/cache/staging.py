@@ -1,4 +1,4 @@
-"""How rows that were read from storage get from page-locked memory to a GPU."""
+"""The transfer of rows from staging (page-locked memory) to a GPU."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from lsm.cache.trial import Trial
 
 logger = logging.getLogger(__name__)
 
-WAYS = ("gather", "copy")
+OPTIONS = ("gather", "copy")
 
 TRY_AGAIN = 1000
-"""Batches after which auto tries both ways again: as the cache fills, fewer rows of a batch come
+"""Batches after which auto tries both options again: as the cache fills, fewer rows of a batch come
 from storage, and they lie farther apart."""
 
 
 class Staging:
-    """Sets the way of an executor's replays (native.GpuExecutor.set_staging).
+    """Chooses how an executor's replays take rows from staging (native.GpuExecutor.set_staging).
 
-    way: gather: the kernel that gathers a batch reads them over PCIe; copy: the copy engines move
-    whole runs of them; auto: both are tried in turns on the run's own batches, now and every
-    TRY_AGAIN batches, and the faster is taken. What is delivered is the same. clock: seconds.
+    option: gather: the kernel that gathers a batch reads them over PCIe; copy: the copy engines
+    move whole runs of them; auto: both are tried in turns on the run's own batches, now and every
+    TRY_AGAIN batches, and the faster is taken. The rows delivered are the same. clock: seconds.
     """
 
     def __init__(
         self,
-        way: str,
+        option: str,
         executor: native.GpuExecutor,
         *,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        if way not in ("auto", *WAYS):
-            raise ValueError(f"staging: expected auto, gather or copy, got {way!r}")
+        if option not in ("auto", *OPTIONS):
+            raise ValueError(f"staging: expected auto, gather or copy, got {option!r}")
         self._executor = executor
         self._clock = clock
-        self._is_auto = way == "auto"
-        self._trial = Trial(WAYS) if self._is_auto else None
+        self._is_auto = option == "auto"
+        self._trial = Trial(OPTIONS) if self._is_auto else None
         self._batches = 0
-        self.way: str | None = None if self._is_auto else way
-        """The way that was given, or found to be the faster; None before that."""
-        if self.way is not None:
-            executor.set_staging(self.way)
+        self.option: str | None = None if self._is_auto else option
+        """The option that was given or found to be the faster; None before that."""
+        if self.option is not None:
+            executor.set_staging(self.option)
 
     @contextmanager
     def batch(self, source: torch.Tensor) -> Iterator[None]:
@@ -55,29 +55,29 @@ class Staging:
         a Source per row."""
         self._batches += 1
         if self._is_auto and self._batches % TRY_AGAIN == 0:
-            self._trial = Trial(WAYS)
+            self._trial = Trial(OPTIONS)
         trial = self._trial
         num_staged = int((source == Source.STORAGE).sum()) if trial else 0
         if trial is None or not num_staged:
             yield
             return
-        way = trial.next
-        self._executor.set_staging(way)
+        option = trial.next
+        self._executor.set_staging(option)
         start = self._clock()
         yield
-        trial.add(way, num_staged, self._clock() - start)
+        trial.add(option, num_staged, self._clock() - start)
         if trial.done:
             self._decide(trial)
 
     def _decide(self, trial: Trial) -> None:
-        way, rates = trial.fastest, trial.rates()
-        self._executor.set_staging(way)
-        if way != self.way:
+        option, rates = trial.fastest, trial.rates()
+        self._executor.set_staging(option)
+        if option != self.option:
             logger.warning(
                 "storage.staging=auto takes %s: batches with rows from storage took %.2f us per "
                 "such row with gather, %.2f us with copy",
-                way,
-                *(1e6 / rates[name] for name in WAYS),
+                option,
+                *(1e6 / rates[name] for name in OPTIONS),
             )
-        self.way = way
+        self.option = option
         self._trial = None

@@ -1,4 +1,4 @@
-"""Which of several ways to do the same work is faster, tried on the work itself."""
+"""Trials of several options of doing the same work, on the work itself."""
 
 from __future__ import annotations
 
@@ -10,34 +10,36 @@ ROUNDS = 9
 
 
 class Trial:
-    """Collects how long each of ``ways`` took, and says which is fastest: by the median of what was
-    added for it after the first ``warm_up`` times, once there are ``rounds`` of each."""
+    """Times each of ``options`` and finds the fastest: by the median of its rates after the first
+    ``warm_up``, once there are ``rounds`` more of each."""
 
-    def __init__(self, ways: Iterable[str], warm_up: int = WARM_UP, rounds: int = ROUNDS) -> None:
+    def __init__(
+        self, options: Iterable[str], warm_up: int = WARM_UP, rounds: int = ROUNDS
+    ) -> None:
         self._warm_up = warm_up
         self._rounds = rounds
-        self._rates: dict[str, list[float]] = {way: [] for way in ways}
+        self._rates: dict[str, list[float]] = {option: [] for option in options}
 
-    def add(self, way: str, amount: int, seconds: float) -> None:
-        """``way`` did ``amount`` of the work, which is more than none, in ``seconds``."""
-        self._rates[way].append(amount / max(seconds, 1e-9))
+    def add(self, option: str, amount: int, seconds: float) -> None:
+        """Adds a round: ``option`` did ``amount`` (> 0) of the work in ``seconds``."""
+        self._rates[option].append(amount / max(seconds, 1e-9))
 
     @property
     def next(self) -> str:
-        """The way that was tried least, the first of several."""
-        return min(self._rates, key=lambda way: len(self._rates[way]))
+        """The option that was tried least; the first of several."""
+        return min(self._rates, key=lambda option: len(self._rates[option]))
 
     @property
     def done(self) -> bool:
-        """Whether every way was tried often enough."""
+        """True once every option was tried often enough."""
         return all(len(r) >= self._warm_up + self._rounds for r in self._rates.values())
 
     def rates(self) -> dict[str, float]:
-        """Of each way, how much of the work it did per second: a median. Only once it is done."""
-        return {way: statistics.median(r[self._warm_up :]) for way, r in self._rates.items()}
+        """Work per second of each option: medians. Precondition: done."""
+        return {option: statistics.median(r[self._warm_up :]) for option, r in self._rates.items()}
 
     @property
     def fastest(self) -> str:
-        """The first of the ways with the highest rate. Only once it is done."""
+        """The first of the options with the highest rate. Precondition: done."""
         rates = self.rates()
         return max(rates, key=rates.__getitem__)

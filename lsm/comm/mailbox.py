@@ -18,7 +18,7 @@ from lsm import native
 logger = logging.getLogger(__name__)
 
 _TOKEN_BYTES = 64  # a cache line: mailboxes follow it
-# How often a rank that waits looks whether the other one lives.
+# Interval at which a waiting rank checks that the other is alive.
 _SLICE_SECS = 0.1
 
 
@@ -65,7 +65,7 @@ class Mailboxes:
         return []
 
     def wait_read(self, peer: int, timeout_secs: float) -> bool:
-        """Waits until ``peer`` has received all that it was sent; whether it has after
+        """Waits until ``peer`` has received all that it was sent. Returns False after
         ``timeout_secs``. Raises ConnectionError if it has ended."""
         deadline = time.monotonic() + timeout_secs
         while not self._outboxes[peer].wait_read(_SLICE_SECS):

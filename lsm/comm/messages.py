@@ -34,7 +34,7 @@ _TEXT_BYTES = 4096  # of an error; a mailbox has room for that
 
 
 class Kind(IntEnum):
-    """What a message is."""
+    """Kinds of messages."""
 
     IDS = 1
     READY = 2
@@ -57,7 +57,7 @@ class PeerLeftError(PeerError):
 
 @dataclass(frozen=True)
 class Message:
-    """What a peer sent; ``values``: up to seven numbers whose meaning depends on the kind."""
+    """A message of a peer; ``values``: up to seven numbers whose meaning depends on the kind."""
 
     values: list[int]
     payload: torch.Tensor | None  # uint8

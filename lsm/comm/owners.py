@@ -102,7 +102,7 @@ class OwnerMap:
         )
 
     def is_own(self, num_nodes: int) -> torch.Tensor:
-        """Whether this rank owns each node, replicated or not: [num_nodes] bool."""
+        """Mask of the nodes that this rank owns, replicated or not: [num_nodes] bool."""
         if self._table is not None:
             return self._table == self._rank
         ids = np.arange(num_nodes)

@@ -34,8 +34,8 @@ class SharedBatch:
 
 
 class MappedBlocks:
-    """What is mapped of peers' memory. Of the blocks of a peer, the one that was not used for
-    longest goes when there are too many."""
+    """Mapped memory of peers. Keeps at most _MAPPED_PER_PEER blocks per peer, evicting the least
+    recently used."""
 
     def __init__(self) -> None:
         self._blocks: OrderedDict[tuple[int, int], Any] = OrderedDict()

@@ -1,4 +1,4 @@
-"""What a pipeline knows of features: rows by id that arrive later, and the order of asking."""
+"""Protocols between features and a pipeline: rows by id that arrive later."""
 
 from __future__ import annotations
 

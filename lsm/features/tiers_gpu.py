@@ -30,7 +30,7 @@ PLANNERS = ("auto", "host", "device")
 
 @dataclass(frozen=True)
 class GpuOptions:
-    """What a cache in GPU memory can choose.
+    """Options of a cache in GPU memory.
 
     planner: where plans are made: host, device, or auto, which makes the first plans in both places
     and keeps the faster (lsm.cache.planner_trial). prefetch_rows: most rows of the next batch that

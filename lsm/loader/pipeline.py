@@ -19,7 +19,7 @@ from lsm.features.pending import PendingRows, RowSource
 from lsm.sampler.neighbor import PackedGraph, SampledGraph
 from lsm.storage.read_ahead import Decision, InFlight, ReadAhead
 
-# How often a blocked thread looks whether the pipeline was closed.
+# Interval at which a blocked thread checks that the pipeline is open.
 _POLL_SECS = 0.05
 # How often the reads that the device still has are counted while more may be started.
 _DEVICE_POLL_SECS = 0.002
@@ -190,7 +190,7 @@ class Pipeline:
             self._started.put(error)
 
     def _has_room(self, announced: deque[Prepared]) -> bool:
-        """Whether one more iteration, of the size of the last, fits the window."""
+        """True if one more iteration, of the size of the last, fits the window."""
         if not announced or self._window_bytes is None:
             return len(announced) < self._features.window
         held = sum(each.window_bytes for each in announced) + announced[-1].window_bytes

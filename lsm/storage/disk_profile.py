@@ -76,7 +76,7 @@ class ReadCost(_Part):
         return cls(secs_per_read=best[1], secs_per_byte=best[2])
 
 
-class DeviceFacts(_Part):
+class DiskFacts(_Part):
     """What tells devices apart; nothing names a path or a host."""
 
     model: str
@@ -85,14 +85,14 @@ class DeviceFacts(_Part):
     filesystem: str
 
 
-class DeviceProfile(_Part):
+class DiskProfile(_Part):
     """Schema 1 of ``profile.json``. Reads are direct (O_DIRECT) and random."""
 
     schema_version: Literal[1] = 1
     date: str
     commit: str
     machine: dict[str, str | int]
-    device: DeviceFacts
+    device: DiskFacts
     engine: Literal["posix", "io_uring"]
     num_files: Annotated[int, Field(ge=1)]
     file_bytes: Annotated[int, Field(ge=1)]
@@ -110,7 +110,7 @@ class DeviceProfile(_Part):
     cost: ReadCost
 
     @model_validator(mode="after")
-    def _points_are_ordered(self) -> DeviceProfile:
+    def _points_are_ordered(self) -> DiskProfile:
         for name, values in (
             ("iops", [point.depth for point in self.iops]),
             ("sizes", [point.bytes for point in self.sizes]),
@@ -133,7 +133,7 @@ class DeviceProfile(_Part):
         return int(min(gap, room)) // self.block_bytes * self.block_bytes
 
 
-def save_profile(profile: DeviceProfile, path: Path) -> None:
+def save_profile(profile: DiskProfile, path: Path) -> None:
     """Writes ``path``, whole or not at all."""
     partial = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
@@ -143,15 +143,15 @@ def save_profile(profile: DeviceProfile, path: Path) -> None:
         partial.unlink(missing_ok=True)
 
 
-def load_profile(path: Path) -> DeviceProfile:
+def load_profile(path: Path) -> DiskProfile:
     """The profile in ``path``. FileNotFoundError if there is none; ValueError, with what is wrong
     and the remedy, if it cannot be used."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such device profile; {_MEASURE}")
-    return read_versioned(path, DeviceProfile, SCHEMA_VERSION, _MEASURE)
+    return read_versioned(path, DiskProfile, SCHEMA_VERSION, _MEASURE)
 
 
-def device_facts(path: Path) -> DeviceFacts:
+def disk_facts(path: Path) -> DiskFacts:
     """The block device and the file system that hold ``path``, as far as Linux tells."""
     number = os.stat(path).st_dev
     folder = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
@@ -162,7 +162,7 @@ def device_facts(path: Path) -> DeviceFacts:
         whole = folder.parent if (folder / "partition").exists() else folder
         named = whole / "device" / "model"
         model = named.read_text().strip() if named.exists() else whole.name
-    return DeviceFacts(model=model, bytes=num_bytes, filesystem=_filesystem(number))
+    return DiskFacts(model=model, bytes=num_bytes, filesystem=_filesystem(number))
 
 
 def _filesystem(device_number: int) -> str:

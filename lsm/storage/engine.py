@@ -286,7 +286,7 @@ class Storage:
 
     @property
     def direct(self) -> bool:
-        """Whether reads bypass the page cache."""
+        """True if reads bypass the page cache."""
         return self.handle().direct
 
     @property

@@ -208,5 +208,5 @@ class GdsStorage(Storage):
 
 
 def _is_within(values: np.ndarray, end: int) -> bool:
-    """Whether all ``values`` are in [0, end)."""
+    """True if all ``values`` are in [0, end)."""
     return not len(values) or bool(values.min() >= 0 and values.max() < end)

@@ -15,7 +15,7 @@ import torch
 
 from lsm.core import record
 from lsm.data.graph_store import GraphStore
-from lsm.storage.disk_profile import DepthPoint, DeviceProfile, ReadCost, SizePoint, device_facts
+from lsm.storage.disk_profile import DepthPoint, DiskProfile, ReadCost, SizePoint, disk_facts
 from lsm.storage.engine import select_engine
 from lsm.storage.measure import Source, measure_engine, open_blocks
 
@@ -43,7 +43,7 @@ def measure_profile(
     seconds: float,
     repeats: int,
     report: Callable[[str], None] = lambda line: None,
-) -> DeviceProfile:
+) -> DiskProfile:
     """The profile of whatever holds ``source``, each point measured for ``seconds``, ``repeats``
     times, in turns, and its median taken. ``report`` gets a line per step.
 
@@ -96,7 +96,7 @@ def profile_of(
     request_secs: float,
     by_depth: dict[int, list[dict[str, float]]],
     by_size: dict[int, list[dict[str, float]]],
-) -> DeviceProfile:
+) -> DiskProfile:
     """The profile that follows from results of measure_engine(): of reads of a block by queue
     depth, 1 among them, and of reads at full depth by size. ValueError if none does."""
     # On a very busy machine a short run may end before its first read does.
@@ -115,11 +115,11 @@ def profile_of(
         for size, runs in by_size.items()
     ]
     about = record.make({})
-    return DeviceProfile(
+    return DiskProfile(
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
         commit=about["commit"],
         machine=about["machine"],
-        device=device_facts(source.paths[0].parent),
+        device=disk_facts(source.paths[0].parent),
         engine=_ENGINES[engine],
         num_files=len(source.paths),
         file_bytes=source.num_bytes,
@@ -133,7 +133,7 @@ def profile_of(
     )
 
 
-def enough_bytes(profile: DeviceProfile, seconds: float) -> int:
+def enough_bytes(profile: DiskProfile, seconds: float) -> int:
     """Bytes, a power of two, that no measurement of ``seconds`` reads more than once, and that all
     SIZES are measured on. On fewer, what answers may be a cache of the device or beneath it."""
     fastest = max(point.bytes / point.secs for point in profile.sizes)

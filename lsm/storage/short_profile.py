@@ -17,8 +17,8 @@ from lsm.distributed import collectives
 from lsm.distributed.environment import World
 from lsm.storage.disk_profile import (
     PROFILE,
-    DeviceProfile,
-    device_facts,
+    DiskProfile,
+    disk_facts,
     load_profile,
     save_profile,
 )
@@ -43,7 +43,7 @@ _LIMIT_SECS = 2.0
 class Found:
     """A profile, if there is one, and where it is from; or why there is none, if that is news."""
 
-    profile: DeviceProfile | None = None
+    profile: DiskProfile | None = None
     source: str = ""
 
 
@@ -61,7 +61,7 @@ def find_profile(setting: str, store: Path, engine: str) -> Found:
     path, reason = store / PROFILE, None
     if path.exists():
         profile = load_profile(path)
-        same_device = profile.device == device_facts(store)
+        same_device = profile.device == disk_facts(store)
         if same_device and profile.engine == engine:
             return Found(profile, str(path))
         if same_device:
@@ -96,7 +96,7 @@ def find_on_machines(setting: str, store: Path, engine: str, world: World) -> Fo
     return next(own, everyone[0][1])
 
 
-def measure_briefly(source: Source, engine: str) -> DeviceProfile:
+def measure_briefly(source: Source, engine: str) -> DiskProfile:
     """The profile of whatever holds ``source``, from few points, each some hundredths of a second
     or _POINT_BYTES. Raises ValueError where reads of other sizes cost the same, or where it takes
     more than _LIMIT_SECS; OSError where the file system has no direct reads."""
@@ -129,7 +129,7 @@ def measure_briefly(source: Source, engine: str) -> DeviceProfile:
     return profile_of(source, engine, request_secs, by_depth, by_size)
 
 
-def _keep(profile: DeviceProfile, path: Path, reason: str | None) -> str:
+def _keep(profile: DiskProfile, path: Path, reason: str | None) -> str:
     """Writes the profile unless there is a ``reason`` not to; says what became of it."""
     if reason is None:
         try:

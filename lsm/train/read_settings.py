@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lsm.config.schema import Config
 from lsm.core.units import format_bytes
-from lsm.storage.disk_profile import DeviceProfile
+from lsm.storage.disk_profile import DiskProfile
 from lsm.storage.engine import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
 
@@ -23,7 +23,7 @@ class ReadSettings:
     read_ahead: ReadAhead
 
     @classmethod
-    def of(cls, config: Config, profile: DeviceProfile | None) -> ReadSettings:
+    def of(cls, config: Config, profile: DiskProfile | None) -> ReadSettings:
         """The settings of ``config``, without a cache where that is still auto. Those that are auto
         are derived from ``profile``, or are the defaults of StorageOptions and 4 iterations where
         there is none."""
@@ -76,7 +76,7 @@ class ReadSettings:
         )
 
 
-def _read_ahead(config: Config, profile: DeviceProfile | None, merges: bool) -> ReadAhead:
+def _read_ahead(config: Config, profile: DiskProfile | None, merges: bool) -> ReadAhead:
     prefetch = config.sampler.prefetch
     accesses = profile.access_model().accesses(config.storage.target_share) if profile else 0.0
     if prefetch != "auto":
@@ -86,7 +86,7 @@ def _read_ahead(config: Config, profile: DeviceProfile | None, merges: bool) -> 
     return ReadAhead(least, most, accesses, merges) if profile else ReadAhead.fixed(least)
 
 
-def longest_read(profile: DeviceProfile | None) -> int:
+def longest_read(profile: DiskProfile | None) -> int:
     """Bytes of a read of which starting it is some tenth of the cost, in a power of two from 32 to
     128 KiB (longer ones were no faster, and there is a buffer for each read in flight). Where so
     much memory cannot be locked, buffers that are not registered still cost less than short

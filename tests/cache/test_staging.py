@@ -1,5 +1,6 @@
-"""storage.staging=auto: both ways of rows to a GPU are tried in turns, and the faster is taken.
-Time is what a clock says that the test turns; that both deliver the same is tested with the
+"""storage.staging=auto: both options are tried in turns, and the faster is taken.
+
+Time is that of a clock which the test turns; that both deliver the same is tested with the
 executor."""
 
 import logging
@@ -9,39 +10,39 @@ import pytest
 import torch
 
 from lsm.cache.planner import Source
-from lsm.cache.staging import TRY_AGAIN, WAYS, Staging
+from lsm.cache.staging import OPTIONS, TRY_AGAIN, Staging
 
 
 class Machine:
-    """An executor, and a clock that its batches turn by what their way costs."""
+    """An executor, and a clock that its batches turn by what their option costs."""
 
     def __init__(self, **secs):
-        self.secs, self.now, self.ways = secs, 0.0, []
-        self.executor = SimpleNamespace(set_staging=self.ways.append)
+        self.secs, self.now, self.options = secs, 0.0, []
+        self.executor = SimpleNamespace(set_staging=self.options.append)
 
     def run(self, staging, num_batches, source=Source.STORAGE):
-        """The ways of the batches."""
+        """The options of the batches."""
         taken = []
         for _ in range(num_batches):
             with staging.batch(torch.full((4,), source, dtype=torch.uint8)):
-                self.now += self.secs[self.ways[-1]] if self.ways else 1
-                taken.append(self.ways[-1] if self.ways else None)
+                self.now += self.secs[self.options[-1]] if self.options else 1
+                taken.append(self.options[-1] if self.options else None)
         return taken
 
-    def staging(self, way="auto"):
-        return Staging(way, self.executor, clock=lambda: self.now)
+    def staging(self, option="auto"):
+        return Staging(option, self.executor, clock=lambda: self.now)
 
 
 @pytest.mark.parametrize(("gather", "copy", "expected"), [(1, 2, "gather"), (2, 1, "copy")])
-def test_the_faster_way_is_taken(caplog, gather, copy, expected):
+def test_the_faster_option_is_taken(caplog, gather, copy, expected):
     machine = Machine(gather=gather, copy=copy)
     staging = machine.staging()
     with caplog.at_level(logging.WARNING):
         taken = machine.run(staging, 40)
     trial = taken[: taken.index(expected, 24)]
-    assert trial == list(WAYS) * 12  # in turns, three of them to warm up
+    assert trial == list(OPTIONS) * 12  # in turns, three of them to warm up
     assert set(taken[24:]) == {expected}
-    assert staging.way == expected
+    assert staging.option == expected
     (said,) = [each.getMessage() for each in caplog.records]
     assert said.startswith(f"storage.staging=auto takes {expected}: ")
     assert f"{gather / 4 * 1e6:.2f} us per such row with gather, {copy / 4 * 1e6:.2f} us" in said
@@ -53,7 +54,7 @@ def test_it_is_tried_again(caplog):
     machine.run(staging, 500)
     machine.secs = {"gather": 3, "copy": 2}  # the cache has filled
     assert set(machine.run(staging, TRY_AGAIN - 501)) == {"gather"}
-    assert machine.run(staging, 24) == list(WAYS) * 12
+    assert machine.run(staging, 24) == list(OPTIONS) * 12
     assert set(machine.run(staging, 50)) == {"copy"}
     assert [each.getMessage().split(":")[0] for each in caplog.records] == [
         "storage.staging=auto takes gather",
@@ -65,17 +66,17 @@ def test_batches_without_rows_from_storage_say_nothing():
     machine = Machine(gather=1, copy=2)
     staging = machine.staging()
     assert machine.run(staging, 30, Source.CACHE) == [None] * 30
-    assert staging.way is None
+    assert staging.option is None
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_way_that_was_given_stays(way):
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_option_that_was_given_stays(option):
     machine = Machine(gather=1, copy=1)
-    staging = machine.staging(way)
-    assert machine.run(staging, TRY_AGAIN + 5) == [way] * (TRY_AGAIN + 5)
-    assert machine.ways == [way]
+    staging = machine.staging(option)
+    assert machine.run(staging, TRY_AGAIN + 5) == [option] * (TRY_AGAIN + 5)
+    assert machine.options == [option]
 
 
-def test_a_way_that_is_not():
+def test_a_option_that_is_not():
     with pytest.raises(ValueError, match="staging: expected auto, gather or copy, got 'uva'"):
         Staging("uva", None)

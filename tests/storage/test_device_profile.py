@@ -13,7 +13,7 @@ from lsm.config.schema import Config
 from lsm.data.verify import verify_store
 from lsm.storage.disk_profile import (
     ReadCost,
-    device_facts,
+    disk_facts,
     load_profile,
     save_profile,
 )
@@ -202,7 +202,7 @@ def test_bench_writes_the_profile_beside_the_store(tmp_path_factory):
     assert [point.depth for point in profile.iops] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
     assert profile.peak_iops == max(point.iops for point in profile.iops)
     assert (profile.file_bytes, profile.num_files) == (6000 * 256, 1)
-    assert profile.device == device_facts(store)
+    assert profile.device == disk_facts(store)
     assert str(store) not in (store / "profile.json").read_text()
     assert "warning: 1.5 MiB are too few for figures to go by" in done.stderr
     assert verify_store(store, progress=False) == []

@@ -9,7 +9,7 @@ from lsm.data.synth import synthesize
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.storage import short_profile
-from lsm.storage.disk_profile import device_facts, load_profile, save_profile
+from lsm.storage.disk_profile import disk_facts, load_profile, save_profile
 from lsm.storage.measure import measure_engine
 from lsm.storage.measure_profile import feature_source
 from lsm.storage.short_profile import Found, find_on_machines, find_profile, measure_briefly
@@ -35,7 +35,7 @@ def test_a_store_without_a_profile_gets_one(store):
     found = find_profile("auto", store, "posix")
     assert found.source.endswith(f"kept in {store / 'profile.json'}")
     assert load_profile(store / "profile.json") == found.profile
-    assert found.profile.device == device_facts(store)
+    assert found.profile.device == disk_facts(store)
     assert found.profile.engine == "posix"
     assert (found.profile.file_bytes, found.profile.num_files) == (6000 * 256, 1)
     assert found.profile.peak_iops == max(point.iops for point in found.profile.iops)

@@ -2,21 +2,21 @@
 
 from lsm.storage.disk_profile import (
     DepthPoint,
-    DeviceProfile,
+    DiskProfile,
     ReadCost,
     SizePoint,
-    device_facts,
+    disk_facts,
 )
 
 
-def make_profile(path, *, per_read=10e-6, per_byte=0.25e-9, engine="posix") -> DeviceProfile:
+def make_profile(path, *, per_read=10e-6, per_byte=0.25e-9, engine="posix") -> DiskProfile:
     """10 us + 0.25 ns/byte: 40,000 bytes cost as much as a read. 1 ms from asking to having."""
     cost = ReadCost(secs_per_read=per_read, secs_per_byte=per_byte)
-    return DeviceProfile(
+    return DiskProfile(
         date="2026-01-01",
         commit="0",
         machine={"cores": 2},
-        device=device_facts(path),
+        device=disk_facts(path),
         engine=engine,
         num_files=1,
         file_bytes=1 << 30,
