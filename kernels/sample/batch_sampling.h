@@ -169,8 +169,7 @@ class BatchSampling {
   void draw_hop(int64_t begin, int64_t end, uint32_t number) {
     const HopDrawing<Id> drawing(
         graph_, {key(), number, source_draws(number), n_id_.data(), indptr_.data(), begin,
-                 workspace_.in_edges.data(), edges_.data(), edges_.data() + result_.num_edges,
-                 records_edge_ids_ ? edge_ids_.data() : nullptr});
+                 workspace_.in_edges.data(), edges_.data(), edges_.data() + result_.num_edges});
     if (threads_.num_threads() == 1) {
       draw_pipelined(drawing, begin, end);
       return;
@@ -179,6 +178,8 @@ class BatchSampling {
     threads_.parallel_for(end - begin, kNodesPerTask, [&](int64_t from, int64_t to) {
       for_each_block(begin + from, begin + to, [&](int64_t a, int64_t b) {
         drawing.draw_block(a, b);
+        if (records_edge_ids_) [[unlikely]]
+          keep_edge_ids(indptr[a], indptr[b]);
         drawing.load_sources(indptr[a], indptr[b]);
       });
     });
@@ -220,6 +221,8 @@ class BatchSampling {
     int64_t loaded = indptr[begin];
     int64_t relabelled = loaded;
     const auto load = [&](int64_t stop) {
+      if (records_edge_ids_) [[unlikely]]
+        keep_edge_ids(loaded, stop);
       drawing.load_sources(loaded, stop);
       prefetch_slots(loaded, stop);
       loaded = stop;
@@ -247,6 +250,12 @@ class BatchSampling {
       body(begin, stop);
       begin = stop;
     }
+  }
+
+  /// Copies edges' numbers in the graph before their sources' ids take their place. Out of line:
+  /// few batches need it, and the loop around it is the hot one.
+  [[gnu::noinline]] void keep_edge_ids(int64_t begin, int64_t end) const {
+    std::copy(edges_.data() + begin, edges_.data() + end, edge_ids_.data() + begin);
   }
 
   std::span<const int64_t> sources(int64_t begin, int64_t end) const {

@@ -70,7 +70,6 @@ struct Hop {
   const InEdges* in_edges;  // of first_node and those after it
   int64_t* sources;
   int64_t* destinations;
-  int64_t* edge_ids;  // their numbers in the graph, or null: not wanted
 };
 
 /// Draws the edges of a hop. Calls for different nodes may run at the same time.
@@ -109,12 +108,9 @@ class HopDrawing {
     }
   }
 
-  /// Replaces edge numbers by the ids of their sources, and keeps them where they are wanted.
+  /// Replaces edge numbers by the ids of their sources.
   void load_sources(int64_t begin, int64_t end) const {
     int64_t* sources = hop_.sources;
-    if (hop_.edge_ids != nullptr) {
-      std::copy(sources + begin, sources + end, hop_.edge_ids + begin);
-    }
     const uint64_t num_nodes = static_cast<uint64_t>(graph_.num_nodes);
     bool in_range = true;
     for (int64_t e = begin; e < end; ++e) {
