@@ -2,10 +2,12 @@
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 
 import pytest
+import torch
 
 import lsm
 from lsm.ablation.trace_sampling import sample_trace
@@ -14,6 +16,7 @@ from support.store_files import REPOSITORY
 
 
 def run(*command: object) -> str:
+    """Runs ``python COMMAND`` to its end."""
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(
         [sys.executable, *map(str, command)],
@@ -27,8 +30,21 @@ def run(*command: object) -> str:
     return done.stdout
 
 
-def bench(script: str, *options: object) -> dict:
-    return json.loads(run(REPOSITORY / "bench" / script, *options))
+@pytest.fixture
+def bench(monkeypatch, capsys):
+    """Runs a script in this process, which has the libraries already; gives its record."""
+    num_threads = torch.get_num_threads()
+
+    def run_script(script: str, *options: object) -> dict:
+        path = str(REPOSITORY / "bench" / script)
+        monkeypatch.setattr(sys, "argv", [path, *map(str, options)])
+        capsys.readouterr()
+        runpy.run_path(path, run_name="__main__")
+        return json.loads(capsys.readouterr().out)
+
+    monkeypatch.syspath_prepend(REPOSITORY / "bench")
+    yield run_script
+    torch.set_num_threads(num_threads)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +55,7 @@ def store(tmp_path_factory):
 
 
 @pytest.mark.parametrize("options", [["--stripes", "2"], ["--synth"]])
-def test_convert(tmp_path, options):
+def test_convert(bench, tmp_path, options):
     record = bench("convert.py", "--bytes", "4MiB", "--check", "--dir", tmp_path, *options)
     assert record["num_nodes"] == 1024
     assert 4 << 20 < record["bytes"] < 5 << 20
@@ -47,7 +63,7 @@ def test_convert(tmp_path, options):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_features(tmp_path):
+def test_features(bench, tmp_path):
     options = ["--size", "4MiB", "--rows-per-batch", 100, "--batches", 5, "--rounds", 1]
     record = bench("features.py", "--dir", tmp_path, "--check", "--engines", "posix", *options)
     assert [row["row_bytes"] for row in record["features"]] == [1024, 4096]
@@ -56,13 +72,13 @@ def test_features(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sampler(store):
+def test_sampler(bench, store):
     record = bench("sampler.py", "--store", store.path, "--batches", 5, "--check")
     assert record["nodes"] == 4000
     assert record["edges"] == store.num_edges
 
 
-def test_sampler_kinds():
+def test_sampler_kinds(bench):
     options = ["--nodes", 2000, "--degree", 20, "--fanouts", "3,3", "--batch-size", 20]
     record = bench("sampler_kinds.py", *options, "--iterations", 20, "--window", 4)
     first, *others = record["sampler_kinds"]
@@ -72,7 +88,7 @@ def test_sampler_kinds():
         assert row["input_nodes"] < first["input_nodes"]
 
 
-def test_training(store):
+def test_training(bench, store):
     options = ["--iters", 2, "--rounds", 2, "--warmup", 1, "--batch-size", 200]
     record = bench("training.py", "--store", store.path, "--engine", "memory,posix", *options)
     assert [result["engine"] for result in record["training"]] == ["memory", "posix"]
@@ -81,7 +97,7 @@ def test_training(store):
         assert 0 < slowest <= result["iterations_per_s"] <= fastest
 
 
-def test_memory_peak(tmp_path):
+def test_memory_peak(bench, tmp_path):
     options = ["--graphs", "9000x4", "--fanouts", "3,2", "--batch-sizes", 16, "--steps", 4]
     record = bench("memory_peak.py", "--dir", tmp_path, "--memory-bytes", "600MiB", *options)
     (row,) = record["memory_peak"]
@@ -107,7 +123,7 @@ def test_storage(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["record.json"]
 
 
-def test_merged_reads(tmp_path):
+def test_merged_reads(bench, tmp_path):
     options = ["--size", "4MiB", "--rounds", 1, "--engine", "posix"]
     record = bench("merged_reads.py", "--dir", tmp_path, *options)
     for row in record["merged_reads"]:
@@ -116,7 +132,7 @@ def test_merged_reads(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nvme(tmp_path):
+def test_nvme(bench, tmp_path):
     options = ["--size", "8MiB", "--memory", "8MiB", "--reads", 8192, "--rounds", 1]
     record = bench("nvme.py", "--dir", tmp_path, "--peer", "posix", *options)["nvme"]
     for shape, most in (("contiguous", 4), ("sparse", 40)):
@@ -127,7 +143,7 @@ def test_nvme(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_planner():
+def test_planner(bench):
     options = ["--lines", 2048, "--ids", 500, "--nodes", 20_000, "--rounds", 2, "--check"]
     plain, pool = bench("planner.py", *options)["planner"]
     assert (plain["victim_mode"], plain["victim_rows"]) == ("none", 0)
@@ -139,7 +155,7 @@ def test_planner():
         assert result["ids_per_cpu_s"] > 0
 
 
-def test_cached_features(tmp_path, store):
+def test_cached_features(bench, tmp_path, store):
     trace = sample_trace(store, [5, 5], 16, iterations=12)
     trace.save(tmp_path / "trace.npz")
     options = [
@@ -165,7 +181,7 @@ def test_cached_features(tmp_path, store):
     assert [path.name for path in tmp_path.iterdir()] == ["trace.npz"]
 
 
-def test_limited_training(store):
+def test_limited_training(bench, store):
     planned = "--cache-policy lookahead --cache-bytes 256KiB --victim-bytes 128KiB --window 4"
     options = ["--engine", "posix", "--iters", 10, "--rounds", 1, "--batch-size", 200]
     record = bench(

@@ -97,7 +97,7 @@ def test_ctrl_c_ends_training_in_one_line(tmp_path, every):
 
 def test_ctrl_c_ends_a_job_of_several_ranks(tmp_path):
     settings = overrides(make_store(tmp_path / "store"), tmp_path / "run", "train.batch_size=32")
-    job = run_job(2, CRASH_AT, "int", 0, 0, 2, "base", *settings)
+    job = run_job(2, CRASH_AT, "int", 0, 0, 2, "base", *settings, is_forked=False)
     assert job.returncode != 0
     assert len([line for line in job.stderr.splitlines() if line.startswith("lsm: inter")]) == 1
 

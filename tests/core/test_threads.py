@@ -66,7 +66,7 @@ def error_when_short_of_memory(store, code):
         (
             "import time\n"
             "loader = lsm.NeighborLoader(store, [2], None, 1, engine='memory', num_threads=1000)\n"
-            "loader._sampler.sample = lambda *_, **__: time.sleep(30)\n"
+            "loader._sampler.sample = lambda *_, **__: time.sleep(3)\n"
             "next(iter(loader))",
             r"sampler\.num_threads: .*, got 1000",
         )

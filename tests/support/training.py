@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +22,7 @@ from support.store_files import save_npy
 REPOSITORY = Path(__file__).resolve().parents[2]
 CRASH_AT = Path(__file__).with_name("crash_at.py")
 TRAIN_WITH_TWINS = Path(__file__).with_name("train_with_twins.py")
+FORK_SERVER = Path(__file__).with_name("fork_server.py")
 TRAIN_MEASURED = Path(__file__).with_name("train_measured.py")
 
 NUM_TRAIN = 300
@@ -79,14 +85,51 @@ def run_alone(*arguments: str | Path, timeout: float = 120) -> subprocess.Comple
     return _run([sys.executable, *map(str, arguments)], timeout)
 
 
+def run_forked(*arguments: str | Path, timeout: float = 120) -> subprocess.CompletedProcess:
+    """As run_alone(), in a fork of a process that has imported torch."""
+    return _run([*_fork_command(), *map(str, arguments)], timeout)
+
+
 def run_job(
-    num_ranks: int, *arguments: str | Path, torchrun: Sequence[str] = (), timeout: float = 120
+    num_ranks: int,
+    *arguments: str | Path,
+    torchrun: Sequence[str] = (),
+    is_forked: bool = True,
+    timeout: float = 120,
 ) -> subprocess.CompletedProcess:
     """Runs ``torchrun ARGUMENTS`` with ``num_ranks`` processes to its end; ``torchrun``: options of
-    its own."""
+    its own. torchrun and ranks are forks of a process that has imported torch, or interpreters."""
     options = ["--standalone", f"--nproc-per-node={num_ranks}", *torchrun]
-    command = [sys.executable, "-m", "torch.distributed.run", *options, *map(str, arguments)]
-    return _run(command, timeout)
+    if not is_forked:
+        return run_alone("-m", "torch.distributed.run", *options, *arguments, timeout=timeout)
+    options += ["--no-python", *_fork_command()]
+    return run_forked("-m", "torch.distributed.run", *options, *arguments, timeout=timeout)
+
+
+def _fork_command() -> list[str]:
+    return [sys.executable, "-I", "-S", str(FORK_SERVER), str(_fork_server())]
+
+
+@cache
+def _fork_server() -> Path:
+    """The socket of a server that lives as long as the tests."""
+    path = Path(tempfile.mkdtemp(prefix="lsm-forks-")) / "socket"
+    server = subprocess.Popen(
+        [sys.executable, FORK_SERVER, path], stdin=subprocess.PIPE, env=environment()
+    )
+    atexit.register(_end_server, server, path)
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert server.poll() is None, "the server of forks has ended"
+        assert time.monotonic() < deadline, "the server of forks did not start within 60 s"
+        time.sleep(0.05)
+    return path
+
+
+def _end_server(server: subprocess.Popen, path: Path) -> None:
+    server.stdin.close()
+    server.wait(60)
+    shutil.rmtree(path.parent)
 
 
 def _run(command: list[str], timeout: float) -> subprocess.CompletedProcess:

@@ -15,7 +15,7 @@ from lsm.data.graph_store import GraphStore
 from lsm.distributed.collectives import World
 from lsm.train.job import open_job
 from lsm.train.trainer import train
-from support.training import CRASH_AT, config, losses, make_store, overrides, run_alone, steps
+from support.training import CRASH_AT, config, losses, make_store, overrides, run_forked, steps
 
 ROW_BYTES = 48
 # 600 nodes, batches of some 350: a set of 32 lines; less than a batch; most; more than the graph.
@@ -132,7 +132,7 @@ def test_a_run_that_was_killed_resumes_with_a_cold_cache_to_the_same_losses(
     store, uncached, tmp_path, crash_at
 ):
     settings = overrides(store, tmp_path, *LOOKAHEAD, "checkpoint.every_steps=1")
-    killed = run_alone(CRASH_AT, "kill", 0, *crash_at, "base", *settings)
+    killed = run_forked(CRASH_AT, "kill", 0, *crash_at, "base", *settings)
     assert killed.returncode != 0
     assert len(losses(tmp_path)) < len(uncached[0])
     train(config(store, tmp_path, *LOOKAHEAD, "checkpoint.every_steps=1"))

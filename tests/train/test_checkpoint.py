@@ -14,7 +14,7 @@ from support.training import (
     config,
     losses,
     overrides,
-    run_alone,
+    run_forked,
     run_job,
 )
 
@@ -30,7 +30,7 @@ def killed(store, tmp_path_factory):
     """The directory of a run that was killed at epoch 1, iteration 4 of 5."""
     run_dir = tmp_path_factory.mktemp("killed")
     command = [CRASH_AT, "kill", 0, 1, 4, "base", *overrides(store, run_dir, *STEPS)]
-    assert run_alone(*command).returncode == -signal.SIGKILL
+    assert run_forked(*command).returncode == -signal.SIGKILL
     return run_dir
 
 
@@ -71,7 +71,7 @@ def test_a_job_whose_rank_is_killed_ends_and_continues_to_the_same_losses(store,
 @pytest.mark.parametrize("how", ["term", "usr1"])
 def test_a_signal_stops_a_run_with_a_checkpoint(store, tmp_path, how):
     settings = overrides(store, tmp_path, "checkpoint.every_epochs=0")
-    job = run_alone(CRASH_AT, how, 0, 1, 2, "base", *settings)
+    job = run_forked(CRASH_AT, how, 0, 1, 2, "base", *settings)
     assert job.returncode == EXIT_STOPPED
     assert job.stdout == ""
     assert "lsm: stopped by a signal after epoch 2, iteration 2; a checkpoint" in job.stderr

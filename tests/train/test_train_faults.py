@@ -93,13 +93,13 @@ def test_features_that_are_not_numbers_stop_training(store, tmp_path):
 
 def test_under_torchrun_a_mistake_of_all_ranks_is_reported_once(store, tmp_path):
     settings = overrides(tmp_path / "no-such", tmp_path / "run")
-    (line,) = error_lines(run_job(2, "-m", "lsm", "train", "base", *settings))
+    (line,) = error_lines(run_job(2, "-m", "lsm", "train", "base", *settings, is_forked=False))
     assert re.search(r"rank 0: data\.path: .*no-such", line)
 
 
 def test_under_torchrun_a_failure_of_one_rank_ends_all_and_is_the_one_reported(store, tmp_path):
     settings = overrides(store, tmp_path / "run", "train.batch_size=32")
-    job = run_job(2, CRASH_AT, "raise", 1, 0, 2, "base", *settings)
+    job = run_job(2, CRASH_AT, "raise", 1, 0, 2, "base", *settings, is_forked=False)
     (line,) = error_lines(job)
     assert "error: rank 1:" in line
     assert "injected failure of the disk" in line
