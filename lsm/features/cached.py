@@ -23,6 +23,9 @@ from lsm.features.cached_rows import CachedRows
 from lsm.features.loader import FeatureLoader, vector_of_ids
 from lsm.features.tiers import Tiers
 
+COMPLETED_AHEAD = 2
+"""Enough for copies to go on while training works; a complete batch takes more memory."""
+
 _CLOSE_SECS = 1.0
 
 
@@ -40,6 +43,8 @@ class CachedFeatureLoader(FeatureLoader):
     (or fetch()) and forget_announced() equally often, in the same order; a rank with nothing to ask
     for passes no ids.
     """
+
+    completed_ahead = COMPLETED_AHEAD
 
     def __init__(
         self,

@@ -52,6 +52,9 @@ class FeatureLoader:
     window = 1
     """Batches, the next one included, that it pays to announce."""
 
+    completed_ahead = 0
+    """Batches that it pays to complete before they are taken; 0 if result() only waits."""
+
     peer_timeout_secs = 0.0
     """Longest wait of announce() and result() for other ranks, beside storage."""
 

@@ -41,6 +41,9 @@ class RowSource(Protocol):
     peer_timeout_secs: float
     """Longest wait of announce() and result() for other ranks, beside storage."""
 
+    completed_ahead: int
+    """Batches that it pays to complete before they are taken; 0 if result() only waits."""
+
     row_bytes: int
     reads: ReadScheduler
 

@@ -23,9 +23,6 @@ from lsm.storage.read_ahead import Decision, InFlight, ReadAhead
 _POLL_SECS = 0.05
 # How often the reads that the device still has are counted while more may be started.
 _DEVICE_POLL_SECS = 0.002
-COMPLETED_AHEAD = 2
-"""Batches whose rows are complete before training takes them: enough for copies to go on while
-training works. A batch of cached rows takes more memory once it is complete."""
 
 PLANNER_BYTES_PER_ID = 24
 """Most that the next-use chain of a planner on the host takes for each id of the window."""
@@ -41,8 +38,8 @@ class Prepared:
     stats: dict[str, float]
     """``sample_secs``, and from the end COUNTERS, STAGES and READ_AHEAD of lsm.core.counters."""
     rows: PendingRows = field(init=False, repr=False)
-    completed: Future[None] = field(init=False, repr=False)
-    """Done when ``x`` is there."""
+    completed: Future[None] | None = field(default=None, repr=False)
+    """Done when ``x`` is there; None if the consumer is to wait for the rows itself."""
     x: torch.Tensor = field(init=False, repr=False)
     """Rows of the graph's nodes: [num nodes, dim]."""
 
@@ -65,7 +62,7 @@ class Pipeline:
     - One thread asks ``features`` for the rows of as many iterations as ``read_ahead`` says, and at
       most ``staging_bytes`` of them (but for at least one iteration, or nothing would ever move).
       The memory that they take at the time counts: cached rows take none until their batch is due.
-    - One thread waits for reads and copies rows, for COMPLETED_AHEAD iterations.
+    - Where rows are copied, one thread completes ``features.completed_ahead`` batches.
 
     Any step raises its error to the consumer at the iteration where it happened.
     """
@@ -154,6 +151,9 @@ class Pipeline:
             return started
 
     def _await_rows(self, prepared: Prepared) -> None:
+        if prepared.completed is None:
+            self._take_rows(prepared)
+            return
         # The completing thread began to wait no later than now and has the same patience; its error
         # says more. The extra time is for the copies.
         try:
@@ -234,16 +234,20 @@ class Pipeline:
             self._in_flight.append(prepared.rows)
             seen = (len(self._in_flight), self._features.reads.outstanding_reads)
         prepared.stats |= dict(zip(READ_AHEAD, seen, strict=True))
-        prepared.completed = self._completer.submit(self._complete, prepared)
+        if self._features.completed_ahead > 0:
+            prepared.completed = self._completer.submit(self._complete, prepared)
         self._started.put(prepared)
 
     def _complete(self, prepared: Prepared) -> None:
         """Waits for the rows of the oldest batch whose reads have been started."""
         with self._room:
-            while self._num_completed >= COMPLETED_AHEAD:
+            while self._num_completed >= self._features.completed_ahead:
                 self._check_open()
                 self._room.wait(_POLL_SECS)
             self._num_completed += 1
+        self._take_rows(prepared)
+
+    def _take_rows(self, prepared: Prepared) -> None:
         with stage("rows"):
             if isinstance(prepared.graph, PackedGraph):
                 prepared.graph = prepared.graph.unpack()
@@ -278,7 +282,7 @@ class Pipeline:
         """Training has taken the oldest rows in flight."""
         with self._room:
             self._in_flight.popleft()
-            self._num_completed -= 1
+            self._num_completed -= self._features.completed_ahead > 0
             self._room.notify_all()
 
     def _check_open(self) -> None:

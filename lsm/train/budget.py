@@ -13,7 +13,8 @@ from lsm.cache.planner import NEEDS_WINDOW
 from lsm.config.schema import Config
 from lsm.core.option_types import Auto
 from lsm.core.units import format_bytes
-from lsm.loader.pipeline import COMPLETED_AHEAD, PLANNER_BYTES_PER_ID
+from lsm.features.cached import COMPLETED_AHEAD
+from lsm.loader.pipeline import PLANNER_BYTES_PER_ID
 
 STAGING_BYTES = 256 << 20
 _STAGED_ITERATIONS = 4
