@@ -58,14 +58,15 @@ class FeatureLoader:
     peer_timeout_secs = 0.0
     """Longest wait of announce() and result() for other ranks, beside storage."""
 
-    def __init__(self, files: FeatureFiles, storage: Storage, take_rows: TakeRows) -> None:
-        """files: the rows. storage: an engine over them, which close() closes. take_rows: returns
-        memory for a number of rows, [n, dim]."""
+    def __init__(self, files: FeatureFiles, opened: Storage, take_rows: TakeRows) -> None:
+        """files: the rows. opened: an engine over them, which close() closes. take_rows: returns
+        memory for a number of rows, [n, dim]. Users call open_features()."""
         self.dim = files.dim
         self.dtype = files.dtype
         self.row_bytes = files.row_bytes
-        self.storage = storage
-        self.reads = ReadScheduler(storage, storage.merge_iterations)
+        self.storage = opened
+        """The open engine."""
+        self.reads = ReadScheduler(opened, opened.merge_iterations)
         self._take_rows = take_rows
         self._pid = os.getpid()
 

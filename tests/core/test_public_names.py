@@ -98,6 +98,16 @@ def test_every_option_is_documented():
         assert [key for key, field in fields.items() if not field.description] == [], name
 
 
+def test_storage_means_its_options():
+    """Wherever a public callable takes ``storage=``; an open engine has another name."""
+    taken = {
+        name: str(inspect.signature(function).parameters["storage"].annotation)
+        for name, function, _ in public_callables()
+        if "storage" in inspect.signature(function).parameters
+    }
+    assert taken == dict.fromkeys(("NeighborLoader", "open_features"), "StorageOptions | None")
+
+
 def run(code):
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
