@@ -25,10 +25,10 @@ import lsm
 from common import BATCH_SIZE, FANOUTS, about, drop_cache, numbers, parser, publish, spread
 from lsm.cache.options import CacheOptions
 from lsm.config.load import parse_config
-from lsm.config.schema import ModelConfig
 from lsm.core.units import parse_bytes
 from lsm.loader.batch import Batch
 from lsm.nn.models import build_model
+from lsm.nn.options import ModelOptions
 from lsm.storage.disk_profile import load_profile
 from lsm.train.read_settings import ReadSettings
 
@@ -105,7 +105,7 @@ def measure(store: lsm.GraphStore, engine: str, args: argparse.Namespace) -> dic
     fanouts = numbers(args.fanouts)
     drop_cache(*store.feature_paths)
     torch.manual_seed(0)
-    config = ModelConfig(name="graphsage", hidden_dim=args.hidden, dropout=0.0)
+    config = ModelOptions(name="graphsage", hidden_dim=args.hidden, dropout=0.0)
     model = build_model(config, store.feature_dim, store.num_classes, len(fanouts))
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr, fused=True)
 

@@ -26,6 +26,7 @@ from lsm.core.option_types import (
     Threads,
 )
 from lsm.core.section import Section
+from lsm.nn.options import ModelOptions
 from lsm.sampler.options import Sampling
 
 
@@ -287,28 +288,6 @@ class SamplerConfig(Section):
         return Sampling(self.kind, self.layer_dependency, self.batch_dependency, self.debias)
 
 
-class ModelConfig(Section):
-    name: Literal["graphsage", "gcn", "gat"] = "graphsage"
-    """Architecture; layers come from torch_geometric.nn."""
-    hidden_dim: Positive = 128
-    """Width of every hidden layer (gat: of all heads together)."""
-    num_layers: Positive | None = None
-    """Number of layers. null: one per hop of sampler.num_neighbors, which it must equal."""
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5
-    """Probability of dropping a hidden value while training (gat: an attention weight too)."""
-    heads: Positive = 4
-    """Attention heads (gat); hidden_dim must be a multiple."""
-
-    @model_validator(mode="after")
-    def _heads_divide_hidden_dim(self) -> ModelConfig:
-        if self.name == "gat" and self.hidden_dim % self.heads:
-            raise ValueError(
-                f"model.hidden_dim: expected a multiple of model.heads ({self.heads}), "
-                f"got {self.hidden_dim}"
-            )
-        return self
-
-
 class EvalConfig(Section):
     num_neighbors: Fanouts | None = None
     """Neighbours per hop for validation and test. null: as in sampler.num_neighbors, or 10 per hop
@@ -395,7 +374,7 @@ class Config(Section):
     """How the caches of several ranks become one."""
     sampler: SamplerConfig = SamplerConfig()
     """Neighbour sampling, and how far it runs ahead."""
-    model: ModelConfig = ModelConfig()
+    model: ModelOptions = ModelOptions()
     """The network."""
     train: TrainConfig = TrainConfig()
     """Optimisation."""

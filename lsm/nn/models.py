@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +19,7 @@ from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 from torch_geometric.utils import softmax
 
 from lsm.loader.batch import Batch, Layer
-
-if TYPE_CHECKING:
-    from lsm.config.schema import ModelConfig
+from lsm.nn.options import ModelOptions
 
 
 class SampledGNN(nn.Module):
@@ -114,19 +112,21 @@ class WeightedGATConv(GATConv):
         return functional.dropout(alpha, p=self.dropout, training=self.training)
 
 
-def build_model(config: ModelConfig, in_dim: int, num_classes: int, num_layers: int) -> SampledGNN:
-    """The network that ``config`` names, with weights from torch's default generator."""
-    widths = [in_dim] + [config.hidden_dim] * (num_layers - 1) + [num_classes]
+def build_model(
+    options: ModelOptions, in_dim: int, num_classes: int, num_layers: int
+) -> SampledGNN:
+    """The network that ``options`` name, with weights from torch's default generator."""
+    widths = [in_dim] + [options.hidden_dim] * (num_layers - 1) + [num_classes]
     ends = list(pairwise(widths))
-    if config.name == "graphsage":
-        return GraphSAGE([SAGEConv(*end) for end in ends], config.dropout)
-    if config.name == "gcn":
-        return GCN([GCNConv(*end) for end in ends], config.dropout)
-    heads, dropout = config.heads, config.dropout
+    if options.name == "graphsage":
+        return GraphSAGE([SAGEConv(*end) for end in ends], options.dropout)
+    if options.name == "gcn":
+        return GCN([GCNConv(*end) for end in ends], options.dropout)
+    heads, dropout = options.heads, options.dropout
     # Heads are concatenated in hidden layers and averaged in the last one, as in PyG's GAT.
     hidden = [WeightedGATConv(a, b // heads, heads, dropout=dropout) for a, b in ends[:-1]]
     last = WeightedGATConv(*ends[-1], heads, concat=False, dropout=dropout)
-    return GAT([*hidden, last], config.dropout)
+    return GAT([*hidden, last], options.dropout)
 
 
 def loss_sum(scores: Tensor, labels: Tensor) -> Tensor:

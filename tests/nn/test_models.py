@@ -5,9 +5,9 @@ import torch
 from torch.nn import functional
 from torch_geometric.nn import models as pyg
 
-from lsm.config.schema import ModelConfig
 from lsm.loader.batch import Batch
 from lsm.nn.models import build_model, loss_sum
+from lsm.nn.options import ModelOptions
 from lsm.sampler.neighbor import NeighborSampler
 from support.batches import output_on_seeds
 from support.graphs import random_graph
@@ -32,7 +32,7 @@ def make_batch(topology, fanouts, num_seeds=20):
 
 def build(name, num_layers, dropout=0.0):
     torch.manual_seed(0)
-    config = ModelConfig(name=name, hidden_dim=HIDDEN, heads=2, dropout=dropout)
+    config = ModelOptions(name=name, hidden_dim=HIDDEN, heads=2, dropout=dropout)
     return build_model(config, DIM, CLASSES, num_layers)
 
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm import Sampling, native
-from lsm.config.schema import ModelConfig
 from lsm.loader.batch import Batch
 from lsm.nn.models import build_model
+from lsm.nn.options import ModelOptions
 from lsm.sampler.neighbor import NeighborSampler, PackedGraph
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
 from support.graphs import SMALL_GRAPHS, assert_same, from_edges, random_graph
@@ -215,7 +215,7 @@ def weighted_batch(destinations, sources, weights):
 
 def scores(name, batch):
     torch.manual_seed(0)
-    model = build_model(ModelConfig(name=name, hidden_dim=8), 8, 3, 1)
+    model = build_model(ModelOptions(name=name, hidden_dim=8), 8, 3, 1)
     return model.eval()(batch)
 
 
@@ -242,7 +242,7 @@ def test_gcn_weighs_edges():
     batch = weighted_batch([0, 0, 1], [2, 3, 4], [2 / 3, 1 / 3, 1.0])
     root = dense.sum(dim=1).rsqrt()
     torch.manual_seed(0)
-    model = build_model(ModelConfig(name="gcn"), 8, 3, 1)
+    model = build_model(ModelOptions(name="gcn"), 8, 3, 1)
     conv = model.convs[0]
     expected = (root[:, None] * dense * root) @ conv.lin(batch.x) + conv.bias
     torch.testing.assert_close(model.eval()(batch), expected[:2])
