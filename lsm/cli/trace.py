@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -49,6 +49,7 @@ def trace(
     if iterations is not None and epochs is not None:
         raise ValueError("--iterations and --epochs: expected one of them, got both")
     require_folder("--out", out)
+    kind: Any = sampler  # checked by Sampling
     sampled = sample_trace(
         GraphStore.open(store),
         integers("--num-neighbors", num_neighbors),
@@ -59,7 +60,9 @@ def trace(
         seed=seed,
         split=split,
         score=score,
-        sampling=Sampling(sampler, layer_dependency, batch_dependency),
+        sampling=Sampling(
+            kind=kind, layer_dependency=layer_dependency, batch_dependency=batch_dependency
+        ),
         progress=progress,
     )
     sampled.save(out)

@@ -27,7 +27,7 @@ from lsm.core.option_types import (
 )
 from lsm.core.section import Section
 from lsm.nn.options import ModelOptions
-from lsm.sampler.options import Sampling
+from lsm.sampler.options import SamplerOptions, TopologyOptions
 
 
 class RunConfig(Section):
@@ -61,13 +61,6 @@ class MemoryConfig(Section):
     files do not count. auto: the process, and half of the machine's free memory or 85% of that of
     the control group, whichever is less, divided by the ranks of the machine; or the sum of the
     other keys, if that is more and is free."""
-
-
-class TopologyConfig(Section):
-    placement: Literal["auto", "host", "uva", "device"] = "auto"
-    """Where the graph structure is sampled from when a GPU trains. host: by host threads; uva: by
-    the GPU, from page-locked host memory; device: by the GPU, from its memory; auto: device if half
-    of what is free there is enough, else uva. Batches are the same."""
 
 
 class StorageConfig(Section):
@@ -235,59 +228,6 @@ class CommConfig(Section):
         return self
 
 
-class SamplerConfig(Section):
-    num_neighbors: Fanouts = Field([10, 5])
-    """Neighbours sampled per node at each hop, the seeds' hop first; -1 takes all. ladies: nodes
-    sampled per hop, for all of its nodes together."""
-    kind: Literal["neighbor", "labor", "ladies"] = "neighbor"
-    """How neighbours are chosen for training; validation and test use neighbor. neighbor: each node
-    draws for itself; labor: each neighbour has one draw, and nodes take those of smallest draw, so
-    that a batch needs fewer rows; a node's neighbours are as likely as each other in both. ladies:
-    each hop samples nodes for all of its nodes, likelier where they matter to more of them, and
-    edges have weights."""
-    layer_dependency: bool = False
-    """labor: one draw per neighbour for all hops, instead of one for each: fewer rows yet."""
-    batch_dependency: Annotated[int, Field(ge=1, le=2**30)] = 1
-    """labor: a draw is renewed every so many iterations, not all at once, so that batches near each
-    other share rows, which a cache has. 1: all at each iteration."""
-    debias: bool = False
-    """ladies: weights whose expectation is the mean over all neighbours. Otherwise the weights of a
-    node add up to one, and are biased: towards nodes that the batch has already, for one."""
-    num_threads: Threads = 1
-    """Threads that sample, each a batch of its own."""
-    prefetch: AutoPositive = "auto"
-    """Batches sampled and read ahead of training. auto: 4, and more while training waits for the
-    device and the device has too few reads to do, or would do more of them in one; without a
-    profile 4."""
-    max_prefetch: Positive = 64
-    """Most batches read ahead with prefetch=auto."""
-    staging_bytes: AutoBytes = "auto"
-    """Memory for feature rows of batches read ahead; bounds prefetch whatever its depth. auto: for
-    4 batches, but at most an eighth of memory.bytes, or 256MiB, but at most a sixteenth of it,
-    whichever is more; with a GPU 256MiB. Rows that
-    a cache in host memory holds take none until their batch is due. With a shared cache, rows on
-    their way to other ranks come on top: about as much again. One in GPU memory takes so much there
-    at once."""
-
-    @model_validator(mode="after")
-    def _has_what_its_kind_takes(self) -> SamplerConfig:
-        try:
-            _ = self.sampling
-        except ValueError as error:
-            raise ValueError(f"sampler.{error}") from None
-        if self.kind == "ladies" and min(self.num_neighbors) < 1:
-            raise ValueError(
-                "sampler.num_neighbors: expected at least 1 node per hop for sampler.kind=ladies, "
-                f"got {min(self.num_neighbors)}; give the number of nodes to sample"
-            )
-        return self
-
-    @property
-    def sampling(self) -> Sampling:
-        """How neighbours are chosen for training."""
-        return Sampling(self.kind, self.layer_dependency, self.batch_dependency, self.debias)
-
-
 class EvalConfig(Section):
     num_neighbors: Fanouts | None = None
     """Neighbours per hop for validation and test. null: as in sampler.num_neighbors, or 10 per hop
@@ -364,7 +304,7 @@ class Config(Section):
     """The graph."""
     memory: MemoryConfig = MemoryConfig()
     """What all of it may take."""
-    topology: TopologyConfig = TopologyConfig()
+    topology: TopologyOptions = TopologyOptions()
     """Its structure."""
     storage: StorageConfig = StorageConfig()
     """How feature rows are read."""
@@ -372,7 +312,7 @@ class Config(Section):
     """What is kept of them."""
     comm: CommConfig = CommConfig()
     """How the caches of several ranks become one."""
-    sampler: SamplerConfig = SamplerConfig()
+    sampler: SamplerOptions = SamplerOptions()
     """Neighbour sampling, and how far it runs ahead."""
     model: ModelOptions = ModelOptions()
     """The network."""

@@ -1,48 +1,49 @@
-"""How neighbours are chosen: the kinds of sampling and their options."""
+"""Options of neighbour sampling: the sections ``sampler`` and ``topology`` of a configuration."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
-KINDS = ("neighbor", "labor", "ladies")
-_MAX_DEPENDENCY = 2**30
+from pydantic import Field, model_validator
+
+from lsm.core.option_types import AutoBytes, AutoPositive, Fanouts, Positive, Threads
+from lsm.core.section import Section
 
 
-@dataclass(frozen=True)
-class Sampling:
+class Sampling(Section):
     """How neighbours are chosen, for samplers and loaders; ``Sampling.of("labor")`` for short.
 
-    kind: neighbor: every node draws its neighbours for itself; labor (LABOR-0, Balin and
-        Catalyurek, 2023): every source node has one draw, and every node takes its neighbours of
-        smallest draw, which reads fewer nodes and leaves each node's choice uniform. All ranks have
-        the same draws, as if they sampled one batch together.
-    layer_dependency: labor: one draw per source node for all hops, instead of one for each.
-    batch_dependency: labor: the draws of 1/k of the nodes are renewed at each iteration, so that
-        batches near each other share nodes, which a cache has. 1: all are renewed.
-    debias: ladies: weights of edges whose expectation is the row-normalised adjacency (Chen et al.,
-        2023). Without it, rows of weights add up to one, and their expectation is biased: towards
-        nodes that are in the batch already, and, since nodes are drawn without replacement but
-        weighted as if with, towards equal weights.
-
-    ladies (Zou et al., 2019): ``num_neighbors`` are numbers of nodes: each hop samples so many for
-    all nodes that it expands together, likelier the larger their column of the adjacency is, and
-    takes the edges from these and from nodes that the batch has already. Edges have weights.
+    labor is LABOR-0 (Balin and Catalyurek, 2023). All ranks have the same draws, as if they sampled
+    one batch together. ladies (Zou et al., 2019) samples the nodes of a hop with probabilities
+    proportional to their columns of the adjacency, and takes the edges from these nodes and from
+    nodes that are in the batch already. With ``debias`` the expected weights of edges are the
+    row-normalised adjacency (Chen et al., 2023). Without it, rows of weights add up to one and are
+    biased: towards nodes that are in the batch already, and towards equal weights, because nodes
+    are drawn without replacement and weighted as if drawn with it.
     """
 
-    kind: str = "neighbor"
-    layer_dependency: bool = False
-    batch_dependency: int = 1
-    debias: bool = False
+    section: ClassVar[str] = "sampler"
 
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"kind: expected one of {', '.join(KINDS)}, got {self.kind!r}")
-        if type(self.batch_dependency) is not int or not (
-            1 <= self.batch_dependency <= _MAX_DEPENDENCY
-        ):
-            raise ValueError(
-                f"batch_dependency: expected 1 to 2^30 iterations, got {self.batch_dependency!r}"
-            )
+    kind: Literal["neighbor", "labor", "ladies"] = "neighbor"
+    """How neighbours are chosen for training; validation and test use neighbor. neighbor: each node
+    draws its neighbours independently. labor: each neighbour has one draw, and every node takes its
+    neighbours of smallest draw; a batch then needs fewer rows, and a node's neighbours stay equally
+    likely. ladies: each hop samples nodes for all of its nodes together, likelier where they matter
+    to more of them, and edges have weights."""
+    layer_dependency: bool = False
+    """labor: one draw per neighbour for all hops, instead of one for each hop. Batches need fewer
+    rows still."""
+    batch_dependency: Annotated[int, Field(ge=1, le=2**30)] = 1
+    """labor: iterations over which draws are renewed, a share of the nodes at each iteration.
+    Batches near each other then share rows, which a cache keeps. 1: all draws are renewed at each
+    iteration."""
+    debias: bool = False
+    """ladies: weight edges so that the expected aggregate is the mean over all neighbours. false:
+    the weights of a node add up to one, and are biased, for one towards nodes that are in the batch
+    already."""
+
+    @model_validator(mode="after")
+    def _has_options_of_its_kind(self) -> Sampling:
         for name, is_set, kind in (
             ("layer_dependency", self.layer_dependency, "labor"),
             ("batch_dependency", self.batch_dependency > 1, "labor"),
@@ -50,11 +51,58 @@ class Sampling:
         ):
             if is_set and self.kind != kind:
                 raise ValueError(
-                    f"{name}: an option of kind {kind}, got kind {self.kind}; set the kind to "
-                    f"{kind}, or leave {name} out"
+                    f"sampler.{name}: an option of kind {kind}, got kind {self.kind}; set the kind "
+                    f"to {kind}, or leave {name} out"
                 )
+        return self
 
     @classmethod
     def of(cls, sampling: str | Sampling) -> Sampling:
         """``sampling``, or the kind of that name with default options."""
-        return cls(sampling) if isinstance(sampling, str) else sampling
+        if not isinstance(sampling, str):
+            return sampling
+        kind: Any = sampling  # checked by the constructor
+        return Sampling(kind=kind)
+
+
+class SamplerOptions(Sampling):
+    """Neighbour sampling, and the number of batches prepared ahead of training."""
+
+    num_neighbors: Fanouts = Field([10, 5])
+    """Neighbours sampled per node at each hop, the seeds' hop first. -1: all. ladies: nodes sampled
+    per hop, for all nodes of the hop together."""
+    num_threads: Threads = 1
+    """Threads that sample, each a batch of its own."""
+    prefetch: AutoPositive = "auto"
+    """Batches sampled and read ahead of training. auto: 4, and more while training waits for the
+    disk and the disk has too few reads in flight, or would coalesce more of them; without a disk
+    profile, 4."""
+    max_prefetch: Positive = 64
+    """Upper limit of prefetch=auto."""
+    staging_bytes: AutoBytes = "auto"
+    """Memory for the feature rows of batches read ahead. It bounds prefetch. auto: the larger of
+    two sizes: 4 batches, but at most an eighth of memory.bytes; and 256MiB, but at most a sixteenth
+    of memory.bytes. With a GPU, 256MiB. Rows that a cache in host memory holds need no staging
+    memory until their batch is due. A shared cache needs about as much again for rows on their way
+    to other ranks. A cache in GPU memory allocates the whole amount there at once."""
+
+    @model_validator(mode="after")
+    def _samples_nodes_with_ladies(self) -> SamplerOptions:
+        if self.kind == "ladies" and min(self.num_neighbors) < 1:
+            raise ValueError(
+                "sampler.num_neighbors: expected at least 1 node per hop for sampler.kind=ladies, "
+                f"got {min(self.num_neighbors)}; give the number of nodes to sample"
+            )
+        return self
+
+
+class TopologyOptions(Section):
+    """Placement of the graph structure."""
+
+    section: ClassVar[str] = "topology"
+
+    placement: Literal["auto", "host", "uva", "device"] = "auto"
+    """Memory from which a job that trains on a GPU samples the graph. host: host threads sample;
+    uva: the GPU samples from page-locked host memory; device: the GPU samples from its own memory;
+    auto: device if the structure takes at most half of the free GPU memory, else uva. Batches are
+    the same."""

@@ -391,9 +391,7 @@ def _build_loaders(
             features=features,
             topology=topology,
             labels=labels,
-            sampler=new_sampler(
-                num_neighbors, config.sampler.sampling if split == "train" else Sampling()
-            ),
+            sampler=new_sampler(num_neighbors, config.sampler if split == "train" else Sampling()),
             prefetch=read_ahead,
             staging_bytes=settled(config.sampler.staging_bytes),
             num_threads=config.sampler.num_threads,

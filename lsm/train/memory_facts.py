@@ -108,7 +108,7 @@ def _batches(
     batch, iterations, step = BatchSize(), 1, 0
     for split, (num_neighbors, batch_size) in splits.items():
         schedule = _schedule(config, world, store, split, batch_size)
-        sampling = config.sampler.sampling if split == "train" else Sampling()
+        sampling = config.sampler if split == "train" else Sampling()
         sampler = NeighborSampler(topology, num_neighbors, config.train.seed, sampling=sampling)
         size, smaller = _sample(schedule, sampler, store)
         batch = batch.at_least(size)
