@@ -36,7 +36,7 @@ PACKAGES := $(shell find lsm -type d ! -name __pycache__)
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
 .PHONY: help quickstart test test-dgl test-emulated test-gpu test-launch test-nvme test-sanitize
-.PHONY: bench-gpu cuda-check docs fuzz lint format stubs build system setup clean
+.PHONY: configs bench-gpu cuda-check docs fuzz lint format stubs build system setup clean
 
 help:
 	@echo 'make quickstart  install, build, convert a small real graph, train it from disk'
@@ -51,6 +51,7 @@ help:
 	@echo 'make bench-gpu   measure GPU code, on a machine with a GPU'
 	@echo 'make cuda-check  compile GPU code for all compute capabilities, without a GPU'
 	@echo 'make test-launch test the start scripts under torchrun, mpirun and SLURM'
+	@echo 'make configs     write configs/base.yaml and configs/ablation/base.yaml from the code'
 	@echo 'make lint        ruff, mypy and clang-format, without changing anything'
 	@echo 'make format      ruff and clang-format, in place'
 	@echo 'make docs        build the documentation into build/docs'
@@ -247,6 +248,9 @@ ifeq ($(OFFLINE),)
 endif
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
 	@echo 'build/docs/index.html'
+
+configs: setup
+	$(RUN) -m lsm.cli.generate
 
 lint: setup
 	$(BIN)/ruff check .

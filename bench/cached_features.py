@@ -52,7 +52,7 @@ from lsm.ablation.trace import Trace
 from lsm.cache.options import CacheOptions
 from lsm.core.units import parse_bytes
 from lsm.features.open import open_features
-from lsm.storage.engine import StorageOptions
+from lsm.storage.options import StorageOptions
 
 CHUNK_ROWS = 16_384
 

@@ -23,8 +23,9 @@ import torch.distributed as torch_dist
 
 from common import parser, publish, spread
 from lsm import native
-from lsm.comm.group import CacheGroup, CommOptions
+from lsm.comm.group import CacheGroup
 from lsm.comm.open import open_exchange
+from lsm.comm.options import CommOptions
 from lsm.comm.owners import OwnerMap, owners
 from lsm.comm.request import RowFormat
 from lsm.distributed import collectives

@@ -42,8 +42,8 @@ from common import (
 from lsm.core.units import parse_bytes
 from lsm.features.loader import FeatureLoader
 from lsm.features.open import open_features
-from lsm.storage.engine import StorageOptions
 from lsm.storage.measure import scratch_file
+from lsm.storage.options import StorageOptions
 
 ROWS_AHEAD = 4  # requests in flight, as a loader has them
 

@@ -158,7 +158,7 @@ def distinct_lists(num_nodes: int, num_ids: int, count: int) -> list[torch.Tenso
 
 def bench_planner(options: argparse.Namespace) -> dict:
     window = 16
-    config = PlannerConfig(options.planner_lines, window=window)
+    config = PlannerConfig(num_lines=options.planner_lines, window=window)
     lists = distinct_lists(options.nodes, options.ids, window + 2 * options.rounds)
     results, counters = {}, {}
     for sets in ("host", "device"):

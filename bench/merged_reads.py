@@ -20,8 +20,9 @@ import torch
 
 from common import drop_cache, medians, numbers, parser, publish, take_turns
 from lsm.core.units import parse_bytes
-from lsm.storage.engine import Storage, StorageOptions
+from lsm.storage.engine import Storage
 from lsm.storage.measure import scratch_file
+from lsm.storage.options import StorageOptions
 
 BLOCK_BYTES = 4096
 

@@ -29,8 +29,9 @@ from common import medians, parser, publish, take_turns
 from lsm import native
 from lsm.core.device import gpu_problem
 from lsm.core.units import parse_bytes
-from lsm.storage.engine import Storage, StorageOptions
+from lsm.storage.engine import Storage
 from lsm.storage.measure import scratch_file
+from lsm.storage.options import StorageOptions
 
 READ_BYTES = 4096
 ROWS_PER_REQUEST = 1024

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -42,7 +41,9 @@ def power_law_lists(num_nodes: int, num_ids: int, count: int, exponent: float) -
 
 def check(config: PlannerConfig) -> None:
     batches = power_law_lists(5_000, 500, 30, 0.75)
-    small = replace(config, num_lines=8 * config.ways, victim_rows=min(config.victim_rows, 50))
+    small = config.model_copy(
+        update={"num_lines": 8 * config.ways, "victim_rows": min(config.victim_rows, 50)}
+    )
     if simulate(batches, small) != simulate(batches, small, num_threads=3):
         raise RuntimeError("the plans of 1 and of 3 threads differ")
 

@@ -62,7 +62,7 @@ def measure(store, name: str, fanouts: list[int], options: argparse.Namespace) -
         progress=False,
     )
     lines = max(32, int(options.cache * options.nodes) // 32 * 32)
-    cache = runs.Combination(options.policy, lines, window=options.window)
+    cache = runs.Combination(policy=options.policy, lines=lines, window=options.window)
     counts = runs.run(trace, [cache], progress=False)[0]
     half = trace.num_iterations - trace.num_iterations // 2
     return {

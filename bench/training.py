@@ -150,7 +150,7 @@ def measure(store: lsm.GraphStore, engine: str, args: argparse.Namespace) -> dic
         "reads_per_iteration": grown["reads"] / iterations,
         "bytes_read_per_iteration": grown["bytes_read"] / iterations,
         "read_ahead": dataclasses.asdict(settings.read_ahead),
-        "storage": dataclasses.asdict(settings.options),
+        "storage": settings.options.model_dump(mode="json"),
         "wait_share": grown["wait_secs"] / sum(seconds),
         "memory_kib": memory_kib(),
     }

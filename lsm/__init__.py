@@ -21,7 +21,8 @@ __all__ = [
 
 if TYPE_CHECKING:
     from lsm.cache.options import CacheOptions
-    from lsm.comm.group import CacheGroup, CommOptions
+    from lsm.comm.group import CacheGroup
+    from lsm.comm.options import CommOptions
     from lsm.config import load_config
     from lsm.data.graph_store import GraphStore
     from lsm.features.loader import FeatureLoader
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from lsm.loader.batch import Batch
     from lsm.loader.neighbor_loader import NeighborLoader
     from lsm.sampler.options import Sampling
-    from lsm.storage import StorageOptions
+    from lsm.storage.options import StorageOptions
 
 _ROOMS = {
     "Batch": "loader",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -24,29 +24,33 @@ Multiple = Annotated[float, Field(gt=0)]
 
 
 class GraphConfig(Section):
+    section: ClassVar[str] = "graph"
+
     path: str = "stores/ablation"
-    """Store directory. One that does not exist yet is made with the parameters below."""
+    """Store directory. If it does not exist, a graph is synthesised with the parameters below."""
     nodes: Annotated[int, Field(ge=2)] = 1_000_000
-    """Nodes of the graph to make."""
+    """Number of nodes."""
     dim: Positive = 1
-    """Features of each node (float32). Only real reads look at more than ids."""
+    """Features of each node (float32). Only real reads use them."""
     avg_degree: Annotated[float, Field(ge=0)] = 12.8
     """Mean in-degree."""
     degree_exponent: Annotated[float, Field(gt=2)] = 2.5
-    """Exponent of the in-degrees' power law."""
+    """Exponent of the power law of in-degrees."""
     popularity_exponent: Annotated[float, Field(ge=0, lt=1)] = 0.58
     """The k-th most popular source of a community is drawn in proportion to k**-this."""
     classes: Positive = 16
-    """Communities."""
+    """Number of communities."""
     homophily: Fraction = 0.7
     """Share of edges inside the destination's community."""
     train_fraction: Fraction = 0.6
-    """Share of the nodes that seeds are drawn from."""
+    """Share of the nodes from which seeds are drawn."""
     seed: Seed = 0
-    """Which of these graphs."""
+    """Seed of the graph."""
 
 
 class TraceConfig(Section):
+    section: ClassVar[str] = "trace"
+
     num_neighbors: Fanouts = Field([5, 2, 2, 2])
     """Neighbours sampled per node at each hop, the seeds' hop first; -1 takes all."""
     batch_size: Positive = 12
@@ -54,46 +58,50 @@ class TraceConfig(Section):
     ranks: Positive = 2
     """Ranks, each with a cache of its own."""
     iterations: Positive = 2000
-    """Iterations to sample; the second half is what is reported as warm."""
+    """Iterations to sample. Results for the warm cache cover the second half."""
     seed: Seed = 0
-    """Order of the seeds and choice of the neighbours."""
+    """Seed of the order of seeds and of the choice of neighbours."""
     score: Literal["reverse_pagerank", "in_degree", "presample"] | None = "reverse_pagerank"
-    """Static score that policies and the constant buffer use; null: none, all nodes alike."""
+    """Static score for policies and the constant buffer. null: all nodes score the same."""
 
 
 class AccumulatorConfig(Section):
+    section: ClassVar[str] = "accumulator"
+
     enabled: bool = False
-    """Study how reads overlap on this disk, instead of caches; then only graph.*, trace.* but its
-    batch_size, ranks, iterations and score, and the keys below have a meaning."""
+    """Study overlapping reads on this disk, instead of caches. The study uses graph.*, the keys
+    below, and trace.* except batch_size, ranks, iterations and score."""
     directory: str = "."
-    """Where the test file goes: the disk to study. It is removed afterwards."""
+    """Directory for the test file, on the disk to study. The file is removed afterwards."""
     row_bytes: Bytes = 4096
-    """Bytes of a row; the test file has one for every node."""
+    """Size of a row. The test file has one row per node."""
     engine: Literal["auto", "posix", "io_uring"] = "auto"
-    """Storage engine; reads bypass the page cache."""
+    """Storage engine. Reads bypass the page cache."""
     accesses: Annotated[list[Positive], Field(min_length=1)] = Field(
         [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048]
     )
-    """Accesses that are started together and waited for."""
+    """Numbers of accesses to start together and wait for."""
     batch_sizes: Annotated[list[Positive], Field(min_length=1)] = Field([1, 4, 16, 64, 256])
     """Seeds per iteration."""
     cache_fractions: Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=1)] = (
         Field([0.0, 0.2])
     )
-    """Shares of all rows that memory holds (lookahead, a window of 64)."""
+    """Shares of all rows held in memory, by a lookahead cache with a window of 64."""
     rows: Positive = 40_000
-    """Rows to ask for in each measurement."""
+    """Rows requested in each measurement."""
     staging_bytes: Bytes = 256 * 2**20
     """Memory for rows of iterations read ahead."""
     target_share: Annotated[float, Field(gt=0, lt=1)] = 0.95
-    """Share of the peak IOPS to reach."""
+    """Share of the disk's peak IOPS to reach."""
     repeats: Positive = 3
-    """Measurements of each point, in turns; medians are reported."""
+    """Measurements of each point, in turns. Medians are reported."""
     seconds: Annotated[float, Field(gt=0)] = 0.3
-    """Seconds for each point of the device's profile."""
+    """Seconds for each point of the disk profile."""
 
 
-class VictimConfig(Section):
+class StudyVictimConfig(Section):
+    section: ClassVar[str] = "cache.victim"
+
     modes: Annotated[list[Literal["none", "queues", "pool"]], Field(min_length=1)] = Field(["none"])
     """Victim buffers to compare."""
     queue_lists: Multiple = 0.2
@@ -102,42 +110,46 @@ class VictimConfig(Section):
     """Rows of the pool, in multiples of the cache."""
 
 
-class ConstantConfig(Section):
+class StudyConstantConfig(Section):
+    section: ClassVar[str] = "cache.constant"
+
     fractions: Annotated[list[Fraction], Field(min_length=1)] = Field([0.0])
     """Shares of all nodes whose rows a constant buffer holds."""
     chosen_by: Annotated[list[Literal["random", "static_score"]], Field(min_length=1)] = Field(
         ["static_score"]
     )
-    """How its nodes are chosen: at random, or the best by the static score."""
+    """Choice of its nodes: at random, or those with the highest static score."""
 
 
-class CacheConfig(Section):
+class StudyCacheConfig(Section):
+    section: ClassVar[str] = "cache"
+
     policies: Annotated[list[str], Field(min_length=1)] = Field(["hybrid", "lookahead", "belady"])
-    """Eviction policies. belady and optimal are bounds; none: no cache."""
+    """Eviction policies. belady and optimal are upper bounds; none: no cache."""
     sizes: Annotated[list[Multiple], Field(min_length=1)] = Field([10.0, 20.0, 40.0])
-    """Lines per rank, in multiples of the mean request list, to the nearest multiple of ways."""
+    """Lines per rank, in multiples of the mean request list, rounded to a multiple of ways."""
     ways: Positive = 32
-    """Lines per set (belady, optimal: one set)."""
+    """Associativity: lines per set. belady and optimal have one set."""
     windows: Annotated[list[NonNegative], Field(min_length=1)] = Field([256])
-    """Iterations known ahead."""
+    """Iterations whose requests the cache knows ahead."""
     update_periods: Annotated[list[Positive], Field(min_length=1)] = Field([4])
-    """Iterations between two refreshes (dynamic, hybrid)."""
+    """dynamic, hybrid: iterations between two passes over the window."""
     near_fractions: Annotated[list[Fraction], Field(min_length=1)] = Field([0.125])
-    """Threshold of hybrid between near and far, as a share of the window."""
+    """hybrid: share of the window within which a next use counts as near."""
     modes: Annotated[list[Mode], Field(min_length=1)] = Field(["shared"])
-    """shared: every id has one owner, and only its cache holds it; independent: each rank caches
-    what itself requests."""
+    """Division of the cache among ranks. shared: every id has one owner, which alone caches it;
+    independent: each rank caches the rows that it requests."""
     hash: Literal["stride", "mix64"] = "stride"
-    """Which rank owns an id: the id itself, or its hash, modulo the ranks."""
+    """Assignment of ids to owners: the id itself, or its hash, modulo the ranks."""
     seed: Seed = 0
-    """Of random decisions."""
-    victim: VictimConfig = VictimConfig()
-    """Where evicted rows go that are needed again."""
-    constant: ConstantConfig = ConstantConfig()
-    """Rows that are always in host memory (GIDS)."""
+    """Seed of random decisions."""
+    victim: StudyVictimConfig = StudyVictimConfig()
+    """Victim buffer for evicted rows."""
+    constant: StudyConstantConfig = StudyConstantConfig()
+    """Rows kept permanently in host memory (GIDS)."""
 
     @model_validator(mode="after")
-    def _policies_exist(self) -> CacheConfig:
+    def _policies_exist(self) -> StudyCacheConfig:
         for policy in self.policies:
             if policy not in POLICIES:
                 raise ValueError(
@@ -147,65 +159,70 @@ class CacheConfig(Section):
 
 
 class ReadsConfig(Section):
+    section: ClassVar[str] = "reads"
+
     enabled: bool = False
-    """Whether each combination's rows are also read, from the feature files of graph.path."""
+    """Also read each combination's rows, from the feature files of graph.path."""
     merge_iterations: Annotated[list[Positive], Field(min_length=1)] = Field([1])
-    """Iterations whose reads are planned together: every combination is read for with each."""
+    """Iterations whose reads are planned together. Every combination is measured with each."""
     engine: Literal["auto", "memory", "mmap", "posix", "io_uring"] = "auto"
-    """Storage engine. posix and io_uring bypass the page cache (O_DIRECT) where they can."""
+    """Storage engine. posix and io_uring bypass the page cache (O_DIRECT) where possible."""
     queue_depth: Annotated[int, Field(ge=1, le=DEEPEST_QUEUE)] = 128
-    """Reads in flight (io_uring)."""
+    """io_uring: reads in flight."""
     max_read_bytes: Bytes = 256 * 2**10
     """Longest single read."""
     max_gap_bytes: Bytes = 0
-    """Bytes nobody asked for between two rows, up to which both are read at once."""
+    """Largest gap of unrequested bytes between two rows that one read spans."""
     prefetch: Positive = 4
-    """Iterations whose rows are under way or wait; twice merge_iterations is of use."""
+    """Iterations read ahead. Twice merge_iterations is a useful value."""
     staging_bytes: Bytes = 256 * 2**20
-    """Memory for their rows, beside the cache."""
+    """Memory for the rows of iterations read ahead, beside the cache."""
     threads: Threads = 1
-    """Threads that plan, and threads that copy."""
+    """Number of planning threads, and of copying threads."""
     repeats: Positive = 1
-    """Passes over the trace, each with a cold cache; the one of median time is reported."""
+    """Passes over the trace, each with a cold cache. The pass of median time is reported."""
     check: bool = False
-    """Compare every row with the store. Then times mean nothing."""
+    """Compare every row with the store. Times are then meaningless."""
 
 
 class PlotConfig(Section):
+    section: ClassVar[str] = "plot"
+
     enabled: bool = True
-    """Draw a plot (needs matplotlib)."""
+    """Draw a plot. Needs matplotlib."""
     title: str = "Hit ratio of the warm cache"
-    """Title."""
+    """Title of the plot."""
     kind: Literal["lines", "dots"] = "lines"
     """lines: a curve per cache over plot.x; dots: a row per cache, a colour per value of plot.x."""
     x: Literal["size", "window", "update_period", "near_fraction", "constant_fraction"] = "size"
-    """What is varied along a curve."""
+    """Parameter along the x axis."""
     panels: Literal["none", "size", "window", "update_period", "victim", "mode"] = "none"
     """One panel per value of this parameter."""
     y: Literal[
         "hit_ratio_2nd", "hit_ratio", "reads_per_request_2nd", "rows_per_s", "bytes_read"
     ] = "hit_ratio_2nd"
-    """What is shown: hit ratio of all memory tiers (second half of the trace, or all of it), rows
-    read from storage per request; or, of real reads, rows delivered per second or bytes read."""
+    """Result along the y axis. hit_ratio: of all memory tiers; reads_per_request: rows read from
+    storage per request; the suffix _2nd: over the second half of the trace. rows_per_s and
+    bytes_read are of real reads: rows delivered per second, and bytes."""
 
 
 class AblationConfig(Section):
-    """Everything a study can be told."""
+    """A cache-policy study: every section of its configuration."""
 
     output: str = "runs/ablation"
     """Directory for the results: records.json, records.csv, table.md, plot.png, study.json."""
     graph: GraphConfig = GraphConfig()
     """The graph."""
     trace: TraceConfig = TraceConfig()
-    """The accesses."""
+    """The trace of accesses."""
     accumulator: AccumulatorConfig = AccumulatorConfig()
-    """Overlapping reads (GIDS), a study of its own."""
-    cache: CacheConfig = CacheConfig()
-    """The caches to compare: every combination of the lists below."""
+    """Overlapping reads (GIDS), a separate study."""
+    cache: StudyCacheConfig = StudyCacheConfig()
+    """Caches to compare: every combination of the lists below."""
     reads: ReadsConfig = ReadsConfig()
-    """Real reads from storage, combination by combination, once all are simulated."""
+    """Real reads from storage for each combination, after all simulations."""
     plot: PlotConfig = PlotConfig()
-    """The picture."""
+    """The plot."""
 
     @model_validator(mode="after")
     def _plot_is_measured(self) -> AblationConfig:

@@ -31,9 +31,10 @@ from lsm.features.open import open_features
 from lsm.loader.pipeline import Pipeline
 from lsm.sampler.neighbor import SampledGraph
 from lsm.storage.disk_profile import DiskProfile, save_profile
-from lsm.storage.engine import Storage, StorageOptions
+from lsm.storage.engine import Storage
 from lsm.storage.measure import Source, open_blocks, scratch_file
 from lsm.storage.measure_profile import measure_profile
+from lsm.storage.options import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
 from lsm.train.read_settings import ReadSettings
 

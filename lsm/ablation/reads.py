@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
 from lsm.ablation.config import ReadsConfig
 from lsm.ablation.runs import BOUNDS, Combination
 from lsm.ablation.trace import Trace
-from lsm.cache.options import CacheOptions
+from lsm.cache.options import CacheOptions, ConstantOptions, VictimOptions
 from lsm.core.progress import counting
 from lsm.data.graph_store import GraphStore
 from lsm.features.loader import FeatureLoader
 from lsm.features.open import open_features
 from lsm.loader.pipeline import Pipeline
 from lsm.sampler.neighbor import SampledGraph
-from lsm.storage.engine import StorageOptions
+from lsm.storage.options import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
 
 MEASURED = (
@@ -198,20 +198,18 @@ def _loader(
     )
     if combination.policy == "none":
         return open_features(store, storage=options, engine=config.engine)
+    mode: Any = combination.victim  # checked by the options
     queues = combination.window if combination.victim == "queues" else 1
     scores = None if trace.static_score is None else torch.from_numpy(trace.static_score)
     cache = CacheOptions(
-        policy=combination.policy,
         bytes=combination.lines * store.row_bytes,
-        ways=combination.ways,
-        window=max(1, combination.window),
-        update_period=combination.update_period,
-        near_fraction=combination.near_fraction,
-        victim_mode=combination.victim,
-        victim_bytes=combination.victim_rows * queues * store.row_bytes,
-        constant_bytes=combination.constant_rows * store.row_bytes,
+        victim=VictimOptions(
+            mode=mode,
+            bytes=combination.victim_rows * queues * store.row_bytes,
+        ),
+        constant=ConstantOptions(bytes=combination.constant_rows * store.row_bytes),
         score="none" if scores is None else "reverse_pagerank",
-        seed=combination.seed,
+        **combination.planner_options,
     )
     return open_features(
         store,

@@ -8,13 +8,15 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
+from pydantic import model_validator
 
 from lsm.ablation.trace import OwnerHash, Trace
 from lsm.cache import planner
+from lsm.cache.options import PlannerOptions
 from lsm.core.progress import counting
 from lsm.core.units import format_bytes
 
@@ -43,8 +45,7 @@ _COUNTED = (
 )
 
 
-@dataclass(frozen=True)
-class Combination:
+class Combination(PlannerOptions):
     """One cache to simulate on every rank. Parameters that its policy ignores change nothing.
 
     lines, victim_rows: per rank. mode: ``shared`` (one cache over all ranks: an id counts once per
@@ -53,19 +54,23 @@ class Combination:
     constant_score (``random``, or the trace's own ``static_score``).
     """
 
-    policy: str
     lines: int
-    ways: int = 32
-    window: int = 256
-    update_period: int = 4
-    near_fraction: float = 0.125
     victim: str = "none"
     victim_rows: int = 0
     mode: str = "shared"
     hash: OwnerHash = "stride"
     constant_rows: int = 0
     constant_score: str = "static_score"
-    seed: int = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_a_window(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return planner.without_empty_window(values, values.get("victim", "none"))
+
+    @property
+    def planner_options(self) -> dict[str, Any]:
+        """The options that a planner takes as they are, by name."""
+        return {name: getattr(self, name) for name in PlannerOptions.model_fields}
 
     @property
     def needs_window(self) -> bool:
@@ -74,14 +79,11 @@ class Combination:
     def ignored(self) -> dict:
         """The parameters that make no difference to this cache, each with a fixed value."""
         if self.policy == "none":
-            of_none = ("policy", "mode", "hash")
-            fixed = {f.name: f.default for f in fields(self) if f.name not in of_none}
-            return fixed | {"lines": 0, "constant_score": ""}
+            return _defaults_but(("policy", "mode", "hash")) | {"lines": 0, "constant_score": ""}
         if self.policy in BOUNDS:
             kept = ("policy", "lines", "mode", "hash", "constant_rows", "constant_score")
-            return {
-                field.name: field.default for field in fields(self) if field.name not in kept
-            } | ({} if self.constant_rows else {"constant_score": ""})
+            unused = {} if self.constant_rows else {"constant_score": ""}
+            return _defaults_but(kept) | unused
         out: dict = {}
         if not self.needs_window:
             out["window"] = 1
@@ -99,7 +101,7 @@ class Combination:
 
     def simplified(self) -> Combination:
         """The same cache with every ignored parameter at its fixed value: equal if it is equal."""
-        return replace(self, **self.ignored())
+        return self.model_copy(update=self.ignored())
 
     def planner_bytes(self) -> int:
         """About how much memory simulating it takes: 32 bytes per line and per victim slot."""
@@ -117,20 +119,21 @@ class Combination:
             )
         return planner.PlannerConfig(
             num_lines=self.lines,
-            ways=self.ways,
-            policy=self.policy,
-            window=self.window,
-            update_period=self.update_period,
-            near_fraction=self.near_fraction,
             victim_mode=self.victim,
             victim_rows=0 if self.victim == "none" else self.victim_rows,
-            seed=self.seed,
+            **self.planner_options,
         )
+
+
+def _defaults_but(kept: Sequence[str]) -> dict[str, Any]:
+    """The defaults of a Combination's fields that are not in ``kept``."""
+    fields = Combination.model_fields
+    return {name: field.default for name, field in fields.items() if name not in kept}
 
 
 def ignored(record: dict) -> set[str]:
     """The parameters of ``record`` that its cache ignores."""
-    names = (field.name for field in fields(Combination))
+    names = Combination.model_fields
     unused = set(Combination(**{name: record[name] for name in names}).ignored())
     return unused | ({"size"} if "lines" in unused else set())
 
@@ -278,12 +281,18 @@ def _simulate(
 
 
 def _record(trace: Trace, combination: Combination, counts: np.ndarray) -> dict:
-    record = asdict(combination) | {
-        "num_ranks": trace.num_ranks,
-        "num_iterations": trace.num_iterations,
-        "num_nodes": trace.num_nodes,
-        "mean_list": round(trace.mean_list, 2),
-    }
+    settings = dict(combination)
+    first = {name: settings[name] for name in ("policy", "lines")}
+    record = (
+        first
+        | settings
+        | {
+            "num_ranks": trace.num_ranks,
+            "num_iterations": trace.num_iterations,
+            "num_nodes": trace.num_nodes,
+            "mean_list": round(trace.mean_list, 2),
+        }
+    )
     for suffix, row in (("", counts[0]), ("_2nd", counts[1])):
         values = dict(zip(_COUNTED, row.tolist(), strict=True))
         served = sum(values[name] for name in _TIERS)

@@ -49,7 +49,8 @@ def run_study(
         score=config.trace.score,
         progress=progress,
     )
-    named = combinations(config, trace)
+    with runs.naming(_KEYS):
+        named = combinations(config, trace)
     chosen = [each for each, _ in named]
     if config.reads.enabled:
         reads.require_runnable(chosen)

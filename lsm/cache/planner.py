@@ -12,12 +12,17 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from typing import Any
 
 import torch
+from pydantic import model_validator
 
 from lsm import native
+from lsm.cache.options import PlannerOptions
 
 POLICIES: tuple[str, ...] = tuple(native.policy_names())
+ONLINE_POLICIES: tuple[str, ...] = tuple(policy for policy in POLICIES if policy != "belady")
+"""Policies that decide from what is known during training."""
 #: Policies that are nothing without a window of coming batches.
 NEEDS_WINDOW: frozenset[str] = frozenset(p for p in POLICIES if native.needs_window(p))
 VICTIM_MODES: tuple[str, ...] = ("none", "queues", "pool")
@@ -34,43 +39,50 @@ class Source(IntEnum):
     STORAGE = 4
 
 
-@dataclass(frozen=True)
-class PlannerConfig:
-    """How one owner's cache is planned.
+def without_empty_window(values: dict[str, Any], victim: str) -> dict[str, Any]:
+    """``values`` of a PlannerOptions with the window 0, of a policy that does not look ahead and
+    without a victim buffer, replaced by the window 1, which is the same."""
+    looks_ahead = values.get("policy", "lookahead") in NEEDS_WINDOW or victim != "none"
+    return values if looks_ahead or values.get("window") != 0 else values | {"window": 1}
 
-    ``num_lines`` lines in sets of ``ways``: rounded down to whole sets, but at least one set, with
-    a warning. ``window`` batches are known ahead, the one that is planned included; policies that
-    are not in NEEDS_WINDOW also take 0 if there is no victim buffer. ``update_period``: iterations
-    between the refreshes of ``dynamic`` and ``hybrid``; ``near_fraction`` of the window is near to
-    ``hybrid``. ``victim_rows``: of each queue, or of the pool. ``seed``: of ``random`` and
-    ``window``. Raises ValueError for what no planner can do.
+
+class PlannerConfig(PlannerOptions):
+    """Plans of one owner's cache.
+
+    The lines are rounded down to whole sets, but at least one set, with a warning. ``window``
+    batches are known ahead, the one that is planned included; policies that are not in NEEDS_WINDOW
+    also take 0 if there is no victim buffer. Raises ValueError for what no planner can do.
     """
 
     num_lines: int
-    ways: int = 32
-    policy: str = "lookahead"
-    window: int = 256
-    update_period: int = 4
-    near_fraction: float = 0.125
+    """Lines of the cache."""
     victim_mode: str = "none"
+    """One of VICTIM_MODES."""
     victim_rows: int = 0
-    seed: int = 0
+    """Rows of each queue, or of the pool."""
 
-    def __post_init__(self) -> None:
-        if self.num_lines > 0 and self.ways > 0 and self.num_lines % self.ways != 0:
-            num_lines = max(1, self.num_lines // self.ways) * self.ways
+    @model_validator(mode="before")
+    @classmethod
+    def _rounded(cls, values: dict[str, Any]) -> dict[str, Any]:
+        lines, ways = values.get("num_lines"), values.get("ways", cls.model_fields["ways"].default)
+        if isinstance(lines, int) and isinstance(ways, int) and lines > 0 < ways and lines % ways:
+            num_lines = max(1, lines // ways) * ways
             warnings.warn(
-                f"cache: {self.num_lines} lines do not make whole sets of {self.ways}; "
-                f"using {num_lines} lines",
-                stacklevel=3,
+                f"cache: {lines} lines do not make whole sets of {ways}; using {num_lines} lines",
+                stacklevel=4,
             )
-            object.__setattr__(self, "num_lines", num_lines)
+            values = values | {"num_lines": num_lines}
+        return without_empty_window(values, values.get("victim_mode", "none"))
+
+    @model_validator(mode="after")
+    def _can_be_planned(self) -> PlannerConfig:
         native.check_planner_config(self.to_native())
+        return self
 
     def to_native(self, num_nodes: int | None = None) -> native.PlannerConfig:
         """The same for the native planner; ids are checked against ``num_nodes`` if it is given."""
         config = native.PlannerConfig()
-        for name in self.__dataclass_fields__:
+        for name in PlannerConfig.model_fields:
             setattr(config, name, getattr(self, name))
         config.num_nodes = -1 if num_nodes is None else num_nodes
         return config

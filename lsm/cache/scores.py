@@ -23,6 +23,13 @@ AUTO = "reverse_pagerank"
 SCORE_NAMES = ("in_degree", "reverse_pagerank", "presample")
 
 
+def check_score(store: GraphStore, name: str) -> None:
+    """ValueError unless ``cache.score`` can be ``name`` with this store."""
+    known = dict.fromkeys(("auto", "none", *SCORE_NAMES, *store.scores))
+    if name not in known:
+        raise ValueError(f"cache.score: expected one of {', '.join(known)}, got {name!r}")
+
+
 class StoppedError(Exception):
     """A computation was told to stop."""
 

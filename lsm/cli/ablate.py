@@ -158,19 +158,20 @@ def _run_trace(
 
     for policy in axes["policies"]:
         _check_choice("--policies", policy, runs.POLICIES)
-    combinations = [
-        runs.Combination(
-            policy=policy,
-            lines=num_lines,
-            window=window,
-            victim=victim,
-            victim_rows=0 if victim == "none" else victim_rows,
-            **settings,
-        )
-        for policy, num_lines, window, victim in itertools.product(
-            axes["policies"], axes["lines"], axes["windows"], axes["victims"]
-        )
-    ]
+    with runs.naming(_OPTIONS):
+        combinations = [
+            runs.Combination(
+                policy=policy,
+                lines=num_lines,
+                window=window,
+                victim=victim,
+                victim_rows=0 if victim == "none" else victim_rows,
+                **settings,
+            )
+            for policy, num_lines, window, victim in itertools.product(
+                axes["policies"], axes["lines"], axes["windows"], axes["victims"]
+            )
+        ]
     if json_path is not None:
         require_folder("--json", json_path)
     with warnings.catch_warnings(), runs.naming(_OPTIONS):

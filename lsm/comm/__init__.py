@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 from lsm.core.lazy import lazily
 
 if TYPE_CHECKING:
-    from lsm.comm.group import CacheGroup, CommOptions
+    from lsm.comm.group import CacheGroup
+    from lsm.comm.options import CommOptions
 
 __all__ = ["CacheGroup", "CommOptions"]
 
-__getattr__ = lazily(__name__, {"CacheGroup": "group", "CommOptions": "group"})
+__getattr__ = lazily(__name__, {"CacheGroup": "group", "CommOptions": "options"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,58 +13,13 @@ import torch.distributed as torch_dist
 
 from lsm.comm.mailbox import Mailboxes, connect
 from lsm.comm.messages import MessageStream
+from lsm.comm.options import CommOptions
 from lsm.comm.owners import MAX_RANKS
 from lsm.comm.shared_memory import SharedLists
 from lsm.distributed.watchdog import awaiting
 
-MODES = ("shared", "independent", "partition-aware")
-OWNERS = ("stride", "mix64", "table")
-GROUPS = ("world", "node")
-TRANSPORTS = ("auto", "shm", "gloo", "nccl", "ipc")
-NEEDS_GPU = ("nccl", "ipc")
-
 HOST_VARIABLE = "LSM_HOST"
 """Environment variable that says which ranks are on one host, instead of what the kernel says."""
-
-
-@dataclass(frozen=True)
-class CommOptions:
-    """How the caches of ranks become one; the section ``comm`` of a configuration.
-
-    mode: one of MODES. owner: one of OWNERS; owner_table: a .npy file, for table.
-    group: the ranks that share a cache: all (world), or those of each machine (node).
-    transport: how rows travel. Between caches in host memory: shm, in memory that ranks share;
-    gloo, as messages; auto: shm between ranks that can, else gloo. Between caches in GPU memory:
-    ipc, nccl, gloo or auto (lsm.comm.link_choice). Ids travel through shared memory, but for gloo.
-    timeout_secs: longest wait for another rank.
-    replicated_fraction: of cache.bytes, for the rows that partition-aware keeps on every rank.
-    chunk_bytes: rows that travel as messages go in pieces of so many bytes.
-    """
-
-    mode: str = "shared"
-    owner: str = "mix64"
-    owner_table: str | Path | None = None
-    group: str = "world"
-    transport: str = "auto"
-    timeout_secs: float = 300.0
-    replicated_fraction: float = 0.5
-    chunk_bytes: int = 4 << 20
-
-    def __post_init__(self) -> None:
-        choices = {"mode": MODES, "owner": OWNERS, "group": GROUPS, "transport": TRANSPORTS}
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(
-                    f"comm.{name}: expected one of {', '.join(allowed)}, "
-                    f"got {getattr(self, name)!r}"
-                )
-        if self.owner == "table" and self.owner_table is None:
-            raise ValueError("comm.owner_table: expected a .npy file, for comm.owner=table")
-        if not 0 < self.replicated_fraction < 1:
-            raise ValueError(
-                "comm.replicated_fraction: expected more than 0 and less than 1, "
-                f"got {self.replicated_fraction}"
-            )
 
 
 @dataclass(frozen=True)
@@ -93,8 +48,7 @@ class CacheGroup:
         rank, size = torch_dist.get_rank(), torch_dist.get_world_size()
         everyone: list = [None] * size
         with awaiting("the start of the shared cache"):
-            shown = replace(options, owner_table=str(options.owner_table))
-            torch_dist.all_gather_object(everyone, (host_identity(), shown))
+            torch_dist.all_gather_object(everyone, (host_identity(), options))
         _check_alike([each for _, each in everyone])
         hosts = [host for host, _ in everyone]
         groups = _groups(hosts, options.group)
@@ -155,7 +109,7 @@ def _groups(hosts: list[str], group: str) -> list[list[int]]:
 
 def _check_alike(everyone: list[CommOptions]) -> None:
     for rank, options in enumerate(everyone):
-        for name in CommOptions.__dataclass_fields__:
+        for name in CommOptions.model_fields:
             first, other = getattr(everyone[0], name), getattr(options, name)
             if first != other:
                 raise ValueError(

@@ -14,7 +14,7 @@ import torch.distributed as torch_dist
 
 from lsm import native
 from lsm.comm.gpu_memory import GpuPeerMemory
-from lsm.comm.group import NEEDS_GPU, CacheGroup
+from lsm.comm.group import CacheGroup
 from lsm.core.device import current
 from lsm.distributed.watchdog import awaiting
 
@@ -47,7 +47,7 @@ def host_links(group: CacheGroup) -> dict[int, str]:
     """This rank's links by rank of the group, for caches in host memory: shm or gloo. Raises
     RuntimeError if the one that was asked for by name cannot be had."""
     stream, transport = group.rows, group.options.transport
-    if transport in NEEDS_GPU:
+    if transport in ("nccl", "ipc"):
         raise RuntimeError(
             f"comm.transport={transport}: moves rows between GPUs, and this cache is host "
             "memory; set device=cuda, or comm.transport=auto"

@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from lsm.config.schema import Config, default_run_dir
+from lsm.config.run import default_run_dir
+from lsm.config.schema import Config
 from lsm.core.section import describe, is_section, keys
 from lsm.core.shipped import shipped_folder
 
@@ -55,12 +56,12 @@ _Loader.add_implicit_resolver(
 
 
 def load_config(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Config:
-    """The configuration in a YAML file, with ``key=value`` overrides applied in order.
+    """Returns the configuration in a YAML file, with ``key=value`` overrides applied in order.
 
     ``name_or_path``: a file, or the name of one in ``configs/`` (``quickstart``). Keys that neither
-    the file nor an override mentions keep the defaults of the schema; run.dir is by default
-    named after the file and the store. Raises ValueError naming
-    the full key for unknown keys, wrong types and values out of range; OSError for the file.
+    the file nor an override mentions have their defaults; run.dir is then named after the file and
+    the store. Raises ValueError naming the full key for unknown keys, wrong types and values out
+    of range; OSError for the file.
     """
     path = find_config(name_or_path)
     config = load_tree(Config, path, overrides)
@@ -115,8 +116,8 @@ _OF_EACH_RANK = ("data.path", "run.dir", "storage.devices")
 
 
 def shared_settings(config: Config) -> dict[str, Any]:
-    """What all ranks of a job must have the same, by full key: everything but paths and
-    drives, which may differ from machine to machine."""
+    """Settings that all ranks of a job must share, by full key: all but paths and drives, which
+    may differ from machine to machine."""
 
     def values(tree: Any, keys: list[str]) -> Any:
         return values(tree[keys[0]], keys[1:]) if keys else tree
@@ -218,7 +219,7 @@ def _check_keys(
 
 
 def _unknown(model: type[BaseModel], name: str) -> str:
-    """The complaint about an unknown key, with the key the user probably meant."""
+    """Error text for an unknown key, with the nearest known key."""
     known = list(dotted_keys(model))
     last = name.rpartition(".")[2]
     same_last = [key for key in known if key.rpartition(".")[2] == last]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
@@ -16,6 +17,13 @@ from lsm.core.limits import (
 from lsm.core.units import format_bytes, parse_bytes
 
 Auto = Literal["auto"]
+
+
+@dataclass(frozen=True)
+class Described:
+    """The type of a field in words, for its readers."""
+
+    text: str
 
 
 def exact_bytes(num_bytes: int) -> str | int:
@@ -33,14 +41,7 @@ def _bytes(value: Any) -> int:
     return num_bytes
 
 
-def _of_one_read(num_bytes: int | Auto) -> int | Auto:
-    if num_bytes != "auto" and num_bytes > LONGEST_READ:
-        most, got = format_bytes(LONGEST_READ), format_bytes(num_bytes)
-        raise ValueError(f"size: expected at most {most}, got {got}")
-    return num_bytes
-
-
-Bytes = Annotated[int, BeforeValidator(_bytes), PlainSerializer(exact_bytes)]
+Bytes = Annotated[int, BeforeValidator(_bytes), PlainSerializer(exact_bytes), Described("size")]
 """A size in bytes; read from an int or from text with a unit (``256MiB``)."""
 
 
@@ -48,23 +49,49 @@ def _auto_or_bytes(value: Any) -> int | Auto:
     return value if value == "auto" else _bytes(value)
 
 
-def _auto_or_positive(value: object) -> object:
-    if value == "auto" or (type(value) is int and 1 <= value <= 65_535):
-        return value
-    raise ValueError(f"expected auto or an integer from 1 to 65535, got {value!r}")
+def _within_one_read(least: int) -> AfterValidator:
+    def check(num_bytes: int | Auto) -> int | Auto:
+        if num_bytes != "auto" and not least <= num_bytes <= LONGEST_READ:
+            bound = "at most" if num_bytes > least else "at least"
+            limit = format_bytes(LONGEST_READ if num_bytes > least else least)
+            raise ValueError(f"size: expected {bound} {limit}, got {format_bytes(num_bytes)}")
+        return num_bytes
+
+    return AfterValidator(check)
+
+
+def auto_or_positive(*words: str, most: int) -> BeforeValidator:
+    """Check of a field that takes auto, one of ``words``, or an integer from 1 to ``most``."""
+    known = ("auto", *words)
+
+    def check(value: object) -> object:
+        if value in known or (type(value) is int and 1 <= value <= most):
+            return value
+        expected = ", ".join(known)
+        raise ValueError(f"expected {expected} or an integer from 1 to {most}, got {value!r}")
+
+    return BeforeValidator(check)
 
 
 AutoBytes = Annotated[
     int | Auto,
     BeforeValidator(_auto_or_bytes),
     PlainSerializer(lambda value: value if value == "auto" else exact_bytes(value)),
+    Described("auto, or size"),
 ]
 """``auto``, or a size in bytes."""
 
-ReadBytes = Annotated[AutoBytes, AfterValidator(_of_one_read)]
+ReadBytes = Annotated[
+    AutoBytes, _within_one_read(1), Described("auto, or size of at least 1 and at most 16MiB")
+]
 """``auto``, or the bytes of one read."""
 
-AutoPositive = Annotated[int | Auto, BeforeValidator(_auto_or_positive)]
+GapBytes = Annotated[AutoBytes, _within_one_read(0), Described("auto, or size of at most 16MiB")]
+"""``auto``, or the bytes of a gap within one read."""
+
+AutoPositive = Annotated[
+    int | Auto, auto_or_positive(most=65_535), Described("auto, or integer from 1 to 65535")
+]
 """``auto``, or an integer from 1 to 65535."""
 
 Positive = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 
 import torch
 
 from lsm import native
-from lsm.cache.options import CacheOptions, CacheRows, hottest
+from lsm.cache.options import CacheOptions
 from lsm.cache.planner import Planner
 from lsm.cache.planner_trial import TrialPlanner
+from lsm.cache.rows import CacheRows, hottest, useful_window
 from lsm.cache.scores import stored_score
 from lsm.comm.group import CacheGroup
 from lsm.comm.open import open_exchange
 from lsm.comm.owners import OwnerHash, OwnerMap, load_owner_table
 from lsm.comm.request import RowFormat
+from lsm.core.option_types import settled
 from lsm.data.feature_files import FeatureFiles
 from lsm.data.graph_store import GraphStore
 from lsm.features.cached import CachedFeatureLoader
@@ -24,8 +25,9 @@ from lsm.features.loader import FeatureLoader
 from lsm.features.memory import pinned_rows, pooled_rows
 from lsm.features.tiers import HostTiers, Tiers
 from lsm.features.tiers_gpu import GpuOptions, GpuTiers
-from lsm.storage.engine import Storage, StorageOptions
+from lsm.storage.engine import Storage
 from lsm.storage.open import open_storage
+from lsm.storage.options import StorageOptions
 
 TWIN = "twin"
 """A device for tests: the host does what a GPU would do."""
@@ -73,11 +75,11 @@ def open_features(
             raise ValueError("share: ranks share a cache, and there is none; give cache as well")
         take_rows = pinned_rows(files) if on_gpu else pooled_rows(files, idle_bytes)
         return FeatureLoader(files, open_storage(files, engine, storage), take_rows)
-    gpu = gpu or GpuOptions()
+    cache, gpu = cache.resolved(), gpu or GpuOptions()
     num_replicated = 0
     if share is not None and share.options.mode == "partition-aware":
-        replicated_bytes = int(share.options.replicated_fraction * cache.bytes)
-        cache = replace(cache, bytes=cache.bytes - replicated_bytes)
+        replicated_bytes = int(share.options.replicated_fraction * settled(cache.bytes))
+        cache = cache.model_copy(update={"bytes": settled(cache.bytes) - replicated_bytes})
         num_replicated = replicated_bytes // files.row_bytes
     rows = CacheRows.of(cache, files.row_bytes).within(files.num_rows)
     if scores is None and cache.score != "none":
@@ -88,7 +90,7 @@ def open_features(
     owners = exchange = None
     if share is not None:
         owners = _owners(files, share, replicated)
-        native.check_metadata_limits(cache.useful_window, share.size, files.num_rows)
+        native.check_metadata_limits(useful_window(cache), share.size, files.num_rows)
         exchange = open_exchange(
             share,
             owners,
@@ -126,7 +128,7 @@ def open_features(
                 # Not the pool of the batches: too large a block takes more than is counted. Over
                 # ranks, owners write rows from where they are read to where they are wanted.
                 take_staged=None if share is not None else pooled_rows(files, idle_bytes // 2),
-                prefetch_iterations=cache.victim_prefetch,
+                prefetch_iterations=cache.victim.prefetch,
                 num_threads=num_threads,
             )
         loader = CachedFeatureLoader(files, planner, tiers, exchange)
@@ -155,7 +157,7 @@ def _gpu_tiers(
         device=device,
         options=gpu,
         take_rows=None if storage.engine == "gds" else take_rows,
-        prefetch_iterations=cache.victim_prefetch,
+        prefetch_iterations=cache.victim.prefetch,
     )
 
 

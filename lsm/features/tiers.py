@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 
 from lsm import native
-from lsm.cache.options import CacheRows
+from lsm.cache.rows import CacheRows
 from lsm.comm.request import NO_PLACES, RowTarget
 from lsm.features.cached_rows import CachedRows
 from lsm.features.memory import TakeRows

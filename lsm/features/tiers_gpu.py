@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from lsm import native
-from lsm.cache.options import CacheRows
 from lsm.cache.planner import Source
+from lsm.cache.rows import CacheRows
 from lsm.cache.staging import Staging
 from lsm.comm.request import RowTarget
 from lsm.core.device import current, memory_errors

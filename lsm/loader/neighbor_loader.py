@@ -26,7 +26,7 @@ from lsm.sampler.neighbor import (
 )
 from lsm.sampler.options import Sampling
 from lsm.sampler.seeds import SeedSchedule, seed_nodes
-from lsm.storage.engine import StorageOptions
+from lsm.storage.options import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
 
 

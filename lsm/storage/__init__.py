@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 from lsm.core.lazy import lazily
 
 if TYPE_CHECKING:
-    from lsm.storage.engine import Storage, StorageOptions
+    from lsm.storage.engine import Storage
     from lsm.storage.open import open_storage
+    from lsm.storage.options import StorageOptions
 
 __all__ = ["Storage", "StorageOptions", "open_storage"]
 
 __getattr__ = lazily(
-    __name__, {"Storage": "engine", "StorageOptions": "engine", "open_storage": "open"}
+    __name__, {"Storage": "engine", "StorageOptions": "options", "open_storage": "open"}
 )

@@ -5,75 +5,29 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import torch
 
 from lsm import native
-from lsm.core.arguments import whole_number
 from lsm.core.device import gpu_problem
-from lsm.core.limits import DEEPEST_QUEUE, LONGEST_READ, MOST_THREADS
+from lsm.core.option_types import settled
 from lsm.core.threads import starting
 from lsm.core.units import format_bytes
 from lsm.distributed.host_memory import available_bytes_per_rank
+from lsm.storage.options import StorageOptions
 
 logger = logging.getLogger(__name__)
 
 ENGINES = ("memory", "mmap", "posix", "io_uring", "nvme")
 """Engines that read into host memory; beside them there is gds (lsm.storage.gds)."""
 
-TRANSPORTS = ("emulated", "sysfs", "libnvm")
-
 # Threads an engine uses unless told otherwise: io_uring and nvme need one per ring or queue, pread
 # one per read in flight, and copies from memory one per core.
 _DEFAULT_THREADS = {"memory": os.cpu_count() or 1, "mmap": os.cpu_count() or 1}
 _DEFAULT_THREADS |= {"posix": 16, "io_uring": 1, "nvme": 1}
-
-
-@dataclass(frozen=True)
-class StorageOptions:
-    """How an engine reads.
-
-    queue_depth: reads in flight per ring (io_uring), queue pair (nvme) or batch (gds).
-    num_threads: rings (io_uring), queue pairs per controller (nvme), reads in flight (posix),
-        copying threads (memory, mmap); None picks the engine's default.
-    max_read_bytes: the longest single read; adjacent rows are merged up to it. A multiple of 4096.
-    max_gap_bytes: bytes that nobody asked for between two rows, up to which both are read at once;
-        worth it where an IO costs more than those bytes (``lsm bench storage --profile``).
-    merge_iterations: how many iterations' reads a feature loader hands to the engine together
-        (read_scheduler); their rows wait in the loader's staging memory meanwhile. "auto": half of
-        those that a NeighborLoader has in flight.
-    direct: "on" bypasses the page cache (O_DIRECT) and fails where that is impossible; "auto" falls
-        back to the page cache there; "off" always uses it. Concerns posix and io_uring.
-    timeout_secs: how long a wait for rows may take before it is an error.
-    transport: how the nvme engine reaches controllers: "emulated" plays one over the store's files.
-    devices: the namespaces that hold the rows, in the order of the stripes, for the transports that
-        reach hardware.
-    command_timeout_secs: how long one NVMe command may take before it is an error.
-    submit_from: who submits NVMe commands and takes their completions: "host", or "gpu": kernels of
-        the current GPU. Rows land in host memory either way.
-    submit_blocks: most thread blocks of such a kernel; None: as many as 30% of the GPU's SMs
-        (Helios, 3.1).
-    emulation: what emulated controllers are like and how they misbehave, for tests: fields of
-        native.NvmeOptions().emulated, of its device, and of the device's faults.
-    """
-
-    queue_depth: int = 128
-    num_threads: int | None = None
-    max_read_bytes: int = 32 << 10
-    max_gap_bytes: int = 0
-    merge_iterations: int | Literal["auto"] = 1
-    direct: str = "auto"
-    timeout_secs: float = 60.0
-    transport: str = "emulated"
-    devices: Sequence[str] = ()
-    command_timeout_secs: float = 10.0
-    submit_from: str = "host"
-    submit_blocks: int | None = None
-    emulation: Mapping[str, Any] = field(default_factory=dict)
 
 
 def select_engine(engine: str = "auto") -> tuple[str, str]:
@@ -166,31 +120,19 @@ class Storage:
         options: StorageOptions | None = None,
     ) -> None:
         """Opens ``paths``, over which ``num_rows`` rows of ``row_bytes`` bytes are striped in pages
-        of ``stripe_bytes``. Raises OSError for a missing or truncated file, ValueError for options
-        out of range, RuntimeError if the engine cannot run here."""
-        options = options or StorageOptions()
-        if options.transport not in TRANSPORTS:
-            raise ValueError(
-                f"storage.transport: expected {', '.join(TRANSPORTS)}, got {options.transport!r}"
-            )
-        if options.submit_from not in ("host", "gpu"):
-            raise ValueError(
-                f"storage.submit_from: expected host or gpu, got {options.submit_from!r}"
-            )
-        if options.submit_blocks is not None and options.submit_blocks < 1:
-            raise ValueError(
-                f"storage.submit_blocks: expected at least 1, got {options.submit_blocks}"
-            )
-        if options.direct not in ("auto", "on", "off"):
-            raise ValueError(f"storage.direct: expected auto, on or off, got {options.direct!r}")
-        _check_ranges(options)
+        of ``stripe_bytes``. ``engine`` is that of ``options`` where it is auto. Raises OSError for
+        a missing or truncated file, ValueError for options that do not fit the files or the
+        machine, RuntimeError if the engine cannot run here."""
+        options = (options or StorageOptions()).resolved()
+        engine = options.engine if engine == "auto" else engine
         self.engine, reason = select_engine(engine)
         if engine == "auto" and self.engine != "io_uring":
             logger.warning("storage.engine=auto uses %s: %s", self.engine, reason)
         self.row_bytes = row_bytes
         self.num_rows = num_rows
         self.timeout_secs = options.timeout_secs
-        self.merge_iterations = options.merge_iterations
+        merged = options.merge_iterations
+        self.merge_iterations: int | Literal["half"] = 1 if merged == "auto" else merged
         nvme = nvme_options(options)
         if self.engine == "nvme" and options.submit_from == "gpu":
             nvme.submission.device = _submitting_gpu()
@@ -208,8 +150,8 @@ class Storage:
                     stripe_bytes=stripe_bytes,
                     queue_depth=options.queue_depth,
                     num_threads=num_threads,
-                    max_read_bytes=options.max_read_bytes,
-                    max_gap_bytes=options.max_gap_bytes,
+                    max_read_bytes=settled(options.max_read_bytes),
+                    max_gap_bytes=settled(options.max_gap_bytes),
                     direct=getattr(native.DirectMode, options.direct),
                     nvme=nvme,
                 )
@@ -311,25 +253,18 @@ class Storage:
         return self._native
 
 
-def _check_ranges(options: StorageOptions) -> None:
-    if options.num_threads is not None:
-        whole_number("storage.num_threads", options.num_threads, 1, MOST_THREADS)
-    whole_number("storage.queue_depth", options.queue_depth, 1, DEEPEST_QUEUE)
-    whole_number("storage.max_read_bytes", options.max_read_bytes, 1, LONGEST_READ)
-    whole_number("storage.max_gap_bytes", options.max_gap_bytes, 0, LONGEST_READ)
-
-
 def _check_buffers(engine: str, options: StorageOptions, num_threads: int) -> None:
     """ValueError with the sum if the buffers of reads in flight take more than half of what is
     free: they are page-locked where that is allowed."""
     if engine in ("memory", "mmap"):
         return
     in_flight = num_threads * (1 if engine == "posix" else options.queue_depth)
-    needed, free = in_flight * options.max_read_bytes, available_bytes_per_rank()
+    read_bytes, free = settled(options.max_read_bytes), available_bytes_per_rank()
+    needed = in_flight * read_bytes
     if needed > free // 2:
         raise ValueError(
             f"storage.max_read_bytes: {in_flight} reads in flight (storage.num_threads, "
-            f"storage.queue_depth) of {format_bytes(options.max_read_bytes)} take "
+            f"storage.queue_depth) of {format_bytes(read_bytes)} take "
             f"{format_bytes(needed)}, more than half of the {format_bytes(free)} that are free; "
             "lower one of the three"
         )

@@ -16,8 +16,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from lsm.core.option_types import settled
 from lsm.storage.cufile import CuFile, Reads, UnendedReadsError
-from lsm.storage.engine import PendingReads, Storage, StorageOptions
+from lsm.storage.engine import PendingReads, Storage
+from lsm.storage.options import StorageOptions
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +128,7 @@ class GdsStorage(Storage):
         stripe_bytes: int = 4096,
         options: StorageOptions | None = None,
     ) -> None:
-        options = options or StorageOptions()
+        options = (options or StorageOptions()).resolved()
         self._files = CuFile([str(path) for path in paths], options.direct)
         try:
             super().__init__(
@@ -143,7 +145,7 @@ class GdsStorage(Storage):
         self.engine = "gds"
         self._num_files = len(paths)
         self._stripe_bytes = stripe_bytes
-        self._max_read_bytes = options.max_read_bytes
+        self._max_read_bytes = settled(options.max_read_bytes)
         self._batch_size = min(options.queue_depth, self._files.max_batch)
         if self._files.is_compatible:
             self._batch_size = min(self._batch_size, COMPATIBLE_BATCH)

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from lsm.storage.engine import Storage, StorageOptions, Ticket
+from lsm.storage.engine import Storage, Ticket
+from lsm.storage.options import StorageOptions
 
 _PAGE_BYTES = 4096
 _WRITE_BYTES = 16 << 20

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from lsm import native
 from lsm.data.feature_files import FeatureFiles
-from lsm.storage.engine import Storage, StorageOptions, nvme_options
+from lsm.storage.engine import Storage, nvme_options
 from lsm.storage.gds import GdsStorage
 from lsm.storage.nvme.label import check_label
+from lsm.storage.options import StorageOptions
 
 
 def open_storage(
     files: FeatureFiles, engine: str = "auto", options: StorageOptions | None = None
 ) -> Storage:
     """A Storage over ``files``, or over the NVMe namespaces of ``options`` that hold copies of
-    them. Raises ValueError if the label of a namespace says otherwise."""
+    them. ``engine`` is that of ``options`` where it is auto. Raises ValueError if the label of
+    a namespace says otherwise."""
     options = options or StorageOptions()
+    engine = options.engine if engine == "auto" else engine
     layout = {
         "num_rows": files.num_rows,
         "row_bytes": files.row_bytes,

@@ -20,16 +20,16 @@ class ReadScheduler:
     """Collects requests and submits them together: when ``merge_iterations`` of them wait, or when
     one of them is waited for. Thread-safe.
 
-    merge_iterations: 1 collects nothing; "auto" collects half of the iterations that in_flight()
+    merge_iterations: 1 collects nothing; "half" collects half of the iterations that in_flight()
     was last told.
     """
 
-    def __init__(self, storage: Storage, merge_iterations: int | Literal["auto"]) -> None:
-        if merge_iterations != "auto" and merge_iterations < 1:
+    def __init__(self, storage: Storage, merge_iterations: int | Literal["half"]) -> None:
+        if merge_iterations != "half" and merge_iterations < 1:
             raise ValueError(f"merge_iterations: expected at least 1, got {merge_iterations}")
         self._storage = storage
-        self._is_automatic = merge_iterations == "auto"
-        self._merge_iterations = 1 if merge_iterations == "auto" else merge_iterations
+        self._takes_half = merge_iterations == "half"
+        self._merge_iterations = 1 if merge_iterations == "half" else merge_iterations
         self._lock = threading.Lock()
         self._waiting: list[
             tuple[Ticket, tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]]
@@ -58,7 +58,7 @@ class ReadScheduler:
     def in_flight(self, iterations: int) -> None:
         """Takes how many iterations, the next one included, are read ahead: with "auto", half of
         them are collected."""
-        if self._is_automatic:
+        if self._takes_half:
             with self._lock:
                 self._merge_iterations = company(iterations)
 

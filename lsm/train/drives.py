@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lsm.config.schema import StorageConfig
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
+from lsm.storage.options import StorageOptions
 
 
-def check_drives_of_ranks(storage: StorageConfig, world: World) -> None:
+def check_drives_of_ranks(storage: StorageOptions, world: World) -> None:
     """Raises ValueError, on every rank and before any opens a drive, unless each rank of a machine
     names controllers of its own. All ranks must call it, with the same engine and transport."""
     if storage.engine != "nvme" or storage.transport == "emulated":

@@ -18,10 +18,11 @@ from torch.nn.parallel import DistributedDataParallel
 from lsm import native
 from lsm.cache import scores
 from lsm.cache.late_score import LateScore
-from lsm.cache.options import CacheOptions, CacheRows
-from lsm.comm.group import CacheGroup, CommOptions
+from lsm.cache.options import CacheOptions
+from lsm.cache.rows import CacheRows
+from lsm.comm.group import CacheGroup
 from lsm.config.load import changed_keys
-from lsm.config.schema import CommConfig, Config
+from lsm.config.schema import Config
 from lsm.core.allocator import keep_freed_memory
 from lsm.core.device import memory_errors
 from lsm.core.option_types import settled
@@ -36,7 +37,8 @@ from lsm.features.open import open_features
 from lsm.features.tiers_gpu import GpuOptions
 from lsm.loader.neighbor_loader import NeighborLoader
 from lsm.sampler.options import Sampling
-from lsm.storage.engine import StorageOptions, select_engine
+from lsm.storage.engine import select_engine
+from lsm.storage.options import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
 from lsm.storage.short_profile import Found, find_on_machines
 from lsm.train.budget import MemoryPlan
@@ -137,6 +139,7 @@ def open_store(config: Config, world: World) -> GraphStore:
     except FileNotFoundError as error:
         raise FileNotFoundError(f"data.path: {error}") from error
     _check_split_sizes(config, world, store)
+    scores.check_score(store, config.cache.score)
     labels = store.labels()
     for split in ("train", "valid", "test"):
         _check_labels(store, split, labels[store.split(split)])
@@ -226,7 +229,7 @@ def _say_ignored(changed: list[str]) -> None:
 
 def _say_lines(options: CacheOptions, tiers: CacheRows, store: GraphStore) -> None:
     """Says where a cache has fewer lines than its bytes have room for."""
-    fitting, planner = options.bytes // store.row_bytes, tiers.planner
+    fitting, planner = settled(options.bytes) // store.row_bytes, tiers.planner
     if (planner.num_lines, planner.ways) != (fitting, options.ways):
         logger.warning(
             "cache.bytes: room for %d rows, which do not make whole sets of %d (cache.ways); using "
@@ -262,7 +265,13 @@ def _open_features(
         return open_features(store, storage=storage, device=device, engine=engine)
     if cache.policy in ("static", "hybrid") and score.at_start == "none":
         logger.warning("cache.policy=%s goes by cache.score, which is none", cache.policy)
-    options = _cache_options(config, on_gpu=device.type == "cuda", score=score.at_start)
+    options = cache.model_copy(
+        update={
+            "score": score.at_start,
+            "seed": config.train.seed,
+            "on_gpu": device.type == "cuda",
+        }
+    )
     tiers = CacheRows.of(options, store.row_bytes)  # a mistake shows before any long work
     if world.is_main:
         _say_lines(options, tiers, store)
@@ -270,7 +279,7 @@ def _open_features(
         store,
         options,
         storage,
-        share=CacheGroup.join(_comm_options(config)) if shares_cache(config, world) else None,
+        share=CacheGroup.join(config.comm) if shares_cache(config, world) else None,
         device=device,
         engine=engine,
         scores=_stored_score(config, world, store, score.at_start),
@@ -316,31 +325,6 @@ def _late_score(
     if score.later == "none" or not isinstance(features, CachedFeatureLoader):
         return nullcontext()
     return LateScore(store.path, score.later, features.set_scores, computes=world.local_rank == 0)
-
-
-def _cache_options(config: Config, on_gpu: bool, score: str) -> CacheOptions:
-    cache = config.cache
-    return CacheOptions(
-        policy=cache.policy,
-        bytes=settled(cache.bytes),
-        ways=cache.ways,
-        window=cache.window,
-        update_period=cache.update_period,
-        near_fraction=cache.near_fraction,
-        victim_mode=cache.victim.mode,
-        victim_bytes=settled(cache.victim.bytes),
-        victim_prefetch=cache.victim.prefetch,
-        constant_bytes=cache.constant.bytes,
-        static_bytes=cache.static.bytes,
-        score=score,
-        seed=config.train.seed,
-        on_gpu=on_gpu,
-    )
-
-
-def _comm_options(config: Config) -> CommOptions:
-    comm = config.comm
-    return CommOptions(**{name: getattr(comm, name) for name in CommConfig.model_fields})
 
 
 def _stored_score(

@@ -21,7 +21,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from lsm.config.schema import MetricsConfig
+from lsm.config.run import MetricsConfig
 from lsm.core.counters import COUNTERS, EXCHANGED, STAGES
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lsm.config.schema import Config
+from lsm.core.option_types import settled
 from lsm.core.units import format_bytes
 from lsm.storage.disk_profile import DiskProfile
-from lsm.storage.engine import StorageOptions
+from lsm.storage.options import READ_BYTES, StorageOptions
 from lsm.storage.read_ahead import ReadAhead
 
-_FIXED = StorageOptions()
 _PREFETCH = 4
 _MOST_READ_BYTES = 128 << 10
 
@@ -25,38 +25,30 @@ class ReadSettings:
     @classmethod
     def of(cls, config: Config, profile: DiskProfile | None) -> ReadSettings:
         """The settings of ``config``, without a cache where that is still auto. Those that are auto
-        are derived from ``profile``, or are the defaults of StorageOptions and 4 iterations where
-        there is none."""
+        follow from ``profile``; without one, they are those of StorageOptions.resolved() and 4
+        iterations."""
         storage = config.storage
         # Over a cache, reading iterations together did not win everywhere (bench/ablation.md).
         merging = profile if config.cache.policy in ("none", "auto") else None
-        max_read_bytes = storage.max_read_bytes
+        max_read_bytes, max_gap_bytes = storage.max_read_bytes, storage.max_gap_bytes
         if max_read_bytes == "auto":
             max_read_bytes = longest_read(merging)
-        max_gap_bytes = storage.max_gap_bytes
         if max_gap_bytes == "auto":
             max_gap_bytes = merging.max_gap_bytes(max_read_bytes) if merging else 0
-        # Reading a block that nobody asked for is worth it only where starting a read is what
-        # costs; then so is reading iterations together, which leaves fewer and longer reads.
+        # Reading a block that nobody asked for pays off only where the start of a read dominates
+        # its cost; reading iterations together then pays off too, for it coalesces reads.
         merges = merging is not None and merging.max_gap_bytes(_MOST_READ_BYTES) > 0
         merge_iterations = storage.merge_iterations
         if merge_iterations == "auto":
-            merge_iterations = "auto" if merges else 1
-        options = StorageOptions(
-            queue_depth=storage.queue_depth,
-            num_threads=storage.num_threads,
-            max_read_bytes=max_read_bytes,
-            max_gap_bytes=max_gap_bytes,
-            merge_iterations=merge_iterations,
-            direct=storage.direct,
-            timeout_secs=storage.timeout_secs,
-            transport=storage.transport,
-            devices=tuple(storage.devices),
-            command_timeout_secs=storage.command_timeout_secs,
-            submit_from=storage.submit_from,
-            submit_blocks=storage.submit_blocks,
+            merge_iterations = "half" if merges else 1
+        options = storage.model_copy(
+            update={
+                "max_read_bytes": max_read_bytes,
+                "max_gap_bytes": max_gap_bytes,
+                "merge_iterations": merge_iterations,
+            }
         )
-        return cls(options, _read_ahead(config, profile, merges and merge_iterations == "auto"))
+        return cls(options, _read_ahead(config, profile, merges and merge_iterations == "half"))
 
     def in_words(self) -> str:
         """One line for a user."""
@@ -64,15 +56,15 @@ class ReadSettings:
         iterations = str(ahead.iterations)
         if ahead.max_iterations > ahead.iterations:
             iterations += f" to {ahead.max_iterations}"
-        together = {"auto": "half of them planned together", 1: "each planned by itself"}.get(
+        together = {"half": "half of them planned together", 1: "each planned by itself"}.get(
             options.merge_iterations, f"{options.merge_iterations} of them planned together"
         )
-        gap = options.max_gap_bytes
+        gap = settled(options.max_gap_bytes)
         gaps = f"gaps up to {format_bytes(gap)} are read" if gap else "no gaps are read"
         return (
             f"{iterations} iterations are read ahead to keep {ahead.accesses:.0f} reads "
             f"outstanding, {together}; {gaps}, in reads of up to "
-            f"{format_bytes(options.max_read_bytes)}"
+            f"{format_bytes(settled(options.max_read_bytes))}"
         )
 
 
@@ -91,7 +83,7 @@ def longest_read(profile: DiskProfile | None) -> int:
     128 KiB (longer ones were no faster, and there is a buffer for each read in flight). Where so
     much memory cannot be locked, buffers that are not registered still cost less than short
     reads."""
-    longest = _FIXED.max_read_bytes
+    longest = READ_BYTES
     if profile is not None:
         worth = 8 * profile.cost.secs_per_read / profile.cost.secs_per_byte
         while 2 * longest <= min(worth, _MOST_READ_BYTES):

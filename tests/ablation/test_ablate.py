@@ -47,8 +47,9 @@ def random_trace(num_iterations=40, num_ranks=2, num_nodes=120, seed=0, scored=T
     return make_trace(lists, num_nodes, num_ranks, static_score=score)
 
 
-def run_one(trace, *arguments, **parameters):
-    (record,) = runs.run(trace, [Combination(*arguments, **parameters)], progress=False)
+def run_one(trace, policy, lines, **parameters):
+    combination = Combination(policy=policy, lines=lines, **parameters)
+    (record,) = runs.run(trace, [combination], progress=False)
     return record
 
 
@@ -132,7 +133,14 @@ def reference_counts(trace, combination, rank):
 def test_records_are_the_sums_of_the_plain_planner(policy, victim):
     trace = random_trace()
     combination = Combination(
-        policy, 16, ways=4, window=6, update_period=3, victim=victim, victim_rows=3, seed=2
+        policy=policy,
+        lines=16,
+        ways=4,
+        window=6,
+        update_period=3,
+        victim=victim,
+        victim_rows=3,
+        seed=2,
     )
     if policy == "belady" and victim != "none":
         pytest.skip("the bound has no victim buffer")
@@ -151,7 +159,7 @@ def test_records_are_the_sums_of_the_plain_planner(policy, victim):
 def test_one_job_or_many_give_the_same_records_in_the_order_asked_for():
     trace = random_trace()
     asked = [
-        Combination(policy, lines, ways=4, window=window)
+        Combination(policy=policy, lines=lines, ways=4, window=window)
         for policy in ("lookahead", "lru", "hybrid", "belady")
         for lines in (8, 24)
         for window in (4, 12)
@@ -174,7 +182,9 @@ def test_one_job_or_many_give_the_same_records_in_the_order_asked_for():
 def test_no_policy_beats_the_bound():
     trace = random_trace(num_iterations=80)
     records = runs.run(
-        trace, [Combination(name, 16, ways=4, window=8) for name in runs.POLICIES], progress=False
+        trace,
+        [Combination(policy=name, lines=16, ways=4, window=8) for name in runs.POLICIES],
+        progress=False,
     )
     bound = next(record for record in records if record["policy"] == "optimal")
     assert all(record["hits"] <= bound["hits"] for record in records)
@@ -229,8 +239,10 @@ def test_the_command_writes_a_record_per_combination(tmp_path, monkeypatch, caps
             served = record["hits" + end] + record["victim_hits" + end]
             assert served + record["misses" + end] == record["requests" + end] > 0
             assert record["hit_ratio" + end] == served / record["requests" + end]
-    combination = Combination("lookahead", 28, 4, 8, victim="pool", victim_rows=5, seed=1)
-    assert records[-1]["hits"] == run_one(trace, *vars(combination).values())["hits"]
+    combination = Combination(
+        policy="lookahead", lines=28, ways=4, window=8, victim="pool", victim_rows=5, seed=1
+    )
+    assert records[-1]["hits"] == run_one(trace, **dict(combination))["hits"]
     shown = capsys.readouterr()
     assert "lookahead" in shown.out
     (warning,) = shown.err.splitlines()

@@ -44,7 +44,14 @@ def read_one(store, trace, combination, config=CHECKED, **changes):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_cache_delivers_the_rows_and_hits_as_simulated(store, trace, policy, victim, mode):
     combination = Combination(
-        policy, 48, ways=8, window=6, victim=victim, victim_rows=7, mode=mode, seed=3
+        policy=policy,
+        lines=48,
+        ways=8,
+        window=6,
+        victim=victim,
+        victim_rows=7,
+        mode=mode,
+        seed=3,
     )
     # read_all raises if rows differ from the store or hits from the simulation.
     record = read_one(store, trace, combination)
@@ -54,7 +61,7 @@ def test_every_cache_delivers_the_rows_and_hits_as_simulated(store, trace, polic
 
 
 def test_without_a_cache_every_request_is_read(store, trace):
-    record = read_one(store, trace, Combination("none", 48))
+    record = read_one(store, trace, Combination(policy="none", lines=48))
     assert (
         record["misses"]
         == record["requests"]
@@ -66,17 +73,19 @@ def test_without_a_cache_every_request_is_read(store, trace):
 
 
 def test_a_constant_buffer_by_score_is_read_for_and_one_at_random_refused(store, trace):
-    by_score = Combination("lru", 48, ways=8, constant_rows=60)
+    by_score = Combination(policy="lru", lines=48, ways=8, constant_rows=60)
     record = read_one(store, trace, by_score)
     # Each of the two ranks fills its buffer first.
     assert record["bytes_read"] == (record["misses"] + 2 * 60) * ROW_BYTES
     assert record["constant_hits"] > 0
     with pytest.raises(ValueError, match=r"cache\.constant\.chosen_by: expected static_score"):
-        reads.require_runnable([Combination("lru", 48, constant_rows=9, constant_score="random")])
+        reads.require_runnable(
+            [Combination(policy="lru", lines=48, constant_rows=9, constant_score="random")]
+        )
 
 
 def test_reads_of_several_iterations_are_fewer_together(store, trace):
-    combination = Combination("lookahead", 48, ways=8, window=6)
+    combination = Combination(policy="lookahead", lines=48, ways=8, window=6)
     config = CHECKED.model_copy(
         update={"merge_iterations": [1, 4], "prefetch": 8, "max_gap_bytes": 16384, "repeats": 2}
     )
@@ -90,7 +99,7 @@ def test_reads_of_several_iterations_are_fewer_together(store, trace):
 
 
 def test_wrong_rows_and_other_hits_are_errors(store, trace, monkeypatch):
-    combination = Combination("lru", 48, ways=8)
+    combination = Combination(policy="lru", lines=48, ways=8)
     with pytest.raises(RuntimeError, match=r"lru: hits: \d+ were simulated, but \d+ happened"):
         read_one(store, trace, combination, hits=1)
 

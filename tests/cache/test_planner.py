@@ -1,7 +1,6 @@
 """The native planner equals the reference, plan by plan, on random traces."""
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -143,7 +142,10 @@ def test_golden_miss_counts(policy):
     arguments = {"scores": torch.from_numpy(SCORES)}
     batches = tensors(BATCHES)
     misses = [
-        sum(c["misses"] for c in simulate(batches, replace(config, num_lines=n), **arguments))
+        sum(
+            c["misses"]
+            for c in simulate(batches, config.model_copy(update={"num_lines": n}), **arguments)
+        )
         for n in NUM_LINES
     ]
     assert misses == GOLDEN_MISSES[policy]
@@ -158,7 +160,7 @@ def test_ids_of_any_size():
     batches = [[2**62 + 5, 1, 2**40], [7, 2**33, 2**62], [1, 2**40, 2**33 + 1], [2**62 + 5, 7]]
     for policy in POLICIES:
         config = PlannerConfig(num_lines=2, ways=2, policy=policy, window=4)
-        config = replace(config, victim_mode="pool", victim_rows=2)
+        config = config.model_copy(update={"victim_mode": "pool", "victim_rows": 2})
         assert_equal_plans(config, batches, {}, threads=[1])
 
 

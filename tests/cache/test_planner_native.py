@@ -1,7 +1,5 @@
 """The native planner by itself: limits and bad input, counters, threads, metadata."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -160,18 +158,18 @@ def test_metadata_limits(limits, message):
         ({"policy": "mru"}, "cache.policy: expected one of round_robin, .*belady; got 'mru'"),
         ({"num_lines": 0}, "cache.num_lines: expected at least 1, got 0"),
         ({"num_lines": -64}, "cache.num_lines: expected at least 1, got -64"),
-        ({"ways": 0}, "cache.ways: expected 1 to 2147483647, got 0"),
+        ({"ways": 0}, "cache.ways: expected at least 1, got 0"),
         ({"window": -1}, "cache.window: expected at least 1"),
         ({"window": 65_536}, "cache.window: expected at most 65535"),
         ({"update_period": 0}, "cache.update_period: expected at least 1"),
-        ({"near_fraction": -0.5}, "cache.near_fraction: expected a fraction"),
-        ({"near_fraction": float("nan")}, "cache.near_fraction: expected a fraction"),
+        ({"near_fraction": -0.5}, "cache.near_fraction: expected at "),
+        ({"near_fraction": float("nan")}, "cache.near_fraction: expected at "),
         ({"victim_mode": "stack"}, "cache.victim.mode: expected one of none, queues, pool"),
         ({"victim_mode": "pool"}, "cache.victim.rows: mode 'pool' expects at least 1 row"),
         ({"victim_rows": -1}, "cache.victim.rows: expected at least 1"),
         (
             {"policy": "lru", "window": 0, "victim_mode": "pool", "victim_rows": 1},
-            "a victim buffer needs at least 1",
+            "cache.window: expected at least 1, got 0",
         ),
     ],
 )
@@ -183,12 +181,12 @@ def test_rejects_bad_config(fields, message):
 @pytest.mark.parametrize("policy", [p for p in POLICIES if p != "belady"])
 def test_window_zero(policy):
     if policy in NEEDS_WINDOW:
-        with pytest.raises(ValueError, match=f"policy '{policy}' needs at least 1 iteration"):
+        with pytest.raises(ValueError, match=r"cache\.window: expected at least 1, got 0"):
             PlannerConfig(num_lines=64, policy=policy, window=0)
         return
     config = PlannerConfig(num_lines=64, policy=policy, window=0)
     batches = random_batches(10, 60)
-    assert simulate(batches, config) == simulate(batches, replace(config, window=1))
+    assert simulate(batches, config) == simulate(batches, config.model_copy(update={"window": 1}))
 
 
 def test_lines_are_rounded_to_sets():

@@ -11,7 +11,8 @@ from lsm import native
 from lsm.core.device import gpu_problem
 from lsm.doctor import machine
 from lsm.doctor.machine import RING_BYTES, examine
-from lsm.storage.engine import StorageOptions, select_engine
+from lsm.storage.engine import select_engine
+from lsm.storage.options import StorageOptions
 from support.fake_machine import NVME_FINDINGS
 
 NAMES = {
@@ -158,7 +159,7 @@ def test_the_table_fits_80_columns(tmp_path, capsys, monkeypatch):
 
 
 def test_the_memory_that_io_uring_locks_by_default():
-    options = StorageOptions()
+    options = StorageOptions().resolved()
     buffers = options.queue_depth * 5 // 4 * options.max_read_bytes
     assert buffers < RING_BYTES < buffers + (2 << 20)
 

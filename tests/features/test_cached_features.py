@@ -4,7 +4,6 @@ import errno
 import gc
 import time
 from collections import Counter
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,14 +15,15 @@ from hypothesis import strategies as st
 import lsm
 import lsm.cache.planner
 from lsm import native
-from lsm.cache.options import ONLINE_POLICIES, CacheRows, hottest
+from lsm.cache.planner import ONLINE_POLICIES
+from lsm.cache.rows import CacheRows, hottest
 from lsm.core.counters import COUNTERS
 from lsm.distributed import host_memory
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.open import open_features
 from lsm.loader.pipeline import Pipeline
 from lsm.reference.hashing import mix64
-from lsm.storage.engine import StorageOptions
+from lsm.storage.options import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
 from support.cached_features import (
     NUM_NODES,
@@ -291,24 +291,25 @@ def test_the_hottest_rows():
     [
         ({"policy": "mru"}, r"cache\.policy: expected one of .*lookahead.*, got 'mru'"),
         ({"policy": "belady"}, r"cache\.policy: expected one of .*, got 'belady'"),
-        ({"bytes": 0}, r"cache\.bytes: expected room for a row of 100 bytes, got 0"),
+        ({"bytes": 0}, r"cache\.bytes: expected more than 0 bytes"),
+        ({"policy": "none"}, r"cache\.policy: expected the policy of a cache, got 'none'"),
         ({"bytes": 99}, r"cache\.bytes: expected room for a row of 100 bytes, got 99"),
-        ({"bytes": -1}, r"cache\.bytes: expected a size >= 0, got -1"),
-        ({"bytes": 2**60}, r"cache\.bytes: expected less than the memory that is available"),
+        ({"bytes": -1}, r"cache\.bytes: size: expected a number of bytes >= 0, got -1"),
+        ({"bytes": 2**50}, r"cache\.bytes: expected less than the memory that is available"),
         (
-            {"victim_mode": "pool", "victim_bytes": 2**60},
+            {"victim_mode": "pool", "victim_bytes": 2**50},
             r"cache\.victim\.bytes: expected less than the memory that is available",
         ),
         (
             {"victim_mode": "queues", "victim_bytes": 599},
             r"cache\.victim\.bytes: .* row of 100 bytes for each of 6 iterations .*, got 599",
         ),
-        ({"victim_mode": "heap"}, r"cache\.victim\.mode: expected one of none, .*, got 'heap'"),
-        ({"window": 0}, r"cache\.window: expected 1 to 65535, got 0"),
-        ({"victim_prefetch": -1}, r"cache\.victim\.prefetch: expected 0 to 65535, got -1"),
-        ({"window": 65_536}, r"cache\.window: expected 1 to 65535, got 65536"),
+        ({"victim_mode": "heap"}, r"cache\.victim\.mode: expected one of 'auto', .*, got 'heap'"),
+        ({"window": 0}, r"cache\.window: expected at least 1, got 0"),
+        ({"victim_prefetch": -1}, r"cache\.victim\.prefetch: expected at least 0, got -1"),
+        ({"window": 65_536}, r"cache\.window: expected at most 65535, got 65536"),
         ({"static_bytes": 100}, r"cache\.static\.bytes: .* set cache\.score"),
-        ({"constant_bytes": 2**60, "score": "hot"}, r"cache\.constant\.bytes: expected less"),
+        ({"constant_bytes": 2**50, "score": "hot"}, r"cache\.constant\.bytes: expected less"),
     ],
 )
 def test_options_that_cannot_be(store, changes, message):
@@ -357,7 +358,7 @@ def test_lines_that_no_row_could_take_are_left_out(num_nodes, ways):
     if ways == 32:  # or hardly more lines than that takes
         assert usable.planner.num_lines <= max(ways, 3.5 * num_nodes)
     replaced = {"num_lines": tiers.planner.num_lines}
-    assert replace(usable.planner, **replaced) == tiers.planner
+    assert usable.planner.model_copy(update=replaced) == tiers.planner
 
 
 @pytest.mark.parametrize("lines", [32, 600, 1184])

@@ -156,8 +156,9 @@ def test_a_killed_rank_is_named(few_ranks, store, tmp_path):
 def join_case(context, options, hosts=None):
     import os
 
-    from lsm.comm.group import CacheGroup, CommOptions
+    from lsm.comm.group import CacheGroup
     from lsm.comm.open import open_exchange
+    from lsm.comm.options import CommOptions
     from lsm.comm.owners import OwnerMap
     from lsm.comm.request import RowFormat
 

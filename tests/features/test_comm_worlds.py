@@ -2,7 +2,7 @@
 
 import pytest
 
-from lsm.cache.options import ONLINE_POLICIES as POLICIES
+from lsm.cache.planner import ONLINE_POLICIES as POLICIES
 from support.engines import ENGINES
 from support.shared_features import TIERS, all_tiers, fetch_case
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lsm import native
-from lsm.cache.options import CacheRows
+from lsm.cache.rows import CacheRows
 from lsm.core.counters import COUNTERS
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
 from lsm.train import job

@@ -12,7 +12,7 @@ import torch
 import lsm
 from lsm.cache.options import CacheOptions
 from lsm.sampler.neighbor import NeighborSampler
-from lsm.storage.engine import StorageOptions
+from lsm.storage.options import StorageOptions
 from support.training import make_store
 
 CACHE = CacheOptions(bytes=400 * 48, window=3)

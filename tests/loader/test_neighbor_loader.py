@@ -16,7 +16,7 @@ from lsm import native
 from lsm.data.convert.npy import convert_npy
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.seeds import SeedSchedule
-from lsm.storage.engine import StorageOptions
+from lsm.storage.options import StorageOptions
 from support.engines import ENGINES, QUEUED_ENGINES
 
 NUM_NODES, DIM = 3000, 37

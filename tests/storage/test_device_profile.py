@@ -17,8 +17,8 @@ from lsm.storage.disk_profile import (
     load_profile,
     save_profile,
 )
-from lsm.storage.engine import StorageOptions
 from lsm.storage.measure_profile import enough_bytes, feature_source, measure_profile
+from lsm.storage.options import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
 from lsm.train.read_settings import ReadSettings, longest_read
 from lsm.train.trainer import train
@@ -132,7 +132,7 @@ def test_settings_follow_from_the_profile(tmp_path):
     # 8 x 40,000 bytes, at most 128 KiB; 0.95 / 0.05 x 90,000 x 1 ms reads.
     assert settings.options.max_read_bytes == 128 << 10
     assert settings.options.max_gap_bytes == 9 * 4096
-    assert settings.options.merge_iterations == "auto"
+    assert settings.options.merge_iterations == "half"
     assert settings.read_ahead.accesses == pytest.approx(1710)
     assert settings.read_ahead == ReadAhead(4, 64, settings.read_ahead.accesses, merges=True)
 
@@ -150,13 +150,14 @@ def test_settings_are_told_in_one_line(tmp_path):
 
 def test_on_a_fast_drive_reads_stay_short_and_single(tmp_path):
     settings = ReadSettings.of(Config(), make_profile(tmp_path, per_read=0.4e-6, per_byte=0.15e-9))
-    assert settings.options == StorageOptions()
+    assert settings.options == StorageOptions().resolved()
     assert settings.read_ahead == ReadAhead(4, 64, settings.read_ahead.accesses)
-    assert longest_read(None) == StorageOptions().max_read_bytes
+    assert longest_read(None) == StorageOptions().resolved().max_read_bytes
 
 
 def test_without_a_profile_or_with_fixed_settings_nothing_follows(tmp_path):
-    assert ReadSettings.of(Config(), None) == ReadSettings(StorageOptions(), ReadAhead.fixed(4))
+    fixed = StorageOptions().resolved()
+    assert ReadSettings.of(Config(), None) == ReadSettings(fixed, ReadAhead.fixed(4))
     keys = {"max_read_bytes": 65536, "max_gap_bytes": 8192, "merge_iterations": 3}
     fixed = parse_config({"storage": keys, "sampler": {"prefetch": 7}})
     settings = ReadSettings.of(fixed, make_profile(tmp_path))
@@ -172,7 +173,7 @@ def test_without_a_profile_or_with_fixed_settings_nothing_follows(tmp_path):
             "sampler.prefetch: expected auto or an integer from 1 to 65535, got 0",
         ),
         ("sampler.prefetch=many", "expected auto or an integer from 1 to 65535, got 'many'"),
-        ("storage.merge_iterations=true", "expected auto or an integer from 1 to 65535, got True"),
+        ("storage.merge_iterations=true", "expected auto, half or an integer from 1 to"),
         ("storage.max_gap_bytes=wide", "storage.max_gap_bytes: size: expected a size such as"),
         ("storage.target_share=1", "storage.target_share: expected less than 1.0, got 1"),
     ],

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from lsm.data.feature_files import FeatureFiles
 from lsm.storage import gds
-from lsm.storage.engine import StorageOptions
 from lsm.storage.gds import GdsStorage, plan_reads
 from lsm.storage.open import open_storage
+from lsm.storage.options import StorageOptions
 
 NUM_ROWS, ROW_BYTES, STRIPE = 40, 3000, 4096
 COMPLETE, CANCELED, FAILED = 16, 8, 64

@@ -20,11 +20,11 @@ import pytest
 from lsm import native
 from lsm.data.convert.npy import convert_npy
 from lsm.data.graph_store import GraphStore
-from lsm.storage.engine import StorageOptions
 from lsm.storage.nvme.label import LABEL_BYTES, check_label
 from lsm.storage.nvme.load import load_namespaces
 from lsm.storage.nvme.machine import Machine, find_namespace, namespaces
 from lsm.storage.open import open_storage
+from lsm.storage.options import StorageOptions
 from support.command import lsm
 from support.fake_machine import NETWORK, FakeMachine
 from support.store_files import feature_bytes, random_graph, save_npy

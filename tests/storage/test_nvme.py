@@ -197,12 +197,16 @@ def test_fewer_queues_than_threads_is_said(tmp_path, caplog):
         ({"num_controllers": 2}, {}, "num_controllers: expected 1 to 1"),
         ({"colour": 1}, {}, "no 'colour'"),
         ({"max_queue_entries": 64}, {}, "queues of at most 64 entries, too few for 128 reads"),
-        ({}, {"queue_depth": 0}, "queue_depth: expected 1 to 4096"),
+        ({}, {"queue_depth": 0}, "queue_depth: expected at least 1, got 0"),
         ({}, {"command_timeout_secs": 0}, "command_timeout_secs"),
         ({}, {"max_read_bytes": 700}, "max_read_bytes: expected a multiple of the block"),
-        ({}, {"submit_from": "moon"}, "storage.submit_from: expected host or gpu, got 'moon'"),
+        ({}, {"submit_from": "moon"}, "submit_from: expected one of 'host' or 'gpu', got 'moon'"),
         ({}, {"submit_blocks": 0}, "storage.submit_blocks: expected at least 1, got 0"),
-        ({}, {"transport": "pigeon"}, "transport: expected emulated, sysfs, libnvm, got 'pigeon'"),
+        (
+            {},
+            {"transport": "pigeon"},
+            "transport: expected one of 'emulated', 'sysfs' or 'libnvm'",
+        ),
     ],
 )
 def test_options_out_of_range(tmp_path, emulation, options, message):

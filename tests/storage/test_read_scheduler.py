@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from lsm import native
-from lsm.storage.engine import Storage, StorageOptions
+from lsm.storage.engine import Storage
+from lsm.storage.options import StorageOptions
 from lsm.storage.read_scheduler import ReadScheduler
 from support.engines import ENGINES, QUEUED_ENGINES
 
@@ -145,11 +146,11 @@ def test_bad_arguments_surface_at_the_wait_of_everyone_in_the_company(path):
             at_once.submit(torch.tensor([NUM_ROWS]), torch.zeros(ROW_BYTES, dtype=torch.uint8))
 
 
-def test_automatic_company_follows_the_iterations_in_flight(path, rows):
+def test_company_of_half_follows_the_iterations_in_flight(path, rows):
     ids = requests(6, 50)
     out = outputs(ids)
     with open_rows(path, "posix") as storage:
-        scheduler = ReadScheduler(storage, merge_iterations="auto")
+        scheduler = ReadScheduler(storage, merge_iterations="half")
         tickets, handed_on = [], []
         for in_flight, pair in enumerate(zip(ids, out, strict=True), 1):
             scheduler.in_flight(in_flight)

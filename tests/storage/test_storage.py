@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsm import native
-from lsm.storage.engine import Storage, StorageOptions, select_engine
+from lsm.storage.engine import Storage, select_engine
+from lsm.storage.options import StorageOptions
 from support.engines import ENGINES, QUEUED_ENGINES
 
 PAGE = 4096

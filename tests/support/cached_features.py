@@ -7,7 +7,7 @@ import torch
 from lsm import native
 from lsm.cache.options import CacheOptions
 from lsm.features.open import open_features
-from lsm.storage.engine import StorageOptions
+from lsm.storage.options import StorageOptions
 
 NUM_NODES, DIM = 500, 25
 ROW_BYTES = 4 * DIM

@@ -71,7 +71,8 @@ class Context:
 
     def group(self, size: int, **options):
         """A CacheGroup of ranks 0 to ``size - 1``; None on the others. Every rank must call it."""
-        from lsm.comm.group import CacheGroup, CommOptions
+        from lsm.comm.group import CacheGroup
+        from lsm.comm.options import CommOptions
 
         options = CommOptions(**({"timeout_secs": 20.0} | options))
         key = size, options.transport, options.timeout_secs

@@ -49,5 +49,11 @@ def assert_same_plans(config, batches, sets, device=0):
 def config_of(policy, mode, num_lines, ways, **fields):
     rows = {"none": 0, "queues": 5, "pool": 30}[mode]
     return PlannerConfig(
-        num_lines, ways, policy, victim_mode=mode, victim_rows=rows, update_period=3, **fields
+        num_lines=num_lines,
+        ways=ways,
+        policy=policy,
+        victim_mode=mode,
+        victim_rows=rows,
+        update_period=3,
+        **fields,
     )

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lsm.storage.engine import Storage, StorageOptions
+from lsm.storage.engine import Storage
+from lsm.storage.options import StorageOptions
 
 PAGE = 4096
 

@@ -10,7 +10,7 @@ def open_loader(context, path, size, comm=(), engine="memory", **cache):
     from lsm.cache.options import CacheOptions
     from lsm.data.graph_store import GraphStore
     from lsm.features.open import open_features
-    from lsm.storage.engine import StorageOptions
+    from lsm.storage.options import StorageOptions
 
     group = context.group(size, **dict(comm))
     if group is None:

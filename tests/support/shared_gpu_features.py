@@ -26,7 +26,7 @@ def open_loader(path, group, cache, device=None):
     from lsm.data.graph_store import GraphStore
     from lsm.features.open import TWIN, open_features
     from lsm.features.tiers_gpu import GpuOptions
-    from lsm.storage.engine import StorageOptions
+    from lsm.storage.options import StorageOptions
 
     store = GraphStore.open(path)
     options = {"bytes": 64 * ROW_BYTES, "ways": 8, "window": 3} | cache

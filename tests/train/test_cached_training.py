@@ -9,7 +9,8 @@ import torch
 
 import lsm
 from lsm import native
-from lsm.cache.options import ONLINE_POLICIES, CacheOptions
+from lsm.cache.options import CacheOptions
+from lsm.cache.planner import ONLINE_POLICIES
 from lsm.core.counters import COUNTERS
 from lsm.data.graph_store import GraphStore
 from lsm.distributed.collectives import World

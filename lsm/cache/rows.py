@@ -1,0 +1,155 @@
+"""The bytes of a cache's options as rows of its tiers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from lsm.cache.options import CacheOptions
+from lsm.cache.planner import NEEDS_WINDOW, PlannerConfig
+from lsm.comm.owners import mix64
+from lsm.core.option_types import settled
+from lsm.core.units import format_bytes
+from lsm.distributed import host_memory
+from lsm.distributed.environment import local_size_in
+
+_CHUNK_IDS = 1 << 20
+
+
+def useful_window(options: CacheOptions) -> int:
+    """The window, or 1 for a cache that does not look ahead."""
+    looks_ahead = options.policy in NEEDS_WINDOW or options.victim.mode not in ("auto", "none")
+    return options.window if looks_ahead else 1
+
+
+@dataclass(frozen=True)
+class CacheRows:
+    """The rows that each tier holds."""
+
+    planner: PlannerConfig
+    victim_slots: int
+    static: int
+    constant: int
+
+    @classmethod
+    def of(cls, options: CacheOptions, row_bytes: int) -> CacheRows:
+        """Raises ValueError, naming the configuration's key, for sizes that cannot be."""
+        options = options.resolved()
+        if options.policy == "none":
+            raise ValueError(
+                "cache.policy: expected the policy of a cache, got 'none'; leave it out"
+            )
+        _check_memory(options)
+        window = useful_window(options)
+        num_lines = _num_rows("cache.bytes", settled(options.bytes), row_bytes)
+        victim_rows = victim_slots = 0
+        if options.victim.mode != "none":
+            queues = window if options.victim.mode == "queues" else 1
+            victim_rows = _num_rows(
+                "cache.victim.bytes", settled(options.victim.bytes), row_bytes, queues
+            )
+            victim_slots = victim_rows * queues
+        ways = min(options.ways, num_lines)
+        planner = PlannerConfig(
+            num_lines=num_lines // ways * ways,
+            ways=ways,
+            policy=options.policy,
+            window=window,
+            update_period=options.update_period,
+            near_fraction=options.near_fraction,
+            victim_mode=options.victim.mode,
+            victim_rows=victim_rows,
+            seed=options.seed,
+        )
+        for key, num_bytes in _hot_bytes(options).items():
+            if num_bytes and options.score == "none":
+                raise ValueError(
+                    f"{key}: holds the rows with the highest scores; set cache.score, or {key}=0"
+                )
+        return cls(
+            planner,
+            victim_slots,
+            static=options.static.bytes // row_bytes,
+            constant=options.constant.bytes // row_bytes,
+        )
+
+    def within(self, num_nodes: int) -> CacheRows:
+        """The same for a graph of ``num_nodes``: without lines that no row could ever take.
+
+        Fewer sets hold as much only if none of them is asked for more rows than it has ways, which
+        is counted; so every row that fitted still does.
+        """
+        planner = self.planner
+        sets = _enough_sets(num_nodes, planner.ways, planner.num_lines // planner.ways)
+        return replace(self, planner=planner.model_copy(update={"num_lines": sets * planner.ways}))
+
+
+def hottest(scores: torch.Tensor, *counts: int) -> list[torch.Tensor]:
+    """The ids with the highest ``scores`` [N] in groups of ``counts``, the hottest group first;
+    among equal scores lower ids first. Groups are short where there are not so many nodes."""
+    if not any(counts):
+        return [torch.empty(0, dtype=torch.int64) for _ in counts]
+    order = torch.argsort(scores, descending=True, stable=True)
+    bounds = torch.tensor((0, *counts)).cumsum(0).clamp(max=len(order)).tolist()
+    return [order[begin:end].clone() for begin, end in pairwise(bounds)]
+
+
+def _enough_sets(num_nodes: int, ways: int, most: int) -> int:
+    """Sets of ``ways`` lines that hold all rows at once, up to ``most``: not the fewest, but at
+    most a quarter more. Ids do not spread evenly, so it takes two to three times their number."""
+    sets = 1 if num_nodes <= ways else 2 * num_nodes // ways
+    while sets < most and _fullest_set(num_nodes, sets) > ways:
+        sets += -(-sets // 4)
+    return min(sets, most)
+
+
+def _fullest_set(num_nodes: int, num_sets: int) -> int:
+    """Size of the fullest set."""
+    counts = np.zeros(num_sets, np.int64)
+    for begin in range(0, num_nodes, _CHUNK_IDS):
+        ids = np.arange(begin, min(begin + _CHUNK_IDS, num_nodes), dtype=np.uint64)
+        sets = (mix64(ids) % np.uint64(num_sets)).astype(np.int64)
+        counts += np.bincount(sets, minlength=num_sets)
+    return int(counts.max())
+
+
+def _hot_bytes(options: CacheOptions) -> dict[str, int]:
+    return {
+        "cache.constant.bytes": options.constant.bytes,
+        "cache.static.bytes": options.static.bytes,
+    }
+
+
+def _num_rows(key: str, num_bytes: int, row_bytes: int, queues: int = 1) -> int:
+    """Rows per queue that fit in ``num_bytes``."""
+    num_rows = num_bytes // (row_bytes * queues)
+    if num_rows < 1:
+        per = f" for each of {queues} iterations (cache.window)" if queues > 1 else ""
+        raise ValueError(
+            f"{key}: expected room for a row of {row_bytes} bytes{per}, got {num_bytes} bytes"
+        )
+    return num_rows
+
+
+def _check_memory(options: CacheOptions) -> None:
+    sizes = {"cache.bytes": settled(options.bytes)}
+    if options.victim.mode != "none":
+        sizes["cache.victim.bytes"] = settled(options.victim.bytes)
+    sizes |= _hot_bytes(options)
+    on_host = dict(sizes)
+    if options.on_gpu:
+        del on_host["cache.bytes"], on_host["cache.static.bytes"]
+    available = host_memory.available_bytes_per_rank()
+    largest = max(on_host, key=lambda name: on_host[name])
+    if sum(on_host.values()) <= available:
+        return
+    num_ranks = local_size_in()
+    to_whom = f" to each of the {num_ranks} ranks on this machine" if num_ranks > 1 else ""
+    beside = " (with the cache's other parts)" if sizes[largest] <= available else ""
+    raise ValueError(
+        f"{largest}: expected less than the memory that is available{to_whom}, "
+        f"{format_bytes(available)}, got {format_bytes(sizes[largest])}{beside}; make it smaller"
+    )

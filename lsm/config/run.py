@@ -1,0 +1,103 @@
+"""Sections of a run: its data, memory, checkpoints, metrics and ranks."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from lsm.core.option_types import AutoBytes, NonNegative, Positive, Seconds
+from lsm.core.section import Section
+
+
+class RunConfig(Section):
+    """Results of a run."""
+
+    section: ClassVar[str] = "run"
+
+    dir: Annotated[str, Field(min_length=1)] | None = None
+    """Directory for metrics, checkpoints and the trained model. One run at a time may use it. null:
+    runs/CONFIG/STORE, named after both, so that the same command finds its interrupted run. For a
+    store outside stores/, a hash of its path is appended."""
+
+
+def default_run_dir(config_name: str, store: str | None) -> str:
+    """The directory for run.dir=null: named after the configuration and the store. A store outside
+    stores/ adds a hash of its path, so that two stores of one name get two directories."""
+    path = Path(store or ".").absolute()
+    known = path.parent == Path("stores").absolute()
+    suffix = "" if known else "-" + hashlib.sha256(bytes(path)).hexdigest()[:8]
+    return str(Path("runs", config_name, path.name + suffix))
+
+
+class DataConfig(Section):
+    """The graph to train on."""
+
+    section: ClassVar[str] = "data"
+
+    path: str | None = None
+    """Store directory, as written by `lsm data convert` or `lsm data synth`. Required."""
+    topology: Literal["auto", "mmap", "memory"] = "auto"
+    """Location of the graph structure and the labels. mmap: mapped from the store on demand;
+    memory: read into memory; auto: memory where they take at most a quarter of memory.bytes, else
+    mmap."""
+
+
+class MemoryConfig(Section):
+    """Host memory of a run."""
+
+    section: ClassVar[str] = "memory"
+
+    bytes: AutoBytes = "auto"
+    """Host memory of each rank. It covers the process, the topology in memory, the window, staging,
+    batches and their gradients, the cache and its victim buffer, or the features. Pages of mapped
+    files do not count. auto: the process, and half of the machine's free memory or 85% of that of
+    the control group, whichever is less, divided by the ranks of the machine; or the sum of the
+    other keys, if that is more and is free."""
+
+
+class CheckpointConfig(Section):
+    """Saving and resuming."""
+
+    section: ClassVar[str] = "checkpoint"
+
+    every_steps: NonNegative = 0
+    """Iterations between two checkpoints. 0: none."""
+    every_epochs: NonNegative = 1
+    """Epochs between two checkpoints. 0: none."""
+    keep: Positive = 3
+    """Number of newest checkpoints to keep. Older ones are deleted."""
+    resume: str = "auto"
+    """Checkpoint to continue from. auto: continue an interrupted run in run.dir, or a finished one
+    that is to have more epochs; refuse other finished runs. never: start afresh and replace the
+    contents of run.dir. Or the path of a checkpoint."""
+
+
+class MetricsConfig(Section):
+    """Records and displays of a run."""
+
+    section: ClassVar[str] = "metrics"
+
+    jsonl: bool = True
+    """Write run.dir/metrics.jsonl: one JSON line per iteration and per epoch."""
+    tensorboard: bool = True
+    """Write TensorBoard events to run.dir/tensorboard."""
+    progress: Literal["auto", "on", "off"] = "auto"
+    """Progress bars on standard error of rank 0. auto: where that is a terminal."""
+    log_every: Positive = 10
+    """Iterations between two points in TensorBoard and two flushes of metrics.jsonl."""
+    profile_steps: NonNegative = 0
+    """Iterations to trace on each rank with torch.profiler, after two warm-up iterations. Traces go
+    to run.dir/profile. 0: none."""
+
+
+class DistConfig(Section):
+    """Ranks of a job."""
+
+    section: ClassVar[str] = "dist"
+
+    timeout_secs: Seconds = 300.0
+    """Longest wait for another rank, in seconds, when joining the job and in every exchange. A
+    longer one is an error that names the rank."""
