@@ -1,6 +1,7 @@
 """LSM-GNN: train graph neural networks on graphs whose features do not fit in memory."""
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from lsm.core.lazy import lazily
 from lsm.version import __version__ as __version__
@@ -17,6 +18,7 @@ __all__ = [
     "StorageOptions",
     "load_config",
     "open_features",
+    "train",
 ]
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from lsm.loader.neighbor_loader import NeighborLoader
     from lsm.sampler.options import Sampling
     from lsm.storage.options import StorageOptions
+    from lsm.train.trainer import train
 
 _ROOMS = {
     "Batch": "loader",
@@ -46,4 +49,9 @@ _ROOMS = {
     "open_features": "features",
 }
 
-__getattr__ = lazily(__name__, _ROOMS)
+_of_a_room = lazily(__name__, _ROOMS)
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, imported now; ``train`` is the room itself, which is callable."""
+    return import_module("lsm.train") if name == "train" else _of_a_room(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -44,18 +43,11 @@ def train(
     if print_config:
         typer.echo(dump_config(settings), nl=False)
         return
-    # Read when torch loads OpenMP. Its threads spin while they wait, by default, and take the cores
-    # from the threads that sample and read.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    # DDP would warn, once per rank, about an option that lsm.train.job sets on purpose.
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    # Sums of matrix products in the same order, run after run, on a GPU too.
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    import lsm
     from lsm.distributed.environment import rank_in
-    from lsm.train.trainer import train as run
 
     try:
-        summary = run(settings)
+        summary = lsm.train(settings)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_to_continue(settings)) from None
     if rank_in() in (None, 0):

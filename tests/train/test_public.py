@@ -1,0 +1,61 @@
+"""``lsm.load_config`` and ``lsm.train``, whatever of the package was imported before."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from support.training import environment, make_store, overrides
+
+PROGRAM = """
+import json, sys
+{imports}
+config = lsm.load_config("base", json.loads(sys.argv[1]))
+summary = lsm.train(config)
+assert lsm.train.trainer.train.__module__ == "lsm.train.trainer"
+print(json.dumps(summary))
+"""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("public") / "store")
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import lsm",
+        "import lsm.train.trainer",
+        "from lsm.train.trainer import train\nimport lsm",
+        "import lsm.train as train\nimport lsm\nassert lsm.train is train",
+    ],
+)
+def test_train_is_the_package_and_the_function(store, tmp_path, imports):
+    settings = json.dumps(overrides(store, tmp_path / "run", "train.epochs=1"))
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(imports=imports), settings],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert summary == json.loads((tmp_path / "run" / "result.json").read_text())
+    assert summary["epochs"] == 1
+
+
+def test_the_configuration_needs_neither_torch_nor_the_native_module():
+    code = """
+import sys, lsm
+config = lsm.load_config("quickstart", ["cache.window=16"])
+assert config.cache.window == 16 and isinstance(config.cache, lsm.CacheOptions)
+assert isinstance(config.storage, lsm.StorageOptions)
+assert not {"torch", "lsm._core"} & set(sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
