@@ -80,6 +80,7 @@ policy_names = _core.policy_names
 read_last_page = _core.read_last_page
 reverse_pagerank = _core.reverse_pagerank
 scatter_rows = _core.scatter_rows
+search_order = _core.search_order
 simulate_cache = _core.simulate_cache
 simulate_optimal = _core.simulate_optimal
 unpack_metadata = _core.unpack_metadata
@@ -151,6 +152,7 @@ __all__ = [
     "read_last_page",
     "reverse_pagerank",
     "scatter_rows",
+    "search_order",
     "simulate_cache",
     "simulate_optimal",
     "unique_relabel",
