@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from lsm.cli import bench, data
+from lsm.cli import bench, data, embed
 from lsm.cli.ablate import ablate
 from lsm.cli.doctor import doctor
 from lsm.cli.trace import trace
@@ -58,6 +58,7 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
+app.add_typer(embed.app, name="embed")
 app.command("train")(train)
 app.command("trace")(trace)
 app.command("ablate")(ablate)

@@ -1,0 +1,63 @@
+"""Searches for orders of partitions and adds those with fewer states to lsm/embed/best_orders.json.
+
+    python bench/find_orders.py --seconds 60 16,3,1 16,3,2
+
+Each shape is partitions, buffer, ranks. Numbers of steps are tried upward from the lower bound,
+each for --seconds; with --steps, that many steps beyond the bound only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from itertools import count
+
+from lsm.embed.order_best import CARRIED, carried_key, search
+from lsm.embed.order_turns import OrderShape, Turn
+
+_RESTARTS = 50  # between looks at the clock
+
+
+def find(shape: OrderShape, extra_steps: int, seconds: float, nodes: int) -> list[Turn] | None:
+    """Turns with at most ``extra_steps`` more steps than the lower bound, or None in time."""
+    end = time.monotonic() + seconds
+    for seed in count(0, _RESTARTS):
+        turns = search(shape, extra_steps, _RESTARTS, nodes, seed)
+        if turns is not None or time.monotonic() > end:
+            return turns
+    raise AssertionError
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("shapes", nargs="+", metavar="PARTITIONS,BUFFER,RANKS")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--nodes", type=int, default=3000)
+    parser.add_argument("--steps", type=int)
+    options = parser.parse_args()
+    for text in options.shapes:
+        shape = OrderShape(*map(int, text.split(",")))
+        tried = count() if options.steps is None else [options.steps]
+        for extra in tried:
+            turns = find(shape, extra, options.seconds, options.nodes)
+            print(f"{text}: {extra} steps beyond the bound: {'found' if turns else 'none'}")
+            if turns:
+                add(shape, turns)
+                break
+
+
+def add(shape: OrderShape, turns: list[Turn]) -> None:
+    """Carries ``turns`` unless an order of no more turns is carried."""
+    carried = json.loads(CARRIED.read_text(encoding="utf-8"))
+    known = carried.get(carried_key(shape))
+    if known is not None and len(known) <= 2 * len(turns):
+        return
+    carried[carried_key(shape)] = [number for turn in turns for number in turn]
+    ordered = sorted(carried.items(), key=lambda item: [int(part) for part in item[0].split(",")])
+    lines = [f'"{key}": {json.dumps(values, separators=(",", ":"))}' for key, values in ordered]
+    CARRIED.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

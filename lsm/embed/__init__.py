@@ -1,0 +1,1 @@
+"""Embeddings of nodes and relations, trained partition by partition."""

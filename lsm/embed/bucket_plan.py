@@ -1,0 +1,90 @@
+"""Which bucket is trained in which state: a matching of buckets with loads.
+
+A bucket whose partitions both stay over a load can be trained while it runs. Every load is first
+given one such bucket, then a second, and so on, along augmenting paths: a load may take a bucket
+from another that finds a replacement. So the load with the fewest buckets has as many as possible.
+Greedy choices starve late loads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import product
+
+from lsm.embed.order_turns import Load, State
+
+Bucket = tuple[int, int]
+
+
+def plan_buckets(
+    states: Sequence[Sequence[State]], loads: Sequence[Load]
+) -> tuple[tuple[tuple[Bucket, ...], ...], ...]:
+    """The buckets that each rank trains in each step; every bucket that is ever resident, once.
+
+    Within a state, buckets of the partition that is about to leave come first.
+    """
+    choices = [_staying(states[load.step][load.rank], load) for load in loads]
+    owners = _match(choices)
+    planned: list[list[list[Bucket]]] = [[[] for _ in step] for step in states]
+    leaving = {(load.step, load.rank): load.evicted for load in loads}
+    done = set(owners)
+    for step, ranks in enumerate(states):
+        for rank, state in enumerate(ranks):
+            for bucket in product(sorted(state), repeat=2):
+                if bucket not in done:
+                    done.add(bucket)
+                    planned[step][rank].append(bucket)
+    for bucket, load in sorted(owners.items()):
+        planned[loads[load].step][loads[load].rank].append(bucket)
+    for (step, rank), evicted in leaving.items():
+        planned[step][rank].sort(key=lambda bucket, gone=evicted: (gone not in bucket, bucket))
+    return tuple(tuple(tuple(buckets) for buckets in step) for step in planned)
+
+
+def _staying(state: State, load: Load) -> list[Bucket]:
+    return list(product(sorted(set(state) - {load.evicted}), repeat=2))
+
+
+def _match(choices: Sequence[Sequence[Bucket]]) -> dict[Bucket, int]:
+    """The load of each bucket that is among some load's choices."""
+    owners: dict[Bucket, int] = {}
+    unsated = list(range(len(choices)))
+    while unsated:
+        unsated = [load for load in unsated if _augment(load, choices, owners)]
+    return owners
+
+
+def _augment(load: int, choices: Sequence[Sequence[Bucket]], owners: dict[Bucket, int]) -> bool:
+    """Gives ``load`` one bucket more, at no load's expense; False if there is no way."""
+    reached_by: dict[int, Bucket | None] = {load: None}  # the bucket each load would give away ...
+    wanted_by: dict[Bucket, int] = {}  # ... and the load that would take it
+    queue = deque([load])
+    while queue:
+        taker = queue.popleft()
+        for bucket in choices[taker]:
+            owner = owners.get(bucket)
+            if owner is None:
+                _shift(bucket, taker, reached_by, wanted_by, owners)
+                return True
+            if owner not in reached_by:
+                reached_by[owner] = bucket
+                wanted_by[bucket] = taker
+                queue.append(owner)
+    return False
+
+
+def _shift(
+    bucket: Bucket,
+    taker: int,
+    reached_by: dict[int, Bucket | None],
+    wanted_by: dict[Bucket, int],
+    owners: dict[Bucket, int],
+) -> None:
+    """Hands ``bucket`` to ``taker`` and, back along the path, what each gives away to the next."""
+    given: Bucket | None = bucket
+    while given is not None:
+        owners[given] = taker
+        given = reached_by[taker]
+        if given is not None:
+            taker = wanted_by[given]

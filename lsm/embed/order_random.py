@@ -1,0 +1,75 @@
+"""Random orders, which still let every load overlap with training."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from lsm.embed.bucket_plan import plan_buckets
+from lsm.embed.order_turns import OrderShape, Turn, first_state, loads_of, states_of
+
+_ATTEMPTS = 100
+
+
+def random_turns(shape: OrderShape, seed: int) -> list[Turn]:
+    """Turns drawn at random: each loads a partition that meets a new one, if there is any."""
+    generator = random.Random(seed)
+    for _ in range(_ATTEMPTS):
+        turns = _draw(shape, generator)
+        states, loads = states_of(shape, turns), loads_of(shape, turns)
+        if _all_overlap(states, loads):
+            return turns
+    raise AssertionError(f"no random order of {shape} in {_ATTEMPTS} attempts")
+
+
+def _all_overlap(states, loads) -> bool:
+    buckets = plan_buckets(states, loads)
+    return all(
+        any(load.evicted not in bucket for bucket in buckets[load.step][load.rank])
+        for load in loads
+    )
+
+
+def _draw(shape: OrderShape, generator: random.Random) -> list[Turn]:
+    n = shape.partitions
+    buffers = [list(state) for state in first_state(shape)]
+    newest = [-1] * shape.ranks
+    unmet = [set(range(n)) - {i} for i in range(n)]
+    for buffer in buffers:
+        for i in buffer:
+            unmet[i] -= set(buffer)
+    turns: list[Turn] = []
+    while any(unmet):
+        free = set(range(n)) - {i for buffer in buffers for i in buffer}
+        for rank, buffer in enumerate(buffers):
+            slots = [slot for slot in range(shape.buffer) if slot != newest[rank]]
+            slot, loaded = _choose(list(_moves(buffer, slots, free)), unmet, generator)
+            turns.append((slot, loaded))
+            if slot < 0:
+                continue
+            free.discard(loaded)
+            buffer[slot], newest[rank] = loaded, slot
+            for i in buffer:
+                unmet[i].discard(loaded)
+            unmet[loaded] -= set(buffer)
+    return turns
+
+
+def _moves(
+    buffer: list[int], slots: list[int], free: set[int]
+) -> Iterator[tuple[int, int, list[int]]]:
+    """(slot, partition to load, those that stay)."""
+    for slot in slots:
+        stays = [i for other, i in enumerate(buffer) if other != slot]
+        for partition in sorted(free):
+            yield slot, partition, stays
+
+
+def _choose(
+    moves: list[tuple[int, int, list[int]]], unmet: list[set[int]], generator: random.Random
+) -> Turn:
+    """A move that brings a new pair together; else one that loads a partition with some to meet;
+    else any, so that ranks let go of partitions that are to meet."""
+    fresh = [(slot, p) for slot, p, stays in moves if unmet[p] & set(stays)]
+    useful = fresh or [(slot, p) for slot, p, _ in moves if unmet[p]]
+    return generator.choice(useful or [(slot, p) for slot, p, _ in moves] or [(-1, -1)])
