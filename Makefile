@@ -36,7 +36,7 @@ PACKAGES := $(shell find lsm -type d ! -name __pycache__)
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
 .PHONY: help quickstart test test-dgl test-emulated test-gpu test-launch test-nvme test-sanitize
-.PHONY: configs bench-gpu cuda-check docs fuzz lint format stubs build system setup clean
+.PHONY: configs bench-gpu cuda-check dist docs fuzz lint format stubs build system setup clean
 
 help:
 	@echo 'make quickstart  install, build, convert a small real graph, train it from disk'
@@ -56,6 +56,7 @@ help:
 	@echo 'make format      ruff and clang-format, in place'
 	@echo 'make docs        build the documentation into build/docs'
 	@echo 'make stubs       write lsm/_core.pyi, the types of the native module, anew'
+	@echo 'make dist        build an sdist and a wheel into dist/, and try them in a clean environment'
 	@echo 'make clean       remove what the above made'
 
 quickstart: setup $(STORE)/meta.json
@@ -240,6 +241,14 @@ build: setup
 $(STORE)/meta.json: | setup
 	$(BIN)/python -m tarfile -e $(GRAPH) build/data
 	$(BIN)/lsm data convert npy build/data/amazon-computers --out $(STORE)
+
+# The wheel is built from the source archive, so that this has all it takes.
+dist: setup
+	$(PIP) build
+	rm -rf dist
+	PATH="$(abspath $(BIN)):$$PATH" $(RUN) -m build --no-isolation --outdir dist . >build/dist.log || \
+	  { tail -40 build/dist.log; exit 1; }
+	$(RUN) tests/packages/run.py dist $(PIP_ARGS)
 
 # Serve it with: python3 -m http.server --directory build/docs (search needs a server).
 docs: setup
