@@ -48,7 +48,7 @@ def select_engine(engine: str = "auto") -> tuple[str, str]:
 
 
 class PendingReads(Protocol):
-    """The reads of a ticket, by whoever does them: natively, or kvikio."""
+    """The reads of a ticket, by whoever does them: the native engine, or cuFile."""
 
     @property
     def done(self) -> bool:
