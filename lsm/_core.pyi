@@ -82,6 +82,7 @@ __all__: list[str] = [
     "read_last_page",
     "reverse_pagerank",
     "scatter_rows",
+    "search_order",
     "simulate_cache",
     "simulate_optimal",
     "unique_relabel",
@@ -872,6 +873,13 @@ def scatter_rows(
     target_rows: torch.Tensor | numpy.ndarray,
     pool: ThreadPool,
 ) -> None: ...
+def search_order(
+    *, partitions: int, buffer: int, ranks: int, waste: int, seed: int, restarts: int, nodes: int
+) -> list[tuple[int, int]] | None:
+    """
+    Turns (slot, partition loaded) of an order whose loads waste at most `waste`, or None.
+    """
+
 def simulate_cache(
     batches: collections.abc.Sequence[torch.Tensor | numpy.ndarray],
     config: PlannerConfig,

@@ -9,7 +9,7 @@ Greedy choices starve late loads.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 
 from lsm.embed.order_turns import Load, State
@@ -31,19 +31,26 @@ def plan_buckets(
     done = set(owners)
     for step, ranks in enumerate(states):
         for rank, state in enumerate(ranks):
-            for bucket in product(sorted(state), repeat=2):
+            for bucket in _pairs(state):
                 if bucket not in done:
                     done.add(bucket)
                     planned[step][rank].append(bucket)
     for bucket, load in sorted(owners.items()):
         planned[loads[load].step][loads[load].rank].append(bucket)
     for (step, rank), evicted in leaving.items():
-        planned[step][rank].sort(key=lambda bucket, gone=evicted: (gone not in bucket, bucket))
+        buckets = sorted(planned[step][rank])
+        last = [bucket for bucket in buckets if evicted not in bucket]
+        planned[step][rank] = [bucket for bucket in buckets if evicted in bucket] + last
     return tuple(tuple(tuple(buckets) for buckets in step) for step in planned)
 
 
 def _staying(state: State, load: Load) -> list[Bucket]:
-    return list(product(sorted(set(state) - {load.evicted}), repeat=2))
+    return _pairs(set(state) - {load.evicted})
+
+
+def _pairs(partitions: Iterable[int]) -> list[Bucket]:
+    ordered = sorted(partitions)
+    return [(first, second) for first, second in product(ordered, ordered)]
 
 
 def _match(choices: Sequence[Sequence[Bucket]]) -> dict[Bucket, int]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from lsm.embed.bucket_plan import plan_buckets
-from lsm.embed.order_turns import OrderShape, Turn, first_state, loads_of, states_of
+from lsm.embed.order_turns import Load, OrderShape, State, Turn, first_state, loads_of, states_of
 
 _ATTEMPTS = 100
 
@@ -22,7 +22,7 @@ def random_turns(shape: OrderShape, seed: int) -> list[Turn]:
     raise AssertionError(f"no random order of {shape} in {_ATTEMPTS} attempts")
 
 
-def _all_overlap(states, loads) -> bool:
+def _all_overlap(states: Sequence[Sequence[State]], loads: Sequence[Load]) -> bool:
     buckets = plan_buckets(states, loads)
     return all(
         any(load.evicted not in bucket for bucket in buckets[load.step][load.rank])
