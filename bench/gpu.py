@@ -31,7 +31,7 @@ import torch
 from common import make_record, parser, spread
 from lsm import native
 from lsm.cache.planner import Planner, PlannerConfig
-from lsm.cache.staging import WAYS
+from lsm.cache.staging import OPTIONS
 from lsm.core.device import gpu_problem
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
@@ -131,7 +131,7 @@ def bench_cold(options: argparse.Namespace, directory: Path) -> dict:
         executor.synchronize()
 
     ways = {"copy_alone": lambda: out.copy_(staged, non_blocking=True)}
-    ways |= {f"staging_{way}": partial(replay, way) for way in WAYS}
+    ways |= {f"staging_{way}": partial(replay, way) for way in OPTIONS}
     gb = staged.numel() * 4 / 1e9
     results = {}
     for name, work in ways.items():
@@ -142,7 +142,7 @@ def bench_cold(options: argparse.Namespace, directory: Path) -> dict:
             if not torch.equal(out.cpu(), staged):
                 raise RuntimeError(f"{name}: the rows from page-locked memory are wrong")
         results[name] = rates(gb, timed(work, options.rounds), "gb_per_s")
-    best = max(results[f"staging_{way}"]["gb_per_s"] for way in WAYS)
+    best = max(results[f"staging_{way}"]["gb_per_s"] for way in OPTIONS)
     return results | {"ratio": best / results["copy_alone"]["gb_per_s"]}
 
 
