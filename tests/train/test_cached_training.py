@@ -206,6 +206,7 @@ def test_a_score_that_is_missing_is_computed_and_stored(tmp_path, name):
             ("cache.static.bytes=1KiB", "cache.score=none"),
             r"cache\.static\.bytes: holds .* set cache\.score",
         ),
+        (("cache.score=in_degre",), r"cache\.score: expected one of auto, none, .*got 'in_"),
     ],
 )
 def test_a_cache_that_cannot_be_is_an_error_before_anything_starts(
