@@ -12,6 +12,7 @@ import argparse
 import json
 import time
 from itertools import count
+from pathlib import Path
 
 from lsm.embed.order_best import CARRIED, carried_key, search
 from lsm.embed.order_turns import OrderShape, Turn
@@ -35,6 +36,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--nodes", type=int, default=3000)
     parser.add_argument("--steps", type=int)
+    parser.add_argument("--out", type=Path, default=CARRIED, help="orders to add to")
     options = parser.parse_args()
     for text in options.shapes:
         shape = OrderShape(*map(int, text.split(",")))
@@ -43,20 +45,20 @@ def main() -> None:
             turns = find(shape, extra, options.seconds, options.nodes)
             print(f"{text}: {extra} steps beyond the bound: {'found' if turns else 'none'}")
             if turns:
-                add(shape, turns)
+                add(shape, turns, options.out)
                 break
 
 
-def add(shape: OrderShape, turns: list[Turn]) -> None:
-    """Carries ``turns`` unless an order of no more turns is carried."""
-    carried = json.loads(CARRIED.read_text(encoding="utf-8"))
+def add(shape: OrderShape, turns: list[Turn], path: Path) -> None:
+    """Adds ``turns`` to the orders at ``path``, unless one of no more turns is there."""
+    carried = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     known = carried.get(carried_key(shape))
     if known is not None and len(known) <= 2 * len(turns):
         return
     carried[carried_key(shape)] = [number for turn in turns for number in turn]
     ordered = sorted(carried.items(), key=lambda item: [int(part) for part in item[0].split(",")])
     lines = [f'"{key}": {json.dumps(values, separators=(",", ":"))}' for key, values in ordered]
-    CARRIED.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

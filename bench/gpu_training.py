@@ -182,7 +182,7 @@ def measure(store, placed, device: torch.device, way: str, options: argparse.Nam
     }
     if way == "cached":
         result["hit_ratio"] = 1 - stats["cache_misses"] / max(1, stats["cache_requests"])
-        result["planner"] = features.planner
+        result["planner"] = features.planner.place
     return result
 
 

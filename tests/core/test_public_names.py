@@ -26,6 +26,7 @@ PUBLIC = {
     "StorageOptions",
     "load_config",
     "open_features",
+    "train",
 }
 ROOMS = sorted(room.name for room in pkgutil.iter_modules(lsm.__path__) if room.ispkg)
 

@@ -6,9 +6,11 @@ train_with_twins.py CONFIG [key=value ...]
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 
 def main() -> None:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     from lsm import cli
     from lsm.train import job
     from support.gpu_twin import twin_opener
