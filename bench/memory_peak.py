@@ -5,15 +5,14 @@
 Makes a graph in SCRATCH for each of ``--graphs`` (nodes x dim), trains on it with a cache that
 looks 256 iterations ahead, once for each of ``--fanouts`` and ``--batch-sizes``, and deletes it. A
 run is stopped after ``--steps`` iterations, when the window has long been full. The topology is
-read into memory, so that it counts in the budget. The peak is what the kernel counted for the
-process (ru_maxrss). Prints one JSON record.
+read into memory, so that it counts in the budget. The peak is the kernel's high-water mark of the
+process (VmHWM), read while it runs. Prints one JSON record.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -26,7 +25,7 @@ from lsm.core.units import parse_bytes
 from lsm.data.synth import synthesize
 
 WINDOW = 256
-POLL_SECS = 0.2
+POLL_SECS = 0.05
 
 
 def parse_args() -> argparse.Namespace:
@@ -48,28 +47,33 @@ def count_steps(run_dir: Path) -> int:
     return path.read_text().count('"kind": "step"') if path.exists() else 0
 
 
+def peak_bytes(pid: int) -> int:
+    """0 once the process has given its memory back. Not ru_maxrss: exec keeps its parent's."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
+
+
 def train(command: list[str], run_dir: Path, args: argparse.Namespace) -> dict:
-    """What the run said of memory, and the peak that the kernel counted."""
+    """What the run said of memory, and its peak."""
     log = run_dir.with_suffix(".log")
     with log.open("w") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file)
-    deadline, ended, stopped = time.monotonic() + args.timeout_secs, 0, False
-    while not ended:
+    deadline, stopped, peak = time.monotonic() + args.timeout_secs, False, 0
+    while process.poll() is None:
+        peak = max(peak, peak_bytes(process.pid))
         time.sleep(POLL_SECS)
         if time.monotonic() > deadline:
             process.kill()
         elif not stopped and count_steps(run_dir) >= args.steps:
             process.send_signal(signal.SIGTERM)
             stopped = True
-        ended, status, usage = os.wait4(process.pid, os.WNOHANG)
-    process.returncode = os.waitstatus_to_exitcode(status)
     told = [line for line in log.read_text().splitlines() if line]
     log.unlink()
     said = [line for line in told if line.startswith(("memory", "cache.window"))]
     result = {"steps": count_steps(run_dir), "said": said}
     if not stopped and process.returncode != 0:
         result["failed"] = told[-1] if told else f"exit status {process.returncode}"
-    return result | {"peak_bytes": usage.ru_maxrss << 10}
+    return result | {"peak_bytes": peak}
 
 
 def measure(store: Path, fanouts: str, batch_size: int, args: argparse.Namespace) -> dict:
