@@ -221,7 +221,7 @@ def bench_sample(options: argparse.Namespace) -> dict:
         placed = place_topology(graph, placement, GPU) if on_gpu() else graph
         for lanes in (1, options.sample_lanes):
             sampler = DeviceNeighborSampler(
-                *(graph, placed, fanouts), device=number(), num_lanes=lanes
+                *(graph, placed, fanouts), device=number(), num_slots=lanes
             )
             sampled = sampler.sample(seeds[0], epoch=0, iteration=0)
             if options.check and not torch.equal(sampled.edge_index, expected.edge_index):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import torch
@@ -73,7 +74,7 @@ class DeviceNeighborSampler:
 
     topology: on the host; placed: the same in memory that the GPU reads (place_topology). device:
     the GPU's number, or native.TWIN or native.TWIN_BACKWARDS for a host loop over the GPU's code.
-    output: where graphs are delivered. Thread-safe: as many as num_lanes batches are sampled at a
+    output: where graphs are delivered. Thread-safe: as many as num_slots batches are sampled at a
     time, each in memory and a stream of its own. A batch is a chain of small kernels, most of which
     leave most of a GPU idle.
     """
@@ -89,7 +90,7 @@ class DeviceNeighborSampler:
         device: int,
         output: torch.device | str = "cpu",
         timeout_secs: float = 60.0,
-        num_lanes: int = 1,
+        num_slots: int = 1,
     ) -> None:
         self.num_neighbors = checked_num_neighbors(num_neighbors)
         self.seed = seed
@@ -97,14 +98,14 @@ class DeviceNeighborSampler:
         # Its memory is reached by the GPU's copy engine as it is, and batches go to a GPU next.
         self._is_pinned = self._output.type == "cpu" and device >= 0
         self._has_weights = Sampling.of(sampling).kind == "ladies"
-        self._lane_arguments = (
+        self._slot_arguments = (
             *(topology.indptr, placed.indptr, placed.indices),
             *(self.num_neighbors, native_sampling(sampling), device, timeout_secs),
         )
-        self._lanes: queue.LifoQueue[native.GpuSampler | None] = queue.LifoQueue()
-        for _ in range(num_lanes - 1):
-            self._lanes.put(None)  # made when it is needed
-        self._lanes.put(self._new_lane())
+        self._slots: queue.LifoQueue[native.GpuSampler | None] = queue.LifoQueue()
+        for _ in range(num_slots - 1):
+            self._slots.put(None)  # made when it is needed
+        self._slots.put(self._new_slot())
 
     def sample(
         self,
@@ -117,10 +118,8 @@ class DeviceNeighborSampler:
     ) -> SampledGraph:
         """As NeighborSampler.sample(); the tensors are on ``output``, and complete."""
         step = iteration if step is None else step
-        lane = self._lanes.get()
-        try:
-            lane = lane or self._new_lane()
-            sizes = lane.sample(seeds, self.seed, epoch, iteration, rank, step, False)
+        with self._slot() as slot:
+            sizes = slot.sample(seeds, self.seed, epoch, iteration, rank, step, False)
             n_id = self._empty(sizes.num_nodes)
             edge_index = self._empty(2, sizes.num_edges)
             indptr = self._empty(sizes.num_expanded + 1)
@@ -128,9 +127,7 @@ class DeviceNeighborSampler:
             if self._has_weights:
                 edge_weight = self._empty(sizes.num_edges, dtype=torch.float32)
             with current(self._output):
-                lane.copy_to(n_id, edge_index, indptr, edge_weight)
-        finally:
-            self._lanes.put(lane)
+                slot.copy_to(n_id, edge_index, indptr, edge_weight)
         return SampledGraph(
             n_id=n_id,
             edge_index=edge_index,
@@ -151,21 +148,27 @@ class DeviceNeighborSampler:
     ) -> torch.Tensor:
         """As NeighborSampler.edge_ids(), on ``output``."""
         step = iteration if step is None else step
-        lane = self._lanes.get()
-        try:
-            lane = lane or self._new_lane()
-            sizes = lane.sample(seeds, self.seed, epoch, iteration, rank, step, True)
+        with self._slot() as slot:
+            sizes = slot.sample(seeds, self.seed, epoch, iteration, rank, step, True)
             edge_ids = self._empty(sizes.num_edges)
             with current(self._output):
-                lane.copy_edge_ids(edge_ids)
-        finally:
-            self._lanes.put(lane)
+                slot.copy_edge_ids(edge_ids)
         return edge_ids
 
-    def _new_lane(self) -> native.GpuSampler:
-        placed = self._lane_arguments[1]
+    @contextmanager
+    def _slot(self) -> Iterator[native.GpuSampler]:
+        """A sampler that no other thread uses meanwhile; waits until one is free."""
+        slot = self._slots.get()
+        try:
+            slot = slot or self._new_slot()
+            yield slot
+        finally:
+            self._slots.put(slot)
+
+    def _new_slot(self) -> native.GpuSampler:
+        placed = self._slot_arguments[1]
         with current(placed.device):
-            return native.GpuSampler(*self._lane_arguments)
+            return native.GpuSampler(*self._slot_arguments)
 
     def _empty(self, *shape: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
         tensor = torch.empty(shape, dtype=dtype, device=self._output, pin_memory=self._is_pinned)

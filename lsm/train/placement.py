@@ -189,5 +189,5 @@ def sampler_factory(
         sampling=sampling,
         device=device.index,
         timeout_secs=config.storage.timeout_secs,
-        num_lanes=config.sampler.num_threads,
+        num_slots=config.sampler.num_threads,
     )

@@ -153,7 +153,7 @@ def test_samples_at_the_same_time(output):
     graph = random_graph(30_000, 200_000)
     placed = place_topology(graph, "device", torch.device("cuda", 0))
     sampler = DeviceNeighborSampler(
-        *(graph, placed, [10, 5], 5), device=0, output=output, num_lanes=4
+        *(graph, placed, [10, 5], 5), device=0, output=output, num_slots=4
     )
     host = NeighborSampler(graph, [10, 5], 5)
     seeds = torch.randperm(30_000, generator=torch.Generator().manual_seed(0))[:500]

@@ -49,7 +49,7 @@ def test_larger_graph(fanouts):
 def test_lanes_at_the_same_time():
     graph = random_graph(3000, 20_000)
     sampler = DeviceNeighborSampler(
-        *(graph, graph, [10, 5]), 5, device=native.TWIN_BACKWARDS, num_lanes=3
+        *(graph, graph, [10, 5]), 5, device=native.TWIN_BACKWARDS, num_slots=3
     )
     host = NeighborSampler(graph, [10, 5], 5)
     seeds = [
