@@ -38,7 +38,7 @@ from lsm.storage.engine import select_engine
 from lsm.storage.measure import measure_engine
 from lsm.storage.measure_profile import feature_source
 
-STAGES = ("plan_secs", "read_wait_secs", "replay_secs", "comm_secs")
+SPANS = ("plan_secs", "read_wait_secs", "replay_secs", "comm_secs")
 COLUMNS = (
     "world",
     "caches",
@@ -112,7 +112,7 @@ def bytes_read(epoch: dict) -> float:
 
 def row_of(result: dict) -> list[str]:
     epoch = result["epoch"]
-    feature_secs = sum(epoch[stage] for stage in STAGES) + epoch["comm_wait_secs"]
+    feature_secs = sum(epoch[span] for span in SPANS) + epoch["comm_wait_secs"]
     return [
         str(result["world"]),
         result["mode"],

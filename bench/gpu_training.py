@@ -21,7 +21,7 @@ import torch
 from torch.nn import functional
 
 from lsm.cache.options import CacheOptions
-from lsm.core.counters import COUNTERS, EXCHANGED, STAGES
+from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
 from lsm.core.device import current
 from lsm.data.feature_files import FeatureFiles
 from lsm.features.loader import FeatureLoader
@@ -47,7 +47,7 @@ class ResidentRows:
         self._features = features
         self._ids = ids
         self.num_bytes = len(ids) * features.size(1) * features.element_size()
-        self.stats: dict[str, float] = dict.fromkeys((*COUNTERS, *EXCHANGED, *STAGES), 0)
+        self.stats: dict[str, float] = dict.fromkeys((*COUNTERS, *EXCHANGED, *SPANS), 0)
         self.stats["requests"] = self.stats["static_hits"] = len(ids)
 
     def result(self, timeout_secs: float | None = None) -> torch.Tensor:
@@ -149,7 +149,7 @@ def measure(store, placed, device: torch.device, way: str, options: argparse.Nam
     sampler = DeviceNeighborSampler(
         *(topology, placed, FANOUTS),
         device=device.index if device.type == "cuda" else -1,
-        num_lanes=options.sample_lanes,
+        num_slots=options.sample_lanes,
     )
     generator = torch.Generator().manual_seed(5)
     per_round = options.iterations

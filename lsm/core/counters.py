@@ -22,7 +22,7 @@ EXCHANGED = ("duplicates", "ids_sent_bytes", "rows_sent_bytes")
 """What ranks that share a cache exchange: requests for rows that an owner had for another rank at
 the same iteration, beside COUNTERS' requests; bytes of ids and of rows that went to other ranks."""
 
-STAGES = ("plan_secs", "read_wait_secs", "replay_secs", "comm_secs", "comm_wait_secs")
+SPANS = ("plan_secs", "read_wait_secs", "replay_secs", "comm_secs", "comm_wait_secs")
 """Where the time of each batch of rows goes: planning, waiting for storage, copying rows once, to
 whichever rank wants them; exchanging ids and messages with other ranks, and waiting until they are
 ready to (mostly for their storage)."""

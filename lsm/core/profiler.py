@@ -1,4 +1,4 @@
-"""Where time goes: ranges around every stage, and traces for chrome://tracing or Perfetto."""
+"""Where time goes: spans of an iteration, and traces for chrome://tracing or Perfetto."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WARM_UP_STEPS = 2
 
 
 @contextmanager
-def stage(name: str) -> Iterator[None]:
+def span(name: str) -> Iterator[None]:
     """Marks what happens inside as ``lsm/name``: in traces of torch.profiler, and, once a GPU is in
     use, as an NVTX range for Nsight Systems."""
     uses_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()

@@ -16,7 +16,7 @@ from lsm.cache.planner_trial import TrialPlanner
 from lsm.comm.exchange import Exchange
 from lsm.comm.messages import PeerLeftError
 from lsm.comm.request import Request, RowTarget
-from lsm.core.counters import COUNTERS, EXCHANGED, STAGES
+from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
 from lsm.data.feature_files import FeatureFiles
 from lsm.distributed.watchdog import PeerError
 from lsm.features.cached_rows import CachedRows
@@ -72,7 +72,7 @@ class CachedFeatureLoader(FeatureLoader):
         self._failure: str | None = None
         self._peer_failed = self._left_by_peer = self._is_closed = False
         self._counting = threading.Lock()
-        self._totals = dict.fromkeys((*COUNTERS, *EXCHANGED), 0) | dict.fromkeys(STAGES, 0.0)
+        self._totals = dict.fromkeys((*COUNTERS, *EXCHANGED), 0) | dict.fromkeys(SPANS, 0.0)
 
     @property
     def device_bytes(self) -> int:
@@ -164,7 +164,7 @@ class CachedFeatureLoader(FeatureLoader):
 
     def stats(self) -> dict[str, int | float]:
         """The storage engine's counters (see Storage.stats), and the sums of COUNTERS, EXCHANGED
-        and STAGES over the batches delivered so far: ``cache_requests``, ``cache_hits`` and so on;
+        and SPANS over the batches delivered so far: ``cache_requests``, ``cache_hits`` and so on;
         ``cache_victim_prefetched``: victim hits whose rows were copied before their batch was due.
         """
         stats = super().stats()  # an error once closed

@@ -8,7 +8,7 @@ import torch
 
 from lsm.cache.planner import Plan, Source
 from lsm.comm.request import Request
-from lsm.core.counters import COUNTERS, EXCHANGED, STAGES
+from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
 from lsm.storage.engine import Ticket
 from lsm.storage.read_scheduler import ReadScheduler
 
@@ -43,7 +43,7 @@ class CachedRows:
         self.is_open = False
         self.is_dropped = False
         self.done = False  # once the plan was replayed
-        self.stats: dict[str, float] = dict.fromkeys((*EXCHANGED, *STAGES), 0)
+        self.stats: dict[str, float] = dict.fromkeys((*EXCHANGED, *SPANS), 0)
         self.stats |= {name: plan.counters[name] for name in COUNTERS}
 
     @property

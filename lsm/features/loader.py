@@ -7,7 +7,7 @@ import time
 
 import torch
 
-from lsm.core.counters import COUNTERS, EXCHANGED, STAGES
+from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
 from lsm.data.feature_files import FeatureFiles
 from lsm.features.memory import TakeRows
 from lsm.features.pending import PendingRows
@@ -21,7 +21,7 @@ class ReadRows:
     def __init__(self, ticket: Ticket, rows: torch.Tensor) -> None:
         self._ticket = ticket
         self._rows = rows
-        self.stats: dict[str, float] = dict.fromkeys((*COUNTERS, *EXCHANGED, *STAGES), 0)
+        self.stats: dict[str, float] = dict.fromkeys((*COUNTERS, *EXCHANGED, *SPANS), 0)
         self.stats["requests"] = self.stats["misses"] = len(rows)
 
     @property

@@ -13,7 +13,7 @@ class PendingRows(Protocol):
     """Rows that were asked for and may still be on their way."""
 
     stats: dict[str, float]
-    """COUNTERS, EXCHANGED and STAGES of these rows; final once result() has returned."""
+    """COUNTERS, EXCHANGED and SPANS of these rows; final once result() has returned."""
 
     @property
     def num_bytes(self) -> int:

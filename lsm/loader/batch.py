@@ -76,7 +76,7 @@ class Batch:
     edge_weight: [e] float32; None without weights.
     input_id: [batch_size] int64 positions of the seeds in the loader's ``input_nodes``.
     epoch, iteration: both counted from 0.
-    stats: counters of lsm.core.counters and seconds per stage of making the batch.
+    stats: counters of lsm.core.counters and seconds per span of making the batch.
     find_edges: returns ``e_id``; None for a batch that was not sampled from a store.
     """
 

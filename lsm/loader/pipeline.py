@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 
 from lsm.core.counters import READ_AHEAD
-from lsm.core.profiler import stage
+from lsm.core.profiler import span
 from lsm.core.threads import starting
 from lsm.features.pending import PendingRows, RowSource
 from lsm.sampler.neighbor import PackedGraph, SampledGraph
@@ -36,7 +36,7 @@ class Prepared:
     graph: SampledGraph | PackedGraph
     """Packed while it waits in the window, if the sampler packs."""
     stats: dict[str, float]
-    """``sample_secs``, and from the end COUNTERS, STAGES and READ_AHEAD of lsm.core.counters."""
+    """``sample_secs``, and from the end COUNTERS, SPANS and READ_AHEAD of lsm.core.counters."""
     rows: PendingRows = field(init=False, repr=False)
     completed: Future[None] | None = field(default=None, repr=False)
     """Done when ``x`` is there; None if the consumer is to wait for the rows itself."""
@@ -207,7 +207,7 @@ class Pipeline:
 
     def _timed_sample(self, iteration: int) -> tuple[SampledGraph | PackedGraph, float]:
         start = time.perf_counter()
-        with stage("sample"):
+        with span("sample"):
             graph = self._sample(iteration)
         return graph, time.perf_counter() - start
 
@@ -228,7 +228,7 @@ class Pipeline:
         ids = prepared.graph.n_id
         self._await_room(ids.numel() * self._features.row_bytes)
         self._features.reads.in_flight(len(self._in_flight) + 1)
-        with stage("plan"):
+        with span("plan"):
             prepared.rows = self._features.prefetch(ids)
         with self._room:
             self._in_flight.append(prepared.rows)
@@ -248,7 +248,7 @@ class Pipeline:
         self._take_rows(prepared)
 
     def _take_rows(self, prepared: Prepared) -> None:
-        with stage("rows"):
+        with span("rows"):
             if isinstance(prepared.graph, PackedGraph):
                 prepared.graph = prepared.graph.unpack()
             prepared.x = prepared.rows.result(self._timeout_secs)

@@ -22,7 +22,7 @@ from rich.progress import (
 )
 
 from lsm.config.run import MetricsConfig
-from lsm.core.counters import COUNTERS, EXCHANGED, STAGES
+from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -31,7 +31,7 @@ STORAGE_SUMS = ("bytes_read", "bytes_requested")
 """Of the storage engine: bytes from the device, and bytes of the rows that it was asked for. They
 are counted when rows are read, which is some iterations before they are used."""
 
-ROW_SUMS = (*COUNTERS, *EXCHANGED, *STORAGE_SUMS, "sample_secs", *STAGES)
+ROW_SUMS = (*COUNTERS, *EXCHANGED, *STORAGE_SUMS, "sample_secs", *SPANS)
 """What is summed up about the rows of batches: counts over all ranks, seconds of one rank."""
 
 _HITS_BY_TIER = {
@@ -45,14 +45,14 @@ _HITS_BY_TIER = {
 
 def row_metrics(sums: dict[str, float], row_bytes: int) -> dict[str, float]:
     """What is recorded about rows, from ROW_SUMS: counters, bytes of rows by the tier that they
-    came from (``cache_bytes`` and so on), read amplification, and seconds per stage."""
+    came from (``cache_bytes`` and so on), read amplification, and seconds per span."""
     sums = dict.fromkeys(ROW_SUMS, 0) | sums
     record: dict[str, float] = {name: int(sums[name]) for name in (*COUNTERS, *EXCHANGED)}
     for tier, hits in _HITS_BY_TIER.items():
         record[f"{tier}_bytes"] = int(sums[hits]) * row_bytes
     requested = sums["bytes_requested"]
     record["read_amplification"] = sums["bytes_read"] / requested if requested else 0.0
-    return record | {name: sums[name] for name in ("sample_secs", *STAGES)}
+    return record | {name: sums[name] for name in ("sample_secs", *SPANS)}
 
 
 def _hits_by_tier(record: dict[str, Any]) -> str:

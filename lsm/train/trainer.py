@@ -17,9 +17,9 @@ import torch
 from lsm import native
 from lsm.config.load import shared_settings
 from lsm.config.schema import Config
-from lsm.core.counters import COUNTERS, EXCHANGED, READ_AHEAD, STAGES
+from lsm.core.counters import COUNTERS, EXCHANGED, READ_AHEAD, SPANS
 from lsm.core.device import memory_errors, peak_bytes
-from lsm.core.profiler import StepProfiler, stage
+from lsm.core.profiler import StepProfiler, span
 from lsm.core.units import format_bytes
 from lsm.distributed import collectives, host_memory, signals, watchdog
 from lsm.distributed.collectives import World
@@ -108,7 +108,7 @@ class Trainer:
         for batch in loader.iterate(progress.epoch, progress.iteration):
             wait_secs = time.perf_counter() - waiting_since
             where = f"at {_place(batch)}"
-            with memory_errors(where), stage("step"):
+            with memory_errors(where), span("step"):
                 stop = self._train_step(batch, wait_secs)
             del batch  # not kept while the next is awaited
             self._profiler.step()
@@ -188,19 +188,19 @@ class Trainer:
         key = (self._train.seed, batch.epoch, batch.iteration, job.world.rank)
         torch.manual_seed(native.batch_key(*key))
         num_seeds = job.loaders["train"].global_batch_size(batch.iteration)
-        with stage("copy"):
+        with span("copy"):
             batch = to_device(batch, job.device)
         bf16 = self._train.precision == "bf16"
-        with stage("forward"), torch.autocast(job.device.type, torch.bfloat16, enabled=bf16):
+        with span("forward"), torch.autocast(job.device.type, torch.bfloat16, enabled=bf16):
             scores = job.parallel(batch)
         labels = labels_of(batch)
         local_loss = loss_sum(scores, labels)
         job.optimizer.zero_grad()
-        with stage("backward"), watchdog.awaiting("the exchange of gradients"):
+        with span("backward"), watchdog.awaiting("the exchange of gradients"):
             # DDP averages over ranks; ranks may have different numbers of seeds, even none. So
             # scaled, the average is the gradient of the mean over the global batch.
             (local_loss * (job.world.size / num_seeds)).backward()
-        with stage("optimizer"):
+        with span("optimizer"):
             job.optimizer.step()
 
         counts: list[float] = [local_loss.item(), count_correct(scores, labels)]
@@ -220,7 +220,7 @@ class Trainer:
         progress = self.progress
         loss_total, num_correct, num_nodes, num_edges, *row_totals = totals
         rows = dict(zip((*STORAGE_SUMS, *COUNTERS, *EXCHANGED), row_totals, strict=True))
-        rows |= {name: batch.stats[name] for name in ("sample_secs", *STAGES)}
+        rows |= {name: batch.stats[name] for name in ("sample_secs", *SPANS)}
         read_ahead = {name: batch.stats[name] for name in READ_AHEAD}
         loss = loss_total / num_seeds
         if not torch.isfinite(torch.tensor(loss)):
@@ -276,7 +276,7 @@ class Trainer:
         self.metrics.begin(split, len(loader))
         watchdog.at(f"epoch {self.progress.epoch + 1}, split {split}")
         job = self.job
-        with memory_errors(f"while testing on the split {split}"), stage("evaluate"):
+        with memory_errors(f"while testing on the split {split}"), span("evaluate"):
             evaluation = evaluate(job.model, loader, job.world, job.device, self.metrics.advance)
         self.metrics.end()
         reads = torch.tensor(self._new_reads(), dtype=torch.float64)

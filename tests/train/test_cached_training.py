@@ -102,9 +102,9 @@ def test_steps_and_epochs_say_where_rows_came_from(store, tmp_path):
             assert step["storage_bytes"] == step["misses"] * ROW_BYTES
         for name in COUNTERS:
             assert epoch[name] == sum(step[name] for step in own), name
-        for stage in ("sample_secs", "plan_secs", "read_wait_secs", "replay_secs"):
-            assert epoch[stage] == pytest.approx(sum(step[stage] for step in own))
-            assert epoch[stage] > 0
+        for span in ("sample_secs", "plan_secs", "read_wait_secs", "replay_secs"):
+            assert epoch[span] == pytest.approx(sum(step[span] for step in own))
+            assert epoch[span] > 0
         # Rows are smaller than blocks, and an epoch's reads begin and end with it.
         read = sum(step["bytes_read"] for step in own)
         assert epoch["read_amplification"] == pytest.approx(read / epoch["storage_bytes"])

@@ -78,12 +78,12 @@ class Warp {
   void run(const Grid& grid, uint32_t number, Chance& chance) {
     begin(grid, number);
     for (;;) {
-      for (uint32_t i = num_lanes_; i > 1; --i) std::swap(order_[i - 1], order_[chance.below(i)]);
-      for (uint32_t i = 0; i < num_lanes_; ++i) resume(lanes_[order_[i]]);
-      const auto ended = std::count_if(lanes_, lanes_ + num_lanes_, [](const ReadWorker& lane) {
+      for (uint32_t i = num_slots_; i > 1; --i) std::swap(order_[i - 1], order_[chance.below(i)]);
+      for (uint32_t i = 0; i < num_slots_; ++i) resume(lanes_[order_[i]]);
+      const auto ended = std::count_if(lanes_, lanes_ + num_slots_, [](const ReadWorker& lane) {
         return lane.state == ReadWorker::kEnded;
       });
-      if (static_cast<uint32_t>(ended) == num_lanes_) return;
+      if (static_cast<uint32_t>(ended) == num_slots_) return;
       meet_all(grid);
     }
   }
@@ -91,8 +91,8 @@ class Warp {
  private:
   void begin(const Grid& grid, uint32_t number) {
     const uint32_t first = number % grid.warps_per_block * kLanes;
-    num_lanes_ = std::min(kLanes, grid.shape.block_threads - first);
-    for (uint32_t i = 0; i < num_lanes_; ++i) {
+    num_slots_ = std::min(kLanes, grid.shape.block_threads - first);
+    for (uint32_t i = 0; i < num_slots_; ++i) {
       ReadWorker& lane = lanes_[i];
       if (!lane.fiber) lane.fiber = std::make_unique<Fiber>(lane_main, &lane);
       lane.grid = &grid;
@@ -123,12 +123,12 @@ class Warp {
   /// All lanes are where one of them is, or the kernel is wrong.
   void meet_all(const Grid& grid) {
     const ReadWorker& first =
-        *std::find_if(lanes_, lanes_ + num_lanes_,
+        *std::find_if(lanes_, lanes_ + num_slots_,
                       [](const ReadWorker& lane) { return lane.state == ReadWorker::kMeets; });
     for (const ReadWorker& lane : lanes_) {
       const bool is_there = lane.state == ReadWorker::kMeets && lane.meeting == first.meeting &&
                             lane.line == first.line && lane.mask == ~0u;
-      if (&lane < lanes_ + num_lanes_ && is_there) continue;
+      if (&lane < lanes_ + num_slots_ && is_there) continue;
       const bool has_ended = lane.state == ReadWorker::kEnded;
       report(
           "%s on device %d: the lanes of a warp diverge: lane %zu meets the others at %s:%d, "
@@ -162,7 +162,7 @@ class Warp {
   Token barriers_[2];
   ReadWorker lanes_[kLanes];
   uint32_t order_[kLanes] = {};
-  uint32_t num_lanes_ = 0;
+  uint32_t num_slots_ = 0;
 };
 
 /// The threads that run warps, and the grids that they run. Never destroyed.
