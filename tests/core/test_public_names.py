@@ -99,6 +99,16 @@ def test_every_option_is_documented():
         assert [key for key, field in fields.items() if not field.description] == [], name
 
 
+def test_the_reference_page_documents_exactly_the_public_names():
+    """``lsm.train`` is a room that can be called; its page shows the function behind it."""
+    page = (Path(__file__).parents[2] / "docs/reference/api.md").read_text()
+    documented = re.findall(r"^::: (\S+)$", page, re.MULTILINE)
+    assert len(documented) == page.count(":::")
+    behind = {"lsm.train": "lsm.train.trainer.train"}
+    public = [f"lsm.{name}" for name in lsm.__all__]
+    assert sorted(documented) == sorted(behind.get(name, name) for name in public)
+
+
 def test_storage_means_its_options():
     """Wherever a public callable takes ``storage=``; an open engine has another name."""
     taken = {
