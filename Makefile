@@ -149,7 +149,9 @@ cuda-check: setup
 # compute-sanitizer. racecheck would find nothing: it sees shared memory only, and there is none.
 # torch asks for each tensor's memory by itself then, so that its ends are seen.
 SANITIZER ?=
-KERNEL_TESTS := tests/features/test_gpu.py tests/native/test_gpu.py
+KERNEL_TESTS := tests/features/test_gpu_cached_features.py tests/cache/test_gpu_planner.py \
+  tests/cache/test_gpu_executor.py tests/native/test_gpu_gather.py tests/sampler/test_gpu_sampler.py \
+  tests/storage/test_gpu_nvme.py
 WATCHED := PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --error-exitcode=1
 test-gpu: setup
 ifeq ($(SANITIZER),)

@@ -2,12 +2,14 @@
 is there when a GPU is. What it measures here means nothing."""
 
 import json
+import subprocess
 import sys
 
 import pytest
 import torch
 
-from support.training import REPOSITORY
+from support.gpus import WITHOUT_GPU
+from support.training import REPOSITORY, environment
 
 sys.path.append(str(REPOSITORY / "bench"))
 import gpu
@@ -55,3 +57,11 @@ def test_a_wrong_result_is_an_error(on_host, monkeypatch):
     monkeypatch.setattr(gpu.native, "gather_on", lambda *_arguments: None)
     made = gpu.run(["gather"], gpu.parse_args(list(TINY)))
     assert "the gather with locks=none is wrong" in made["gather"]["error"]
+
+
+@WITHOUT_GPU
+def test_it_says_that_there_is_no_gpu():
+    command = [sys.executable, str(REPOSITORY / "bench" / "gpu.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=100)
+    assert done.returncode == 1
+    assert done.stderr.startswith("no GPU to measure: ")

@@ -17,13 +17,13 @@ TIMEOUT_SECS = 900
 SANITIZER = "halt_on_error=1:second_deadlock_stack=1:exitcode=66"
 
 PYTHON_TESTS = [
-    "tests/cache/test_device_executor.py",
-    "tests/native/test_device_gather.py",
-    "tests/sampler/test_device_sampler.py",
+    "tests/cache/test_executor_twin.py",
+    "tests/native/test_gather_twin.py",
+    "tests/sampler/test_sampler_twin.py",
 ]
-# Those of GPUs that need no tensor of torch there.
-GPU_TESTS = "nvme_reads or nvme_faults"
-FULL_GPU_TESTS = "nvme or plans"
+# Tests of GPUs that need no tensor of torch there.
+GPU_TESTS = ["tests/storage/test_gpu_nvme.py", "-k", "not waves"]
+FULL_GPU_TESTS = ["tests/storage/test_gpu_nvme.py", "tests/cache/test_gpu_planner.py"]
 
 
 def run_python(build: Path, is_full: bool) -> bool:
@@ -37,7 +37,7 @@ def run_python(build: Path, is_full: bool) -> bool:
     }
     pytest = [sys.executable, "-m", "pytest", "-p", "emulated_core"]
     twins = [*PYTHON_TESTS, "tests/cache/test_planner_twin.py"] if is_full else PYTHON_TESTS
-    gpus = ["tests/native/test_gpu.py", "-k", FULL_GPU_TESTS if is_full else GPU_TESTS]
+    gpus = FULL_GPU_TESTS if is_full else GPU_TESTS
     ended = [
         subprocess.run(
             [*pytest, *tests],

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsm import native
-from lsm.core.device import gpu_problem
 from lsm.storage.engine import Storage
+from support.gpus import WITHOUT_GPU
 from support.nvme_rows import PAGE, open_rows, random_rows, read, write_stripes
 
 
@@ -216,7 +216,7 @@ def test_options_out_of_range(tmp_path, emulation, options, message):
         open_rows(paths, rows, emulation=emulation, **options)
 
 
-@pytest.mark.skipif(gpu_problem(0) is None, reason="there is a GPU to submit from")
+@WITHOUT_GPU
 def test_submission_from_a_gpu_that_is_missing(tmp_path):
     """Said by the options, and by the native engine to whoever asks it; the host needs none."""
     rows = random_rows(4, 100)

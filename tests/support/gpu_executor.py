@@ -23,7 +23,7 @@ from support.executor_plans import (
 TWIN = -1
 
 
-def open_device_executor(storage, prefetch_rows=0, device=TWIN):
+def open_gpu_executor(storage, prefetch_rows=0, device=TWIN):
     return native.GpuExecutor(
         storage.handle(),
         num_lines=LINES,
@@ -99,7 +99,7 @@ def replayed_plans(directory, seed, row_bytes, prefetch_rows, device, num_plans)
     rng = np.random.default_rng(seed)
     rows, storage = open_rows(directory, row_bytes)
     with storage:
-        executor, tiers = open_device_executor(storage, prefetch_rows, device), Tiers(rows)
+        executor, tiers = open_gpu_executor(storage, prefetch_rows, device), Tiers(rows)
         plans = [fill_plan(), *(random_plan(rng) for _ in range(num_plans - 1))]
         for iteration, plan in enumerate(plans):
             staged = rng.integers(0, 256, (len(plan["source"]), row_bytes), dtype=np.uint8)

@@ -2,15 +2,11 @@
 
 import pytest
 
-from lsm.core.device import gpu_problem
 from lsm.train.trainer import train
+from support.gpus import ON_A_GPU
 from support.training import config, losses, make_store
 
-PROBLEM = gpu_problem(0)
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(PROBLEM is not None, reason=f"no GPU: {PROBLEM}"),
-]
+pytestmark = ON_A_GPU
 
 
 def test_training_over_nvme(tmp_path):

@@ -20,7 +20,7 @@ def store(row_store):
     return row_store
 
 
-def open_device_loader(store, planner="device", prefetch_rows=30, staging="auto", **changes):
+def open_twin_loader(store, planner="device", prefetch_rows=30, staging="auto", **changes):
     opener = twin_opener(planner=planner, prefetch_rows=prefetch_rows, staging=staging)
     return opener(
         store,
@@ -43,7 +43,7 @@ def test_rows_and_counters_are_those_of_the_host(store, rows, victim_mode, plann
     }
     with (
         open_loader(store, **changes) as host,
-        open_device_loader(store, planner, staging=staging, **changes) as loader,
+        open_twin_loader(store, planner, staging=staging, **changes) as loader,
     ):
         for _ in deliver(host, requests):
             pass
@@ -58,7 +58,7 @@ def test_rows_and_counters_are_those_of_the_host(store, rows, victim_mode, plann
 
 def test_which_planner_goes_on_is_found_out_once(store, rows):
     requests = batches(20)
-    with open_device_loader(store, "auto") as loader:
+    with open_twin_loader(store, "auto") as loader:
         assert loader.planner.place == "auto"
         for ids, _, delivered in deliver(loader, requests):
             assert torch.equal(delivered, torch.from_numpy(rows)[ids])
@@ -73,7 +73,7 @@ def test_which_planner_goes_on_is_found_out_once(store, rows):
 
 def test_batches_that_are_forgotten(store, rows):
     requests = batches(12)
-    with open_device_loader(store, victim_mode="pool", victim_bytes=60 * ROW_BYTES) as loader:
+    with open_twin_loader(store, victim_mode="pool", victim_bytes=60 * ROW_BYTES) as loader:
         for ids in requests[:6]:
             loader.announce(ids)
         loader.prefetch(requests[0]).result()
@@ -84,7 +84,7 @@ def test_batches_that_are_forgotten(store, rows):
 
 def test_a_planner_that_is_not(store):
     with pytest.raises(ValueError, match="planner: expected one of auto, host, device, got 'gpu'"):
-        open_device_loader(store, "gpu")
+        open_twin_loader(store, "gpu")
 
 
 def test_a_cache_in_gpu_memory_takes_none_of_the_host(monkeypatch):

@@ -1,4 +1,4 @@
-"""The device profile: measured, written, read back, refused if broken; what follows from it."""
+"""Disk profiles: measured, written, read back, refused if broken; the settings they give."""
 
 import json
 import os

@@ -23,7 +23,7 @@ from support.executor_plans import (
 from support.gpu_executor import (
     check_random_plans,
     check_random_targets,
-    open_device_executor,
+    open_gpu_executor,
     replay,
     replay_to,
 )
@@ -53,7 +53,7 @@ def test_rows_for_several_ranks(tmp_path_factory, seed, row_bytes, prefetch_rows
 def test_wrong_targets_get_nothing(tmp_path):
     _, storage = open_rows(tmp_path, 8)
     with storage:
-        executor = open_device_executor(storage)
+        executor = open_gpu_executor(storage)
         plan = make_plan(source=[0, 0, 0], slot=[0, 1, 2])
         rows, none = np.full((2, 8), 7, np.uint8), np.empty(0, np.int32)
         targets = [(np.array([row], np.int32), rows, none) for row in (2, 3)]
@@ -66,7 +66,7 @@ def test_memory_that_is_not_aligned(tmp_path):
     rows, storage = open_rows(tmp_path, 16)
     plan = make_plan(source=[CACHE, STORAGE, 0], slot=[2, -1, 1])
     with storage:
-        executor, tiers = open_device_executor(storage), Tiers(rows)
+        executor, tiers = open_gpu_executor(storage), Tiers(rows)
         for shift in (1, 4, 8):
             memory = np.arange(48 + shift, dtype=np.uint8)
             staged = memory[shift:].reshape(3, 16)
@@ -79,7 +79,7 @@ def test_a_prefetched_row_is_that_of_its_own_plan(tmp_path):
     """A slot that the replay before wrote, and that the plan itself writes again."""
     _, storage = open_rows(tmp_path, 4)
     with storage:
-        executor = open_device_executor(storage, prefetch_rows=4)
+        executor = open_gpu_executor(storage, prefetch_rows=4)
         a, b, c = (np.full((1, 4), value, np.uint8) for value in (1, 2, 3))
         insert = {"insert_position": [0], "insert_line": [5]}
         move = {"evict_line": [5], "evict_slot": [3]}
@@ -108,7 +108,7 @@ def test_a_prefetched_row_is_that_of_its_own_plan(tmp_path):
 def test_a_wrong_plan_moves_nothing(tmp_path, fields, message):
     _, storage = open_rows(tmp_path, 8)
     with storage:
-        executor = open_device_executor(storage)
+        executor = open_gpu_executor(storage)
         plan = make_plan(**{"source": [0], "slot": [0]} | fields)
         with pytest.raises(ValueError, match=message):
             replay(executor, plan, np.zeros((1, 8), np.uint8))
@@ -121,9 +121,9 @@ def test_a_wrong_plan_moves_nothing(tmp_path, fields, message):
 def test_sizes_and_memory(tmp_path):
     _, storage = open_rows(tmp_path, 8)
     with storage:
-        executor = open_device_executor(storage, prefetch_rows=5)
+        executor = open_gpu_executor(storage, prefetch_rows=5)
         assert executor.device_bytes == 8 * (LINES + len(STATIC_IDS) + 5)
         assert executor.pinned_bytes == 8 * (SLOTS + len(CONSTANT_IDS) + 5)
         if not native.build_info()["cuda"]:
             with pytest.raises(RuntimeError, match="LSM_CUDA=ON"):
-                open_device_executor(storage, device=0)
+                open_gpu_executor(storage, device=0)

@@ -4,16 +4,12 @@ own packages, so that it can be run under compute-sanitizer (`make test-gpu SANI
 import pytest
 import torch
 
-from lsm.core.device import gpu_problem
 from lsm.features.open import open_features
 from lsm.features.tiers_gpu import GpuOptions
 from support.cached_features import ROW_BYTES, batches, deliver, options
+from support.gpus import ON_A_GPU
 
-PROBLEM = gpu_problem(0)
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(PROBLEM is not None, reason=f"no GPU: {PROBLEM}"),
-]
+pytestmark = ON_A_GPU
 
 
 @pytest.mark.parametrize("staging", ["gather", "copy", "auto"])

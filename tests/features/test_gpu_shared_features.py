@@ -5,14 +5,13 @@ import torch
 
 from lsm import native
 from lsm.core.device import gpu_problem
+from support.gpus import SKIP_WITHOUT_GPU
 from support.shared_gpu_features import check_both, exchange_case
 from support.training import losses, overrides, run_job
 
 NUM_RANKS = 3
 
-PROBLEM = gpu_problem(0)
 SECOND_PROBLEM = gpu_problem(1)
-on_a_gpu = pytest.mark.skipif(PROBLEM is not None, reason=f"no GPU: {PROBLEM}")
 on_two_gpus = pytest.mark.skipif(
     SECOND_PROBLEM is not None, reason=f"no two GPUs: {SECOND_PROBLEM}"
 )
@@ -26,7 +25,7 @@ def skip_without_peer_access(transport):
 
 
 @pytest.mark.gpu
-@on_a_gpu
+@SKIP_WITHOUT_GPU
 @pytest.mark.parametrize("transport", ["ipc", "gloo"])
 @pytest.mark.parametrize("policy", ["lookahead", "hybrid"])
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -35,7 +34,7 @@ def test_ranks_that_share_a_gpu(ranks, store, size, policy, transport):
 
 
 @pytest.mark.gpu
-@on_a_gpu
+@SKIP_WITHOUT_GPU
 @pytest.mark.parametrize("transport", ["ipc", "gloo"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("dim", [1, 3, 1024])
@@ -44,7 +43,7 @@ def test_any_row_format(ranks, dim, dtype, transport):
 
 
 @pytest.mark.gpu
-@on_a_gpu
+@SKIP_WITHOUT_GPU
 def test_a_job_whose_ranks_share_a_gpu(store, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     settings = ("model.dropout=0", "cache.policy=lookahead", "cache.bytes=10KB", "cache.window=4")
@@ -57,7 +56,7 @@ def test_a_job_whose_ranks_share_a_gpu(store, tmp_path, monkeypatch):
 
 
 @pytest.mark.gpu
-@on_a_gpu
+@SKIP_WITHOUT_GPU
 def test_nccl_needs_a_gpu_for_each_rank(ranks):
     for answer in ranks.run(exchange_case, 3, "nccl", 4, torch.float32, 1):
         with pytest.raises(
@@ -67,7 +66,7 @@ def test_nccl_needs_a_gpu_for_each_rank(ranks):
 
 
 @pytest.mark.gpu
-@on_a_gpu
+@SKIP_WITHOUT_GPU
 def test_memory_that_the_default_stream_uses_is_not_given_out():
     pool = native.GpuPool(0, 1, 30.0)
     buffer = pool.take(pool.size)

@@ -2,6 +2,7 @@
 same functors on the host, forwards and backwards."""
 
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from lsm import native, reference
 from lsm.sampler.neighbor import NeighborSampler
-from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, choose_placement
+from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, choose_placement, place_topology
 from support.graphs import SMALL_GRAPHS, assert_same, from_edges, random_graph
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
@@ -46,7 +47,7 @@ def test_larger_graph(fanouts):
     assert_same(sampled, NeighborSampler(graph, fanouts, 5).sample(seeds, epoch=0, iteration=0))
 
 
-def test_lanes_at_the_same_time():
+def test_slots_at_the_same_time():
     graph = random_graph(3000, 20_000)
     sampler = DeviceNeighborSampler(
         *(graph, graph, [10, 5]), 5, device=native.TWIN_BACKWARDS, num_slots=3
@@ -57,7 +58,7 @@ def test_lanes_at_the_same_time():
     ]
 
     def sample(k):
-        if k % 5 == 0:  # a batch that is refused leaves its lane as it was
+        if k % 5 == 0:  # a batch that is refused leaves its slot as it was
             with pytest.raises(ValueError, match="distinct"):
                 sampler.sample(torch.tensor([7, 7]), epoch=0, iteration=k)
         return sampler.sample(seeds[k], epoch=0, iteration=k)
@@ -98,3 +99,15 @@ def test_placement():
         choose_placement("uva", CPU, 1, 200)
     with pytest.raises(ValueError, match=r"topology\.placement: expected one of auto, host"):
         choose_placement("gpu", GPU, 1, 200)
+
+
+def test_a_topology_that_cannot_be_page_locked(monkeypatch):
+    """As torch reports that cudaHostRegister failed."""
+
+    def refuse(*_arguments, **_options):
+        raise RuntimeError("CUDA error: out of memory\nmore words")
+
+    topology = SimpleNamespace(indptr=torch.arange(3), indices=torch.arange(2, dtype=torch.int32))
+    monkeypatch.setattr(torch.Tensor, "pin_memory", refuse)
+    with pytest.raises(RuntimeError, match=r"page-lock 32 B for the topology .*placement=host"):
+        place_topology(topology, "uva", GPU)

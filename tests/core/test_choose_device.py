@@ -1,0 +1,93 @@
+"""The choice of the training device, and the reasons against a GPU."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from lsm import native
+from lsm.core.device import choose_device, gpu_of, gpu_problem
+from support.described_gpus import T4, cuda_info, torch_cuda
+from support.gpus import WITHOUT_GPU
+from support.training import environment, make_store
+
+
+@pytest.mark.parametrize(
+    ("index", "cuda", "found", "message"),
+    [
+        (
+            0,
+            torch_cuda(),
+            cuda_info(gpus=(), toolkit=0),
+            "built without CUDA; build again with LSM_CUDA=ON",
+        ),
+        (
+            0,
+            torch_cuda(),
+            cuda_info(driver=12080),
+            "serves CUDA up to 12.8, and this was built with 13.0",
+        ),
+        (
+            0,
+            torch_cuda(),
+            cuda_info(gpus=(), driver=0, problem="too old"),
+            r"no NVIDIA driver was found.*--gpus",
+        ),
+        (
+            0,
+            torch_cuda(),
+            cuda_info(gpus=(), problem="no device"),
+            r"finds no GPU \(no device\); see nvidia-smi",
+        ),
+        (0, torch_cuda(available=False), cuda_info(), "install a build of torch with CUDA"),
+        (
+            1,
+            torch_cuda(),
+            cuda_info(),
+            "GPU 1 is not among the 1 that torch and the CUDA runtime show",
+        ),
+        (0, torch_cuda(), cuda_info(gpus=(T4,)), "T4 has compute capability 7.5, and 8.0 or newer"),
+    ],
+)
+def test_why_a_gpu_cannot_train(index, cuda, found, message):
+    problem = gpu_problem(index, cuda, found)
+    assert problem is not None
+    with pytest.raises(AssertionError, match=message):
+        raise AssertionError(problem)
+
+
+def test_a_gpu_that_can():
+    assert gpu_problem(0, torch_cuda(), cuda_info()) is None
+    # The same major version is compatible, also with an older minor one.
+    assert gpu_problem(0, torch_cuda(), cuda_info(toolkit=12080, driver=12040)) is None
+
+
+@WITHOUT_GPU
+def test_auto_takes_the_host_without_a_gpu():
+    assert choose_device("auto") == choose_device("cpu") == torch.device("cpu")
+    with pytest.raises(RuntimeError, match=r"device=cuda: .* or set device=cpu"):
+        choose_device("cuda")
+
+
+@WITHOUT_GPU
+def test_a_gpu_asked_for_by_name_is_an_error_of_one_line(tmp_path):
+    store = make_store(tmp_path / "store")
+    command = [sys.executable, "-m", "lsm", "train", "base", f"data.path={store}", "device=cuda"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=100)
+    assert done.returncode != 0
+    assert "device=cuda: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("local_rank", "num_gpus", "index"), [(0, 4, 0), (3, 4, 3), (3, 1, 0), (5, 4, 1), (2, 0, 2)]
+)
+def test_ranks_take_visible_gpus_in_turn(local_rank, num_gpus, index):
+    assert gpu_of(local_rank, num_gpus) == index
+
+
+def test_the_native_module_finds_gpus_or_a_problem():
+    found = native.find_cuda()
+    assert (found.toolkit_version > 0) == native.build_info()["cuda"]
+    assert found.problem or found.gpus

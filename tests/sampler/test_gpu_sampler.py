@@ -1,0 +1,49 @@
+"""A GPU's sampler draws the host sampler's batches, edge by edge."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+from lsm.sampler.neighbor import NeighborSampler
+from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
+from support.gpus import ON_A_GPU
+from support.graphs import assert_same, random_graph
+
+pytestmark = ON_A_GPU
+
+
+@pytest.mark.parametrize("placement", ["uva", "device"])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("fanouts", [[10, 5], [100, 2], [3, 0, 4], [-1, 2]])
+def test_samples(placement, dtype, fanouts):
+    graph = random_graph(30_000, 200_000, dtype=dtype)
+    placed = place_topology(graph, placement, torch.device("cuda", 0))
+    sampler = DeviceNeighborSampler(graph, placed, fanouts, 5, device=0)
+    host = NeighborSampler(graph, fanouts, 5)
+    for iteration in range(3):
+        generator = torch.Generator().manual_seed(iteration)
+        seeds = torch.randperm(30_000, generator=generator)[:500]
+        sampled = sampler.sample(seeds, epoch=0, iteration=iteration)
+        assert_same(sampled, host.sample(seeds, epoch=0, iteration=iteration))
+
+
+@pytest.mark.parametrize("output", ["cpu", "cuda:0"])
+def test_samples_at_the_same_time(output):
+    graph = random_graph(30_000, 200_000)
+    placed = place_topology(graph, "device", torch.device("cuda", 0))
+    sampler = DeviceNeighborSampler(
+        *(graph, placed, [10, 5], 5), device=0, output=output, num_slots=4
+    )
+    host = NeighborSampler(graph, [10, 5], 5)
+    seeds = torch.randperm(30_000, generator=torch.Generator().manual_seed(0))[:500]
+
+    def sample(iteration):
+        return sampler.sample(seeds, epoch=0, iteration=iteration)
+
+    with ThreadPoolExecutor(6) as threads:
+        for iteration, sampled in enumerate(threads.map(sample, range(40))):
+            expected = host.sample(seeds, epoch=0, iteration=iteration)
+            assert torch.equal(sampled.n_id.cpu(), expected.n_id)
+            assert torch.equal(sampled.edge_index.cpu(), expected.edge_index)
