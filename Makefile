@@ -35,7 +35,7 @@ CMAKE_ARGS += $(if $(CUDA_ARCHS),-DCMAKE_CUDA_ARCHITECTURES=$(CUDA_ARCHS))
 PACKAGES := $(shell find lsm -type d ! -name __pycache__)
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
-.PHONY: help quickstart test test-dgl test-emulated test-gpu test-launch test-nvme test-sanitize
+.PHONY: first-gpu-run help quickstart test test-dgl test-emulated test-gpu test-launch test-nvme test-sanitize
 .PHONY: configs bench-gpu cuda-check dist docs fuzz lint format stubs build system setup clean
 
 help:
@@ -49,6 +49,7 @@ help:
 	@echo 'make test-nvme   test the NVMe queue code against the controller of QEMU, in a small guest'
 	@echo 'make test-gpu    test GPU code, on a machine with a GPU'
 	@echo 'make bench-gpu   measure GPU code, on a machine with a GPU'
+	@echo 'make first-gpu-run  all that waits for a GPU; call it until it says that it has finished'
 	@echo 'make cuda-check  compile GPU code for all compute capabilities, without a GPU'
 	@echo 'make test-launch test the start scripts under torchrun, mpirun and SLURM'
 	@echo 'make configs     write configs/base.yaml and configs/ablation/base.yaml from the code'
@@ -153,7 +154,9 @@ KERNEL_TESTS := tests/features/test_gpu_cached_features.py tests/cache/test_gpu_
   tests/cache/test_gpu_executor.py tests/native/test_gpu_gather.py tests/sampler/test_gpu_sampler.py \
   tests/storage/test_gpu_nvme.py
 WATCHED := PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --error-exitcode=1
-test-gpu: setup
+# BUILT=1: what is there is tested as it is.
+BUILT ?=
+test-gpu: $(if $(BUILT),,setup)
 ifeq ($(SANITIZER),)
 	$(RUN) -m pytest -m 'gpu or multigpu' -rs $(GPU_TESTS)
 else
@@ -164,6 +167,12 @@ bench-gpu: setup
 	failed=0; $(RUN) bench/gpu.py --check $(BENCH_ARGS) || failed=1; \
 	$(RUN) -m torch.distributed.run --standalone --nproc-per-node=2 bench/exchange.py \
 	  --device cuda --check && exit $$failed
+
+# Build, test-gpu, its sanitizers and the benches, into one record; in calls of at most eight minutes,
+# each of which goes on where the last one stopped. Exit status: see bench/first_gpu_run.py --help.
+FIRST_RUN_ARGS ?=
+first-gpu-run:
+	@$(PYTHON) bench/first_gpu_run.py --python '$(RUN)' $(if $(OFFLINE),--offline) $(FIRST_RUN_ARGS)
 
 # Jobs over two network namespaces, under Open MPI, and under a SLURM of this machine alone.
 LAUNCH_PROGRAMS := ip:iproute2 mpirun:openmpi-bin munged:munge slurmctld:slurmctld slurmd:slurmd \

@@ -1,5 +1,6 @@
-"""The loader whose cache is GPU memory, on a GPU. Needs no more than torch, NumPy and the tests'
-own packages, so that it can be run under compute-sanitizer (`make test-gpu SANITIZER=memcheck`)."""
+"""The loader whose cache is GPU memory, on a GPU. Needs no more than torch, NumPy, pydantic and
+the tests' own packages, so that it can be run under compute-sanitizer (`make test-gpu
+SANITIZER=memcheck`)."""
 
 import pytest
 import torch
