@@ -15,6 +15,7 @@ SCHEMA_VERSION = 1
 PAGE_BYTES = 4096
 
 META = "meta.json"
+_MOST_META_BYTES = 16 << 20
 INDPTR = "topology/indptr.npy"
 INDICES = "topology/indices.npy"
 LABELS = "labels.npy"
@@ -127,7 +128,7 @@ def is_temporary(path: Path, kind: str = "tmp") -> bool:
     return bool(separator) and head.startswith(".") and pid.isdigit()
 
 
-def write_meta(path: Path, meta: StoreMeta) -> None:
+def write_meta(path: Path, meta: BaseModel) -> None:
     """Replaces ``path`` (a ``meta.json``) atomically and durably."""
     partial = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
@@ -164,9 +165,24 @@ def read_meta(store: Path) -> StoreMeta:
         raise ValueError(f"{store}: left by an interrupted conversion; delete it and {remedy}")
     if not path.is_file():
         raise FileNotFoundError(f"{store}: not a store: it has no {META}; {remedy}")
+    if store_kind(store) != "graph":
+        raise ValueError(
+            f"{store}: expected a store of a graph with features, got one of triples; that kind is "
+            f"for `lsm embed`; for this one, {remedy}"
+        )
     meta = read_versioned(path, StoreMeta, SCHEMA_VERSION, remedy)
     _check_consistent(path, meta, remedy)
     return meta
+
+
+def store_kind(store: Path) -> str:
+    """``graph``, or what ``meta.json`` names; ``graph`` where it cannot be read."""
+    try:
+        with open(store / META, "rb") as file:
+            content = json.loads(file.read(_MOST_META_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return "graph"
+    return str(content.get("kind", "graph")) if isinstance(content, dict) else "graph"
 
 
 def _check_array_bytes(path: Path, meta: StoreMeta, remedy: str) -> None:

@@ -75,19 +75,19 @@ class FileSink:
             if self._buffered == BUFFER_BYTES:
                 self._write_buffer()
 
-    def write_header(self, dtype: np.dtype, length: int) -> None:
-        """Starts a .npy file of ``length`` elements of ``dtype``."""
-        self.write(npy_header(dtype, length))
+    def write_header(self, dtype: np.dtype, length: int, *row: int) -> None:
+        """Starts a .npy file of ``length`` elements, or rows of shape ``row``, of ``dtype``."""
+        self.write(npy_header(dtype, length, *row))
 
     def write_array(self, array: np.ndarray) -> None:
         """Writes the 1-D ``array`` as a .npy file."""
         self.write_header(array.dtype, len(array))
         self.write(np.ascontiguousarray(array))
 
-    def replace_header(self, dtype: np.dtype, length: int) -> None:
+    def replace_header(self, dtype: np.dtype, length: int, *row: int) -> None:
         """Rewrites the header now that the length is known, and with it the checksum."""
         self._write_tail()
-        os.pwrite(self._fd, npy_header(dtype, length), 0)
+        os.pwrite(self._fd, npy_header(dtype, length, *row), 0)
         self._hash = hashlib.sha256()
         offset = 0
         while chunk := os.pread(self._fd, BUFFER_BYTES, offset):
@@ -149,11 +149,11 @@ def _create(path: Path) -> tuple[int, bool]:
     return os.open(path, flags, 0o644), False
 
 
-def npy_header(dtype: np.dtype, length: int) -> bytes:
-    """The .npy header of a 1-D array; 128 bytes whatever the length."""
+def npy_header(dtype: np.dtype, length: int, *row: int) -> bytes:
+    """The .npy header of an array [length, *row]; 128 bytes whatever the length."""
     buffer = io.BytesIO()
     header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False}
-    np.lib.format.write_array_header_1_0(buffer, {**header, "shape": (length,)})
+    np.lib.format.write_array_header_1_0(buffer, {**header, "shape": (length, *row)})
     return buffer.getvalue()
 
 

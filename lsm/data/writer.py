@@ -19,11 +19,15 @@ import numpy as np
 from lsm.data import format as layout
 from lsm.data.format import FileMeta, StoreMeta
 from lsm.data.sink import FileSink, explaining_no_room, no_room
+from lsm.data.triple_format import TripleMeta
 
 log = logging.getLogger(__name__)
 
 # What lies in a store's directory, also before it is complete.
-_WRITTEN = re.compile(r"topology|split|scores|labels\.npy|features(\.\d+)?\.bin|\.?meta\.json.*")
+_WRITTEN = re.compile(
+    r"topology|split|scores|labels\.npy|features(\.\d+)?\.bin|\.?meta\.json.*"
+    r"|edges|(entities|relations)\.tsv|scratch"
+)
 
 
 class StoreWriter:
@@ -81,6 +85,16 @@ class StoreWriter:
         self._sinks[name] = FileSink(self._directory / name)
         return self._sinks[name]
 
+    def scratch(self) -> Path:
+        """A directory for intermediate files, which the store will not have."""
+        path = self._directory / "scratch"
+        path.mkdir(exist_ok=True)
+        return path
+
+    def path_of(self, name: str) -> Path:
+        """Where the file ``name`` lies until the store has its name."""
+        return self._directory / name
+
     def write_array(self, name: str, array: np.ndarray) -> None:
         """Writes the 1-D ``array`` as the .npy file ``name``."""
         with self.file(name) as sink:
@@ -92,8 +106,10 @@ class StoreWriter:
         if free < num_bytes:
             raise no_room(errno.ENOSPC, self.out, num_bytes, free)
 
-    def commit(self, meta: StoreMeta) -> None:
+    def commit(self, meta: StoreMeta | TripleMeta) -> None:
         """Completes ``meta.files``, makes everything durable and gives the store its name."""
+        if (self._directory / "scratch").exists():
+            shutil.rmtree(self._directory / "scratch")
         for name, sink in self._sinks.items():
             sink.close()
             meta.files[name] = FileMeta(bytes=sink.num_bytes, sha256=sink.sha256)

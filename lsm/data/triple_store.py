@@ -1,0 +1,190 @@
+"""Opens a store of triples for reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from lsm.data import triple_format as layout
+from lsm.data.graph_store import size_problem
+from lsm.data.names import read_names
+from lsm.data.npy_header import read_header
+from lsm.data.stripes import read_exactly
+from lsm.data.triple_format import TripleMeta, read_triple_meta
+
+_DAMAGED = "run `lsm data verify` and convert again"
+
+
+class TripleStore:
+    """A store of triples, opened for reading.
+
+    Entities are ids 0 to ``num_entities - 1``: places in a seeded shuffle, so that any range of ids
+    is a random sample. ``entity_names`` has their names.
+    """
+
+    def __init__(self, path: Path, meta: TripleMeta) -> None:
+        """``path``: the directory; ``meta``: its meta.json. Use ``TripleStore.open``."""
+        self.path = path
+        self.meta = meta
+
+    @classmethod
+    def open(cls, path: str | Path) -> TripleStore:
+        """Opens the store at ``path``; reads ``meta.json`` and checks every file's size. Raises
+        FileNotFoundError, or ValueError for a store of another kind or damage."""
+        store = cls(Path(path), read_triple_meta(Path(path)))
+        for name, expected in store.meta.files.items():
+            problem = size_problem(store.path / name, expected)
+            if problem is not None:
+                raise problem
+        return store
+
+    @property
+    def name(self) -> str:
+        """The name that the store was made with."""
+        return self.meta.name
+
+    @property
+    def num_entities(self) -> int:
+        """Entities are 0 to ``num_entities - 1``."""
+        return self.meta.num_entities
+
+    @property
+    def num_relations(self) -> int:
+        """Relations are 0 to ``num_relations - 1``; 0: the edges have none."""
+        return self.meta.num_relations
+
+    @property
+    def num_edges(self) -> dict[str, int]:
+        """Edges of train, valid and test."""
+        return dict(self.meta.splits)
+
+    def edges(self, split: str) -> np.ndarray:
+        """Edges of a split, mapped read-only: [n, 3] (head, relation, tail) or [n, 2] (head, tail),
+        int32 or int64, sorted by bucket of parts. Raises ValueError for a damaged file."""
+        path, offset = self.path / layout.edge_file(split), self._edge_offset(split)
+        shape = (self.meta.splits[split], self.meta.columns)
+        if shape[0] == 0:
+            return np.empty(shape, self.meta.dtype)
+        return np.memmap(path, self.meta.dtype, "r", offset, shape)
+
+    def bucket_starts(self, split: str) -> np.ndarray:
+        """[parts * parts + 1] int64: bucket (i, j) of parts is edges [b[k], b[k + 1]) of ``edges``,
+        k = i * parts + j. Raises ValueError for a damaged file."""
+        path, length = self.path / layout.bucket_file(split), self.meta.parts**2 + 1
+        starts = np.zeros(length, np.int64)
+        with open(path, "rb", buffering=0) as file:
+            header = read_header(file, path)
+            if header.dtype == starts.dtype and header.shape == starts.shape:
+                read_exactly(file.fileno(), starts, header.data_offset)
+        expected = (0, self.meta.splits[split])
+        if (starts[0], starts[-1]) != expected or (np.diff(starts) < 0).any():
+            raise ValueError(
+                f"{path}: expected int64 [{length}], growing from 0 to {expected[1]}; {_DAMAGED}"
+            )
+        return starts
+
+    def part_starts(self) -> np.ndarray:
+        """First entity of each part, and the end: [parts + 1] int64."""
+        return layout.part_starts(self.meta.num_entities, self.meta.parts)
+
+    def partition_starts(self, partitions: int) -> np.ndarray:
+        """First entity of each of ``partitions``, and the end: [partitions + 1] int64. A partition
+        is a run of neighbouring parts; runs differ by at most one part. Raises ValueError for more
+        partitions than parts."""
+        return self.part_starts()[self._first_parts(partitions)]
+
+    def buckets(self, split: str, partitions: int) -> Buckets:
+        """The edges of ``split`` by pair of ``partitions``, from 1 to the number of parts."""
+        return Buckets(self, split, self._first_parts(partitions))
+
+    def entity_names(self) -> Iterator[str]:
+        """Names by id, streamed."""
+        yield from read_names(self.path / layout.ENTITIES)
+
+    def relation_names(self) -> Iterator[str]:
+        """Names by id; none without relations."""
+        if self.meta.num_relations:
+            yield from read_names(self.path / layout.RELATIONS)
+
+    def _first_parts(self, partitions: int) -> np.ndarray:
+        parts = self.meta.parts
+        if not 1 <= partitions <= parts:
+            raise ValueError(
+                f"{self.path}: partitions: expected 1 to {parts} for {self.num_entities} entities, "
+                f"got {partitions}"
+            )
+        return np.arange(partitions + 1) * parts // partitions
+
+    def _edge_offset(self, split: str) -> int:
+        """Where the elements of the file of edges begin."""
+        path, meta = self.path / layout.edge_file(split), self.meta
+        with open(path, "rb", buffering=0) as file:
+            header = read_header(file, path)
+        expected = (meta.splits[split], meta.columns)
+        if header.dtype != meta.dtype or header.shape != expected or header.fortran_order:
+            raise ValueError(
+                f"{path}: expected {meta.dtype} {list(expected)}, got {header.dtype} "
+                f"{list(header.shape)}; {_DAMAGED}"
+            )
+        return header.data_offset
+
+
+class Buckets:
+    """The edges of one split by (partition of head, partition of tail), read from disk on demand.
+
+    ``starts``: [partitions * partitions + 1] int64; bucket k = i * partitions + j has
+    ``starts[k + 1] - starts[k]`` edges.
+    """
+
+    def __init__(self, store: TripleStore, split: str, first_parts: np.ndarray) -> None:
+        """Use ``TripleStore.buckets``."""
+        self.partitions = len(first_parts) - 1
+        self._path = store.path / layout.edge_file(split)
+        self._offset = store._edge_offset(split)
+        self._dtype = np.dtype(store.meta.dtype)
+        self._columns = store.meta.columns
+        self._first_parts = first_parts
+        self._part_starts = store.bucket_starts(split)
+        self._num_parts = store.meta.parts
+        sizes = np.diff(self._part_starts).reshape(self._num_parts, self._num_parts)
+        for axis in (0, 1):
+            sizes = np.add.reduceat(sizes, first_parts[:-1], axis=axis)
+        self.starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+
+    def edges(self, i: int, j: int) -> np.ndarray:
+        """Edges from partition ``i`` to partition ``j``, a new array [n, 3] (head, relation, tail)
+        or [n, 2] (head, tail), int32 or int64, in the order of the file. Reads a slice for each
+        part of ``i``. Raises IndexError for a partition out of range, OSError for the file."""
+        if not (0 <= i < self.partitions and 0 <= j < self.partitions):
+            raise IndexError(f"bucket ({i}, {j}): expected partitions below {self.partitions}")
+        rows = np.arange(self._first_parts[i], self._first_parts[i + 1]) * self._num_parts
+        begins = self._part_starts[rows + self._first_parts[j]]
+        ends = self._part_starts[rows + self._first_parts[j + 1]]
+        out = np.empty((int((ends - begins).sum()), self._columns), self._dtype)
+        done = 0
+        with open(self._path, "rb", buffering=0) as file:
+            for begin, end in _joined(begins.tolist(), ends.tolist()):
+                slice_ = out[done : done + end - begin]
+                read_exactly(file.fileno(), slice_, self._offset + begin * self._row_bytes)
+                done += end - begin
+        return out
+
+    @property
+    def _row_bytes(self) -> int:
+        return self._columns * self._dtype.itemsize
+
+
+def _joined(begins: list[int], ends: list[int]) -> Iterator[tuple[int, int]]:
+    """The ranges that are not empty, those that touch made one."""
+    first = last = 0
+    for begin, end in zip(begins, ends, strict=True):
+        if begin == last:
+            last = end
+            continue
+        if last > first:
+            yield first, last
+        first, last = begin, end
+    if last > first:
+        yield first, last
