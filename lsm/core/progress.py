@@ -20,11 +20,11 @@ from rich.progress import (
 
 @contextmanager
 def counting(
-    description: str, total: int, enabled: bool | None = None
+    description: str, total: int | None, enabled: bool | None = None
 ) -> Iterator[Callable[[int], None]]:
     """A bar on standard error while the block runs; gives the function that advances it.
 
-    ``enabled=None`` shows the bar if standard error is a terminal.
+    ``total=None``: not known. ``enabled=None`` shows the bar if standard error is a terminal.
     """
     bar = Progress(
         TextColumn("{task.description:<22}"),
