@@ -7,6 +7,7 @@ as many bytes to the GPU. planner: ids per second with the sets on the host and 
 alone and with the pushes that go before. sample: edges per second on the GPU, the topology in its
 memory and read over UVA, one batch at a time and several, against host threads. training: see
 gpu_training.py. Medians over ``--rounds`` with their spread, after one that is not counted.
+``--count`` measures nothing: it counts launches, waits and bytes on the emulated GPU.
 ``--check`` compares every result with the host's. ``reach`` in the record has what is aimed at. A
 part that fails says so in the record, and the others are measured all the same.
 """
@@ -16,6 +17,8 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import subprocess
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -320,11 +323,16 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     options.add_argument("--rounds", type=int, default=20)
     options.add_argument("--only", nargs="+", choices=PARTS)
     options.add_argument("--check", action="store_true")
+    options.add_argument("--count", action="store_true", help="on the emulated GPU; needs no other")
     return options.parse_args(arguments)
 
 
 def main() -> None:
     options = parse_args()
+    if options.count:  # a process of its own, with another native module
+        command = [sys.executable, str(Path(__file__).with_name("gpu_counts.py"))]
+        command += ["--json", str(options.json)] if options.json else []
+        raise SystemExit(subprocess.run(command, check=False).returncode)
     problem = gpu_problem(GPU.index)
     if problem:
         raise SystemExit(f"no GPU to measure: {problem}")

@@ -20,6 +20,7 @@ PYTHON_TESTS = [
     "tests/cache/test_executor_twin.py",
     "tests/native/test_gather_twin.py",
     "tests/sampler/test_sampler_twin.py",
+    "tests/bench/test_gpu_counts.py",
 ]
 # Tests of GPUs that need no tensor of torch there.
 GPU_TESTS = ["tests/storage/test_gpu_nvme.py", "-k", "not waves"]

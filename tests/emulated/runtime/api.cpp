@@ -43,6 +43,7 @@ void launch(const char* kernel, const LaunchShape& shape, const LaunchBody& body
   }
   if (shape.shared_bytes != 0) report("%s: shared memory is not played", kernel);
   const int device = device_of(stream);
+  ++call_counts().launches;
   enqueue(stream, [=] {
     run_kernel(kernel, device, shape, body);
     body.destroy(body.parameters);
@@ -117,6 +118,7 @@ cudaError_t cudaDeviceCanAccessPeer(int* can_access, int, int) {
 }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  ++call_counts().allocations;
   *memory = bytes == 0 ? nullptr : allocate(current_device(), bytes);
   return *memory != nullptr || bytes == 0 ? cudaSuccess : cudaErrorMemoryAllocation;
 }
@@ -125,6 +127,7 @@ cudaError_t cudaFree(void* memory) {
   const int device = place_of(memory);
   if (device < 0 || device == kHost) report("cudaFree: %p is no memory of a device", memory);
   check_current(device, "cudaFree");
+  ++call_counts().allocations;
   wait_for_device(device);
   const OnDevice scope;
   hook_write(memory, size_of(memory));
@@ -132,12 +135,14 @@ cudaError_t cudaFree(void* memory) {
   return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
+  ++call_counts().allocations;
   *memory = allocate(kHost, bytes);
   return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaFreeHost(void* memory) {
   if (memory == nullptr) return cudaSuccess;
   if (place_of(memory) != kHost) report("cudaFreeHost: %p is no page-locked memory", memory);
+  ++call_counts().allocations;
   for (int device = 0; device < kNumDevices; ++device) wait_for_device(device);
   hook_write(memory, size_of(memory));
   release(memory);
@@ -187,6 +192,18 @@ cudaError_t cudaIpcCloseMemHandle(void* memory) {
   return cudaSuccess;
 }
 
+namespace {
+
+/// What of a copy crosses the bus.
+void count_copy(const void* target, const void* source, size_t bytes) {
+  const bool is_from_gpu = is_on_gpu(source), is_to_gpu = is_on_gpu(target);
+  if (is_from_gpu == is_to_gpu) return;
+  auto& crossing = is_to_gpu ? call_counts().to_gpu_bytes : call_counts().from_gpu_bytes;
+  crossing += static_cast<int64_t>(bytes);
+}
+
+}  // namespace
+
 /// As CUDA has it for memory that is not page-locked: what is copied from it may change at once,
 /// and what is copied to it is there on return.
 cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind,
@@ -195,6 +212,7 @@ cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cuda
   const int device = device_of(stream);
   if (bytes == 0) return cudaSuccess;
   const bool is_to_pageable = !is_reachable(target, bytes);
+  count_copy(target, source, bytes);
   std::vector<std::byte> staged;
   if (!is_reachable(source, bytes)) {
     const auto* const first = static_cast<const std::byte*>(source);
@@ -205,7 +223,10 @@ cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cuda
     if (!is_to_pageable) check(device, target, bytes, "a copy to");
     std::memcpy(target, staged.empty() ? source : staged.data(), bytes);
   });
-  if (is_to_pageable) wait_for(mark(stream));
+  if (is_to_pageable) {
+    ++call_counts().waits;
+    wait_for(mark(stream));
+  }
   return cudaSuccess;
 }
 
@@ -229,6 +250,7 @@ cudaError_t DeviceScan::InclusiveSum(void* scratch, size_t& scratch_bytes, const
     return cudaSuccess;
   }
   CUstream_st& stream = stream_of(handle, "InclusiveSum");
+  call_counts().launches += 2;  // the tiles' states, and the scan
   enqueue(stream, [=, device = device_of(stream), bytes = scratch_bytes] {
     writes(device, static_cast<std::byte*>(scratch), bytes, "the scratch memory of a sum");
     const auto* const from = reads(device, values, static_cast<size_t>(count), "a sum of");
@@ -255,6 +277,7 @@ cudaError_t DeviceRadixSort::SortPairs(void* scratch, size_t& scratch_bytes,
     return cudaSuccess;
   }
   CUstream_st& stream = stream_of(handle, "SortPairs");
+  call_counts().launches += 2 + (end_bit - first_bit + 7) / 8;  // histograms, sums, digits
   enqueue(stream, [=, device = device_of(stream), bytes = scratch_bytes] {
     const auto size = static_cast<size_t>(count);
     writes(device, static_cast<std::byte*>(scratch), bytes, "the scratch memory of a sort");

@@ -18,4 +18,21 @@ struct KernelCounts {
 /// Of all launches of the kernel of this name so far.
 KernelCounts& counts_of(const char* kernel);
 
+/// What the host asked for, and what crossed the bus (bench/gpu.py --count).
+struct CallCounts {
+  /// Kernels, with those of CUB as it has them.
+  std::atomic<int64_t> launches{0};
+  /// Points in a stream that the host found passed, and copies that it waited for.
+  std::atomic<int64_t> waits{0};
+  std::atomic<int64_t> to_gpu_bytes{0}, from_gpu_bytes{0};
+  /// Of kernels, in page-locked memory; seen by the memory build.
+  std::atomic<int64_t> far_bytes{0};
+  /// cudaMalloc, cudaFree and their like for host memory.
+  std::atomic<int64_t> allocations{0};
+  /// Loads and stores of the host's code, eight bytes of a range each; seen by the memory build.
+  std::atomic<int64_t> host_accesses{0};
+};
+
+CallCounts& call_counts();
+
 }  // namespace emulated

@@ -202,6 +202,11 @@ bool is_allocated(const void* start) {
   return memory().has(reinterpret_cast<uintptr_t>(start));
 }
 
+bool is_on_gpu(const void* start) {
+  const auto address = reinterpret_cast<uintptr_t>(start);
+  return memory().has(address) && memory().place(address) != kHost;
+}
+
 bool is_reachable(const void* start, size_t bytes) {
   const auto address = reinterpret_cast<uintptr_t>(start);
   return memory().has(address) || memory().is_registered(address, bytes);
@@ -253,6 +258,11 @@ KernelCounts& counts_of(const char* kernel) {
   report("more kernels than their counts have room for");
 }
 
+CallCounts& call_counts() {
+  static CallCounts counts;
+  return counts;
+}
+
 void check_host(uintptr_t address, size_t bytes, const char* what) {
   const Memory& all = memory();
   if (!all.has(address)) return;
@@ -271,3 +281,14 @@ void check_host(uintptr_t address, size_t bytes, const char* what) {
 }
 
 }  // namespace emulated
+
+/// For bench/gpu_counts.py, in the order of CallCounts.
+extern "C" [[gnu::visibility("default")]] void emulated_call_counts(int64_t* counts) {
+  const emulated::CallCounts& all = emulated::call_counts();
+  int next = 0;
+  for (const std::atomic<int64_t>* count :
+       {&all.launches, &all.waits, &all.to_gpu_bytes, &all.from_gpu_bytes, &all.far_bytes,
+        &all.allocations, &all.host_accesses}) {
+    counts[next++] = *count;
+  }
+}

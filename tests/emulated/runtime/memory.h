@@ -49,6 +49,8 @@ void check_host(uintptr_t address, size_t bytes, const char* what);
 
 /// Whether any of it is memory that cudaMalloc() or cudaHostAlloc() gave.
 bool is_allocated(const void* memory);
+/// Whether it is memory of a device.
+bool is_on_gpu(const void* memory);
 /// Whether `bytes` from `memory` on are page-locked or of a device.
 bool is_reachable(const void* memory, size_t bytes);
 

@@ -14,25 +14,30 @@ template <size_t kBytes, bool kIsRead = false>
 inline void check(const void* memory, const char* what) {
   const auto address = reinterpret_cast<uintptr_t>(memory);
   if (own_memory == nullptr) {
-    if (!is_on_device) check_host(address, kBytes, what);
+    if (is_on_device) return;
+    check_host(address, kBytes, what);
+    call_counts().host_accesses.fetch_add(1, std::memory_order_relaxed);
     return;
   }
   if (address % kBytes != 0) {
     report("%s on device %d: misaligned %s of %zu bytes at %#zx", own_memory->kernel,
            own_memory->device, what, kBytes, address);
   }
-  if (check_kernel(own_memory, own_memory->device, address, kBytes, what) && kIsRead) {
-    own_memory->counts->far_reads.fetch_add(1, std::memory_order_relaxed);
-  }
+  if (!check_kernel(own_memory, own_memory->device, address, kBytes, what)) return;
+  call_counts().far_bytes.fetch_add(kBytes, std::memory_order_relaxed);
+  if (kIsRead) own_memory->counts->far_reads.fetch_add(1, std::memory_order_relaxed);
 }
 
 void check_range(const void* memory, size_t bytes, const char* what) {
   const auto address = reinterpret_cast<uintptr_t>(memory);
   if (bytes == 0) return;
   if (own_memory != nullptr) {
-    check_kernel(own_memory, own_memory->device, address, bytes, what);
+    if (!check_kernel(own_memory, own_memory->device, address, bytes, what)) return;
+    call_counts().far_bytes.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
   } else if (!is_on_device) {
     check_host(address, bytes, what);
+    const auto words = static_cast<int64_t>((bytes + 7) / 8);
+    call_counts().host_accesses.fetch_add(words, std::memory_order_relaxed);
   }
 }
 

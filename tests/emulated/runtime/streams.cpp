@@ -16,6 +16,7 @@ class Point {
  public:
   Token token;
   std::atomic<bool> is_passed{false};
+  std::atomic<bool> is_found{false};  // by the host, which was told of it
 };
 
 namespace {
@@ -211,6 +212,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  ++call_counts().waits;
   wait_for(mark(stream_of(stream, "cudaStreamSynchronize")));
   return cudaSuccess;
 }
@@ -243,6 +245,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   Point* const point = live_event(event, "cudaEventQuery").point;
   if (point == nullptr) return cudaSuccess;
   if (!point->is_passed) return cudaErrorNotReady;
+  if (!point->is_found.exchange(true)) ++call_counts().waits;
   point->token.acquire();
   return cudaSuccess;
 }

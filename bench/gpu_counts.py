@@ -1,0 +1,185 @@
+"""What an iteration asks of a GPU, counted on the emulated one: ``python bench/gpu.py --count``.
+
+Two hops are sampled, their ids are pushed and planned on the GPU, and the plan is replayed: one
+GPU, rows in its memory, misses in page-locked memory. Counts are means over iterations after a
+warm-up in which the cache fills and memory grows. Everything is a number of things, so that the
+figures are the same on every machine; times need a GPU. ``make test-emulated`` builds the module
+that this loads in place of lsm._core, and holds the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILT = ROOT / "build/emulated/tests/emulated"
+FANOUTS = [10, 5]
+IDS = 100_000  # what the counts of planning are for
+
+
+@dataclass
+class Counts:
+    """As CallCounts (tests/emulated/runtime/counts.h)."""
+
+    launches: float
+    waits: float
+    to_gpu_bytes: float
+    from_gpu_bytes: float
+    far_bytes: float
+    allocations: float
+    host_accesses: float
+
+    def __add__(self, other: Counts) -> Counts:
+        return self._each(lambda name: getattr(self, name) + getattr(other, name))
+
+    def __sub__(self, other: Counts) -> Counts:
+        return self._each(lambda name: getattr(self, name) - getattr(other, name))
+
+    def times(self, factor: float) -> Counts:
+        return self._each(lambda name: round(getattr(self, name) * factor, 1))
+
+    @staticmethod
+    def _each(value: Callable[[str], float]) -> Counts:
+        return Counts(*(value(field.name) for field in fields(Counts)))
+
+
+def load_emulated() -> Callable[[], Counts]:
+    """Puts the emulated GPU in place of the twins; returns what reads its counts. Raises
+    SystemExit, saying what to do, if it was not built."""
+    core = os.environ.get("LSM_EMULATED_CORE") or next(map(str, BUILT.glob("_core*.so")), "")
+    if not core:
+        raise SystemExit(f"no emulated GPU in {BUILT.relative_to(ROOT)}: run make test-emulated")
+    os.environ |= {"LSM_EMULATED_CORE": core, "LSM_EMULATED_PAGEABLE": "1"}
+    sys.path += [str(ROOT), str(ROOT / "tests/emulated/python")]
+    import emulated_core  # noqa: F401
+
+    library, size = ctypes.CDLL(core), len(fields(Counts))
+
+    def read() -> Counts:
+        counts = (ctypes.c_int64 * size)()
+        library.emulated_call_counts(counts)
+        return Counts(*counts)
+
+    return read
+
+
+class Parts:
+    """Adds up what each part of an iteration takes."""
+
+    def __init__(self, read: Callable[[], Counts]) -> None:
+        self._read = read
+        self.sums: dict[str, Counts] = {}
+
+    def run(self, part: str, work: Callable):
+        before = self._read()
+        result = work()
+        taken = self._read() - before
+        self.sums[part] = self.sums[part] + taken if part in self.sums else taken
+        return result
+
+
+def count(read: Callable[[], Counts], options: argparse.Namespace, directory: Path) -> dict:
+    """The counts of each part, and those that the project has limits for."""
+    import torch
+    from gpu_training import make_store
+
+    from lsm.cache.options import CacheOptions
+    from lsm.features.open import TWIN, open_features
+    from lsm.features.tiers_gpu import GpuOptions
+    from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
+
+    store = make_store(directory / "rows", options.nodes, 12 * options.nodes, options.dim, skew=2)
+    topology = store.topology()
+    sampler = DeviceNeighborSampler(topology, topology, FANOUTS, device=-1)
+    cache = CacheOptions(bytes=store.num_nodes * store.row_bytes // 4, window=16, on_gpu=True)
+    gpu = GpuOptions(planner="device", staging="gather")
+    parts, moved, planned = Parts(read), 0, 0
+    generator = torch.Generator().manual_seed(1)
+    graphs = []
+    total = options.warmup + options.iterations
+    with open_features(store, cache, device=TWIN, engine="memory", gpu=gpu) as rows:
+
+        def sample(iteration: int):
+            seeds = torch.randperm(store.num_nodes, generator=generator)[: options.seeds]
+            return parts.run(
+                "sample", lambda: sampler.sample(seeds, epoch=0, iteration=iteration).n_id
+            )
+
+        ahead = cache.window - 1
+        for iteration in range(total + ahead):
+            if iteration == options.warmup + ahead:
+                parts.sums.clear()
+                moved = planned = 0
+            graphs.append(sample(iteration))
+            parts.run("push", lambda: rows.announce(graphs[-1]))
+            if iteration < ahead:
+                continue
+            ids = graphs[iteration - ahead]
+            batch = parts.run("plan", lambda ids=ids: rows.prefetch(ids))
+            # Staged rows are read there, and the batch, which is the host's memory here, written
+            # and read for the rows that are inserted.
+            moved += batch.plan.counters["misses"] + len(ids) + len(batch.plan.insert_position)
+            planned += len(ids)
+            parts.run("replay", batch.result)
+    return summary(parts.sums, options.iterations, planned, moved * store.row_bytes)
+
+
+def summary(sums: dict[str, Counts], iterations: int, planned: int, row_bytes: int) -> dict:
+    """``row_bytes``: that kernels read and wrote of rows in host memory."""
+    total = sum(sums.values(), start=Counts(*[0] * len(fields(Counts))))
+    planning = sums["push"] + sums["plan"] + sums["replay"]
+    crossed = planning.to_gpu_bytes + planning.from_gpu_bytes + planning.far_bytes - row_bytes
+    figures = {
+        "launches per iteration": (total.launches / iterations, 25),
+        "host waits per iteration": (total.waits / iterations, 5),
+        "bytes over PCIe per 100K planned ids, beside rows": (crossed * IDS / planned, 1.2e6),
+        "host loads and stores per 100K planned ids": (
+            planning.host_accesses * IDS / planned,
+            None,
+        ),
+        "allocations per iteration": (total.allocations / iterations, 0),
+    }
+    return {
+        "counts": {
+            what: {"now": round(now, 1), "at_most": wanted}
+            for what, (now, wanted) in figures.items()
+        },
+        "per_iteration": {part: vars(taken.times(1 / iterations)) for part, taken in sums.items()},
+        "planned_ids_per_iteration": planned / iterations,
+    }
+
+
+def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--json", type=Path, help="file for the record")
+    options.add_argument("--nodes", type=int, default=20_000)
+    options.add_argument("--dim", type=int, default=16, help="float32 values per row")
+    options.add_argument("--seeds", type=int, default=64, help="per iteration")
+    options.add_argument("--warmup", type=int, default=24, help="iterations that are not counted")
+    options.add_argument("--iterations", type=int, default=8)
+    return options.parse_args(arguments)
+
+
+def main() -> None:
+    options = parse_args()
+    read = load_emulated()
+    from common import make_record
+
+    with TemporaryDirectory() as directory:
+        results = count(read, options, Path(directory))
+    made = make_record({"bench": "gpu counts", **results}, options)
+    print(json.dumps(made))
+    if options.json:
+        options.json.write_text(json.dumps(made, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
