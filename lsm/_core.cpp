@@ -30,6 +30,7 @@ PYBIND11_MODULE(_core, module) {
   lsm::bind_gpu_sampling(module);
   lsm::bind_nvme(module);
   lsm::bind_io(module);
+  lsm::bind_transfers(module);
   lsm::bind_store(module);
   lsm::bind_embed(module);
   lsm::bind_cache(module);

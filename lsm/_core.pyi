@@ -53,6 +53,7 @@ __all__: list[str] = [
     "ThreadError",
     "ThreadPool",
     "Ticket",
+    "Transfers",
     "batch_key",
     "build_info",
     "check_mapped",
@@ -74,6 +75,7 @@ __all__: list[str] = [
     "merge_lists",
     "needs_window",
     "open_storage",
+    "open_transfers",
     "pack_metadata",
     "peer_access_problem",
     "philox2x32",
@@ -438,6 +440,22 @@ class Storage:
     def direct(self) -> bool: ...
     @property
     def outstanding_reads(self) -> int: ...
+
+class Transfers:
+    def inject_fault(self, fault: Fault, nth: int = 0, value: int = 0) -> None: ...
+    def stats(self) -> dict: ...
+    def swap(
+        self,
+        memory: torch.Tensor | numpy.ndarray,
+        write_to: int | None,
+        read_from: int | None,
+        timeout_secs: float,
+    ) -> tuple[int, int]: ...
+    def sync(self) -> None: ...
+    @property
+    def block_bytes(self) -> int: ...
+    @property
+    def direct(self) -> bool: ...
 
 class MappedFile:
     def __init__(self, path: str) -> None: ...
@@ -846,6 +864,9 @@ def open_storage(
     direct: DirectMode,
     nvme: NvmeOptions,
 ) -> Storage: ...
+def open_transfers(
+    engine: str, path: str, queue_depth: int, chunk_bytes: int, direct: DirectMode
+) -> Transfers: ...
 def pack_metadata(next_use: int, rank: int, position: int) -> int: ...
 def peer_access_problem(device: int, bus_id: str) -> str: ...
 def philox2x32(

@@ -49,6 +49,7 @@ Storage = _core.Storage
 StorageTicket = _core.Ticket
 ThreadError = _core.ThreadError
 ThreadPool = _core.ThreadPool
+Transfers = _core.Transfers
 TWIN = _core.TWIN
 TWIN_BACKWARDS = _core.TWIN_BACKWARDS
 batch_key = _core.batch_key
@@ -72,6 +73,7 @@ measure_nvme_waves = _core.measure_nvme_waves
 merge_lists = _core.merge_lists
 needs_window = _core.needs_window
 open_storage = _core.open_storage
+open_transfers = _core.open_transfers
 pack_metadata = _core.pack_metadata
 peer_access_problem = _core.peer_access_problem
 philox2x32 = _core.philox2x32
@@ -121,6 +123,7 @@ __all__ = [
     "StorageTicket",
     "ThreadError",
     "ThreadPool",
+    "Transfers",
     "as_device_tensor",
     "as_tensor",
     "batch_key",
@@ -144,6 +147,7 @@ __all__ = [
     "merge_lists",
     "needs_window",
     "open_storage",
+    "open_transfers",
     "pack_metadata",
     "peer_access_problem",
     "philox2x32",

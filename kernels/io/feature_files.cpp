@@ -16,7 +16,8 @@ namespace {
 
 constexpr int64_t kFileSystemBlockBytes = 4096;
 
-/// The alignment that direct reads of this file need; 0 if the kernel does not tell.
+}  // namespace
+
 int64_t direct_alignment(int descriptor) {
 #ifdef STATX_DIOALIGN
   struct statx status{};
@@ -29,8 +30,6 @@ int64_t direct_alignment(int descriptor) {
 #endif
   return 0;
 }
-
-}  // namespace
 
 FeatureFiles::FeatureFiles(std::vector<std::string> paths, const RowLayout& layout, DirectMode mode)
     : paths_(std::move(paths)), layout_(layout) {

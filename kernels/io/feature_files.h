@@ -12,6 +12,9 @@ namespace lsm {
 /// Whether reads bypass the page cache: kAuto tries, and falls back where the file system refuses.
 enum class DirectMode { kAuto, kOn, kOff };
 
+/// The alignment that direct transfers of a file need; 0 if the kernel does not tell.
+int64_t direct_alignment(int descriptor);
+
 /// Owns the read-only descriptors of a store's feature files.
 class FeatureFiles {
  public:

@@ -1,0 +1,78 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lsm {
+
+/// A block of memory that is to be written somewhere, then filled from elsewhere.
+struct Swap {
+  std::byte* memory = nullptr;
+  int64_t bytes = 0;
+  std::optional<int64_t> write_to;   // offset in the file
+  std::optional<int64_t> read_from;  // offset in the file
+};
+
+/// Checksums of the bytes written and read: 0 where there was nothing to do.
+struct SwapSums {
+  uint64_t written = 0;
+  uint64_t read = 0;
+};
+
+/// One chunk of a swap: first written, then read.
+struct SwapChunk {
+  int64_t index = 0;
+  bool writes = false;  // its current transfer
+  std::byte* memory = nullptr;
+  int64_t offset = 0;
+  int64_t bytes = 0;
+  int64_t done = 0;  // bytes of the current transfer
+
+  std::byte* address() const { return memory + done; }
+  int64_t position() const { return offset + done; }
+  int64_t bytes_left() const { return bytes - done; }
+};
+
+/// The chunks of one swap: which transfer comes next, and what the result of one means. Threads
+/// may share it; each chunk belongs to one at a time.
+class SwapChunks {
+ public:
+  /// `target`: the path of the file or drive, for messages.
+  SwapChunks(const Swap& swap, int64_t chunk_bytes, int64_t block_bytes, std::string target);
+
+  int64_t count() const { return count_; }
+  /// The first transfer of chunk `index`, ready to be issued.
+  SwapChunk start(int64_t index);
+  /// Accounts for a transfer that returned `result` (bytes, or -errno). True: issue the chunk
+  /// again: the rest of a short transfer, or the read after the write. False: it is done, or it
+  /// failed, or another has.
+  bool advance(SwapChunk& chunk, int64_t result);
+  bool failed() const { return failed_.load(); }
+  /// Keeps the first error.
+  void fail(std::exception_ptr error);
+  /// Sums of all chunks; throws the first error.
+  SwapSums finish() const;
+
+ private:
+  void begin(SwapChunk& chunk, bool writes);
+  uint64_t sum(const SwapChunk& chunk) const;
+
+  const Swap swap_;
+  const int64_t chunk_bytes_;
+  const int64_t block_bytes_;
+  const int64_t count_;
+  const std::string target_;
+  std::vector<SwapSums> sums_;
+  std::atomic<bool> failed_{false};
+  std::mutex mutex_;
+  std::exception_ptr error_;
+};
+
+}  // namespace lsm

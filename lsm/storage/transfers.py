@@ -1,0 +1,112 @@
+"""Long transfers between memory and one file that is read and written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+
+from lsm import native
+from lsm.core.limits import DEEPEST_QUEUE
+from lsm.core.option_types import Bytes, Seconds
+from lsm.core.section import Section
+from lsm.core.units import format_bytes
+
+BLOCK_BYTES = 4096
+_LONGEST_CHUNK = 1 << 30
+
+
+class TransferOptions(Section):
+    """Options of transfers: the section ``storage`` of an embedding run."""
+
+    section: ClassVar[str] = "storage"
+
+    engine: Literal["auto", "io_uring", "posix"] = "auto"
+    """Engine that reads and writes partitions. auto: io_uring where it works, else posix."""
+    chunk_bytes: Bytes = 2 << 20
+    """Longest single transfer, a multiple of 4KiB."""
+    queue_depth: Annotated[int, Field(ge=1, le=DEEPEST_QUEUE)] = 8
+    """Transfers in flight; threads of posix."""
+    direct: Literal["auto", "on", "off"] = "auto"
+    """Bypass the page cache (O_DIRECT). auto: where the file system allows it."""
+    timeout_secs: Seconds = 600.0
+    """Longest wait for a partition to be written and another to be read, in seconds."""
+
+
+class Transfers:
+    """Moves blocks of memory to and from ``path``, which exists. Calls block; one at a time."""
+
+    def __init__(self, path: Path, options: TransferOptions) -> None:
+        """Raises OSError for the file, ValueError for options, RuntimeError where the engine
+        cannot run."""
+        self._check(options)
+        problem = native.io_uring_problem() if options.engine == "auto" else ""
+        self.engine = ("posix" if problem else "io_uring") if options.engine == "auto" else ""
+        self.engine = self.engine or options.engine
+        self.path, self._timeout_secs = path, options.timeout_secs
+        self._memory: torch.Tensor | None = None
+        self._native: native.Transfers | None = native.open_transfers(
+            self.engine,
+            os.fspath(path),
+            queue_depth=options.queue_depth,
+            chunk_bytes=options.chunk_bytes,
+            direct=getattr(native.DirectMode, options.direct),
+        )
+
+    @staticmethod
+    def _check(options: TransferOptions) -> None:
+        size = options.chunk_bytes
+        if size % BLOCK_BYTES or not 0 < size <= _LONGEST_CHUNK:
+            raise ValueError(
+                f"storage.chunk_bytes: expected a multiple of 4KiB, at most 1GiB, got "
+                f"{format_bytes(size)}"
+            )
+
+    def swap(
+        self, memory: torch.Tensor, *, write_to: int | None = None, read_from: int | None = None
+    ) -> tuple[int, int]:
+        """Writes ``memory`` at the offset ``write_to``, then fills it from ``read_from``; each if
+        given. Chunks are read as soon as they are written. Returns the checksums of both, 0 for
+        one that is not given.
+
+        memory: contiguous, on the host; address, bytes and offsets are multiples of BLOCK_BYTES.
+        Raises OSError, TimeoutError after ``storage.timeout_secs``; then nothing more is moved.
+        """
+        self._memory = memory  # kept for transfers that a time-out leaves in flight
+        return self._engine().swap(memory, write_to, read_from, self._timeout_secs)
+
+    def sync(self) -> None:
+        """Returns when everything written is on the disk."""
+        self._engine().sync()
+
+    def stats(self) -> dict[str, int]:
+        """Counters since opening: bytes_read, bytes_written, short_transfers."""
+        return self._engine().stats()
+
+    def inject_fault(self, fault: native.Fault, nth: int = 0, value: int = 0) -> None:
+        """Makes the ``nth`` transfer from now fail, as ``Storage.inject_fault`` does reads."""
+        self._engine().inject_fault(fault, nth, value)
+
+    @property
+    def direct(self) -> bool:
+        """True if transfers bypass the page cache."""
+        return self._engine().direct
+
+    def close(self) -> None:
+        """Closes the file. Waits for transfers that a time-out left in flight."""
+        self._native = None
+        self._memory = None
+
+    def __enter__(self) -> Transfers:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def _engine(self) -> native.Transfers:
+        if self._native is None:
+            raise RuntimeError(f"{self.path} is closed")
+        return self._native
