@@ -1,0 +1,135 @@
+"""The steps of a whole run: an order of one epoch, repeated so that no epoch starts with loads.
+
+Partitions are alike, so an order stays one when they change names. Every epoch after the first
+gives them names such that the buffers it starts with are those that the epoch before left. The
+partition loaded last is not given a name that leaves first.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from lsm.embed.bucket_plan import Bucket
+from lsm.embed.order import Order
+from lsm.embed.order_turns import State
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one rank does between two moves of its buffer."""
+
+    epoch: int
+    number: int
+    frames: dict[int, int]
+    """Frame of each resident partition, in the order of partitions."""
+    spare: int
+    """The frame that is being filled, if one is."""
+    buckets: tuple[Bucket, ...]
+    """The buckets that each rank trains: this one's."""
+    loaded: int | None
+    """Partition that comes into the spare frame meanwhile."""
+    leaves: int | None
+    """Partition that it replaces afterwards."""
+    written: int | None
+    """Partition that the spare frame still holds, and that is written before."""
+    residents: tuple[State, ...]
+    """Partitions of every rank."""
+    trained: tuple[tuple[Bucket, ...], ...]
+    """Buckets of every rank."""
+    all_written: tuple[int, ...]
+    """Partitions that any rank writes in this step."""
+
+
+class Itinerary:
+    """The steps of rank ``rank``: a function of the order and the seed."""
+
+    def __init__(self, order: Order, rank: int, seed: int) -> None:
+        self._order, self._rank, self._seed = order, rank, seed
+        self._names = list(range(order.shape.partitions))
+        self._frames = {p: frame for frame, p in enumerate(order.states[0][rank])}
+        self._spare = order.shape.buffer
+        self._next = 0
+        self._steps: tuple[Step, ...] = ()
+
+    @property
+    def num_frames(self) -> int:
+        """Frames of a rank's buffer, with the one in flight if anything is ever loaded."""
+        return self._order.shape.buffer + bool(self._order.loads)
+
+    def epoch(self, epoch: int) -> tuple[Step, ...]:
+        """The steps of ``epoch``; epochs are asked for in ascending order."""
+        while self._next <= epoch:
+            if self._next:
+                self._names = self._rename()
+            self._steps = tuple(self._walk())
+            self._next += 1
+        assert epoch == self._next - 1, "epochs are asked for in ascending order"
+        return self._steps
+
+    def _rename(self) -> list[int]:
+        """The partition that each name of the order stands for in the next epoch."""
+        order, last = self._order, self._order.states[-1]
+        generator = random.Random(f"{self._seed} {self._next}")
+        names = [-1] * order.shape.partitions
+        taken = []
+        newest = {load.rank: load.loaded for load in order.loads}
+        leaving = {load.rank: load.evicted for load in order.loads if load.step == 0}
+        for rank, first in enumerate(order.states[0]):
+            held = [self._names[p] for p in last[rank]]
+            generator.shuffle(held)
+            first_names = list(first)
+            if rank in newest and rank in leaving:
+                # The newest takes the name that is listed last, after any other.
+                held = _last(self._names[newest[rank]], held)
+                first_names = _last(leaving[rank], first_names)[::-1]
+            for name, partition in zip(first_names, held, strict=True):
+                names[name] = partition
+            taken += held
+        rest = [p for p in range(order.shape.partitions) if p not in taken]
+        generator.shuffle(rest)
+        return [rest.pop() if partition < 0 else partition for partition in names]
+
+    def _walk(self) -> list[Step]:
+        order, rank, names = self._order, self._rank, self._names
+        loads = {(load.step, load.rank): load for load in order.loads}
+        steps = []
+        written: int | None = None
+        all_written: tuple[int, ...] = ()
+        for number, states in enumerate(order.states):
+            load = loads.get((number, rank))
+            trained = tuple(
+                tuple((names[i], names[j]) for i, j in buckets) for buckets in order.buckets[number]
+            )
+            loaded = None if load is None else names[load.loaded]
+            leaves = None if load is None else names[load.evicted]
+            steps.append(
+                Step(
+                    epoch=self._next,
+                    number=number,
+                    frames=dict(sorted(self._frames.items())),
+                    spare=self._spare,
+                    buckets=trained[rank],
+                    loaded=loaded,
+                    leaves=leaves,
+                    written=written,
+                    residents=tuple(tuple(names[p] for p in state) for state in states),
+                    trained=trained,
+                    all_written=all_written,
+                )
+            )
+            all_written = tuple(
+                names[loads[number, other].evicted]
+                for other in range(order.shape.ranks)
+                if (number, other) in loads
+            )
+            written = leaves
+            if loaded is not None and leaves is not None:
+                self._frames[loaded] = self._spare
+                self._spare = self._frames.pop(leaves)
+        return steps
+
+
+def _last(value: int, values: list[int]) -> list[int]:
+    """``values``, ``value`` at the end."""
+    return [other for other in values if other != value] + [value]

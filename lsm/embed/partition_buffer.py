@@ -1,0 +1,137 @@
+"""The partitions in memory: some to train, and one in flight."""
+
+from __future__ import annotations
+
+import mmap
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import torch
+from torch import Tensor
+
+from lsm.core.limits import MOST_BYTES
+from lsm.core.units import format_bytes
+from lsm.embed.itinerary import Step
+from lsm.embed.partition_files import PartitionFiles
+from lsm.embed.slots import SlotAccess, Slots
+
+
+class PartitionBuffer:
+    """Frames of one contiguous table. While the partitions of a step are trained in theirs, a
+    thread writes back what the spare frame held, and fills it with the next partition."""
+
+    def __init__(self, files: PartitionFiles, slots: Slots, num_frames: int) -> None:
+        """``num_frames``: with the one in flight, if anything is ever loaded. Raises MemoryError
+        if there is no memory for them."""
+        layout = files.layout
+        self._files, self._slots, self._layout = files, slots, layout
+        self._memory = _map(num_frames * layout.frame_bytes)
+        self.rows: Tensor = torch.frombuffer(self._memory, dtype=torch.float32).view(
+            -1, layout.width
+        )
+        """[num_frames * frame_rows, width] float32; its address is a multiple of the page."""
+        self._pending: Future[None] | None = None
+
+    def frame(self, number: int) -> Tensor:
+        """Rows of frame ``number``: [frame_rows, width]."""
+        size = self._layout.frame_rows
+        return self.rows[number * size : (number + 1) * size]
+
+    def partition(self, partition: int, frame: int) -> Tensor:
+        """Rows of ``partition`` in ``frame``."""
+        return self.frame(frame)[: self._layout.num_rows(partition)]
+
+    def first_row(self, frame: int) -> int:
+        """First row of ``frame`` in ``rows``."""
+        return frame * self._layout.frame_rows
+
+    def fill(self, step: Step) -> None:
+        """Reads the partitions of ``step`` into their frames; blocks."""
+        for partition, frame in step.frames.items():
+            self._files.swap(self.frame(frame), None, self._slots.read(partition))
+
+    def write_new(self, partition: int, initialise: Callable[[Tensor], None]) -> None:
+        """Writes ``partition`` for the first time, with the rows that ``initialise`` fills. Uses
+        the first frame; blocks."""
+        self.frame(0).zero_()
+        initialise(self.partition(partition, 0))
+        self._files.swap(self.frame(0), self._slots.write(partition), None)
+
+    def start(self, step: Step) -> None:
+        """Begins the moves of ``step``: returns at once.
+
+        Precondition: the moves of the step before have ended. After a checkpoint in the middle of
+        ``step``, all that it writes has been written: call ``restart``.
+        """
+        reads = None if step.loaded is None else self._slots.read(step.loaded)
+        own: SlotAccess | None = None
+        for partition in step.all_written:  # of every rank, so that all reckon the same slots
+            write = self._slots.write(partition)
+            own = write if partition == step.written else own
+            reads = write if partition == step.loaded else reads
+        self._begin(step, own, reads)
+
+    def restart(self, step: Step) -> None:
+        """``start`` for a run that continues in the middle of ``step``, from a checkpoint."""
+        reads = None if step.loaded is None else self._slots.read(step.loaded)
+        self._begin(step, None, reads)
+
+    def _begin(self, step: Step, write: SlotAccess | None, read: SlotAccess | None) -> None:
+        assert self._pending is None, "the moves of the step before have not been awaited"
+        if write is None and read is None:
+            return
+        frame = self.frame(step.spare)
+        self._pending = _in_thread(lambda: self._files.swap(frame, write, read))
+
+    @property
+    def is_moving(self) -> bool:
+        """True while moves are under way."""
+        return self._pending is not None and not self._pending.done()
+
+    def finish(self) -> None:
+        """Returns when the moves of the step have ended; raises what they raised. Engines end
+        each move, well or badly, in their time-out."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def write_back(self, step: Step) -> None:
+        """Writes the partitions of ``step`` to their slots, after its moves; blocks. Every rank
+        calls it at the same point."""
+        self.finish()
+        for state in step.residents:
+            for partition in state:
+                write = self._slots.write(partition)
+                if partition in step.frames:
+                    self._files.swap(self.frame(step.frames[partition]), write, None)
+
+
+def _in_thread(body: Callable[[], None]) -> Future[None]:
+    """The result of ``body``, run by a thread of its own that does not keep the process alive."""
+    future: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            body()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+
+    threading.Thread(target=run, name="lsm-partitions", daemon=True).start()
+    return future
+
+
+def _map(num_bytes: int) -> mmap.mmap:
+    try:
+        if num_bytes > MOST_BYTES:
+            raise OSError
+        memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, ValueError):
+        raise MemoryError(
+            f"embed.buffer: no memory for frames of {format_bytes(num_bytes)}; lower embed.dim, or "
+            "raise embed.partitions"
+        ) from None
+    memory.madvise(mmap.MADV_HUGEPAGE)  # random rows of a large table: few TLB misses
+    return memory

@@ -1,0 +1,131 @@
+"""The partitions of a run on disk: one file with two slots for each, moved in whole frames."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+from pathlib import Path
+
+import torch
+
+from lsm.core.units import format_bytes
+from lsm.distributed.watchdog import awaiting
+from lsm.embed.partition_layout import PartitionLayout
+from lsm.embed.slots import SlotAccess, SlotBoard
+from lsm.storage.transfers import Transfers
+
+FILE_NAME = "partitions.bin"
+_POLL_SECS = 0.001
+
+
+def create(path: Path, layout: PartitionLayout) -> None:
+    """Makes the file of partitions with all its blocks, so that training never lacks room.
+
+    An older file is replaced. Raises RuntimeError with the arithmetic if the disk is too small.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    free = shutil.disk_usage(path.parent).free
+    problem = RuntimeError(
+        f"run.dir: {path} needs 2 slots x {layout.partitions} partitions x "
+        f"{format_bytes(layout.frame_bytes)} = {format_bytes(layout.file_bytes)}, and its disk has "
+        f"{format_bytes(free)} free; choose another run.dir, or a smaller embed.dim"
+    )
+    if layout.file_bytes > free:
+        raise problem
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.posix_fallocate(descriptor, 0, layout.file_bytes)
+    except OSError as error:
+        path.unlink()
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise problem from None
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def check(path: Path, layout: PartitionLayout) -> None:
+    """ValueError unless the file at ``path`` has the size that ``layout`` gives it."""
+    size = path.stat().st_size
+    if size != layout.file_bytes:
+        raise ValueError(
+            f"{path}: expected {layout.file_bytes} bytes, got {size}; it is damaged: set "
+            "checkpoint.resume=never to start afresh"
+        )
+
+
+class PartitionFiles:
+    """Moves partitions between frames and their slots, and checks every byte read."""
+
+    def __init__(
+        self,
+        transfers: Transfers,
+        layout: PartitionLayout,
+        board: SlotBoard,
+        timeout_secs: float = 300.0,
+    ) -> None:
+        """``timeout_secs``: longest wait for another rank to write a partition."""
+        self.layout = layout
+        self._transfers = transfers
+        self._board = board
+        self._timeout_secs = timeout_secs
+
+    def swap(self, frame: torch.Tensor, write: SlotAccess | None, read: SlotAccess | None) -> None:
+        """Writes ``frame`` to the slot of ``write``, then fills it from that of ``read``.
+
+        frame: [frame_rows, width] float32. Blocks. Raises OSError; for a checksum that differs,
+        with errno EIO.
+        """
+        if read is not None and not self._board.is_written(read) and write != read:
+            if write is not None:  # first: the rank awaited may await this one
+                self._move(frame, write, None)
+                write = None
+            self._await(read)
+        self._move(frame, write, read)
+
+    def sync(self) -> None:
+        """Returns when everything written is on the disk."""
+        self._transfers.sync()
+
+    def checksum(self, partition: int, slot: int) -> int:
+        """Of what was written to the slot last."""
+        return self._board.checksum(partition, slot)
+
+    def stats(self) -> dict[str, int]:
+        """Counters since opening: bytes_read, bytes_written, short_transfers."""
+        return self._transfers.stats()
+
+    def _move(self, frame: torch.Tensor, write: SlotAccess | None, read: SlotAccess | None) -> None:
+        if write is None and read is None:
+            return
+        written, found = self._transfers.swap(
+            frame, write_to=self._offset(write), read_from=self._offset(read)
+        )
+        if write is not None:
+            self._board.post(write, written)
+        if read is None:
+            return
+        expected = self._board.checksum(read.partition, read.slot)
+        if found != expected:
+            raise OSError(
+                errno.EIO,
+                f"partition {read.partition} was read with checksum {found:016x}, but written with "
+                f"{expected:016x}: the disk lost or changed data; the last checkpoint resumes if "
+                "its slots are intact",
+                str(self._transfers.path),
+            )
+
+    def _offset(self, access: SlotAccess | None) -> int | None:
+        return None if access is None else self.layout.slot_offset(access.partition, access.slot)
+
+    def _await(self, read: SlotAccess) -> None:
+        what = f"the write of partition {read.partition} by another rank"
+        deadline = time.monotonic() + self._timeout_secs
+        with awaiting(what):
+            while not self._board.is_written(read):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{what} did not end in {self._timeout_secs:g} s")
+                time.sleep(_POLL_SECS)
