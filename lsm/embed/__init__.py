@@ -5,8 +5,19 @@ from typing import TYPE_CHECKING
 from lsm.core.lazy import lazily
 
 if TYPE_CHECKING:
+    from lsm.embed.edge_trainer import BatchLoss, EdgeTrainer
+    from lsm.embed.options import EmbedOptions
     from lsm.embed.order import Order, make_order
 
-__all__ = ["Order", "make_order"]
+__all__ = ["BatchLoss", "EdgeTrainer", "EmbedOptions", "Order", "make_order"]
 
-__getattr__ = lazily(__name__, {"Order": "order", "make_order": "order"})
+__getattr__ = lazily(
+    __name__,
+    {
+        "BatchLoss": "edge_trainer",
+        "EdgeTrainer": "edge_trainer",
+        "EmbedOptions": "options",
+        "Order": "order",
+        "make_order": "order",
+    },
+)

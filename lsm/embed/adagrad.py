@@ -1,0 +1,38 @@
+"""Rows of embeddings with the state of their optimiser: initial values and updates."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lsm.embed.options import EmbedOptions
+
+
+def initial_rows(options: EmbedOptions, count: int, seed: int) -> Tensor:
+    """[count, width] float32: embeddings drawn from a normal distribution, state 0."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.zeros(count, options.width)
+    rows[:, : options.dim].normal_(std=options.init_scale, generator=generator)
+    return rows
+
+
+def update_rows(options: EmbedOptions, rows: Tensor, ids: Tensor, grads: Tensor) -> None:
+    """Applies gradients [m, dim] to the rows [n, width] of ``ids`` [m] in place, by Adagrad (Duchi
+    et al., 2011). Gradients of one row are summed first, in their order in ``ids``."""
+    unique, inverse = torch.unique(ids, return_inverse=True)
+    total = grads.new_zeros(len(unique), options.dim).index_add_(0, inverse, grads)
+    updated = rows[unique]
+    _step(options, updated, total)
+    rows[unique] = updated
+
+
+def update_all_rows(options: EmbedOptions, rows: Tensor, grads: Tensor) -> None:
+    """Applies gradients [n, dim] to all rows [n, width] in place."""
+    _step(options, rows, grads)
+
+
+def _step(options: EmbedOptions, rows: Tensor, grads: Tensor) -> None:
+    embedding, state = rows[:, : options.dim], rows[:, options.dim :]
+    squares = grads.square()
+    state += squares if options.optimizer == "adagrad" else squares.mean(1, keepdim=True)
+    embedding.addcdiv_(grads, state.sqrt().add_(options.eps), value=-options.lr)

@@ -1,0 +1,109 @@
+"""Trains tables of embeddings by batches of edges, in place."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lsm.embed.adagrad import update_all_rows, update_rows
+from lsm.embed.edge_gradients import Tables, gradients_of
+from lsm.embed.negatives import Candidates
+from lsm.embed.options import EmbedOptions
+
+Reduce = Callable[[Tensor], None]
+"""Sums a tensor over ranks, in place."""
+
+
+@dataclass(frozen=True)
+class BatchLoss:
+    """``sum`` of the losses of ``count`` corrupted edges. Each edge counts twice, for both sides;
+    penalties are in the sum."""
+
+    sum: float
+    count: int
+
+
+class EdgeTrainer:
+    """Updates tables of embeddings by batches of edges.
+
+    A chunk of edges shares its negatives, so that dot products and Euclidean distances are matrix
+    products; both sides of every edge are corrupted. A negative that is the edge's own entity is
+    left out; other edges of the graph among the negatives are not.
+    """
+
+    def __init__(self, rows: Tensor, relations: Tensor | None, options: EmbedOptions) -> None:
+        """``rows``: [n, options.width] float32, embeddings followed by optimiser state. Between
+        batches the caller may put other entities into them. ``relations``: the same of
+        ``options.relation_rows(num_relations)`` rows; None for dot, which ignores it. Both are
+        updated in place. Raises ValueError for another shape or dtype, and without relations for
+        another model than dot."""
+        _check_table("rows", rows, options)
+        if not options.has_relations:
+            relations = None
+        elif relations is None:
+            raise ValueError(
+                f"embed.model: {options.model} needs relations, and the graph has none; set "
+                "embed.model=dot"
+            )
+        else:
+            _check_table("relations", relations, options)
+            if len(relations) % options.relation_rows(1):
+                raise ValueError(
+                    "relations: expected two rows per relation (embed.reciprocal=true), got "
+                    f"{len(relations)} rows"
+                )
+        self._options = options
+        self._rows, self._relations = rows, relations
+        self._tables = Tables(
+            rows[:, : options.dim], None if relations is None else relations[:, : options.dim]
+        )
+
+    def train(
+        self,
+        edges: Tensor,
+        candidates: Candidates,
+        seed: int,
+        step: int,
+        reduce: Reduce | None = None,
+    ) -> BatchLoss:
+        """Takes one step of the optimiser with the gradients of all ``edges``.
+
+        ``edges``: [b, 3] int64, row of head, relation, row of tail; [b, 2] without relations.
+        ``candidates``: ranges of rows that may be negatives. Draws are a function of ``seed`` and
+        ``step``: the same call on the same tables gives the same bits with the same number of
+        threads. ``reduce`` is called once with the gradients of all relations, [relation rows, dim]
+        float32, to sum them over ranks. Raises FloatingPointError before any update if the loss is
+        not finite, ValueError for edges of another shape.
+        """
+        options = self._options
+        generator = _generator(seed, step, edges.device)
+        found = gradients_of(options, self._tables, edges, candidates, generator)
+        if not math.isfinite(found.loss):
+            raise FloatingPointError(
+                f"the loss of step {step} is {found.loss}; set a smaller embed.lr (now "
+                f"{options.lr:g})"
+            )
+        update_rows(options, self._rows, found.ids, found.grads)
+        if self._relations is not None and found.relations is not None:
+            if reduce is not None:
+                reduce(found.relations)
+            update_all_rows(options, self._relations, found.relations)
+        return BatchLoss(found.loss, 2 * len(edges))
+
+
+def _check_table(name: str, table: Tensor, options: EmbedOptions) -> None:
+    if table.ndim != 2 or table.shape[1] != options.width or table.dtype != torch.float32:
+        raise ValueError(
+            f"{name}: expected [n, {options.width}] float32 (embed.dim={options.dim}, "
+            f"embed.optimizer={options.optimizer}), got {list(table.shape)} {table.dtype}"
+        )
+
+
+def _generator(seed: int, step: int, device: torch.device) -> torch.Generator:
+    digest = hashlib.blake2b(f"{seed} {step}".encode(), digest_size=8).digest()
+    return torch.Generator(device).manual_seed(int.from_bytes(digest, "little") >> 1)

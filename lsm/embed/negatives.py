@@ -1,0 +1,62 @@
+"""Draws the negatives that a chunk of edges shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+Candidates = Sequence[tuple[int, int]]
+"""Ranges of rows, first and end, that do not overlap."""
+
+
+class NegativeDraws:
+    """Rows drawn with replacement: uniformly from the candidates, and from ends of edges."""
+
+    def __init__(self, candidates: Candidates, count: int, degree_fraction: float) -> None:
+        """``count`` rows a draw. Raises ValueError without a candidate."""
+        check_candidates(candidates)
+        self._num_by_degree = round(count * degree_fraction)
+        self._num_uniform = count - self._num_by_degree
+        firsts = torch.tensor([first for first, _ in candidates])
+        self._ends = torch.tensor([end - first for first, end in candidates]).cumsum(0)
+        # Added to a number below the sum of all sizes, it makes a row of the number's range.
+        self._shifts = firsts - torch.cat((torch.zeros(1, dtype=torch.int64), self._ends[:-1]))
+
+    def draw(self, ends: Tensor, generator: torch.Generator) -> Tensor:
+        """[count] int64 rows. ``ends``: the rows [b] on the corrupted side of the batch, one of
+        which is as likely as its degree in the batch is high."""
+        device = ends.device
+        numbers = torch.randint(
+            int(self._ends[-1]), (self._num_uniform,), generator=generator, device=device
+        )
+        which = torch.searchsorted(self._ends.to(device), numbers, right=True)
+        uniform = numbers + self._shifts.to(device)[which]
+        if not self._num_by_degree:
+            return uniform
+        edges = torch.randint(len(ends), (self._num_by_degree,), generator=generator, device=device)
+        return torch.cat((uniform, ends[edges]))
+
+
+def check_candidates(candidates: Candidates) -> None:
+    if not candidates or any(end <= first for first, end in candidates):
+        raise ValueError(f"candidates: expected ranges of rows, first below end, got {candidates}")
+
+
+def all_rows(candidates: Candidates, device: torch.device) -> Tensor:
+    """Every candidate once, in the order of the ranges."""
+    check_candidates(candidates)
+    return torch.cat([torch.arange(first, end, device=device) for first, end in candidates])
+
+
+def mask_positives(scores: Tensor, negatives: Tensor, positives: Tensor) -> None:
+    """Sets the scores [c, k] of negatives [k] that are the edge's own positive [c] to -inf."""
+    ordered, places = negatives.sort(stable=True)
+    first = torch.searchsorted(ordered, positives)
+    num_equal = torch.searchsorted(ordered, positives, right=True) - first
+    rows = torch.repeat_interleave(num_equal)
+    if len(rows):
+        before = torch.cumsum(num_equal, 0) - num_equal
+        columns = torch.arange(len(rows), device=rows.device) - before[rows] + first[rows]
+        scores[rows, places[columns]] = -torch.inf

@@ -1,0 +1,109 @@
+"""Options of embeddings: the section ``embed`` of a configuration."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from lsm.core.limits import LARGEST_COUNT
+from lsm.core.option_types import Described, Fraction, Positive
+from lsm.core.section import Section
+
+ModelName = Literal["dot", "distmult", "complex", "transe_l1", "transe_l2", "rotate"]
+LossName = Literal["softmax", "logistic", "margin"]
+RegularizerName = Literal["none", "n3", "l3"]
+
+
+def _count_or_all(value: object) -> object:
+    if value == "all" or (type(value) is int and 1 <= value <= LARGEST_COUNT):
+        return value
+    raise ValueError(f"expected all or an integer from 1 to {LARGEST_COUNT}, got {value!r}")
+
+
+CountOrAll = Annotated[
+    int | Literal["all"], BeforeValidator(_count_or_all), Described("all, or integer of at least 1")
+]
+
+
+class EmbedOptions(Section):
+    """Model, loss and optimiser of embeddings, and their partitions."""
+
+    section: ClassVar[str] = "embed"
+
+    model: ModelName = "complex"
+    """Score of an edge. dot: product of head and tail, without relations; distmult, complex:
+    trilinear products; transe_l1, transe_l2: distance of head plus relation to tail; rotate:
+    distance of the head, rotated by the relation, to the tail, summed over complex coordinates."""
+    dim: Positive = 128
+    """Floats of an embedding. complex and rotate take them for dim / 2 complex numbers: first all
+    real parts, then all imaginary parts."""
+    reciprocal: bool = True
+    """A second embedding of each relation, for corrupted heads. false: heads and tails share one.
+    Without relations it has no effect."""
+    loss: LossName = "softmax"
+    """Loss of an edge with one corrupted side, against its negatives. softmax: cross-entropy;
+    logistic: binary cross-entropy of the edge plus its mean over the negatives; margin: mean over
+    the negatives of the score short of embed.margin."""
+    margin: Annotated[float, Field(gt=0)] = 1.0
+    """margin: how much higher than a negative an edge should score. logistic, of transe and rotate:
+    added to their scores, which are negative distances."""
+    num_negatives: CountOrAll = 1000
+    """Negatives of a chunk, for heads and for tails each. all: every resident node, once."""
+    degree_fraction: Fraction = 0.0
+    """Share of the negatives drawn in proportion to degree: as the ends of random edges of the
+    batch, on the side that is corrupted. The others are drawn uniformly from the resident nodes."""
+    chunk: Positive = 512
+    """Edges of a batch that share negatives."""
+    regularizer: RegularizerName = "none"
+    """Penalty of the embeddings of each edge, and so weighted by frequency. n3: cubed moduli of
+    complex numbers (complex, rotate) or of floats; l3: cubed moduli of floats."""
+    regularizer_weight: Annotated[float, Field(ge=0)] = 0.0
+    """Factor of the penalty, per edge and side."""
+    optimizer: Literal["adagrad", "row_adagrad"] = "adagrad"
+    """adagrad: a sum of squared gradients per float; row_adagrad: one per embedding, of mean
+    squares."""
+    lr: Annotated[float, Field(gt=0)] = 0.1
+    """Learning rate. Gradients are sums over a batch, so it does not depend on train.batch_size."""
+    eps: Annotated[float, Field(gt=0)] = 1e-10
+    """Added to the square root of the sum of squares."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of floats set to 0 in head combined with relation, and in tail combined with relation.
+    The others are divided by 1 - dropout."""
+    init_scale: Annotated[float, Field(gt=0)] = 1e-3
+    """Standard deviation of initial embeddings."""
+    partitions: Positive = 1
+    """Partitions of the nodes. 1: all embeddings are in memory."""
+    buffer: Annotated[int, Field(ge=3, le=LARGEST_COUNT)] = 3
+    """Partitions in memory at once, beside one in flight. Ignored with one partition."""
+    order: Literal["best", "legend", "beta", "random"] = "best"
+    """Order in which partitions are loaded. best: fewest loads, each hidden by training."""
+
+    @model_validator(mode="after")
+    def _has_complex_numbers(self) -> EmbedOptions:
+        if self.model in ("complex", "rotate") and self.dim % 2:
+            raise ValueError(
+                f"embed.dim: expected an even number for embed.model={self.model}, got {self.dim}; "
+                f"set embed.dim={self.dim + 1}"
+            )
+        return self
+
+    @property
+    def has_relations(self) -> bool:
+        """Whether the model scores relations."""
+        return self.model != "dot"
+
+    @property
+    def state_width(self) -> int:
+        """Floats of optimiser state that follow each embedding."""
+        return self.dim if self.optimizer == "adagrad" else 1
+
+    @property
+    def width(self) -> int:
+        """Floats of a row: embedding, then optimiser state."""
+        return self.dim + self.state_width
+
+    def relation_rows(self, num_relations: int) -> int:
+        """Rows of the table of relations. With ``reciprocal``, row ``num_relations + r`` is of
+        relation r for corrupted heads."""
+        return num_relations * (2 if self.reciprocal else 1)

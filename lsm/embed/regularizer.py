@@ -1,0 +1,27 @@
+"""Penalties of embeddings, once for each time that an edge of a batch uses them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lsm.embed.options import EmbedOptions
+
+
+def add_penalty(options: EmbedOptions, embeddings: Tensor, grad: Tensor) -> Tensor | float:
+    """The penalty of ``embeddings`` [n, dim], whose gradient is added to ``grad`` [n, dim].
+
+    n3 is the nuclear 3-norm of Lacroix et al. (2018); l3 differs from it in complex models only.
+    """
+    weight = options.regularizer_weight
+    if options.regularizer == "none" or weight == 0:
+        return 0.0
+    if options.regularizer == "n3" and options.model in ("complex", "rotate"):
+        real, imaginary = embeddings.chunk(2, -1)
+        modulus = real.hypot(imaginary)
+        factors = modulus.repeat(1, 2)
+    else:
+        factors = modulus = embeddings.abs()
+    # Of |x|^3: 3 |x| x.
+    grad.add_(factors.mul(embeddings), alpha=3 * weight)
+    return weight * torch.pow(modulus, 3).sum()

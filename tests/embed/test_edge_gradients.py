@@ -1,0 +1,204 @@
+"""Gradients by hand are those of autograd on the formulas of the papers, one edge at a time."""
+
+import itertools
+from typing import get_args
+
+import pytest
+import torch
+from torch.nn import functional
+
+from lsm.embed import negatives
+from lsm.embed.edge_gradients import Tables, gradients_of
+from lsm.embed.options import EmbedOptions, LossName, ModelName, RegularizerName
+
+DIM, ENTITIES, RELATIONS = 6, 9, 3
+WEIGHT = 0.3
+# Repeated edges, a self-loop, two relations between the same nodes; chunks of 3, 3 and 1.
+EDGES = torch.tensor(
+    [[0, 1, 4], [8, 2, 1], [0, 1, 4], [3, 0, 3], [1, 1, 4], [1, 2, 4], [7, 0, 2]], dtype=torch.int64
+)
+CANDIDATES = [(6, 9), (0, 5)]
+
+
+def as_complex(floats):
+    return torch.complex(*floats.chunk(2, -1))
+
+
+def score(model, head, relation, tail):
+    """Of one edge, as the paper of the model has it."""
+    if model == "dot":
+        return (head * tail).sum()
+    if model == "distmult":
+        return (head * relation * tail).sum()
+    if model == "complex":
+        return (as_complex(head) * as_complex(relation) * as_complex(tail).conj()).sum().real
+    if model == "rotate":
+        turn = as_complex(relation)
+        return -(as_complex(head) * turn / turn.abs() - as_complex(tail)).abs().sum()
+    return -torch.linalg.vector_norm(head + relation - tail, ord=1 if model == "transe_l1" else 2)
+
+
+def edge_loss(options, positive, negatives):
+    if options.loss == "softmax":
+        scores = torch.stack([positive, *negatives])
+        return functional.cross_entropy(scores[None], torch.tensor([0]))
+    if options.loss == "margin":
+        return torch.stack([(options.margin - positive + n).clamp(min=0) for n in negatives]).sum()
+    shift = options.margin if options.model in ("transe_l1", "transe_l2", "rotate") else 0
+    of_negatives = sum(-functional.logsigmoid(-(n + shift)) for n in negatives)
+    return of_negatives, -functional.logsigmoid(positive + shift)
+
+
+def penalty(options, row):
+    if options.regularizer == "none":
+        return 0
+    is_complex = options.model in ("complex", "rotate") and options.regularizer == "n3"
+    return WEIGHT * ((as_complex(row) if is_complex else row).abs() ** 3).sum()
+
+
+def reference_loss(options, tables, drawn):
+    """The sum over edges and sides. ``drawn``: for each side, the negatives of each edge."""
+    total = 0
+    for side, edge in itertools.product((0, 1), range(len(EDGES))):
+        head, relation_id, tail = EDGES[edge].tolist()
+        shift = RELATIONS if side and options.reciprocal else 0
+        relation = tables.relations[relation_id + shift] if options.has_relations else None
+        given, missing = (tail, head) if side else (head, tail)
+
+        def scored(entity, is_head=bool(side), given=given, relation=relation):
+            given_row, row = tables.entities[given], tables.entities[entity]
+            turned = is_head and not (options.reciprocal and options.has_relations)
+            ends = (row, given_row) if turned else (given_row, row)
+            return score(options.model, ends[0], relation, ends[1])
+
+        ids = drawn[side][edge]
+        loss = edge_loss(options, scored(missing), [scored(n) for n in ids if n != missing])
+        if options.loss == "logistic":
+            loss = loss[1] + loss[0] / len(ids)
+        elif options.loss == "margin":
+            loss = loss / len(ids)
+        total = total + loss
+        rows = [tables.entities[given], tables.entities[missing]]
+        total = total + sum(
+            penalty(options, row) for row in rows + [relation] * (relation is not None)
+        )
+    return total
+
+
+def random_tables(options):
+    generator = torch.Generator().manual_seed(5)
+
+    def table(rows):
+        return torch.randn(rows, DIM, dtype=torch.float64, generator=generator)
+
+    entities = table(ENTITIES)
+    return Tables(
+        entities, table(options.relation_rows(RELATIONS)) if options.has_relations else None
+    )
+
+
+def compare(options, drawn, tables=None):
+    tables = tables or random_tables(options)
+    found = gradients_of(options, tables, EDGES, CANDIDATES, torch.Generator().manual_seed(1))
+    copies = [None if t is None else t.clone().requires_grad_() for t in tables]
+    loss = reference_loss(options, Tables(*copies), drawn() if callable(drawn) else drawn)
+    loss.backward()
+    assert found.loss == pytest.approx(loss.item(), rel=1e-12)
+    dense = torch.zeros_like(tables.entities).index_add_(0, found.ids, found.grads)
+    # Rounding of float64; the matrix form of Euclidean distances loses half of the digits at worst.
+    torch.testing.assert_close(dense, copies[0].grad, rtol=1e-8, atol=1e-10)
+    if options.has_relations:
+        torch.testing.assert_close(found.relations, copies[1].grad, rtol=1e-8, atol=1e-10)
+    else:
+        assert found.relations is None
+
+
+def options_of(**values):
+    values = {"dim": DIM, "chunk": 3, "regularizer_weight": WEIGHT, "margin": 1.5} | values
+    return EmbedOptions(**values)
+
+
+ALL = [6, 7, 8, 0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("reciprocal", [True, False])
+@pytest.mark.parametrize("regularizer", get_args(RegularizerName))
+@pytest.mark.parametrize("loss", get_args(LossName))
+@pytest.mark.parametrize("model", get_args(ModelName))
+def test_against_all_candidates(model, loss, regularizer, reciprocal):
+    options = options_of(
+        model=model, loss=loss, regularizer=regularizer, reciprocal=reciprocal, num_negatives="all"
+    )
+    compare(options, [[ALL] * len(EDGES)] * 2)
+
+
+@pytest.mark.parametrize("model", get_args(ModelName))
+def test_against_drawn_negatives(model, monkeypatch):
+    """Drawn with replacement, so that negatives repeat, and some are the edge's own entity."""
+    draws = []
+    draw = negatives.NegativeDraws.draw
+
+    def recorded(self, ends, generator):
+        draws.append(draw(self, ends, generator))
+        return draws[-1]
+
+    monkeypatch.setattr(negatives.NegativeDraws, "draw", recorded)
+
+    def drawn():
+        assert len(draws) == 6
+        chunks = [ids.tolist() for ids in draws]
+        return [[chunks[3 * side + edge // 3] for edge in range(len(EDGES))] for side in (0, 1)]
+
+    compare(options_of(model=model, num_negatives=20, degree_fraction=0.5), drawn)
+
+
+def test_dropout_drops_a_share_of_the_query_and_scales_the_rest():
+    dim, share = 4000, 0.3
+    options = EmbedOptions(model="dot", dim=dim, dropout=share, num_negatives="all")
+    entities = torch.randn(4, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    entities /= dim**0.5
+    edge = torch.tensor([[0, 1]])
+    found = gradients_of(
+        options, Tables(entities, None), edge, [(2, 4)], torch.Generator().manual_seed(3)
+    )
+    # Gradients of the candidates are multiples of the query, a sum of those of both sides.
+    copy = entities.clone().requires_grad_()
+    total = 0
+    for given, missing, ids in ((0, 1, 0), (1, 0, 2)):
+        kept = found.grads[ids + 1] != 0  # of the corrupted entity: a multiple of the query alone
+        assert kept.double().mean().item() == pytest.approx(1 - share, abs=0.03)  # 4 deviations
+        scores = copy[[missing, 2, 3]] @ (copy[given] * kept / (1 - share))
+        total = total + functional.cross_entropy(scores[None], torch.tensor([0]))
+    total.backward()
+    dense = torch.zeros_like(entities).index_add_(0, found.ids, found.grads)
+    torch.testing.assert_close(dense, copy.grad)
+
+
+def test_equal_rows_have_a_distance_of_zero_and_finite_gradients():
+    for model in ("transe_l1", "transe_l2", "rotate"):
+        options = options_of(model=model, num_negatives="all", loss="margin")
+        tables = Tables(torch.ones(ENTITIES, DIM), torch.zeros(2 * RELATIONS, DIM))
+        found = gradients_of(options, tables, EDGES, CANDIDATES, torch.Generator())
+        assert torch.isfinite(found.grads).all()
+        assert torch.isfinite(found.relations).all()
+
+
+def test_a_batch_without_edges_has_no_gradients():
+    options = options_of(num_negatives=4)
+    tables = random_tables(options)
+    found = gradients_of(options, tables, EDGES[:0], CANDIDATES, torch.Generator())
+    assert (found.loss, len(found.ids)) == (0, 0)
+    assert not found.relations.any()
+
+
+@pytest.mark.parametrize("shape", [(4, 2), (4, 4), (3,)])
+def test_edges_of_another_shape_are_named(shape):
+    options = options_of()
+    with pytest.raises(ValueError, match=r"edges: expected \[b, 3\]: head, relation, tail, got"):
+        gradients_of(
+            options,
+            random_tables(options),
+            torch.zeros(shape).long(),
+            CANDIDATES,
+            torch.Generator(),
+        )

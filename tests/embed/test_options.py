@@ -1,0 +1,32 @@
+"""Options of embeddings: widths of rows, and errors that name the key."""
+
+import pytest
+
+from lsm.embed.options import EmbedOptions
+
+
+@pytest.mark.parametrize(("optimizer", "width"), [("adagrad", 20), ("row_adagrad", 11)])
+def test_a_row_holds_the_embedding_and_its_state(optimizer, width):
+    assert EmbedOptions(dim=10, optimizer=optimizer).width == width
+
+
+def test_reciprocal_relations_have_two_rows():
+    assert EmbedOptions(reciprocal=True).relation_rows(7) == 14
+    assert EmbedOptions(reciprocal=False).relation_rows(7) == 7
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model": "complex", "dim": 9}, "embed.dim: expected an even number .* embed.dim=10"),
+        ({"num_negatives": 0}, "embed.num_negatives: expected all or an integer from 1"),
+        ({"num_negatives": "some"}, "embed.num_negatives: expected all or an integer"),
+        ({"buffer": 2}, "embed.buffer: expected at least 3, got 2"),
+        ({"lr": 0.0}, "embed.lr: expected more than 0"),
+        ({"dropout": 1.0}, "embed.dropout: expected less than 1"),
+        ({"model": "hole"}, "embed.model: expected one of"),
+    ],
+)
+def test_wrong_values_name_their_key(values, message):
+    with pytest.raises(ValueError, match=message):
+        EmbedOptions(**values)
