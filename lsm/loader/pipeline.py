@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -100,10 +102,14 @@ class Pipeline:
         self._last_sample = time.monotonic()
         self._num_threads = num_threads
         self._samplers = ThreadPoolExecutor(num_threads, thread_name_prefix="lsm-sample")
-        self._completer = ThreadPoolExecutor(1, thread_name_prefix="lsm-rows")
+        # No executor: the interpreter joins its threads before it lets anybody close the pipeline.
+        self._to_complete: queue.SimpleQueue[Prepared | None] = queue.SimpleQueue()
+        self._completer = threading.Thread(target=self._complete_all, name="lsm-rows", daemon=True)
         self._reader = threading.Thread(target=self._run, name="lsm-read", daemon=True)
         with starting("sampler.num_threads", num_threads):
+            self._completer.start()
             self._reader.start()
+        _OPEN.add(self)
 
     def __iter__(self) -> Generator[Prepared, None, None]:
         for iteration in self._iterations:
@@ -111,20 +117,24 @@ class Pipeline:
 
     def close(self) -> None:
         """Ends all threads and drops all batches. Abandons reads under way, except those of one
-        iteration, for which it blocks. Does nothing in a forked process."""
-        if self._features.is_forked:
-            return  # the threads, and the word of other ranks, are the parent's
-        self._closed.set()
-        with self._room:
-            self._room.notify_all()
-        self._features.leave()
-        self._reader.join(self._sample_secs)
+        iteration, for which it blocks. Does nothing a second time, nor in a forked process."""
+        if self._closed.is_set() or self._features.is_forked:
+            return  # in a forked process the threads, and the word of other ranks, are the parent's
+        self._end_threads()
         self._samplers.shutdown(wait=True, cancel_futures=True)
-        self._completer.shutdown(wait=True, cancel_futures=True)
         try:
             self._features.forget_announced()
         finally:
             self._features.release()
+
+    def _end_threads(self) -> None:
+        self._closed.set()
+        self._to_complete.put(None)
+        with self._room:
+            self._room.notify_all()
+        self._features.leave()
+        self._reader.join(self._sample_secs)
+        self._completer.join(self._rows_secs)
 
     def _next(self, iteration: int) -> Prepared:
         self._features.check_process()
@@ -235,8 +245,20 @@ class Pipeline:
             seen = (len(self._in_flight), self._features.reads.outstanding_reads)
         prepared.stats |= dict(zip(READ_AHEAD, seen, strict=True))
         if self._features.completed_ahead > 0:
-            prepared.completed = self._completer.submit(self._complete, prepared)
+            prepared.completed = Future()
+            self._to_complete.put(prepared)
         self._started.put(prepared)
+
+    def _complete_all(self) -> None:
+        while (prepared := self._to_complete.get()) is not None and not self._closed.is_set():
+            assert prepared.completed is not None, "set before it was put"
+            try:
+                self._complete(prepared)
+            except BaseException as error:  # for the consumer, whatever it was
+                prepared.completed.set_exception(error)
+            else:
+                prepared.completed.set_result(None)
+            del prepared  # its memory is the consumer's while the next is awaited
 
     def _complete(self, prepared: Prepared) -> None:
         """Waits for the rows of the oldest batch whose reads have been started."""
@@ -288,6 +310,16 @@ class Pipeline:
     def _check_open(self) -> None:
         if self._closed.is_set():
             raise _ClosedError
+
+
+_OPEN: weakref.WeakSet[Pipeline] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_open() -> None:
+    """Closes the pipelines of iterators that nobody finished, before the interpreter is gone."""
+    for pipeline in list(_OPEN):
+        pipeline.close()
 
 
 class _ClosedError(Exception):

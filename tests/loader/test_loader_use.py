@@ -3,6 +3,8 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -187,3 +189,23 @@ def test_a_loader_that_the_child_opens_works(store):
             assert child.exitcode == 0
         finally:
             child.kill()
+
+
+LEAVES_AN_ITERATOR = """
+import sys
+import lsm
+from lsm.cache.options import CacheOptions
+
+cache = CacheOptions(bytes=400 * 48, window=3) if sys.argv[2] == "cached" else None
+options = {"input_nodes": "train", "batch_size": 20, "engine": sys.argv[3], "cache": cache}
+loader = lsm.NeighborLoader(lsm.GraphStore.open(sys.argv[1]), [3, 2], prefetch=2, **options)
+batches = iter(loader)
+print(next(batches).batch_size)
+"""
+
+
+@pytest.mark.parametrize(("cache", "engine"), [("cached", "posix"), ("uncached", "memory")])
+def test_a_script_ends_with_an_iterator_left_unfinished(store, cache, engine):
+    command = [sys.executable, "-c", LEAVES_AN_ITERATOR, str(store.path), cache, engine]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "20\n", "")
