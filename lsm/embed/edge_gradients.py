@@ -9,10 +9,11 @@ from torch import Tensor
 
 from lsm.embed.composition import compose, compose_backward
 from lsm.embed.losses import loss_and_gradient
-from lsm.embed.negatives import Candidates, NegativeDraws, all_rows, mask_positives
+from lsm.embed.negatives import Candidates, NegativeDraws, all_rows, mask
 from lsm.embed.options import EmbedOptions
 from lsm.embed.regularizer import add_penalty
 from lsm.embed.scores import scores_of
+from lsm.embed.sides import Side, sides_of
 
 
 class Tables(NamedTuple):
@@ -32,16 +33,6 @@ class Gradients(NamedTuple):
     relations: Tensor | None
 
 
-class _Side(NamedTuple):
-    """Edges of a batch with one side corrupted. ``given``: rows [b] of the other side, which form
-    queries with ``relations`` [b]; ``missing``: rows [b] of the corrupted side."""
-
-    given: Tensor
-    relations: Tensor | None
-    missing: Tensor
-    inverse: bool
-
-
 def gradients_of(
     options: EmbedOptions,
     tables: Tables,
@@ -52,8 +43,9 @@ def gradients_of(
     """The loss of ``edges`` and its gradients, both sides corrupted. ``edges``: [b, 3] int64, or
     [b, 2] without relations. ``candidates``: ranges of rows that may be negatives. Raises
     ValueError for edges of another shape, and without a candidate."""
+    num_rows = 0 if tables.relations is None else len(tables.relations)
     batch = _Batch(options, tables, candidates, generator)
-    for side in _sides(options, tables, edges):
+    for side in sides_of(options, edges, num_rows):
         for first in range(0, len(edges), options.chunk):
             batch.add_chunk(side, slice(first, first + options.chunk))
     return batch.gradients()
@@ -86,7 +78,7 @@ class _Batch:
         else:
             self._draws = NegativeDraws(candidates, options.num_negatives, options.degree_fraction)
 
-    def add_chunk(self, side: _Side, edges: slice) -> None:
+    def add_chunk(self, side: Side, edges: slice) -> None:
         options, scores = self._options, self._scores
         given, missing = side.given[edges], side.missing[edges]
         source = self._tables.entities.index_select(0, given)
@@ -127,7 +119,7 @@ class _Batch:
         """Gradients by the scores of positives [c] and negatives [c, k]."""
         positive_scores = self._scores.of_pairs(query, target)
         negative_scores = self._scores.of_all(query, entities)
-        mask_positives(negative_scores, negatives, missing)
+        mask(negative_scores, negatives, torch.arange(len(missing), device=missing.device), missing)
         if self._options.loss == "logistic" and self._has_distances:
             positive_scores += self._options.margin
             negative_scores += self._options.margin
@@ -175,19 +167,3 @@ class _Batch:
             return
         self._loss += add_penalty(self._options, embeddings, grads)
         self._relation_grads.index_add_(0, ids, grads)
-
-
-def _sides(options: EmbedOptions, tables: Tables, edges: Tensor) -> tuple[_Side, _Side]:
-    has_relations = tables.relations is not None
-    columns = (3,) if has_relations else (2, 3)
-    if edges.ndim != 2 or edges.shape[1] not in columns:
-        expected = "[b, 3]: head, relation, tail" if has_relations else "[b, 2] or [b, 3]"
-        raise ValueError(f"edges: expected {expected}, got {list(edges.shape)}")
-    heads, tails = edges[:, 0].contiguous(), edges[:, -1].contiguous()
-    if tables.relations is None:
-        return _Side(heads, None, tails, False), _Side(tails, None, heads, True)
-    relations = edges[:, 1].contiguous()
-    if not options.reciprocal:
-        return _Side(heads, relations, tails, False), _Side(tails, relations, heads, True)
-    reciprocal = relations + len(tables.relations) // 2
-    return _Side(heads, relations, tails, False), _Side(tails, reciprocal, heads, False)

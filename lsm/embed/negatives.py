@@ -50,13 +50,14 @@ def all_rows(candidates: Candidates, device: torch.device) -> Tensor:
     return torch.cat([torch.arange(first, end, device=device) for first, end in candidates])
 
 
-def mask_positives(scores: Tensor, negatives: Tensor, positives: Tensor) -> None:
-    """Sets the scores [c, k] of negatives [k] that are the edge's own positive [c] to -inf."""
-    ordered, places = negatives.sort(stable=True)
-    first = torch.searchsorted(ordered, positives)
-    num_equal = torch.searchsorted(ordered, positives, right=True) - first
-    rows = torch.repeat_interleave(num_equal)
-    if len(rows):
+def mask(scores: Tensor, columns: Tensor, rows: Tensor, entities: Tensor) -> None:
+    """Sets the score of each pair of ``rows`` [p] and ``entities`` [p] to -inf. ``scores``: [c, k],
+    of entities ``columns`` [k], which may repeat or lack entities of pairs."""
+    ordered, places = columns.sort(stable=True)
+    first = torch.searchsorted(ordered, entities)
+    num_equal = torch.searchsorted(ordered, entities, right=True) - first
+    pairs = torch.repeat_interleave(num_equal)
+    if len(pairs):
         before = torch.cumsum(num_equal, 0) - num_equal
-        columns = torch.arange(len(rows), device=rows.device) - before[rows] + first[rows]
-        scores[rows, places[columns]] = -torch.inf
+        found = torch.arange(len(pairs), device=pairs.device) - before[pairs] + first[pairs]
+        scores[rows[pairs], places[found]] = -torch.inf

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lsm.embed.negatives import NegativeDraws, all_rows, mask_positives
+from lsm.embed.negatives import NegativeDraws, all_rows, mask
 
 RANGES = [(10, 30), (0, 5), (30, 31), (50, 90)]
 ENDS = torch.tensor([7] * 6 + [2] * 3 + [11])
@@ -52,10 +52,13 @@ def test_no_candidates_are_an_error(ranges):
         all_rows(ranges, torch.device("cpu"))
 
 
-def test_exactly_the_own_positives_are_masked():
+def test_exactly_the_pairs_are_masked():
     generator = torch.Generator().manual_seed(4)
-    negatives = torch.randint(12, (50,), generator=generator)
-    positives = torch.randint(16, (20,), generator=generator)
+    columns = torch.randint(12, (50,), generator=generator)  # repeated
+    rows = torch.randint(20, (60,), generator=generator)
+    entities = torch.randint(16, (60,), generator=generator)  # not all among the columns
     scores = torch.zeros(20, 50)
-    mask_positives(scores, negatives, positives)
-    assert torch.equal(scores == -torch.inf, negatives[None] == positives[:, None])
+    mask(scores, columns, rows, entities)
+    pairs = set(zip(rows.tolist(), entities.tolist(), strict=True))
+    expected = [[(row, column) in pairs for column in columns.tolist()] for row in range(20)]
+    assert torch.equal(scores == -torch.inf, torch.tensor(expected))
