@@ -13,6 +13,7 @@ from lsm.core.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from lsm.data.graph_store import GraphStore
+    from lsm.data.triple_store import TripleStore
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Make, convert, inspect and check stores."
@@ -122,13 +123,94 @@ def convert_igb_command(
     _done(store)
 
 
+@convert_app.command("triples")
+def convert_triples_command(
+    src: Annotated[
+        Path, typer.Argument(help="Directory with train, valid and test files, or one file.")
+    ],
+    out: Out,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="H,R,T",
+            help="Columns of head, relation and tail, or of head and tail: numbers from 0, or "
+            "names of the first line.",
+        ),
+    ] = None,
+    header: Annotated[
+        bool, typer.Option("--header", help="The first line names the columns.")
+    ] = False,
+    comment: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Leave out lines that begin so.")
+    ] = None,
+    skip_malformed: Annotated[
+        bool, typer.Option("--skip-malformed", help="Count malformed lines, do not stop at one.")
+    ] = False,
+    valid_fraction: Annotated[
+        float, typer.Option(help="Of one file: share that is drawn for valid.")
+    ] = 0.05,
+    test_fraction: Annotated[
+        float, typer.Option(help="Of one file: share that is drawn for test.")
+    ] = 0.05,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Of the order of entities and of drawn splits.")
+    ] = 0,
+    memory: Annotated[
+        int,
+        typer.Option(
+            parser=_size,
+            metavar="SIZE",
+            show_default="768MiB",
+            help="Memory of the sort; names come on top.",
+        ),
+    ] = 768 << 20,
+    name: Name = None,
+    force: Force = False,
+    progress: Progress = None,
+) -> None:
+    """Convert triples, or edges without relations, to a store for embeddings.
+
+    Files are .tsv or .txt (tabs, or blanks), .csv, LibKGE's .del (ids), each also .gz, or .npy
+    (ids). Names of ids: entity_ids.del and relation_ids.del, or entities.txt and relations.txt.
+    """
+    from lsm.data.convert.triples import convert_triples
+
+    store = convert_triples(
+        src,
+        out,
+        columns=None if columns is None else columns.split(","),
+        header=header,
+        comment=comment,
+        skip_malformed=skip_malformed,
+        valid_fraction=valid_fraction,
+        test_fraction=test_fraction,
+        seed=seed,
+        memory_bytes=memory,
+        name=name,
+        force=force,
+        progress=progress,
+    )
+    _done_triples(store)
+
+
 @app.command("synth")
 def synth_command(
+    context: typer.Context,
     out: Out,
     nodes: Annotated[int, typer.Option(min=2)],
-    dim: Annotated[int, typer.Option(min=1, help="Features per node.")],
+    kind: Annotated[
+        str, typer.Option(help="graph, with features and labels; or triples, for lsm embed.")
+    ] = "graph",
+    dim: Annotated[
+        int | None, typer.Option(min=1, help="Features per node; a graph needs it.")
+    ] = None,
+    relations: Annotated[
+        int, typer.Option(min=0, help="Of triples; 0: edges without relations.")
+    ] = 0,
     classes: Annotated[int, typer.Option(min=1)] = 16,
-    avg_degree: Annotated[float, typer.Option(help="Mean in-degree.")] = 12.0,
+    avg_degree: Annotated[
+        float, typer.Option(help="Mean in-degree; of triples, edges per node.")
+    ] = 12.0,
     degree_exponent: Annotated[
         float, typer.Option(help="Exponent of the in-degrees' power law, above 2.")
     ] = 2.5,
@@ -142,8 +224,8 @@ def synth_command(
         float, typer.Option(help="Length of the class centroids; noise has deviation 1.")
     ] = 1.0,
     train_fraction: float = 0.6,
-    valid_fraction: float = 0.2,
-    test_fraction: float = 0.2,
+    valid_fraction: Annotated[float, typer.Option(help="Of triples: 0.05.")] = 0.2,
+    test_fraction: Annotated[float, typer.Option(help="Of triples: 0.05.")] = 0.2,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     name: Name = None,
     dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "float32",
@@ -152,7 +234,16 @@ def synth_command(
     force: Force = False,
     progress: Progress = None,
 ) -> None:
-    """Make a graph whose labels can be learnt from its features and, better, its edges."""
+    """Make a graph whose labels can be learnt from its features and, better, its edges; or triples
+    whose tails can be learnt."""
+    if kind == "triples":
+        return _synth_triples(context)
+    if kind != "graph":
+        raise typer.BadParameter(f"expected graph or triples, got {kind!r}", param_hint="--kind")
+    if dim is None:
+        raise typer.BadParameter("a graph needs it", param_hint="--dim")
+    if relations:
+        raise typer.BadParameter("only triples have relations", param_hint="--relations")
     from lsm.data.synth import synthesize
 
     store = synthesize(
@@ -179,6 +270,19 @@ def synth_command(
     _done(store)
 
 
+def _synth_triples(context: typer.Context) -> None:
+    from lsm.data.triple_synth import synthesize_triples
+
+    given = {
+        key: value
+        for key, value in context.params.items()
+        if key != "kind"
+        and (source := context.get_parameter_source(key))
+        and source.name != "DEFAULT"
+    }
+    _done_triples(synthesize_triples(**given))
+
+
 Store = Annotated[Path, typer.Argument(metavar="DIR", help="Store directory.")]
 
 
@@ -190,10 +294,9 @@ def info_command(
     """Show what a store holds."""
     from rich.console import Console
 
-    from lsm.data.graph_store import GraphStore
     from lsm.data.info import as_table, describe
 
-    info = describe(GraphStore.open(store))
+    info = describe(store)
     if as_json:
         typer.echo(json.dumps(info))
     else:
@@ -202,7 +305,7 @@ def info_command(
 
 @app.command("verify")
 def verify_command(store: Store, progress: Progress = None) -> None:
-    """Check checksums, index ranges, labels, splits and features; exit 1 if there is a problem."""
+    """Check checksums, ids, labels, splits, features, edges; exit 1 if there is a problem."""
     from lsm.data.verify import verify_store
 
     problems = verify_store(store, progress=progress)
@@ -271,6 +374,19 @@ def _done(store: GraphStore) -> None:
         f"{store.path}: {store.name}, {store.num_nodes:,} nodes, {store.num_edges:,} edges, "
         f"dim {store.feature_dim}, {format_bytes(total)}"
     )
+
+
+def _done_triples(store: TripleStore) -> None:
+    from lsm.data.triple_info import oddities
+
+    total = sum(file.bytes for file in store.meta.files.values())
+    splits = ", ".join(f"{split} {size:,}" for split, size in store.num_edges.items())
+    typer.echo(
+        f"{store.path}: {store.name}, {store.num_entities:,} entities, {store.num_relations:,} "
+        f"relations, {splits}, {format_bytes(total)}"
+    )
+    for line in oddities(store.meta.counts):
+        typer.echo(f"  {line}")
 
 
 if __name__ == "__main__":

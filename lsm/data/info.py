@@ -1,7 +1,8 @@
-"""Describes a store: counts, sizes, degrees, splits."""
+"""Describes a store of either kind: counts, sizes, degrees, splits."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,25 @@ from lsm.core.units import format_bytes
 from lsm.data import format as layout
 from lsm.data.convert.array_file import ArrayFile
 from lsm.data.graph_store import GraphStore
+from lsm.data.triple_info import describe_triples, triples_table
+from lsm.data.triple_store import TripleStore
 
 
-def describe(store: GraphStore) -> dict[str, Any]:
-    """What ``lsm data info --json`` prints; streams indptr and reads no features."""
+def describe(path: str | Path) -> dict[str, Any]:
+    """What ``lsm data info --json`` prints of the store at ``path``. Raises FileNotFoundError or
+    ValueError if it cannot be opened."""
+    if layout.store_kind(Path(path)) != "graph":
+        return describe_triples(TripleStore.open(path))
+    return _describe_graph(GraphStore.open(path))
+
+
+def _describe_graph(store: GraphStore) -> dict[str, Any]:
+    """Streams indptr and reads no features."""
     meta = store.meta
     feature_bytes = sum(meta.files[name].bytes for name in meta.features.files)
     return {
         "path": str(store.path),
+        "kind": "graph",
         "name": store.name,
         "schema_version": meta.schema_version,
         "num_nodes": store.num_nodes,
@@ -55,6 +67,8 @@ def _degrees(store: GraphStore) -> dict[str, float | int]:
 
 def as_table(info: dict[str, Any]) -> Table:
     """``describe``'s answer for people."""
+    if info["kind"] != "graph":
+        return triples_table(info)
     features, degrees = info["features"], info["in_degree"]
     table = Table(title=f"{info['name']} ({info['path']})", show_header=False)
     striping = f"{len(features['files'])} file(s)"

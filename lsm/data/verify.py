@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,13 +10,11 @@ import torch
 
 from lsm.core.progress import ByteProgress
 from lsm.data import format as layout
+from lsm.data.checks import CONVERT_AGAIN, Named, check_files, out_of_range
 from lsm.data.convert.array_file import CHUNK_BYTES, ArrayFile, read_ahead
 from lsm.data.format import StoreMeta
-from lsm.data.graph_store import size_problem
 from lsm.data.stripes import StripedReader
-
-_CONVERT_AGAIN = "convert the data again"
-_MAX_NAMED = 5
+from lsm.data.triple_verify import verify_triples
 
 
 def verify_store(path: str | Path, *, progress: bool | None = None) -> list[str]:
@@ -26,26 +22,18 @@ def verify_store(path: str | Path, *, progress: bool | None = None) -> list[str]
 
     Checks sizes, checksums, that indptr grows from 0 to the number of edges, the ranges of indices,
     labels and splits, that splits are disjoint and labelled, and that no feature or score is NaN or
-    infinite. Reads every file once or twice; memory: two bytes per node and tens of MiB.
+    infinite; of triples: that edges are in order, each once, in their buckets, and that all ids
+    have names. Reads every file once or twice; memory: two bytes per node and tens of MiB.
     """
     path = Path(path)
+    if layout.store_kind(path) != "graph":
+        return verify_triples(path, progress=progress)
     try:
         meta = layout.read_meta(path)
     except (OSError, ValueError) as error:
         return [str(error)]
-    problems: list[str] = []
-    readable: set[str] = set()
-    total = sum(file.bytes for file in meta.files.values())
     with ByteProgress(progress) as bars:
-        advance = bars.task("checksums", total)
-        for name, expected in meta.files.items():
-            problem = size_problem(path / name, expected)
-            if problem is not None:
-                problems.append(str(problem))
-                continue
-            readable.add(name)
-            if _sha256(path / name, advance) != expected.sha256:
-                problems.append(f"{path / name}: wrong checksum: it was changed; {_CONVERT_AGAIN}")
+        problems, readable = check_files(path, meta.files, bars)
         problems += _Contents(path, meta, readable).problems(bars)
     return problems
 
@@ -89,7 +77,7 @@ class _Contents:
         try:
             array = ArrayFile(path)
         except ValueError as error:
-            yield f"{error}; {_CONVERT_AGAIN}"
+            yield f"{error}; {CONVERT_AGAIN}"
             return
         with array:
             if str(array.stored_dtype) != dtype or array.shape != (
@@ -97,11 +85,11 @@ class _Contents:
             ):
                 yield (
                     f"{path}: expected {dtype} [{'n' if length is None else length}], "
-                    f"got {array.stored_dtype} {list(array.shape)}; {_CONVERT_AGAIN}"
+                    f"got {array.stored_dtype} {list(array.shape)}; {CONVERT_AGAIN}"
                 )
                 return
             for problem in check(array):
-                yield f"{path}: {problem}; {_CONVERT_AGAIN}"
+                yield f"{path}: {problem}; {CONVERT_AGAIN}"
 
     def _indptr(self, array: ArrayFile) -> Iterator[str]:
         previous = 0
@@ -119,13 +107,13 @@ class _Contents:
             yield f"expected the last value {self._meta.num_edges} (edges), got {previous}"
 
     def _indices(self, array: ArrayFile) -> Iterator[str]:
-        yield from _out_of_range(array, 0, self._meta.num_nodes, "source ids")
+        yield from out_of_range(array, 0, self._meta.num_nodes, "source ids")
 
     def _labels(self, labelled: np.ndarray) -> Callable[[ArrayFile], Iterator[str]]:
         def check(array: ArrayFile) -> Iterator[str]:
             for first, values in array.chunks():
                 labelled[first : first + len(values)] = values >= 0
-            yield from _out_of_range(array, -1, self._meta.num_classes, "labels")
+            yield from out_of_range(array, -1, self._meta.num_classes, "labels")
 
         return check
 
@@ -133,8 +121,8 @@ class _Contents:
         self, number: int, split_of: np.ndarray, labelled: np.ndarray
     ) -> Callable[[ArrayFile], Iterator[str]]:
         def check(array: ArrayFile) -> Iterator[str]:
-            yield from _out_of_range(array, 0, len(split_of), "node ids")
-            found: dict[str, _Named] = {}
+            yield from out_of_range(array, 0, len(split_of), "node ids")
+            found: dict[str, Named] = {}
             for _, ids in array.chunks():
                 nodes = ids[(ids >= 0) & (ids < len(split_of))]
                 unique, counts = np.unique(nodes, return_counts=True)
@@ -145,7 +133,7 @@ class _Contents:
                     "nodes without a label": ~labelled[unique],
                 }
                 for what, is_bad in tests.items():
-                    found.setdefault(what, _Named()).add(unique[is_bad])
+                    found.setdefault(what, Named()).add(unique[is_bad])
                 split_of[unique] = number
             for what, named in found.items():
                 if named.count:
@@ -154,7 +142,7 @@ class _Contents:
         return check
 
     def _score(self, array: ArrayFile) -> Iterator[str]:
-        named = _Named()
+        named = Named()
         for first, values in array.chunks():
             named.add(first + np.flatnonzero(~np.isfinite(values)))
         if named.count:
@@ -167,7 +155,7 @@ class _Contents:
             return
         advance = bars.task("features", num_nodes * features.row_bytes)
         paths = [self._path / name for name in features.files]
-        named = _Named()
+        named = Named()
         with StripedReader(paths, features.stripe_bytes) as reader:
 
             def read(begin: int, end: int) -> np.ndarray:
@@ -185,46 +173,5 @@ class _Contents:
         if named.count:
             yield (
                 f"{', '.join(map(str, paths))}: rows with NaN or infinite features: "
-                f"{named.count} (first: {named}); correct them in the source and {_CONVERT_AGAIN}"
+                f"{named.count} (first: {named}); correct them in the source and {CONVERT_AGAIN}"
             )
-
-
-class _Named:
-    """Counts ids and remembers the first few."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._first: list[int] = []
-
-    def add(self, ids: np.ndarray) -> None:
-        self.count += len(ids)
-        self._first += ids[: _MAX_NAMED - len(self._first)].tolist()
-
-    def __str__(self) -> str:
-        more = ", ..." if self.count > len(self._first) else ""
-        return ", ".join(map(str, self._first)) + more
-
-
-def _out_of_range(array: ArrayFile, low: int, high: int, what: str) -> Iterator[str]:
-    named, value = _Named(), None
-    for first, values in array.chunks():
-        bad = np.flatnonzero((values < low) | (values >= high))
-        if len(bad) and value is None:
-            value = values[bad[0]]
-        named.add(first + bad)
-    if named.count:
-        yield (
-            f"{what} out of range [{low}, {high}): {named.count} (first at positions {named}; "
-            f"the first is {value})"
-        )
-
-
-def _sha256(path: Path, advance: Callable[[int], None]) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb", buffering=0) as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-            advance(len(chunk))
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    return digest.hexdigest()

@@ -51,6 +51,7 @@ class Lines:
         self._comment = comment
         self._malformed = malformed
         self._number = 0
+        self._in_record = False
         self._cells = self._csv_cells() if is_csv else self._split_cells()
         self.header: list[str] | None = None
         if header:
@@ -64,29 +65,33 @@ class Lines:
         for number, line in enumerate(self._texts()):
             if number == 0 and "\t" in line:
                 separator = "\t"  # else: blanks
-            yield self._number, line, line.split(separator)
+            text = line.rstrip("\r\n")
+            yield self._number, text, text.split(separator)
 
     def _csv_cells(self) -> Iterator[Line]:
         try:
             for cells in csv.reader(self._texts(), strict=True):
+                self._in_record = False
                 yield self._number, ",".join(cells), cells
         except csv.Error as error:
             raise ValueError(f"{self._path}: line {self._number}: bad CSV: {error}") from None
 
     def _texts(self) -> Iterator[str]:
-        comment = self._comment
+        """Lines with their ends, but for blank ones and comments outside of quoted cells."""
         for line in read_lines(self._path):
             self._number += 1
-            if not line.strip():
+            is_inside = self._is_csv and self._in_record
+            if not (is_inside or line.strip()):
                 continue
             try:
-                text = line.rstrip(b"\r\n").decode("utf-8-sig" if self._number == 1 else "utf-8")
+                text = line.decode("utf-8-sig" if self._number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 text = line.decode(errors="backslashreplace")
                 why = f"not UTF-8 ({error.reason})"
                 self._malformed.note(self._path, f"line {self._number}", text, why)
                 continue
-            if not (comment and text.startswith(comment)):
+            if is_inside or not (self._comment and text.startswith(self._comment)):
+                self._in_record = True
                 yield text
 
 

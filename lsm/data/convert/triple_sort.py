@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from lsm.data.convert.array_file import ArrayFile
 from lsm.data.sink import explaining_no_room
 from lsm.data.triple_format import part_of
 
@@ -22,6 +23,7 @@ _ID_MASK = np.uint64((1 << _ID_BITS) - 1)
 _SHIFT = np.uint64(_ID_BITS)
 KEY_BYTES = 16
 _MERGE_WAYS = 64
+_LEAST_ROWS = 16  # of a run, and of a read of one
 # Memory that sorting a key takes: the key twice, a permutation, NumPy's copies of both columns.
 _SORT_BYTES = 80
 
@@ -69,6 +71,25 @@ class KeySource(Protocol):
         ...
 
 
+class EdgeKeys:
+    """The keys of a written file of edges."""
+
+    def __init__(self, grid: Grid, edges: ArrayFile) -> None:
+        self._grid = grid
+        self._edges = edges
+
+    def __len__(self) -> int:
+        return self._edges.num_rows
+
+    def read(self, begin: int, end: int) -> np.ndarray:
+        edges = self._edges.read(begin, end)
+        triples = np.zeros((len(edges), 3), np.int64)
+        triples[:, 0], triples[:, 2] = edges[:, 0], edges[:, -1]
+        if edges.shape[1] == 3:
+            triples[:, 1] = edges[:, 1]
+        return self._grid.pack(triples)
+
+
 class TripleSorter:
     """Sorts keys by runs in ``directory``; ``memory_bytes`` bounds what it holds."""
 
@@ -77,7 +98,7 @@ class TripleSorter:
         """Keys left out because they are there already; complete once ``sorted`` has ended."""
         self._directory = directory
         self._name = name
-        self._run_rows = max(1, memory_bytes // _SORT_BYTES)
+        self._run_rows = max(_LEAST_ROWS, memory_bytes // _SORT_BYTES)
         self._pending: list[np.ndarray] = []
         self._num_pending = 0
         self._runs: list[_Run] = []
@@ -117,7 +138,7 @@ class TripleSorter:
         self._runs.append(run)
 
     def _merged(self, runs: list[_Run]) -> Iterator[np.ndarray]:
-        rows = max(1, self._run_rows // (2 * max(1, len(runs))))
+        rows = max(_LEAST_ROWS, self._run_rows // (2 * max(1, len(runs))))
         for block in merge(runs, rows):
             yield self._unique(block)
         for run in runs:

@@ -15,6 +15,7 @@ from lsm.data import triple_format
 from lsm.data.convert.array_file import ArrayFile
 from lsm.data.convert.triple_sort import (
     KEY_BYTES,
+    EdgeKeys,
     Grid,
     TripleSorter,
     buckets_of,
@@ -28,9 +29,9 @@ from lsm.data.writer import StoreWriter
 
 MEMORY_BYTES = 768 << 20
 SPOOLED_BYTES = 24  # of a triple: three int64
-# Keys read at a time where triples are looked for in another split, and their bytes of memory.
-_COMMON_ROWS = 1 << 18
-_ROW_MEMORY = 256
+# Triples read at a time, and the memory that each takes on the way.
+_LEAST_ROWS, _MOST_ROWS = 1 << 8, 1 << 18
+_ROW_MEMORY = 1024
 # Ids are places, so a few triples with huge ids are damage, or ids of something else.
 _MOST_ENTITIES_PER_TRIPLE = 1000
 
@@ -117,6 +118,7 @@ class _Edges:
         self._source = source
         self._places = places
         self._memory_bytes = memory_bytes
+        self._rows = min(max(_LEAST_ROWS, memory_bytes // _ROW_MEMORY), _MOST_ROWS)
         self._grid = Grid(meta.num_entities, meta.parts)
         self._trained_entities = np.zeros(meta.num_entities, bool)
         self._trained_relations = np.zeros(meta.num_relations, bool)
@@ -153,10 +155,9 @@ class _Edges:
     def _sorted(self, spool: Path, name: str) -> Iterator[np.ndarray]:
         """The keys of a spooled file, ascending, each once."""
         sorter = TripleSorter(self._writer.scratch(), name, self._memory_bytes)
-        step = max(1, self._memory_bytes // (8 * _ROW_MEMORY))
         offset, size = 0, spool.stat().st_size
         while offset < size:
-            triples = np.fromfile(spool, np.int64, 3 * step, offset=offset).reshape(-1, 3)
+            triples = np.fromfile(spool, np.int64, 3 * self._rows, offset=offset).reshape(-1, 3)
             offset += triples.nbytes
             triples[:, 0] = self._places[triples[:, 0]]
             triples[:, 2] = self._places[triples[:, 2]]
@@ -177,33 +178,13 @@ class _Edges:
 
     def _count_common(self, one: str, other: str) -> int:
         """Triples that are in both splits."""
-        rows = max(1, min(_COMMON_ROWS, self._memory_bytes // (4 * _ROW_MEMORY)))
         with ExitStack() as stack:
             sources = []
             for split in (one, other):
                 path = self._writer.path_of(triple_format.edge_file(split))
-                sources.append(_EdgeKeys(self._grid, stack.enter_context(ArrayFile(path))))
-            blocks = merge(sources, rows)
+                sources.append(EdgeKeys(self._grid, stack.enter_context(ArrayFile(path))))
+            blocks = merge(sources, self._rows)
             return sum(len(block) - len(without_duplicates(block)) for block in blocks)
-
-
-class _EdgeKeys:
-    """The keys of a written file of edges."""
-
-    def __init__(self, grid: Grid, edges: ArrayFile) -> None:
-        self._grid = grid
-        self._edges = edges
-
-    def __len__(self) -> int:
-        return self._edges.num_rows
-
-    def read(self, begin: int, end: int) -> np.ndarray:
-        edges = self._edges.read(begin, end)
-        triples = np.zeros((len(edges), 3), np.int64)
-        triples[:, 0], triples[:, 2] = edges[:, 0], edges[:, -1]
-        if edges.shape[1] == 3:
-            triples[:, 1] = edges[:, 1]
-        return self._grid.pack(triples)
 
 
 class _SplitSink:

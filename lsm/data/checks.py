@@ -1,0 +1,78 @@
+"""What checks of stores share: sizes and checksums of files, ids out of range."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from lsm.core.progress import ByteProgress
+from lsm.data.convert.array_file import CHUNK_BYTES, ArrayFile
+from lsm.data.format import FileMeta
+from lsm.data.graph_store import size_problem
+
+CONVERT_AGAIN = "convert the data again"
+_MAX_NAMED = 5
+
+
+def check_files(
+    path: Path, files: dict[str, FileMeta], bars: ByteProgress
+) -> tuple[list[str], set[str]]:
+    """(problems of the files of the store ``path``: presence, size, checksum; names of those that
+    are there in full)."""
+    problems: list[str] = []
+    readable: set[str] = set()
+    advance = bars.task("checksums", sum(file.bytes for file in files.values()))
+    for name, expected in files.items():
+        problem = size_problem(path / name, expected)
+        if problem is not None:
+            problems.append(str(problem))
+            continue
+        readable.add(name)
+        if _sha256(path / name, advance) != expected.sha256:
+            problems.append(f"{path / name}: wrong checksum: it was changed; {CONVERT_AGAIN}")
+    return problems, readable
+
+
+class Named:
+    """Counts ids and remembers the first few."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._first: list[int] = []
+
+    def add(self, ids: np.ndarray) -> None:
+        self.count += len(ids)
+        self._first += ids[: _MAX_NAMED - len(self._first)].tolist()
+
+    def __str__(self) -> str:
+        more = ", ..." if self.count > len(self._first) else ""
+        return ", ".join(map(str, self._first)) + more
+
+
+def out_of_range(array: ArrayFile, low: int, high: int, what: str) -> Iterator[str]:
+    named, value = Named(), None
+    for first, values in array.chunks():
+        bad = np.flatnonzero((values < low) | (values >= high))
+        if len(bad) and value is None:
+            value = values[bad[0]]
+        named.add(first + bad)
+    if named.count:
+        yield (
+            f"{what} out of range [{low}, {high}): {named.count} (first at positions {named}; "
+            f"the first is {value})"
+        )
+
+
+def _sha256(path: Path, advance: Callable[[int], None]) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
+            advance(len(chunk))
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return digest.hexdigest()
