@@ -19,7 +19,6 @@ from lsm.loader.batch import Batch
 from lsm.loader.pipeline import Pipeline, Prepared
 from lsm.sampler.neighbor import (
     NeighborSampler,
-    PackedGraph,
     SampledGraph,
     Sampler,
     Topology,
@@ -139,10 +138,10 @@ class NeighborLoader:
         """
         order = self._schedule.epoch(epoch)
 
-        def sample(iteration: int) -> SampledGraph | PackedGraph:
+        def sample(iteration: int) -> SampledGraph:
             seeds = self._schedule.seeds(order, iteration)
             graph = self._sampler.sample(seeds, **self._name(epoch, iteration))
-            return PackedGraph(graph) if self.features.window > 1 else graph
+            return graph.packed() if self.features.window > 1 else graph
 
         return self._batches(sample, epoch, order, start_iteration)
 
@@ -176,7 +175,7 @@ class NeighborLoader:
 
     def _batches(
         self,
-        sample: Callable[[int], SampledGraph | PackedGraph],
+        sample: Callable[[int], SampledGraph],
         epoch: int,
         order: torch.Tensor | None,
         start_iteration: int,
@@ -213,7 +212,6 @@ class NeighborLoader:
 
     def _batch(self, prepared: Prepared, epoch: int, order: torch.Tensor | None) -> Batch:
         graph = prepared.graph
-        assert isinstance(graph, SampledGraph), "the pipeline unpacks"
         self._totals["batches"] += 1
         self._totals["sampled_nodes"] += graph.n_id.numel()
         self._totals["sampled_edges"] += graph.edge_index.size(1)

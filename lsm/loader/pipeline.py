@@ -18,7 +18,7 @@ from lsm.core.counters import READ_AHEAD
 from lsm.core.profiler import span
 from lsm.core.threads import starting
 from lsm.features.pending import PendingRows, RowSource
-from lsm.sampler.neighbor import PackedGraph, SampledGraph
+from lsm.sampler.neighbor import SampledGraph
 from lsm.storage.read_ahead import Decision, InFlight, ReadAhead
 
 # Interval at which a blocked thread checks that the pipeline is open.
@@ -35,7 +35,7 @@ class Prepared:
     """A batch on its way through the pipeline: first a sampled graph, at last with its rows."""
 
     iteration: int
-    graph: SampledGraph | PackedGraph
+    graph: SampledGraph
     """Packed while it waits in the window, if the sampler packs."""
     stats: dict[str, float]
     """``sample_secs``, and from the end COUNTERS, SPANS and READ_AHEAD of lsm.core.counters."""
@@ -48,7 +48,7 @@ class Prepared:
     @property
     def window_bytes(self) -> int:
         """Memory that it takes in a window, with what a planner knows of its nodes."""
-        own = self.graph.num_bytes if isinstance(self.graph, PackedGraph) else 0
+        own = self.graph.num_bytes if self.graph.is_packed else 0
         return own + PLANNER_BYTES_PER_ID * len(self.graph.n_id)
 
 
@@ -71,7 +71,7 @@ class Pipeline:
 
     def __init__(
         self,
-        sample: Callable[[int], SampledGraph | PackedGraph],
+        sample: Callable[[int], SampledGraph],
         features: RowSource,
         *,
         first: int,
@@ -215,7 +215,7 @@ class Pipeline:
                 future = self._samplers.submit(self._timed_sample, iteration)
             sampling.append((iteration, future))
 
-    def _timed_sample(self, iteration: int) -> tuple[SampledGraph | PackedGraph, float]:
+    def _timed_sample(self, iteration: int) -> tuple[SampledGraph, float]:
         start = time.perf_counter()
         with span("sample"):
             graph = self._sample(iteration)
@@ -271,8 +271,7 @@ class Pipeline:
 
     def _take_rows(self, prepared: Prepared) -> None:
         with span("rows"):
-            if isinstance(prepared.graph, PackedGraph):
-                prepared.graph = prepared.graph.unpack()
+            prepared.graph = prepared.graph.unpacked()
             prepared.x = prepared.rows.result(self._timeout_secs)
 
     def _await_room(self, num_bytes: int) -> None:

@@ -64,44 +64,41 @@ class SampledGraph:
     num_sampled_edges: list[int]
     edge_weight: torch.Tensor | None = None
 
-
-class PackedGraph:
-    """A SampledGraph in less memory, for the time that it waits in the window.
-
-    Sources take 32 bits, since local indices are below 2^30, and destinations none: ``indptr`` says
-    them. A graph of [15, 10, 5] neighbours takes half. The memory is its own.
-    """
-
-    def __init__(self, graph: SampledGraph) -> None:
-        # Through NumPy, which uses no other threads: OpenMP would start some for each sampler.
-        own: dict[str, Any] = {
-            field.name: torch.from_numpy(value.numpy().copy())
-            for field in fields(graph)
-            if field.name != "edge_index"
-            and isinstance(value := getattr(graph, field.name), Tensor)
-        }
-        sources = torch.from_numpy(graph.edge_index[0].numpy().astype(np.int32))
-        self._graph = replace(graph, **own, edge_index=sources)
-
     @property
-    def n_id(self) -> Tensor:
-        """As in SampledGraph."""
-        return self._graph.n_id
+    def is_packed(self) -> bool:
+        """True if ``edge_index`` holds sources alone."""
+        return len(self.edge_index) == 1
 
     @property
     def num_bytes(self) -> int:
-        """Memory that it takes."""
-        values = (getattr(self._graph, field.name) for field in fields(self._graph))
+        """Memory that the tensors take."""
+        values = (getattr(self, field.name) for field in fields(self))
         return sum(value.nbytes for value in values if isinstance(value, Tensor))
 
-    def unpack(self) -> SampledGraph:
-        """The graph as it was, but for new memory of its edges."""
-        graph = self._graph
-        edges = np.empty((2, len(graph.edge_index)), dtype=np.int64)
-        edges[0] = graph.edge_index.numpy()
-        in_degrees = np.diff(graph.indptr.numpy())
+    def packed(self) -> SampledGraph:
+        """A copy in less memory, for the time that it waits in the window.
+
+        ``edge_index`` is [1, e] int32: sources, which are below 2^30. ``indptr`` gives the
+        destinations. A graph of [15, 10, 5] neighbours takes half. The memory is its own.
+        """
+        # Through NumPy, which uses no other threads: OpenMP would start some for each sampler.
+        own: dict[str, Any] = {
+            field.name: torch.from_numpy(value.numpy().copy())
+            for field in fields(self)
+            if field.name != "edge_index" and isinstance(value := getattr(self, field.name), Tensor)
+        }
+        sources = torch.from_numpy(self.edge_index[:1].numpy().astype(np.int32))
+        return replace(self, **own, edge_index=sources)
+
+    def unpacked(self) -> SampledGraph:
+        """The graph with both rows of ``edge_index``, in new memory; itself if it is not packed."""
+        if not self.is_packed:
+            return self
+        edges = np.empty((2, self.edge_index.size(1)), dtype=np.int64)
+        edges[0] = self.edge_index[0].numpy()
+        in_degrees = np.diff(self.indptr.numpy())
         edges[1] = np.repeat(np.arange(len(in_degrees)), in_degrees)
-        return replace(graph, edge_index=torch.from_numpy(edges))
+        return replace(self, edge_index=torch.from_numpy(edges))
 
 
 def checked_num_neighbors(num_neighbors: Any) -> list[int]:

@@ -8,7 +8,7 @@ import torch
 from lsm.data.feature_files import FeatureFiles
 from lsm.features.loader import FeatureLoader
 from lsm.loader.pipeline import PLANNER_BYTES_PER_ID, Pipeline
-from lsm.sampler.neighbor import NeighborSampler, PackedGraph
+from lsm.sampler.neighbor import NeighborSampler
 from lsm.storage.read_ahead import ReadAhead
 from support.graphs import assert_same, random_graph
 
@@ -25,12 +25,15 @@ def sample(iteration, fanouts=(15, 10, 5)):
 @pytest.mark.parametrize("fanouts", [(15, 10, 5), (3,), (0, 4), (-1, 2)])
 def test_packing_loses_nothing(fanouts):
     graph = sample(0, fanouts)
-    assert_same(PackedGraph(graph).unpack(), graph)
+    packed = graph.packed()
+    assert packed.is_packed
+    assert_same(packed.unpacked(), graph)
+    assert graph.unpacked() is graph
 
 
 def test_a_packed_graph_keeps_nothing_of_the_samplers_memory():
     graph = sample(0)
-    packed = PackedGraph(graph)
+    packed = graph.packed()
     num_edges, num_nodes, bounds = graph.edge_index.size(1), len(graph.n_id), len(graph.indptr)
     assert packed.num_bytes == 4 * num_edges + 8 * num_nodes + 8 * bounds
     assert packed.n_id.untyped_storage().nbytes() == 8 * num_nodes
@@ -58,7 +61,7 @@ class Announcing(FeatureLoader):
 
 @pytest.mark.parametrize(("room", "expected"), [(None, 30), (8.5, 8), (0.1, 1)])
 def test_the_window_holds_as_many_graphs_as_its_bytes_allow(room, expected):
-    graph = PackedGraph(sample(0))
+    graph = sample(0).packed()
     each = graph.num_bytes + PLANNER_BYTES_PER_ID * len(graph.n_id)
     features = Announcing()
     pipeline = Pipeline(

@@ -12,7 +12,7 @@ from lsm import Sampling, native
 from lsm.loader.batch import Batch
 from lsm.nn.models import build_model
 from lsm.nn.options import ModelOptions
-from lsm.sampler.neighbor import NeighborSampler, PackedGraph
+from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
 from support.graphs import SMALL_GRAPHS, assert_same, from_edges, random_graph
 
@@ -173,7 +173,7 @@ def test_threads_and_packing_change_nothing(sampling):
         )
         for threads in (1, 3)
     )
-    packed = PackedGraph(many).unpack()
+    packed = many.packed().unpacked()
     for field in dataclasses.fields(one):
         a, b, c = (getattr(graph, field.name) for graph in (one, many, packed))
         if isinstance(a, torch.Tensor):
