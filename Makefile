@@ -63,8 +63,11 @@ help:
 quickstart: setup $(STORE)/meta.json
 	PATH="$(abspath $(BIN)):$$PATH" launch/torchrun.sh $(NPROC) quickstart checkpoint.resume=never
 
+# A module's tests share what its fixtures make, so a process takes whole files. Most of them wait for
+# processes of their own; without a network the plugin may be missing.
+TEST_JOBS ?= $(if $(OFFLINE),,2)
 test: setup
-	$(RUN) -m pytest
+	$(RUN) -m pytest $(if $(TEST_JOBS),-n $(TEST_JOBS) --dist loadfile)
 
 # DGL lives in an environment of its own, on top of $(VENV): its wheels ask for other versions of
 # what we use. --no-deps, because all that blocks need is there already.
