@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -207,7 +207,7 @@ def _run(
     with open_features(files, cache, way.options, engine=profile.engine) as features:
         start = time.perf_counter()
         pipeline = Pipeline(
-            _replayed(lists),
+            lambda iteration: SampledGraph.of_nodes(lists[iteration]),
             features,
             first=0,
             last=len(lists),
@@ -220,17 +220,6 @@ def _run(
             return _timed(pipeline, start, lists, features.storage, files.row_bytes)
         finally:
             pipeline.close()
-
-
-def _replayed(lists: list[torch.Tensor]) -> Callable[[int], SampledGraph]:
-    """A sampler that takes no time: graphs of nodes only."""
-    none = torch.empty(0, dtype=torch.int64)
-
-    def sample(iteration: int) -> SampledGraph:
-        ids = lists[iteration]
-        return SampledGraph(ids, none.view(2, 0), none, [len(ids)], [0])
-
-    return sample
 
 
 def _timed(

@@ -40,13 +40,7 @@ whole trace; of several repeats, the one of median time. read_secs: from the fir
 last row's arrival; what a constant buffer is filled with is in the bytes, but not in the time.
 read_amplification: bytes from storage per byte of the rows that missed."""
 
-_STAGES = ("plan_secs", "read_wait_secs", "replay_secs")
-
-
-def _of_nodes(ids: torch.Tensor) -> SampledGraph:
-    """A graph of the nodes ``ids``, without edges."""
-    none = torch.empty(0, dtype=torch.int64)
-    return SampledGraph(ids, none.view(2, 0), none, [len(ids)], [0])
+_SPANS = ("plan_secs", "read_wait_secs", "replay_secs")
 
 
 def deliver(
@@ -64,7 +58,7 @@ def deliver(
     """
     start = time.perf_counter()
     pipeline = Pipeline(
-        lambda iteration: _of_nodes(batches[iteration]),
+        lambda iteration: SampledGraph.of_nodes(batches[iteration]),
         features,
         first=0,
         last=len(batches),
@@ -147,7 +141,7 @@ def _read(
 ) -> dict:
     """One pass over the trace, rank after rank."""
     sums: dict[str, float] = dict.fromkeys(
-        ("reads", "bytes_read", "bytes_requested", "read_secs", *_STAGES), 0
+        ("reads", "bytes_read", "bytes_requested", "read_secs", *_SPANS), 0
     )
     counted: dict[str, float] = {"requests": 0, "hits": 0, "victim_hits": 0, "misses": 0}
     for rank in range(trace.num_ranks):
@@ -169,7 +163,7 @@ def _read(
         sums["read_secs"] += arrived[-1]
         for name in ("reads", "bytes_read", "bytes_requested"):
             sums[name] += stats[name]
-        for name in _STAGES:
+        for name in _SPANS:
             sums[name] += stats.get(f"cache_{name}", 0.0)
         uncached = {"requests": stats["rows"], "misses": stats["rows"]}
         for name in counted:

@@ -64,6 +64,12 @@ class SampledGraph:
     num_sampled_edges: list[int]
     edge_weight: torch.Tensor | None = None
 
+    @classmethod
+    def of_nodes(cls, ids: Tensor) -> SampledGraph:
+        """A graph of the nodes ``ids`` [n] int64, without edges."""
+        none = torch.empty(0, dtype=torch.int64)
+        return cls(ids, none.view(2, 0), none, [len(ids)], [0])
+
     @property
     def is_packed(self) -> bool:
         """True if ``edge_index`` holds sources alone."""

@@ -4,7 +4,6 @@ import errno
 import gc
 import time
 from collections import Counter
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,6 +22,7 @@ from lsm.features.cached import CachedFeatureLoader
 from lsm.features.open import open_features
 from lsm.loader.pipeline import Pipeline
 from lsm.reference.hashing import mix64
+from lsm.sampler.neighbor import SampledGraph
 from lsm.storage.options import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
 from support.cached_features import (
@@ -424,7 +424,7 @@ def test_what_is_held_stays_within_the_staging(store, rows):
         for ids in requests[:4]:  # most of what comes is in memory then
             loader.fetch(ids)
         pipeline = Pipeline(
-            lambda iteration: SimpleNamespace(n_id=requests[iteration]),
+            lambda iteration: SampledGraph.of_nodes(requests[iteration]),
             loader,
             first=0,
             last=len(requests),
