@@ -14,6 +14,7 @@
 #include "cache/set_loop.h"
 #include "kernels/core/hash.h"
 #include "kernels/core/host_array.h"
+#include "kernels/core/modulus.h"
 #include "kernels/core/prefetch.h"
 
 namespace lsm::cache {
@@ -27,6 +28,7 @@ class PolicyCache final : public SetCache {
       : policy_(policy),
         ways_(static_cast<int32_t>(ways)),
         num_sets_(num_lines / ways),
+        modulus_(static_cast<uint64_t>(num_sets_)),
         extra_words_(Policy::extra_words(ways_)),
         scores_(scores),
         keeps_positions_(keeps_positions),
@@ -138,7 +140,7 @@ class PolicyCache final : public SetCache {
 
   Probe start(int64_t id) const {
     const uint64_t hash = mix64(static_cast<uint64_t>(id));
-    const int64_t set = static_cast<int64_t>(hash % static_cast<uint64_t>(num_sets_));
+    const int64_t set = static_cast<int64_t>(modulus_(hash));
     const uint8_t* prints = &prints_[set * ways_];
     const int64_t bytes = std::min<int64_t>(ways_, kMaxPrefetchBytes);
     for (int64_t offset = 0; offset < bytes; offset += 64) __builtin_prefetch(prints + offset);
@@ -228,6 +230,7 @@ class PolicyCache final : public SetCache {
   Policy policy_;
   int32_t ways_;
   int64_t num_sets_;
+  Modulus modulus_;  // of num_sets_
   int32_t extra_words_;
   Scores scores_;
   bool keeps_positions_;

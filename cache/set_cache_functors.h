@@ -12,6 +12,7 @@
 #include "cache/set_loop.h"
 #include "kernels/core/atomics.h"
 #include "kernels/core/hash.h"
+#include "kernels/core/modulus.h"
 
 namespace lsm::cache {
 
@@ -27,11 +28,12 @@ struct SetsRef {
   const float* scores;             // [num_scores]
   int64_t num_scores;
   uint32_t num_sets;
+  Modulus modulus;  // of num_sets
   int32_t ways;
   int32_t extra_words;
 
   LSM_HOST_DEVICE uint32_t set_of(int64_t id) const {
-    return static_cast<uint32_t>(mix64(static_cast<uint64_t>(id)) % num_sets);
+    return static_cast<uint32_t>(modulus(mix64(static_cast<uint64_t>(id))));
   }
 
   LSM_HOST_DEVICE SetView<Policy> view_of(int64_t set) const {
@@ -42,14 +44,7 @@ struct SetsRef {
   template <class Lanes>
   LSM_HOST_DEVICE int32_t find(const Lanes& lanes, uint32_t set, int64_t id) const {
     const int64_t* const set_tags = tags + int64_t{set} * ways;
-    typename Lanes::template Var<int32_t> found;
-    lanes.each([&](int lane) {
-      found[lane] = -1;
-      for (int32_t way = lane; way < ways; way += Lanes::kLanes) {
-        if (set_tags[way] == id) found[lane] = way;
-      }
-    });
-    return lowest_way(lanes, found);
+    return first_way(lanes, ways, [&](int32_t way) { return set_tags[way] == id; });
   }
 
   LSM_HOST_DEVICE uint32_t score_of(int64_t id) const {

@@ -100,17 +100,9 @@ class SetCacheOnBackend final : public GpuSetCache {
   }
 
   SetsRef<Policy> sets() const {
-    return {policy_,
-            tags_.data(),
-            lines_.data(),
-            states_.data(),
-            extra_.data(),
-            next_positions_.data(),
-            scores_.data(),
-            num_scores_,
-            num_sets_,
-            ways_,
-            Policy::extra_words(ways_)};
+    return {policy_,       tags_.data(),           lines_.data(),  states_.data(),
+            extra_.data(), next_positions_.data(), scores_.data(), num_scores_,
+            num_sets_,     Modulus(num_sets_),     ways_,          Policy::extra_words(ways_)};
   }
 
   void place(const BatchRef& rows, int64_t count) {

@@ -26,18 +26,25 @@ LSM_HOST_DEVICE int32_t lowest_way(const Lanes& lanes,
   return static_cast<int32_t>(lanes.min(ways));  // -1 is the largest
 }
 
+/// The lowest of `ways` ways that holds(way) is true for, or -1. A vote of the lanes for each
+/// kLanes of them.
+template <class Lanes, class Holds>
+LSM_HOST_DEVICE int32_t first_way(const Lanes& lanes, int32_t ways, const Holds& holds) {
+  for (int32_t base = 0; base < ways; base += Lanes::kLanes) {
+    typename Lanes::template Var<bool> votes;
+    lanes.each([&](int lane) { votes[lane] = base + lane < ways && holds(base + lane); });
+    const int first = lanes.first(votes);
+    if (first >= 0) return base + first;
+  }
+  return -1;
+}
+
 /// The lowest way whose line holds no row, or -1. Lines are filled from the lowest way up and never
 /// emptied.
 template <class Lanes, class Policy>
 LSM_HOST_DEVICE int32_t empty_way(const Lanes& lanes, const SetView<Policy>& set) {
   if (set.lines[set.ways - 1].touched != 0) return -1;
-  typename Lanes::template Var<int32_t> found;
-  lanes.each([&](int lane) {
-    int32_t way = lane;
-    while (way < set.ways && set.lines[way].touched != 0) way += Lanes::kLanes;
-    found[lane] = way < set.ways ? way : -1;
-  });
-  return lowest_way(lanes, found);
+  return first_way(lanes, set.ways, [&](int32_t way) { return set.lines[way].touched == 0; });
 }
 
 /// The way whose line `policy` gives up in a full set, or -1. Keys are compared by all lanes; a

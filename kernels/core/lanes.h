@@ -52,6 +52,14 @@ class HostLanes {
   /// The value of `lane`.
   LSM_HOST_DEVICE int32_t get(const Var<int32_t>& values, int lane) const { return values[lane]; }
 
+  /// The lowest lane whose vote is true, or -1.
+  LSM_HOST_DEVICE int first(const Var<bool>& votes) const {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      if (votes[lane]) return lane;
+    }
+    return -1;
+  }
+
  private:
   bool backwards_;
 };
@@ -107,6 +115,14 @@ class GpuWarp {
     return __shfl_sync(0xFFFFFFFFu, values[0], lane);
 #else
     return values[lane];
+#endif
+  }
+
+  LSM_HOST_DEVICE int first(const Var<bool>& votes) const {
+#if defined(__CUDA_ARCH__)
+    return __ffs(static_cast<int>(__ballot_sync(0xFFFFFFFFu, votes[0]))) - 1;
+#else
+    return votes[0] ? 0 : -1;
 #endif
   }
 };

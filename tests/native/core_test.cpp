@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "kernels/core/buffer.h"
+#include "kernels/core/modulus.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/core/transfer_memory.h"
 #include "tests/native/testing.h"
@@ -48,6 +49,24 @@ TEST_CASE("core: loops share a pool") {
         for (const int visit : visits) LSM_EXPECT(visit == 1, "size ", size, ": ", visit);
       }
     });
+  }
+}
+
+/// Remainders are those of the division, at the ends of the ranges and between.
+TEST_CASE("core: remainders by multiplication") {
+  Random random(11);
+  std::vector<uint64_t> numbers = {0, 1, 2, UINT32_MAX, uint64_t{1} << 32, ~uint64_t{0}};
+  for (int i = 0; i < 60; ++i) numbers.push_back(random.next() >> random.between(0, 63));
+  for (const uint64_t divisor : numbers) {
+    if (divisor == 0) continue;
+    const Modulus modulus(divisor);
+    const uint64_t last = ~uint64_t{0} / divisor * divisor;
+    for (const uint64_t near : {uint64_t{0}, divisor, last, random.next() / divisor * divisor}) {
+      for (const uint64_t x : {near - 1, near, near + 1, near + divisor - 1}) {
+        LSM_EXPECT(modulus(x) == x % divisor, x, " mod ", divisor);
+      }
+    }
+    for (const uint64_t x : numbers) LSM_EXPECT(modulus(x) == x % divisor, x, " mod ", divisor);
   }
 }
 

@@ -56,6 +56,13 @@ class ThreadLanes {
     return value;
   }
 
+  int first(const Var<bool>& votes) const {
+    share(votes[0] ? 1 : 0);
+    const auto* const found = std::find(warp_.words, warp_.words + kLanes, 1u);
+    warp_.barrier.arrive_and_wait();
+    return found == warp_.words + kLanes ? -1 : static_cast<int>(found - warp_.words);
+  }
+
  private:
   void share(uint64_t word) const {
     warp_.words[lane_] = word;
