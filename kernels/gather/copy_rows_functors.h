@@ -1,8 +1,9 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Row copies by warps: one row each, 16 bytes per lane and access where addresses and the row's
-// size allow it. Any of the addresses may be pinned host memory, which GPUs reach over PCIe.
+// Row copies by warps, 16 bytes per lane and access where addresses and the row's size allow it.
+// Any of the addresses may be pinned host memory, which GPUs reach over PCIe.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -16,23 +17,41 @@ struct alignas(16) Word16 {
   uint32_t part[4];
 };
 
+/// Loads of a lane that are under way at once: they hide the latency of memory, or of PCIe.
+inline constexpr int kCopyAhead = 4;
+
+/// Stores a word that this kernel does not read again: it is the first to leave the GPU's cache.
+template <class Word>
+LSM_HOST_DEVICE void store_streaming(Word* target, const Word& word) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (sizeof(Word) == sizeof(uint4)) {
+    __stcs(reinterpret_cast<uint4*>(target),
+           make_uint4(word.part[0], word.part[1], word.part[2], word.part[3]));
+  } else {
+    __stcs(target, word);
+  }
+#else
+  *target = word;
+#endif
+}
+
 /// Copies a row of `row_bytes` bytes, a multiple of sizeof(Word), with all lanes.
 template <class Word, class Lanes>
 LSM_HOST_DEVICE void copy_row(const Lanes& lanes, const std::byte* source, std::byte* target,
                               int64_t row_bytes) {
-  // Loads that are under way at once: what hides the latency of memory, or of PCIe.
-  constexpr int kAhead = 4;
   const Word* const from = reinterpret_cast<const Word*>(source);
   Word* const to = reinterpret_cast<Word*>(target);
   const int64_t count = row_bytes / static_cast<int64_t>(sizeof(Word));
   lanes.each([&](int lane) {
-    int64_t i = lane;
-    for (; i + (kAhead - 1) * Lanes::kLanes < count; i += kAhead * Lanes::kLanes) {
-      Word words[kAhead];
-      for (int k = 0; k < kAhead; ++k) words[k] = from[i + k * Lanes::kLanes];
-      for (int k = 0; k < kAhead; ++k) to[i + k * Lanes::kLanes] = words[k];
+    for (int64_t i = lane; i < count; i += kCopyAhead * Lanes::kLanes) {
+      Word words[kCopyAhead] = {};
+      for (int k = 0; k < kCopyAhead; ++k) {
+        if (i + k * Lanes::kLanes < count) words[k] = from[i + k * Lanes::kLanes];
+      }
+      for (int k = 0; k < kCopyAhead; ++k) {
+        if (i + k * Lanes::kLanes < count) store_streaming(to + i + k * Lanes::kLanes, words[k]);
+      }
     }
-    for (; i < count; i += Lanes::kLanes) to[i] = from[i];
   });
 }
 
@@ -46,6 +65,47 @@ struct CopyRows {
   LSM_HOST_DEVICE void operator()(const Lanes& lanes, int64_t i) const {
     const std::byte* const source = rows.source(i);
     if (source != nullptr) copy_row<Word>(lanes, source, rows.target(i), row_bytes);
+  }
+};
+
+/// The same for rows of no more words than a warp has lanes. As few lanes as a row has words, or a
+/// few more, copy it, and each has several rows under way.
+template <class Word, class Rows>
+struct CopyShortRows {
+  static constexpr int kMaxWords = 32;
+
+  Rows rows;
+  int32_t num_words;
+  int32_t row_lanes;  // a power of two, at least num_words
+  int64_t count;
+
+  LSM_HOST_DEVICE int64_t rows_of_warp() const { return kCopyAhead * (kMaxWords / row_lanes); }
+
+  template <class Lanes>
+  LSM_HOST_DEVICE void operator()(const Lanes& lanes, int64_t warp) const {
+    const int per_row = row_lanes < Lanes::kLanes ? row_lanes : Lanes::kLanes;
+    const int64_t step = Lanes::kLanes / per_row;  // rows from one of a lane's to its next
+    const int64_t first = warp * rows_of_warp();
+    const int64_t end = first + rows_of_warp() < count ? first + rows_of_warp() : count;
+    lanes.each([&](int lane) {
+      for (int64_t i = first + lane / per_row; i < end; i += kCopyAhead * step) {
+        const Word* from[kCopyAhead];
+        for (int k = 0; k < kCopyAhead; ++k) {
+          const bool is_row = i + k * step < end;
+          from[k] = reinterpret_cast<const Word*>(is_row ? rows.source(i + k * step) : nullptr);
+        }
+        for (int32_t at = lane % per_row; at < num_words; at += per_row) {
+          Word words[kCopyAhead] = {};
+          for (int k = 0; k < kCopyAhead; ++k) {
+            if (from[k] != nullptr) words[k] = from[k][at];
+          }
+          for (int k = 0; k < kCopyAhead; ++k) {
+            if (from[k] == nullptr) continue;
+            store_streaming(reinterpret_cast<Word*>(rows.target(i + k * step)) + at, words[k]);
+          }
+        }
+      }
+    });
   }
 };
 
@@ -75,17 +135,32 @@ uintptr_t alignment_bits(int64_t row_bytes, const Address*... address) {
   return (static_cast<uintptr_t>(row_bytes) | ... | reinterpret_cast<uintptr_t>(address));
 }
 
-/// Runs CopyRows over [0, count) with the widest word that `alignment` (alignment_bits) allows.
+/// Copies rows [0, count), whose size is a multiple of sizeof(Word).
+template <class Word, class Backend, class Rows>
+void copy_words_on(Backend& backend, int64_t count, int64_t row_bytes, const Rows& rows) {
+  using Short = CopyShortRows<Word, Rows>;
+  const int64_t num_words = row_bytes / static_cast<int64_t>(sizeof(Word));
+  if (num_words > Short::kMaxWords) {
+    backend.for_each_warp(count, CopyRows<Word, Rows>{rows, row_bytes});
+    return;
+  }
+  const auto words = static_cast<uint32_t>(num_words);
+  const Short copy{rows, static_cast<int32_t>(words), static_cast<int32_t>(std::bit_ceil(words)),
+                   count};
+  backend.for_each_warp((count + copy.rows_of_warp() - 1) / copy.rows_of_warp(), copy);
+}
+
+/// Copies rows [0, count) by the widest word that `alignment` (alignment_bits) allows.
 template <class Backend, class Rows>
 void copy_rows_on(Backend& backend, int64_t count, int64_t row_bytes, uintptr_t alignment,
                   const Rows& rows) {
   if (row_bytes == 0) return;
   if (alignment % sizeof(Word16) == 0) {
-    backend.for_each_warp(count, CopyRows<Word16, Rows>{rows, row_bytes});
+    copy_words_on<Word16>(backend, count, row_bytes, rows);
   } else if (alignment % sizeof(uint32_t) == 0) {
-    backend.for_each_warp(count, CopyRows<uint32_t, Rows>{rows, row_bytes});
+    copy_words_on<uint32_t>(backend, count, row_bytes, rows);
   } else {
-    backend.for_each_warp(count, CopyRows<uint8_t, Rows>{rows, row_bytes});
+    copy_words_on<uint8_t>(backend, count, row_bytes, rows);
   }
 }
 

@@ -125,6 +125,17 @@ inline int __popc(uint32_t bits) {
 inline int __ffs(int bits) {
   return __builtin_ffs(bits);
 }
+/// 16 bytes at once, as the streaming store of CUDA takes them.
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
+  return {x, y, z, w};
+}
+template <class T>
+void __stcs(T* target, T value) {
+  *target = value;
+}
 template <class T>
 T min(T a, T b) {
   return b < a ? b : a;
