@@ -11,7 +11,8 @@ namespace lsm {
 
 /// An array of trivial T in the memory of a Backend, which outlives it. Keeps its memory when it
 /// shrinks; takes a quarter more than asked for when it grows, so that steps of about the same size
-/// allocate nothing.
+/// allocate nothing. Memory goes in the order of the calls: only the backend may use it, or who
+/// waits for that.
 template <class T, class Backend>
 class BackendArray {
   static_assert(std::is_trivially_copyable_v<T>);

@@ -16,6 +16,7 @@
 
 #include "kernels/core/cuda_check.h"
 #include "kernels/core/cuda_launch.h"
+#include "kernels/core/cuda_memory.h"
 #include "kernels/core/transfer_memory.h"
 
 namespace lsm {
@@ -25,8 +26,9 @@ class CudaBackend {
   CudaBackend(int device, double timeout_secs)
       : device_(device), timeout_secs_(timeout_secs), stream_(device), done_(device) {}
   ~CudaBackend() {
+    free_in_stream(scratch_, stream());
     drain();
-    cudaFree(scratch_);
+    trim_memory(device_);
   }
   CudaBackend(const CudaBackend&) = delete;
   CudaBackend& operator=(const CudaBackend&) = delete;
@@ -37,14 +39,10 @@ class CudaBackend {
   cudaStream_t stream() const { return stream_.get(); }
   intptr_t stream_number() const { return reinterpret_cast<intptr_t>(stream()); }
 
-  void* allocate(size_t bytes) {
-    void* memory = nullptr;
-    const std::string what = concat("allocate ", bytes, " bytes of GPU memory");
-    check_cuda(cudaMalloc(&memory, bytes), what.c_str());
-    return memory;
-  }
-  /// Waits for the whole GPU, as cudaFree does: arrays grow in the first steps only.
-  void release(void* memory) { cudaFree(memory); }
+  /// For what is called later, and freed behind what was called before: arrays that grow wait for
+  /// nothing.
+  void* allocate(size_t bytes) { return allocate_in_stream(device_, bytes, stream()); }
+  void release(void* memory) { free_in_stream(memory, stream()); }
   void* allocate_pinned(size_t bytes) {
     pinned_.push_back(std::make_unique<PinnedBlock>(bytes));
     return pinned_.back()->data();
@@ -162,7 +160,7 @@ class CudaBackend {
     size_t bytes = 0;
     check_cuda(algorithm(nullptr, bytes), what);
     if (bytes > scratch_bytes_ || scratch_ == nullptr) {
-      check_cuda(cudaFree(std::exchange(scratch_, nullptr)), "free scratch memory");
+      release(std::exchange(scratch_, nullptr));
       scratch_bytes_ = bytes + bytes / 4 + 256;
       scratch_ = allocate(scratch_bytes_);
     }

@@ -5,54 +5,60 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
-#include <utility>
 #include <vector>
 
 namespace lsm {
 
 /// Hands out pieces of blocks until all of them come back at once. Block: made from a number of
-/// bytes, with data() and size(); making and freeing one is slow. So the memory grows until what is
-/// taken between two times that it comes back fits into one block, up to a limit, and then stays.
+/// bytes, with data() and size(); making one is slow, and freeing one waits for the device. So a
+/// new one is as large as all before, until what is taken between two times that it comes back
+/// fits, up to a limit; and none is freed before the end.
 template <class Block>
 class TransferMemory {
  public:
   /// Most bytes for one take(), so that the memory is not sized for what happens once.
   static constexpr size_t kMaxTaken = size_t{32} << 20;
 
-  /// Whether what was taken should come back before so many more are.
+  /// Whether what was taken should come back before so many more are. Then there is room: the last
+  /// block is half of all, at least.
   bool is_crowded(size_t bytes) const {
-    return block_ && !has_room(bytes) && block_->size() >= kLargeBlock;
+    return total_ >= 2 * kMaxTaken &&
+           std::none_of(blocks_.begin(), blocks_.end(),
+                        [&](const Part& part) { return part.has_room(bytes); });
   }
 
   /// `bytes` bytes, 256-byte aligned if blocks are.
   std::byte* take(size_t bytes) {
-    if (!has_room(bytes)) {
-      const size_t grown = block_ ? 2 * block_->size() : kFirstBlock;
-      const size_t size = std::max(grown, 2 * aligned(bytes));
-      if (block_) full_.push_back(std::move(block_));
-      block_ = std::make_unique<Block>(size);
-      taken_ = 0;
+    auto part = std::find_if(blocks_.begin(), blocks_.end(),
+                             [&](const Part& each) { return each.has_room(bytes); });
+    if (part == blocks_.end()) {
+      const size_t size = std::max({kFirstBlock, total_, aligned(bytes)});
+      part = blocks_.insert(part, {std::make_unique<Block>(size)});
+      total_ += size;
     }
-    taken_ += aligned(bytes);
-    return block_->data() + taken_ - aligned(bytes);
+    part->taken += aligned(bytes);
+    return part->block->data() + part->taken - aligned(bytes);
   }
 
   /// Nothing uses what was taken any more.
   void take_back() {
-    taken_ = 0;
-    full_.clear();
+    for (Part& part : blocks_) part.taken = 0;
   }
 
  private:
   static constexpr size_t kFirstBlock = size_t{8} << 20;
-  static constexpr size_t kLargeBlock = 2 * kMaxTaken;
 
   static size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
-  bool has_room(size_t bytes) const { return block_ && taken_ + aligned(bytes) <= block_->size(); }
 
-  std::unique_ptr<Block> block_;
-  size_t taken_ = 0;
-  std::vector<std::unique_ptr<Block>> full_;
+  struct Part {
+    std::unique_ptr<Block> block;
+    size_t taken = 0;
+
+    bool has_room(size_t bytes) const { return taken + aligned(bytes) <= block->size(); }
+  };
+
+  std::vector<Part> blocks_;
+  size_t total_ = 0;  // bytes of all
 };
 
 }  // namespace lsm

@@ -1,10 +1,15 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // Memory of a GPU that comes back, and that others have mapped.
 #include <doctest/doctest.h>
-#include <numeric>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "comm/gpu_memory.h"
 #include "comm/gpu_pool.h"
+#include "kernels/core/backend_array.h"
+#include "kernels/core/cuda_backend.h"
 #include "kernels/core/cuda_info.h"
 #include "kernels/gather/gpu_gather.h"
 #include "tests/emulated/tests.h"
@@ -75,6 +80,46 @@ TEST_CASE("emulated memory: mapped batches") {
   for (int64_t i = 0; i < kNumRows; ++i) {
     LSM_EXPECT(is_row({fetched.data() + i * kRowBytes, kRowBytes}, kNumRows - 1 - i), i);
   }
+}
+
+/// Does not end before the host says so.
+struct Training {
+  uint32_t* may_end;
+  void operator()(int64_t) const {
+    while (std::atomic_ref(*may_end).load() == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+};
+
+/// A kernel of another stream runs from the first growth to the last.
+TEST_CASE("emulated memory: growth waits for nothing else") {
+  use_device(kDevice);
+  const CudaStream training(kDevice);
+  const PinnedBlock block(sizeof(uint32_t));
+  auto* const may_end = reinterpret_cast<uint32_t*>(block.data());
+  *may_end = 0;
+  {
+    CudaBackend backend(kDevice, kTimeoutSecs);
+    backend.enter();
+    CudaLauncher(training.get()).for_each(1, Training{may_end});
+    BackendArray<int64_t, CudaBackend> values(backend), sums(backend);
+    BackendArray<std::byte, CudaBackend> large(backend);
+    std::vector<int64_t> ones(1, 1), prefix;
+    for (const int64_t count : {10, 1000, 5000, 20'000}) {
+      ones.resize(count, 1);
+      prefix.resize(count + 1);
+      backend.exclusive_sum(values.upload(ones), sums.grow(count + 1), count);
+      backend.download(prefix.data(), sums.data(), (count + 1) * sizeof(int64_t));
+      large.upload(std::vector<std::byte>(400 * count));  // also the memory it passes through
+      large.upload(std::vector<std::byte>(400 * count));
+      backend.synchronize();
+      for (int64_t i = 0; i <= count; ++i) LSM_EXPECT(prefix[i] == i, prefix[i], " at ", i);
+    }
+    std::atomic_ref(*may_end).store(1);
+  }
+  use_device(kDevice);
+  check_cuda(cudaStreamSynchronize(training.get()), "end training");
 }
 
 TEST_CASE("emulated memory: devices") {

@@ -134,6 +134,43 @@ cudaError_t cudaFree(void* memory) {
   release(memory);
   return cudaSuccess;
 }
+
+struct CUmemPool_st {
+  int device;
+};
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
+  *pool = new CUmemPool_st{properties->location.id};
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) {
+  return cudaSuccess;
+}
+/// There for what comes later in the stream, and in others only behind that.
+cudaError_t cudaMallocFromPoolAsync(void** memory, size_t bytes, cudaMemPool_t pool,
+                                    cudaStream_t handle) {
+  CUstream_st& stream = stream_of(handle, "cudaMallocFromPoolAsync");
+  if (pool->device != device_of(stream)) report("cudaMallocFromPoolAsync: another device's pool");
+  ++call_counts().allocations;
+  *memory = bytes == 0 ? nullptr : allocate(pool->device, bytes);
+  if (*memory == nullptr) return bytes == 0 ? cudaErrorInvalidValue : cudaErrorMemoryAllocation;
+  enqueue(stream, [start = *memory, bytes] { hook_write(start, bytes); });
+  return cudaSuccess;
+}
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t handle) {
+  CUstream_st& stream = stream_of(handle, "cudaFreeAsync");
+  if (place_of(memory) != device_of(stream)) {
+    report("cudaFreeAsync: %p is no memory of the stream's device", memory);
+  }
+  ++call_counts().allocations;
+  enqueue(stream, [memory] {
+    hook_write(memory, size_of(memory));
+    release(memory);
+  });
+  return cudaSuccess;
+}
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
   ++call_counts().allocations;
   *memory = allocate(kHost, bytes);
