@@ -86,7 +86,7 @@ class Lines:
             try:
                 text = line.decode("utf-8-sig" if self._number == 1 else "utf-8")
             except UnicodeDecodeError as error:
-                text = line.decode(errors="backslashreplace")
+                text = line.rstrip(b"\r\n").decode(errors="backslashreplace")
                 why = f"not UTF-8 ({error.reason})"
                 self._malformed.note(self._path, f"line {self._number}", text, why)
                 continue
