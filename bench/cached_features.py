@@ -1,20 +1,20 @@
-"""Feature rows per second from disk behind a cache: ours, planned ahead, and GraphBolt's.
+"""Feature rows per second from disk behind a cache: our planned one, and GraphBolt's.
 
 ``python bench/cached_features.py --trace FILE.npz --dir DIR --peer-python /path/to/python``
 
-The request lists of one trace (``lsm trace``, one rank) are served from one file, list by list, as
-a training loop would ask for them. Every side has the same bytes of cache in all: ours divides them
-between cache and victim buffer (``--victim-share``). What both sides stage beside is not counted,
-but reported: for us up to ``--staging-bytes`` and ``--prefetch`` lists, for the peer the lists in
-flight. With ``--count-staging`` the peer runs once more with our staging bytes added to its cache.
-Reads bypass the page cache on both sides (O_DIRECT), and the file's pages are dropped besides.
+Both sides serve the request lists of one trace (``lsm trace``, one rank) from one file, list by
+list, as a training loop requests them. Both have the same bytes of cache; ours divides them between
+cache and victim buffer (``--victim-share``). Staging memory is reported, but not counted: ours is
+up to ``--staging-bytes`` and ``--prefetch`` lists, the peer's the lists in flight. With
+``--count-staging`` the peer runs once more with our staging bytes added to its cache. Reads bypass
+the page cache on both sides (O_DIRECT), and the file's pages are dropped as well.
 
-The first half of the trace fills the caches; the rate is that of the second half, and that of the
-whole trace is reported beside. The readers take turns; medians over ``--rounds``. ``--check`` first
-compares the rows of our side with the file, and makes the peer do the same. GraphBolt runs in an
-environment of its own (bench/peers/README.md); every policy and number of lists in flight that is
-named is tried. Rows lie in a .npy file whose header is padded to 4 KiB: GraphBolt's reader finds
-them aligned, and ours sees the header as the first rows. Prints one JSON record.
+The first half of the trace fills the caches. The rate is that of the second half; the rate of the
+whole trace is reported, too. The readers take turns; medians over ``--rounds``. ``--check`` first
+compares our rows with the file, and makes the peer do the same. GraphBolt runs in an environment of
+its own (bench/peers/README.md), with every policy and number of lists in flight that the options
+name. Rows lie in a .npy file whose header is padded to 4 KiB: GraphBolt's reader finds them
+aligned, and ours sees the header as the first rows. Prints one JSON record.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def parse_args() -> argparse.Namespace:
 
 @contextmanager
 def feature_file(folder: Path, num_rows: int, row_bytes: int) -> Iterator[Path]:
-    """A .npy file of ``num_rows`` float32 rows, no two alike; removed afterwards."""
+    """A temporary .npy file of ``num_rows`` distinct float32 rows."""
     descriptor, name = tempfile.mkstemp(".npy", "lsm-bench-", dir=folder)
     path = Path(name)
     try:
@@ -116,12 +116,13 @@ def open_loader(path: Path, row_bytes: int, cache_bytes: int, merge: int | str, 
         victim_bytes=victim_bytes,
     )
     merged = {"max_gap_bytes": args.max_gap_bytes, "max_read_bytes": args.max_read_bytes}
-    options = StorageOptions(merge_iterations=merge, **(merged if merge != 1 else {}))
+    options = StorageOptions(
+        engine=args.engine, merge_iterations=merge, **(merged if merge != 1 else {})
+    )
     return open_features(
         feature_files(path, row_bytes),
         cache,
         options,
-        engine=args.engine,
         num_threads=args.threads,
     )
 
@@ -135,7 +136,7 @@ def time_ours(
     drop_cache(path)
 
     def compare(iteration: int, rows: torch.Tensor) -> None:
-        # Bits, since row ids read as floats may be no numbers.
+        # Compares bits: row ids read as floats may be NaN.
         wanted = expected[lists[iteration]]
         if not torch.equal(rows.view(torch.int32), wanted.view(torch.int32)):
             raise SystemExit(f"rows of list {iteration} differ from the file")
@@ -162,7 +163,7 @@ def time_ours(
 
 
 def rates(secs: list[float], lists: list[torch.Tensor]) -> dict[str, float]:
-    """Rows/s of the second half of the trace, and of all of it; ``secs``: when each list came."""
+    """Rows/s of the second half of the trace, and of all of it. ``secs``: arrival of each list."""
     half = len(lists) // 2
     warm = sum(map(len, lists[half:])) / (secs[-1] - secs[half - 1])
     return {"rows_per_s": warm, "rows_per_s_whole": sum(map(len, lists)) / secs[-1]}
@@ -197,7 +198,7 @@ def measure(path: Path, row_bytes: int, cache_bytes: int, lists, args) -> dict:
 
 def summary(runs: dict[str, list[dict]]) -> dict[str, dict]:
     """The median run of each reader (of two in the middle, the faster one), with the spread of its
-    rates, and how many times as fast our best is: ``ratio``."""
+    rates and the ``ratio`` of our best rate to its own."""
     out = {}
     for name, results in runs.items():
         rates = [round(run["rows_per_s"]) for run in results]

@@ -2,12 +2,12 @@
 
 ``python bench/features.py --dir DIR --size 8GiB --peer-python /path/to/python``
 
-Every round draws distinct random rows; the file's pages are dropped from the page cache before each
-round, so all of its reads come from the device, as they would with a file much larger than memory.
-The memory map has MADV_RANDOM (without it, read-ahead fetches megabytes per row). The readers take
-turns; medians over rounds are reported. ``--check`` first compares the rows of our engines with the
-file. GraphBolt runs in environments of its own (bench/peers/README.md; the option may be repeated),
-with MADV_RANDOM where it maps memory. All read one .npy file, whose header is padded to 4 KiB:
+Every round draws distinct random rows. The file's pages are dropped from the page cache before each
+round, so all reads come from the drive, as with a file much larger than memory. The memory map has
+MADV_RANDOM (without it, read-ahead fetches megabytes per row). The readers take turns; medians over
+rounds are reported. ``--check`` first compares the rows of our engines with the file. GraphBolt
+runs in environments of its own (bench/peers/README.md; the option may be repeated), with
+MADV_RANDOM where it maps memory. All read one .npy file, whose header is padded to 4 KiB:
 GraphBolt's reader finds rows aligned, and ours sees the header as the first rows. Prints one JSON
 record.
 """
@@ -45,7 +45,7 @@ from lsm.features.open import open_features
 from lsm.storage.measure import scratch_file
 from lsm.storage.options import StorageOptions
 
-ROWS_AHEAD = 4  # requests in flight, as a loader has them
+ROWS_AHEAD = 4  # requests in flight, as in a loader
 
 
 def parse_args() -> argparse.Namespace:
@@ -65,8 +65,8 @@ def parse_args() -> argparse.Namespace:
 
 
 def open_loader(path: Path, row_bytes: int, engine: str, queue_depth: int) -> FeatureLoader:
-    options = StorageOptions(queue_depth=queue_depth)
-    return open_features(feature_files(path, row_bytes), storage=options, engine=engine)
+    options = StorageOptions(engine=engine, queue_depth=queue_depth)
+    return open_features(feature_files(path, row_bytes), storage=options)
 
 
 def draw_batches(num_rows: int, batches: int, rows_per_batch: int, seed: int) -> list[torch.Tensor]:
@@ -84,7 +84,7 @@ def time_loader(path: Path, row_bytes: int, engine: str, args, seed: int) -> flo
     drop_cache(path)
     with open_loader(path, row_bytes, engine, args.queue_depth) as loader:
         pending = [loader.prefetch(ids) for ids in batches[:ROWS_AHEAD]]
-        for rows in pending:  # warm-up, as the peer has one
+        for rows in pending:  # warm-up, as the peer does one
             rows.result()
         del pending, rows
         start = time.perf_counter()

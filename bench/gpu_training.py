@@ -1,9 +1,9 @@
-"""Training on a GPU with a cache a quarter as large as the features, which the host holds, against
-training with all of them in GPU memory. Part of ``bench/gpu.py``.
+"""Training on a GPU with a cache of a quarter of the features, which lie in host memory, against
+training with all features in GPU memory. Part of ``bench/gpu.py``.
 
 Both take the same batches of the same graph through NeighborLoader, sampled by the GPU, and train
-GraphSAGE with mean aggregation, Adam and cross entropy. The graph is random, node k being a
-neighbour with a probability that falls with k: ``--skew 1`` makes all alike.
+GraphSAGE with mean aggregation, Adam and cross entropy. The graph is random: the probability that
+node k is a neighbour falls with k, unless ``--skew 1`` makes all equally likely.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from lsm.loader.neighbor_loader import NeighborLoader
 from lsm.nn.models import build_model
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
 from lsm.storage.open import open_storage
+from lsm.storage.options import StorageOptions
 
 FANOUTS = [10, 5]
 NUM_CLASSES = 47
@@ -63,7 +64,7 @@ class ResidentFeatures(FeatureLoader):
     def __init__(self, store, device: torch.device) -> None:
         files = store.feature_files
         take_rows = pinned_rows(files) if device.type == "cuda" else pooled_rows(files, 1 << 20)
-        super().__init__(files, open_storage(files, "memory"), take_rows)
+        super().__init__(files, open_storage(files, StorageOptions(engine="memory")), take_rows)
         self.features = torch.empty(store.num_nodes, self.dim, dtype=self.dtype, device=device)
         for begin in range(0, store.num_nodes, 1 << 16):
             ids = torch.arange(begin, min(begin + (1 << 16), store.num_nodes))
@@ -74,7 +75,8 @@ class ResidentFeatures(FeatureLoader):
 
 
 def make_store(path: Path, num_nodes: int, num_edges: int, dim: int, skew: float):
-    """Random features, labels and edges, as much of a GraphStore as training reads."""
+    """Random features, labels and edges, with the part of a GraphStore's interface that training
+    uses."""
     rng = np.random.default_rng(4)
     degrees = rng.multinomial(num_edges, np.full(num_nodes, 1 / num_nodes))
     indptr = np.zeros(num_nodes + 1, np.int64)
@@ -105,11 +107,11 @@ def open_rows(store, device: torch.device, way: str) -> Iterator[FeatureLoader]:
         with ResidentFeatures(store, device) as features:
             yield features
         return
-    cache = CacheOptions(
-        bytes=store.num_nodes * store.row_bytes // CACHE_SHARE, window=64, on_gpu=True
-    )
+    cache = CacheOptions(bytes=store.num_nodes * store.row_bytes // CACHE_SHARE, window=64)
     twin = TWIN if device.type == "cpu" else device
-    with open_features(store, cache, device=twin, engine="memory", num_threads=4) as features:
+    with open_features(
+        store, cache, device=twin, storage=StorageOptions(engine="memory"), num_threads=4
+    ) as features:
         yield features
 
 
@@ -123,7 +125,7 @@ def batches_of(loader: NeighborLoader) -> Iterator[Batch]:
 def train_iterations(
     loader: NeighborLoader, device: torch.device, dim: int, rounds: int, per_round: int
 ) -> tuple[list[float], list[float]]:
-    """Seconds of each round after one that is not counted, and the losses of the first steps."""
+    """Seconds of each round after a warm-up round, and the losses of the first steps."""
     torch.manual_seed(0)
     settings = SimpleNamespace(name="graphsage", hidden_dim=128, dropout=0.0, heads=1)
     model = build_model(settings, dim, NUM_CLASSES, len(FANOUTS)).to(device)

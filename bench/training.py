@@ -5,9 +5,9 @@
 The model is GraphSAGE with mean aggregation, Adam and cross entropy; the loop is what a user of the
 Python interface writes. Each engine trains the same batches: after a warm-up, rounds of ``--iters``
 iterations are timed, and the median round is reported with its spread. The page cache of the
-features is dropped first. With ``--fio-iops`` (random reads per second of this device, from
-``lsm bench storage --fio``) the time that the storage reads alone would take is reported beside.
-Prints one JSON record. Memory is that of this process: resident anonymous and file-backed pages.
+features is dropped first. With ``--fio-iops`` (random reads per second of this drive, from ``lsm
+bench storage --fio``) the record also has the time of the storage reads alone. Prints one JSON
+record. Memory is that of this process: resident anonymous and file-backed pages.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from lsm.train.read_settings import ReadSettings
 
 
 def auto_or(parse):
-    """``auto``, or what ``parse`` makes of the text."""
+    """``auto``, or the result of ``parse``."""
     return lambda text: text if text == "auto" else parse(text)
 
 
@@ -80,7 +80,7 @@ def memory_kib() -> dict[str, int]:
 
 
 def read_settings(args: argparse.Namespace) -> ReadSettings:
-    """What the arguments about reads stand for, as `lsm train` takes the keys of those names."""
+    """The settings of reads, from the arguments with the names of `lsm train`'s keys."""
     names = ("max_read_bytes", "max_gap_bytes", "merge_iterations")
     storage = {name: getattr(args, name) for name in names}
     sections = {"storage": storage, "cache": {"policy": args.cache_policy}}
@@ -122,8 +122,7 @@ def measure(store: lsm.GraphStore, engine: str, args: argparse.Namespace) -> dic
         args.batch_size,
         shuffle=True,
         drop_last=True,
-        engine=engine,
-        storage=settings.options,
+        storage=settings.options.model_copy(update={"engine": engine}),
         cache=cache_options(args),
         num_threads=args.sample_threads,
         prefetch=settings.read_ahead,

@@ -1,8 +1,8 @@
-"""How overlapping accesses fill a disk: the model and what is measured (GIDS, 4.2 and 4.3).
+"""Overlapping accesses to a disk: the model and measurements (GIDS, 4.2 and 4.3).
 
-Two measurements on one test file: accesses that are started together and waited for, beside the
-model's curve; and iterations of several batch sizes through the pipeline that training uses, with
-and without the accumulator.
+There are two measurements on one test file: bursts of accesses that start together, beside the
+model's curve; and iterations of several batch sizes through the pipeline of training, with and
+without the accumulator.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ class _Way:
 
 
 def run_study(config: AblationConfig, *, progress: bool | None = None) -> list[dict]:
-    """Measures and writes ``config.output``: records.json, overlap.csv, batches.csv, table.md,
-    profile.json, study.json and, if wanted, overlap.png and batches.png. Returns the records."""
+    """Measures, writes ``config.output`` and returns the records. Files: records.json, overlap.csv,
+    batches.csv, table.md, profile.json, study.json and, with plot.enabled, overlap.png and
+    batches.png."""
     if config.plot.enabled:
         plots.require_matplotlib()
     settings = config.accumulator
@@ -73,7 +74,7 @@ def run_study(config: AblationConfig, *, progress: bool | None = None) -> list[d
 
 
 def _request_lists(config: AblationConfig, progress: bool | None) -> dict[int, list[torch.Tensor]]:
-    """By batch size: the ids of enough iterations for ``rows`` rows."""
+    """Request lists by batch size, with iterations for ``rows`` rows."""
     settings, store = config.accumulator, open_or_make(config.graph, progress=progress)
     traces = {}
     for batch_size in settings.batch_sizes:
@@ -103,7 +104,7 @@ def _overlap(
     settings: AccumulatorConfig,
     progress: bool | None,
 ) -> list[dict]:
-    """Accesses to random blocks, started together and waited for, beside the model."""
+    """Bursts of accesses to random blocks, beside the model."""
     model, counts = profile.access_model(), settings.accesses
     iops: dict[int, list[float]] = {count: [] for count in counts}
     with counting("overlapping accesses", settings.repeats * len(counts), progress) as advance:
@@ -127,7 +128,7 @@ def _overlap(
 
 
 def _bursts(source: Source, engine: str, count: int, seconds: float, seed: int) -> float:
-    """Reads per second when ``count`` are started together, again and again."""
+    """Reads per second of repeated bursts of ``count`` reads."""
     block_bytes = 4096
     rng = np.random.default_rng(seed)
     out = torch.empty(count * block_bytes, dtype=torch.uint8)
@@ -204,7 +205,8 @@ def _run(
     """Rows per second of a consumer that does nothing with them, from a cold start to the end."""
     cached = round(cache_fraction * files.num_rows) * files.row_bytes
     cache = CacheOptions(bytes=cached, window=_WINDOW) if cached else None
-    with open_features(files, cache, way.options, engine=profile.engine) as features:
+    options = way.options.model_copy(update={"engine": profile.engine})
+    with open_features(files, cache, options) as features:
         start = time.perf_counter()
         pipeline = Pipeline(
             lambda iteration: SampledGraph.of_nodes(lists[iteration]),
@@ -229,8 +231,8 @@ def _timed(
     storage: Storage,
     row_bytes: int,
 ) -> dict:
-    """Takes all iterations. What is read before the first of them is taken counts, too: otherwise
-    the deeper a way reads ahead, the more rows it would have been given for nothing."""
+    """Takes all iterations. The time before the first iteration counts: otherwise deeper read-ahead
+    would get more rows for free."""
     in_flight = [graph.stats["iterations_in_flight"] for graph in pipeline]
     seconds = time.perf_counter() - start
     count = sum(map(len, lists))

@@ -1,4 +1,4 @@
-"""Real reads of a study: the rows of a trace through a feature loader, as training gets them."""
+"""Real reads of a study: the rows of a trace through a feature loader, as in training."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ MEASURED = (
     "read_wait_secs",
     "replay_secs",
 )
-"""What real reads add to a record. Sums over the ranks, which read one after the other, over the
-whole trace; of several repeats, the one of median time. read_secs: from the first request to the
-last row's arrival; what a constant buffer is filled with is in the bytes, but not in the time.
+"""Fields that real reads add to a record: sums over the whole trace and over the ranks, which read
+one after the other; of several repeats, the one of median time. read_secs: from the first request
+to the last row's arrival; the bytes include the rows of a constant buffer, the time does not.
 read_amplification: bytes from storage per byte of the rows that missed."""
 
 _SPANS = ("plan_secs", "read_wait_secs", "replay_secs")
@@ -51,9 +51,9 @@ def deliver(
     staging_bytes: int,
     receive: Callable[[int, torch.Tensor], None] | None = None,
 ) -> list[float]:
-    """Asks for ``batches`` ([n] int64 each, no repeats) as training does, and drops their rows.
+    """Requests ``batches`` ([n] int64 each, no repeats) as training does, and drops their rows.
 
-    Returns when each batch arrived, in seconds since the first request. ``receive`` is called with
+    Returns the arrival of each batch, in seconds since the first request. Calls ``receive`` with
     each batch's number and rows. prefetch, staging_bytes: as for NeighborLoader.
     """
     start = time.perf_counter()
@@ -87,11 +87,12 @@ def read_all(
     *,
     progress: bool | None = None,
 ) -> list[dict]:
-    """``records`` of ``combinations`` with MEASURED beside, one for each of
-    ``config.merge_iterations``; bounds (belady, optimal) cannot be run and have None there.
+    """``records`` of ``combinations`` plus MEASURED, one for each of ``config.merge_iterations``.
+    Bounds (belady, optimal) cannot be run and have None there.
 
-    One combination after the other, since they share the disk. Raises RuntimeError if the rows
-    differ from the store's (``config.check``), or if a cache hits otherwise than simulated.
+    Runs one combination after the other, since they share the disk. Raises RuntimeError if the rows
+    differ from the store's (``config.check``), or if the hits of a cache differ from the
+    simulation.
     """
     tasks = [
         (each, record, merge)
@@ -115,7 +116,7 @@ def read_all(
 
 
 def require_runnable(combinations: Sequence[Combination]) -> None:
-    """ValueError for a combination that can be simulated, but not read for."""
+    """Raises ValueError for a combination that can be simulated but not run."""
     for each in combinations:
         if each.constant_rows and each.constant_score == "random":
             raise ValueError(
@@ -150,7 +151,7 @@ def _read(
         _drop_page_cache(store)
         with (
             _loader(config, store, trace, combination, merge_iterations) as loader,
-            open_features(store, engine="mmap") as plain,
+            open_features(store, storage=StorageOptions(engine="mmap")) as plain,
         ):
             arrived = deliver(
                 loader,
@@ -185,13 +186,14 @@ def _loader(
     merge_iterations: int | Literal["auto"],
 ) -> FeatureLoader:
     options = StorageOptions(
+        engine=config.engine,
         queue_depth=config.queue_depth,
         max_read_bytes=config.max_read_bytes,
         max_gap_bytes=config.max_gap_bytes,
         merge_iterations=merge_iterations,
     )
     if combination.policy == "none":
-        return open_features(store, storage=options, engine=config.engine)
+        return open_features(store, storage=options)
     mode: Any = combination.victim  # checked by the options
     queues = combination.window if combination.victim == "queues" else 1
     scores = None if trace.static_score is None else torch.from_numpy(trace.static_score)
@@ -209,7 +211,6 @@ def _loader(
         store,
         cache,
         options,
-        engine=config.engine,
         scores=scores,
         num_threads=config.threads,
     )

@@ -117,8 +117,6 @@ class CacheOptions(PlannerOptions):
     another score in the store. A missing one is computed and stored. auto: reverse_pagerank where
     it is of use; if the store has none, lookahead starts without it while it is computed during
     training."""
-    on_gpu: Annotated[bool, Field(exclude=True)] = False
-    """Whether the cache and the static partition are GPU memory."""
 
     @model_validator(mode="after")
     def _has_room(self) -> CacheOptions:

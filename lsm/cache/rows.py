@@ -1,4 +1,4 @@
-"""The bytes of a cache's options as rows of its tiers."""
+"""Converts the sizes of a cache's options to rows of its tiers."""
 
 from __future__ import annotations
 
@@ -35,14 +35,21 @@ class CacheRows:
     constant: int
 
     @classmethod
-    def of(cls, options: CacheOptions, row_bytes: int) -> CacheRows:
-        """Raises ValueError, naming the configuration's key, for sizes that cannot be."""
+    def of(cls, options: CacheOptions, row_bytes: int, *, in_gpu_memory: bool = False) -> CacheRows:
+        """The rows that fit in the sizes of ``options``.
+
+        in_gpu_memory: True if the cache and the static partition lie in GPU memory; host memory
+        then need not hold them.
+
+        Raises ValueError, with the configuration's key, for a size that is too small or larger
+        than the available host memory.
+        """
         options = options.resolved()
         if options.policy == "none":
             raise ValueError(
                 "cache.policy: expected the policy of a cache, got 'none'; leave it out"
             )
-        _check_memory(options)
+        _check_host_memory(options, in_gpu_memory)
         window = useful_window(options)
         num_lines = _num_rows("cache.bytes", settled(options.bytes), row_bytes)
         victim_rows = victim_slots = 0
@@ -77,10 +84,10 @@ class CacheRows:
         )
 
     def within(self, num_nodes: int) -> CacheRows:
-        """The same for a graph of ``num_nodes``: without lines that no row could ever take.
+        """The same for a graph of ``num_nodes``, without lines that no row could ever take.
 
-        Fewer sets hold as much only if none of them is asked for more rows than it has ways, which
-        is counted; so every row that fitted still does.
+        Fewer sets hold all rows only if no set gets more rows than it has ways. The rows of each
+        set are counted, so every row that fitted still does.
         """
         planner = self.planner
         sets = _enough_sets(num_nodes, planner.ways, planner.num_lines // planner.ways)
@@ -88,8 +95,8 @@ class CacheRows:
 
 
 def hottest(scores: torch.Tensor, *counts: int) -> list[torch.Tensor]:
-    """The ids with the highest ``scores`` [N] in groups of ``counts``, the hottest group first;
-    among equal scores lower ids first. Groups are short where there are not so many nodes."""
+    """The ids with the highest ``scores`` [N] in groups of ``counts``, the hottest group first.
+    Lower ids win ties. The last groups are short if there are too few nodes."""
     if not any(counts):
         return [torch.empty(0, dtype=torch.int64) for _ in counts]
     order = torch.argsort(scores, descending=True, stable=True)
@@ -98,8 +105,9 @@ def hottest(scores: torch.Tensor, *counts: int) -> list[torch.Tensor]:
 
 
 def _enough_sets(num_nodes: int, ways: int, most: int) -> int:
-    """Sets of ``ways`` lines that hold all rows at once, up to ``most``: not the fewest, but at
-    most a quarter more. Ids do not spread evenly, so it takes two to three times their number."""
+    """Sets of ``ways`` lines that hold all rows at once, up to ``most``; at most a quarter more
+    than the fewest. Ids do not spread evenly, so all rows need two to three times their number of
+    lines."""
     sets = 1 if num_nodes <= ways else 2 * num_nodes // ways
     while sets < most and _fullest_set(num_nodes, sets) > ways:
         sets += -(-sets // 4)
@@ -134,13 +142,13 @@ def _num_rows(key: str, num_bytes: int, row_bytes: int, queues: int = 1) -> int:
     return num_rows
 
 
-def _check_memory(options: CacheOptions) -> None:
+def _check_host_memory(options: CacheOptions, in_gpu_memory: bool) -> None:
     sizes = {"cache.bytes": settled(options.bytes)}
     if options.victim.mode != "none":
         sizes["cache.victim.bytes"] = settled(options.victim.bytes)
     sizes |= _hot_bytes(options)
     on_host = dict(sizes)
-    if options.on_gpu:
+    if in_gpu_memory:
         del on_host["cache.bytes"], on_host["cache.static.bytes"]
     available = host_memory.available_bytes_per_rank()
     largest = max(on_host, key=lambda name: on_host[name])
@@ -150,6 +158,6 @@ def _check_memory(options: CacheOptions) -> None:
     to_whom = f" to each of the {num_ranks} ranks on this machine" if num_ranks > 1 else ""
     beside = " (with the cache's other parts)" if sizes[largest] <= available else ""
     raise ValueError(
-        f"{largest}: expected less than the memory that is available{to_whom}, "
+        f"{largest}: expected less than the available memory{to_whom}, "
         f"{format_bytes(available)}, got {format_bytes(sizes[largest])}{beside}; make it smaller"
     )

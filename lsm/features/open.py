@@ -30,7 +30,7 @@ from lsm.storage.open import open_storage
 from lsm.storage.options import StorageOptions
 
 TWIN = "twin"
-"""A device for tests: the host does what a GPU would do."""
+"""A device for tests: the host runs the GPU's code."""
 
 
 def open_features(
@@ -40,7 +40,6 @@ def open_features(
     share: CacheGroup | None = None,
     device: torch.device | str = "cpu",
     *,
-    engine: str = "auto",
     scores: torch.Tensor | None = None,
     gpu: GpuOptions | None = None,
     idle_bytes: int = 512 << 20,
@@ -49,22 +48,22 @@ def open_features(
     """A loader of a store's feature rows: ``rows = lsm.open_features(store).fetch(ids)``.
 
     store: a GraphStore, or the FeatureFiles of features that belong to no graph.
-    cache: keeps rows in memory as these options say; None: every row is read from storage.
-    storage, engine: how rows are read; engine is auto, memory, mmap, posix, io_uring, nvme or gds.
-    share: makes the cache one over all ranks of the group. All of them open it together, with the
-        same options. With comm.mode=partition-aware a part of each rank's cache holds the same
-        hottest rows, and only the others have owners; static and constant rows are the hottest of
-        those that a rank owns. Rows of batches under way take memory once more, at their owners.
+    cache: options of a cache over storage; None: every row is read from storage.
+    storage: the engine that reads rows, and its options.
+    share: makes the cache one over all ranks of the group, which open it together, with the same
+        options. With comm.mode=partition-aware a part of each rank's cache holds the same hottest
+        rows, and only the others have owners. Static and constant rows are the hottest of those
+        that a rank owns. Rows of batches in flight take memory a second time, at their owners.
     device: of the rows, and of the cache and its static partition: cpu or a GPU. Without a cache
         rows are host memory, page-locked for a GPU.
-    scores: [N] float32, instead of the store's score ``cache.score``, which is computed and stored
-        if it is missing.
-    gpu: choices that a cache in GPU memory has.
-    idle_bytes: memory of returned rows that is kept for reuse.
+    scores: [N] float32, in place of the store's score ``cache.score``. Without ``scores``, a
+        missing score is computed and stored.
+    gpu: further options of a cache in GPU memory.
+    idle_bytes: most idle memory of returned rows that is kept for reuse.
     num_threads: threads that plan, and threads that copy.
 
-    Raises ValueError for options that cannot be, OSError for files, RuntimeError where the engine,
-    the device or the group's link cannot be had.
+    Raises ValueError for invalid options, OSError for files, RuntimeError where the engine, the
+    device or the group's link is unavailable.
     """
     files = store if isinstance(store, FeatureFiles) else store.feature_files
     is_twin = device == TWIN
@@ -74,14 +73,15 @@ def open_features(
         if share is not None:
             raise ValueError("share: ranks share a cache, and there is none; give cache as well")
         take_rows = pinned_rows(files) if on_gpu else pooled_rows(files, idle_bytes)
-        return FeatureLoader(files, open_storage(files, engine, storage), take_rows)
+        return FeatureLoader(files, open_storage(files, storage), take_rows)
     cache, gpu = cache.resolved(), gpu or GpuOptions()
     num_replicated = 0
     if share is not None and share.options.mode == "partition-aware":
         replicated_bytes = int(share.options.replicated_fraction * settled(cache.bytes))
         cache = cache.model_copy(update={"bytes": settled(cache.bytes) - replicated_bytes})
         num_replicated = replicated_bytes // files.row_bytes
-    rows = CacheRows.of(cache, files.row_bytes).within(files.num_rows)
+    in_gpu_memory = device.type == "cuda"
+    rows = CacheRows.of(cache, files.row_bytes, in_gpu_memory=in_gpu_memory).within(files.num_rows)
     if scores is None and cache.score != "none":
         if isinstance(store, FeatureFiles):
             raise ValueError(f"scores: expected those of {cache.score}: files alone have no graph")
@@ -113,7 +113,7 @@ def open_features(
         )
 
     with ExitStack() as stack:
-        opened = stack.enter_context(open_storage(files, engine, storage))
+        opened = stack.enter_context(open_storage(files, storage))
         ids = static_ids, constant_ids
         if on_gpu:
             planner = _gpu_planner(new_planner, gpu.planner, "twin" if is_twin else "device")
@@ -125,8 +125,9 @@ def open_features(
                 rows,
                 *ids,
                 take_rows=pooled_rows(files, idle_bytes // 2),
-                # Not the pool of the batches: too large a block takes more than is counted. Over
-                # ranks, owners write rows from where they are read to where they are wanted.
+                # Not the pool of the batches: a block that is too large would take more memory than
+                # is counted. Over ranks, owners write rows from the place of the read to the place
+                # in the batch.
                 take_staged=None if share is not None else pooled_rows(files, idle_bytes // 2),
                 prefetch_iterations=cache.victim.prefetch,
                 num_threads=num_threads,

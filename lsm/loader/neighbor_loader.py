@@ -33,32 +33,32 @@ class NeighborLoader:
     """Iterates over an epoch of Batches, as PyG's loader of the same name does.
 
     Batches carry ``x, edge_index, y, n_id, e_id, input_id, batch_size, num_sampled_nodes,
-    num_sampled_edges``.
-    Sampling and feature reads run in background threads, ahead of the consumer. What a batch holds
-    is a function of (seed, epoch, iteration, rank) and of nothing else. Each iteration over the
-    loader is an epoch of its own, from 0 on. Over a cache, one iterator is open at a time.
+    num_sampled_edges``. Their contents are a function of (seed, epoch, iteration, rank) and of
+    nothing else. Background threads sample and read features ahead of the consumer. Each iteration
+    over the loader is the next epoch, from 0 on. Over a cache, one iterator is open at a time.
 
     store: a GraphStore.
     num_neighbors: neighbours per node and hop, without replacement; -1 takes all.
     input_nodes: seed nodes: a split's name, [N] int64 without repeats, or None for all nodes.
     batch_size: seeds per rank and iteration.
-    shuffle: a new order of the seeds in each epoch, of ``seed`` and the epoch.
+    shuffle: shuffles the seeds anew in each epoch, as ``seed`` and the epoch determine.
     drop_last: leaves out the last iteration if it has fewer seeds than the others.
-    rank, world_size: this process's place; every rank has the same number of iterations.
-    features: where rows come from; without it the loader opens one itself with ``engine``,
-        ``storage`` and ``cache`` and closes it in close().
-    cache: keep rows in memory as these options say. Sampling then runs ``cache.window`` iterations
-        ahead. An epoch that is left early makes the cache start cold in the next.
-    sampling: how neighbours are chosen: neighbor, labor, or a Sampling with more options.
+    rank, world_size: this process's place. Every rank has the same number of iterations.
+    features: source of rows. None: the loader opens one with ``storage`` and ``cache``, and closes
+        it in close().
+    storage: the engine that reads rows, and its options.
+    cache: options of a cache over storage. Sampling then runs ``cache.window`` iterations ahead.
+        After an epoch that is left early the cache starts cold.
+    sampling: the method that draws neighbours: neighbor, labor, or a Sampling with its options.
     topology, labels: those of the store, if they are open already.
-    sampler: what draws num_neighbors instead of a NeighborSampler over the topology; ``sampling``
-        is then the sampler's own.
-    prefetch, staging_bytes: how many iterations, and how many bytes of rows, are read ahead; a
-        ReadAhead makes the iterations depend on what the device has left to do.
-    num_threads: sampling threads, each with an iteration of its own.
-    timeout_secs: how long the consumer waits for a batch before that is an error.
-    window_bytes: memory of the window's graphs and of the planner's ids; None: as ``cache.window``
-        takes. The window holds fewer iterations where it is less, unless ranks share the cache.
+    sampler: draws num_neighbors in place of a NeighborSampler over the topology; ``sampling`` has
+        then no effect.
+    prefetch, staging_bytes: most iterations, and most bytes of rows, that are read ahead. A
+        ReadAhead adapts the iterations to the reads that the drive has outstanding.
+    num_threads: sampling threads; each samples an iteration of its own.
+    timeout_secs: longest wait of the consumer for a batch. A longer one raises TimeoutError.
+    window_bytes: memory of the window's graphs and of the planner's ids; None: no bound but
+        ``cache.window``. A smaller budget shortens the window, unless ranks share the cache.
     """
 
     def __init__(
@@ -74,7 +74,6 @@ class NeighborLoader:
         rank: int = 0,
         world_size: int = 1,
         features: FeatureLoader | None = None,
-        engine: str = "auto",
         storage: StorageOptions | None = None,
         cache: CacheOptions | None = None,
         topology: Topology | None = None,
@@ -105,7 +104,7 @@ class NeighborLoader:
             topology or store.topology(), num_neighbors, seed=seed, sampling=sampling
         )
         self._owns_features = features is None
-        self.features = features or open_features(store, cache, storage, engine=engine)
+        self.features = features or open_features(store, cache, storage)
         if not isinstance(prefetch, ReadAhead):
             prefetch = ReadAhead.fixed(int(prefetch))
         self._read_ahead = prefetch
@@ -122,8 +121,7 @@ class NeighborLoader:
         return self._schedule.num_iterations
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the epoch that the next ``for batch in loader`` runs through; those after it go
-        on from there."""
+        """Sets the epoch of the next ``for batch in loader``. Later loops continue from there."""
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[Batch]:
@@ -131,9 +129,9 @@ class NeighborLoader:
         return self.iterate(epoch)
 
     def iterate(self, epoch: int, start_iteration: int = 0) -> Iterator[Batch]:
-        """The batches of ``epoch`` from ``start_iteration`` on, as a whole run would see them.
+        """The batches of ``epoch`` from ``start_iteration`` on: those of an uninterrupted run.
 
-        Raises what went wrong in the background: OSError for a failed read, TimeoutError if a batch
+        Raises the errors of background threads: OSError for a failed read, TimeoutError if a batch
         is not ready in time, ValueError for a corrupt topology.
         """
         order = self._schedule.epoch(epoch)
@@ -150,8 +148,9 @@ class NeighborLoader:
         return self._schedule.global_count(iteration)
 
     def stats(self) -> dict[str, int | float]:
-        """Counters since construction: batches, sampled_nodes, sampled_edges, sample_secs (over all
-        sampling threads), wait_secs (the consumer waited for a batch), and the storage engine's."""
+        """Counters since construction: batches, sampled_nodes, sampled_edges, sample_secs (of all
+        sampling threads), wait_secs (the consumer's waits for batches), and the storage
+        engine's."""
         return self._totals | self.features.stats()
 
     def close(self) -> None:
@@ -166,7 +165,7 @@ class NeighborLoader:
         self.close()
 
     def _name(self, epoch: int, iteration: int) -> dict[str, int]:
-        """Which batch it is, for a sampler."""
+        """The arguments of a sampler that identify the batch."""
         step = epoch * len(self) + iteration
         return {"epoch": epoch, "iteration": iteration, "rank": self._rank, "step": step}
 
@@ -180,8 +179,7 @@ class NeighborLoader:
         order: torch.Tensor | None,
         start_iteration: int,
     ) -> Iterator[Batch]:
-        # The pipeline is made here, at the first next(): an iterator that is never used starts
-        # no threads.
+        # Created here, at the first next(), so that an unused iterator starts no threads.
         pipeline = Pipeline(
             sample,
             self.features,
@@ -197,7 +195,7 @@ class NeighborLoader:
         try:
             while (batch := self._next_batch(batches, epoch, order)) is not None:
                 yield batch
-                del batch  # its memory is the consumer's to give back while the next is awaited
+                del batch  # the consumer may free its memory while the next one is awaited
         finally:
             batches.close()
             pipeline.close()

@@ -1,4 +1,4 @@
-"""Opens the engine that is asked for by name."""
+"""Opens the storage engine that the options name."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from lsm.storage.nvme.label import check_label
 from lsm.storage.options import StorageOptions
 
 
-def open_storage(
-    files: FeatureFiles, engine: str = "auto", options: StorageOptions | None = None
-) -> Storage:
-    """A Storage over ``files``, or over the NVMe namespaces of ``options`` that hold copies of
-    them. ``engine`` is that of ``options`` where it is auto. Raises ValueError if the label of
-    a namespace says otherwise."""
+def open_storage(files: FeatureFiles, options: StorageOptions | None = None) -> Storage:
+    """Opens a Storage over ``files``, or over the NVMe namespaces of ``options`` that hold copies
+    of them. Raises ValueError if the label of a namespace names other contents."""
     options = options or StorageOptions()
-    engine = options.engine if engine == "auto" else engine
+    engine = options.engine
     layout = {
         "num_rows": files.num_rows,
         "row_bytes": files.row_bytes,

@@ -1,4 +1,4 @@
-"""What one rank of a training job holds, built from the configuration and checked."""
+"""Builds and checks the parts of a training job on one rank."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class Job:
     """The parts of a training job, on one rank."""
 
     config: Config
-    """As it was given, with a number for each ``auto`` of memory."""
+    """The configuration, with a number for each ``auto`` of memory."""
     memory: MemoryPlan
-    """What that takes."""
+    """The memory that it takes."""
     world: World
     device: torch.device
-    """Where this rank trains."""
+    """The device of this rank."""
     store: GraphStore
     features: FeatureLoader
     loaders: dict[str, NeighborLoader]
@@ -90,9 +90,8 @@ class Job:
 
 @contextmanager
 def open_job(config: Config, world: World) -> Iterator[Job]:
-    """Opens the store and builds everything; closes the feature files at the end.
-
-    Raises ValueError or OSError, on every rank alike, if the store cannot be trained on.
+    """A context with the job of ``config``, which closes its features at the end. Raises ValueError
+    or OSError, on every rank alike, if the store cannot be trained on.
     """
     device = choose_job_device(config, world)
     _set_up_torch(config, world, device)
@@ -128,7 +127,7 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
 
 
 def open_store(config: Config, world: World) -> GraphStore:
-    """The store that ``data.path`` names, checked to have what training needs."""
+    """The store that ``data.path`` names, checked for training."""
     path = config.data.path
     if path is None:
         raise ValueError(
@@ -148,7 +147,8 @@ def open_store(config: Config, world: World) -> GraphStore:
 
 
 def _check_same_store(store: GraphStore, world: World) -> None:
-    """ValueError on every rank, naming two of them, unless all opened copies of one store."""
+    """Raises ValueError on every rank, which names two of them, unless all opened copies of one
+    store."""
     everyone = collectives.gather_objects((store.identity(), str(store.path)), world)
     first_identity, first_path = everyone[0]
     for rank, (identity, path) in enumerate(everyone):
@@ -186,8 +186,8 @@ def _check_labels(store: GraphStore, split: str, labels: torch.Tensor) -> None:
 
 
 def _set_up_torch(config: Config, world: World, device: torch.device) -> None:
-    """Memory, threads, and determinism: the same sums in the same order, run after run; on a GPU as
-    far as its operations can."""
+    """Sets memory, threads and determinism: sums in the same order in every run; on a GPU as far as
+    its operations allow."""
     keep_freed_memory()
     num_threads = config.train.num_threads or _cores_per_rank(world)
     check_startable("train.num_threads", num_threads)
@@ -196,7 +196,8 @@ def _set_up_torch(config: Config, world: World, device: torch.device) -> None:
     torch.use_deterministic_algorithms(True, warn_only=on_gpu)
     has_tf32 = on_gpu and config.train.precision == "tf32"
     torch.set_float32_matmul_precision("high" if has_tf32 else "highest")
-    # Would zero every new tensor, which finds reads of memory never written; it costs a pass.
+    # If true, it would fill every new tensor, which finds reads of uninitialised memory but costs a
+    # pass.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
 
@@ -206,7 +207,7 @@ def _cores_per_rank(world: World) -> int:
 
 
 def _read_settings(config: Config, world: World, store: GraphStore) -> ReadSettings:
-    """What the settings of reads stand for on this machine; rank 0 says what that is."""
+    """The settings of reads on this machine, which rank 0 logs."""
     storage, found = config.storage, Found()
     follow = (storage.max_read_bytes, storage.max_gap_bytes, storage.merge_iterations)
     if "auto" in (*follow, config.sampler.prefetch):
@@ -214,21 +215,21 @@ def _read_settings(config: Config, world: World, store: GraphStore) -> ReadSetti
         found = find_on_machines(storage.profile, store.path, engine, world)
     settings = ReadSettings.of(config, found.profile)
     if found.profile is not None and world.is_main:
-        logger.warning("as the device was measured (%s): %s", found.source, settings.in_words())
+        logger.warning("as the disk was measured (%s): %s", found.source, settings.in_words())
     elif found.source and world.is_main:
         logger.warning("storage.profile=auto: %s, so reads keep to fixed settings", found.source)
     return settings
 
 
 def _say_ignored(changed: list[str]) -> None:
-    """Says which settings of a cache have no effect where there is none."""
+    """Logs the settings of a cache that have no effect without one."""
     ignored = [key for key in changed if key != "cache.policy"]
     if ignored:
         logger.warning("there is no cache (cache.policy=none): ignoring %s", ", ".join(ignored))
 
 
 def _say_lines(options: CacheOptions, tiers: CacheRows, store: GraphStore) -> None:
-    """Says where a cache has fewer lines than its bytes have room for."""
+    """Logs that a cache has fewer lines than its bytes could hold."""
     fitting, planner = settled(options.bytes) // store.row_bytes, tiers.planner
     if (planner.num_lines, planner.ways) != (fitting, options.ways):
         logger.warning(
@@ -260,19 +261,14 @@ def _open_features(
     """The source of rows: storage alone, a cache of this rank, or its part of one that ranks
     share."""
     config, cache = plan.config, plan.config.cache
-    engine = config.storage.engine
+    storage = storage.model_copy(update={"engine": config.storage.engine})
     if cache.policy == "none":
-        return open_features(store, storage=storage, device=device, engine=engine)
+        return open_features(store, storage=storage, device=device)
     if cache.policy in ("static", "hybrid") and score.at_start == "none":
         logger.warning("cache.policy=%s goes by cache.score, which is none", cache.policy)
-    options = cache.model_copy(
-        update={
-            "score": score.at_start,
-            "seed": config.train.seed,
-            "on_gpu": device.type == "cuda",
-        }
-    )
-    tiers = CacheRows.of(options, store.row_bytes)  # a mistake shows before any long work
+    options = cache.model_copy(update={"score": score.at_start, "seed": config.train.seed})
+    # A mistake shows before any long work.
+    tiers = CacheRows.of(options, store.row_bytes, in_gpu_memory=device.type == "cuda")
     if world.is_main:
         _say_lines(options, tiers, store)
     return open_features(
@@ -281,7 +277,6 @@ def _open_features(
         storage,
         share=CacheGroup.join(config.comm) if shares_cache(config, world) else None,
         device=device,
-        engine=engine,
         scores=_stored_score(config, world, store, score.at_start),
         gpu=GpuOptions(
             planner=cache.planner,
@@ -289,7 +284,7 @@ def _open_features(
             staging=config.storage.staging,
             pool_bytes=settled(config.sampler.staging_bytes),
         ),
-        # Twice a batch, so that one can be filled while another trains, in each of two pools.
+        # Twice a batch in each of two pools: one batch is filled while another trains.
         idle_bytes=2 * max(2 * plan.batch_bytes, settled(config.sampler.staging_bytes) // 4),
         num_threads=max(1, _cores_per_rank(world) // 2),
     )
@@ -297,15 +292,16 @@ def _open_features(
 
 @dataclass(frozen=True)
 class _Score:
-    """The names of the scores that a cache goes by; none: without."""
+    """The names of the scores that a cache uses; none: no score."""
 
     at_start: str
     later: str = "none"
 
 
 def _choose_score(config: Config, world: World, store: GraphStore) -> _Score:
-    """What ``cache.score`` stands for: auto, where rows are chosen by score once for all, or it is
-    stored, a score from the start; where it only orders rows, one that is computed meanwhile."""
+    """The scores that ``cache.score`` stands for. auto: a score from the start if it chooses
+    permanent rows or is stored; if it only orders rows, a score that is computed beside
+    training."""
     cache = config.cache
     if cache.policy == "none" or cache.score != "auto":
         return _Score(cache.score if cache.policy != "none" else "none")
@@ -321,7 +317,7 @@ def _choose_score(config: Config, world: World, store: GraphStore) -> _Score:
 def _late_score(
     world: World, store: GraphStore, score: _Score, features: FeatureLoader
 ) -> AbstractContextManager:
-    """Has the score that comes later computed while the context lasts, by one rank per machine."""
+    """A context in which one rank per machine computes the late score."""
     if score.later == "none" or not isinstance(features, CachedFeatureLoader):
         return nullcontext()
     return LateScore(store.path, score.later, features.set_scores, computes=world.local_rank == 0)
@@ -330,7 +326,7 @@ def _late_score(
 def _stored_score(
     config: Config, world: World, store: GraphStore, name: str
 ) -> torch.Tensor | None:
-    """The score ``name``. Rank 0 computes it if it is not stored."""
+    """The score ``name``, which rank 0 computes if it is not stored."""
     if name == "none":
         return None
 
@@ -396,11 +392,12 @@ def _parallel(
 ) -> nn.Module:
     if world.size == 1:
         return model
-    # find_unused_parameters keeps the first gradient buckets for good. Otherwise DDP forms new ones
-    # after the first step, so that a resumed run would add up in another order than the whole one.
+    # find_unused_parameters keeps the first gradient buckets for good. Otherwise DDP rebuilds them
+    # after the first step, and a resumed run would add up in another order than an uninterrupted
+    # one.
     if device.type == "cpu":
         return DistributedDataParallel(model, find_unused_parameters=True)
-    # Gradients have a group of their own; everything else that ranks exchange is on the host.
+    # Gradients have a group of their own; ranks exchange everything else on the host.
     return DistributedDataParallel(
         model,
         device_ids=[device.index],

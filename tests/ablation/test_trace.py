@@ -12,6 +12,7 @@ from lsm.loader.neighbor_loader import NeighborLoader
 from lsm.reference import unique_relabel
 from lsm.reference.hashing import owner
 from lsm.sampler.options import Sampling
+from lsm.storage.options import StorageOptions
 from support.command import lsm
 
 FANOUT = [3, 2]
@@ -74,7 +75,7 @@ def test_a_sampled_trace_is_what_the_loaders_of_all_ranks_request(store, samplin
             rank=rank,
             world_size=2,
             sampling=sampling,
-            engine="memory",
+            storage=StorageOptions(engine="memory"),
         ) as loader:
             assert len(loader) == per_epoch
             batches = [batch.n_id for epoch in range(2) for batch in loader.iterate(epoch)]

@@ -110,13 +110,16 @@ def test_the_reference_page_documents_exactly_the_public_names():
 
 
 def test_storage_means_its_options():
-    """Wherever a public callable takes ``storage=``; an open engine has another name."""
+    """Wherever a public callable takes ``storage=``. The engine is one of them, and is given there
+    only."""
     taken = {
         name: str(inspect.signature(function).parameters["storage"].annotation)
         for name, function, _ in public_callables()
         if "storage" in inspect.signature(function).parameters
     }
     assert taken == dict.fromkeys(("NeighborLoader", "open_features"), "StorageOptions | None")
+    signatures = [inspect.signature(function) for _, function, _ in public_callables()]
+    assert not any("engine" in signature.parameters for signature in signatures)
 
 
 def run(code):

@@ -56,7 +56,7 @@ def error_when_short_of_memory(store, code):
     ]
     + [
         (
-            f"lsm.open_features(store, engine='{engine}', storage=StorageOptions("
+            f"lsm.open_features(store, storage=StorageOptions(engine='{engine}', "
             "num_threads=1000, queue_depth=1, max_read_bytes=8192))",
             r"storage\.num_threads: .*, got 1000",
         )
@@ -65,7 +65,8 @@ def error_when_short_of_memory(store, code):
     + [
         (
             "import time\n"
-            "loader = lsm.NeighborLoader(store, [2], None, 1, engine='memory', num_threads=1000)\n"
+            "memory = StorageOptions(engine='memory')\n"
+            "loader = lsm.NeighborLoader(store, [2], None, 1, storage=memory, num_threads=1000)\n"
             "loader._sampler.sample = lambda *_, **__: time.sleep(3)\n"
             "next(iter(loader))",
             r"sampler\.num_threads: .*, got 1000",
@@ -117,13 +118,13 @@ def test_reads_have_a_range(name, value, message):
 def test_buffers_that_memory_does_not_hold_are_refused(store, monkeypatch):
     monkeypatch.setattr("lsm.storage.engine.available_bytes_per_rank", lambda: 1 << 30)
     graph = lsm.GraphStore.open(store)
-    options = StorageOptions(queue_depth=4096, max_read_bytes=1 << 20)
+    options = StorageOptions(engine="io_uring", queue_depth=4096, max_read_bytes=1 << 20)
     with pytest.raises(
         ValueError,
         match=r"storage\.max_read_bytes: 4096 reads in flight .* take 4 GiB, more than half of the "
         r"1 GiB that are free; lower one",
     ):
-        lsm.open_features(graph, engine="io_uring", storage=options)
+        lsm.open_features(graph, storage=options)
 
 
 def test_threads_are_probed_and_end():

@@ -35,6 +35,7 @@ from support.cached_features import (
 )
 
 ENGINES = ("memory", "posix", "io_uring")
+POSIX = StorageOptions(engine="posix")
 TIERS = ("hits", "static_hits", "victim_hits", "constant_hits", "misses")
 # One set; less than a batch; more than a batch; more than the graph.
 SIZES = (8 * ROW_BYTES, 40 * ROW_BYTES, 200 * ROW_BYTES, 1000 * ROW_BYTES)
@@ -60,11 +61,11 @@ def check(loader, requests, rows, ahead: int = 3) -> dict[str, float]:
 
 def test_a_feature_loader_with_a_cache_keeps_rows(store, rows):
     requests = batches(12)
-    with open_features(store, cache=options(), engine="posix", num_threads=2) as loader:
+    with open_features(store, cache=options(), storage=POSIX, num_threads=2) as loader:
         assert type(loader) is CachedFeatureLoader
         assert loader.window == 6
         sums = check(loader, requests, rows)
-    with open_features(store, engine="posix") as plain:
+    with open_features(store, storage=POSIX) as plain:
         assert type(plain) is lsm.FeatureLoader
         for ids in requests:
             assert np.array_equal(plain.fetch(ids), rows[ids.numpy()])
@@ -187,8 +188,8 @@ def test_a_read_error_surfaces_and_no_stale_row_follows(store, rows, engine, nth
 
 
 def test_an_error_of_rows_that_nobody_took_reaches_the_next(store):
-    one_by_one = StorageOptions(num_threads=1)
-    with open_features(store, options(), one_by_one, engine="posix") as loader:
+    one_by_one = StorageOptions(engine="posix", num_threads=1)
+    with open_features(store, options(), one_by_one) as loader:
         loader.storage.inject_fault(native.Fault.error, value=errno.EIO)
         first, second = (loader.prefetch(ids) for ids in batches(2))
         with pytest.raises(OSError, match="features"):
@@ -266,7 +267,7 @@ def test_announced_batches_have_no_repeats(store, rows):
 
 def test_closing(store, rows):
     ids = batches(1)[0]
-    with open_features(store, options(), engine="posix") as loader:
+    with open_features(store, options(), storage=POSIX) as loader:
         got, pending = loader.fetch(ids), loader.prefetch(ids)
     assert np.array_equal(got, rows[ids.numpy()])
     for call in (lambda: loader.fetch(ids), pending.result, loader.storage.stats):
@@ -295,10 +296,10 @@ def test_the_hottest_rows():
         ({"policy": "none"}, r"cache\.policy: expected the policy of a cache, got 'none'"),
         ({"bytes": 99}, r"cache\.bytes: expected room for a row of 100 bytes, got 99"),
         ({"bytes": -1}, r"cache\.bytes: size: expected a number of bytes >= 0, got -1"),
-        ({"bytes": 2**50}, r"cache\.bytes: expected less than the memory that is available"),
+        ({"bytes": 2**50}, r"cache\.bytes: expected less than the available memory"),
         (
             {"victim_mode": "pool", "victim_bytes": 2**50},
-            r"cache\.victim\.bytes: expected less than the memory that is available",
+            r"cache\.victim\.bytes: expected less than the available memory",
         ),
         (
             {"victim_mode": "queues", "victim_bytes": 599},

@@ -8,6 +8,7 @@ from lsm import native
 from lsm.cache.rows import CacheRows
 from lsm.core.counters import COUNTERS
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
+from lsm.storage.options import StorageOptions
 from lsm.train import job
 from lsm.train.trainer import train
 from support.cached_features import ROW_BYTES, batches, deliver, hot_scores, open_loader, options
@@ -26,7 +27,7 @@ def open_twin_loader(store, planner="device", prefetch_rows=30, staging="auto", 
         store,
         options(**changes),
         scores=hot_scores() if "score" in changes else None,
-        engine="posix",
+        storage=StorageOptions(engine="posix"),
     )
 
 
@@ -92,11 +93,12 @@ def test_a_cache_in_gpu_memory_takes_none_of_the_host(monkeypatch):
         "lsm.distributed.host_memory.available_bytes_per_rank", lambda: 100 * ROW_BYTES
     )
     large = {"bytes": 1000 * ROW_BYTES, "score": "hot", "static_bytes": 200 * ROW_BYTES}
-    CacheRows.of(options(on_gpu=True, **large), ROW_BYTES)
-    with pytest.raises(ValueError, match=r"cache\.bytes: expected less than the memory"):
+    CacheRows.of(options(**large), ROW_BYTES, in_gpu_memory=True)
+    with pytest.raises(ValueError, match=r"cache\.bytes: expected less than the available memory"):
         CacheRows.of(options(**large), ROW_BYTES)
+    constant = options(constant_bytes=101 * ROW_BYTES, **large)
     with pytest.raises(ValueError, match=r"cache\.constant\.bytes: expected less"):
-        CacheRows.of(options(on_gpu=True, constant_bytes=101 * ROW_BYTES, **large), ROW_BYTES)
+        CacheRows.of(constant, ROW_BYTES, in_gpu_memory=True)
 
 
 def test_training_takes_the_same_steps(tmp_path, monkeypatch):

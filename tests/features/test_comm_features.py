@@ -9,6 +9,7 @@ import torch
 
 from lsm import native
 from lsm.distributed.watchdog import PeerError
+from lsm.storage.options import StorageOptions
 from support.comm_ranks import Ranks, deliver
 from support.shared_features import ROW_BYTES, fetch_case, loader_for, open_loader
 from support.training import make_store
@@ -66,7 +67,7 @@ def test_a_table_says_who_owns_what(ranks, store, tmp_path):
 def epochs_case(context, path, taken, comm):
     """Epochs of 4 or 5 iterations (of 20 seeds per rank), left after ``taken`` of them."""
     store, features = open_loader(context, path, context.size, comm, "posix", policy="lookahead")
-    plain = loader_for(store, context, None, engine="memory")
+    plain = loader_for(store, context, None, storage=StorageOptions(engine="memory"))
     with features, plain:
         shared = loader_for(store, context, features, prefetch=2)
         for epoch, count in enumerate(taken):

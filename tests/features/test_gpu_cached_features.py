@@ -7,6 +7,7 @@ import torch
 
 from lsm.features.open import open_features
 from lsm.features.tiers_gpu import GpuOptions
+from lsm.storage.options import StorageOptions
 from support.cached_features import ROW_BYTES, batches, deliver, options
 from support.gpus import ON_A_GPU
 
@@ -21,7 +22,7 @@ def test_rows_of_a_loader(row_store, rows, planner, staging):
         row_store,
         settings,
         device=torch.device("cuda", 0),
-        engine="posix",
+        storage=StorageOptions(engine="posix"),
         gpu=GpuOptions(planner=planner, staging=staging, prefetch_rows=30),
     ) as loader:
         for ids, _, delivered in deliver(loader, batches(40)):

@@ -9,6 +9,7 @@ import torch
 from lsm import native
 from lsm.comm.link_choice import Place, choose_links
 from lsm.distributed.watchdog import PeerError
+from lsm.storage.options import StorageOptions
 from support.comm_ranks import Ranks
 from support.shared_features import loader_for
 from support.shared_gpu_features import HOST, check_both, exchange_case, open_groups, open_loader
@@ -35,7 +36,7 @@ def epochs_case(context, path, transport, taken):
     """Epochs that are left after ``taken`` iterations, through NeighborLoader."""
     group, _ = open_groups(context, context.size, transport)
     store, features = open_loader(path, group, {"policy": "lookahead"}, HOST)
-    plain = loader_for(store, context, None, engine="memory")
+    plain = loader_for(store, context, None, storage=StorageOptions(engine="memory"))
     with features, plain:
         shared = loader_for(store, context, features, prefetch=2)
         for epoch, count in enumerate(taken):

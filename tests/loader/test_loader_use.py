@@ -18,6 +18,7 @@ from lsm.storage.options import StorageOptions
 from support.training import make_store
 
 CACHE = CacheOptions(bytes=400 * 48, window=3)
+POSIX, MEMORY = (StorageOptions(engine=name) for name in ("posix", "memory"))
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def store(tmp_path_factory):
 
 
 def open_loader(store, **options):
-    given = {"num_neighbors": [3, 2], "input_nodes": "train", "batch_size": 64, "engine": "posix"}
+    given = {"num_neighbors": [3, 2], "input_nodes": "train", "batch_size": 64, "storage": POSIX}
     return lsm.NeighborLoader(store, **(given | options))
 
 
@@ -89,7 +90,7 @@ def test_numbers_of_numpy_and_the_largest_seed_are_taken(store):
 
 
 def test_a_second_iterator_over_one_cache_is_an_error_at_once(store):
-    with open_loader(store, cache=CACHE) as loader, open_loader(store, engine="memory") as plain:
+    with open_loader(store, cache=CACHE) as loader, open_loader(store, storage=MEMORY) as plain:
         expected = list(plain.iterate(0))
         first, unused = loader.iterate(0), loader.iterate(1)
         got = [next(first)]
@@ -153,8 +154,8 @@ def says_so(use) -> bool:
 @pytest.mark.parametrize("cache", [None, CACHE])
 @pytest.mark.parametrize("engine", ["posix", "memory"])
 def test_a_forked_child_is_told_to_open_a_loader_of_its_own(store, cache, engine):
-    options = StorageOptions(timeout_secs=120)
-    with open_loader(store, cache=cache, engine=engine, storage=options) as loader:
+    options = StorageOptions(engine=engine, timeout_secs=120)
+    with open_loader(store, cache=cache, storage=options) as loader:
         iterator = iter(loader)
         next(iterator)
         pid = os.fork()

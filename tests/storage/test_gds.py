@@ -369,7 +369,7 @@ def test_without_cufile(tmp_path, monkeypatch):
     _, paths = make_files(tmp_path, 1)
     files = FeatureFiles(tuple(paths), NUM_ROWS, ROW_BYTES, torch.uint8, STRIPE)
     with pytest.raises(RuntimeError, match=r"cuFile cannot be used .* pip install"):
-        open_storage(files, "gds")
+        open_storage(files, StorageOptions(engine="gds"))
 
 
 def test_other_engines_do_not_load_cufile():

@@ -114,30 +114,30 @@ def test_the_queue_code_reads_the_label(store, fake, block_bytes):
 
 def test_training_takes_only_devices_that_hold_its_features(store, fake, monkeypatch):
     devices = [str(fake.add_drive(k, noise(k))) for k in range(2)]
-    options = StorageOptions(transport="sysfs", devices=devices)
+    options = StorageOptions(engine="nvme", transport="sysfs", devices=devices)
     read = lambda options, device: Path(device).read_bytes()[-LABEL_BYTES:]  # noqa: E731
     monkeypatch.setattr(native, "read_last_page", read)
     with pytest.raises(ValueError, match=r"nvme0n1: holds no features .*`lsm data load-nvme"):
-        open_storage(store.feature_files, "nvme", options)
+        open_storage(store.feature_files, options)
     load(store, devices, fake)
     # Their labels are right, so the error is that these names are no PCI functions.
     with pytest.raises(ValueError, match="no PCI function at"):
-        open_storage(store.feature_files, "nvme", options)
+        open_storage(store.feature_files, options)
     with pytest.raises(
         ValueError, match=r"storage.devices: expected .* 0000:01:00.0@2 .* got none"
     ):
-        open_storage(store.feature_files, "nvme", StorageOptions(transport="sysfs"))
+        open_storage(store.feature_files, StorageOptions(engine="nvme", transport="sysfs"))
 
 
 @pytest.mark.parametrize("transport", ["sysfs", "libnvm"])
 def test_devices_that_are_not_there_are_named(store, transport):
     device = {"sysfs": "ffff:ff:1f.7", "libnvm": "/dev/libnvm99"}[transport]
-    options = StorageOptions(transport=transport, devices=[device])
+    options = StorageOptions(engine="nvme", transport=transport, devices=[device])
     with pytest.raises((ValueError, OSError), match=device):
-        open_storage(store.feature_files, "nvme", options)
-    options = StorageOptions(transport=transport, devices=[f"{device}@0"])
+        open_storage(store.feature_files, options)
+    options = StorageOptions(engine="nvme", transport=transport, devices=[f"{device}@0"])
     with pytest.raises(ValueError, match="expected DRIVE or DRIVE@NAMESPACE"):
-        open_storage(store.feature_files, "nvme", options)
+        open_storage(store.feature_files, options)
 
 
 def test_what_is_no_node_of_the_module_is_left_alone(store, tmp_path):
@@ -145,9 +145,9 @@ def test_what_is_no_node_of_the_module_is_left_alone(store, tmp_path):
     file = tmp_path / "file"
     file.write_bytes(b"text")
     for node in (file, "/dev/null"):
-        options = StorageOptions(transport="libnvm", devices=[str(node)])
+        options = StorageOptions(engine="nvme", transport="libnvm", devices=[str(node)])
         with pytest.raises(OSError, match="is no device of the kernel module libnvm") as caught:
-            open_storage(store.feature_files, "nvme", options)
+            open_storage(store.feature_files, options)
         assert caught.value.filename == str(node)
     assert file.read_bytes() == b"text"
 

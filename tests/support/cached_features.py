@@ -35,8 +35,7 @@ def open_loader(store, engine="posix", timeout_secs=20.0, num_threads=1, **chang
         store,
         options(**changes),
         scores=hot_scores() if "score" in changes else None,
-        engine=engine,
-        storage=StorageOptions(timeout_secs=timeout_secs),
+        storage=StorageOptions(engine=engine, timeout_secs=timeout_secs),
         num_threads=num_threads,
     )
 

@@ -20,9 +20,8 @@ def open_loader(context, path, size, comm=(), engine="memory", **cache):
     loader = open_features(
         store,
         CacheOptions(**options),
-        StorageOptions(timeout_secs=10),
+        StorageOptions(engine=engine, timeout_secs=10),
         group,
-        engine=engine,
         scores=torch.linspace(1, 0, store.num_nodes),
     )
     return store, loader
@@ -30,8 +29,9 @@ def open_loader(context, path, size, comm=(), engine="memory", **cache):
 
 def expected_rows(store):
     from lsm.features.open import open_features
+    from lsm.storage.options import StorageOptions
 
-    with open_features(store, engine="memory") as plain:
+    with open_features(store, storage=StorageOptions(engine="memory")) as plain:
         return plain.fetch(torch.arange(store.num_nodes))
 
 

@@ -33,10 +33,9 @@ def open_loader(path, group, cache, device=None):
     loader = open_features(
         store,
         CacheOptions(**options),
-        StorageOptions(timeout_secs=10),
+        StorageOptions(engine="posix", timeout_secs=10),
         group,
         "cpu" if device is None else TWIN if device == HOST else device,
-        engine="posix",
         scores=torch.linspace(1, 0, store.num_nodes),
         # A pool for a batch or two, so that there must be more of it.
         gpu=GpuOptions(planner="device", prefetch_rows=10, pool_bytes=9000),

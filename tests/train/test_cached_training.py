@@ -19,6 +19,7 @@ from lsm.train.trainer import train
 from support.training import CRASH_AT, config, losses, make_store, overrides, run_forked, steps
 
 ROW_BYTES = 48
+POSIX, MEMORY = (lsm.StorageOptions(engine=name) for name in ("posix", "memory"))
 # 600 nodes, batches of some 350: a set of 32 lines; less than a batch; most; more than the graph.
 SIZES = {"set": 32, "small": 200, "middle": 400, "all": 1000}
 LOOKAHEAD = ("cache.policy=lookahead", "cache.window=4", f"cache.bytes={200 * ROW_BYTES}")
@@ -164,8 +165,8 @@ def test_an_epoch_that_is_left_early_makes_the_next_start_cold(store):
     graph = GraphStore.open(store)
     cache = CacheOptions(bytes=400 * ROW_BYTES, window=3)
     with (
-        lsm.NeighborLoader(graph, [5, 3], "train", 64, engine="posix", cache=cache) as cached,
-        lsm.NeighborLoader(graph, [5, 3], "train", 64, engine="memory") as plain,
+        lsm.NeighborLoader(graph, [5, 3], "train", 64, storage=POSIX, cache=cache) as cached,
+        lsm.NeighborLoader(graph, [5, 3], "train", 64, storage=MEMORY) as plain,
     ):
         for taken in (1, 3, 5):  # of five
             for epoch in range(2):
@@ -197,10 +198,10 @@ def test_a_score_that_is_missing_is_computed_and_stored(tmp_path, name):
     ("settings", "message"),
     [
         (("cache.bytes=47",), r"cache\.bytes: expected room for a row of 48 bytes, got 47"),
-        (("cache.bytes=1000TiB",), r"cache\.bytes: expected less than the memory"),
+        (("cache.bytes=1000TiB",), r"cache\.bytes: expected less than the available memory"),
         (
             ("cache.victim.mode=pool", "cache.victim.bytes=1000TiB"),
-            r"cache\.victim\.bytes: expected less than the memory that is available",
+            r"cache\.victim\.bytes: expected less than the available memory",
         ),
         (
             ("cache.static.bytes=1KiB", "cache.score=none"),

@@ -20,6 +20,7 @@ from lsm.data.verify import verify_store
 from lsm.distributed.collectives import World
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.open import open_features
+from lsm.storage.options import StorageOptions
 from lsm.train.job import open_job
 from lsm.train.trainer import train
 from support.training import config, losses, make_store, overrides, run_job
@@ -63,7 +64,9 @@ def test_scores_given_later_count_from_the_next_plan_on(store):
 
     def hits(late, given):
         counts = []
-        with open_features(graph, options, engine="posix", scores=given) as loader:
+        with open_features(
+            graph, options, storage=StorageOptions(engine="posix"), scores=given
+        ) as loader:
             for number, ids in enumerate(requests):
                 if number == late:
                     loader.set_scores(score)
