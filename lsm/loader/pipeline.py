@@ -23,31 +23,31 @@ from lsm.storage.read_ahead import Decision, InFlight, ReadAhead
 
 # Interval at which a blocked thread checks that the pipeline is open.
 _POLL_SECS = 0.05
-# How often the reads that the device still has are counted while more may be started.
-_DEVICE_POLL_SECS = 0.002
+# Interval at which outstanding reads are counted while more may start.
+_DRIVE_POLL_SECS = 0.002
 
 PLANNER_BYTES_PER_ID = 24
-"""Most that the next-use chain of a planner on the host takes for each id of the window."""
+"""Most memory per id of the window in the next-use chain of a planner on the host."""
 
 
 @dataclass
 class Prepared:
-    """A batch on its way through the pipeline: first a sampled graph, at last with its rows."""
+    """A batch on its way through the pipeline: first a sampled graph, finally with its rows."""
 
     iteration: int
     graph: SampledGraph
     """Packed while it waits in the window, if the sampler packs."""
     stats: dict[str, float]
-    """``sample_secs``, and from the end COUNTERS, SPANS and READ_AHEAD of lsm.core.counters."""
+    """``sample_secs``; once complete also COUNTERS, SPANS and READ_AHEAD of lsm.core.counters."""
     rows: PendingRows = field(init=False, repr=False)
     completed: Future[None] | None = field(default=None, repr=False)
-    """Done when ``x`` is there; None if the consumer is to wait for the rows itself."""
+    """Done once ``x`` is set; None if the consumer waits for the rows itself."""
     x: torch.Tensor = field(init=False, repr=False)
     """Rows of the graph's nodes: [num nodes, dim]."""
 
     @property
     def window_bytes(self) -> int:
-        """Memory that it takes in a window, with what a planner knows of its nodes."""
+        """Memory in a window, with a planner's metadata of its nodes."""
         own = self.graph.num_bytes if self.graph.is_packed else 0
         return own + PLANNER_BYTES_PER_ID * len(self.graph.n_id)
 
@@ -57,13 +57,13 @@ class Pipeline:
 
     Three steps run ahead of the consumer, each in iteration order:
 
-    - ``num_threads`` threads sample. The graphs of the next ``features.window`` iterations are held
-      and their nodes announced before the first of them asks for rows; at the end of the range the
-      window runs dry. Graphs hold no rows, and may be packed. With ``window_bytes``, only
-      as many are held as it has room for, and one at least; not so where ranks announce together.
-    - One thread asks ``features`` for the rows of as many iterations as ``read_ahead`` says, and at
-      most ``staging_bytes`` of them (but for at least one iteration, or nothing would ever move).
-      The memory that they take at the time counts: cached rows take none until their batch is due.
+    - ``num_threads`` threads sample. Before the first of the next ``features.window`` iterations
+      requests its rows, the window holds their graphs and has announced their nodes; at the end of
+      the range it runs dry. Graphs hold no rows and may be packed. ``window_bytes`` bounds the
+      graphs held, but for one, unless ranks announce together.
+    - One thread requests rows from ``features`` for the iterations that ``read_ahead`` allows, and
+      at most ``staging_bytes`` of rows (but for one iteration, else nothing would ever move). Only
+      present memory counts: cached rows take none until their batch is due.
     - Where rows are copied, one thread completes ``features.completed_ahead`` batches.
 
     Any step raises its error to the consumer at the iteration where it happened.
@@ -89,7 +89,7 @@ class Pipeline:
         self._max_sampling = read_ahead.iterations + num_threads
         self._read_ahead = read_ahead
         self._staging_bytes = staging_bytes
-        # Ranks that announce together must do so equally often, or one waits for the other's next.
+        # Ranks that announce together must do so equally often, or one waits for another in vain.
         self._window_bytes = None if features.peer_timeout_secs else window_bytes
         self._timeout_secs = timeout_secs
         self._sample_secs = timeout_secs + features.peer_timeout_secs
@@ -116,10 +116,10 @@ class Pipeline:
             yield self._next(iteration)
 
     def close(self) -> None:
-        """Ends all threads and drops all batches. Abandons reads under way, except those of one
+        """Ends all threads and drops all batches. Abandons reads in flight, except those of one
         iteration, for which it blocks. Does nothing a second time, nor in a forked process."""
         if self._closed.is_set() or self._features.is_forked:
-            return  # in a forked process the threads, and the word of other ranks, are the parent's
+            return  # in a forked process the threads, and the messages of ranks, are the parent's
         self._end_threads()
         self._samplers.shutdown(wait=True, cancel_futures=True)
         try:
@@ -164,8 +164,8 @@ class Pipeline:
         if prepared.completed is None:
             self._take_rows(prepared)
             return
-        # The completing thread began to wait no later than now and has the same patience; its error
-        # says more. The extra time is for the copies.
+        # The completing thread began to wait no later than now, with the same time-out, and its
+        # error tells more. The extra time is for the copies.
         try:
             prepared.completed.result(self._rows_secs)
         except TimeoutError:
@@ -196,7 +196,7 @@ class Pipeline:
         except _ClosedError:
             pass
         except BaseException as error:
-            # Whatever it was, the consumer must hear of it instead of waiting for its time-out.
+            # Any error must reach the consumer, which would otherwise wait for its time-out.
             self._started.put(error)
 
     def _has_room(self, announced: deque[Prepared]) -> bool:
@@ -234,7 +234,7 @@ class Pipeline:
             return Prepared(iteration, graph, {"sample_secs": sample_secs})
 
     def _start(self, prepared: Prepared) -> None:
-        """Asks for the rows of the oldest announced batch."""
+        """Requests the rows of the oldest announced batch."""
         ids = prepared.graph.n_id
         self._await_room(ids.numel() * self._features.row_bytes)
         self._features.reads.in_flight(len(self._in_flight) + 1)
@@ -282,11 +282,12 @@ class Pipeline:
                 decision = self._read_ahead.decide(self._flight(), num_bytes, self._staging_bytes)
                 if decision is Decision.START:
                     return
-                # Training says when it takes rows; the device does not say when it runs short.
+                # Training notifies when it takes rows; the drive does not notify when it runs
+                # short.
                 accesses = self._read_ahead.accesses
                 waits = accesses > 0 and self._features.reads.keep_busy(accesses)
-                for_device = waits or decision is Decision.WAIT_FOR_DEVICE
-                self._room.wait(_DEVICE_POLL_SECS if for_device else _POLL_SECS)
+                for_drive = waits or decision is Decision.WAIT_FOR_DRIVE
+                self._room.wait(_DRIVE_POLL_SECS if for_drive else _POLL_SECS)
 
     def _flight(self) -> InFlight:
         return InFlight(
@@ -300,7 +301,7 @@ class Pipeline:
         return sum(rows.num_bytes for rows in self._in_flight)
 
     def _leave(self) -> None:
-        """Training has taken the oldest rows in flight."""
+        """Removes the oldest rows in flight, which training has taken."""
         with self._room:
             self._in_flight.popleft()
             self._num_completed -= self._features.completed_ahead > 0
@@ -322,4 +323,4 @@ def _close_open() -> None:
 
 
 class _ClosedError(Exception):
-    """The consumer has gone away; the reader thread ends quietly."""
+    """The consumer has closed the pipeline; the reader thread ends quietly."""

@@ -1,7 +1,7 @@
 """cuFile batches: many reads from files into GPU memory, submitted in one call.
 
-cuFile is reached through ``cuda.bindings.cufile``, which CUDA builds of torch bring along. kvikio's
-Python package offers no batches: its ``pread`` takes one call of Python for each read.
+``cuda.bindings.cufile`` binds cuFile; CUDA builds of torch install it. kvikio's Python package has
+no batches: its ``pread`` takes one Python call per read.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _STATUS = {1: "waiting", 2: "pending", 4: "invalid", 8: "cancelled", 16: "comple
 _STATUS |= {32: "timed out", 64: "failed"}
 _COMPLETE = 16
 
-# CUfileDrvProps_t, of which only these words are read: the version of nvidia-fs (zero where cuFile
-# is in its compatibility mode), and the longest batch.
+# Words of CUfileDrvProps_t: the version of nvidia-fs (0 in cuFile's compatibility mode) and the
+# longest batch.
 _PROPERTY_WORDS = 64
 _MAJOR_VERSION, _MINOR_VERSION, _MAX_BATCH = 0, 1, 12
 
@@ -62,10 +62,10 @@ class _Timespec(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Reads:
-    """Reads from files into one buffer, one element each in four arrays of equal length."""
+    """Reads from files into one buffer: four arrays with one element per read."""
 
     file: np.ndarray
-    """[n] int64: which file."""
+    """[n] int64: index of the file."""
     offset: np.ndarray
     """[n] int64: bytes into the file."""
     length: np.ndarray
@@ -129,9 +129,9 @@ class CuFile:
         self._handles: list[int] = []
         words = _properties(self._cufile)
         self.is_compatible = not (words[_MAJOR_VERSION] or words[_MINOR_VERSION])
-        """Whether reads go through host memory: cuFile's compatibility mode."""
+        """True in cuFile's compatibility mode, in which reads go through host memory."""
         self.max_batch = words[_MAX_BATCH]
-        """Reads that one batch takes at most."""
+        """Most reads in one batch."""
         try:
             for path in paths:
                 self._fds.append(_open(path, direct))
@@ -141,11 +141,11 @@ class CuFile:
             raise
 
     def read(self, reads: Reads, out: torch.Tensor, timeout_secs: float) -> None:
-        """Reads ``reads`` (at most max_batch) into ``out``, contiguous and on one GPU; blocks.
+        """Reads ``reads`` (at most max_batch) into ``out``, which is contiguous and on one GPU.
 
         Raises OSError (file, offset, reason) if a read failed or was short, TimeoutError after
-        ``timeout_secs``. After an error nothing writes to ``out`` any more, unless it is an
-        UnendedReadsError.
+        ``timeout_secs``. After any error but an UnendedReadsError nothing writes to ``out`` any
+        more. Blocks until the reads have ended.
         """
         with current(out.device):
             batch = self._submit(reads, out)
@@ -162,7 +162,7 @@ class CuFile:
         self._check(reads, events)
 
     def close(self) -> None:
-        """Closes the files. Precondition: no batch is under way."""
+        """Closes the files. Precondition: no batch is in flight."""
         for handle in self._handles:
             self._cufile.handle_deregister(handle)
         for fd in self._fds:
@@ -181,7 +181,7 @@ class CuFile:
             ) from error
 
     def _submit(self, reads: Reads, out: torch.Tensor) -> int:
-        """Submits ``reads`` in one call and returns cuFile's batch. Raises OSError."""
+        """Returns cuFile's batch of ``reads``, submitted in one call. Raises OSError."""
         params = np.zeros(len(reads), _PARAMS)
         params["mode"], params["opcode"] = _BATCH_MODE, _READ
         params["file"] = np.array(self._handles, dtype=np.uint64)[reads.file]
@@ -202,8 +202,8 @@ class CuFile:
         return batch
 
     def _finish(self, batch: int, count: int, timeout_secs: float) -> np.ndarray:
-        """Events of the reads of ``batch`` that ended in time; the others are cancelled. Raises
-        UnendedReadsError if these do not end within ``timeout_secs`` either."""
+        """Events of the reads of ``batch`` that ended in time. Cancels the others and raises
+        UnendedReadsError if one of these does not end within ``timeout_secs`` either."""
         events = self._wait(batch, count, timeout_secs)
         missing = count - len(events)
         if missing:
@@ -260,12 +260,12 @@ class CuFile:
 
 
 class UnendedReadsError(TimeoutError):
-    """Reads that may still write to their buffer, which has to outlive them."""
+    """Reads may still write to their buffer, which must outlive them."""
 
 
 def _open(path: str | Path, direct: str) -> int:
-    """A descriptor for reading, with O_DIRECT unless ``direct`` is "off", or "auto" and the file
-    system has none."""
+    """A descriptor for reading: with O_DIRECT for ``direct`` "on", and for "auto" where the file
+    system supports it."""
     if direct == "off":
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -1,7 +1,8 @@
-"""What a device was measured to do, as ``lsm bench storage STORE --profile`` writes it.
+"""Disk profiles: measured latency, IOPS and cost of reads, as ``lsm bench storage STORE --profile``
+writes them.
 
-``profile.json`` lies beside a store's ``meta.json``, which does not list it: it is about the
-machine that holds the store, not part of the data.
+``profile.json`` lies beside a store's ``meta.json``, which does not list it: a profile describes
+the machine, not the data.
 """
 
 from __future__ import annotations
@@ -29,35 +30,35 @@ class _Part(BaseModel):
 
 
 class DepthPoint(_Part):
-    """Random reads of one block, so many in flight."""
+    """Rate of random reads of one block with ``depth`` of them in flight."""
 
     depth: Annotated[int, Field(ge=1)]
     iops: Measured
 
 
 class SizePoint(_Part):
-    """What a read of ``bytes`` takes of the device's time, at full depth: 1 / reads per second."""
+    """Disk time of a read of ``bytes`` at full depth: 1 / reads per second."""
 
     bytes: Annotated[int, Field(ge=512)]
     secs: Measured
 
 
 class ReadCost(_Part):
-    """``secs_per_read + bytes x secs_per_byte``: what one read takes of the device's time."""
+    """Disk time of one read: ``secs_per_read + bytes x secs_per_byte``."""
 
     secs_per_read: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     secs_per_byte: Measured
 
     def secs(self, num_bytes: float) -> float:
-        """Seconds of the device that a read of ``num_bytes`` takes."""
+        """Disk time of a read of ``num_bytes``, in seconds."""
         return self.secs_per_read + num_bytes * self.secs_per_byte
 
     @classmethod
     def fitted(cls, points: list[tuple[float, float]]) -> ReadCost:
         """The line through (bytes, secs) with the least sum of absolute relative deviations.
 
-        Such a line goes through two of the points, so all pairs are tried; a stray point does not
-        move it. Raises ValueError if no two points differ in bytes and cost more for more bytes.
+        Such a line goes through two of the points, so all pairs are tried. A stray point does not
+        move it. Raises ValueError if no pair of points costs more for more bytes.
         """
         best: tuple[float, float, float] | None = None
         for i, (x, y) in enumerate(points):
@@ -77,11 +78,11 @@ class ReadCost(_Part):
 
 
 class DiskFacts(_Part):
-    """What tells devices apart; nothing names a path or a host."""
+    """Identity of a disk, without a path or a host name."""
 
     model: str
     bytes: Annotated[int, Field(ge=0)]
-    """Of the block device; 0 if it is not one that can be seen."""
+    """Size of the block device; 0 if it is unknown."""
     filesystem: str
 
 
@@ -96,16 +97,16 @@ class DiskProfile(_Part):
     engine: Literal["posix", "io_uring"]
     num_files: Annotated[int, Field(ge=1)]
     file_bytes: Annotated[int, Field(ge=1)]
-    """Of all files that were read."""
+    """Total of all files that were read."""
     block_bytes: Annotated[int, Field(ge=512)]
     latency_secs: Measured
-    """Median of one read of a block, with no other in flight."""
+    """Median latency of a read of one block with no other read in flight."""
     request_secs: Measured
-    """Median time from asking for one row to having it, with nothing else to do: the latency and
-    what the software adds before and after."""
+    """Median time of a request for one row on an idle disk: the latency plus the software's
+    share."""
     iops: Annotated[list[DepthPoint], Field(min_length=1)]
     peak_iops: Measured
-    """Most of ``iops``."""
+    """Maximum of ``iops``."""
     sizes: Annotated[list[SizePoint], Field(min_length=2)]
     cost: ReadCost
 
@@ -120,14 +121,15 @@ class DiskProfile(_Part):
         return self
 
     def access_model(self) -> AccessModel:
-        """The accumulator's model of this device. It was measured with all its files, so that
-        however many devices they are on count as one."""
+        """The model of read-ahead for this disk. All files were measured together, so all their
+        drives count as one."""
         return AccessModel(self.peak_iops, self.request_secs)
 
     def max_gap_bytes(self, max_read_bytes: int) -> int:
-        """The longest run of whole blocks that is cheaper to read than to skip: reading g bytes
-        more costs ``g x secs_per_byte``, another read ``secs_per_read``. At most what leaves room
-        for a block on either side in a read of ``max_read_bytes``."""
+        """The longest run of whole blocks that is cheaper to read than to skip.
+
+        Reading g more bytes costs ``g x secs_per_byte``; another read costs ``secs_per_read``. The
+        gap leaves room for a block on either side in a read of ``max_read_bytes``."""
         gap = self.cost.secs_per_read / self.cost.secs_per_byte
         room = max(0, max_read_bytes - 2 * self.block_bytes)
         return int(min(gap, room)) // self.block_bytes * self.block_bytes
@@ -144,15 +146,15 @@ def save_profile(profile: DiskProfile, path: Path) -> None:
 
 
 def load_profile(path: Path) -> DiskProfile:
-    """The profile in ``path``. FileNotFoundError if there is none; ValueError, with what is wrong
-    and the remedy, if it cannot be used."""
+    """The profile in ``path``. Raises FileNotFoundError if the file is missing, ValueError with the
+    fault and the remedy if it cannot be used."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such device profile; {_MEASURE}")
+        raise FileNotFoundError(f"{path}: no such disk profile; {_MEASURE}")
     return read_versioned(path, DiskProfile, SCHEMA_VERSION, _MEASURE)
 
 
 def disk_facts(path: Path) -> DiskFacts:
-    """The block device and the file system that hold ``path``, as far as Linux tells."""
+    """The block device and the file system that hold ``path``, as far as Linux shows them."""
     number = os.stat(path).st_dev
     folder = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
     model, num_bytes = "unknown", 0

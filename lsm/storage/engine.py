@@ -22,19 +22,19 @@ from lsm.storage.options import StorageOptions
 logger = logging.getLogger(__name__)
 
 ENGINES = ("memory", "mmap", "posix", "io_uring", "nvme")
-"""Engines that read into host memory; beside them there is gds (lsm.storage.gds)."""
+"""Engines that read into host memory. The engine gds is lsm.storage.gds."""
 
-# Threads an engine uses unless told otherwise: io_uring and nvme need one per ring or queue, pread
-# one per read in flight, and copies from memory one per core.
+# Default threads of an engine: io_uring and nvme need one per ring or queue, pread one per read in
+# flight, copies from memory one per core.
 _DEFAULT_THREADS = {"memory": os.cpu_count() or 1, "mmap": os.cpu_count() or 1}
 _DEFAULT_THREADS |= {"posix": 16, "io_uring": 1, "nvme": 1}
 
 
 def select_engine(engine: str = "auto") -> tuple[str, str]:
-    """The engine that ``engine`` stands for on this machine, and why: ``(name, reason)``.
+    """``(name, reason)`` of the engine that ``engine`` stands for on this machine.
 
     "auto" takes io_uring where it was built and the kernel allows it, else posix. A named engine is
-    returned as it is; opening it fails if it cannot run.
+    returned as it is; opening it fails if it cannot run. Raises ValueError for an unknown name.
     """
     if engine != "auto":
         if engine not in (*ENGINES, "gds"):
@@ -48,21 +48,21 @@ def select_engine(engine: str = "auto") -> tuple[str, str]:
 
 
 class PendingReads(Protocol):
-    """The reads of a ticket, by whoever does them: the native engine, or cuFile."""
+    """The reads of a ticket, done by the native engine or by cuFile."""
 
     @property
     def done(self) -> bool:
-        """True once every read has ended, well or badly."""
+        """True once every read has ended, with or without an error."""
 
     def wait(self, timeout_secs: float) -> None:
-        """Blocks until all rows are there. Raises OSError, TimeoutError."""
+        """Raises OSError, TimeoutError. Blocks until all rows have arrived."""
 
 
 class Ticket:
-    """Rows that are being read into ``out``, or that a ReadScheduler still collects; keeps ``out``
-    alive until they are there.
+    """Rows on their way into ``out``: in flight, or collected by a ReadScheduler. Keeps ``out``
+    alive until they arrive.
 
-    hand_on: called by the first wait() if the reads have not been submitted by then.
+    hand_on: submits the reads; wait() calls it if that has not happened yet.
     """
 
     def __init__(
@@ -73,10 +73,10 @@ class Ticket:
         self._timeout_secs = timeout_secs
         self._hand_on = hand_on
         self.error: BaseException | None = None
-        """Set if the reads could not be submitted."""
+        """The error of the submission, or None."""
 
     def submitted(self, reads: PendingReads) -> Ticket:
-        """Says which reads fetch the rows; returns this ticket."""
+        """Takes the reads that fetch the rows. Returns this ticket."""
         self._reads = reads
         return self
 
@@ -87,15 +87,16 @@ class Ticket:
 
     @property
     def done(self) -> bool:
-        """True once every read has ended, well or badly; False while the rows wait for company."""
+        """True once every read has ended, with or without an error; False while the rows are
+        collected."""
         return self.error is not None or (self._reads is not None and self._reads.done)
 
     def wait(self, timeout_secs: float | None = None) -> torch.Tensor:
-        """Blocks until the rows are in ``out`` and returns it. Rows that still wait for company are
-        submitted first, so that a longer read makes nothing late.
+        """Returns ``out`` with its rows. Submits collected rows first.
 
-        Raises OSError (file, offset, errno) if a read failed, TimeoutError (what was awaited) after
-        ``timeout_secs`` (default: the engine's). After an error nothing writes to ``out`` any more.
+        Raises OSError (file, offset, errno) if a read failed, TimeoutError with the rows awaited
+        after ``timeout_secs`` (default: the engine's). After an error nothing writes to ``out`` any
+        more. Blocks until the rows have arrived.
         """
         if self._reads is None and self.error is None and self._hand_on is not None:
             self._hand_on()
@@ -120,9 +121,9 @@ class Storage:
         options: StorageOptions | None = None,
     ) -> None:
         """Opens ``paths``, over which ``num_rows`` rows of ``row_bytes`` bytes are striped in pages
-        of ``stripe_bytes``. ``engine`` is that of ``options`` where it is auto. Raises OSError for
-        a missing or truncated file, ValueError for options that do not fit the files or the
-        machine, RuntimeError if the engine cannot run here."""
+        of ``stripe_bytes``. ``engine`` auto means that of ``options``. Raises OSError for a missing
+        or truncated file, ValueError for options that do not fit the files or the machine,
+        RuntimeError if the engine cannot run here."""
         options = (options or StorageOptions()).resolved()
         engine = options.engine if engine == "auto" else engine
         self.engine, reason = select_engine(engine)
@@ -161,7 +162,7 @@ class Storage:
         except OSError as error:
             if (engine, self.engine, error.errno) != ("auto", "io_uring", errno.ENOMEM):
                 raise
-            self.engine = "posix"  # other processes of this user have locked what may be locked
+            self.engine = "posix"  # other processes of this user hold the limit of locked memory
             logger.warning("storage.engine=auto uses posix: io_uring: %s", error)
             self._native = open_as(self.engine)
         for note in self._native.notes():
@@ -170,21 +171,24 @@ class Storage:
     def submit(
         self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor | None = None
     ) -> Ticket:
-        """Starts reading rows ``ids`` into ``out`` and returns at once (memory, mmap: when done).
+        """Returns a ticket for rows ``ids``, which are read into ``out``.
 
         ids: [N] int64 on the host, any order, repeats allowed. out: N * row_bytes bytes of any
-        dtype, contiguous, on the host. With ``positions`` ([N] int64), row ids[i] goes to row
-        positions[i] of ``out``, which may hold more rows; the others are left alone. Raises
-        ValueError for an id or position out of range or a wrong size.
+        dtype, contiguous, on the host. positions: [N] int64; row ids[i] goes to row positions[i] of
+        ``out``, whose other rows stay as they are.
+
+        Raises ValueError for an id or position out of range or a wrong size. Does not block, except
+        for the engines memory and mmap, which copy the rows first.
         """
         return self.submit_together([(ids, out, positions)])[0]
 
     def submit_together(
         self, reads: Sequence[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]]
     ) -> list[Ticket]:
-        """submit() of several (ids, out, positions), planned together: blocks that more than one of
-        them needs are read once, and reads go in the order of the file over all of them. A ticket
-        for each; every one of them may be waited for as soon as its own rows are there."""
+        """Tickets for several requests (ids, out, positions) that are planned together.
+
+        Reads are sorted by offset over all requests, and a block that several of them need is read
+        once. A ticket's wait() ends as soon as its own rows have arrived. Otherwise as submit()."""
         started = self.start(reads)
         return [
             Ticket(out, self.timeout_secs).submitted(each)
@@ -194,8 +198,8 @@ class Storage:
     def start(
         self, reads: Sequence[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]]
     ) -> list[PendingReads]:
-        """submit_together() for a caller that has tickets of its own and keeps each ``out`` alive
-        until its reads have ended."""
+        """submit_together() for a caller with tickets of its own. Precondition: the caller keeps
+        each ``out`` alive until its reads have ended."""
         return self.handle().submit(list(reads))
 
     def wait(self, ticket: Ticket, timeout_secs: float | None = None) -> torch.Tensor:
@@ -204,7 +208,7 @@ class Storage:
 
     def stats(self) -> dict[str, int | float]:
         """Counters since opening or reset_stats(): requests, rows, bytes_requested (rows x
-        row_bytes), reads and bytes_read (by the device; for memory and mmap: copied), short_reads,
+        row_bytes), reads and bytes_read (from the drive; memory and mmap: copied), short_reads,
         errors, read_amplification (bytes_read / bytes_requested), p50_us and p99_us of one read."""
         stats = self.handle().stats()
         requested = stats["bytes_requested"]
@@ -216,14 +220,13 @@ class Storage:
         self.handle().reset_stats()
 
     def inject_fault(self, fault: native.Fault, nth: int = 0, value: int = 0) -> None:
-        """Makes the ``nth`` read from now fail: with errno ``value`` (Fault.error), with ``value``
-        bytes (Fault.short), or never (Fault.stall). For tests of what a failing device causes."""
+        """Injects a fault into the ``nth`` read from now, for tests: errno ``value`` (Fault.error),
+        only ``value`` bytes (Fault.short), or no end (Fault.stall)."""
         self.handle().inject_fault(fault, nth, value)
 
     @property
     def outstanding_reads(self) -> int:
-        """Reads, merged as they are, that the device still has to do or is doing; memory and mmap
-        have none."""
+        """Reads, after coalescing, that are queued or in flight. 0 for memory and mmap."""
         return self.handle().outstanding_reads
 
     @property
@@ -233,11 +236,11 @@ class Storage:
 
     @property
     def block_bytes(self) -> int:
-        """The unit of a read's offset and length."""
+        """Unit of the offset and the length of a read."""
         return self.handle().block_bytes
 
     def close(self) -> None:
-        """Ends the engine's threads and closes the files. Requests in flight fail."""
+        """Stops the engine's threads and closes the files. Requests in flight fail."""
         self._native = None
 
     def __enter__(self) -> Storage:
@@ -254,8 +257,8 @@ class Storage:
 
 
 def _check_buffers(engine: str, options: StorageOptions, num_threads: int) -> None:
-    """ValueError with the sum if the buffers of reads in flight take more than half of what is
-    free: they are page-locked where that is allowed."""
+    """Raises ValueError with the sum if the buffers of reads in flight take more than half of the
+    free memory. They are page-locked where that is allowed."""
     if engine in ("memory", "mmap"):
         return
     in_flight = num_threads * (1 if engine == "posix" else options.queue_depth)
@@ -271,7 +274,7 @@ def _check_buffers(engine: str, options: StorageOptions, num_threads: int) -> No
 
 
 def _submitting_gpu() -> int:
-    """The current GPU, which is the one that trains. Raises RuntimeError if there is none."""
+    """Index of the current GPU, which is the one that trains. Raises RuntimeError without a GPU."""
     index = torch.cuda.current_device() if torch.cuda.is_available() else 0
     problem = gpu_problem(index)
     if problem is not None:
@@ -283,7 +286,8 @@ def _submitting_gpu() -> int:
 
 
 def nvme_options(options: StorageOptions) -> native.NvmeOptions:
-    """What native NVMe engines take. Raises ValueError for an emulation field that is not."""
+    """Options of the native NVMe engine. Raises ValueError for an unknown field of
+    ``emulation``."""
     nvme = native.NvmeOptions()
     nvme.transport = options.transport
     nvme.command_timeout_secs = options.command_timeout_secs

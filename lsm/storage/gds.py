@@ -1,8 +1,8 @@
 """The engine ``gds``: rows from files straight into GPU memory, by GPUDirect Storage.
 
-A request for rows becomes an array of reads, rows that follow each other in a file and in the
-output being one read, and goes to cuFile in batches (lsm.storage.cufile). cuFile is loaded when
-the engine is opened.
+A request becomes an array of reads, which goes to cuFile in batches (lsm.storage.cufile). Rows that
+are adjacent in a file and in the output are coalesced into one read. Opening the engine loads
+cuFile.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from lsm.storage.options import StorageOptions
 logger = logging.getLogger(__name__)
 
 NUM_BATCHES = 4
-"""Batches in flight, each submitted and waited for by one thread."""
+"""Batches in flight. One thread each submits and awaits them."""
 
 COMPATIBLE_BATCH = 8
-"""Reads of a batch in compatibility mode, where each read in flight holds one of cuFile's bounce
-buffers: the default configuration has 64 of the usual size, and cuFileBatchIOSubmit blocks without
-a time limit when none is left."""
+"""Reads of a batch in compatibility mode. Each read in flight holds one of cuFile's bounce buffers
+there: the default configuration has 64 of the usual size, and cuFileBatchIOSubmit blocks without a
+time limit when none is left."""
 
 
 def plan_reads(
@@ -41,11 +41,11 @@ def plan_reads(
     num_files: int,
     max_read_bytes: int,
 ) -> Reads:
-    """The reads that bring row ids[i] to row places[i] of a buffer.
+    """The reads that bring row ids[i] to row places[i] of a buffer, in the order of the files.
 
     ids, places: [n] int64, any order, repeats allowed in ``ids``. Rows are striped over
-    ``num_files`` files in pages of ``stripe_bytes``. Reads come in the order of the files; parts
-    next to each other in a file and in the buffer are merged up to ``max_read_bytes``.
+    ``num_files`` files in pages of ``stripe_bytes``. Parts that are adjacent in a file and in the
+    buffer are coalesced up to ``max_read_bytes``.
     """
     row_begin = ids * row_bytes
     first_page = row_begin // stripe_bytes
@@ -67,7 +67,7 @@ def plan_reads(
         & (begin[1:] == begin[:-1] + length[:-1])
     )
     is_first = np.concatenate(([True], ~follows))[: len(file)]
-    # A run of neighbours is cut every so many parts, so that no read is longer than allowed.
+    # Runs of adjacent parts are cut so that no read exceeds max_read_bytes.
     run_start = np.flatnonzero(is_first)
     in_run = np.arange(len(file)) - np.repeat(run_start, np.diff(run_start, append=len(file)))
     parts_per_read = max(1, max_read_bytes // min(row_bytes, stripe_bytes))
@@ -77,7 +77,7 @@ def plan_reads(
 
 
 class GdsReads:
-    """Reads by cuFile, as a Ticket takes them; each batch keeps its output alive."""
+    """PendingReads by cuFile. Each batch keeps its output alive."""
 
     def __init__(self, batches: Sequence[Future[None]]) -> None:
         self._batches = batches
@@ -88,8 +88,8 @@ class GdsReads:
         return all(batch.done() for batch in self._batches)
 
     def wait(self, timeout_secs: float) -> None:
-        """As Ticket.wait(). After a TimeoutError reads may still write to their output, which the
-        engine keeps alive until they have ended."""
+        """As Ticket.wait(), except that reads may write to their output after a TimeoutError. The
+        engine keeps the output alive until they have ended."""
         deadline = time.monotonic() + timeout_secs
         error: Exception | None = None
         for index, batch in enumerate(self._batches):
@@ -112,11 +112,11 @@ class GdsReads:
 
 
 class GdsStorage(Storage):
-    """A Storage that reads into GPU memory by cuFile. Into host memory it reads with ``posix``, for
-    rows that stay there. Arguments as for Storage; counters are those of the posix engine.
+    """A Storage that reads into GPU memory by cuFile, and into host memory by ``posix``.
 
-    Of the options, ``queue_depth`` bounds the reads of a batch. Raises RuntimeError where cuFile
-    cannot be used, and warns where it is in its compatibility mode.
+    Arguments are those of Storage; ``queue_depth`` bounds the reads of a batch. Counters are those
+    of the posix engine. Raises RuntimeError where cuFile cannot be used. Warns where cuFile is in
+    its compatibility mode.
     """
 
     def __init__(
@@ -155,19 +155,20 @@ class GdsStorage(Storage):
                 "faster then"
             )
         self._threads = ThreadPoolExecutor(NUM_BATCHES, thread_name_prefix="lsm-gds")
-        self._kept: list[torch.Tensor] = []  # buffers of reads that cuFile never ended
+        self._kept: list[torch.Tensor] = []  # outputs of reads that never ended
 
     def start(
         self, reads: Sequence[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]]
     ) -> list[PendingReads]:
-        """As Storage.start(); outputs may be on a GPU. Rows are not planned together."""
+        """As Storage.start(), with outputs on the host or on a GPU. Requests are planned one by
+        one."""
         return [
             self._start(*read) if read[1].is_cuda else Storage.start(self, [read])[0]
             for read in reads
         ]
 
     def close(self) -> None:
-        """As Storage.close(). Blocks until batches in flight have ended or timed out."""
+        """As Storage.close(), but blocks until batches in flight have ended or timed out."""
         if self._native is not None:
             self._threads.shutdown(cancel_futures=True)
             if not self._kept:  # else cuFile still uses the files
@@ -201,7 +202,7 @@ class GdsStorage(Storage):
         return GdsReads(batches)
 
     def _read(self, reads: Reads, out: torch.Tensor) -> None:
-        """One batch, in a thread of the engine."""
+        """Reads one batch, in a thread of the engine."""
         try:
             self._files.read(reads, out, self.timeout_secs)
         except UnendedReadsError:

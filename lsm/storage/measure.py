@@ -45,7 +45,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Source:
-    """Bytes to read: of one file, or striped over several as a store's features are."""
+    """Bytes to read, in one file or striped over several as a store's features are."""
 
     paths: tuple[Path, ...]
     num_bytes: int
@@ -59,8 +59,8 @@ class Source:
 
 @contextlib.contextmanager
 def scratch_file(path: Path, num_bytes: int, suffix: str = ".bin") -> Iterator[Path]:
-    """``path`` itself if it is a file, else a file of ``num_bytes`` random bytes in that directory,
-    which is removed afterwards. Raises OSError if the disk has no room for it."""
+    """``path`` itself if it is a file; else a temporary file of ``num_bytes`` random bytes in that
+    directory. Raises OSError if the disk has no room for it."""
     if path.is_file():
         yield path
         return
@@ -81,8 +81,8 @@ def scratch_file(path: Path, num_bytes: int, suffix: str = ".bin") -> Iterator[P
 
 
 def open_blocks(source: Source, engine: str, block_bytes: int, queue_depth: int) -> Storage:
-    """An engine that takes each ``block_bytes`` of ``source`` for a row. Direct reads (mmap and
-    memory excepted: they copy)."""
+    """An engine whose rows are the blocks of ``block_bytes`` of ``source``. Reads are direct,
+    except those of mmap and memory, which copy."""
     options = StorageOptions(
         queue_depth=queue_depth,
         num_threads=queue_depth if engine == "posix" else None,
@@ -113,11 +113,11 @@ def measure_engine(
     most_bytes: int | None = None,
     rows_per_request: int | None = None,
 ) -> dict[str, float]:
-    """IOPS and latencies of random reads of ``block_bytes`` for about ``seconds``, or until
-    ``most_bytes`` were read, or eight requests.
+    """IOPS and latencies of random reads of ``block_bytes``.
 
-    Several requests are kept in flight, so that the queue never runs empty between them; each is of
-    ``rows_per_request`` blocks (default: many times the depth).
+    Ends after about ``seconds``, after ``most_bytes``, or after eight requests. Several requests of
+    ``rows_per_request`` blocks (default: many times the depth) are in flight, so that the queue
+    never runs empty.
     """
     num_blocks = source.num_bytes // block_bytes
     if rows_per_request is None:
@@ -164,9 +164,8 @@ def _turn(tickets: _Tickets, submit: Callable[[torch.Tensor], None]) -> None:
 def measure_fio(
     path: Path, block_bytes: int, queue_depth: int, seconds: float, seed: int
 ) -> dict[str, float]:
-    """The same reads by fio's io_uring engine with registered buffers and files.
-
-    Raises RuntimeError if fio is missing or fails.
+    """The same reads by fio's io_uring engine with registered buffers and files. Raises
+    RuntimeError if fio is missing or fails.
     """
     if shutil.which("fio") is None:
         raise RuntimeError("fio is not installed; install it (Debian: fio) or leave --fio out")
@@ -211,8 +210,8 @@ def sweep(
     with_fio: bool,
     report: Callable[[Point], None] = lambda point: None,
 ) -> list[Point]:
-    """Measures every combination, ``repeats`` times, ours and fio's in turn (so that drift of the
-    machine hits both), and calls ``report(point)`` as each one is done."""
+    """Measures every combination ``repeats`` times and calls ``report(point)`` after each. Ours and
+    fio take turns, so that drift of the machine affects both."""
     points = []
     for block_bytes in block_sizes:
         for queue_depth in queue_depths:

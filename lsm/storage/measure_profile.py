@@ -1,4 +1,4 @@
-"""Measures a device's profile: latency, reads per second by depth, cost of a read by size."""
+"""Measures a disk's profile: latency, reads per second by depth, cost of a read by size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEPTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 SIZES = tuple(BLOCK_BYTES << k for k in range(9))  # 4 KiB to 1 MiB
 _FULL_DEPTH = 128
 _IN_FLIGHT_BYTES = 32 << 20
-_READS_OF_A_SIZE = 16  # that the files must have room for, or it is not measured
+_READS_OF_A_SIZE = 16  # sizes of which the files hold fewer are not measured
 _LEAST_BYTES = 64 * BLOCK_BYTES
 
 
@@ -44,8 +44,8 @@ def measure_profile(
     repeats: int,
     report: Callable[[str], None] = lambda line: None,
 ) -> DiskProfile:
-    """The profile of whatever holds ``source``, each point measured for ``seconds``, ``repeats``
-    times, in turns, and its median taken. ``report`` gets a line per step.
+    """The profile of the disk that holds ``source``. Each point is the median of ``repeats``
+    measurements of ``seconds``, which the points take in turn. ``report`` gets a line per step.
 
     Raises ValueError for an engine that reads from memory and for files too small to measure,
     OSError where the file system has no direct reads.
@@ -78,12 +78,12 @@ def measure_profile(
     for point in profile.iops:
         report(f"depth {point.depth:>3}: {point.iops:>9,.0f} reads/s of {BLOCK_BYTES} bytes")
     for cost in profile.sizes:
-        report(f"{cost.bytes:>7} bytes: {cost.secs * 1e6:>7.2f} us of the device per read")
+        report(f"{cost.bytes:>7} bytes: {cost.secs * 1e6:>7.2f} us of disk time per read")
     return profile
 
 
 def _of_reads(runs: dict[int, list[dict[str, float]]]) -> dict[int, list[dict[str, float]]]:
-    """The runs that made reads; ValueError if none did."""
+    """The runs that made reads. Raises ValueError if none did."""
     kept = {key: [run for run in each if run["iops"] > 0] for key, each in runs.items()}
     if not all(kept.values()):
         raise ValueError("no read ended within the time of a measurement; measure again")
@@ -97,8 +97,8 @@ def profile_of(
     by_depth: dict[int, list[dict[str, float]]],
     by_size: dict[int, list[dict[str, float]]],
 ) -> DiskProfile:
-    """The profile that follows from results of measure_engine(): of reads of a block by queue
-    depth, 1 among them, and of reads at full depth by size. ValueError if none does."""
+    """The profile that results of measure_engine() give: reads of a block by queue depth, 1 among
+    them, and reads at full depth by size. Raises ValueError if they give none."""
     # On a very busy machine a short run may end before its first read does.
     by_depth, by_size = _of_reads(by_depth), _of_reads(by_size)
     iops = [
@@ -134,15 +134,15 @@ def profile_of(
 
 
 def enough_bytes(profile: DiskProfile, seconds: float) -> int:
-    """Bytes, a power of two, that no measurement of ``seconds`` reads more than once, and that all
-    SIZES are measured on. On fewer, what answers may be a cache of the device or beneath it."""
+    """Bytes, a power of two, that suffice for all SIZES and that no measurement of ``seconds``
+    reads twice. With fewer bytes a cache of the drive, or one below it, may answer."""
     fastest = max(point.bytes / point.secs for point in profile.sizes)
     at_least = max(fastest * seconds, SIZES[-1] * _READS_OF_A_SIZE)
     return 1 << math.ceil(math.log2(at_least))
 
 
 def lone_request(source: Source, engine: str, seconds: float) -> float:
-    """Median seconds from asking for one block to having it."""
+    """Median seconds of a request for one block, with no other in flight."""
     rng = np.random.default_rng(0)
     out = torch.empty(BLOCK_BYTES, dtype=torch.uint8)
     took: list[float] = []

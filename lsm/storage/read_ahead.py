@@ -1,6 +1,6 @@
-"""How many storage accesses to keep outstanding, and so how many iterations to read ahead.
+"""Decides how far to read ahead: the dynamic access accumulator of GIDS (section 3.2).
 
-The dynamic access accumulator of GIDS (section 3.2): nothing here touches a disk or a thread.
+The decisions are plain arithmetic: no disk, no thread.
 """
 
 from __future__ import annotations
@@ -11,71 +11,72 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class AccessModel:
-    """What overlapping accesses make of a device (GIDS, equations 2 and 3).
+    """The IOPS of drives under overlapping accesses (GIDS, equations 2 and 3).
 
-    Accesses that are started together take ``overhead_secs`` (Ti + Tt: until the first row is
-    there, and after the last access has ended) in which the device delivers next to nothing, and in
-    between Ts = accesses / peak. peak_iops: of one device. num_devices: how many share the accesses
-    evenly; more scale the accesses, not the times.
+    Accesses that start together take Ts = accesses / peak plus ``overhead_secs`` (Ti + Tt: before
+    the first row arrives and after the last access has ended), in which a drive delivers next to
+    nothing. peak_iops: of one drive. num_drives: drives that share the accesses evenly; they scale
+    the accesses, not the times.
     """
 
     peak_iops: float
     overhead_secs: float
-    num_devices: int = 1
+    num_drives: int = 1
 
     def accesses(self, share: float) -> float:
-        """How many must overlap to reach ``share`` (0 <= share < 1) of the peak: what N = IOPS x
-        (Ti + Ts + Tt) is once Ts is put in and it is solved for N."""
+        """The number of accesses that must overlap to reach ``share`` (0 <= share < 1) of the peak:
+        N = IOPS x (Ti + Ts + Tt), solved for N."""
         if not 0 <= share < 1:
             raise ValueError(f"share: expected 0 <= share < 1, got {share}")
-        return share / (1 - share) * self.peak_iops * self.overhead_secs * self.num_devices
+        return share / (1 - share) * self.peak_iops * self.overhead_secs * self.num_drives
 
     def share(self, accesses: float) -> float:
-        """The share of the peak that ``accesses`` overlapping accesses reach; its inverse."""
-        idle = self.peak_iops * self.overhead_secs * self.num_devices
+        """The share of the peak that ``accesses`` overlapping accesses reach: the inverse of
+        accesses()."""
+        idle = self.peak_iops * self.overhead_secs * self.num_drives
         return accesses / (accesses + idle) if accesses else 0.0
 
     def iops(self, accesses: float) -> float:
-        """Reads per second of all devices with ``accesses`` of them overlapping."""
-        return self.share(accesses) * self.peak_iops * self.num_devices
+        """Reads per second of all drives with ``accesses`` of them overlapping."""
+        return self.share(accesses) * self.peak_iops * self.num_drives
 
 
 class Decision(enum.Enum):
-    """Whether the reads of one more iteration are started now, or what must happen first."""
+    """START: the reads of one more iteration start now. Otherwise: the event to wait for."""
 
     START = "start"
     WAIT_FOR_TRAINING = "wait for training"
-    WAIT_FOR_DEVICE = "wait for device"
+    WAIT_FOR_DRIVE = "wait for drive"
 
 
 @dataclass(frozen=True)
 class InFlight:
-    """The iterations whose reads were started and whose rows training has not taken."""
+    """Iterations whose reads have started and whose rows training has not taken."""
 
     iterations: int
     ready: int
-    """Those of them whose rows have all arrived."""
+    """Iterations among them whose rows have all arrived."""
     row_bytes: int
     """Staging memory that their rows take."""
     reads: int
-    """Reads of any of them that the device has and has not finished."""
+    """Reads of theirs that the drive has outstanding."""
 
 
 @dataclass(frozen=True)
 class ReadAhead:
     """Bounds on how far reads run ahead of training.
 
-    iterations: so many are in flight whatever the device does; further ones are added, up to
-    ``max_iterations``, while the device has fewer than ``accesses`` reads outstanding. GIDS counts
-    the rows that are asked for and raises its threshold by what memory absorbs; here reads are
-    counted as the device gets them, behind all tiers and merged, so the threshold stays. A long
-    read counts as one although it keeps the device busy for longer: that errs towards too many.
+    iterations: always in flight. Further ones, up to ``max_iterations``, start while the drive has
+    fewer than ``accesses`` reads outstanding. GIDS counts requested rows and raises its threshold
+    by the rows that memory serves. Here reads are counted behind all tiers and after coalescing, so
+    the threshold stays. A long read counts as one although it keeps the drive busy for longer; the
+    error is towards too many reads.
 
-    merges: iterations read together need so much less of the device than one by one that further
-    ones are added whatever is outstanding.
+    merges: further iterations start whatever is outstanding, because reading iterations together
+    takes much less disk time than reading them one by one.
 
-    When half of those in flight are ready (but at least ``iterations``), it is the device that
-    waits for training, and nothing is added, for it would only take memory.
+    Once half of the iterations in flight are ready (but at least ``iterations``), the drive waits
+    for training. Nothing is added then: it would only take memory.
     """
 
     iterations: int = 4
@@ -92,12 +93,12 @@ class ReadAhead:
 
     @classmethod
     def fixed(cls, iterations: int) -> ReadAhead:
-        """Always ``iterations``, if their rows find room."""
+        """Exactly ``iterations``, as far as staging memory holds their rows."""
         return cls(iterations, iterations)
 
     def decide(self, flight: InFlight, next_bytes: int, staging_bytes: int) -> Decision:
-        """Whether to start an iteration whose rows take ``next_bytes``, within ``staging_bytes`` of
-        rows in flight. One is always started where there is none, or nothing would ever move."""
+        """Decides about an iteration whose rows take ``next_bytes``, with ``staging_bytes`` for all
+        rows in flight. With none in flight it always starts one, else nothing would ever move."""
         if flight.iterations == 0:
             return Decision.START
         if flight.row_bytes + next_bytes > staging_bytes:
@@ -109,10 +110,10 @@ class ReadAhead:
             return Decision.WAIT_FOR_TRAINING
         if self.merges or flight.reads < self.accesses:
             return Decision.START
-        return Decision.WAIT_FOR_DEVICE
+        return Decision.WAIT_FOR_DRIVE
 
 
 def company(in_flight: int) -> int:
-    """How many iterations to read together with ``in_flight`` of them in flight: half, so that one
-    half is read while the other gathers."""
+    """Iterations to read together: half of those in flight, so that one half is read while the
+    other is collected."""
     return max(1, in_flight // 2)

@@ -1,8 +1,8 @@
-"""Reads of several iterations, handed to the storage engine together (DESIGN section 6).
+"""Coalesces the reads of several iterations (DESIGN section 6).
 
-The misses of the iterations that are in flight are known together. Sorted by offset over all of
-them they make fewer and longer reads than iteration by iteration: blocks that two of them need are
-read once, and rows near each other share a read.
+The misses of all iterations in flight are known together. Sorted by offset over all of them they
+make fewer and longer reads: a block that two iterations need is read once, and rows near each other
+share a read.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from lsm.storage.read_ahead import company
 
 
 class ReadScheduler:
-    """Collects requests and submits them together: when ``merge_iterations`` of them wait, or when
-    one of them is waited for. Thread-safe.
+    """Collects requests and submits them together. Thread-safe.
 
-    merge_iterations: 1 collects nothing; "half" collects half of the iterations that in_flight()
-    was last told.
+    Submits as soon as it has collected ``merge_iterations`` requests, or a caller waits for one of
+    them.
+
+    merge_iterations: 1 collects nothing; "half" collects half of the iterations last passed to
+    in_flight().
     """
 
     def __init__(self, storage: Storage, merge_iterations: int | Literal["half"]) -> None:
@@ -38,8 +40,8 @@ class ReadScheduler:
     def submit(
         self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor | None = None
     ) -> Ticket:
-        """As Storage.submit(), but not necessarily at once. If the request had to wait, the
-        ticket's wait() raises what submit() would have raised."""
+        """As Storage.submit(), but possibly later. The ticket of a request that was collected
+        raises the errors of its submission from wait()."""
         ticket = Ticket(out, self._storage.timeout_secs, self.flush)
         with self._lock:
             self._waiting.append((ticket, (ids, out, positions)))
@@ -52,19 +54,19 @@ class ReadScheduler:
 
     @property
     def outstanding_reads(self) -> int:
-        """Reads that the drive still has to do or is doing."""
+        """Reads that are queued or in flight."""
         return self._storage.outstanding_reads
 
     def in_flight(self, iterations: int) -> None:
-        """Takes how many iterations, the next one included, are read ahead: with "auto", half of
+        """Takes the number of iterations in flight, the next one included. With "half", half of
         them are collected."""
         if self._takes_half:
             with self._lock:
                 self._merge_iterations = company(iterations)
 
     def keep_busy(self, accesses: float) -> bool:
-        """Submits all collected requests if the drive has fewer than ``accesses`` reads left to do.
-        Returns True if some are still collected."""
+        """Submits all collected requests if fewer than ``accesses`` reads are outstanding. Returns
+        True if some are still collected."""
         if self._waiting and self._storage.outstanding_reads < accesses:
             self.flush()
         return bool(self._waiting)

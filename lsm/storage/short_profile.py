@@ -1,8 +1,8 @@
-"""The device profile that a run goes by: the store's own, or one measured before the first reads.
+"""Finds the disk profile of a run: the store's own, or one measured before the first reads.
 
-The measurement takes about half a second and is that of ``lsm bench storage --profile`` at fewer
-points: the settings of reads (train.read_settings) follow from the peak at full depth, the
-time of a lone request, and the line through the costs of reads from a block to the longest.
+The measurement takes about half a second. It is that of ``lsm bench storage --profile`` at fewer
+points: the settings of reads (train.read_settings) need only the peak at full depth, the time of a
+lone request, and the line through the costs of reads by size.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from lsm.storage.measure_profile import BLOCK_BYTES, feature_source, lone_reques
 logger = logging.getLogger(__name__)
 
 ENGINES = ("posix", "io_uring")
-"""That read ahead by a profile."""
+"""Engines whose reading ahead follows a profile."""
 
-_LEAST_BYTES = 64 << 20  # of features; fewer are read as fast as they are measured
+_LEAST_BYTES = 64 << 20  # of features; reading fewer takes no longer than measuring them
 _DEPTHS = (1, 32, 128)
 _SIZES = (BLOCK_BYTES, 32 << 10, 128 << 10)
 _ROUNDS = 2
@@ -41,18 +41,20 @@ _LIMIT_SECS = 2.0
 
 @dataclass(frozen=True)
 class Found:
-    """A profile, if there is one, and where it is from; or why there is none, if that is news."""
+    """A profile and its origin; or None and the reason, "" where a profile is of no use."""
 
     profile: DiskProfile | None = None
     source: str = ""
 
 
 def find_profile(setting: str, store: Path, engine: str) -> Found:
-    """The profile that the key ``storage.profile`` means for reading ``store`` with ``engine``.
+    """The profile that ``setting`` (storage.profile) means for reading ``store`` with ``engine``.
 
-    none: none. A path: that file; an error if it is missing or of no use. auto: the store's own; if
-    there is none of this engine and this device, it is measured, and kept there. A broken file is
-    an error always. Engines that read from memory, and stores that are small, have no use for one.
+    none: no profile. A path: that file. auto: the store's own; without one of this engine and this
+    disk, a new measurement, saved in the store. Engines that read from memory, and small stores,
+    need none.
+
+    Raises FileNotFoundError for a missing path, ValueError for a broken file.
     """
     if setting == "none" or engine not in ENGINES:
         return Found()
@@ -61,10 +63,10 @@ def find_profile(setting: str, store: Path, engine: str) -> Found:
     path, reason = store / PROFILE, None
     if path.exists():
         profile = load_profile(path)
-        same_device = profile.device == disk_facts(store)
-        if same_device and profile.engine == engine:
+        same_disk = profile.device == disk_facts(store)
+        if same_disk and profile.engine == engine:
             return Found(profile, str(path))
-        if same_device:
+        if same_disk:
             reason = f"{path} is of {profile.engine}"
     source = feature_source(store)
     if source.num_bytes < _LEAST_BYTES:
@@ -72,15 +74,16 @@ def find_profile(setting: str, store: Path, engine: str) -> Found:
     start = time.perf_counter()
     try:
         profile = measure_briefly(source, engine)
-    except (OSError, ValueError) as error:  # no direct reads; nothing that a line goes through
-        return Found(source=f"the device could not be measured ({error})")
+    except (OSError, ValueError) as error:  # no direct reads; no line fits
+        return Found(source=f"the disk could not be measured ({error})")
     secs = time.perf_counter() - start
     return Found(profile, f"measured in {secs:.1f} s, {_keep(profile, path, reason)}")
 
 
 def find_on_machines(setting: str, store: Path, engine: str, world: World) -> Found:
-    """As find_profile(), which one rank of each machine calls; all others take what it found. All
-    ranks must call it at the same time; if one fails, all do."""
+    """As find_profile(), called by one rank of each machine, whose result the others take.
+
+    A collective of all ranks. An error of one rank is raised on all."""
     found: Found | Exception | None = None
     if world.local_rank == 0:
         try:
@@ -97,9 +100,9 @@ def find_on_machines(setting: str, store: Path, engine: str, world: World) -> Fo
 
 
 def measure_briefly(source: Source, engine: str) -> DiskProfile:
-    """The profile of whatever holds ``source``, from few points, each some hundredths of a second
-    or _POINT_BYTES. Raises ValueError where reads of other sizes cost the same, or where it takes
-    more than _LIMIT_SECS; OSError where the file system has no direct reads."""
+    """The profile of the disk that holds ``source``, from few points of some hundredths of a second
+    or _POINT_BYTES each. Raises ValueError where reads of all sizes cost the same, or after
+    _LIMIT_SECS; OSError where the file system has no direct reads."""
     until = time.perf_counter() + _LIMIT_SECS
     most_bytes = min(_POINT_BYTES, source.num_bytes // 8)
     request_secs = lone_request(source, engine, _POINT_SECS)
@@ -130,7 +133,7 @@ def measure_briefly(source: Source, engine: str) -> DiskProfile:
 
 
 def _keep(profile: DiskProfile, path: Path, reason: str | None) -> str:
-    """Writes the profile unless there is a ``reason`` not to; says what became of it."""
+    """Saves the profile unless there is a ``reason`` against it. Returns the outcome in words."""
     if reason is None:
         try:
             save_profile(profile, path)

@@ -11,11 +11,11 @@ OPTANE = AccessModel(peak_iops=1.5e6, overhead_secs=(25 + 11 + 5) * 1e-6)
 
 def test_the_model_is_the_papers_two_equations():
     """N = IOPS x (Ti + Ts + Tt) x N_ssd with Ts = N / (N_ssd x peak), for IOPS = 95% of peak."""
-    for devices in (1, 2):
-        model = AccessModel(1e6, 100e-6, devices)
+    for drives in (1, 2):
+        model = AccessModel(1e6, 100e-6, drives)
         accesses = model.accesses(0.95)
-        steady_secs = accesses / (devices * 1e6)
-        assert accesses == pytest.approx(0.95e6 * (100e-6 + steady_secs) * devices)
+        steady_secs = accesses / (drives * 1e6)
+        assert accesses == pytest.approx(0.95e6 * (100e-6 + steady_secs) * drives)
     assert AccessModel(1e6, 100e-6).accesses(0.95) == pytest.approx(1900)  # 0.95 / 0.05 x 100
     assert AccessModel(1e6, 100e-6, 2).accesses(0.95) == pytest.approx(3800)
     assert AccessModel(1e6, 100e-6).accesses(0) == 0
@@ -60,9 +60,9 @@ def flight(iterations, ready=0, row_bytes=0, reads=0):
         (flight(0), 5 * ROOM, "START"),  # alone, an iteration may exceed the staging memory
         (flight(1, row_bytes=600), 401, "WAIT_FOR_TRAINING"),
         (flight(1, row_bytes=600), 400, "START"),
-        (flight(2, ready=2, reads=500), 1, "START"),  # fewer than three, whatever the device does
+        (flight(2, ready=2, reads=500), 1, "START"),  # fewer than three, whatever the drive does
         (flight(3, reads=99), 1, "START"),
-        (flight(3, reads=100), 1, "WAIT_FOR_DEVICE"),
+        (flight(3, reads=100), 1, "WAIT_FOR_DRIVE"),
         (flight(7, reads=99), 1, "START"),
         (flight(8, reads=0), 1, "WAIT_FOR_TRAINING"),
         (flight(5, ready=2, reads=0), 1, "START"),
@@ -88,9 +88,9 @@ def test_a_fixed_depth_is_kept_whatever_the_device_does():
         assert decisions == [Decision.START] * 4 + [Decision.WAIT_FOR_TRAINING] * 2
 
 
-def simulate(ahead, sizes, reads, staging_bytes, device_reads):
+def simulate(ahead, sizes, reads, staging_bytes, drive_reads):
     """The most iterations, bytes and reads in flight when every iteration takes ``sizes`` bytes and
-    ``reads`` accesses, the device does ``device_reads`` of them a turn, in order, and training
+    ``reads`` accesses, the drive does ``drive_reads`` of them a turn, in order, and training
     takes the oldest iteration as soon as it is there."""
     todo, in_flight, most, turns = list(zip(sizes, reads, strict=True)), [], [0, 0, 0], 0
     while todo or in_flight:
@@ -108,7 +108,7 @@ def simulate(ahead, sizes, reads, staging_bytes, device_reads):
             in_flight.append(list(todo.pop(0)))
             seen = (len(in_flight), *(sum(values) for values in zip(*in_flight, strict=True)))
             most = [max(pair) for pair in zip(most, seen, strict=True)]
-        budget = device_reads
+        budget = drive_reads
         for each in in_flight:
             done = min(budget, each[1])
             each[1] -= done
@@ -130,7 +130,7 @@ def test_everything_moves_within_bounds(sizes, iterations, accesses, merges, dat
     on its way, and more than one never take more than the staging memory."""
     reads = [data.draw(st.integers(0, size)) for size in sizes]
     ahead = ReadAhead(iterations, iterations + 8, accesses, merges)
-    most = simulate(ahead, sizes, reads, 500, device_reads=40)
+    most = simulate(ahead, sizes, reads, 500, drive_reads=40)
     assert 1 <= most[0] <= iterations + 8
     assert most[1] <= max(500, *sizes)
     if not merges and iterations == 1:  # the last one started takes reads past the threshold
@@ -140,8 +140,8 @@ def test_everything_moves_within_bounds(sizes, iterations, accesses, merges, dat
 def test_small_iterations_add_up_to_the_accesses_and_large_ones_do_not_gather():
     """12 reads each: 9 are needed for 100 outstanding. 500 each: one has more than that already."""
     ahead = ReadAhead(1, 64, accesses=100)
-    assert simulate(ahead, [1] * 200, [12] * 200, 10**6, device_reads=6)[0] == 9
-    assert simulate(ahead, [1] * 50, [500] * 50, 10**6, device_reads=50)[0] == 2
+    assert simulate(ahead, [1] * 200, [12] * 200, 10**6, drive_reads=6)[0] == 9
+    assert simulate(ahead, [1] * 50, [500] * 50, 10**6, drive_reads=50)[0] == 2
 
 
 def test_half_of_those_in_flight_are_read_together():

@@ -1,4 +1,4 @@
-"""A run that finds no device profile measures one, keeps it, and takes the same steps."""
+"""A run that finds no disk profile measures one, keeps it, and takes the same steps."""
 
 import errno
 import logging
@@ -101,7 +101,7 @@ def test_a_device_that_is_too_slow_is_given_up(store, monkeypatch):
 
 
 def test_a_missing_or_broken_file_is_an_error(store):
-    with pytest.raises(FileNotFoundError, match="no such device profile"):
+    with pytest.raises(FileNotFoundError, match="no such disk profile"):
         find_profile(str(store / "other.json"), store, "posix")
     (store / "profile.json").write_text("{")
     with pytest.raises(ValueError, match="not valid JSON"):
@@ -178,11 +178,11 @@ def test_training_measures_once_and_says_so(tmp_path, monkeypatch, caplog):
     assert said == []
     got, (line,) = run("first")
     assert got == plain
-    assert "as the device was measured (measured in" in line
+    assert "as the disk was measured (measured in" in line
     assert f"kept in {store / 'profile.json'}): 4 to 64 iterations are read ahead" in line
     got, (line,) = run("second")
     assert got == plain
-    assert f"as the device was measured ({store / 'profile.json'}): 4 to 64" in line
+    assert f"as the disk was measured ({store / 'profile.json'}): 4 to 64" in line
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
-"""The label of a namespace: its last block says which store's features lie before it.
+"""The label of a namespace: its last block names the store whose features lie before it.
 
-A namespace carries no file names, so nothing else would tell a drive with other features, or one of
-a striped set in the wrong place, before a model has been trained on them.
+A namespace has no file names. Without a label, a drive with other features, or drives of a striped
+set in the wrong order, would go unnoticed until a model has been trained on them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def make_label(files: FeatureFiles, index: int, count: int) -> bytes:
 
 
 def check_label(label: bytes, files: FeatureFiles, drives: Sequence[str], index: int) -> None:
-    """Raises ValueError unless ``label``, the last LABEL_BYTES of ``drives[index]``, says that the
-    namespace holds its share of ``files``."""
+    """Raises ValueError unless ``label``, the last LABEL_BYTES of ``drives[index]``, names its
+    share of ``files``."""
     load = (
         f"write them with `lsm data load-nvme {files.folder} ...` while the kernel's driver has it"
     )
@@ -36,7 +36,7 @@ def check_label(label: bytes, files: FeatureFiles, drives: Sequence[str], index:
             raise ValueError(
                 f"{drives[index]}: holds other features than {files.folder}: expected {key} "
                 f"{expected}, got {found.get(key)} (store {found.get('store')!r}); {load}, or name "
-                "the devices in the order in which they were loaded"
+                "the drives in the order in which they were loaded"
             )
 
 
@@ -57,6 +57,6 @@ def _expected(files: FeatureFiles, index: int, count: int) -> dict[str, Any]:
         "num_rows": files.num_rows,
         "row_bytes": files.row_bytes,
         "stripe_bytes": files.stripe_bytes,
-        # Of the files as the store stripes them, so the same for any number of namespaces.
+        # A digest of the store's files: the same for any number of namespaces.
         "features": files.digest,
     }

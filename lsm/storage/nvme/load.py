@@ -1,7 +1,7 @@
 """Writes the features of a store to NVMe namespaces, where the ``nvme`` engine reads them.
 
-The only code that writes to a drive. It writes through the kernel's driver, as to any block device,
-so the queue code needs no write command and has none.
+This is the only code that writes to a drive. It writes through the kernel's driver, as to any block
+device, so the queue code has no write command.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lsm.storage.nvme.machine import Machine, Namespace, find_namespace, use_of
 _CHUNK_BYTES = 16 << 20
 _OTHER_DEVICE = "the device holds less than its size says (thin provisioning?); choose another"
 _PROBED_BYTES = 64 << 10
-"""How much of the start of a device is looked at: every common file system, RAID and partition
+"""Bytes at the start of a drive that are searched: every common file system, RAID and partition
 table has its signature there."""
 
 
@@ -36,13 +36,13 @@ def load_namespaces(
     machine: Machine | None = None,
     progress: bool | None = None,
 ) -> list[Namespace]:
-    """Writes the features of ``store`` to ``devices``, striped over them as the store says; returns
-    the namespaces.
+    """Writes the features of ``store`` to ``devices``, striped over them in the store's stripes,
+    and returns the namespaces.
 
-    Row 0 begins at block 0; the last 4096 bytes hold a label (``nvme.label``), which is removed
-    first and written last, so that no half-written drive looks complete. ``confirm`` is called with
-    each namespace and what it holds now; unless it returns True for all of them, nothing is
-    written. Every device is checked before any is touched, and stays open exclusively.
+    Row 0 begins at block 0. The last 4096 bytes hold a label (``nvme.label``), which is removed
+    first and written last, so that no half-written drive looks complete. ``confirm`` gets each
+    namespace and its present contents; unless it returns True for all of them, nothing is written.
+    Every drive is checked before any is written to, and stays open exclusively.
 
     Raises FileNotFoundError (no such device), ValueError (no whole NVMe namespace, in use, too
     small, not confirmed), PermissionError, OSError.
@@ -106,7 +106,7 @@ def _write(store: GraphStore, opened: list[_Device], progress: bool | None) -> N
 
 
 class _Device:
-    """A namespace's block device, opened so that nobody else may mount or claim it."""
+    """A namespace's block device, opened exclusively: nobody else can mount or claim it."""
 
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace
@@ -132,8 +132,9 @@ class _Device:
         os.close(self._fd)
 
     def duplicate(self) -> tuple[int, bool]:
-        """(descriptor, whether it bypasses the page cache) for a FileSink: another opening, because
-        flags such as O_DIRECT belong to one. The claim of this one does not extend to it."""
+        """(descriptor, True if it bypasses the page cache) for a FileSink. The file is opened
+        again, because flags such as O_DIRECT belong to an opening. The exclusive claim does not
+        extend to the second opening."""
         flags = os.O_RDWR | os.O_CLOEXEC
         try:
             return os.open(self.namespace.path, flags | os.O_DIRECT), True
@@ -143,8 +144,8 @@ class _Device:
         return os.open(self.namespace.path, flags), False
 
     def content(self) -> str:
-        """What the device holds, for the one who has to confirm. Raises ValueError for a partition
-        table, also one whose partitions the kernel does not know."""
+        """The present contents, in words, for the user who confirms. Raises ValueError for a
+        partition table, even if the kernel does not know its partitions."""
         first = os.pread(self._fd, _PROBED_BYTES, 0)
         label = read_label(os.pread(self._fd, LABEL_BYTES, self._label_offset))
         if label is not None:
@@ -158,7 +159,7 @@ class _Device:
         return "data of another kind" if any(first) else "nothing at its start"
 
     def write_label(self, label: bytes) -> None:
-        """Replaces the last block; returns when it is durable."""
+        """Replaces the last block. Blocks until it is durable."""
         os.pwrite(self._fd, label, self._label_offset)
         os.fsync(self._fd)
 

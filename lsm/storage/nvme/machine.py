@@ -1,4 +1,4 @@
-"""NVMe namespaces and PCI functions as ``/sys`` and ``/proc`` describe them; nothing is changed."""
+"""Reads NVMe namespaces and PCI functions from ``/sys`` and ``/proc``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SECTOR_BYTES = 512  # the unit of `size` in sysfs, whatever the device's own bl
 
 @dataclass(frozen=True)
 class Machine:
-    """Where the kernel describes the machine; tests pass folders of their own."""
+    """Folders in which the kernel describes the machine; tests pass their own."""
 
     sys: Path = Path("/sys")
     proc: Path = Path("/proc")
@@ -46,9 +46,11 @@ class Namespace:
 
 @dataclass(frozen=True)
 class PciFunction:
-    """A PCI function. driver: the one bound to it, "" if none. dma: how its memory accesses are
-    translated: "direct" (no IOMMU, or one that passes them through) or the IOMMU group's type.
-    bars: bytes of each base address register's window."""
+    """A PCI function.
+
+    driver: the driver bound to it; "" without one. dma: translation of its memory accesses:
+    "direct" (no IOMMU, or one that passes them through) or the IOMMU group's type. bars: bytes of
+    the window of each base address register."""
 
     address: str
     vendor: int
@@ -59,9 +61,8 @@ class PciFunction:
 
 
 def find_namespace(device: str | Path, machine: Machine) -> Namespace:
-    """The namespace whose block device is ``device``, a path such as ``/dev/nvme0n1``.
-
-    Raises FileNotFoundError if there is none, ValueError for anything but a whole NVMe namespace.
+    """The namespace whose block device is ``device``, a path such as ``/dev/nvme0n1``. Raises
+    FileNotFoundError if the path is missing, ValueError for anything but a whole NVMe namespace.
     """
     path = Path(device)
     folder = machine.sys / "class/block" / path.resolve().name
@@ -95,7 +96,8 @@ def namespaces(machine: Machine) -> list[Namespace]:
 
 
 def use_of(namespace: Namespace, machine: Machine) -> str | None:
-    """What uses the namespace, or None: its partitions, mounts, swap areas, or devices on it."""
+    """A use of the namespace, in words, or None: partitions, a mount, swap space, or block devices
+    on it."""
     folder = machine.sys / "class/block" / namespace.path.resolve().name
     number = _text(folder / "dev")
     partitions = sorted(path.parent.name for path in folder.glob("*/partition"))
@@ -158,7 +160,7 @@ def _bars(resource: Path) -> Iterator[int]:
 
 
 def _mount_point(name: str, number: str, machine: Machine) -> str | None:
-    # Some file systems (btrfs) show a device number of their own, so the name is looked at too.
+    # Some file systems (btrfs) show a device number of their own, so names are compared, too.
     for line in _lines(machine.proc / "self/mountinfo"):
         before, _, after = line.partition(" - ")
         fields, source = before.split(), after.split()[1:2]
