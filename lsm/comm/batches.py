@@ -15,11 +15,11 @@ from lsm.comm.shared_memory import PeerMemory, SharedBatch
 from lsm.core.device import current, empty_rows, memory_errors
 
 _IDLE_BYTES = 512 << 20
-_NO_ROWS = (0, torch.uint8)  # dim and dtype of a SharedBatch that has positions only
+_NO_ROWS = (0, torch.uint8)  # dim and dtype of a SharedBatch with positions only
 
 
 class Batches(Protocol):
-    """Memory of batches, and the unpacking of rows into them. Used by one thread at a time."""
+    """Memory of batches. Unpacks rows into them. Used by one thread at a time."""
 
     format: RowFormat
 
@@ -33,17 +33,18 @@ class Batches(Protocol):
     def at(
         self, peer: int, values: Sequence[int], payload: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rows and positions of a batch of ``peer``, which sent its address. Raises OSError if it
+        """Rows and positions of the batch whose address ``peer`` sent. Raises OSError if the batch
         is gone."""
 
     def message_rows(self, num_rows: int) -> torch.Tensor:
         """Host memory for rows of a message."""
 
     def unpack(self, piece: torch.Tensor, rows: torch.Tensor, places: torch.Tensor) -> None:
-        """Copies row k of ``piece`` to row ``places[k]`` of ``rows``; complete after settle()."""
+        """Starts copying row k of ``piece`` to row ``places[k]`` of ``rows``; settle() awaits
+        it."""
 
     def settle(self) -> None:
-        """Blocks until all copies have ended. Raises TimeoutError."""
+        """Raises TimeoutError. Blocks until all copies have ended."""
 
 
 class HostBatches:
@@ -84,7 +85,7 @@ class HostBatches:
 
 
 class GpuBatches:
-    """Batches in memory of the GPU ``device``; the host stands for a GPU in tests.
+    """Batches in memory of the GPU ``device``. In tests the host stands for a GPU.
 
     pool_bytes: GPU memory for this rank's batches, allocated at once.
     """
@@ -98,7 +99,7 @@ class GpuBatches:
         self._positions = PeerMemory(_IDLE_BYTES)
         index = native.TWIN if device.type == "cpu" else device.index
         self._copies = native.GpuScatter(index, timeout_secs)
-        self._pieces: list[torch.Tensor] = []  # not to be used again before settle()
+        self._pieces: list[torch.Tensor] = []  # in use until settle()
 
     @property
     def num_bytes(self) -> int:
@@ -143,14 +144,14 @@ class GpuBatches:
             self._copies.scatter(piece, NO_PLACES, rows, places)
 
     def settle(self) -> None:
-        """As Batches.settle(). Until then no memory may be used again: its next user writes to it
-        in another stream."""
+        """As Batches.settle(). No memory may be reused before: its next user writes in another
+        stream."""
         with current(self._device):
             self._copies.synchronize()
         self._pieces.clear()
 
     def stream(self) -> AbstractContextManager:
-        """Makes the stream that unpacks rows the current one, inside."""
+        """A context in which the stream that unpacks rows is the current one."""
         if self._device.type == "cpu":
             return nullcontext()
         return torch.cuda.stream(

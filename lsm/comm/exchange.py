@@ -1,13 +1,12 @@
-"""The exchange between ranks that makes their caches one (DESIGN sections 3 and 4).
+"""The exchange of rows between ranks, which makes their caches one (DESIGN sections 3 and 4).
 
-Requests go to the owners a window of iterations ahead; each owner merges what it is asked for, in
-rank order, into one list without repeats. It writes the rows, from where its cache has them, to
-where they are wanted: to their places in the requesters' batches, in shared memory, or into
-messages that requesters unpack by the inverse permutation. ``lsm.reference.comm`` is the same in
-plain collectives.
+Requests go to the owners a window of iterations ahead. Each owner merges its requests, in rank
+order, into one list without repeats. It writes the rows from its cache to their places in the
+requesters' batches in shared memory, or into messages, which requesters unpack by the inverse
+permutation. ``lsm.reference.comm`` does the same with plain collectives.
 
-Where we differ from LSM-GNN, section 4.1: no global barrier. A rank waits for the messages that it
-needs, ids and rows on streams of their own, so that ids pass while rows are awaited.
+We differ from LSM-GNN, section 4.1: there is no global barrier. A rank waits only for the messages
+that it needs. Ids and rows travel on separate streams, so that ids pass while rows are awaited.
 """
 
 from __future__ import annotations
@@ -32,14 +31,15 @@ _NO_IDS = torch.empty(0, dtype=torch.int64)
 
 
 class Exchange:
-    """One rank's part in the exchange. All ranks of ``group`` must call request(), then open(),
-    targets() and finish(), for the same iterations in the same order. request() may run ahead on a
-    thread of its own; the others belong to one thread.
+    """One rank's part in the exchange.
 
-    links: between them they reach every peer. batches: memory of the rows delivered. Whoever fills
-    targets() in GPU memory calls finish() only once their rows have arrived, as peers will read
-    them. All methods may raise PeerError (another rank failed or left) and TimeoutError (naming a
-    rank).
+    Precondition: all ranks of ``group`` call request(), then open(), targets() and finish(), for
+    the same iterations in the same order. request() may run ahead on a thread of its own; the other
+    methods belong to one thread. Rows that are written to targets() in GPU memory must have arrived
+    before finish(), because peers read them then.
+
+    links: together they reach every peer. batches: memory of the delivered rows. All methods may
+    raise PeerError (another rank failed or left) and TimeoutError, which names a rank.
     """
 
     def __init__(
@@ -76,8 +76,8 @@ class Exchange:
         return self._batches.num_bytes
 
     def request(self, ids: torch.Tensor) -> Request:
-        """Asks the owners for ``ids`` ([n] int64) and learns what this rank is asked for. Blocks
-        until every rank has made its request of this iteration."""
+        """Requests ``ids`` ([n] int64) from their owners and collects the requests to this rank.
+        Blocks until every rank has made its request of this iteration."""
         start, waited = time.perf_counter(), self._ids_stream.wait_secs
         iteration = self._num_requests
         memory, address = self._lists.take(len(ids)) if self._local else (None, [])
@@ -94,7 +94,7 @@ class Exchange:
             self._num_requests += 1
         messages = self._ids_stream.receive(Kind.IDS, iteration)
         self._ids_stream.settle(iteration)
-        self._lists.forget_older()  # who asks for this iteration has read what came before
+        self._lists.forget_older()  # a rank that requests this iteration has read all earlier lists
         lists = [
             bucketed[starts[rank] : starts[rank + 1]]
             if rank == self.rank
@@ -114,10 +114,10 @@ class Exchange:
         )
 
     def open(self, request: Request) -> Delivery:
-        """Memory for the rows of ``request``, the oldest one not opened yet; peers are told that
+        """Memory for the rows of ``request``, the oldest one not opened yet. Tells the peers that
         they may write there."""
         start, waited = time.perf_counter(), self._rows_stream.wait_secs
-        # Before memory is used again that peers may still write to, from a session that was left.
+        # Peers may still write to memory of a session that was left; await that before reuse.
         self._rows_stream.begin()
         batch = self._batches.take(request, is_shared=self._needs_shared_batch)
         delivery = Delivery(request, batch)
@@ -128,8 +128,8 @@ class Exchange:
         return delivery
 
     def targets(self, delivery: Delivery) -> list[RowTarget]:
-        """Where the ranks want the rows that they asked this one for; its own are the first. Blocks
-        until they are ready."""
+        """The places for the rows that ranks requested from this one, its own first. Blocks until
+        the ranks are ready."""
         request = delivery.request
         start, waited = time.perf_counter(), self._rows_stream.wait_secs
         ready = self._rows_stream.receive(Kind.READY, request.iteration)
@@ -144,8 +144,8 @@ class Exchange:
         return targets
 
     def finish(self, delivery: Delivery) -> torch.Tensor:
-        """To be called when all targets() are filled. Returns this rank's batch, complete:
-        [request.num_rows, dim]."""
+        """Returns this rank's complete batch, [request.num_rows, dim]. Precondition: all targets()
+        are filled."""
         request, stream = delivery.request, self._rows_stream
         start, waited = time.perf_counter(), stream.wait_secs
         for peer in stream.peers:
@@ -159,35 +159,34 @@ class Exchange:
         return delivery.batch.rows
 
     def leave(self) -> None:
-        """Says that this rank makes no more requests in this session. From any thread, without
-        blocking; a request() under way may fail."""
+        """Tells the peers that this rank makes no more requests in this session. Callable from any
+        thread; does not block. A request() in progress may fail."""
         with self._asking:
             if not self._left:
                 self._left = True
                 self._ids_stream.end()
 
     def end_session(self) -> None:
-        """Ends the session, as every rank does at some time; the next starts afresh. No request(),
-        open(), targets() or finish() may be under way."""
+        """Ends the session; every rank must do so. The next one starts afresh. Precondition: no
+        request(), open(), targets() or finish() is in progress."""
         self.leave()
         self._rows_stream.end()
         self._num_requests = 0
         self._left = False
 
     def flush(self) -> None:
-        """Waits until the peers have what they were sent; for a rank that has done all that it was
-        asked for and may go now."""
+        """Blocks until the peers have received all messages, so that this rank may exit."""
         self._ids_stream.flush()
         self._rows_stream.flush()
 
     def fail(self, error: BaseException) -> None:
-        """Tells all ranks what went wrong on this one; from any thread. If it was this rank's own
-        doing, that waits until they know: they are sure to ask for rows."""
+        """Sends the error of this rank to all others. Callable from any thread. Blocks until they
+        have received it if the error arose on this rank: they are sure to ask it for rows."""
         self._ids_stream.fail(error, wait=False)
         self._rows_stream.fail(error, wait=not isinstance(error, PeerError))
 
     def _list_of(self, peer: int, message: Message) -> torch.Tensor:
-        """The ids that ``peer`` asks for."""
+        """The ids that ``peer`` requests."""
         if peer not in self._local:
             payload = message.payload
             return _NO_IDS if payload is None else payload.view(torch.int64)

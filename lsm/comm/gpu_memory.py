@@ -1,5 +1,5 @@
-"""Batches in GPU memory that ranks of one machine have mapped from each other, so that an owner's
-kernel writes rows to their places. For the host it is shared memory, the twin of that."""
+"""Batches in GPU memory that ranks of one machine map from each other, so that an owner's kernel
+writes rows to their places. The twin on the host uses shared memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lsm.core.device import current
 
 class GpuPeerMemory:
     """This rank's batches, in a pool of ``pool_bytes`` of GPU memory that is allocated once, and
-    the batches of peers. Used by one thread at a time, but tensors may go in any."""
+    the batches of peers. Used by one thread at a time; any thread may release tensors."""
 
     def __init__(self, device: torch.device, pool_bytes: int, timeout_secs: float) -> None:
         self._device = device
@@ -22,13 +22,14 @@ class GpuPeerMemory:
 
     @property
     def num_bytes(self) -> int:
-        """Memory of the pool; more than at first if batches that are held left no room."""
+        """Memory of the pool. It grows where batches that are still held leave no room."""
         return self._pool.size
 
     def take(self, num_rows: int, dim: int, dtype: torch.dtype) -> tuple[torch.Tensor, list[int]]:
-        """Memory for rows [num_rows, dim], not initialised, and what a peer needs to map it. It is
-        used again when no tensor refers to it any more and the default stream, which may use it,
-        is done with it; no peer may write to it by then."""
+        """Memory for rows [num_rows, dim], not initialised, and its address for peers.
+
+        The memory is reused once no tensor refers to it and the default stream has passed its last
+        use. Precondition: no peer writes to it by then."""
         buffer = self._pool.take(num_rows * dim * dtype.itemsize)
         address = [buffer.number, buffer.offset, buffer.block_bytes, num_rows, *buffer.handle]
         if num_rows == 0:
@@ -37,11 +38,11 @@ class GpuPeerMemory:
             return native.as_device_tensor(buffer, dtype).view(num_rows, dim), address
 
     def unmap(self) -> None:
-        """Gives up what was mapped of peers' memory; at best before they give it up."""
+        """Unmaps the memory of peers; best done before they free it."""
         self._mapped.clear()
 
     def batch_of(self, peer: int, address: list[int], dim: int, dtype: torch.dtype) -> torch.Tensor:
-        """The rows at an address that ``peer`` gave, [n, dim] on this rank's GPU as far as torch
+        """The rows at an address that ``peer`` sent: [n, dim], on this rank's GPU as far as torch
         knows. Raises OSError or RuntimeError if they cannot be mapped."""
         number, offset, block_bytes, num_rows, *handle = address
         block = self._mapped.get(

@@ -1,4 +1,4 @@
-"""Which ranks share one cache, and over what they talk (DESIGN section 3)."""
+"""Groups of ranks that share one cache, with their message streams (DESIGN section 3)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from lsm.comm.shared_memory import SharedLists
 from lsm.distributed.watchdog import awaiting
 
 HOST_VARIABLE = "LSM_HOST"
-"""Environment variable that says which ranks are on one host, instead of what the kernel says."""
+"""Environment variable that names a rank's host, in place of the kernel's host name."""
 
 
 @dataclass(frozen=True)
 class CacheGroup:
-    """The ranks that share a cache, on one of them: ``CacheGroup.join(CommOptions())``.
+    """The ranks that share a cache, as seen from one of them: ``CacheGroup.join(CommOptions())``.
 
-    rank, size: this rank's place in the group. host: the machine it is on (host_identity).
-    ids, rows: streams of messages, each used by one thread at a time: ids must get through while
-    rows are awaited. options: those that the group was joined with. lists: the request lists of
-    local ranks. One exchange at a time may use a group.
+    rank, size: this rank's place in the group. host: its machine (host_identity). ids, rows:
+    message streams, each used by one thread at a time; ids pass while rows are awaited. options:
+    the options of the group. lists: the request lists of local ranks. One exchange at a time may
+    use a group.
     """
 
     rank: int
@@ -42,9 +42,11 @@ class CacheGroup:
 
     @classmethod
     def join(cls, options: CommOptions) -> CacheGroup:
-        """This rank's group. Every rank of the job, in torch.distributed's default process group,
-        must call it, with the same ``options``; blocks until all have. Raises ValueError, on every
-        rank, if they differ or if a group would have more than MAX_RANKS ranks."""
+        """This rank's group. A collective of all ranks of torch.distributed's default process
+        group.
+
+        options: the same on every rank. Raises ValueError, on every rank, if they differ or if a
+        group would have more than MAX_RANKS ranks. Blocks until all ranks have called it."""
         rank, size = torch_dist.get_rank(), torch_dist.get_world_size()
         everyone: list = [None] * size
         with awaiting("the start of the shared cache"):
@@ -69,8 +71,8 @@ class CacheGroup:
         host: str,
         options: CommOptions,
     ) -> CacheGroup:
-        """The group of the ranks of ``ids``, which are those of ``rows``. All of them must call it
-        at the same time. ``host``: host_identity() of this rank; ``options``: the same on all."""
+        """The group of the ranks of ``ids``, which are also those of ``rows``. A collective of
+        these ranks. ``host``: host_identity() of this rank; ``options``: the same on all."""
         boxes: Sequence[Mailboxes | None] = (None, None)
         if options.transport != "gloo":
             boxes = connect(rows, host, num_streams=2)
@@ -82,7 +84,7 @@ class CacheGroup:
 
 
 def check_size(num_ranks: int) -> None:
-    """ValueError if so many ranks cannot share a cache."""
+    """Raises ValueError if ``num_ranks`` ranks are too many to share a cache."""
     if num_ranks > MAX_RANKS:
         raise ValueError(
             f"world size: {num_ranks} ranks cannot share a cache, expected at most {MAX_RANKS} "
@@ -91,8 +93,8 @@ def check_size(num_ranks: int) -> None:
 
 
 def host_identity() -> str:
-    """The same on two ranks if they are on one machine, as far as the network is concerned: two
-    network namespaces are two hosts. HOST_VARIABLE overrides it."""
+    """A name that two ranks share if they are on one machine. Two network namespaces are two
+    machines. HOST_VARIABLE overrides it."""
     if HOST_VARIABLE in os.environ:
         return os.environ[HOST_VARIABLE]
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

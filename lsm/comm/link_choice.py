@@ -1,4 +1,4 @@
-"""The choice of links between ranks: what the options ask for and what works."""
+"""Chooses the links between ranks, from the options and from trials."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _NOT_LOCAL = "not on one host, or in other process namespaces"
 
 
 class Place(NamedTuple):
-    """Where a rank's cache is."""
+    """The location of a rank's cache."""
 
     host: str
     bus_id: str
-    """PCI address of its GPU; of the twin, a name of its own."""
+    """PCI address of its GPU; for a twin, a name of its own."""
     nccl_problem: str
-    """Why it cannot take part in NCCL; empty if it can."""
+    """Reason against NCCL on this rank; empty if there is none."""
 
 
 @dataclass(frozen=True)
 class ChosenLinks:
-    """``by_peer``: ipc, nccl or gloo, by rank of the group. ``nccl``: all ranks over NCCL, where
-    some link needs it."""
+    """``by_peer``: ipc, nccl or gloo, by rank of the group. ``nccl``: torch's group of all ranks
+    over NCCL; None if no link needs it."""
 
     by_peer: dict[int, str]
     nccl: torch_dist.ProcessGroup | None = None
@@ -45,7 +45,7 @@ class ChosenLinks:
 
 def host_links(group: CacheGroup) -> dict[int, str]:
     """This rank's links by rank of the group, for caches in host memory: shm or gloo. Raises
-    RuntimeError if the one that was asked for by name cannot be had."""
+    RuntimeError if the options name a link that cannot be had."""
     stream, transport = group.rows, group.options.transport
     if transport in ("nccl", "ipc"):
         raise RuntimeError(
@@ -63,9 +63,8 @@ def host_links(group: CacheGroup) -> dict[int, str]:
 
 
 def find_links(group: CacheGroup, device: torch.device) -> ChosenLinks:
-    """This rank's links. All ranks of ``group`` must call it at the same time; peer memory is tried
-    out. Raises RuntimeError, on every rank, if the transport that was asked for by name cannot be
-    had."""
+    """This rank's links, for caches in GPU memory. A collective of ``group``, which tries out peer
+    memory. Raises RuntimeError, on every rank, if the options name a link that cannot be had."""
     stream, transport = group.rows, group.options.transport
     everyone = _gather(group, _place(group, device))
     problems: list[dict[int, str]] = [{} for _ in everyone]
@@ -92,8 +91,8 @@ def choose_links(
     ipc_problems: list[dict[int, str]],
     name: Callable[[int], str],
 ) -> tuple[dict[tuple[int, int], str], list[str]]:
-    """The links of all pairs of ranks, lower rank first, and what is to be said about them.
-    ``ipc_problems``: by rank, why it cannot write into the memory of its peers. RuntimeError as for
+    """The links of all pairs of ranks, lower rank first, and warnings about them. ``ipc_problems``:
+    by rank, the reasons why it cannot write into the memory of its peers. Raises RuntimeError as
     find_links()."""
     pairs = list(combinations(range(len(places)), 2))
     nccl_problem = _nccl_problem(places, name)
@@ -118,7 +117,7 @@ def choose_links(
         if transport == "ipc":
             raise RuntimeError(f"comm.transport=ipc: {where}: {problem}; set comm.transport=auto")
         links[a, b] = "gloo" if nccl_problem else "nccl"
-        # Between hosts, NCCL is no second choice.
+        # Between hosts NCCL is the first choice.
         if nccl_problem or problem != _NOT_LOCAL:
             why = f"{problem}; {nccl_problem}" if nccl_problem else problem
             said.append(f"rows travel through {links[a, b]} {where}: {why}")
@@ -146,8 +145,8 @@ def _place(group: CacheGroup, device: torch.device) -> Place:
 
 
 def _ipc_problems(group: CacheGroup, device: torch.device, places: list[Place]) -> dict[int, str]:
-    """Why this rank cannot write into the memory of its peers, by rank; found out by reading what
-    each has written there."""
+    """By rank, the reasons why this rank cannot write into the memory of that peer. It tries by
+    reading a token that the peer has written."""
     token = torch.randint(2**62, (1, _TOKEN_VALUES))
     memory, mine, problem = None, None, ""
     try:
@@ -158,7 +157,7 @@ def _ipc_problems(group: CacheGroup, device: torch.device, places: list[Place]) 
             torch.cuda.synchronize(device)
     except (RuntimeError, OSError) as error:
         problem = str(error)
-    # Everyone holds its memory until all have looked at it: the last gathering sees to that.
+    # The last gathering makes every rank hold its memory until all have read it.
     everyone = _gather(group, (mine, token, problem))
     problems = {}
     for peer in group.rows.peers:
@@ -184,7 +183,7 @@ def _reach_problem(
     expected: torch.Tensor,
 ) -> str:
     if memory is None:
-        return ""  # this rank's own problem is said by the other one
+        return ""  # the other rank reports it
     if device.type == "cuda":
         problem = native.peer_access_problem(device.index, place.bus_id)
         if problem:
@@ -194,7 +193,7 @@ def _reach_problem(
             found = memory.batch_of(peer, address, _TOKEN_VALUES, torch.int64).cpu()
     except (RuntimeError, OSError) as error:
         return str(error)
-    return "" if torch.equal(found, expected) else "memory that was mapped is another's"
+    return "" if torch.equal(found, expected) else "the mapped memory is not the peer's"
 
 
 def _open_nccl(
@@ -207,7 +206,7 @@ def _open_nccl(
             timeout=timedelta(seconds=timeout_secs),
             use_local_synchronization=True,
         )
-        # The first call makes the communicator, and all ranks must take part in it.
+        # The first call creates the communicator; all ranks must take part.
         torch_dist.all_reduce(torch.zeros(1, device=device), group=group)
         torch.cuda.synchronize(device)
     return group

@@ -1,8 +1,8 @@
-"""Links: the means by which rows travel from their owner to a requester.
+"""Links, over which rows travel from their owner to a requester.
 
 Over ``shm`` and ``ipc`` the owner writes rows to their places in the requester's batch, in host or
 GPU memory that both have mapped. Over ``nccl`` and ``gloo`` it packs them into a message, which the
-requester unpacks. A link serves all peers that it reaches; link_choice says which those are.
+requester unpacks. One link serves all the peers that link_choice gives it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from lsm.comm.shared_memory import NUM_ADDRESS_WORDS
 from lsm.distributed.watchdog import PeerError
 
 Ready = tuple[Sequence[int], torch.Tensor | None]
-"""Numbers and payload of the message by which a requester says that it takes rows."""
+"""Numbers and payload of the message with which a requester announces that it takes rows."""
 
 
-# A part of a message under way: the peer, the work, its rows, and their places if it is received.
+# A part of a message in flight: the peer, the work, its rows, and on the receiver their places.
 _Part = tuple[int, torch_dist.Work, torch.Tensor, torch.Tensor | None]
 
 
@@ -36,18 +36,18 @@ class Link(Protocol):
     """True if peers write into this rank's batch."""
 
     def ready(self, delivery: Delivery, peer: int) -> Ready:
-        """Prepares for rows from ``peer`` and returns what it must know to send them."""
+        """Prepares for rows from ``peer``. Returns the message that lets it send them."""
 
     def target(self, delivery: Delivery, peer: int, ready: Message) -> RowTarget | None:
-        """The place for the rows that ``peer`` asked for; None if there are none. ``ready``: what
-        the peer's ready() returned."""
+        """The place for the rows that ``peer`` requested; None if there are none. ``ready``: the
+        message that the peer's ready() returned."""
 
     def swap(self, delivery: Delivery) -> None:
-        """Exchanges the rows that travel as messages, once all targets are filled."""
+        """Exchanges the rows that travel as messages. Precondition: all targets are filled."""
 
 
 class ShmLink:
-    """Between ranks of one machine: owners write rows to the requester's batch in host memory."""
+    """Links ranks of one machine: owners write rows to the requester's batch in host memory."""
 
     name = "shm"
     needs_shared_batch = True
@@ -69,7 +69,7 @@ class ShmLink:
 
 
 class IpcLink:
-    """Between GPUs of one machine: the owner's kernel writes rows to the requester's batch."""
+    """Links GPUs of one machine: the owner's kernel writes rows to the requester's batch."""
 
     name = "ipc"
     needs_shared_batch = True
@@ -84,7 +84,8 @@ class IpcLink:
         return _address(delivery, peer)
 
     def target(self, delivery: Delivery, peer: int, ready: Message) -> RowTarget | None:
-        """As Link.target(): places in the batch of ``peer``. Raises PeerError if it is gone."""
+        """As Link.target(): places in the batch of ``peer``. Raises PeerError if the batch is
+        gone."""
         try:
             return _written_target(self._batches, delivery, peer, ready)
         except OSError as error:
@@ -96,8 +97,8 @@ class IpcLink:
 
 
 class GlooLink:
-    """Rows as messages through host memory, in pieces of ``chunk_rows``: pieces are unpacked while
-    others travel. ``timeout_secs``: comm.timeout_secs, for errors."""
+    """Sends rows as messages through host memory, in pieces of ``chunk_rows``. Pieces are unpacked
+    while others travel. ``timeout_secs``: comm.timeout_secs, for errors."""
 
     name = "gloo"
     needs_shared_batch = False
@@ -128,7 +129,7 @@ class GlooLink:
         return _packed_target(delivery, peer)
 
     def swap(self, delivery: Delivery) -> None:
-        """As Link.swap(). Raises PeerError; TimeoutError, naming a rank."""
+        """As Link.swap(). Raises PeerError, or TimeoutError, which names a rank."""
         request, chunk = delivery.request, self._chunk_rows
         pending: list[_Part] = []
         sizes = [
@@ -159,10 +160,10 @@ class GlooLink:
 
 
 class NcclLink:
-    """Rows as messages from GPU to GPU, whole lists to and from all peers at once, by NCCL in
-    ``group`` (torch's, of all ranks of the cache group). ``timeout_secs``: comm.timeout_secs.
+    """Sends rows as messages from GPU to GPU by NCCL: whole lists, to and from all peers at once.
 
-    A wait that takes too long names all peers: NCCL does not say which of them is late.
+    ``group``: torch's, of all ranks of the cache group. ``timeout_secs``: comm.timeout_secs. A
+    TimeoutError names all peers, because NCCL does not tell which of them is late.
     """
 
     name = "nccl"
@@ -194,7 +195,7 @@ class NcclLink:
         return _packed_target(delivery, peer)
 
     def swap(self, delivery: Delivery) -> None:
-        """As Link.swap(); the peers are about to do the same. Raises PeerError, TimeoutError."""
+        """As Link.swap(). A collective of the peers. Raises PeerError, TimeoutError."""
         request, received = delivery.request, {}
         operations: list[tuple[Callable[..., Any], torch.Tensor, int]] = []
         for peer in self.peers:
@@ -217,7 +218,7 @@ class NcclLink:
         try:
             with self._batches.stream():
                 for work in torch_dist.batch_isend_irecv(calls):
-                    work.wait()  # with NCCL, the stream waits
+                    work.wait()  # NCCL: the stream waits, not the host
         except RuntimeError as error:
             names = ", ".join(map(self._stream.name, self.peers))
             raise PeerError(
@@ -252,7 +253,7 @@ def _settle(
     peers: list[int],
     timeout_secs: float,
 ) -> None:
-    """Blocks until rows have left and arrived. Raises TimeoutError, naming ``peers``."""
+    """Raises TimeoutError, which names ``peers``. Blocks until rows have left and arrived."""
     try:
         batches.settle()
     except TimeoutError as error:

@@ -23,10 +23,10 @@ _SLICE_SECS = 0.1
 
 
 class Mailboxes:
-    """One stream of messages between this rank and each of ``peers``, in either direction. One
-    thread at a time sends to a peer, and one receives from it.
+    """A stream of messages between this rank and each of ``peers``, in both directions.
 
-    A rank's messages lie in memory of the rank that they are for, so that they outlive the sender.
+    One thread at a time sends to a peer, and one receives from it. Messages lie in memory of their
+    receiver, so that they outlive the sender.
     """
 
     def __init__(
@@ -38,35 +38,35 @@ class Mailboxes:
         self.peers = list(outboxes)
         self._inboxes = inboxes
         self._outboxes = outboxes
-        self._processes = processes  # descriptors of the peers' processes, open as long as we live
+        self._processes = processes  # descriptors of the peers' processes; closed by __del__
 
     def send(self, peer: int, words: Sequence[int], timeout_secs: float) -> None:
-        """Sends ``words``, which blocks only if ``peer`` has left dozens of messages unread. Raises
-        ConnectionError if it has ended, TimeoutError."""
+        """Sends ``words``. Raises ConnectionError if ``peer`` has ended, TimeoutError. Blocks only
+        while the mailbox is full, with dozens of unread messages."""
         while not self._outboxes[peer].send(words):
             if not self.wait_read(peer, timeout_secs):
                 raise TimeoutError(f"{timeout_secs:g} s")
 
     def take(self, peer: int) -> list[int]:
-        """The next message of ``peer`` if it is there, else an empty list."""
+        """The next message of ``peer``; an empty list if none has arrived."""
         return self._inboxes[peer].receive(0.0)
 
     def receive(self, peer: int, timeout_secs: float) -> list[int]:
-        """Waits for the next message of ``peer``; empty after ``timeout_secs``. Raises
-        ConnectionError if the peer has ended and everything that it sent was received."""
+        """The next message of ``peer``; an empty list after ``timeout_secs``. Raises
+        ConnectionError if the peer has ended and all its messages were received. Blocks."""
         deadline = time.monotonic() + timeout_secs
         while (left := deadline - time.monotonic()) > 0:
             if words := self._inboxes[peer].receive(min(left, _SLICE_SECS)):
                 return words
-            if self._has_ended(peer):  # but may have written before it did
+            if self._has_ended(peer):  # perhaps after writing a message
                 if words := self.take(peer):
                     return words
                 raise ConnectionError(f"peer {peer} has ended")
         return []
 
     def wait_read(self, peer: int, timeout_secs: float) -> bool:
-        """Waits until ``peer`` has received all that it was sent. Returns False after
-        ``timeout_secs``. Raises ConnectionError if it has ended."""
+        """True once ``peer`` has received all messages; False after ``timeout_secs``. Raises
+        ConnectionError if the peer has ended. Blocks."""
         deadline = time.monotonic() + timeout_secs
         while not self._outboxes[peer].wait_read(_SLICE_SECS):
             if self._has_ended(peer):
@@ -87,9 +87,10 @@ class Mailboxes:
 
 
 def connect(group: torch_dist.ProcessGroup, host: str, num_streams: int) -> list[Mailboxes]:
-    """Mailboxes for ``num_streams`` streams with the ranks of ``group`` whose ``host`` (any text)
-    is the same and with whom sharing memory works in both directions; found out by trying it. All
-    ranks of the group must call it at the same time."""
+    """Mailboxes for ``num_streams`` streams with the local ranks of ``group``.
+
+    Local ranks have the same ``host`` (any text), and memory can be shared with them in both
+    directions, which is tried. A collective of ``group``."""
     rank, size = torch_dist.get_rank(group), torch_dist.get_world_size(group)
     box_bytes = native.Mailbox.num_bytes
     memory = native.SharedPool(0).take(_TOKEN_BYTES + num_streams * size * box_bytes)

@@ -1,9 +1,9 @@
-"""Messages between the ranks of a cache group: through shared memory between those of one machine,
-else over a process group of their own.
+"""Messages between the ranks of a cache group.
 
-Between each two ranks, a stream is a queue in either direction. A message has a header of ten
-words and perhaps a payload. What is read next is always known (the schedule is the same on every
-rank), except that END or ERROR may come instead: how a rank says that it leaves, or why it failed.
+Ranks of one machine use shared memory, others a process group of their own. Between any two ranks a
+stream is a queue in each direction. A message has a header of ten words and optionally a payload.
+The schedule is the same on every rank, so a receiver knows the kind of the next message. Only END
+(the sender leaves) and ERROR (the sender failed) may come in its place.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from lsm.distributed.watchdog import PeerError, saying
 
 _HEADER_WORDS = 10
 _LAST = 2**62  # the iteration of messages that end a session
-# How long a rank that ends waits for the others to hear its last words; those of its machine can
-# read them later, too.
+# Longest wait of an exiting rank until the others have received its last messages. Ranks of its
+# machine can read them later, too.
 _LAST_SECS = 5.0
 _LOCAL_SECS = 1.0
 _TEXT_SECS = 0.2
@@ -45,7 +45,7 @@ class Kind(IntEnum):
 
 _AWAITED = {
     Kind.IDS: "its ids of iteration {}",
-    Kind.READY: "word that it takes rows of iteration {}",
+    Kind.READY: "its readiness for rows of iteration {}",
     Kind.ROWS: "the rows of iteration {}",
     Kind.END: "the end of its epoch",
 }
@@ -57,7 +57,7 @@ class PeerLeftError(PeerError):
 
 @dataclass(frozen=True)
 class Message:
-    """A message of a peer; ``values``: up to seven numbers whose meaning depends on the kind."""
+    """A message of a peer. ``values``: up to seven numbers, by kind."""
 
     values: list[int]
     payload: torch.Tensor | None  # uint8
@@ -74,8 +74,8 @@ class _Sent:
 class MessageStream:
     """This rank's end of the messages in ``group``. One thread at a time receives; any may send.
 
-    A session is what happens until all ranks have called end(); iterations count anew in each.
-    ``wait_secs``: how long peers were waited for so far, payloads not included.
+    A session lasts until all ranks have called end(). Iterations count from 0 in each.
+    ``wait_secs``: total time spent waiting for peers, without payloads.
     """
 
     def __init__(
@@ -90,16 +90,16 @@ class MessageStream:
         self.size = torch_dist.get_world_size(group)
         self.peers = [peer for peer in range(self.size) if peer != self.rank]
         self.local = mailboxes.peers if mailboxes else []
-        """The peers with whom memory can be shared."""
+        """The peers that share memory with this rank."""
         self.wait_secs = 0.0
         self._mailboxes = mailboxes
         self._timeout_secs = timeout_secs
-        self._headers: dict[int, tuple[torch.Tensor, torch_dist.Work]] = {}  # asked for already
+        self._headers: dict[int, tuple[torch.Tensor, torch_dist.Work]] = {}  # receives in flight
         self._sent: deque[_Sent] = deque()
         self._sending = threading.Lock()
         self._num_ended = 0  # sessions that this rank has ended
-        self._session = 0  # the one that receive() was called in last
-        self._ended = dict.fromkeys(self.peers, 0)  # and each peer, as far as we have read
+        self._session = 0  # the session of the last receive()
+        self._ended = dict.fromkeys(self.peers, 0)  # the same of each peer, as far as read
 
     @property
     def _boxes(self) -> Mailboxes:
@@ -107,7 +107,7 @@ class MessageStream:
         return self._mailboxes
 
     def name(self, peer: int) -> str:
-        """How errors call ``peer``: by its rank in the whole job."""
+        """The name of ``peer`` in errors: its rank in the whole job."""
         return f"rank {torch_dist.get_global_rank(self.group, peer)}"
 
     def send(
@@ -118,8 +118,8 @@ class MessageStream:
         values: Sequence[int] = (),
         payload: torch.Tensor | None = None,
     ) -> None:
-        """Starts sending. ``payload`` (contiguous) is kept and must not change until settle(); to
-        local peers, at most a few KiB."""
+        """Starts sending a message. ``payload``: contiguous; kept, and must not change until
+        settle(); at most a few KiB to local peers."""
         payload = None if payload is None or payload.numel() == 0 else payload.view(torch.uint8)
         words = [kind, iteration, 0 if payload is None else payload.numel(), *values]
         words += [0] * (_HEADER_WORDS - len(words))
@@ -131,71 +131,71 @@ class MessageStream:
         self._start(peer, iteration, [header] if payload is None else [header, payload])
 
     def settle(self, iteration: int) -> None:
-        """Waits until peers have received what was sent before ``iteration``. Whoever has got a
-        message of that iteration from a peer knows that the peer has got this far."""
+        """Blocks until peers have received all messages before ``iteration``. A message of that
+        iteration from a peer proves that the peer is this far."""
         while True:
             with self._sending:
                 if not self._sent or self._sent[0].at >= (self._session, iteration):
                     return
                 sent = self._sent.popleft()
             for work in sent.works:
-                self._wait(sent.peer, work, "word that it received a message", verb="give")
+                self._wait(sent.peer, work, "a message", verb="confirm")
 
     def send_part(self, peer: int, payload: torch.Tensor) -> torch_dist.Work:
-        """Starts sending a further piece of payload, which the peer knows to expect."""
+        """Starts sending a further piece of payload. Precondition: the peer expects it."""
         return self.group.send([payload], peer, 0)
 
     def receive_part(self, peer: int, payload: torch.Tensor) -> torch_dist.Work:
-        """Starts receiving what send_part() sends."""
+        """Starts receiving a piece that send_part() sends."""
         return self.group.recv([payload], peer, 0)
 
     def finish_part(self, peer: int, work: torch_dist.Work, kind: Kind, iteration: int) -> None:
-        """Waits for what send_part() or receive_part() started."""
+        """Blocks until a send_part() or receive_part() has ended."""
         self._wait(peer, work, _AWAITED[kind].format(iteration))
 
     def receive(self, kind: Kind, iteration: int) -> dict[int, Message]:
-        """The next message of every peer, by peer. Raises what a peer says instead of it;
-        TimeoutError, naming the peer and what was awaited."""
+        """The next message of every peer, by peer. Raises the error that a peer sent in its place;
+        PeerLeftError if a peer left; TimeoutError with the peer and the message awaited."""
         self._session = self._num_ended
         self.begin()
-        what = _AWAITED[kind].format(iteration)
+        awaited = _AWAITED[kind].format(iteration)
         for peer in self.peers:
             self._ask(peer)
         messages: dict[int, Message] = {}
         under_way: list[tuple[int, torch_dist.Work]] = []
         try:
             for peer in self.peers:
-                header = self._next_header(peer, what)
+                header = self._next_header(peer, awaited)
                 payload, work = self._start_payload(peer, header)
                 if work is not None:
                     under_way.append((peer, work))
                 if header[:2] != [kind, iteration]:
                     raise RuntimeError(
-                        f"out of step with {self.name(peer)}: expected {what}, got "
+                        f"out of step with {self.name(peer)}: expected {awaited}, got "
                         f"{Kind(header[0]).name} of iteration {header[1]}"
                     )
                 messages[peer] = Message(header[3:_HEADER_WORDS], payload)
         except BaseException:
-            # Else what is read from these peers next would be the payload of what was read last.
+            # Otherwise the next read from these peers would return this message's payload.
             for peer, work in under_way:
                 with contextlib.suppress(RuntimeError, TimeoutError):
-                    self._wait(peer, work, what)
+                    self._wait(peer, work, awaited)
             raise
         for peer, work in under_way:
-            self._wait(peer, work, what)
+            self._wait(peer, work, awaited)
         return messages
 
     def end(self) -> None:
-        """Tells the peers that this session is over for this rank. Does not block."""
+        """Ends this session on this rank and tells the peers. Does not block."""
         for peer in self.peers:
-            # Where the connection is gone, whoever waits for this rank notices by itself.
+            # On a lost connection, peers that wait for this rank notice by themselves.
             with contextlib.suppress(RuntimeError, TimeoutError):
                 self.send(peer, Kind.END, _LAST)
         self._num_ended += 1
 
     def flush(self) -> None:
-        """Waits, for some seconds, until the peers have all that was sent but for end(): what is
-        still on its way is lost when this object goes. (What is in a mailbox is not.)"""
+        """Blocks, for at most some seconds, until the peers have received all messages but those of
+        end(). A message in flight is lost with this object; one in a mailbox is not."""
         deadline = time.monotonic() + _LAST_SECS
         with self._sending:
             waited_for = [sent for sent in self._sent if sent.at[1] != _LAST]
@@ -205,7 +205,7 @@ class MessageStream:
                 work.wait(timedelta(seconds=max(0.01, deadline - time.monotonic())))
 
     def begin(self) -> None:
-        """Reads on until every peer has ended as many sessions as this rank has."""
+        """Reads messages until every peer has ended as many sessions as this rank."""
         for peer in self.peers:
             while self._ended[peer] < self._num_ended:
                 self._ask(peer)
@@ -218,7 +218,8 @@ class MessageStream:
                     self._wait(peer, work, _AWAITED[Kind.END])
 
     def fail(self, error: BaseException, *, wait: bool) -> None:
-        """Tells the peers why this rank gives up; ``wait``: for some seconds, until they know."""
+        """Sends ``error`` to the peers. ``wait``: blocks, for at most some seconds, until they have
+        it."""
         by = "" if isinstance(error, PeerError) else f"rank {torch_dist.get_rank()}: "
         text = f"{by}{error}".encode()[:_TEXT_BYTES]
         payload = torch.frombuffer(bytearray(text), dtype=torch.uint8)
@@ -227,7 +228,8 @@ class MessageStream:
             with contextlib.suppress(RuntimeError, TimeoutError):
                 self.send(peer, Kind.ERROR, _LAST, payload=payload)
         errors = [sent for sent in self._sent if wait and sent.parts[0][0] == Kind.ERROR]
-        # Who reads the header reads on at once, unless another rank's error came first.
+        # A peer that reads the header reads the text at once, unless another rank's error came
+        # first.
         for part in range(2):
             for work in (sent.works[part] for sent in errors):
                 left = deadline - time.monotonic() if part == 0 else _TEXT_SECS
@@ -243,9 +245,9 @@ class MessageStream:
             with self._sending:
                 self._boxes.send(peer, words, secs)
         except ConnectionError as error:
-            raise self._gone(peer, "word that it received a message") from error
+            raise self._gone(peer, "its receipt of a message") from error
         except TimeoutError as error:
-            raise self._too_late(peer, "word that it received a message", "give") from error
+            raise self._too_late(peer, "a message", "confirm") from error
 
     def _start(self, peer: int, iteration: int, parts: list[torch.Tensor]) -> None:
         with self._sending:
@@ -253,8 +255,8 @@ class MessageStream:
             self._sent.append(_Sent((self._num_ended, iteration), peer, works, parts))
 
     def _ask(self, peer: int) -> None:
-        """Starts receiving a header. One that was started and not read is kept for the next call:
-        so an error of one peer loses nothing of the others."""
+        """Starts receiving a header. A receive that was started and not read is kept for the next
+        call, so that an error of one peer loses no message of another."""
         if peer in self.local:
             return
         if peer not in self._headers and self._ended[peer] <= self._num_ended:
@@ -262,13 +264,15 @@ class MessageStream:
             work = self.group.recv([header], peer, 0)
             self._headers[peer] = (header, work)
 
-    def _next_header(self, peer: int, what: str) -> list[int]:
+    def _next_header(self, peer: int, awaited: str) -> list[int]:
         if self._ended[peer] > self._num_ended:
-            raise self._left(peer, what)
-        header = self._take(peer, what) if peer in self.local else self._read_header(peer, what)
+            raise self._left(peer, awaited)
+        header = (
+            self._take(peer, awaited) if peer in self.local else self._read_header(peer, awaited)
+        )
         if header[0] == Kind.END:
             self._ended[peer] += 1
-            raise self._left(peer, what)
+            raise self._left(peer, awaited)
         if header[0] == Kind.ERROR:
             payload, work = self._start_payload(peer, header)
             if work is not None:
@@ -277,33 +281,33 @@ class MessageStream:
             raise PeerError(text.decode(errors="replace"))
         return header
 
-    def _take(self, peer: int, what: str) -> list[int]:
+    def _take(self, peer: int, awaited: str) -> list[int]:
         """The next message of a local peer: its header, and the words of its payload."""
         if words := self._boxes.take(peer):
             return words
         start = time.perf_counter()
         try:
-            with saying(f"{what} from {self.name(peer)}"):
+            with saying(f"{awaited} from {self.name(peer)}"):
                 words = self._boxes.receive(peer, self._timeout_secs)
         except ConnectionError as error:
-            raise self._gone(peer, what) from error
+            raise self._gone(peer, awaited) from error
         self.wait_secs += time.perf_counter() - start
         if not words:
-            raise self._too_late(peer, what, "send")
+            raise self._too_late(peer, awaited, "send")
         return words
 
-    def _read_header(self, peer: int, what: str) -> list[int]:
+    def _read_header(self, peer: int, awaited: str) -> list[int]:
         tensor, work = self._headers[peer]
         start = time.perf_counter()
-        self._wait(peer, work, what)
+        self._wait(peer, work, awaited)
         self.wait_secs += time.perf_counter() - start
         del self._headers[peer]
         return tensor.tolist()
 
-    def _left(self, peer: int, what: str) -> PeerLeftError:
+    def _left(self, peer: int, awaited: str) -> PeerLeftError:
         return PeerLeftError(
-            f"{self.name(peer)} left the epoch while {what} were awaited; its own error, if it had "
-            "one, is above; without one, every rank must leave an epoch at the same iteration"
+            f"{self.name(peer)} left the epoch while {awaited} were awaited; its own error, if it "
+            "had one, is above; without one, every rank must leave an epoch at the same iteration"
         )
 
     def _start_payload(
@@ -316,31 +320,31 @@ class MessageStream:
         payload = torch.empty(header[2], dtype=torch.uint8)
         return payload, self.group.recv([payload], peer, 0)
 
-    def _wait(self, peer: int, work: torch_dist.Work, what: str, verb: str = "send") -> None:
+    def _wait(self, peer: int, work: torch_dist.Work, awaited: str, verb: str = "send") -> None:
         start = time.monotonic()
         try:
-            with saying(f"{what} from {self.name(peer)}"):
+            with saying(f"{awaited} from {self.name(peer)}"):
                 work.wait(timedelta(seconds=self._timeout_secs))
         except RuntimeError as error:
             if time.monotonic() - start >= 0.95 * self._timeout_secs:
-                raise self._too_late(peer, what, verb) from error
-            raise self._gone(peer, what) from error
+                raise self._too_late(peer, awaited, verb) from error
+            raise self._gone(peer, awaited) from error
 
-    def _too_late(self, peer: int, what: str, verb: str) -> TimeoutError:
+    def _too_late(self, peer: int, awaited: str, verb: str) -> TimeoutError:
         return TimeoutError(
-            f"{self.name(peer)} did not {verb} {what} within {self._timeout_secs:g} s "
+            f"{self.name(peer)} did not {verb} {awaited} within {self._timeout_secs:g} s "
             "(comm.timeout_secs)"
         )
 
-    def _gone(self, peer: int, what: str) -> PeerError:
+    def _gone(self, peer: int, awaited: str) -> PeerError:
         return PeerError(
-            f"{self.name(peer)} ended, or gave up waiting for another rank, while {what} were "
+            f"{self.name(peer)} ended, or gave up waiting for another rank, while {awaited} were "
             "awaited; its own error, if it had one, is above"
         )
 
 
 def _as_words(payload: torch.Tensor) -> list[int]:
-    """Bytes, filled up to whole words."""
+    """The bytes, padded to whole words."""
     padded = torch.zeros(-(-payload.numel() // 8) * 8, dtype=torch.uint8)
     padded[: payload.numel()] = payload
     return padded.view(torch.int64).tolist()

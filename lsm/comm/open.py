@@ -22,9 +22,9 @@ def open_exchange(
     device: torch.device | None = None,
     pool_bytes: int = 0,
 ) -> Exchange:
-    """This rank's part in the exchange of ``group``; all its ranks must call it at the same time.
+    """This rank's part in the exchange of ``group``. A collective of the group.
 
-    device: of the batches: a GPU, or the host standing for one; None: they are host memory.
+    device: of the batches: a GPU, or the host in place of one; None: batches are host memory.
     pool_bytes: GPU memory for batches, allocated at once. Raises RuntimeError, on every rank, if
     ``comm.transport`` names a link that cannot be had.
     """

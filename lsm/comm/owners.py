@@ -1,4 +1,4 @@
-"""Which rank owns a node: the one that caches its row and reads it from storage."""
+"""Owners of nodes. The owner of a node caches its row and reads it from storage."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from lsm import native
 OwnerHash = Literal["stride", "mix64"]
 
 MAX_RANKS = 256
-"""Ranks that one shared cache can span: a row's metadata word has 8 bits for them."""
+"""Most ranks of one shared cache: a row's metadata word has 8 bits for the rank."""
 
 # As in comm/owner.h.
 _SECOND_ROUND = np.uint64(0x9E3779B97F4A7C15)
 
 
 def owners(ids: np.ndarray, num_ranks: int, hash: OwnerHash = "stride") -> np.ndarray:
-    """The rank that owns each of ``ids`` [n] int64: ``hash(id) mod num_ranks``, [n].
+    """The owner of each of ``ids`` [n] int64: ``hash(id) mod num_ranks``, [n].
 
-    mix64 mixes twice, under another constant than the one round that gives an id's set: with the
-    same bits for both, a rank's ids would reach only some sets wherever the number of sets and the
-    number of ranks share a factor.
+    mix64 runs twice, with another constant than the single round that gives an id's set. With the
+    same bits for both, a rank's ids would reach only some of the sets wherever the number of sets
+    and the number of ranks share a factor.
     """
     if hash == "stride":
         return ids % num_ranks
@@ -44,9 +44,8 @@ def mix64(x: np.ndarray) -> np.ndarray:
 
 
 def load_owner_table(path: str | Path, num_nodes: int, num_ranks: int) -> torch.Tensor:
-    """The owners in a partitioner's ``.npy`` file: [num_nodes] uint8 from integers of any size.
-
-    Raises ValueError for another shape or dtype and for an owner that is not a rank; OSError.
+    """The owners in a partitioner's ``.npy`` file, which holds integers of any size: [num_nodes]
+    uint8. Raises ValueError for another shape or dtype or an owner that is no rank, OSError.
     """
     try:
         table = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -70,10 +69,10 @@ def load_owner_table(path: str | Path, num_nodes: int, num_ranks: int) -> torch.
 
 
 class OwnerMap:
-    """The owner of every node, for rank ``rank`` of ``num_ranks``.
+    """The owner of every node, as seen from rank ``rank`` of ``num_ranks``.
 
-    ``table`` [num_nodes] uint8: the owners; without it ``hash`` decides. Of ``replicated_ids``
-    [k] int64 every rank is its own owner.
+    table: [num_nodes] uint8, the owners; None: by ``hash``. replicated_ids: [k] int64, ids that
+    every rank owns itself.
     """
 
     def __init__(
@@ -111,8 +110,9 @@ class OwnerMap:
     def bucket(
         self, ids: torch.Tensor, threads: native.ThreadPool, out: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
-        """``ids`` [n] int64 by owner, in their order: (ids [n] int64, in ``out`` if that is given,
-        their positions in ``ids`` [n] int32, where each owner's part starts: num_ranks + 1)."""
+        """Groups ``ids`` [n] int64 by owner, in their order. Returns (ids [n] int64, in ``out`` if
+        given; their positions in ``ids`` [n] int32; the starts of the owners' parts, num_ranks + 1
+        numbers)."""
         bucketed = torch.empty_like(ids) if out is None else out
         positions = torch.empty(len(ids), dtype=torch.int32)
         starts = torch.empty(self.num_ranks + 1, dtype=torch.int64)

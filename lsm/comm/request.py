@@ -1,4 +1,4 @@
-"""The records of one iteration's exchange: who asks whom for which rows, and where they go."""
+"""Records of one iteration's exchange: requests, and the places of their rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lsm import native
 from lsm.comm.shared_memory import SharedBatch
 
 NO_PLACES = torch.empty(0, dtype=torch.int32)
-"""``places`` of a RowTarget, or ``row_of``, that are 0, 1, 2, .."""
+"""Stands for ``places`` of a RowTarget, or ``row_of``, of 0, 1, 2, .."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class RowFormat:
 
 @dataclass(frozen=True)
 class Request:
-    """The ids of one iteration, seen from one rank.
+    """The ids of one iteration, as seen from one rank.
 
-    As requester: it asked for ``num_rows`` rows; owner r has those at
-    ``positions[starts[r] : starts[r + 1]]`` ([num_rows] int32). As owner: it fetches ``ids``
-    ([u] int64, in request order; rank r's list adds ``ids[rank_starts[r] : rank_starts[r + 1]]``)
-    and gives rank r the rows ``row_of[list_starts[r] : list_starts[r + 1]]`` of them, in order.
+    As requester it wants ``num_rows`` rows; owner r has those at ``positions[starts[r] : starts[r +
+    1]]`` ([num_rows] int32). As owner it fetches ``ids`` ([u] int64, in request order; rank r's
+    list adds ``ids[rank_starts[r] : rank_starts[r + 1]]``) and gives rank r their rows
+    ``row_of[list_starts[r] : list_starts[r + 1]]``, in order.
     """
 
     iteration: int
@@ -53,14 +53,13 @@ class Request:
         return self.positions[self.starts[owner] : self.starts[owner + 1]]
 
     def asked_by(self, requester: int) -> torch.Tensor:
-        """The rows for ``requester``, in the order in which it asked."""
+        """The rows for ``requester``, in the order of its request."""
         return self.row_of[self.list_starts[requester] : self.list_starts[requester + 1]]
 
 
 class RowTarget(NamedTuple):
-    """The place where an owner puts the rows that one rank asked it for: row ``row_of[k]`` of the
-    request's ids ([n] int32) goes to row ``places[k]`` ([n] int32; empty: k) of ``rows``
-    ([m, dim])."""
+    """The place for the rows that one rank requested: row ``row_of[k]`` of the request's ids ([n]
+    int32) goes to row ``places[k]`` ([n] int32; empty: k) of ``rows`` ([m, dim])."""
 
     row_of: torch.Tensor
     rows: torch.Tensor
@@ -69,8 +68,8 @@ class RowTarget(NamedTuple):
 
 @dataclass(frozen=True)
 class Delivery:
-    """A request whose rows are on their way. ``packed``: rows that go to a rank as a message, by
-    rank; row k is the k-th that the rank asked for."""
+    """A request whose rows are on their way. ``packed``: by rank, the rows that go to it as a
+    message; row k is the k-th of its request."""
 
     request: Request
     batch: SharedBatch
@@ -80,9 +79,11 @@ class Delivery:
 def merge_lists(
     lists: list[torch.Tensor],
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, list[int]]:
-    """Request lists ([n] int64 each) in rank order as one: (its ids [u] int64, each once; where
-    each list's additions start [len(lists) + 1] int64; the index of each request among the ids
-    [total] int32; where each list's requests start: len(lists) + 1 numbers)."""
+    """Merges request lists ([n] int64 each) in rank order.
+
+    Returns (ids [u] int64, each once; starts of each list's additions [len(lists) + 1] int64; index
+    of each request among the ids [total] int32; starts of each list's requests, len(lists) + 1
+    numbers)."""
     requests = torch.cat(lists)
     sizes = torch.tensor([0, *map(len, lists)])
     list_starts = sizes.cumsum(0)

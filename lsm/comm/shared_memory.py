@@ -1,5 +1,5 @@
-"""Memory that ranks of one machine share: an owner reads a requester's ids there, and writes rows
-into its batch."""
+"""Memory that ranks of one machine share. An owner reads a requester's ids in it and writes rows
+into the requester's batch."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ NUM_ADDRESS_WORDS = 5
 
 @dataclass(frozen=True)
 class SharedBatch:
-    """Memory for one batch: ``rows`` [n, dim], and ``positions`` [n] int32 of the rows by owner,
-    where peers look them up. ``address``: what a peer needs to map it; ``rows_address`` [k] int64:
-    where the rows are, if not beside the positions."""
+    """Memory for one batch: ``rows`` [n, dim] and their ``positions`` [n] int32 by owner, which
+    peers read.
+
+    address: numbers with which a peer maps it. rows_address: [k] int64, the address of the rows if
+    they do not lie beside the positions."""
 
     rows: torch.Tensor
     positions: torch.Tensor
@@ -41,7 +43,7 @@ class MappedBlocks:
         self._blocks: OrderedDict[tuple[int, int], Any] = OrderedDict()
 
     def get(self, peer: int, number: int, map_block: Callable[[], Any]) -> Any:
-        """Block ``number`` of ``peer``, which is mapped if it is not yet."""
+        """Block ``number`` of ``peer``; maps it if necessary."""
         key = peer, number
         if key not in self._blocks:
             self._blocks[key] = map_block()
@@ -52,13 +54,13 @@ class MappedBlocks:
         return self._blocks[key]
 
     def clear(self) -> None:
-        """Gives up all blocks."""
+        """Unmaps all blocks."""
         self._blocks.clear()
 
 
 class PeerMemory:
-    """This rank's batches, in memory that peers can map, and the batches of those peers. For peers
-    with whom that works (lsm.comm.mailbox finds out). Used by one thread at a time."""
+    """This rank's batches, in memory that peers can map, and the batches of those peers. Only for
+    the local peers that lsm.comm.mailbox finds. Used by one thread at a time."""
 
     def __init__(self, idle_bytes: int) -> None:
         self._pool = native.SharedPool(idle_bytes)
@@ -66,8 +68,8 @@ class PeerMemory:
         self._process_id = os.getpid()
 
     def take(self, num_rows: int, dim: int, dtype: torch.dtype) -> SharedBatch:
-        """Memory for a batch of ``num_rows`` rows, not initialised. It is used again when no tensor
-        refers to it any more and take() is called; no peer may write to it by then."""
+        """Memory for a batch of ``num_rows`` rows, not initialised. A later take() reuses it once
+        no tensor refers to it. Precondition: no peer writes to it by then."""
         rows_bytes = num_rows * dim * dtype.itemsize
         buffer = self._pool.take(rows_bytes + _ALIGNMENT + 4 * num_rows)
         rows, positions = _parts(native.as_tensor(buffer, torch.uint8), num_rows, dim, dtype)
@@ -80,7 +82,8 @@ class PeerMemory:
     def batch_of(
         self, peer: int, address: Sequence[int], dim: int, dtype: torch.dtype
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The rows and positions of a SharedBatch of ``peer``. Raises OSError if it is gone."""
+        """The rows and positions of a SharedBatch of ``peer``. Raises OSError if the batch is
+        gone."""
         process_id, descriptor, number, capacity, num_rows = address[:NUM_ADDRESS_WORDS]
         block = self._mapped.get(
             peer, number, lambda: native.PeerBlock(process_id, descriptor, capacity)
@@ -89,26 +92,28 @@ class PeerMemory:
 
 
 class SharedLists:
-    """This rank's request lists, where peers read them, and the lists of those peers. It belongs to
-    the group and not to an exchange, so that lists stay readable when this rank is done with it."""
+    """This rank's request lists, which peers read, and the lists of those peers. They belong to the
+    group, not to an exchange, so that lists stay readable after this rank has closed its
+    exchange."""
 
     def __init__(self) -> None:
         self._memory = PeerMemory(idle_bytes=_IDLE_LIST_BYTES)
         self._kept: list[SharedBatch] = []
 
     def take(self, num_ids: int) -> tuple[torch.Tensor, list[int]]:
-        """Memory for ``num_ids`` ids, [n] int64, not initialised, and its address. It is kept until
-        a later list is forget_older()'s last."""
+        """Memory for ``num_ids`` ids, [n] int64, not initialised, and its address. Kept until a
+        forget_older() after a later take()."""
         batch = self._memory.take(num_ids, 1, torch.int64)
         self._kept.append(batch)
         return batch.rows.view(-1), batch.address
 
     def forget_older(self) -> None:
-        """Lets all memory but that of the last take() be used again: no peer reads it any more."""
+        """Releases all memory but that of the last take(). Precondition: no peer reads it any
+        more."""
         del self._kept[:-1]
 
     def list_of(self, peer: int, address: list[int]) -> torch.Tensor:
-        """The ids ([n] int64) in a list of ``peer``. Raises OSError if it is gone."""
+        """The ids ([n] int64) in a list of ``peer``. Raises OSError if the list is gone."""
         ids, _ = self._memory.batch_of(peer, address, 1, torch.int64)
         return ids.view(-1)
 
@@ -116,7 +121,7 @@ class SharedLists:
 def _parts(
     data: torch.Tensor, num_rows: int, dim: int, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows and the positions in the memory of a batch."""
+    """(rows, positions) in the memory of a batch."""
     rows_bytes = num_rows * dim * dtype.itemsize
     start = -(-rows_bytes // _ALIGNMENT) * _ALIGNMENT
     rows = data[:rows_bytes].view(dtype).view(num_rows, dim)

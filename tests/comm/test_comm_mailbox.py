@@ -70,7 +70,7 @@ def test_what_a_killed_rank_sent_is_received_and_then_its_end(ranks):
     assert isinstance(killed, EOFError)
     assert values == [5, 6]
     assert "rank 1 ended" in text
-    assert "word that it takes rows of iteration 1" in text
+    assert "its readiness for rows of iteration 1" in text
     assert secs < 30  # after which it would be a time-out
 
 
@@ -111,7 +111,7 @@ def full_case(context):
 
 def test_a_rank_that_reads_nothing_is_named(ranks):
     _, text = ranks.check(full_case)
-    assert "rank 0 did not give word that it received a message within 1 s" in text
+    assert "rank 0 did not confirm a message within 1 s" in text
 
 
 def request_case(context):
