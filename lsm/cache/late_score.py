@@ -1,4 +1,4 @@
-"""A static score that is computed while training runs, and used from then on."""
+"""Computes a static score beside training, which uses it from then on."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _CLOSE_SECS = 10.0
 class LateScore:
     """Gets the score ``name`` of the store at ``path`` in a thread, and calls ``use`` with it.
 
-    computes: whether this process computes and stores it; otherwise it waits until another one has,
-    unless the store cannot be written: then each process computes its own. Whatever goes wrong is
-    told in the log: training does without the score.
+    computes: True in the process that computes and stores the score; the others wait for it. If the
+    store cannot be written, each process computes its own. A failure is logged, and training
+    continues without the score.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class LateScore:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread; a score that is not computed by then is given up."""
+        """Ends the thread. Abandons a score that is not computed by then."""
         self._closed.set()
         self._stop.set()
         self._thread.join(_CLOSE_SECS)
@@ -65,7 +65,7 @@ class LateScore:
             logger.warning("score %s: the cache does without it: %s", self._name, error)
 
     def _computed(self) -> torch.Tensor:
-        # Of this thread alone, on Linux: sampling and training come first.
+        # On Linux this lowers the priority of this thread alone: sampling and training come first.
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_PRIORITY)
         start = time.perf_counter()
         score = scores.stored_score(GraphStore.open(self._path), self._name, stop=self._stop)
@@ -74,7 +74,7 @@ class LateScore:
         return score
 
     def _awaited(self) -> torch.Tensor | None:
-        """The score when another process has stored it; None if this one is closed before."""
+        """The score, once another process has stored it; None if close() comes first. Blocks."""
         while not self._closed.wait(_POLL_SECS):
             store = GraphStore.open(self._path)
             if self._name in store.scores:

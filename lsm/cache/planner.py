@@ -1,9 +1,9 @@
-"""The planner of the feature cache: what happens to the cache at each iteration, from ids alone.
+"""The planner of the feature cache: decides the moves of each iteration from ids alone.
 
-Batches enter a window (:meth:`Planner.push`), plans leave it (:meth:`Planner.plan`); moving the
-rows is the executor's part. The decisions are native and batch-synchronous: first all look-ups of
-an iteration, then the rows that ask for a line, set by set. A plan is a function of the arguments
-and the seed, whatever the number of threads.
+Batches enter a window (:meth:`Planner.push`), plans leave it (:meth:`Planner.plan`), and an
+executor moves the rows. Decisions are native and batch-synchronous: first all look-ups of an
+iteration, then the misses, set by set. A plan is a function of the arguments and the seed, whatever
+the number of threads.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from lsm.cache.options import PlannerOptions
 
 POLICIES: tuple[str, ...] = tuple(native.policy_names())
 ONLINE_POLICIES: tuple[str, ...] = tuple(policy for policy in POLICIES if policy != "belady")
-"""Policies that decide from what is known during training."""
-#: Policies that are nothing without a window of coming batches.
+"""Policies that need no knowledge of the whole trace."""
+#: Policies that need a window of coming batches.
 NEEDS_WINDOW: frozenset[str] = frozenset(p for p in POLICIES if native.needs_window(p))
 VICTIM_MODES: tuple[str, ...] = ("none", "queues", "pool")
 COUNTERS: tuple[str, ...] = tuple(native.COUNTER_NAMES)
@@ -40,18 +40,18 @@ class Source(IntEnum):
 
 
 def without_empty_window(values: dict[str, Any], victim: str) -> dict[str, Any]:
-    """``values`` of a PlannerOptions with the window 0, of a policy that does not look ahead and
-    without a victim buffer, replaced by the window 1, which is the same."""
+    """``values`` of a PlannerOptions, with window 0 replaced by window 1 if neither policy nor
+    victim buffer looks ahead. Both windows mean the same then."""
     looks_ahead = values.get("policy", "lookahead") in NEEDS_WINDOW or victim != "none"
     return values if looks_ahead or values.get("window") != 0 else values | {"window": 1}
 
 
 class PlannerConfig(PlannerOptions):
-    """Plans of one owner's cache.
+    """The planner of one owner's cache.
 
-    The lines are rounded down to whole sets, but at least one set, with a warning. ``window``
-    batches are known ahead, the one that is planned included; policies that are not in NEEDS_WINDOW
-    also take 0 if there is no victim buffer. Raises ValueError for what no planner can do.
+    Rounds the lines down to whole sets, at least one, with a warning. ``window``: batches known
+    ahead, including the one that is planned; policies outside NEEDS_WINDOW without a victim buffer
+    also take 0. Raises ValueError for a combination that no planner supports.
     """
 
     num_lines: int
@@ -80,7 +80,7 @@ class PlannerConfig(PlannerOptions):
         return self
 
     def to_native(self, num_nodes: int | None = None) -> native.PlannerConfig:
-        """The same for the native planner; ids are checked against ``num_nodes`` if it is given."""
+        """The native configuration. With ``num_nodes`` the planner checks that ids are below it."""
         config = native.PlannerConfig()
         for name in PlannerConfig.model_fields:
             setattr(config, name, getattr(self, name))
@@ -94,23 +94,23 @@ class Plan:
 
     ``ids`` [n] int64: the requests. ``source`` [n] uint8: a Source. ``slot`` [n] int64: the line,
     the victim slot, the index in the list of static or constant ids, or -1 for storage.
-    ``evict_line``, ``evict_slot`` [m] int64: rows that leave their line, for a victim slot or, if
-    -1, for good; ``evict_word`` [m] int64: their metadata words (0 with slot -1).
-    ``insert_position``, ``insert_line`` [k] int64: requests, as indices into ``ids``, that enter a
-    line. ``spill_position``, ``spill_slot``, ``spill_word`` [j] int64: requests that
-    got no line and go to the victim buffer.
+    ``evict_line``, ``evict_slot`` [m] int64: evicted rows, and their victim slots or -1;
+    ``evict_word`` [m] int64: their metadata words (0 with slot -1). ``insert_position``,
+    ``insert_line`` [k] int64: requests, as indices into ``ids``, that enter a line.
+    ``spill_position``, ``spill_slot``, ``spill_word`` [j] int64: requests that got no line and go
+    to the victim buffer.
 
-    A metadata word (LSM-GNN, section 4.3.3) says for what a row waits in the victim buffer: its
-    next use mod 2^16 in the upper 16 bits, the rank that requests it first then in the next 8, and
+    A metadata word (LSM-GNN, section 4.3.3) describes the next use of a row in the victim buffer:
+    the iteration mod 2^16 in the upper 16 bits, the rank that requests it first in the next 8, and
     its position in that batch in the lower 40.
 
-    ``tag_slot``, ``tag_word`` [l] int64: rows that waited in the victim buffer with the word -1, of
-    an unknown next use (pool only), and that batches pushed since the last plan request, later than
-    at this iteration. The moves of this plan may write these slots; their words then count.
+    ``tag_slot``, ``tag_word`` [l] int64: new words of rows in the victim buffer (pool only) whose
+    next use was unknown (word -1) and that a batch pushed since the last plan requests after this
+    iteration. Where the moves of this plan write the same slots, the words of the moves count.
 
-    Victim slots that the look-ups of this plan free may be used by its ``evict_slot`` and
-    ``spill_slot``: gather the rows before writing any. Evicted rows leave before the rows inserted
-    in their lines enter. Moves are in the order of the decisions: by set, then by request.
+    ``evict_slot`` and ``spill_slot`` may reuse victim slots that the look-ups of this plan free:
+    gather the rows before writing any. Copy evicted rows out before inserting rows in their lines.
+    Moves are in the order of the decisions: by set, then by request.
     """
 
     iteration: int
@@ -142,12 +142,12 @@ _MOVES = tuple(
 class Planner:
     """Plans one owner's cache, iteration by iteration. Not thread-safe; releases the GIL.
 
-    ``scores`` [N] float32, finite and >= 0: static scores by id; ids beyond it score 0. It is read
-    in place. ``static_ids``, ``constant_ids`` int64, distinct: rows of the static partition and of
-    the constant buffer. ``trace``: all batches, for ``belady`` and for it only. ``num_nodes``: ids
-    must be below it. ``num_threads`` share the sets of the cache. ``sets``: where decisions about
-    sets are made: on the ``host``; on a GPU, number ``device`` (``device``); or, for tests, as on a
-    GPU but by one thread of the host (``twin``, ``twin_backwards``). Plans are the same.
+    ``scores`` [N] float32, finite and >= 0: static scores by id, read in place; ids beyond it score
+    0. ``static_ids``, ``constant_ids`` int64, distinct: rows of the static partition and of the
+    constant buffer. ``trace``: all batches, for ``belady`` only. ``num_nodes``: bound of the ids.
+    ``num_threads`` share the sets of the cache. ``sets``: the processor that decides about sets:
+    ``host``; ``device``, the GPU with number ``device``; for tests ``twin`` or ``twin_backwards``,
+    the GPU's code on one thread of the host. Plans are the same.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Planner:
             raise ValueError("trace: policy 'belady' expects the list of all batches, got none")
         self.config = config
         self.place = "host" if sets == "host" else "device"
-        """Where decisions about sets are made."""
+        """The processor that decides about sets: host or device."""
         threads = native.ThreadPool(num_threads)
         self._new_native = lambda scores: native.Planner(
             config.to_native(num_nodes),
@@ -180,12 +180,12 @@ class Planner:
             device,
         )
         self.scores = scores
-        """Static scores by id: those that were set last."""
+        """Static scores by id, as last set."""
         self._native = self._new_native(scores)
 
     def restart(self) -> None:
-        """Starts anew, with an empty cache and window, by the scores that were set last."""
-        del self._native  # gives up its memory first
+        """Starts over with an empty cache and window. Keeps the scores that were set last."""
+        del self._native  # frees its memory first
         self._native = self._new_native(self.scores)
 
     def close(self) -> None:
@@ -205,25 +205,27 @@ class Planner:
     def push(self, ids: torch.Tensor, rank_starts: torch.Tensor | None = None) -> None:
         """Appends the next batch to the window: [n] int64, distinct, in the order of the requests.
 
-        ``rank_starts`` [number of ranks] int64: where the ids begin that rank r requests and no
-        rank before it, so it rises from 0 to at most n. Without it, rank 0 requests all. Raises
-        ValueError, and changes nothing, if an id is repeated or out of range, if ``window`` batches
-        already wait for their plans, or if the batch is not that of belady's trace.
+        ``rank_starts`` [number of ranks] int64: start of the ids that rank r is the first to
+        request, rising from 0 to at most n; None: rank 0 requests all. Raises ValueError, and
+        changes nothing, if an id is repeated or out of range, if ``window`` batches already wait
+        for their plans, or if the batch differs from that of belady's trace.
         """
         self._native.push(ids, rank_starts)
 
     def set_scores(self, scores: torch.Tensor) -> None:
-        """Goes by these static scores from the next plan on, for the rows held by then as well.
+        """Uses these static scores from the next plan on, also for rows that the cache already
+        holds.
 
         ``scores``: as for the constructor; read in place. ``static_ids`` and ``constant_ids`` stay.
-        The plans depend on the iteration at which this is called.
+        Plans depend on the iteration of this call.
         """
         self._native.set_scores(scores)
         self.scores = scores
 
     def plan(self) -> Plan:
-        """The plan of the next iteration. What it does depends on the batches pushed so far: push
-        ``window`` of them, or all there are, before. Raises ValueError if its own is missing."""
+        """The plan of the next iteration. It depends on the batches pushed so far: push ``window``
+        of them first, or all that remain. Raises ValueError if the batch of this iteration is
+        missing."""
         plan = self._native.plan()
         return Plan(
             iteration=plan.iteration,
@@ -244,9 +246,8 @@ class Planner:
         )
 
     def metadata_bytes(self) -> dict[str, int]:
-        """Bytes of the metadata of all lines (``lines``), of the window (``window``) and of the
-        victim buffer's rows (``victims``), and the ids that are in the window
-        (``window_entries``)."""
+        """Bytes of metadata: of all lines (``lines``), of the window (``window``) and of the victim
+        buffer's rows (``victims``); and the number of ids in the window (``window_entries``)."""
         return {
             "lines": self._native.line_bytes,
             "window": self._native.window_bytes,
@@ -267,8 +268,8 @@ def simulate(
 ) -> list[dict[str, int]]:
     """The counters of each iteration of a whole trace. Native; releases the GIL.
 
-    Arguments as for :class:`Planner`; ``belady`` takes ``batches`` for its trace, and with a single
-    set and no victim buffer it is computed without a scan over the ways.
+    Arguments as for :class:`Planner`. ``belady`` takes ``batches`` as its trace; with a single set
+    and no victim buffer it needs no scan over the ways.
     """
     counters = native.simulate_cache(
         list(batches),
@@ -290,10 +291,10 @@ def simulate_optimal(
 ) -> list[dict[str, int]]:
     """The counters of a fully associative cache of ``num_lines`` that no policy can beat.
 
-    Belady's MIN with bypass, free to give up any row after any iteration. ``belady`` follows the
-    planner's rules instead: a line touched at t stays at t. The two differ when a batch is not
-    small against the cache; then a set-associative policy can have more hits than a fully
-    associative ``belady``, but never more than this.
+    Belady's MIN with bypass, which may evict any row after any iteration. ``belady`` follows the
+    planner's rules: a line touched at t stays at t. The two differ when a batch is not small
+    against the cache. A set-associative policy can then have more hits than a fully associative
+    ``belady``, but never more than this.
     """
     return _by_name(native.simulate_optimal(list(batches), num_lines, static_ids, constant_ids))
 

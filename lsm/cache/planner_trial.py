@@ -1,5 +1,5 @@
-"""The choice between planning on the host and on the GPU, by making the first plans
-twice: they are the same, so whichever planner goes on has the same state."""
+"""Chooses between planning on the host and on the GPU by a trial: both make the first plans. The
+plans are the same, so either planner can continue."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _T = TypeVar("_T")
 
 
 class TrialPlanner:
-    """A Planner on the host and one on the GPU, of which the slower goes after a few plans.
+    """A Planner on the host and one on the GPU. Closes the slower one after a few plans.
 
-    host: goes first, and its plans are those that are given out. gpu: the other, or how to make
-    it; if that fails, or if it fails during the trial, the host goes on and a warning says why.
-    clock: seconds.
+    host: plans first during the trial; its plans are returned. gpu: the other planner, or a
+    function that makes it. If the GPU's planner fails, the host continues, with a warning. clock:
+    seconds.
 
-    Seconds per id are those of the push of a batch and of its plan. Raises RuntimeError if the
-    plans differ, which is a fault of ours.
+    The trial times push() and plan() per id. Raises RuntimeError if the plans differ, which is a
+    bug.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class TrialPlanner:
         self._planner = host
         self._other: Planner | None = None
         self.place = "auto"
-        """Where plans are made, once it has been found out: host or device."""
+        """The processor that plans: host or device; auto during the trial."""
         self._clock = clock
         self._start_trial()
         try:
@@ -91,7 +91,7 @@ class TrialPlanner:
         return plan
 
     def restart(self) -> None:
-        """As Planner.restart(); where plans are not known to be faster yet, the trial too."""
+        """As Planner.restart(). Restarts an unfinished trial, too."""
         self._planner.restart()
         if self._other is None:
             return
@@ -127,7 +127,7 @@ class TrialPlanner:
         return self._planner.num_planned
 
     def metadata_bytes(self) -> dict[str, int]:
-        """As Planner.metadata_bytes(), of the planner that will go on."""
+        """As Planner.metadata_bytes(), of the planner that continues."""
         return self._planner.metadata_bytes()
 
     def _start_trial(self) -> None:

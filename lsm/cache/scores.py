@@ -1,4 +1,4 @@
-"""Static scores: how hot each node is expected to be, from the graph and the training nodes."""
+"""Static scores: the expected hotness of each node, from the graph and the training nodes."""
 
 from __future__ import annotations
 
@@ -49,13 +49,14 @@ def reverse_pagerank(
     num_threads: int = 1,
     stop: native.StopFlag | None = None,
 ) -> torch.Tensor:
-    """How much of a walk in the direction of sampling each node sees, float32 [N], sum 1.
+    """Weighted reverse PageRank: the share of a walk along sampling's direction that each node
+    sees. Returns float32 [N] with sum 1.
 
-    Mass starts at ``train_ids`` int64, uniformly. Each iteration a node passes ``damping`` of its
-    mass to its in-neighbours in equal parts; the rest, and all mass of nodes without in-neighbours,
-    returns to the training nodes. Bit-identical for any ``num_threads``; 20 bytes per node.
-    Raises ValueError for an empty or out-of-range ``train_ids``, and StoppedError soon after
-    ``stop`` is set. Source: LSM-GNN, section 4.2.
+    Mass starts at ``train_ids`` int64, uniformly. In each iteration a node passes ``damping`` of
+    its mass to its in-neighbours in equal parts. The rest, and all mass of nodes without
+    in-neighbours, returns to the training nodes. Bit-identical for any ``num_threads``; takes 20
+    bytes per node. Raises ValueError for an empty or out-of-range ``train_ids``, StoppedError soon
+    after ``stop`` is set. Source: LSM-GNN, section 4.2.
     """
     scores = torch.empty(len(topology.indptr) - 1)
     pool = native.ThreadPool(num_threads)
@@ -76,7 +77,7 @@ def presample(
     seed: int = 0,
     num_threads: int = 1,
 ) -> torch.Tensor:
-    """In how many batches of ``epochs`` sampled epochs each node is requested, float32 [N].
+    """The number of batches of ``epochs`` sampled epochs that request each node: float32 [N].
 
     ``num_threads`` batches are sampled at once; the result does not depend on it. Source: GNNLab
     (EuroSys 2022), section 6.
@@ -120,11 +121,10 @@ def stored_score(
     num_threads: int = 1,
     stop: native.StopFlag | None = None,
 ) -> torch.Tensor:
-    """The store's score ``name``, computed and stored first if it is not there: [N] float32.
+    """The store's score ``name``, [N] float32. Computes and stores it if it is missing.
 
-    ``num_neighbors, batch_size, seed`` are for presample, ``stop`` for reverse_pagerank. Where the
-    store cannot be written, a
-    warning says so, and the score is computed again next time.
+    ``num_neighbors, batch_size, seed`` are for presample, ``stop`` for reverse_pagerank. If the
+    store cannot be written, logs a warning; the next run computes the score again.
     """
     if name in store.scores:
         return store.score(name)
@@ -139,7 +139,7 @@ def stored_score(
 
 
 def keep_score(store: GraphStore, name: str, scores: torch.Tensor) -> None:
-    """Stores the score if that is possible, and says whether it is there."""
+    """Stores the score if possible. Logs the outcome."""
     try:
         store.save_score(name, scores)
     except OSError as error:
@@ -155,8 +155,8 @@ def keep_score(store: GraphStore, name: str, scores: torch.Tensor) -> None:
 def compute_score(store: GraphStore, name: str, **options: Any) -> torch.Tensor:
     """Computes the score ``name`` (one of SCORE_NAMES), saves it in the store and returns it.
 
-    ``options`` are the keyword arguments of the function of that name. Raises ValueError for an
-    unknown name, and OSError, before the work, where the store cannot take the score.
+    ``options`` are keyword arguments of the function of that name. Raises ValueError for an unknown
+    name; OSError, before the computation, if the store cannot hold the score.
     """
     store.require_room_for_score()
     scores = _compute(store, name, **options)

@@ -18,16 +18,17 @@ logger = logging.getLogger(__name__)
 OPTIONS = ("gather", "copy")
 
 TRY_AGAIN = 1000
-"""Batches after which auto tries both options again: as the cache fills, fewer rows of a batch come
-from storage, and they lie farther apart."""
+"""Batches between two trials of auto. As the cache fills, fewer rows of a batch come from storage,
+and they lie farther apart."""
 
 
 class Staging:
-    """Chooses how an executor's replays take rows from staging (native.GpuExecutor.set_staging).
+    """Chooses the path of rows from staging to an executor's replays
+    (native.GpuExecutor.set_staging).
 
-    option: gather: the kernel that gathers a batch reads them over PCIe; copy: the copy engines
-    move whole runs of them; auto: both are tried in turns on the run's own batches, now and every
-    TRY_AGAIN batches, and the faster is taken. The rows delivered are the same. clock: seconds.
+    option: gather: the kernel that gathers a batch reads rows over PCIe; copy: the copy engines
+    move runs of rows; auto: tries both in turn on the run's own batches, at the start and every
+    TRY_AGAIN batches, and takes the faster. The delivered rows are the same. clock: seconds.
     """
 
     def __init__(
@@ -45,14 +46,14 @@ class Staging:
         self._trial = Trial(OPTIONS) if self._is_auto else None
         self._batches = 0
         self.option: str | None = None if self._is_auto else option
-        """The option that was given or found to be the faster; None before that."""
+        """The option given or found to be the faster; None before the first trial has ended."""
         if self.option is not None:
             executor.set_staging(self.option)
 
     @contextmanager
     def batch(self, source: torch.Tensor) -> Iterator[None]:
-        """To be held while a batch is replayed, from the call to its end. ``source``: [n] uint8,
-        a Source per row."""
+        """A context around the replay of one batch, from the call to its end. ``source``: [n]
+        uint8, a Source per row."""
         self._batches += 1
         if self._is_auto and self._batches % TRY_AGAIN == 0:
             self._trial = Trial(OPTIONS)

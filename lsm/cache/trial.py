@@ -1,4 +1,4 @@
-"""Trials of several options of doing the same work, on the work itself."""
+"""Trials of several options for the same work, on the work itself."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ ROUNDS = 9
 
 
 class Trial:
-    """Times each of ``options`` and finds the fastest: by the median of its rates after the first
-    ``warm_up``, once there are ``rounds`` more of each."""
+    """Times each of ``options`` and finds the fastest, by the median of ``rounds`` rates after the
+    first ``warm_up``."""
 
     def __init__(
         self, options: Iterable[str], warm_up: int = WARM_UP, rounds: int = ROUNDS
@@ -26,16 +26,16 @@ class Trial:
 
     @property
     def next(self) -> str:
-        """The option that was tried least; the first of several."""
+        """The option with the fewest rounds; the first of several."""
         return min(self._rates, key=lambda option: len(self._rates[option]))
 
     @property
     def done(self) -> bool:
-        """True once every option was tried often enough."""
+        """True once every option has had its rounds."""
         return all(len(r) >= self._warm_up + self._rounds for r in self._rates.values())
 
     def rates(self) -> dict[str, float]:
-        """Work per second of each option: medians. Precondition: done."""
+        """Median work per second of each option. Precondition: done."""
         return {option: statistics.median(r[self._warm_up :]) for option, r in self._rates.items()}
 
     @property
