@@ -1,4 +1,4 @@
-"""Feature rows from a cache that was planned ahead, and from storage."""
+"""Feature rows from a cache that is planned ahead, over storage."""
 
 from __future__ import annotations
 
@@ -24,24 +24,23 @@ from lsm.features.loader import FeatureLoader, vector_of_ids
 from lsm.features.tiers import Tiers
 
 COMPLETED_AHEAD = 2
-"""Enough for copies to go on while training works; a complete batch takes more memory."""
+"""Enough to overlap copies with training. Further complete batches would take memory."""
 
 _CLOSE_SECS = 1.0
 
 
 class CachedFeatureLoader(FeatureLoader):
-    """A FeatureLoader that keeps rows in memory; lsm.open_features() makes one.
+    """A FeatureLoader with a cache in memory; lsm.open_features() makes one.
 
-    planner: decides which rows are kept, from ids alone, as soon as they are asked for. tiers: hold
-    the rows, and replay the plans in order when the rows are needed. Announce batches up to
-    ``window`` ahead, and the plans are made for what comes next; without announcements each call of
-    prefetch() or fetch() is a batch of its own. Rows are the same whatever the cache does.
-    Thread-safe, with the batches in one order for all threads.
+    planner: decides from ids alone which rows to cache. tiers: hold the rows, and replay the plans
+    in order when rows are due. Batches that are announced up to ``window`` ahead let plans look
+    ahead; without announcements each prefetch() or fetch() is a batch of its own. The rows do not
+    depend on the cache. Thread-safe, with one order of batches for all threads.
 
     exchange: makes the cache one over all ranks of its group. Every node has one owner, which alone
-    reads and caches its row, and ranks ask the owners. So every rank calls announce(), prefetch()
-    (or fetch()) and forget_announced() equally often, in the same order; a rank with nothing to ask
-    for passes no ids.
+    reads and caches its row; ranks request rows from the owners. Precondition: every rank calls
+    announce(), prefetch() (or fetch()) and forget_announced() equally often, in the same order,
+    without ids if it needs no rows.
     """
 
     completed_ahead = COMPLETED_AHEAD
@@ -59,15 +58,15 @@ class CachedFeatureLoader(FeatureLoader):
         self.exchange = exchange
         self.window = planner.config.window
         self.peer_timeout_secs = exchange.timeout_secs if exchange else 0.0
-        # Two locks, so that plans are made while earlier ones are replayed; who takes both takes
-        # the one for replays first.
+        # Two locks, so that plans are made while earlier ones are replayed. Lock order: the lock
+        # for replays first.
         self._planning = threading.Lock()
         self._replaying = threading.Lock()
         self._is_claimed = False
         self._announced: deque[torch.Tensor] = deque()
-        self._requests: deque[Request] = deque()  # announced to other ranks and not planned yet
+        self._requests: deque[Request] = deque()  # sent to other ranks and not planned yet
         self._announce_secs = 0.0
-        self._batches: deque[CachedRows] = deque()  # not replayed yet, in the order of their plans
+        self._batches: deque[CachedRows] = deque()  # not replayed yet, in plan order
         self._opening = threading.Lock()  # of _batches; never held for long
         self._failure: str | None = None
         self._peer_failed = self._left_by_peer = self._is_closed = False
@@ -97,21 +96,21 @@ class CachedFeatureLoader(FeatureLoader):
             self._is_claimed = False
 
     def set_scores(self, scores: torch.Tensor) -> None:
-        """Goes by these scores ([N] float32) from the next plan on. The static and constant rows
-        stay."""
+        """Uses these scores ([N] float32) from the next plan on. Static and constant rows stay."""
         with self._planning:
             if not self._is_closed:
                 self.planner.set_scores(scores)
 
     def announce(self, ids: torch.Tensor) -> None:
-        """Announces a batch: ``ids`` ([N] int64, no repeats) will be asked for, after all batches
-        announced before. Then prefetch() must ask for exactly these, in this order.
+        """Announces a batch: prefetch() will request exactly ``ids`` ([N] int64, no repeats), after
+        all batches announced before.
 
-        Raises ValueError for an id out of range or a repeated one. Over ranks it blocks until all
-        have announced as much, and raises PeerError if one failed or left, and TimeoutError.
+        Raises ValueError for an id that is out of range or repeated; over ranks PeerError if one
+        failed or left, and TimeoutError. Over ranks it blocks until all have announced as many
+        batches.
         """
         ids = self._checked(ids)
-        # Not under the lock for plans: whoever fails meanwhile must not wait for another rank.
+        # Outside the lock for plans: a thread that fails meanwhile must not wait for another rank.
         request = self._request(ids)
         with self._planning:
             self._check_usable()
@@ -124,9 +123,9 @@ class CachedFeatureLoader(FeatureLoader):
             self.exchange.leave()
 
     def forget_announced(self) -> None:
-        """Drops the batches that were announced and not asked for. If there are any, the plans made
-        so far count on them: the cache starts cold again, and rows that were asked for and not
-        waited for are dropped. On every rank, though not necessarily after as many batches."""
+        """Drops announced batches that were not requested. If there are any, earlier plans count on
+        them: the cache starts cold, and requested rows that nobody awaited are dropped. Every rank
+        must call it, not necessarily after as many batches."""
         with self._replaying, self._planning:
             if self._is_closed or (self._failure and not self._left_by_peer):
                 return
@@ -143,8 +142,8 @@ class CachedFeatureLoader(FeatureLoader):
 
     def prefetch(self, ids: torch.Tensor) -> CachedRows:
         """Plans for rows ``ids`` ([N] int64, any order) and starts reading those that no tier will
-        hold. If batches are announced, these must be the ids of the oldest; if not, ids may repeat.
-        Raises ValueError otherwise, and for an id out of range."""
+        hold. If batches are announced, ``ids`` must be those of the oldest; otherwise ids may
+        repeat. Raises ValueError for other ids, and for an id out of range."""
         self.check_process()
         ids, inverse = self._checked(ids), None
         with self._planning:
@@ -164,7 +163,7 @@ class CachedFeatureLoader(FeatureLoader):
 
     def stats(self) -> dict[str, int | float]:
         """The storage engine's counters (see Storage.stats), and the sums of COUNTERS, EXCHANGED
-        and SPANS over the batches delivered so far: ``cache_requests``, ``cache_hits`` and so on;
+        and SPANS over the batches delivered so far: ``cache_requests``, ``cache_hits`` and so on.
         ``cache_victim_prefetched``: victim hits whose rows were copied before their batch was due.
         """
         stats = super().stats()  # an error once closed
@@ -174,9 +173,8 @@ class CachedFeatureLoader(FeatureLoader):
         return stats | totals
 
     def close(self) -> None:
-        """Closes the engine and frees the cache. Rows that were delivered stay valid. Does not wait
-        for other ranks: where this one fails, a thread of it may be waiting for rows, and learns of
-        it in its own time."""
+        """Closes the engine and frees the cache. Delivered rows stay valid. Does not wait for other
+        ranks: after a failure, a thread of this rank that waits for rows learns of it later."""
         if self._is_closed or self.is_forked:
             return
         self._is_closed = True
@@ -191,7 +189,8 @@ class CachedFeatureLoader(FeatureLoader):
         super().close()
 
     def _leave_exchange(self, exchange: Exchange) -> bool:
-        """Ends the session with other ranks; False if a thread still waits for their rows."""
+        """Ends the session with other ranks. Returns False if a thread still waits for their
+        rows."""
         exchange.leave()
         if not self._replaying.acquire(timeout=_CLOSE_SECS):
             return False
@@ -217,7 +216,7 @@ class CachedFeatureLoader(FeatureLoader):
             raise (PeerError if self._peer_failed else RuntimeError)(self._failure)
 
     def _request(self, ids: torch.Tensor) -> Request | None:
-        """Asks the owners of ``ids``, if ranks share the cache."""
+        """Requests ``ids`` from their owners, if ranks share the cache."""
         self._check_usable()
         if self.exchange is None:
             return None
@@ -228,7 +227,8 @@ class CachedFeatureLoader(FeatureLoader):
             raise
 
     def _push(self, ids: torch.Tensor, request: Request | None) -> None:
-        """Lets a batch enter the window: ``ids``, or those that ranks ask this owner for."""
+        """Pushes a batch to the planner's window: ``ids``, or the ids that ranks request from this
+        owner."""
         start = time.perf_counter()
         if request is None:
             self.planner.push(ids)
@@ -269,14 +269,12 @@ class CachedFeatureLoader(FeatureLoader):
                 batch.is_open = True
 
     def _replay_up_to(self, batch: CachedRows, timeout_secs: float | None) -> None:
-        """Replays all plans up to that of ``batch``, each when its rows have arrived."""
+        """Replays all plans up to that of ``batch``, each after its reads have ended."""
         with self._replaying:
             while not batch.done:
                 self._check_usable()
                 if batch.is_dropped:
-                    raise RuntimeError(
-                        "these rows were dropped when batches announced before were forgotten"
-                    )
+                    raise RuntimeError("these rows were dropped by forget_announced()")
                 try:
                     self._complete(self._batches[0], timeout_secs)
                     with self._opening:
@@ -289,7 +287,8 @@ class CachedFeatureLoader(FeatureLoader):
                     raise
 
     def _complete(self, batch: CachedRows, timeout_secs: float | None) -> None:
-        """Delivers the rows of the oldest batch: to this rank, and to those that asked for them."""
+        """Delivers the rows of the oldest batch to this rank, and to the ranks that requested
+        them."""
         request = batch.request
         if self.exchange is None or request is None:
             self._wait_for_reads(batch, timeout_secs)
@@ -318,13 +317,14 @@ class CachedFeatureLoader(FeatureLoader):
         batch.stats["replay_secs"] = time.perf_counter() - start
 
     def _fail(self, error: BaseException) -> None:
-        """Makes the cache unusable: after a plan that could not be carried out, tiers do not hold
-        what later plans expect. Other ranks are told."""
+        """Makes the cache unusable and tells the other ranks. After a plan that failed, the tiers
+        do not hold the rows that later plans expect."""
         if self._failure:
             return
         self._peer_failed = isinstance(error, PeerError)
         if isinstance(error, PeerLeftError):
-            # Not the end of the cache: if this rank leaves the epoch as well, there is another.
+            # The cache stays usable: if this rank leaves the epoch as well, another epoch can
+            # follow.
             self._left_by_peer = True
             self._failure = str(error)
             return

@@ -14,10 +14,10 @@ from lsm.storage.read_scheduler import ReadScheduler
 
 
 class CachedRows:
-    """The PendingRows of a CachedFeatureLoader: a plan, the reads that it needs, and the memory of
-    its rows. The loader, its tiers and its exchange fill it in.
+    """The PendingRows of a CachedFeatureLoader: a plan, its reads, and the memory of its rows. The
+    loader, its tiers and its exchange fill it in.
 
-    complete: called by result() with this record and a time-out; replays all plans up to this one.
+    complete: replays all plans up to this one; result() calls it with this record and a time-out.
     request: of the exchange, if ranks share the cache. inverse: [N] int64, row i of the result is
     row inverse[i] of the batch; None: row i. final_bytes: memory of the complete batch.
     """
@@ -36,7 +36,8 @@ class CachedRows:
         self.plan = plan  # until done
         self.request = request
         self.ticket: Ticket | None = None
-        self.staged: torch.Tensor | None = None  # rows from storage, if they are read apart
+        self.staged: torch.Tensor | None = None  # rows from storage, if they have memory of their
+        # own
         self.positions: torch.Tensor | None = None  # of those in the batch, int32
         self.rows: torch.Tensor | None = None  # of the plan's ids, in their order
         self.delivered: torch.Tensor  # the batch, complete; set by the replay
@@ -48,7 +49,7 @@ class CachedRows:
 
     @property
     def num_bytes(self) -> int:
-        """Memory that the rows take now: at first, only those that are read from storage."""
+        """Memory that the rows take now; at first only rows from storage take some."""
         if self.staged is None:
             return self._final_bytes
         return self.staged.nbytes + (0 if self.rows is None else self._final_bytes)
@@ -59,10 +60,10 @@ class CachedRows:
         return self.ticket is None or self.ticket.done
 
     def result(self, timeout_secs: float | None = None) -> torch.Tensor:
-        """As PendingRows.result(). Batches that were asked for earlier, and that nobody has waited
-        for, are waited for first, each at most ``timeout_secs`` (default: the engine's).
+        """As PendingRows.result(). Completes earlier batches first, each within ``timeout_secs``
+        (default: the engine's).
 
-        After an error the cache is of no use: every later result() and prefetch() raises
+        After an error the cache is unusable: every later result() and prefetch() raises
         RuntimeError.
         """
         self._complete(self, timeout_secs)
@@ -80,13 +81,13 @@ class CachedRows:
         return (self.plan.source == Source.STORAGE).nonzero().view(-1)
 
     def finish(self) -> None:
-        """Ends the batch: gives up all memory but that of the delivered rows."""
+        """Ends the batch: releases all memory but that of the delivered rows."""
         self.done = True
         del self.plan
         self.request = self.ticket = None
         self.staged = self.positions = self.rows = None
 
     def drop(self) -> None:
-        """Gives up the reads that are under way; result() will fail."""
+        """Abandons the reads in flight; result() will fail."""
         self.is_dropped = True
         self.ticket = None

@@ -50,17 +50,17 @@ class FeatureLoader:
     """
 
     window = 1
-    """Batches, the next one included, that it pays to announce."""
+    """Batches, including the next one, that are worth announcing."""
 
     completed_ahead = 0
-    """Batches that it pays to complete before they are taken; 0 if result() only waits."""
+    """Batches that are worth completing before they are taken; 0 if result() only waits."""
 
     peer_timeout_secs = 0.0
     """Longest wait of announce() and result() for other ranks, beside storage."""
 
     def __init__(self, files: FeatureFiles, opened: Storage, take_rows: TakeRows) -> None:
-        """files: the rows. opened: an engine over them, which close() closes. take_rows: returns
-        memory for a number of rows, [n, dim]. Users call open_features()."""
+        """files: the rows. opened: an engine over them, which close() closes. take_rows: allocates
+        a number of rows, [n, dim]. Users call open_features()."""
         self.dim = files.dim
         self.dtype = files.dtype
         self.row_bytes = files.row_bytes
@@ -72,7 +72,7 @@ class FeatureLoader:
 
     @property
     def device_bytes(self) -> int:
-        """GPU memory that this loader holds beside the rows it delivers."""
+        """GPU memory of this loader, without delivered rows."""
         return 0
 
     @property
@@ -86,7 +86,7 @@ class FeatureLoader:
         return os.getpid() != self._pid
 
     def check_process(self) -> None:
-        """Raises RuntimeError in a forked process, where the loader's threads are not."""
+        """Raises RuntimeError in a forked process, which lacks the loader's threads."""
         if self.is_forked:
             raise RuntimeError(
                 f"this loader was opened by process {self._pid}, and its threads did not survive "
@@ -95,27 +95,28 @@ class FeatureLoader:
             )
 
     def claim(self) -> None:
-        """Begins the batches of one iterator, which ends them by release(). Raises RuntimeError in
-        a forked process, and while the batches of another iterator are planned."""
+        """Begins the batches of one iterator; release() ends them. Raises RuntimeError in a forked
+        process, and while the batches of another iterator are planned."""
         self.check_process()
 
     def release(self) -> None:
-        """Ends the batches of an iterator: all announced since claim() were asked for or
-        forgotten."""
+        """Ends the batches of an iterator. Precondition: all batches announced since claim() were
+        requested or forgotten."""
 
     def announce(self, ids: torch.Tensor) -> None:
-        """Announces a batch: ``ids`` ([N] int64, no repeats) will be asked for, after all batches
-        announced before. Of no use without a cache."""
+        """Announces a batch: prefetch() will request ``ids`` ([N] int64, no repeats), after all
+        batches announced before. Has no effect without a cache."""
 
     def leave(self) -> None:
-        """Ends announcements until forget_announced(). From any thread."""
+        """Ends announcements until forget_announced(). Callable from any thread."""
 
     def forget_announced(self) -> None:
-        """Drops the batches that were announced and not asked for."""
+        """Drops announced batches that were not requested."""
 
     def prefetch(self, ids: torch.Tensor) -> PendingRows:
-        """Starts reading rows ``ids`` ([N] int64, any order, repeats allowed); ``result()`` of what
-        it returns gives them. Raises ValueError for an id out of range."""
+        """Starts reading rows ``ids`` ([N] int64, any order, repeats allowed). Returns PendingRows,
+        whose ``result()`` gives the rows. Raises ValueError for an id out of range. Does not
+        block."""
         self.check_process()
         ids = vector_of_ids(ids)
         rows = self._take_rows(len(ids))
@@ -124,8 +125,8 @@ class FeatureLoader:
     def fetch(self, ids: torch.Tensor, timeout_secs: float | None = None) -> torch.Tensor:
         """Rows ``ids`` as [N, dim] in the store's dtype: row i is the feature of node ids[i].
 
-        Blocks until they have arrived. Raises OSError if a read failed, TimeoutError after
-        ``timeout_secs`` (default: the engine's).
+        Raises OSError if a read failed, TimeoutError after ``timeout_secs`` (default: the
+        engine's). Blocks until the rows have arrived.
         """
         return self.prefetch(ids).result(timeout_secs)
 
@@ -134,7 +135,7 @@ class FeatureLoader:
         return self.storage.stats()
 
     def close(self) -> None:
-        """Closes the engine, except in a forked process. Rows that were delivered stay valid."""
+        """Closes the engine, except in a forked process. Delivered rows stay valid."""
         if not self.is_forked:
             self.storage.close()
 
@@ -146,7 +147,7 @@ class FeatureLoader:
 
 
 def vector_of_ids(ids: torch.Tensor) -> torch.Tensor:
-    """``ids``, contiguous; ValueError unless it is [N] int64."""
+    """``ids``, contiguous. Raises ValueError unless it is [N] int64."""
     if ids.dim() != 1 or ids.dtype != torch.int64:
         raise ValueError(f"ids: expected [N] int64, got {list(ids.shape)} {ids.dtype}")
     return ids.contiguous()

@@ -11,12 +11,12 @@ from lsm.core.device import empty_rows
 from lsm.data.feature_files import FeatureFiles
 
 TakeRows = Callable[[int], torch.Tensor]
-"""Memory for a number of rows: [n, dim], not initialised."""
+"""Allocates a number of rows: [n, dim], not initialised."""
 
 
 def pooled_rows(files: FeatureFiles, idle_bytes: int) -> TakeRows:
-    """Takes rows from a pool: memory is reused once no tensor refers to it any more, and at most
-    ``idle_bytes`` are kept for that."""
+    """Takes rows from a pool, which reuses memory once no tensor refers to it. Keeps at most
+    ``idle_bytes`` of idle memory."""
     pool = native.BufferPool(idle_bytes)
 
     def take(num_rows: int) -> torch.Tensor:

@@ -10,7 +10,7 @@ from lsm.storage.read_scheduler import ReadScheduler
 
 
 class PendingRows(Protocol):
-    """Rows that were asked for and may still be on their way."""
+    """Requested rows, which may still be on their way."""
 
     stats: dict[str, float]
     """COUNTERS, EXCHANGED and SPANS of these rows; final once result() has returned."""
@@ -21,28 +21,28 @@ class PendingRows(Protocol):
 
     @property
     def arrived(self) -> bool:
-        """True once no read of these rows is left to do; copies may be."""
+        """True once all reads of these rows have ended; copies may remain."""
 
     def result(self, timeout_secs: float | None = None) -> torch.Tensor:
         """Returns the rows, [N, dim]. Raises OSError if a read failed, and TimeoutError. Blocks
-        until they are there."""
+        until the rows have arrived."""
 
 
 class RowSource(Protocol):
-    """Rows by id, planned in the order in which they are asked for.
+    """Rows by id, planned in the order of requests.
 
-    Batches between claim() and release() belong to one iterator: it announces them, then asks for
-    them by prefetch(), both in order.
+    Batches between claim() and release() belong to one iterator, which announces them and then
+    requests them by prefetch(), both in order.
     """
 
     window: int
-    """Batches, the next one included, that it pays to announce."""
+    """Batches, including the next one, that are worth announcing."""
 
     peer_timeout_secs: float
     """Longest wait of announce() and result() for other ranks, beside storage."""
 
     completed_ahead: int
-    """Batches that it pays to complete before they are taken; 0 if result() only waits."""
+    """Batches that are worth completing before they are taken; 0 if result() only waits."""
 
     row_bytes: int
     reads: ReadScheduler
@@ -67,7 +67,7 @@ class RowSource(Protocol):
         """Ends announcements until forget_announced(), so that no other rank waits for one."""
 
     def forget_announced(self) -> None:
-        """Drops the batches that were announced and not asked for."""
+        """Drops announced batches that were not requested."""
 
     def prefetch(self, ids: torch.Tensor) -> PendingRows:
-        """Starts fetching rows ``ids`` and returns at once."""
+        """Starts fetching rows ``ids``. Does not block."""

@@ -17,12 +17,12 @@ from lsm.storage.read_scheduler import ReadScheduler
 
 
 class Tiers(Protocol):
-    """The memory of a cache, and the replay of plans on it. Plans are replayed in their order."""
+    """The memory of a cache, on which plans are replayed in order."""
 
     storage: Storage
     take_rows: TakeRows
     open_ahead: int
-    """Batches, the next one included, that open_batch() is to be called for."""
+    """Batches, including the next one, that need open_batch()."""
 
     @property
     def device_bytes(self) -> int:
@@ -36,14 +36,15 @@ class Tiers(Protocol):
         """Starts reading the rows that no tier holds."""
 
     def open_batch(self, batch: CachedRows) -> None:
-        """Lets rows of the victim buffer be prefetched for a batch that is due soon."""
+        """Starts prefetching rows of the victim buffer for a batch that is due soon."""
 
     def replay(self, batch: CachedRows, targets: Sequence[RowTarget] | None = None) -> None:
-        """Replays the plan of ``batch``, whose reads have ended: moves rows between the tiers, and
-        delivers those of the batch to ``targets``, or as ``batch.delivered`` without any."""
+        """Replays the plan of ``batch``: moves rows between the tiers, and delivers those of the
+        batch to ``targets``, or without any to ``batch.delivered``. Precondition: the batch's reads
+        have ended."""
 
     def start_over(self) -> None:
-        """Forgets the opened batches: a planner starts anew."""
+        """Forgets the opened batches, because the planner starts over."""
 
     def close(self) -> None:
         """Frees the memory of the tiers; no other method may be called after this."""
@@ -52,10 +53,10 @@ class Tiers(Protocol):
 class HostTiers:
     """Tiers in host memory (see Tiers).
 
-    rows: lines and slots of each tier. static_ids, constant_ids: [n] int64, whose rows are read
-    here. take_rows: memory for batches. take_staged: memory for rows from storage until their batch
-    is due, so that a batch read ahead takes no room for rows that are cached; None: rows are read
-    to their places in the batch.
+    rows: lines and slots of each tier. static_ids, constant_ids: [n] int64, the rows to read now
+    and keep. take_rows: memory for batches. take_staged: memory for rows from storage until their
+    batch is due, so that a batch read ahead takes no memory for cached rows; None: rows are read to
+    their places in the batch.
     """
 
     device_bytes = 0
@@ -109,7 +110,7 @@ class HostTiers:
             batch.ticket = reads.submit(batch.plan.ids[missing], batch.staged)
 
     def open_batch(self, batch: CachedRows) -> None:
-        """As Tiers.open_batch(); gives the batch its memory, which rows are prefetched to."""
+        """As Tiers.open_batch(). Allocates the batch, into which rows are prefetched."""
         plan = batch.plan
         if batch.rows is None:
             batch.rows = self.take_rows(len(plan.ids))

@@ -1,8 +1,8 @@
 """Tiers of a cache in GPU memory.
 
-Cache and static partition are GPU memory, victim and constant buffer page-locked host memory that
-kernels read and write over PCIe. Rows from storage arrive in page-locked memory, from where they
-join their batch by a gather or by copies (lsm.cache.staging).
+Cache and static partition are GPU memory. Victim and constant buffer are page-locked host memory,
+which kernels read and write over PCIe. Rows from storage arrive in page-locked memory and join
+their batch by a gather or by copies (lsm.cache.staging).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ PLANNERS = ("auto", "host", "device")
 class GpuOptions:
     """Options of a cache in GPU memory.
 
-    planner: where plans are made: host, device, or auto, which makes the first plans in both places
+    planner: the processor that plans: host, device, or auto, which lets both make the first plans
     and keeps the faster (lsm.cache.planner_trial). prefetch_rows: most rows of the next batch that
-    are brought back from the victim buffer while a step runs. staging: how rows from storage reach
-    the GPU: gather, copy or auto (lsm.cache.staging); the engine gds reads them to the GPU itself.
-    pool_bytes: GPU memory for batches of a cache that ranks share, allocated at once; more is taken
-    if batches that are held leave no room.
+    are copied from the victim buffer while a step runs. staging: path of rows from storage to the
+    GPU: gather, copy or auto (lsm.cache.staging); the engine gds reads into GPU memory itself.
+    pool_bytes: GPU memory for batches of a cache that ranks share, allocated at once; it grows if
+    batches that are still held leave no room.
     """
 
     planner: str = "auto"
@@ -53,12 +53,12 @@ class GpuOptions:
 
 
 class GpuTiers:
-    """Tiers in GPU memory (see Tiers). All copies of all plans are queued to one stream, in the
-    order of the plans; rows that were delivered may be used in any stream.
+    """Tiers in GPU memory (see Tiers). All copies are queued to one stream, in plan order.
+    Delivered rows may be used in any stream.
 
-    rows, static_ids, constant_ids: as for HostTiers. take_rows: page-locked memory that rows are
-    read to; None: rows are read to GPU memory. prefetch_iterations: as for HostTiers.
-    device: of rows that are delivered; for the host it is the executor's twin, for tests.
+    rows, static_ids, constant_ids: as for HostTiers. take_rows: page-locked memory for reads; None:
+    reads go to GPU memory. prefetch_iterations: as for HostTiers. device: of delivered rows; the
+    host means the executor's twin, for tests.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class GpuTiers:
             device=native.TWIN if device.type == "cpu" else device.index,
         )
         self._staging = Staging("gather" if take_rows is None else options.staging, self._executor)
-        self._victims: dict[int, torch.Tensor] = {}  # victim slots by iteration that is to come
+        self._victims: dict[int, torch.Tensor] = {}  # victim slots by coming iteration
         self.prefetched_rows = 0
 
     @property
@@ -100,17 +100,17 @@ class GpuTiers:
         return self._executor.device_bytes
 
     def start_reads(self, batch: CachedRows, reads: ReadScheduler) -> None:
-        """As Tiers.start_reads(); rows from storage lie at their positions in the batch."""
+        """As Tiers.start_reads(). Staged rows lie at their positions in the batch."""
         batch.read_to(self.take_rows(len(batch.plan.ids)), reads)
 
     def open_batch(self, batch: CachedRows) -> None:
-        """As Tiers.open_batch(); prefetched rows have a buffer of their own."""
+        """As Tiers.open_batch(). Prefetched rows have a buffer of their own."""
         plan = batch.plan
         self._victims[plan.iteration] = plan.slot[plan.source == Source.VICTIM]
 
     def replay(self, batch: CachedRows, targets: Sequence[RowTarget] | None = None) -> None:
-        """As Tiers.replay(). Blocks until the rows are there: whoever gets them may use them in any
-        stream, and this thread has nothing else to do."""
+        """As Tiers.replay(). Blocks until the rows have arrived, so that they can be used in any
+        stream; this thread has nothing else to do."""
         plan = batch.plan
         self._victims.pop(plan.iteration, None)
         assert batch.rows is not None, "start_reads() gives the batch its memory"
@@ -145,12 +145,12 @@ class GpuTiers:
         shape, dtype = (num_rows, self._files.dim), self._files.dtype
         if self._device.type == "cpu":
             return torch.empty(shape, dtype=dtype)
-        # Memory that other streams still use is not handed out to the one that writes here, ..
+        # The allocator hands no memory that other streams still use to the stream that writes here.
         stream = torch.cuda.ExternalStream(self._executor.stream, device=self._device)
         with torch.cuda.stream(stream), memory_errors("for the rows of a batch"):
             rows = torch.empty(shape, dtype=dtype, device=self._device)
-            # cuFile, for one, does not know of streams.
+            # cuFile ignores streams.
             stream.synchronize()
-        # .. and it comes back only when the stream that trains is done with it.
+        # The memory returns to the allocator only after the training stream's last use.
         rows.record_stream(torch.cuda.default_stream(self._device))
         return rows
