@@ -1,4 +1,4 @@
-"""Neighbour sampling: which nodes and edges a batch needs."""
+"""Neighbour sampling: draws the nodes and edges of a batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lsm import native
 from lsm.sampler.options import Sampling
 
 MAX_NEIGHBORS = 2**29
-"""Of a node, what is drawn at a hop at most, if not all."""
+"""Most neighbours drawn per node and hop, unless all are taken."""
 
 
 class Topology(Protocol):
@@ -36,12 +36,12 @@ class Sampler(Protocol):
     def sample(
         self, seeds: Tensor, *, epoch: int, iteration: int, rank: int = 0, step: int | None = None
     ) -> SampledGraph:
-        """The subgraph that ``seeds`` [b] int64 need."""
+        """The subgraph of ``seeds`` [b] int64."""
 
     def edge_ids(
         self, seeds: Tensor, *, epoch: int, iteration: int, rank: int = 0, step: int | None = None
     ) -> Tensor:
-        """Where its edges stand in the topology: [e] int64."""
+        """Positions of the subgraph's edges in the topology: [e] int64."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class SampledGraph:
         ``edge_index`` is [1, e] int32: sources, which are below 2^30. ``indptr`` gives the
         destinations. A graph of [15, 10, 5] neighbours takes half. The memory is its own.
         """
-        # Through NumPy, which uses no other threads: OpenMP would start some for each sampler.
+        # NumPy copies on this thread; torch would start OpenMP threads for each sampler.
         own: dict[str, Any] = {
             field.name: torch.from_numpy(value.numpy().copy())
             for field in fields(self)
@@ -108,7 +108,7 @@ class SampledGraph:
 
 
 def checked_num_neighbors(num_neighbors: Any) -> list[int]:
-    """``num_neighbors`` as a list; ValueError unless all are numbers that can be drawn."""
+    """``num_neighbors`` as a list. Raises ValueError unless all are valid numbers of neighbours."""
     if not isinstance(num_neighbors, Iterable):
         raise ValueError(f"num_neighbors: expected a number for each hop, got {num_neighbors!r}")
     for number in num_neighbors:
@@ -120,7 +120,7 @@ def checked_num_neighbors(num_neighbors: Any) -> list[int]:
 
 
 def native_sampling(sampling: str | Sampling) -> native.Sampling:
-    """What the native samplers take."""
+    """``sampling`` for the native samplers."""
     chosen = Sampling.of(sampling)
     kind = getattr(native.SamplingKind, chosen.kind)
     return native.Sampling(kind, chosen.layer_dependency, chosen.batch_dependency, chosen.debias)
@@ -129,8 +129,8 @@ def native_sampling(sampling: str | Sampling) -> native.Sampling:
 class NeighborSampler:
     """Draws up to ``num_neighbors[h]`` in-neighbours per node at hop h, without replacement.
 
-    -1 takes all neighbours. ``sampling`` says how they are chosen; with neighbor and labor, each
-    neighbour of a node is as likely as the others. ``topology`` is used in place, also when it is
+    -1 takes all neighbours. ``sampling``: the method of drawing; with neighbor and labor, all
+    neighbours of a node are equally likely. ``topology`` is used in place, also when it is
     memory-mapped. ``num_threads`` threads share the drawing of one batch; for throughput, call
     :meth:`sample` from several Python threads instead. Raises ValueError if ``indptr`` is not that
     of a graph.
@@ -164,15 +164,14 @@ class NeighborSampler:
         rank: int = 0,
         step: int | None = None,
     ) -> SampledGraph:
-        """The subgraph that ``seeds`` [b] int64 (distinct) need: a function of the arguments,
+        """The subgraph of ``seeds`` [b] int64 (distinct): a function of the arguments,
         ``self.seed`` and the graph, whatever the number of threads.
 
-        ``step``: iterations since the first of epoch 0, all that matters to batch_dependency; None:
-        ``iteration``.
+        ``step``: iterations since the first of epoch 0, for batch_dependency; None: ``iteration``.
 
-        Thread-safe; releases the GIL. The tensors share memory that returns to the sampler when
-        they are gone. Raises ValueError if seeds are repeated or out of range, or if the topology
-        leads to a node that does not exist.
+        Thread-safe; releases the GIL. The tensors share memory that returns to the sampler after
+        the last of them is freed. Raises ValueError if seeds are repeated or out of range, or if
+        the topology names a node that does not exist.
         """
         step = iteration if step is None else step
         result = self._native.sample(seeds, self.seed, epoch, iteration, rank, step, False)
@@ -197,11 +196,11 @@ class NeighborSampler:
         rank: int = 0,
         step: int | None = None,
     ) -> torch.Tensor:
-        """Where the edges of sample() with the same arguments stand in the topology: [e] int64.
+        """Positions in the topology of the edges of sample() with the same arguments: [e] int64.
 
-        Edge i of ``edge_index`` is ``indices[edge_ids[i]]``. Samples the batch again, since a
-        sample is a function of its arguments: batches whose edge ids nobody asks for take neither
-        time nor memory for them. Thread-safe; raises as sample() does.
+        The source of edge i is ``indices[edge_ids[i]]``. Samples the batch again, since a sample is
+        a function of its arguments: edge ids that nobody requests take neither time nor memory.
+        Thread-safe; raises as sample() does.
         """
         step = iteration if step is None else step
         result = self._native.sample(seeds, self.seed, epoch, iteration, rank, step, True)

@@ -1,4 +1,4 @@
-"""Neighbour sampling by a GPU: the same batches as lsm.sampler.neighbor's."""
+"""Neighbour sampling on a GPU, with the batches of lsm.sampler.neighbor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lsm.sampler.options import Sampling
 PLACEMENTS = ("auto", "host", "uva", "device")
 
 TOPOLOGY_SHARE = 0.5
-"""Of the GPU's free memory, what ``auto`` gives to the topology at most."""
+"""Largest share of the GPU's free memory that ``auto`` gives to the topology."""
 
 
 def topology_bytes(topology: Topology) -> int:
@@ -27,9 +27,10 @@ def topology_bytes(topology: Topology) -> int:
 
 
 def choose_placement(placement: str, device: torch.device, num_bytes: int, free_bytes: int) -> str:
-    """Where the topology goes: host (and host threads sample), uva (page-locked host memory that
-    the GPU reads) or device. auto: device if ``num_bytes`` are at most TOPOLOGY_SHARE of what is
-    free there, else uva; host where the host trains. Raises ValueError for what cannot be."""
+    """The place of the topology: host (host threads sample), uva (page-locked host memory that the
+    GPU reads) or device. auto: device if ``num_bytes`` are at most TOPOLOGY_SHARE of
+    ``free_bytes``, else uva; host where the host trains. Raises ValueError for a place that is
+    unknown or impossible."""
     if placement not in PLACEMENTS:
         raise ValueError(
             f"topology.placement: expected one of {', '.join(PLACEMENTS)}, got {placement!r}"
@@ -51,7 +52,8 @@ def choose_placement(placement: str, device: torch.device, num_bytes: int, free_
 
 
 def place_topology(topology: Topology, placement: str, device: torch.device) -> Topology:
-    """``topology`` in memory that the GPU reads. Raises RuntimeError where it cannot be locked."""
+    """``topology`` in memory that the GPU reads. Raises RuntimeError if it cannot be
+    page-locked."""
     if placement == "device":
         with memory_errors("for the topology"):
             return SimpleNamespace(
@@ -70,13 +72,13 @@ def place_topology(topology: Topology, placement: str, device: torch.device) -> 
 
 
 class DeviceNeighborSampler:
-    """What lsm.sampler.neighbor.NeighborSampler is on the host, batch by batch the same.
+    """A NeighborSampler on a GPU, with the same batches.
 
     topology: on the host; placed: the same in memory that the GPU reads (place_topology). device:
     the GPU's number, or native.TWIN or native.TWIN_BACKWARDS for a host loop over the GPU's code.
-    output: where graphs are delivered. Thread-safe: as many as num_slots batches are sampled at a
-    time, each in memory and a stream of its own. A batch is a chain of small kernels, most of which
-    leave most of a GPU idle.
+    output: device of the sampled graphs. Thread-safe: up to num_slots batches are sampled at a
+    time, each with memory and a stream of its own, because one batch is a chain of small kernels
+    that leave most of a GPU idle.
     """
 
     def __init__(
@@ -95,7 +97,7 @@ class DeviceNeighborSampler:
         self.num_neighbors = checked_num_neighbors(num_neighbors)
         self.seed = seed
         self._output = torch.device(output)
-        # Its memory is reached by the GPU's copy engine as it is, and batches go to a GPU next.
+        # Batches go to a GPU next, and its copy engine reads page-locked memory directly.
         self._is_pinned = self._output.type == "cpu" and device >= 0
         self._has_weights = Sampling.of(sampling).kind == "ladies"
         self._slot_arguments = (
@@ -104,7 +106,7 @@ class DeviceNeighborSampler:
         )
         self._slots: queue.LifoQueue[native.GpuSampler | None] = queue.LifoQueue()
         for _ in range(num_slots - 1):
-            self._slots.put(None)  # made when it is needed
+            self._slots.put(None)  # created on first use
         self._slots.put(self._new_slot())
 
     def sample(
@@ -116,7 +118,7 @@ class DeviceNeighborSampler:
         rank: int = 0,
         step: int | None = None,
     ) -> SampledGraph:
-        """As NeighborSampler.sample(); the tensors are on ``output``, and complete."""
+        """As NeighborSampler.sample(), with complete tensors on ``output``."""
         step = iteration if step is None else step
         with self._slot() as slot:
             sizes = slot.sample(seeds, self.seed, epoch, iteration, rank, step, False)
@@ -157,7 +159,7 @@ class DeviceNeighborSampler:
 
     @contextmanager
     def _slot(self) -> Iterator[native.GpuSampler]:
-        """A sampler that no other thread uses meanwhile; waits until one is free."""
+        """A sampler for this thread alone. Blocks until one is free."""
         slot = self._slots.get()
         try:
             slot = slot or self._new_slot()
@@ -174,6 +176,6 @@ class DeviceNeighborSampler:
         tensor = torch.empty(shape, dtype=dtype, device=self._output, pin_memory=self._is_pinned)
         if tensor.is_cuda:
             # The native sampler writes in a stream of its own, and torch may hand out memory that
-            # work in this one still uses.
+            # this stream still uses.
             torch.cuda.current_stream(tensor.device).synchronize()
         return tensor

@@ -1,4 +1,4 @@
-"""Which seed nodes each rank trains on at each iteration."""
+"""The schedule of seed nodes by rank and iteration."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class NodeSplits(Protocol):
 
 
 class SeedSchedule:
-    """Cuts the seed nodes of an epoch into iterations and ranks.
+    """Divides the seed nodes of an epoch into iterations and ranks.
 
-    The epoch's order (a permutation that depends on seed and epoch alone, or the given order) is
-    cut into global batches of ``batch_size * world_size``, and each of them contiguously and as
+    The epoch's order (the given one, or a permutation that depends on seed and epoch alone) is cut
+    into global batches of ``batch_size * world_size``. Each global batch is cut contiguously and as
     evenly as possible into ranks. So all ranks have the same number of iterations, and an iteration
     sees the same seeds whether W ranks take b each or one rank takes W * b. In the last, short
     iteration a rank may get none.
@@ -82,13 +82,13 @@ class SeedSchedule:
         return self._nodes[self.input_ids(order, iteration)]
 
     def global_count(self, iteration: int) -> int:
-        """How many seeds all ranks together have at ``iteration``."""
+        """Number of seeds of all ranks at ``iteration``."""
         return min(self._global_batch, self._nodes.numel() - iteration * self._global_batch)
 
 
 def seed_nodes(store: NodeSplits, input_nodes: str | torch.Tensor | None) -> torch.Tensor:
-    """The nodes, [N] int64, that ``input_nodes`` names: a split, ids, a mask of all nodes, or None
-    for all of them."""
+    """The nodes, [N] int64, that ``input_nodes`` names: a split, ids, a mask over all nodes, or
+    None for all nodes. Raises ValueError for another shape or dtype."""
     if input_nodes is None:
         return torch.arange(store.num_nodes)
     if isinstance(input_nodes, str):
