@@ -1,4 +1,4 @@
-"""The files that hold feature rows: all that a loader and an engine need of a store."""
+"""The feature files of a store, as loaders and engines need them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class FeatureFiles:
     """``num_rows`` rows of ``dim`` values of ``dtype``, row-major, striped over ``paths`` in pages
     of ``stripe_bytes``: page p lies in file ``p % len(paths)``.
 
-    store: name of the store they belong to. digest: of their contents; an NVMe namespace with a
-    copy of them carries it in its label.
+    store: name of the store. digest: of the files' contents; the label of an NVMe namespace with a
+    copy holds it.
     """
 
     paths: tuple[Path, ...]
@@ -32,5 +32,5 @@ class FeatureFiles:
 
     @property
     def folder(self) -> Path:
-        """The directory of the files: that of the store."""
+        """The directory of the files, which is that of the store."""
         return self.paths[0].parent

@@ -1,4 +1,4 @@
-"""The store's files: names, ``meta.json`` and how feature bytes are laid out over files."""
+"""Layout of the store: names of its files, ``meta.json``, and the stripes of feature bytes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ class FeatureMeta(BaseModel):
 
 
 class StoreMeta(BaseModel):
-    """``meta.json``. ``files`` lists every file of the store but ``meta.json`` itself."""
+    """Contents of ``meta.json``. ``files`` lists every file of the store but ``meta.json``
+    itself."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -101,13 +102,13 @@ def feature_file_bytes(total_bytes: int, stripes: int, stripe_bytes: int) -> lis
 
 
 def most_classes(num_nodes: int) -> int:
-    """How many classes a graph may have. A model has a row of weights for each, so that more are
-    taken for damage, or for labels that are no classes."""
+    """Most classes of a graph. A model has a row of weights per class; more classes mean damage, or
+    labels that are no classes."""
     return max(num_nodes, 1 << 20)
 
 
 def index_dtype(num_nodes: int) -> str:
-    """NumPy name of the dtype that ``topology/indices.npy`` has for ``num_nodes`` nodes."""
+    """NumPy name of the dtype of ``topology/indices.npy`` for ``num_nodes`` nodes."""
     return "int32" if num_nodes < 2**31 else "int64"
 
 
@@ -122,8 +123,8 @@ def replaced_path(path: Path) -> Path:
 
 
 def is_temporary(path: Path, kind: str = "tmp") -> bool:
-    """Whether ``path`` is named as a directory that a writer builds in; with ``kind`` "old": as a
-    store that it replaces."""
+    """True if ``path`` has the name of a writer's temporary directory or, with ``kind`` "old", of a
+    store that a writer replaces."""
     head, separator, pid = path.name.rpartition(f".{kind}-")
     return bool(separator) and head.startswith(".") and pid.isdigit()
 
@@ -153,9 +154,8 @@ def sync_directory(path: Path) -> None:
 
 
 def read_meta(store: Path) -> StoreMeta:
-    """``meta.json`` of the store directory ``store``, checked for consistency.
-
-    Raises FileNotFoundError if there is none, ValueError if it cannot be used.
+    """``meta.json`` of the store directory ``store``, checked for consistency. Raises
+    FileNotFoundError if it is missing, ValueError if it cannot be used.
     """
     remedy = "convert the data again with `lsm data convert`"
     path = store / META
@@ -186,7 +186,7 @@ def store_kind(store: Path) -> str:
 
 
 def _check_array_bytes(path: Path, meta: StoreMeta, remedy: str) -> None:
-    """ValueError if the files listed are too small for the numbers of nodes and edges."""
+    """Raises ValueError if the listed files are too small for the numbers of nodes and edges."""
     index_bytes = 4 if index_dtype(meta.num_nodes) == "int32" else 8
     needed = {
         INDPTR: 8 * (meta.num_nodes + 1),

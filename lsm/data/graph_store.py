@@ -1,4 +1,4 @@
-"""Opens a store directory and hands out its arrays as tensors."""
+"""Opens a store directory and returns its arrays as tensors."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class GraphStore:
     """A store directory, opened for reading; only ``save_score`` writes."""
 
     def __init__(self, path: Path, meta: StoreMeta) -> None:
-        """``path``: the directory; ``meta``: what its meta.json says. Use ``GraphStore.open``."""
+        """``path``: the directory; ``meta``: its meta.json. Use ``GraphStore.open``."""
         self.path = path
         self.meta = meta
 
@@ -60,8 +60,8 @@ class GraphStore:
     def open(cls, path: str | Path) -> GraphStore:
         """Opens the store at ``path``; reads ``meta.json`` and checks every file's size.
 
-        Raises FileNotFoundError (no store, a missing file) or ValueError (a file of the wrong
-        size, a ``meta.json`` that cannot be used). Contents are checked by ``lsm data verify``.
+        Raises FileNotFoundError (no store, a missing file), ValueError (a file of the wrong size, a
+        ``meta.json`` that cannot be used). ``lsm data verify`` checks the contents.
         """
         store = cls(Path(path), layout.read_meta(Path(path)))
         for name, expected in store.meta.files.items():
@@ -72,7 +72,7 @@ class GraphStore:
 
     @property
     def name(self) -> str:
-        """The name that the store was made with."""
+        """The name of the graph, given when the store was made."""
         return self.meta.name
 
     @property
@@ -82,7 +82,7 @@ class GraphStore:
 
     @property
     def num_edges(self) -> int:
-        """Edges, each way counted by itself."""
+        """Directed edges: an undirected edge counts twice."""
         return self.meta.num_edges
 
     @property
@@ -117,7 +117,7 @@ class GraphStore:
 
     @property
     def feature_files(self) -> FeatureFiles:
-        """The files of the features, as engines and feature loaders take them."""
+        """The feature files, for engines and feature loaders."""
         features = self.meta.features
         sums = " ".join(self.meta.files[name].sha256 for name in features.files)
         return FeatureFiles(
@@ -131,9 +131,8 @@ class GraphStore:
         )
 
     def identity(self) -> dict[str, Any]:
-        """What tells this store from others, by name: its counts, and the checksums of its files.
-
-        Scores are left out, since they can be computed anew.
+        """The identity of this store, by name: its counts and the checksums of its files, without
+        scores, which can be computed again.
         """
         meta = self.meta
         counts = {
@@ -159,9 +158,8 @@ class GraphStore:
     def topology(self, in_memory: bool = False) -> Topology:
         """The in-edges, memory-mapped (copy on write), or with ``in_memory`` read into memory.
 
-        Raises OSError if a file cannot be read.
-        What reads mapped memory calls ``native.check_mapped`` afterwards, as the sampler does: a
-        page that cannot be read is zeros until then.
+        A reader of mapped memory must call ``native.check_mapped`` afterwards, as the sampler does:
+        a page that cannot be read is zeros until then. Raises OSError if a file cannot be read.
         """
         kind = layout.index_dtype(self.num_nodes)
         indptr = self._load(layout.INDPTR, "int64", self.num_nodes + 1, in_memory)
@@ -169,8 +167,8 @@ class GraphStore:
         return Topology(indptr, indices)
 
     def labels(self, in_memory: bool = False) -> torch.Tensor:
-        """Class of each node, -1 where unknown: [N] int64. Many labels are memory-mapped as the
-        topology is, unless ``in_memory``. Raises OSError if the file cannot be read."""
+        """Class of each node, -1 where unknown: [N] int64. More than 8 Mi labels are memory-mapped
+        like the topology, unless ``in_memory``. Raises OSError if the file cannot be read."""
         in_memory = in_memory or self.num_nodes <= _MOST_LABELS_IN_MEMORY
         return self._load(layout.LABELS, "int64", self.num_nodes, in_memory)
 
@@ -194,7 +192,8 @@ class GraphStore:
         return ids
 
     def score(self, name: str) -> torch.Tensor:
-        """Static score ``name`` of each node: [N] float32. ValueError if it is not stored."""
+        """Static score ``name`` of each node: [N] float32. Raises ValueError if it is not
+        stored."""
         file = layout.score_file(name)
         if file not in self.meta.files:
             raise ValueError(
@@ -205,11 +204,11 @@ class GraphStore:
 
     def save_score(self, name: str, score: torch.Tensor) -> None:
         """Stores ``score`` ([N] float32) as ``scores/NAME.npy``, NAME being ``name``, in place of
-        an older one. Raises ValueError for another shape or type, OSError where it cannot be
-        written.
+        an older one.
 
-        At any moment another process sees the old score, none, or the new one. Other processes may
-        store scores at the same time.
+        Another process sees the old score, none, or the new one at any moment. Several processes
+        may store scores at the same time. Raises ValueError for another shape or type, OSError if
+        the file cannot be written.
         """
         if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
             raise ValueError(f"score name: expected letters, digits, '_' or '-', got {name!r}")
@@ -219,7 +218,7 @@ class GraphStore:
                 f"got {score.dtype} {list(score.shape)}"
             )
         with _one_writer(self.path):
-            # Another process may have stored a score meanwhile.
+            # Another process may have stored a score since.
             self.meta.files.update(GraphStore.open(self.path).meta.files)
             self._replace_score(layout.score_file(name), score)
 
@@ -242,7 +241,7 @@ class GraphStore:
             layout.write_meta(self.path / layout.META, self.meta)
 
     def require_room_for_score(self) -> None:
-        """Raises OSError, naming the store, unless a score can be written beside the others."""
+        """Raises OSError, which names the store, unless the store can hold another score."""
         if not os.access(self.path, os.W_OK):
             is_read_only = os.statvfs(self.path).f_flag & os.ST_RDONLY
             code = errno.EROFS if is_read_only else errno.EACCES
@@ -272,7 +271,7 @@ class GraphStore:
                     f"{path}: truncated: expected {needed} bytes for {dtype} {list(shape)}, got "
                     f"{size}; convert the data again"
                 )
-            # Elements that a foreign writer did not align are read, too.
+            # Unaligned elements, of a foreign writer, cannot be mapped; they are read.
             if in_memory or shape[0] == 0 or header.data_offset % header.dtype.itemsize:
                 array = np.empty(shape, dtype)
                 try:
@@ -290,7 +289,7 @@ class GraphStore:
 
 @contextmanager
 def _one_writer(path: Path) -> Iterator[None]:
-    """Keeps other processes of this machine from changing the store at ``path`` meanwhile."""
+    """A lock on the store at ``path`` against other processes of this machine."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with suppress(OSError):  # a file system without locks
@@ -301,7 +300,8 @@ def _one_writer(path: Path) -> Iterator[None]:
 
 
 def size_problem(path: Path, expected: FileMeta) -> OSError | ValueError | None:
-    """What is wrong with the presence and size of ``path``, or None."""
+    """The error of a file ``path`` that is missing or of another size; None if it is as
+    expected."""
     try:
         size = path.stat().st_size
     except (FileNotFoundError, NotADirectoryError):

@@ -66,7 +66,7 @@ def _degrees(store: GraphStore) -> dict[str, float | int]:
 
 
 def as_table(info: dict[str, Any]) -> Table:
-    """``describe``'s answer for people."""
+    """The answer of ``describe`` as a table for people."""
     if info["kind"] != "graph":
         return triples_table(info)
     features, degrees = info["features"], info["in_degree"]

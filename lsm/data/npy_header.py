@@ -1,4 +1,4 @@
-"""Reads the header of a .npy file, whatever the file holds."""
+"""Reads the header of a .npy file, with any contents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAGIC = b"\x93NUMPY"
 
 @dataclass(frozen=True)
 class NpyHeader:
-    """What a .npy file holds, and where its elements begin."""
+    """Type and shape of a .npy file, and the offset of its elements."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -23,7 +23,8 @@ class NpyHeader:
 
 
 def read_header(file: BinaryIO, path: Path) -> NpyHeader:
-    """The header at the start of ``file``; ValueError naming ``path`` if it is no .npy header."""
+    """The header at the start of ``file``. Raises ValueError, which names ``path``, if it is no
+    .npy header."""
     file.seek(0)
     try:
         version = np.lib.format.read_magic(file)
@@ -38,6 +39,6 @@ def read_header(file: BinaryIO, path: Path) -> NpyHeader:
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path}: bad .npy header: {error}") from None
     except (RecursionError, MemoryError, SyntaxError, TypeError, tokenize.TokenError):
-        # NumPy parses the header as Python text, and these are what nonsense in it leads to.
+        # NumPy parses the header as Python text; nonsense in it raises these.
         raise ValueError(f"{path}: bad .npy header: it cannot be parsed") from None
     return NpyHeader(dtype, shape, fortran_order, file.tell())

@@ -1,4 +1,4 @@
-"""A file that is written once, in sequence: around the page cache, with its checksum."""
+"""A file that is written once, in sequence, past the page cache, with its checksum."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import numpy as np
 from lsm.core.units import format_bytes
 
 # Bytes per write. A large file is written with O_DIRECT, so that a conversion of any size neither
-# fills memory with dirty pages nor evicts what others cached.
+# fills memory with dirty pages nor evicts the cached pages of others.
 BUFFER_BYTES = 4 << 20
 # Where O_DIRECT does not work, pages are flushed and dropped this often.
 FLUSH_BYTES = 128 << 20
@@ -33,15 +33,15 @@ class FileSink:
     def __init__(
         self, path: Path, opened: tuple[int, bool] | None = None, *, remedy: str = _OTHER_OUT
     ) -> None:
-        """Makes ``path`` anew; or writes from the start of ``opened``, a descriptor (then its own)
-        and whether that bypasses the page cache. ``remedy``: advice where there is no room."""
+        """Creates ``path``; or writes from the start of ``opened``: (descriptor, which the sink
+        then owns; True if it bypasses the page cache). ``remedy``: advice for a full disk."""
         self.path = path
         self._remedy = remedy
         self.num_bytes = 0
         self._hash = hashlib.sha256()
         self._written = 0
         self._flushed = 0
-        self._buffer = mmap.mmap(-1, BUFFER_BYTES)  # aligned, as O_DIRECT wants it
+        self._buffer = mmap.mmap(-1, BUFFER_BYTES)  # aligned for O_DIRECT
         self._buffered = 0
         self._fd, self._is_direct = opened or _create(path)
 
@@ -105,7 +105,7 @@ class FileSink:
             self.abandon()
 
     def abandon(self) -> None:
-        """Closes the file as it is."""
+        """Closes the file without its rest."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -123,7 +123,7 @@ class FileSink:
             self._flush()
 
     def _write_tail(self) -> None:
-        # What is left is no whole number of blocks: it goes through the page cache.
+        # The tail is no whole number of blocks, so it goes through the page cache.
         if self._is_direct:
             flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
             fcntl.fcntl(self._fd, fcntl.F_SETFL, flags & ~os.O_DIRECT)
@@ -138,7 +138,7 @@ class FileSink:
 
 
 def _create(path: Path) -> tuple[int, bool]:
-    """(descriptor, whether it bypasses the page cache) of the new file ``path``."""
+    """(descriptor, True if it bypasses the page cache) of the new file ``path``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     try:
@@ -158,7 +158,7 @@ def npy_header(dtype: np.dtype, length: int, *row: int) -> bytes:
 
 
 def no_room(code: int, path: Path, needed: int, free: int, remedy: str = _OTHER_OUT) -> OSError:
-    """The error for ``needed`` bytes more at ``path`` where only ``free`` are free."""
+    """The error if ``path`` needs ``needed`` more bytes and only ``free`` are free."""
     hint = "the file size limit (ulimit -f) is reached" if code == errno.EFBIG else "disk full"
     text = (
         f"{hint}: {format_bytes(needed)} ({needed} bytes) more needed, "
@@ -169,12 +169,12 @@ def no_room(code: int, path: Path, needed: int, free: int, remedy: str = _OTHER_
 
 @contextlib.contextmanager
 def explaining_no_room(path: Path, num_bytes: int, remedy: str = _OTHER_OUT) -> Iterator[None]:
-    """Errors that mean "no room for ``num_bytes`` more" say so, with what is free."""
+    """A context that adds ``num_bytes`` and the free bytes to errors of a full disk."""
     try:
         yield
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
-        # The file system of a device's node is not the one that is full.
+        # A device node lies on another file system than the full one.
         free = 0 if path.is_block_device() else shutil.disk_usage(path.parent).free
         raise no_room(error.errno, path, num_bytes, free, remedy) from None

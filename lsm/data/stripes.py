@@ -38,7 +38,7 @@ class StripedWriter:
         self._rest = data[whole:].copy()
 
     def close(self) -> None:
-        """Writes what is left, pads each file with zeros to a multiple of 4096, closes them."""
+        """Writes the rest, pads each file with zeros to a multiple of 4096 and closes it."""
         for k, sink in enumerate(self._sinks):
             begin = k * self._stripe_bytes
             sink.write(self._rest[begin : begin + self._stripe_bytes])
@@ -47,7 +47,7 @@ class StripedWriter:
 
 
 class StripedReader:
-    """Reads ranges of the logical bytes back; a context manager."""
+    """Reads ranges of the logical bytes. A context manager."""
 
     def __init__(self, paths: Sequence[Path], stripe_bytes: int) -> None:
         self._files = [open(path, "rb", buffering=0) for path in paths]  # noqa: SIM115
@@ -61,13 +61,13 @@ class StripedReader:
             file.close()
 
     def read(self, offset: int, num_bytes: int) -> np.ndarray:
-        """Bytes [offset, offset + num_bytes): [num_bytes] uint8; ValueError past the end."""
+        """Bytes [offset, offset + num_bytes): [num_bytes] uint8. Raises ValueError past the end."""
         out = np.empty(num_bytes, np.uint8)
         if len(self._files) == 1:
             read_exactly(self._files[0].fileno(), out, offset)
             return out
         view = out.data
-        # Pages that follow each other in one file are read together, each to its own place.
+        # Adjacent pages of one file are coalesced into a scattered read.
         starts: dict[int, int] = {}
         places: dict[int, list[memoryview]] = {}
         done = 0
@@ -83,13 +83,14 @@ class StripedReader:
         return out
 
     def drop_cache(self) -> None:
-        """Drops what was read from the page cache."""
+        """Drops the pages that were read from the page cache."""
         for file in self._files:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def read_exactly(fd: int, out: np.ndarray, offset: int) -> None:
-    """Fills the C-contiguous ``out`` from byte ``offset`` of ``fd``; ValueError at end of file."""
+    """Fills the C-contiguous ``out`` from byte ``offset`` of ``fd``. Raises ValueError at end of
+    file."""
     _read_scattered(fd, [out.reshape(-1).view(np.uint8).data], offset)
 
 

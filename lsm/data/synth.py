@@ -1,7 +1,7 @@
 """Makes graphs of any size whose labels can be learnt: planted communities, power-law degrees.
 
-Everything is made in chunks, each from its own random stream keyed by (seed, purpose, chunk), so
-the result does not depend on threads or timing.
+Each chunk has a random stream of its own, keyed by (seed, purpose, chunk), so the result does not
+depend on threads or timing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NODE_CHUNK = 1 << 20
 _EDGE_CHUNK = 1 << 20
 _FEATURE_CHUNK_BYTES = 8 << 20
 _BLOCK_BYTES = 256 << 10  # features are made a cache-sized block at a time
-# Sources that are drawn twice are drawn again, so often by popularity, then from all nodes alike.
+# Repeated sources are redrawn, this often by popularity, then uniformly from all nodes.
 _POPULAR_DRAWS = 4
 _UNIFORM_DRAWS = 4
 
@@ -44,7 +44,7 @@ class SynthSpec(BaseModel):
     dim: int = Field(ge=1)
     classes: int = Field(default=16, ge=1)
     avg_degree: float = Field(default=12.0, ge=0)
-    """Mean in-degree. A few edges fewer appear where all distinct neighbours are used up."""
+    """Mean in-degree. Slightly lower where a node runs out of distinct neighbours."""
     degree_exponent: float = Field(default=2.5, gt=2, allow_inf_nan=False)
     """In-degrees: P(degree > d) falls as d**(1 - degree_exponent)."""
     popularity_exponent: float = Field(default=0.7, ge=0, lt=1)
@@ -70,7 +70,7 @@ class SynthSpec(BaseModel):
 
 
 class _Stream(IntEnum):
-    """What a random stream is for."""
+    """The purposes of random streams."""
 
     LABELS = 0
     ORDER = 1
@@ -89,9 +89,9 @@ def synthesize(out: str | Path, *, progress: bool | None = None, **parameters: A
     """Makes the store ``out``; ``parameters`` are the fields of ``SynthSpec`` and StoreOptions.
 
     In-degrees follow a Pareto law, and so does the popularity of sources. There are no self-loops
-    and no duplicate edges. A node's features are its class's centroid plus noise: too weak to tell
-    the class alone, strong enough when averaged over a neighbourhood.
-    Memory: tens of bytes per node and tens of MiB, whatever the features and the edges.
+    and no duplicate edges. A node's features are the centroid of its class plus noise: one row is
+    too noisy to tell the class, the mean over a neighbourhood is not. Memory: tens of bytes per
+    node and tens of MiB, whatever the features and the edges.
     """
     options: StoreOptions = {"progress": progress}
     for key in StoreOptions.__annotations__.keys() & parameters.keys():
@@ -161,7 +161,7 @@ def _write_splits(spec: SynthSpec, writer: StoreWriter) -> None:
     fractions = [spec.train_fraction, spec.valid_fraction, spec.test_fraction]
     bounds = np.cumsum(fractions)
     if bounds[-1] > 1 - 1e-9:
-        bounds[-1] = np.inf  # no node falls out by rounding
+        bounds[-1] = np.inf  # against rounding: every node has a split
     kinds = np.empty(spec.nodes, np.uint8)
     for number, begin, end in _chunks(spec.nodes, _NODE_CHUNK):
         draws = _generator(spec.seed, _Stream.SPLITS, number).random(end - begin)
@@ -192,7 +192,8 @@ class _Communities:
     def draw(
         self, spec: SynthSpec, generator: np.random.Generator, homes: np.ndarray
     ) -> np.ndarray:
-        """One source for each destination of community ``homes``, popular ones more often."""
+        """One source for each destination, whose community is in ``homes``; popular sources more
+        often."""
         num = len(homes)
         # The community at a uniform position in members is drawn in proportion to its size.
         anywhere = generator.integers(self.starts[-1], size=num)
@@ -207,7 +208,7 @@ class _Communities:
 
 
 def _make_degrees(spec: SynthSpec) -> np.ndarray:
-    """Wanted in-degrees: [N] int64, Pareto, cut at N - 1, with the given mean."""
+    """Target in-degrees: [N] int64, Pareto, cut at N - 1, with the given mean."""
     shape = spec.degree_exponent - 1
     largest = spec.nodes - 1
     smallest = _pareto_scale(spec.avg_degree, shape, largest)
@@ -350,7 +351,7 @@ def _in_order(
     make: Callable[[int, int, int], np.ndarray],
     ranges: Iterable[tuple[int, int]],
 ) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
-    """(range, make(number, first, last)) in order; a few are made ahead, no more."""
+    """(range, make(number, first, last)) in order, with a bounded number made ahead."""
     pending: list[tuple[tuple[int, int], Future[np.ndarray]]] = []
     for number, (first, last) in enumerate(ranges):
         pending.append(((first, last), executor.submit(make, number, first, last)))

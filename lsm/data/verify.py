@@ -1,4 +1,4 @@
-"""Checks everything that a store promises, streaming; finds all problems, not just the first."""
+"""Checks a store: every promise, by streaming, and with all problems, not just the first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lsm.data.triple_verify import verify_triples
 
 
 def verify_store(path: str | Path, *, progress: bool | None = None) -> list[str]:
-    """The problems of the store at ``path``, one line each: file, what is wrong, remedy.
+    """The problems of the store at ``path``, one line each: file, fault, remedy.
 
     Checks sizes, checksums, that indptr grows from 0 to the number of edges, the ranges of indices,
     labels and splits, that splits are disjoint and labelled, and that no feature or score is NaN or
@@ -39,7 +39,7 @@ def verify_store(path: str | Path, *, progress: bool | None = None) -> list[str]
 
 
 class _Contents:
-    """The checks of values, on the files that are there in full."""
+    """The checks of values, on the complete files."""
 
     def __init__(self, path: Path, meta: StoreMeta, readable: set[str]) -> None:
         self._path = path
@@ -164,7 +164,7 @@ class _Contents:
             step = max(1, CHUNK_BYTES // features.row_bytes)
             for first, data in read_ahead(read, num_nodes, step):
                 rows = torch.from_numpy(data).view(dtype).view(-1, features.dim)
-                # A sum is finite only if its terms are; the rows where it is not are looked at.
+                # A sum is finite only if its terms are; only rows with another sum are searched.
                 suspects = (~torch.isfinite(rows.sum(dim=1))).nonzero().flatten()
                 is_bad = ~torch.isfinite(rows[suspects]).all(dim=1)
                 named.add(first + suspects[is_bad].numpy())

@@ -23,7 +23,7 @@ from lsm.data.triple_format import TripleMeta
 
 log = logging.getLogger(__name__)
 
-# What lies in a store's directory, also before it is complete.
+# Names in a store's directory, complete or not.
 _WRITTEN = re.compile(
     r"topology|split|scores|labels\.npy|features(\.\d+)?\.bin|\.?meta\.json.*"
     r"|edges|(entities|relations)\.tsv|scratch"
@@ -33,16 +33,16 @@ _WRITTEN = re.compile(
 class StoreWriter:
     """Context manager that builds the store ``out``.
 
-    Files are made in a temporary sibling directory; ``commit(meta)`` writes ``meta.json`` last and
-    renames. Left without ``commit``, by an exception, SIGINT or SIGTERM, it removes everything.
-    After SIGKILL the temporary directory stays, until the next writer of ``out`` removes it;
-    ``GraphStore.open`` refuses it. A writer killed between its two renames leaves the store that
-    it replaces under another name; the next writer gives it its own back. A writer at work holds a
+    Files are made in a temporary sibling directory. ``commit(meta)`` writes ``meta.json`` last and
+    renames the directory. An exception, SIGINT or SIGTERM before ``commit`` removes everything.
+    After SIGKILL the temporary directory stays until the next writer of ``out`` removes it;
+    ``GraphStore.open`` refuses it. A writer that is killed between its two renames leaves the
+    replaced store under another name; the next writer restores the name. A writer at work holds a
     lock on its directory.
     """
 
     def __init__(self, out: str | Path, *, force: bool = False) -> None:
-        """Raises FileExistsError if ``out`` exists, unless ``force`` may replace that store."""
+        """Raises FileExistsError if ``out`` exists, unless it is a store and ``force`` is set."""
         self.out = Path(os.path.abspath(out))
         self._force = force
         self._check_out()
@@ -79,7 +79,7 @@ class StoreWriter:
         self._signals.close()
 
     def file(self, name: str) -> FileSink:
-        """A new file ``name`` of the store; closed by its user or by ``commit``."""
+        """A new file ``name`` of the store. Its user or ``commit`` closes it."""
         if name in self._sinks:
             raise ValueError(f"{name}: written twice")
         self._sinks[name] = FileSink(self._directory / name)
@@ -101,13 +101,13 @@ class StoreWriter:
             sink.write_array(array)
 
     def require_bytes(self, num_bytes: int) -> None:
-        """Raises OSError (ENOSPC) unless the file system has room for ``num_bytes`` more."""
+        """Raises OSError (ENOSPC) unless the file system has ``num_bytes`` free."""
         free = shutil.disk_usage(self._directory).free
         if free < num_bytes:
             raise no_room(errno.ENOSPC, self.out, num_bytes, free)
 
     def commit(self, meta: StoreMeta | TripleMeta) -> None:
-        """Completes ``meta.files``, makes everything durable and gives the store its name."""
+        """Completes ``meta.files``, makes everything durable and renames the store to ``out``."""
         if (self._directory / "scratch").exists():
             shutil.rmtree(self._directory / "scratch")
         for name, sink in self._sinks.items():
@@ -148,8 +148,8 @@ class StoreWriter:
 
 
 def _restore_or_remove(old: Path, out: Path) -> None:
-    """Gives ``old``, the store that a writer of ``out`` was replacing when it was killed, its name
-    back, unless the new one has it; then ``old`` is removed."""
+    """Handles ``old``, a store that a writer of ``out`` was replacing when it was killed: renames
+    it to ``out``, or removes it if the new store has that name."""
     pid = old.name.rpartition("-")[2]
     if os.path.lexists(out) or not (old / layout.META).is_file():
         _remove_if_left(old)
@@ -161,18 +161,18 @@ def _restore_or_remove(old: Path, out: Path) -> None:
 
 
 def _remove_if_left(directory: Path) -> None:
-    """Removes ``directory``, left by a writer that was killed. It stays, with a warning, if a
-    process may be at work in it, or if it holds what no writer makes."""
+    """Removes ``directory``, left by a killed writer. Keeps it, with a warning, if a process may be
+    at work in it, or if it holds files that no writer makes."""
     pid = directory.name.rpartition("-")[2]
     is_named = any(layout.is_temporary(directory, kind) for kind in ("tmp", "old"))
     is_ours = is_named and directory.is_dir() and not directory.is_symlink()
     if not is_ours or any(_WRITTEN.fullmatch(file.name) is None for file in directory.iterdir()):
-        log.warning("%s: no conversion made what is in there; it stays", directory)
+        log.warning("%s: holds files that no conversion made; it stays", directory)
         return
     lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # A writer that has made its directory is about to lock it.
+        # A writer creates its directory before it locks it.
         at_work = int(pid) != os.getpid() and Path("/proc", pid).exists()
     except OSError:
         at_work = True
@@ -188,7 +188,8 @@ def _remove_if_left(directory: Path) -> None:
 
 @contextlib.contextmanager
 def _signals_raise() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise SystemExit(128 + n) inside, so that clean-up runs as for ^C."""
+    """A context in which SIGTERM and SIGHUP raise SystemExit(128 + n), so that clean-up runs as for
+    ^C."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -209,7 +210,7 @@ def _signals_raise() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _signals_wait() -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP are delivered after the block, to this thread."""
+    """A context that delays SIGINT, SIGTERM and SIGHUP to this thread until its end."""
     numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:

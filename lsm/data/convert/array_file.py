@@ -1,4 +1,4 @@
-"""Reads arrays from files in chunks with pread: no page is ever mapped into the process."""
+"""Reads arrays from files in chunks with pread, which maps no page into the process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHUNK_BYTES = 16 << 20
 class ArrayFile:
     """A 1-D or 2-D array in a .npy file, or headerless; read by rows. A context manager.
 
-    ``shape`` and ``dtype`` describe the array as ``read`` gives it: native, C-contiguous rows.
+    ``shape`` and ``dtype`` describe the result of ``read``: native, C-contiguous rows.
     ``stored_dtype`` is that of the file, of either byte order.
     """
 
@@ -31,7 +31,7 @@ class ArrayFile:
         raw_shape: tuple[int, ...] | None = None,
         masks: bool = False,
     ) -> None:
-        """Opens ``path``; a file without the .npy magic is taken as headerless ``raw_shape``.
+        """Opens ``path``. A file without the .npy magic is read as a headerless ``raw_shape``.
 
         Raises FileNotFoundError, or ValueError if the file is no array of numbers (with ``masks``:
         or of bools) or is truncated.
@@ -78,7 +78,7 @@ class ArrayFile:
         return self.read(0, self.num_rows)
 
     def chunks(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[int, np.ndarray]]:
-        """(first row, rows) in order, the next chunk being read meanwhile."""
+        """(first row, rows) in order. Reads the next chunk in the background."""
         row_bytes = max(1, math.prod(self.shape[1:]) * self.dtype.itemsize)
         step = max(1, chunk_bytes // row_bytes)
         yield from read_ahead(self.read, self.num_rows, step)
@@ -86,7 +86,7 @@ class ArrayFile:
     def read_edges(self, begin: int, end: int) -> np.ndarray:
         """Edges [begin, end) as [2, n] in any memory order: row 0 sources, row 1 destinations.
 
-        The array is [2, E], or [E, 2]; which one does not matter to the caller.
+        The array on disk is [2, E] or [E, 2].
         """
         if self._edges_are_planar:
             out = np.empty((2, end - begin), self.dtype)
@@ -98,9 +98,8 @@ class ArrayFile:
         return out.T
 
     def expect_edges(self, *, edges_first: bool) -> int:
-        """The number of edges of [E, 2] (``edges_first``) or [2, E]; ValueError if it is neither.
-
-        To be called before ``read_edges``.
+        """The number of edges of [E, 2] (``edges_first``) or [2, E]. Raises ValueError for another
+        shape or dtype. Must precede ``read_edges``.
         """
         axis = 0 if edges_first else 1
         if len(self.shape) != 2 or self.shape[1 - axis] != 2:
@@ -162,7 +161,7 @@ class ArrayFile:
 def read_ahead(
     read: Callable[[int, int], np.ndarray], num_rows: int, step: int
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """(begin, read(begin, end)) over [0, num_rows) in steps, one read ahead on a thread."""
+    """(begin, read(begin, end)) over [0, num_rows) in steps. A thread reads one step ahead."""
     if num_rows == 0:
         return
     with ThreadPoolExecutor(1) as executor:

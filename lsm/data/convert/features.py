@@ -15,13 +15,14 @@ from lsm.data.writer import StoreWriter
 CONVERSIONS = ("float16", "float32", "bfloat16")
 
 MOST_STRIPES = 256
-"""Each is a file that is open during the whole conversion and has a buffer of 4 MiB."""
+"""Each stripe is a file that stays open during the whole conversion, with a buffer of 4 MiB."""
 
 
 def feature_meta(
     dim: int, dtype: str, stripes: int = 1, stripe_bytes: int = PAGE_BYTES
 ) -> FeatureMeta:
-    """Layout of features of ``dim`` elements of ``dtype``; ValueError for an unusable one."""
+    """Layout of features of ``dim`` elements of ``dtype``. Raises ValueError for an unusable
+    one."""
     if dtype not in FEATURE_DTYPES:
         raise ValueError(f"dtype: expected one of {', '.join(FEATURE_DTYPES)}, got {dtype}")
     if not 1 <= stripes <= MOST_STRIPES:
@@ -38,7 +39,8 @@ def feature_meta(
 
 
 def check_conversion(source: str, dtype: str | None) -> str:
-    """The dtype that features of ``source`` dtype get: ``dtype``, or their own if None."""
+    """The dtype of converted features: ``dtype``, or ``source``'s if None. Raises ValueError for a
+    conversion that is not supported."""
     if dtype is None or dtype == source:
         return source
     if dtype not in CONVERSIONS:
@@ -52,7 +54,8 @@ def write_features(
     chunks: Iterable[tuple[int, np.ndarray]],
     advance: Callable[[int], None],
 ) -> None:
-    """Writes ``chunks`` of (first row, [n, dim] rows) in order; ``advance`` gets source bytes."""
+    """Writes ``chunks`` of (first row, [n, dim] rows) in order. ``advance`` gets the source bytes
+    done."""
     striped = StripedWriter([writer.file(name) for name in meta.files], meta.stripe_bytes)
     for first_row, rows in chunks:
         striped.write(convert(rows, meta.dtype, first_row))
@@ -63,7 +66,7 @@ def write_features(
 def convert(rows: np.ndarray, dtype: str, first_row: int) -> np.ndarray:
     """``rows`` with elements of ``dtype`` (bfloat16 as its uint16 bit patterns).
 
-    Raises ValueError, naming the row, if a finite value becomes infinite.
+    Raises ValueError, which names the row, if a finite value becomes infinite.
     """
     if dtype == str(rows.dtype):
         return rows

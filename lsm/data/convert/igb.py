@@ -1,8 +1,8 @@
 """Converts a homogeneous dataset of the Illinois Graph Benchmark (IGB) to a store.
 
 Layout and splits are those of IGB's own loader (IllinoisGraphBenchmark/IGB-Datasets,
-``igb/dataloader.py``). Where we differ: it removes self-loops and adds one per node when it builds
-its graph; we keep the edges as they are on disk, since models add the loops that they want.
+``igb/dataloader.py``). We differ in one point: the loader removes self-loops and adds one per node;
+we keep the edges as they are on disk, since models add the loops that they need.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NUM_NODES = {
     "full": 269_346_174,
 }
 LABEL_FILES = {19: "node_label_19.npy", 2983: "node_label_2K.npy"}
-# In "full" only the first nodes have a label, by number of classes.
+# Labelled nodes of "full", which come first, by number of classes.
 NUM_LABELLED = {19: 227_130_858, 2983: 157_675_969}
 
 
@@ -49,12 +49,12 @@ def convert_igb(
     """Writes the store ``out`` from ``src/SIZE/processed`` and opens it.
 
     ``paper/node_feat.npy``: float32 [N, 1024] and ``paper/node_label_{19,2K}.npy``: float32 [N],
-    each with a .npy header (tiny, small, medium) or without (large, full): told by its first bytes.
+    each with a .npy header (tiny, small, medium) or without (large, full), as its first bytes show.
     ``paper__cites__paper/edge_index.npy``: [E, 2], from column 0 to column 1.
 
     Splits: the labelled nodes in order of id, 60% train, 20% valid, the rest test. ``num_nodes``
-    and ``num_labelled`` replace the size's own numbers, for a part of a dataset.
-    See ``StoreOptions``. Raises ValueError or OSError and leaves nothing behind.
+    and ``num_labelled`` replace the numbers of ``size``, for a part of a dataset. See
+    ``StoreOptions``. Raises ValueError or OSError, and leaves nothing behind then.
     """
     counts = _counts(size, num_classes, num_nodes, num_labelled)
     processed = _processed(Path(src), size)

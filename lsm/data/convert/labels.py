@@ -21,10 +21,10 @@ def write_labels(
 ) -> tuple[int, np.ndarray]:
     """Writes ``labels.npy``; returns (number of classes, state of each node: [N] uint8).
 
-    ``labels``: [N] or [N, 1], integers or integral floats; NaN and -1 mean no label. Without
-    ``num_classes`` it is the largest label + 1. From node ``num_labelled`` on there is no label,
-    whatever the file says.
-    Raises ValueError naming the file, the node and the value of a label that is out of range.
+    ``labels``: [N] or [N, 1], integers or integral floats; NaN and -1 mean no label.
+    ``num_classes``: None means the largest label + 1. Labels from node ``num_labelled`` on are
+    ignored. Raises ValueError with the file, the node and the value of a label that is out of
+    range.
     """
     if labels.shape not in ((num_nodes,), (num_nodes, 1)):
         raise ValueError(
@@ -66,11 +66,11 @@ def _to_classes(labels: ArrayFile, first: int, values: np.ndarray, limit: int) -
 
 
 def write_split(writer: StoreWriter, name: str, ids: ArrayFile, state: np.ndarray) -> int:
-    """Writes ``split/NAME.npy`` from ``ids`` and marks them in ``state``: [n] integers, or a mask
-    of the nodes, [N] bool.
+    """Writes ``split/NAME.npy`` from ``ids`` and marks its nodes in ``state``. Returns their
+    number.
 
-    Returns n. Raises ValueError naming the file, the position and the id of one that is no node,
-    is already in a split, or has no label.
+    ids: [n] integers, or a mask of the nodes, [N] bool. Raises ValueError with the file, the
+    position and the id of an entry that is no node, is already in a split, or has no label.
     """
     is_mask = ids.dtype.kind == "b"
     if is_mask and ids.shape != state.shape:
@@ -88,7 +88,7 @@ def write_split(writer: StoreWriter, name: str, ids: ArrayFile, state: np.ndarra
         num_ids = sum(int(np.count_nonzero(chunk)) for _, chunk in ids.chunks())
     with writer.file(layout.split_file(name)) as sink:
         sink.write_header(np.dtype(np.int64), num_ids)
-        # A node takes one byte of a mask, and eight of the ids.
+        # A node takes one byte of a mask and eight bytes of ids.
         for first, chunk in ids.chunks(CHUNK_BYTES // 8 if is_mask else CHUNK_BYTES):
             found = np.flatnonzero(chunk) if is_mask else np.arange(len(chunk))
             positions = found + first
@@ -100,9 +100,8 @@ def write_split(writer: StoreWriter, name: str, ids: ArrayFile, state: np.ndarra
 
 
 def write_ordered_splits(writer: StoreWriter, state: np.ndarray) -> dict[str, int]:
-    """Splits the labelled nodes in order of id: 60% train, 20% valid, the rest test.
-
-    Returns the size of each.
+    """Splits the labelled nodes in order of id: 60% train, 20% valid, the rest test. Returns the
+    sizes.
     """
     step = 1 << 20
     num_labelled = int(np.count_nonzero(state))

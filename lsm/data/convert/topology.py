@@ -12,8 +12,8 @@ from lsm.data import format as layout
 from lsm.data.convert.array_file import ArrayFile
 from lsm.data.writer import StoreWriter
 
-# Memory for the part of ``indices`` that one pass over the edges fills. A graph with more edges
-# takes more passes.
+# Memory for the part of ``indices`` that one pass over the edges fills. A larger graph takes more
+# passes.
 SORT_BYTES = 4 << 30
 
 
@@ -27,10 +27,10 @@ def write_topology(
 ) -> None:
     """Writes ``topology/{indptr,indices}.npy``; in-neighbours keep the order of the edge list.
 
-    ``edges.expect_edges`` must have been called. ``advance`` gets the bytes read: the file's size
-    for the count and, for the last pass, once more; further passes are not counted.
-    Memory: 8 bytes per node, and ``sort_bytes`` or the indices, whichever is less.
-    Raises ValueError naming the file and the first edge whose end is not a node.
+    Precondition: ``edges.expect_edges`` was called. ``advance`` gets the bytes read by the count
+    and by the last pass, each the size of the file. Memory: 8 bytes per node, and ``sort_bytes`` or
+    the indices, whichever is less. Raises ValueError with the file and the first edge that leads to
+    no node.
     """
     pool = native.ThreadPool(min(8, os.cpu_count() or 1))
     degrees = np.zeros(num_nodes, np.int64)
@@ -53,7 +53,7 @@ def write_topology(
                 if last == num_nodes:
                     advance(chunk.nbytes)
             _write_in_pieces(sink.write, indices)
-    # Each node's cursor has moved to its list's end, which is where the next node's list starts.
+    # Each node's cursor has moved to the end of its list, the start of the next node's list.
     with writer.file(layout.INDPTR) as sink:
         sink.write_header(np.dtype(np.int64), num_nodes + 1)
         sink.write(np.zeros(1, np.int64))

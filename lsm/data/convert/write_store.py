@@ -1,4 +1,4 @@
-"""Writes a store from arrays on disk; what the source formats share."""
+"""Writes a store from arrays on disk, for all source formats."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ SLACK_BYTES = 1 << 20
 
 
 class StoreOptions(TypedDict, total=False):
-    """How the store is written, whatever the source."""
+    """Options of a store, for every source."""
 
-    name: str | None  # of the graph; the source's by default
+    name: str | None  # of the graph; default: the source's
     dtype: str | None  # float16, float32 or bfloat16 converts the features
     stripes: int  # feature files; 1 by default
     stripe_bytes: int  # a multiple of 4096, the default
@@ -36,7 +36,7 @@ class StoreOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class GraphSource:
-    """A graph as it lies on disk before conversion."""
+    """A graph on disk before conversion."""
 
     name: str
     description: dict[str, Any]
@@ -44,7 +44,7 @@ class GraphSource:
     edges_first: bool  # [E, 2] instead of [2, E]
     features: ArrayFile  # [N, dim]
     labels: ArrayFile  # [N] or [N, 1]
-    write_splits: Callable[[StoreWriter, np.ndarray], object]  # given the state of each node
+    write_splits: Callable[[StoreWriter, np.ndarray], object]  # gets the state of each node
     num_classes: int | None = None  # None: the largest label + 1
     num_labelled: int | None = None  # None: every node may have a label
 
@@ -53,7 +53,7 @@ def write_store(graph: GraphSource, out: str | Path, options: StoreOptions) -> G
     """Writes ``graph`` to the store ``out`` and opens it.
 
     Memory: the topology, one byte per node and tens of MiB, whatever the size of the features.
-    Raises ValueError or OSError and leaves nothing behind.
+    Raises ValueError or OSError, and leaves nothing behind then.
     """
     features, edges = graph.features, graph.edges
     meta = _feature_layout(features, options)
@@ -98,7 +98,7 @@ def _feature_layout(features: ArrayFile, options: StoreOptions) -> FeatureMeta:
 
 
 def store_bytes(num_nodes: int, num_edges: int, features: FeatureMeta) -> int:
-    """Bytes that a store takes on disk, a little more rather than less."""
+    """Upper estimate of the bytes of a store on disk."""
     index_bytes = 4 if layout.index_dtype(num_nodes) == "int32" else 8
     topology = 8 * num_nodes + index_bytes * num_edges
     labels_and_splits = 16 * num_nodes
