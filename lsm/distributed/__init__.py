@@ -1,3 +1,3 @@
-"""The job: how its ranks were started, how they meet, and who failed when a wait fails."""
+"""The job: start of its ranks, rendezvous, collectives, and the rank to blame for a failed wait."""
 
 __all__: list[str] = []

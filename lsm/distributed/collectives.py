@@ -1,8 +1,8 @@
-"""The job this process belongs to: its rank, and the few collectives that training needs.
+"""Joins the job of this process, and provides the collectives that training needs.
 
-``environment`` says how the process was started, ``rendezvous`` brings the ranks together, and
-``watchdog`` says who is to blame when a wait for another rank fails. In a world of one no process
-group exists, and every collective is the identity.
+``environment`` finds the launcher, ``rendezvous`` brings the ranks together, and ``watchdog`` names
+the rank to blame when a wait for another rank fails. In a world of one there is no process group,
+and every collective is the identity.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ BACKEND = "gloo"
 
 @contextmanager
 def joined(timeout_secs: float, settings: Mapping[str, Any] | None = None) -> Iterator[World]:
-    """Joins the job of the environment over Gloo; leaves it at the end.
+    """A context in the job that the environment describes, over Gloo; leaves the job at its end.
 
-    ``settings``: what must be equal on all ranks, by name; values that JSON keeps. If ranks differ
-    in them, in their versions or in the size of the world, all raise ValueError naming two of them.
+    ``settings``: values that must be equal on all ranks, by name, as JSON keeps them. If ranks
+    differ in them, in their versions or in the size of the world, all raise ValueError, which names
+    two of them.
 
-    Every wait for another rank, here and in later collectives, ends in RuntimeError after
-    ``timeout_secs``; one for a rank whose process has ended, at once. By the end nothing may hold a
-    DistributedDataParallel: freed after the process group, its reducer would join Gloo's thread
-    while holding the GIL that this thread may wait for. After an error, whose traceback may hold
-    one, the group is therefore left to the end of the process.
+    Every wait for another rank, here and in later collectives, raises RuntimeError after
+    ``timeout_secs``, and at once if the process of that rank has ended. Nothing may hold a
+    DistributedDataParallel at the end of the context: freed after the process group, its reducer
+    would join Gloo's thread while holding the GIL that this thread may wait for. The traceback of
+    an error may hold one, so after an error the group lives until the process ends.
     """
     launch = read_environment()
     if launch.world.size == 1:
@@ -71,7 +72,7 @@ def joined(timeout_secs: float, settings: Mapping[str, Any] | None = None) -> It
 def _watched(
     launch: Launch, store: Store, members: list[Member], timeout_secs: float
 ) -> Iterator[None]:
-    """The other ranks hear how this one is, and how it ends."""
+    """A context in which this rank's watchdog runs and reports its end."""
     rank = launch.world.rank
     store_rank = None if launch.hosted else 0
     own = store.clone()  # type: ignore[attr-defined]  # torch's stub leaves it out
@@ -93,7 +94,7 @@ def _watched(
 
 
 def all_reduce_sum(values: Tensor, world: World) -> Tensor:
-    """``values`` summed over ranks, in place. All ranks must call it in the same order."""
+    """Sums ``values`` over ranks, in place, and returns them. A collective."""
     if world.size > 1:
         with awaiting("a sum over ranks"):
             torch_dist.all_reduce(values)
@@ -111,8 +112,8 @@ def broadcast_object(value: Any, world: World) -> Any:
 
 
 def gpu_group(backend: str, timeout_secs: float) -> torch_dist.ProcessGroup:
-    """All ranks over nccl or gloo, for tensors on their GPUs. With NCCL, a wait that takes longer
-    ends the process."""
+    """A group of all ranks over nccl or gloo, for tensors on their GPUs. With NCCL a wait beyond
+    ``timeout_secs`` ends the process."""
     return torch_dist.new_group(backend=backend, timeout=timedelta(seconds=timeout_secs))
 
 

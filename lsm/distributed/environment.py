@@ -1,7 +1,8 @@
-"""Where the environment says this process stands: alone, or in a job of torchrun, srun or mpirun.
+"""Reads the place of this process from the environment: alone, or in a job of torchrun, srun or
+mpirun.
 
-torchrun and srun put everything into variables. mpirun's variables lack the address at which ranks
-meet, so there mpi4py carries it, once, before torch.distributed takes over. Nothing here imports
+torchrun and srun set variables for everything. mpirun sets none for the address at which ranks
+meet, so mpi4py exchanges it, once, before torch.distributed takes over. This module does not import
 torch.
 """
 
@@ -32,41 +33,40 @@ _SLURM_PORTS = range(20_000, 32_000)
 
 @dataclass(frozen=True)
 class World:
-    """Where this process stands among all ranks, and among those of its machine."""
+    """The place of this process among all ranks, and among those of its machine."""
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0
     local_size: int = 1
     node_rank: int = 0
-    """Which of the job's machines this is."""
+    """Index of this machine among the job's."""
 
     @property
     def is_main(self) -> bool:
-        """Whether this is rank 0, which writes files and speaks to the user."""
+        """True on rank 0, which writes files and prints messages."""
         return self.rank == 0
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What started this process, and where its ranks meet."""
+    """The launcher of this process, and the meeting point of its ranks."""
 
     world: World = World()
     launcher: Launcher = "none"
     address: str = ""
-    """Host, by name or number, of the store through which ranks find each other."""
+    """Host name or address of the store through which ranks find each other."""
     port: int = 0
     job: str = ""
-    """Sets what this start of the job keeps in the store apart from other jobs and restarts."""
+    """Prefix of this start of the job in the store, against other jobs and restarts."""
     hosted: bool = False
-    """Whether the launcher holds the store (torchrun); otherwise rank 0 does."""
+    """True if the launcher (torchrun) holds the store; otherwise rank 0 does."""
 
 
 def read_environment(env: Mapping[str, str] = os.environ) -> Launch:
     """The job that ``env`` describes; a world of one if it describes none.
 
-    Under mpirun this is a collective: every rank of the job must call it. RuntimeError naming the
-    variable that is missing or makes no sense.
+    A collective under mpirun. Raises RuntimeError with the variable that is missing or invalid.
     """
     launcher = _launcher(env)
     if launcher == "torchrun":
@@ -79,7 +79,7 @@ def read_environment(env: Mapping[str, str] = os.environ) -> Launch:
 
 
 def rank_in(env: Mapping[str, str] = os.environ) -> int | None:
-    """The rank of this process in its job, for messages; None outside one. Asks nobody."""
+    """The rank of this process in its job, for messages; None outside one. No collective."""
     if _launcher(env) == "none":
         return None
     for name in _RANK_VARIABLES:
@@ -89,7 +89,7 @@ def rank_in(env: Mapping[str, str] = os.environ) -> int | None:
 
 
 def local_size_in(env: Mapping[str, str] = os.environ) -> int:
-    """How many ranks of the job run on this machine. Asks nobody."""
+    """The number of the job's ranks on this machine. No collective."""
     if _launcher(env) == "mpi":
         name = next((n for n in _MPI_LOCAL_SIZES if n in env), None)
         return _integer(env, name) if name is not None else 1
@@ -97,8 +97,8 @@ def local_size_in(env: Mapping[str, str] = os.environ) -> int:
 
 
 def _launcher(env: Mapping[str, str]) -> Launcher:
-    """torchrun first, because it may run inside the others; srun last, because mpirun may use it
-    to start its daemons."""
+    """Checks torchrun first, because it may run inside the others, and srun last, because mpirun
+    may use it to start its daemons."""
     if "RANK" in env or "WORLD_SIZE" in env:
         return "torchrun"
     if any(name in env for name in _MPI_VARIABLES):
@@ -183,7 +183,7 @@ def _slurm(env: Mapping[str, str]) -> Launch:
 
 
 def first_host(node_list: str) -> str:
-    """The first host of SLURM's compact form: ``gpu[03-05,9],login`` is gpu03 and others."""
+    """The first host of SLURM's compact form: gpu03 for ``gpu[03-05,9],login``."""
     first = re.match(r"(?:[^\[,]|\[[^\]]*\])*", node_list)  # a comma in brackets is part of it
     host = re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", first[0] if first else "")
     if not host:
@@ -192,7 +192,7 @@ def first_host(node_list: str) -> str:
 
 
 def task_counts(tasks_per_node: str) -> list[int]:
-    """Tasks of every node from SLURM's compact form: ``2(x3),1`` is 2, 2, 2, 1."""
+    """Tasks of every node from SLURM's compact form: 2, 2, 2, 1 for ``2(x3),1``."""
     counts: list[int] = []
     for part in tasks_per_node.split(","):
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
@@ -207,7 +207,7 @@ def task_counts(tasks_per_node: str) -> list[int]:
 
 @functools.cache  # MPI starts and ends once per process
 def _mpi(address: str | None, port: str | None) -> Launch:
-    """Rank 0 chooses where to meet and tells the others; hosts are gathered to find neighbours."""
+    """Broadcasts the meeting point that rank 0 chooses, and gathers hosts to find local ranks."""
     try:
         import mpi4py
 
@@ -227,13 +227,14 @@ def _mpi(address: str | None, port: str | None) -> Launch:
     )
     meeting = comm.bcast(meeting, root=0)
     world = _among(hosts, comm.Get_rank())
-    # The rest is torch's business; left open, MPI would wait at exit for ranks that died.
+    # torch does the rest. MPI left open would wait at exit for ranks that died.
     MPI.Finalize()
     return Launch(world, "mpi", *meeting)
 
 
 def _among(hosts: list[str], rank: int) -> World:
-    """The world of ``rank`` if rank r runs on ``hosts[r]``; nodes count in order of their ranks."""
+    """The world of ``rank`` if rank r runs on ``hosts[r]``. Nodes are numbered in the order of
+    their ranks."""
     nodes = list(dict.fromkeys(hosts))
     neighbours = [other for other, host in enumerate(hosts) if host == hosts[rank]]
     return World(

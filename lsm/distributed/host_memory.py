@@ -1,4 +1,4 @@
-"""How much memory this process, and each of its machine's ranks, can still take."""
+"""Available host memory, of this process and of each rank of its machine."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ _SHARE_OF_CGROUP = 0.85
 
 
 def available_bytes() -> int:
-    """Bytes that can be allocated without swapping: what the kernel estimates, or what the limits
-    of this process's control groups (v1, v2) leave, whichever is less."""
+    """Bytes that can be allocated without swapping: the kernel's estimate, or the room that the
+    limits of this process's control groups (v1, v2) leave, whichever is less."""
     return max(0, min([_free_bytes(), *_cgroup_rooms()]))
 
 
 def default_bytes() -> int:
-    """Bytes that the ranks of this machine take together unless told otherwise: half of those that
-    the machine has free, for others use it, or 85% of those that the control groups of this
-    process leave, for these are its own; whichever is less."""
+    """Default memory of all ranks of this machine together: half of the machine's free memory,
+    which others use as well, or 85% of the room in this process's control groups, which is its own;
+    whichever is less."""
     shares = [int(room * _SHARE_OF_CGROUP) for room in _cgroup_rooms()]
     return max(0, min([_free_bytes() // 2, *shares]))
 
 
 def available_bytes_per_rank() -> int:
-    """The same for each of the ranks on this machine if all take as much, which they do: of a job
-    whose processes are in control groups of their own, this is less than it could be."""
+    """An equal share of available_bytes() for each rank on this machine. An underestimate if each
+    process of the job has a control group of its own."""
     return available_bytes() // local_size_in()
 
 
 def resident_bytes() -> dict[str, int]:
-    """Resident memory of this process: ``peak`` of all; ``anonymous`` (with shared memory) and
-    ``file``, the pages of mapped files, at present."""
+    """Resident memory of this process: ``peak`` of all of it; at present ``anonymous`` (with shared
+    memory) and ``file``, the pages of mapped files."""
     fields = dict(line.split(":", 1) for line in _STATUS.read_text().splitlines())
 
     def size(name: str) -> int:
@@ -53,15 +53,15 @@ def resident_bytes() -> dict[str, int]:
 
 
 def peak_beside_files(libraries: int) -> int:
-    """Most resident memory that this process has had, less pages of mapped files: all but
-    ``libraries`` bytes of those it has now. The kernel takes such pages back when it needs them."""
+    """Peak of this process's resident memory, less its present pages of mapped files but for
+    ``libraries`` bytes. The kernel reclaims such pages when it needs memory."""
     now = resident_bytes()
     return now["peak"] - max(0, now["file"] - libraries)
 
 
 def peak_growth(work: Callable[[], None]) -> int:
-    """Most bytes of resident memory that ``work()`` adds at a time. The process's peak counts from
-    here on, where the kernel allows it; where not, this is too much rather than too little."""
+    """Peak of the resident memory that ``work()`` adds. Resets the process's peak where the kernel
+    allows it; elsewhere the result is an overestimate."""
     with contextlib.suppress(OSError):
         _CLEAR_REFS.write_text(_RESET_PEAK)
     before = resident_bytes()
@@ -75,7 +75,7 @@ def _free_bytes() -> int:
 
 
 def _cgroup_rooms() -> list[int]:
-    """For each control group that limits this process: its limit, less what cannot be freed."""
+    """For each control group that limits this process: its limit less its unreclaimable memory."""
     try:
         lines = [line.split(":", 2) for line in _CGROUP.read_text().splitlines()]
     except OSError:
@@ -93,8 +93,8 @@ def _cgroup_rooms() -> list[int]:
 
 
 def _rooms_up(root: Path, name: str, limit: str, usage: str, cached: tuple[str, str]) -> list[int]:
-    """The rooms of control group ``name`` under ``root`` and of those it is in; none of a group
-    that is not for us to see."""
+    """The rooms of control group ``name`` under ``root`` and of its ancestors, without groups that
+    are invisible here."""
     rooms, group = [], root / name.strip("/")
     while group != root.parent:
         try:

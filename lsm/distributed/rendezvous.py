@@ -1,8 +1,8 @@
-"""How the ranks of a job meet: in one store, each with a note about itself, read by rank 0.
+"""The rendezvous of a job's ranks: each leaves a note about itself in one store, and rank 0 reads
+them.
 
-Rank 0 looks at all notes before anybody goes on, so that a rank that is missing, there twice, or
-started with other settings is an error that names it, on every rank and before the first collective
-could hang on it.
+Rank 0 checks all notes before any rank continues. A rank that is missing, duplicate or started with
+other settings is an error that names it, on every rank, before the first collective could hang.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Member:
     host: str
     pid: int
     address: str
-    """The address by which this machine reaches the store; where others may reach it, unless it is
-    a loopback address."""
+    """The address from which this machine reaches the store. Others may reach the machine there,
+    unless it is a loopback address."""
     settings: dict[str, Any]
 
     def __str__(self) -> str:
@@ -51,10 +51,10 @@ class Member:
 def meet(
     launch: Launch, timeout_secs: float, settings: Mapping[str, Any]
 ) -> tuple[Store, list[Member]]:
-    """The store of the job, and its members by rank, when all are there and agree.
+    """The store of the job, and its members by rank, once all have arrived and agree.
 
-    ``settings``: what must be equal on all ranks; values that JSON keeps. Raises, on every rank,
-    RuntimeError if ranks do not come within ``timeout_secs``, and ValueError if they differ.
+    ``settings``: values that must be equal on all ranks, as JSON keeps them. Raises, on every rank,
+    RuntimeError if ranks do not arrive within ``timeout_secs``, ValueError if they differ.
     """
     deadline = time.monotonic() + timeout_secs
     base = _connect(launch, timeout_secs)
@@ -88,9 +88,10 @@ def meet(
 
 
 def differences(one: tuple[int, Mapping[str, Any]], other: tuple[int, Mapping[str, Any]]) -> str:
-    """Where two ranks differ: ``key (value on rank 0, value on rank 1), ...``; "" if nowhere.
+    """The differences of two ranks: ``key (value on rank 0, value on rank 1), ...``; "" without
+    any.
 
-    ``one``, ``other``: a rank and what it has, by name.
+    ``one``, ``other``: a rank and its values, by name.
     """
     (first, expected), (second, found) = one, other
     keys = sorted(k for k in expected.keys() | found.keys() if expected.get(k) != found.get(k))
@@ -102,8 +103,8 @@ def differences(one: tuple[int, Mapping[str, Any]], other: tuple[int, Mapping[st
 
 
 def choose_interface(launch: Launch, members: list[Member]) -> None:
-    """Names the network interface that Gloo is to use, unless the user has: the one from which the
-    store is reached; from the machine that holds it, the one that leads to the others."""
+    """Sets the network interface for Gloo, unless the user has: the one that leads to the store; on
+    the machine of the store, the one that leads to the others."""
     if "GLOO_SOCKET_IFNAME" in os.environ:
         return
     address = members[launch.world.rank].address
@@ -117,7 +118,7 @@ def choose_interface(launch: Launch, members: list[Member]) -> None:
 
 
 def _connect(launch: Launch, timeout_secs: float) -> TCPStore:
-    """A connection to the store; rank 0 opens the store unless the launcher holds it."""
+    """A connection to the store, which rank 0 opens unless the launcher holds it."""
     opens = launch.world.is_main and not launch.hosted
     where = f"{launch.address}:{launch.port}"
     started = time.monotonic()
@@ -134,7 +135,7 @@ def _connect(launch: Launch, timeout_secs: float) -> TCPStore:
         )
 
     try:
-        # In a thread: against a port of another kind of program, it would wait for ever.
+        # In a thread: on a port of another program the connection would wait for ever.
         return _within(connect, timeout_secs - (time.monotonic() - started))
     except TimeoutError:
         raise RuntimeError(
@@ -153,7 +154,7 @@ def _connect(launch: Launch, timeout_secs: float) -> TCPStore:
 
 
 def _await_listener(launch: Launch, timeout_secs: float) -> None:
-    """Returns when something accepts connections where the store should be."""
+    """Blocks until a process accepts connections at the store's address."""
     deadline = time.monotonic() + timeout_secs
     while True:
         try:
@@ -172,7 +173,8 @@ def _await_listener(launch: Launch, timeout_secs: float) -> None:
 
 
 def _within(function: Callable[[], Result], timeout_secs: float) -> Result:
-    """What ``function`` returns or raises, run in a thread; TimeoutError if it does neither."""
+    """Runs ``function`` in a thread. Returns or raises as it does; raises TimeoutError after
+    ``timeout_secs``."""
     outcome: list[Any] = []
 
     def run() -> None:
@@ -193,7 +195,7 @@ def _within(function: Callable[[], Result], timeout_secs: float) -> Result:
 
 
 def _inspect(store: Store, me: Member, deadline: float, timeout_secs: float) -> str:
-    """Waits for every rank's note; what is wrong with them, "" if nothing."""
+    """Waits for every rank's note. Returns their fault, or ""."""
     missing = set(range(1, me.size))
     while missing:
         for rank in sorted(missing):
@@ -235,7 +237,7 @@ def _await_verdict(store: Store, timeout_secs: float) -> str:
 
 
 def _linger(store: Store, size: int) -> None:
-    """Keeps the store open until the others have read what is wrong, or had time to."""
+    """Keeps the store open until the others have read the verdict, or for some time."""
     deadline = time.monotonic() + _LINGER_SECS
     readers = sum(store.check([f"member/{rank}"]) for rank in range(1, size))
     while store.add("read", 0) < readers and time.monotonic() < deadline:
@@ -243,7 +245,7 @@ def _linger(store: Store, size: int) -> None:
 
 
 def _source_address(address: str, port: int) -> str:
-    """The address of this machine from which packets to ``address`` leave; "" if unknown."""
+    """This machine's source address of packets to ``address``; "" if unknown."""
     try:
         family, kind, _, _, target = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:

@@ -1,7 +1,7 @@
 """Signals that ask a run to stop: SIGTERM (also preemption by SLURM) and SIGUSR1 (before a limit).
 
-They take effect at the end of the iteration, when all ranks know of them: a checkpoint is written
-and the process ends with EXIT_STOPPED, so that the same command continues the run.
+They take effect at the end of the iteration, when all ranks know of them. Training then writes a
+checkpoint and exits with EXIT_STOPPED, and the same command continues the run.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from contextlib import contextmanager
 from types import FrameType
 
 EXIT_STOPPED = 75
-"""Exit status of a run that was stopped and can be continued (EX_TEMPFAIL of sysexits.h)."""
+"""Exit status of a stopped run that can be continued (EX_TEMPFAIL of sysexits.h)."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 _received: signal.Signals | None = None
 
 
 class Stopped(Exception):
-    """The run was asked to stop and has written what it needs to continue."""
+    """A signal stopped the run, which has written its checkpoint."""
 
 
 def requested() -> signal.Signals | None:
-    """The signal that asked this rank to stop, if any did."""
+    """The signal that asked this rank to stop, or None."""
     return _received
 
 
 @contextmanager
 def on_signals() -> Iterator[None]:
-    """Signals inside are requests that ``requested`` tells.
+    """A context in which signals are requests, returned by ``requested``.
 
-    After Stopped they still are: torchrun and srun send more of them to ranks that are about to
-    end. Does nothing outside the main thread, where Python takes no handlers.
+    They stay requests after Stopped: torchrun and srun send more of them to ranks that are about to
+    end. Does nothing outside the main thread, where Python allows no handlers.
     """
     global _received
     _received = None

@@ -1,10 +1,10 @@
-"""Who is to blame when a rank waits in vain: every rank says what it does, in the job's store.
+"""Finds the rank to blame for a wait in vain: every rank writes heartbeats to the job's store.
 
-A thread of every rank writes a word about it to the store about once a second: where it is, what
-its threads await, how it failed. It reads the words of the others and remembers when each last
-changed, by its own clock. When a wait for other ranks fails (``awaiting``), the rank that died, is
-stuck or failed is named from what was heard. Only this thread talks to the store, so that nobody
-hangs with the machine that holds it.
+A thread of every rank writes its heartbeat about once a second: the rank's place, the waits of its
+threads, its failure. It reads the heartbeats of the others and remembers, by its own clock, when
+each last changed. When a wait for other ranks fails (``awaiting``), the heartbeats tell which rank
+died, is stuck or failed. Only this thread talks to the store, so that no other hangs with the
+machine that holds it.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ class PeerError(RuntimeError):
     """Another rank failed: this rank's error is only the consequence."""
 
     def __init__(self, message: str, *, explained: bool = False) -> None:
-        """``explained``: that rank says itself what went wrong."""
+        """``explained``: that rank reports its error itself."""
         super().__init__(message)
         self.explained = explained
 
 
 @dataclass
-class Word:
-    """What a rank says about itself."""
+class Heartbeat:
+    """The heartbeat of a rank."""
 
     beat: int = 0
-    """Counts the words of a rank: it lives as long as this grows."""
+    """Number of the heartbeat. A rank lives as long as it grows."""
     place: str = "its start"
-    """Where it is in its work."""
+    """Its place in the run."""
     awaits: list[tuple[str, float]] = field(default_factory=list)
-    """What its threads await of other ranks, and for how many seconds."""
+    """Waits of its threads for other ranks, each with its seconds so far."""
     error: str = ""
-    """How it failed."""
+    """Its failure, or ""."""
     caused: bool = False
-    """Whether another rank's failure was the reason."""
+    """True if another rank's failure caused its own."""
     left: bool = False
-    """Whether it has left the job, as planned."""
+    """True once it has left the job as planned."""
 
     def doing(self) -> str:
-        """In words: where it was, and what it awaited."""
+        """Its place and its waits, in words."""
         waits = " and ".join(f"{what} (for {secs:.0f} s)" for what, secs in self.awaits)
         return f"at {self.place}" + (f", awaiting {waits}" if waits else "")
 
 
 class Watch:
-    """One rank's view of all ranks. Made after they have met (``lsm.distributed.rendezvous``)."""
+    """One rank's view of all ranks, after their rendezvous (``lsm.distributed.rendezvous``)."""
 
     def __init__(
         self,
@@ -81,11 +81,11 @@ class Watch:
         self._rank = rank
         self._timeout_secs = timeout_secs
         self._tick_secs = min(_MAX_TICK_SECS, timeout_secs / 10)
-        self._word = Word()
+        self._own = Heartbeat()
         self._awaits: dict[int, tuple[str, float]] = {}
         self._tokens = itertools.count()
         now = time.monotonic()
-        self._heard = [(now, Word()) for _ in members]
+        self._heard = [(now, Heartbeat()) for _ in members]
         self._exchanged = now
         self._woken = threading.Event()
         self._ending = threading.Event()
@@ -96,30 +96,31 @@ class Watch:
         self._thread.start()
 
     def leave(self) -> None:
-        """Says that this rank leaves as planned, and stops watching."""
-        self._word.left = True
+        """Announces that this rank leaves as planned, and stops watching."""
+        self._own.left = True
         self._end()
 
     def fail(self, error: BaseException) -> None:
-        """Says how this rank failed, and stops watching."""
+        """Announces this rank's failure, and stops watching."""
         text = str(error).strip().partition("\n")[0]
-        self._word.caused = isinstance(error, PeerError)
-        self._word.error = text or type(error).__name__
+        self._own.caused = isinstance(error, PeerError)
+        self._own.error = text or type(error).__name__
         self._end()
         if self._rank == self._store_rank:
-            time.sleep(2 * self._tick_secs)  # the store ends with this process: let the others read
+            time.sleep(2 * self._tick_secs)  # the store ends with this process; others still read
+            # it
 
     def at(self, place: str) -> None:
-        """Says where this rank is."""
-        self._word.place = place
+        """Sets this rank's place."""
+        self._own.place = place
 
     @property
     def place(self) -> str:
         """Where this rank is."""
-        return self._word.place
+        return self._own.place
 
     def begin(self, what: str) -> int:
-        """Says that a thread of this rank awaits ``what``; returns what ``end`` needs."""
+        """Announces that a thread of this rank awaits ``what``. Returns a token for ``end``."""
         token = next(self._tokens)
         self._awaits[token] = (what, time.monotonic())
         return token
@@ -128,9 +129,10 @@ class Watch:
         del self._awaits[token]
 
     def explain(self, what: str) -> tuple[str, bool]:
-        """Why ``what`` did not come, and whether the rank to blame has said so itself.
+        """(reason why ``what`` did not arrive, True if the rank to blame has reported its error
+        itself).
 
-        Blocks for a few seconds at most, until it is clear who still lives.
+        Blocks for at most a few seconds, until it is clear which ranks live.
         """
         deadline = time.monotonic() + (_SILENT_TICKS + 1) * self._tick_secs
         while time.monotonic() < deadline:
@@ -143,44 +145,45 @@ class Watch:
         if silent:
             return silent, False
         elsewhere = [
-            f"{self._members[rank]} lives but did not come to it: it is {word.doing()}"
-            for rank, (_, word) in self._others()
-            if what not in (awaited for awaited, _ in word.awaits) and not word.error
+            f"{self._members[rank]} lives but did not come to it: it is {heartbeat.doing()}"
+            for rank, (_, heartbeat) in self._others()
+            if what not in (awaited for awaited, _ in heartbeat.awaits) and not heartbeat.error
         ]
         return "; ".join(elsewhere) or "all other ranks live; is the network between them?", False
 
-    def _others(self) -> list[tuple[int, tuple[float, Word]]]:
+    def _others(self) -> list[tuple[int, tuple[float, Heartbeat]]]:
         return [(rank, heard) for rank, heard in enumerate(self._heard) if rank != self._rank]
 
     def _failed(self) -> list[str]:
-        """The ranks that failed by themselves, and how."""
+        """The ranks that failed by themselves, with their errors."""
         return [
-            f"{self._members[rank]} failed: {word.error}"
-            for rank, (_, word) in self._others()
-            if word.error and not word.caused
+            f"{self._members[rank]} failed: {heartbeat.error}"
+            for rank, (_, heartbeat) in self._others()
+            if heartbeat.error and not heartbeat.caused
         ]
 
     def _silent(self, secs: float) -> list[str]:
-        """The ranks that have said nothing for ``secs`` or more, though they should."""
+        """The ranks without a heartbeat for ``secs`` or more."""
         now = time.monotonic()
         return [
             f"{self._members[rank]} has been silent for {now - since:.0f} s; last heard of "
-            f"{word.doing()}"
-            for rank, (since, word) in self._others()
-            if now - since >= secs and not word.left and not word.error
+            f"{heartbeat.doing()}"
+            for rank, (since, heartbeat) in self._others()
+            if now - since >= secs and not heartbeat.left and not heartbeat.error
         ]
 
     def _store_problem(self, secs: float) -> str:
-        """What is wrong if the store has not answered for ``secs``; then nobody can be heard."""
+        """The problem if the store has not answered for ``secs``, which hides all heartbeats; else
+        ""."""
         silence = time.monotonic() - self._exchanged
         if silence < secs:
             return ""
         if self._store_rank is None:
             return f"the store of the launcher has not answered for {silence:.0f} s"
-        holder, (_, word) = self._members[self._store_rank], self._heard[self._store_rank]
+        holder, (_, heartbeat) = self._members[self._store_rank], self._heard[self._store_rank]
         return (
             f"{holder} has been silent for {silence:.0f} s, as has the store that it holds; last "
-            f"heard of {word.doing()}"
+            f"heard of {heartbeat.doing()}"
         )
 
     def _end(self) -> None:
@@ -193,35 +196,37 @@ class Watch:
         ending, connected = False, True
         while not ending:
             self._woken.wait(self._tick_secs)
-            ending = self._ending.is_set()  # before the exchange, so that the last word is written
+            ending = self._ending.is_set()  # read first, so that the last heartbeat is written
             try:
                 if connected:
                     self._exchange()
             except RuntimeError:
-                connected = False  # the store is gone, for good, and will be missed
+                connected = False  # the store is gone for good; waits will report it
             if not ending:
                 self._end_if_lost()
 
     def _exchange(self) -> None:
-        """Writes this rank's word and reads the others'."""
-        word, now = self._word, time.monotonic()
-        word.beat += 1
-        word.awaits = [(what, now - since) for what, since in list(self._awaits.values())]
-        self._store.set(f"word/{self._rank}", json.dumps(vars(word)))
+        """Writes this rank's heartbeat and reads the others'."""
+        heartbeat, now = self._own, time.monotonic()
+        heartbeat.beat += 1
+        heartbeat.awaits = [(what, now - since) for what, since in list(self._awaits.values())]
+        self._store.set(f"heartbeat/{self._rank}", json.dumps(vars(heartbeat)))
         for rank, _ in self._others():
-            if self._store.check([f"word/{rank}"]):
-                self._hear(rank, json.loads(self._store.get(f"word/{rank}")))
+            if self._store.check([f"heartbeat/{rank}"]):
+                self._hear(rank, json.loads(self._store.get(f"heartbeat/{rank}")))
         self._exchanged = time.monotonic()
 
     def _hear(self, rank: int, values: dict[str, Any]) -> None:
         if values["beat"] != self._heard[rank][1].beat:
-            self._heard[rank] = (time.monotonic(), Word(**values))
+            self._heard[rank] = (time.monotonic(), Heartbeat(**values))
 
     def _end_if_lost(self) -> None:
-        """Ends the process if a rank was lost so long ago that every wait for it has failed: this
-        rank is stuck in something else."""
+        """Ends the process if a rank has been lost for so long that every wait for it must have
+        failed: this rank is stuck elsewhere."""
         limit, now = self._timeout_secs + _FORCE_SECS, time.monotonic()
-        if any(not word.left and now - since >= limit for _, (since, word) in self._others()):
+        if any(
+            not heartbeat.left and now - since >= limit for _, (since, heartbeat) in self._others()
+        ):
             text = "; ".join(self._failed() + self._silent(limit)) or "other ranks have failed"
             print(f"error: rank {self._rank}: {text}", file=sys.stderr, flush=True)
             os._exit(1)
@@ -231,20 +236,21 @@ _watch: Watch | None = None
 
 
 def set_current(watch: Watch | None) -> None:
-    """Makes ``watch`` the one that ``awaiting`` and ``at`` speak to; None: there is none."""
+    """Makes ``watch`` (or none) the one that ``awaiting`` and ``at`` report to."""
     global _watch
     _watch = watch
 
 
 def at(place: str) -> None:
-    """Says where this rank is, such as ``epoch 1, iteration 3``."""
+    """Sets this rank's place, such as ``epoch 1, iteration 3``."""
     if _watch is not None:
         _watch.at(place)
 
 
 @contextmanager
 def saying(what: str) -> Iterator[None]:
-    """Around a wait that makes errors of its own: only tells the others what this rank awaits."""
+    """A context around a wait that raises errors of its own. Only announces the wait to the
+    others."""
     watch = _watch
     if watch is None:
         yield
@@ -258,13 +264,13 @@ def saying(what: str) -> Iterator[None]:
 
 @contextmanager
 def awaiting(what: str) -> Iterator[None]:
-    """Around a wait for other ranks, from any thread: ``with awaiting("the rows of iteration 3")``.
+    """A context around a wait for other ranks: ``with awaiting("the rows of iteration 3")``.
 
-    A wait inside that fails or runs out of time becomes a PeerError that names ``what`` and the
-    rank to blame. Other errors pass.
+    A wait that fails or times out raises PeerError, which names ``what`` and the rank to blame.
+    Other errors pass. For any thread.
     """
     watch, start = _watch, time.monotonic()
-    with saying(what):  # until it is explained, so that nobody takes this rank for the one missing
+    with saying(what):  # until explained, so that others do not take this rank for the missing one
         try:
             yield
         except (RuntimeError, TimeoutError) as error:
