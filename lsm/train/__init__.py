@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 _ENVIRONMENT = {
-    # Read when torch loads OpenMP. By default its threads spin while they wait, and take the cores
+    # torch reads it when it loads OpenMP. By default OpenMP's idle threads spin, and take cores
     # from the threads that sample and read.
     "OMP_WAIT_POLICY": "passive",
     # DDP would warn, once per rank, about an option that lsm.train.job sets on purpose.
     "TORCH_CPP_LOG_LEVEL": "ERROR",
-    # Sums of matrix products in the same order, run after run, on a GPU too.
+    # Makes a GPU add up matrix products in the same order in every run.
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
 }
 
 
 class _CallablePackage(ModuleType):
-    """A package that trains when it is called, and whose modules are imported as usual."""
+    """A package that trains when it is called. Its modules are imported as usual."""
 
     def __call__(self, config: Config) -> dict[str, Any]:
         """Trains and tests a node classifier; returns the summary that ``lsm train`` prints, on
@@ -36,8 +36,8 @@ class _CallablePackage(ModuleType):
         ``config``: from :func:`lsm.load_config`. Under torchrun, srun or mpirun, every process of
         the job calls it. Sets the environment variables OMP_WAIT_POLICY, TORCH_CPP_LOG_LEVEL and
         CUBLAS_WORKSPACE_CONFIG unless they are set; the first two work only if torch is not
-        imported yet. Raises ValueError for a configuration that cannot be run, and Stopped, with a
-        checkpoint written, if a signal asked to stop. Blocks until the run ends.
+        imported yet. Raises ValueError for a configuration that cannot be run, Stopped after a
+        signal, with a checkpoint written. Blocks until the run ends.
         """
         for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)

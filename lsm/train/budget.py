@@ -1,7 +1,7 @@
-"""One budget of host memory for a rank (``memory.bytes``), shared out among all that takes some.
+"""Divides a rank's budget of host memory (``memory.bytes``) among all its uses.
 
-Nothing here measures: ``memory_facts`` does. The same facts give the same shares, so ranks that
-agree about the facts agree about the window and the cache.
+``memory_facts`` does the measuring. The same facts give the same shares, so ranks that agree about
+the facts agree about the window and the cache.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _MAX_READ_AHEAD = 64
 
 # A pooled block has an eighth of headroom, for the next, slightly larger batch.
 _HEADROOM = 1.125
-# Freed memory leaves holes; so much more than what is live at a time was seen at most.
+# Freed memory leaves holes: the largest ratio of resident to live memory that was seen.
 _FRAGMENTED = 1.25
 _LINE_BYTES = 32  # of a line's tag and reuse data, its share of a set's, and its flags
 _SLOT_BYTES = 64  # of a victim slot: its metadata word, and its places in the planner's order
-_TOPOLOGY_SHARE = 4  # a topology in memory takes at most this part of the budget
-_WINDOW_SHARE = 4  # and the window this part of what rows and window have together
+_TOPOLOGY_SHARE = 4  # a topology in memory takes at most this fraction of the budget
+_WINDOW_SHARE = 4  # and the window this fraction of the memory of rows and window
 _SCORE_BYTES = 4
 _COMPUTED_SCORE_BYTES = 24
 _MIN_ROWS = 1024  # a smaller cache is of no use
@@ -44,22 +44,22 @@ class BatchSize:
 
     @property
     def graph_bytes(self) -> int:
-        """Memory of the graph as training takes it."""
+        """Memory of the graph in training."""
         return 16 * self.edges + 8 * (self.nodes + self.expanded)
 
     @property
     def window_bytes(self) -> int:
-        """Memory of the graph in the window, with what a planner keeps of its ids."""
+        """Memory of the graph in the window, with a planner's metadata of its ids."""
         return 4 * self.edges + 8 * self.expanded + (8 + PLANNER_BYTES_PER_ID) * self.nodes
 
     @property
     def sampling_bytes(self) -> int:
-        """Memory of a thread that samples one: output as it grows, and a table of ids."""
+        """Memory of a thread that samples one: the growing output and a table of ids."""
         output = 8 * (self.nodes + self.edges) + 2 * 16 * self.edges + 8 * self.expanded
         return int(_HEADROOM * output) + 16 * (self.nodes + self.edges)
 
     def at_least(self, other: BatchSize) -> BatchSize:
-        """The larger of both in each respect."""
+        """The maximum of both in each field."""
         return BatchSize(
             max(self.nodes, other.nodes),
             max(self.edges, other.edges),
@@ -69,23 +69,24 @@ class BatchSize:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that the shares depend on beside the configuration. Bytes are of one rank."""
+    """The measurements that the shares depend on, beside the configuration. Bytes are of one
+    rank."""
 
     budget: int
-    """memory.bytes, or what auto stands for."""
+    """memory.bytes, or the value of auto."""
     available: int
-    """Free memory, with that of the process itself: the most that auto may come to."""
+    """Free memory plus that of the process itself: the upper bound of auto."""
     process: int
     """Resident memory of interpreter and libraries."""
     libraries: int
-    """The part of it that is pages of files."""
+    """The pages of files in it."""
     topology: int
     labels: int
     features: int
     num_nodes: int
     row_bytes: int
     iterations: int
-    """Of the longest split."""
+    """Iterations of the longest split."""
     batch: BatchSize
     step: int
     """Memory of a step beside its batch: activations, gradients, the model."""
@@ -102,17 +103,17 @@ class MemoryPlan:
     config: Config
     budget: int
     terms: dict[str, int]
-    """Bytes by what they are for."""
+    """Bytes by use."""
     window_bytes: int
-    """Most that the window may take."""
+    """Upper bound of the window's memory."""
     batch_bytes: int
-    """Of one batch's rows."""
+    """Memory of one batch's rows."""
     libraries: int
     """As in Facts."""
     choice: str = ""
-    """What was chosen, and why."""
+    """The choice, with its reason."""
     notes: tuple[str, ...] = field(default=())
-    """What is smaller than was asked for."""
+    """Warnings about sizes that are smaller than requested."""
 
     @property
     def total(self) -> int:
@@ -127,12 +128,12 @@ class MemoryPlan:
 
 
 def share_out(config: Config, facts: Facts) -> MemoryPlan:
-    """The shares of ``facts.budget``. Raises ValueError, with the sum, if it is too small for what
-    the configuration asks for, or for a single batch."""
+    """The shares of ``facts.budget``. Raises ValueError, with the sum, if the budget is too small
+    for the explicit sizes of the configuration, or for a single batch."""
     if config.memory.bytes != "auto":
         return _Sharing(config, facts).plan()
-    # Explicit sizes that take more than auto's share win, as long as they can be had. What
-    # is staged grows with the budget, by an eighth of it.
+    # Explicit sizes beyond auto's share win, as far as memory is available. Staging grows with the
+    # budget, by an eighth of it.
     while (least := min(_Sharing(config, facts).least(), facts.available)) > facts.budget:
         facts = replace(facts, budget=least)
     return _Sharing(config, facts).plan()
@@ -181,8 +182,8 @@ class _Sharing:
         )
 
     def least(self) -> int:
-        """A budget that takes all that is explicit, one batch, and a window of a quarter of what is
-        available."""
+        """A budget for all explicit sizes, one batch, and a window of a quarter of the available
+        memory."""
         config, facts = self._config, self._facts
         cache = config.cache
         explicit = [cache.constant.bytes]
@@ -202,7 +203,7 @@ class _Sharing:
         return sum((*self._common().values(), batches, window, *explicit))
 
     def _has_cache(self) -> bool:
-        """Whether all fits with a cache that is of some use."""
+        """True if everything fits with a cache that is large enough to be of use."""
         lines = self._settings["cache"]["bytes"]
         most = min(_MIN_ROWS, self._facts.num_nodes) * self._facts.row_bytes
         return lines >= most and sum(self._terms.values()) <= self._budget
@@ -240,7 +241,7 @@ class _Sharing:
         return size if choice == "memory" else 0
 
     def _common(self) -> dict[str, int]:
-        """Bytes that are taken whatever holds the rows."""
+        """Bytes that do not depend on the tiers of rows."""
         facts = self._facts
         has_score = self._score(self._config.cache.policy) != "none"
         return {
@@ -267,7 +268,8 @@ class _Sharing:
         return max(1, few, min(STAGING_BYTES, self._budget // 16))
 
     def _staged(self) -> int:
-        """What rows in flight can take, whatever staging allows: that of one batch in any case."""
+        """Upper bound of the memory of rows in flight: at least one batch, whatever the staging
+        budget."""
         staged = max(self._rows, min(self._staging(), _MAX_READ_AHEAD * self._rows))
         twice = self._facts.shares_cache and self._config.cache.policy != "none"
         return int((2 if twice else 1) * _HEADROOM * staged)
@@ -282,8 +284,8 @@ class _Sharing:
         return int(_HEADROOM * (self._rows + graphs * self._facts.batch.graph_bytes))
 
     def _cached_batches(self, victim_prefetch: int) -> int:
-        """The batch that trains; those that are complete; those that are open for rows of the
-        victim buffer; and packed graphs that do not wait in the window yet."""
+        """The batch in training, complete batches, batches open for rows of the victim buffer, and
+        packed graphs before they enter the window."""
         batch, config = self._facts.batch, self._config
         whole = 1 + COMPLETED_AHEAD + 1
         packed = self._prefetch() + config.sampler.num_threads
@@ -292,7 +294,7 @@ class _Sharing:
         return int(_HEADROOM * (on_host + graphs))
 
     def _window_each(self) -> int:
-        """Memory of one iteration of the window; ranks that share a cache also plan for others."""
+        """Memory of one iteration of the window. Ranks that share a cache also plan for others."""
         more = 16 * self._facts.batch.nodes if self._facts.shares_cache else 0
         return max(1, self._facts.batch.window_bytes + more)
 
@@ -305,7 +307,7 @@ class _Sharing:
         return max(1, min(cache.window, self._facts.iterations))
 
     def _share_rows(self, policy: str) -> None:
-        """Divides what is left between window, cache and victim buffer."""
+        """Divides the rest between window, cache and victim buffer."""
         cache, facts = self._config.cache, self._facts
         mode = cache.victim.mode
         if mode == "auto":
@@ -314,7 +316,7 @@ class _Sharing:
         fixed += 0 if facts.on_gpu else cache.static.bytes
         prefetch = cache.victim.prefetch if mode != "none" else 0
         if not facts.on_gpu and self._rows:
-            # Each takes a batch; no more of them than an eighth of what is left.
+            # Each takes a batch; together they take at most an eighth of the rest.
             left = max(0, self._budget - fixed - self._cached_batches(0))
             prefetch = min(prefetch, left // 8 // self._rows)
         batches = self._cached_batches(prefetch)
@@ -358,7 +360,7 @@ class _Sharing:
         if "auto" in given.values():
             room //= _WINDOW_SHARE
         window = max(1, min(wanted, room // each))
-        # Some more than is reckoned with, or a few larger batches would shorten the window.
+        # With a margin; otherwise a few larger batches would shorten the window.
         self._window_bytes = max(window * each, min(room, window * each * 5 // 4))
         if window < wanted:
             self._notes.append(
@@ -368,8 +370,8 @@ class _Sharing:
         return window
 
     def _split(self, left: int, given: dict[str, int | Auto]) -> tuple[int, int]:
-        """Bytes of rows in cache and victim buffer, of ``left`` bytes that they may take. An equal
-        split is no worse than one cache of the sum (DESIGN, section 5)."""
+        """Bytes of rows in cache and victim buffer, with ``left`` bytes for both. An equal split is
+        no worse than one cache of the sum (DESIGN, section 5)."""
         lines, slots = given["cache"], given["victim"]
         row, all_rows = self._facts.row_bytes, _all_rows(self._facts)
         if not isinstance(slots, str):
@@ -386,7 +388,7 @@ class _Sharing:
         return max(0, lines), slots
 
     def _with_lines(self, num_bytes: int) -> int:
-        """``num_bytes`` of rows in the cache, with what is known of each; a graph of few nodes uses
+        """``num_bytes`` of cached rows plus the metadata of their lines. A graph of few nodes uses
         fewer."""
         num_bytes = min(num_bytes, 2 * _all_rows(self._facts))
         return num_bytes + num_bytes // self._facts.row_bytes * _LINE_BYTES
@@ -395,7 +397,7 @@ class _Sharing:
         return num_bytes + num_bytes // self._facts.row_bytes * _SLOT_BYTES
 
     def _check(self) -> None:
-        """ValueError with the sum if it is more than the budget."""
+        """Raises ValueError with the sum if it exceeds the budget."""
         total, auto = sum(self._terms.values()), self._config.cache.bytes == "auto"
         cache = self._settings["cache"]
         empty = cache["policy"] != "none" and auto and cache["bytes"] < self._facts.row_bytes
@@ -407,7 +409,7 @@ class _Sharing:
             f"{format_bytes(self._budget)}"
         )
         if self._config.memory.bytes == "auto" and not empty:
-            # These are the most that a run takes; what is free may still be enough.
+            # The terms are upper bounds, so the run may still fit.
             self._notes.append(problem)
             return
         raise ValueError(
@@ -422,7 +424,7 @@ def _sum_of(terms: dict[str, int]) -> str:
 
 
 def _all_rows(facts: Facts) -> int:
-    """Bytes of a cache whose sets, filled unevenly, have room for every row."""
+    """Bytes of a cache whose sets, which fill unevenly, hold every row."""
     return (facts.features * 3 // 2 // facts.row_bytes + 64) * facts.row_bytes
 
 

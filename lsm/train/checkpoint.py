@@ -1,9 +1,9 @@
-"""Checkpoints: written whole or not at all, found by name, loaded without running code.
+"""Checkpoints: written atomically, found by name, loaded without running code.
 
-A checkpoint holds all that the next iteration depends on: weights, optimizer state, the position,
-and the running sums of the epoch. Sampling, shuffling and dropout are functions of (seed, epoch,
-iteration, rank), so they need no state. Files are named ``step-EEEEEE-IIIIIIII.pt``: the epoch and
-the iteration at which training continues.
+A checkpoint holds the whole state of training: weights, optimizer state, position, and the running
+sums of the epoch. Sampling, shuffling and dropout are functions of (seed, epoch, iteration, rank)
+and need no state. Files are named ``step-EEEEEE-IIIIIIII.pt`` by the epoch and the iteration at
+which training continues.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _NAME = re.compile(r"step-(\d{6,})-(\d{8,})\.pt")
 
 
 class DamagedError(ValueError):
-    """The file of a checkpoint is damaged; one before it may not be."""
+    """A damaged file of a checkpoint. An earlier one may be whole."""
 
 
 @dataclass
 class Progress:
-    """How far training has come, and what the rest of it depends on besides the weights."""
+    """The position of training, and the state beside weights and optimizer."""
 
     epoch: int = 0
-    """Epoch that continues."""
+    """Epoch that training continues."""
     iteration: int = 0
     """Its next iteration."""
     loss_sum: float = 0.0
@@ -62,7 +62,7 @@ class Progress:
 
 
 def fingerprint(config: Config, world_size: int, store: Any) -> dict[str, Any]:
-    """The settings that a resumed run must share with its checkpoint to give the same losses."""
+    """The settings that a resumed run must share with its checkpoint for equal losses."""
     values = config.model_dump(mode="json")
     train = ("batch_size", "seed", "lr", "weight_decay", "precision", "select")
     keys = {f"model.{key}": value for key, value in values["model"].items()}
@@ -90,7 +90,7 @@ def save(
 ) -> Path:
     """Writes a checkpoint at ``progress`` and deletes all but the ``keep`` newest.
 
-    The file appears under its name only when it is on disk in full. Raises RuntimeError.
+    The file gets its name only once it is durable. Raises RuntimeError if it cannot be written.
     """
     path = directory / f"step-{progress.epoch:06d}-{progress.iteration:08d}.pt"
     write_atomic(
@@ -110,14 +110,14 @@ def save(
 
 def write_atomic(path: Path, value: Any) -> None:
     """``torch.save`` to ``path``, as write_bytes_atomic() writes."""
-    content = io.BytesIO()  # a file that fails in the middle of torch.save ends the process
+    content = io.BytesIO()  # torch.save to a file that fails midway ends the process
     torch.save(value, content)
     write_bytes_atomic(path, content.getbuffer())
 
 
 def write_bytes_atomic(path: Path, content: bytes | memoryview) -> None:
-    """Writes through a temporary file, fsync and rename: whole, or the old file stays. Makes the
-    directory. RuntimeError naming the file where there is no room for it."""
+    """Writes ``path`` atomically: a temporary file, fsync, rename. Makes the directory. Raises
+    RuntimeError, which names the file, if it cannot be written."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -142,7 +142,7 @@ def write_bytes_atomic(path: Path, content: bytes | memoryview) -> None:
 
 
 def list_checkpoints(directory: Path) -> list[Path]:
-    """Checkpoints in ``directory``, the one farthest in training last."""
+    """Checkpoints in ``directory``, in the order of training."""
     found = [(_NAME.fullmatch(path.name), path) for path in directory.glob("step-*.pt")]
     return [
         path
@@ -153,7 +153,7 @@ def list_checkpoints(directory: Path) -> list[Path]:
 
 
 def remove_all(directory: Path) -> int:
-    """Deletes every checkpoint in ``directory``; returns how many there were."""
+    """Deletes every checkpoint in ``directory``. Returns their number."""
     old = list_checkpoints(directory)
     for path in old:
         path.unlink(missing_ok=True)
@@ -161,8 +161,8 @@ def remove_all(directory: Path) -> int:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The content of a checkpoint. ValueError naming the file if it is not ours, DamagedError if
-    its bytes cannot be read."""
+    """The contents of a checkpoint. Raises FileNotFoundError; DamagedError if its bytes cannot be
+    read; ValueError, which names the file, for another schema."""
     if not path.is_file():
         raise FileNotFoundError(f"checkpoint {path} does not exist (checkpoint.resume)")
     try:
@@ -181,7 +181,8 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def check_settings(path: Path, saved: dict[str, Any], current: dict[str, Any]) -> None:
-    """ValueError naming every setting in which the checkpoint differs from this run."""
+    """Raises ValueError, which names every setting in which the checkpoint differs from this
+    run."""
     keys = sorted(saved.keys() | current.keys())
     differing = [key for key in keys if saved.get(key) != current.get(key)]
     if differing:

@@ -1,4 +1,4 @@
-"""Which rank of a job has which drive: a controller belongs to one process."""
+"""Checks the drives of a job's ranks: a controller belongs to one process."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from lsm.storage.options import StorageOptions
 
 def check_drives_of_ranks(storage: StorageOptions, world: World) -> None:
     """Raises ValueError, on every rank and before any opens a drive, unless each rank of a machine
-    names controllers of its own. All ranks must call it, with the same engine and transport."""
+    names controllers of its own. A collective; engine and transport must be the same on all
+    ranks."""
     if storage.engine != "nvme" or storage.transport == "emulated":
         return
     check_drives(collectives.gather_objects((world.node_rank, list(storage.devices)), world))
 
 
 def check_drives(named: Sequence[tuple[int, Sequence[str]]]) -> None:
-    """``named``: of each rank, its machine and its storage.devices. Raises ValueError naming the
-    first controller that two ranks of a machine have."""
+    """Raises ValueError, which names the controller, if two ranks of a machine have the same one.
+    ``named``: for each rank its machine and its storage.devices."""
     owners: dict[tuple[int, str], int] = {}
     for rank, (machine, devices) in enumerate(named):
         for device in devices:

@@ -1,4 +1,4 @@
-"""Accuracy by sampled inference, the seeds of a split shared out over the ranks."""
+"""Accuracy by sampled inference, with the seeds of a split divided among the ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lsm.loader.neighbor_loader import NeighborLoader
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a split was classified, and where its rows came from."""
+    """The accuracy on a split, and the tiers that its rows came from."""
 
     accuracy: float | None
     """Share of the seeds whose highest score is their label; None for a split without nodes."""
@@ -31,16 +31,16 @@ def evaluate(
     device: torch.device,
     advance: Callable[[], None],
 ) -> Evaluation:
-    """Classifies ``loader``'s seeds, each rank its own; the result is that of all ranks.
+    """Classifies ``loader``'s seeds, each rank its own. Returns the result of all ranks.
 
-    Neighbours are the same at every call (epoch 0 of the loader). ``advance`` is called after each
+    Neighbours are the same at every call (epoch 0 of the loader). Calls ``advance`` after each
     batch. Leaves the model in evaluation mode.
     """
     model.eval()
     counts = torch.zeros(2 + len(COUNTERS), dtype=torch.float64)
     for batch in loader.iterate(epoch=0):
         batch = to_device(batch, device)
-        # The model alone: what a cache makes meanwhile in this thread is still to be changed.
+        # Around the model alone: a cache creates tensors in this thread that it changes later.
         with torch.inference_mode():
             num_correct = count_correct(model(batch), labels_of(batch))
         rows = [batch.stats[name] for name in COUNTERS]
@@ -62,5 +62,5 @@ def labels_of(batch: Batch) -> torch.Tensor:
 
 
 def count_correct(scores: torch.Tensor, labels: torch.Tensor) -> int:
-    """How many rows of ``scores`` [b, classes] are highest at ``labels`` [b]."""
+    """Number of rows of ``scores`` [b, classes] whose maximum is at ``labels`` [b]."""
     return int((scores.argmax(dim=1) == labels).sum())

@@ -1,4 +1,4 @@
-"""Measures what the memory budget is shared out by: free memory, batches, a step of training."""
+"""Measures the facts behind the memory budget: free memory, batches, a step of training."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _LIBRARY_BYTES = 64 << 20  # of libraries that are loaded later
 def plan_memory(
     config: Config, world: World, device: torch.device, store: GraphStore
 ) -> MemoryPlan:
-    """``config`` with its shares of memory, the same on every rank, and the sum behind them, which
-    rank 0 says. All ranks must call it at the same time. Raises ValueError as share_out() does."""
+    """``config`` with its shares of memory, the same on every rank, and their sum, which rank 0
+    logs. A collective. Raises ValueError as share_out() does."""
     facts = _agreed(_facts(config, world, device, store), world)
     plan = share_out(config, facts)
     if world.is_main:
@@ -47,7 +47,7 @@ def plan_memory(
 
 
 def _agreed(facts: Facts, world: World) -> Facts:
-    """What holds for every rank: the least room, and the most that is needed."""
+    """The facts that hold for every rank: the smallest room and the largest needs."""
     everyone = collectives.gather_objects(facts, world)
     values = {
         field.name: [getattr(each, field.name) for each in everyone] for field in fields(Facts)
@@ -68,7 +68,7 @@ def _facts(config: Config, world: World, device: torch.device, store: GraphStore
     release_freed_memory()
     after = host_memory.resident_bytes()
     model = new_model(config, store)
-    # Resident pages of the topology, which was mapped meanwhile, are not the process's own.
+    # Resident pages of the topology, which has been mapped since, are not the process's own.
     process = before["file"] + after["anonymous"] + _LIBRARY_BYTES
     available = host_memory.available_bytes()
     given = config.memory.bytes
@@ -135,7 +135,7 @@ def _schedule(
 def _sample(
     schedule: SeedSchedule, sampler: NeighborSampler, store: GraphStore
 ) -> tuple[BatchSize, SampledGraph | None]:
-    """The size of this rank's largest batch, and a smaller one to try a step with."""
+    """The size of this rank's largest batch, and a smaller batch for a trial step."""
     order = schedule.epoch(0)
     size, smaller = BatchSize(), None
     for iteration in range(min(_NUM_SAMPLED, schedule.num_iterations)):
@@ -156,15 +156,15 @@ def _size(graph: SampledGraph) -> BatchSize:
 def _step_bytes(
     config: Config, store: GraphStore, size: BatchSize, graph: SampledGraph, *, trains: bool
 ) -> int:
-    """Memory that a step on a batch of ``size`` takes beside the batch: that of one on ``graph``,
-    measured, times how much larger the batch is."""
+    """Memory of a step on a batch of ``size``, without the batch: measured on ``graph`` and scaled
+    by the ratio of sizes."""
     x = torch.zeros(len(graph.n_id), store.feature_dim, dtype=store.feature_dtype)
     y = torch.zeros(graph.num_sampled_nodes[0], dtype=torch.int64)
     batch = Batch.from_sampled(graph, x=x, y=y)
     with torch.random.fork_rng(devices=[]):
         model = new_model(config, store)
         model.train(trains)
-        _step(config, model, batch)  # libraries are loaded, and threads are started
+        _step(config, model, batch)  # loads libraries and starts threads
         gc.collect()
         release_freed_memory()
         measured = host_memory.peak_growth(lambda: _step(config, model, batch))

@@ -1,4 +1,4 @@
-"""What a run records and shows: JSON lines, TensorBoard, a progress bar; all on rank 0 only."""
+"""Records of a run: JSON lines, TensorBoard, a progress bar; on rank 0 only."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 STORAGE_SUMS = ("bytes_read", "bytes_requested")
-"""Of the storage engine: bytes from the device, and bytes of the rows that it was asked for. They
-are counted when rows are read, which is some iterations before they are used."""
+"""The storage engine's bytes from the drive, and bytes of requested rows. They count when rows are
+read, some iterations before their use."""
 
 ROW_SUMS = (*COUNTERS, *EXCHANGED, *STORAGE_SUMS, "sample_secs", *SPANS)
-"""What is summed up about the rows of batches: counts over all ranks, seconds of one rank."""
+"""Sums about the rows of batches: counts over all ranks, seconds of one rank."""
 
 _HITS_BY_TIER = {
     "static": "static_hits",
@@ -44,8 +44,8 @@ _HITS_BY_TIER = {
 
 
 def row_metrics(sums: dict[str, float], row_bytes: int) -> dict[str, float]:
-    """What is recorded about rows, from ROW_SUMS: counters, bytes of rows by the tier that they
-    came from (``cache_bytes`` and so on), read amplification, and seconds per span."""
+    """The record about rows, from ROW_SUMS: counters, bytes of rows by their tier (``cache_bytes``
+    and so on), read amplification, and seconds per span."""
     sums = dict.fromkeys(ROW_SUMS, 0) | sums
     record: dict[str, float] = {name: int(sums[name]) for name in (*COUNTERS, *EXCHANGED)}
     for tier, hits in _HITS_BY_TIER.items():
@@ -56,8 +56,8 @@ def row_metrics(sums: dict[str, float], row_bytes: int) -> dict[str, float]:
 
 
 def _hits_by_tier(record: dict[str, Any]) -> str:
-    """``hits 93.1% (cache 80.2%, shared 12.9%)``: which part of the rows did not come from storage,
-    and where it came from. Empty without any."""
+    """``hits 93.1% (cache 80.2%, shared 12.9%)``: the share of rows that memory served, and its
+    tiers. "" without hits."""
     requests = max(1, record["requests"])
     if record["misses"] == record["requests"]:
         return ""
@@ -69,8 +69,7 @@ def _hits_by_tier(record: dict[str, Any]) -> str:
 
 
 def _valid_hits(record: dict[str, Any]) -> str:
-    """`` (hits 71.2%)``: which part of the rows of validation did not come from storage. Empty
-    without any."""
+    """`` (hits 71.2%)``: the share of validation's rows that memory served. "" without hits."""
     requests, misses = record["valid_requests"], record["valid_misses"]
     return f" (hits {1 - misses / requests:.1%})" if misses < requests else ""
 
@@ -79,7 +78,7 @@ class JsonLines:
     """``metrics.jsonl``: one object per iteration (``kind: step``) and per epoch (``kind: epoch``).
     Epochs count from 1, iterations of an epoch from 0.
 
-    Opened at a position, it keeps the lines before it and drops the rest, so that a resumed run has
+    Opened at a position, keeps the lines before it and drops the rest, so that a resumed run has
     each iteration once.
     """
 
@@ -99,7 +98,7 @@ class JsonLines:
             self._file.write(json.dumps(record) + "\n")
 
     def flush(self) -> None:
-        """Hands the lines so far to the operating system."""
+        """Passes the lines so far to the operating system."""
         with _writing("metrics.jsonl", self._path):
             self._file.flush()
 
@@ -110,7 +109,7 @@ class JsonLines:
 
 @contextmanager
 def _writing(key: str, path: Path) -> Iterator[None]:
-    """Errors of the file system inside become RuntimeErrors that say what can be done."""
+    """A context that turns errors of the file system into RuntimeErrors with a remedy."""
     try:
         yield
     except OSError as error:
@@ -123,8 +122,8 @@ def _writing(key: str, path: Path) -> Iterator[None]:
 def _lines_before(path: Path, position: tuple[int, int]) -> list[str]:
     """Whole lines of iterations before ``position`` (epoch, iteration), and of epochs before it.
 
-    ``position`` counts epochs from 0, as checkpoints do. So did the lines of earlier versions; they
-    are made to count from 1.
+    ``position`` counts epochs from 0, as checkpoints do. Lines of earlier versions counted so, too;
+    they are rewritten to count from 1.
     """
     kept: list[str] = []
     first_epoch = 1
@@ -136,7 +135,7 @@ def _lines_before(path: Path, position: tuple[int, int]) -> list[str]:
             is_step = record["kind"] == "step"
             at = (record["epoch"] - first_epoch, record["iteration"] if is_step else 0)
         except (ValueError, KeyError, TypeError, RecursionError):
-            break  # the line that a kill cut short; nothing whole follows it
+            break  # a kill cut this line short; nothing whole follows
         before = at < position if is_step else at[0] < position[0]
         if before and line.endswith("\n"):
             kept.append(json.dumps(record | {"epoch": at[0] + 1}) + "\n")
@@ -144,14 +143,14 @@ def _lines_before(path: Path, position: tuple[int, int]) -> list[str]:
 
 
 def _heard_by_the_caller(arguments: threading.ExceptHookArgs) -> None:
-    """Keeps quiet about a file that a TensorBoard thread cannot write: the next call raises it."""
+    """Silences a TensorBoard thread that cannot write its file: the next call raises the error."""
     is_board = type(arguments.thread).__module__.startswith("tensorboard.")
     if not (is_board and issubclass(arguments.exc_type, OSError)):
         threading.__excepthook__(arguments)
 
 
 class Metrics:
-    """Records steps and epochs where ``config`` says; does nothing on ranks other than 0."""
+    """Records steps and epochs in the files of ``config``. Does nothing on ranks other than 0."""
 
     def __init__(
         self,
@@ -183,19 +182,19 @@ class Metrics:
         return self
 
     def __exit__(self, _type: object, exception: BaseException | None, _traceback: object) -> None:
-        # The error that is on its way says more than that files cannot be closed for it.
+        # The original error tells more than a failure to close files after it.
         with suppress(RuntimeError) if exception is not None else nullcontext():
             self.close()
 
     def reopen(self, position: tuple[int, int]) -> None:
-        """Makes the files again, after their directory was removed."""
+        """Creates the files again, after their directory was removed."""
         if self._main:
             with suppress(RuntimeError):
                 self._close_files()
             self._open(position)
 
     def say(self, text: str) -> None:
-        """One line to the user, on standard error of rank 0."""
+        """Prints a line on standard error of rank 0."""
         if self._main:
             self._console.print(text, markup=False, soft_wrap=True)
 
@@ -206,18 +205,18 @@ class Metrics:
             self._task = self._bar.add_task(what, total=total, completed=completed, note="")
 
     def advance(self, note: str = "") -> None:
-        """One more iteration of what ``begin`` began."""
+        """Advances the progress bar by one iteration."""
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, advance=1, note=note)
 
     def end(self) -> None:
-        """Takes the progress bar away."""
+        """Removes the progress bar."""
         if self._bar is not None and self._task is not None:
             self._bar.remove_task(self._task)
             self._bar.stop()
 
     def step(self, record: dict[str, Any]) -> None:
-        """One iteration: ``record`` has epoch, iteration, loss and more (see ``trainer``)."""
+        """Records one iteration: epoch, iteration, loss and more (see ``trainer``)."""
         if not self._main:
             return
         if self._lines is not None:
@@ -235,7 +234,7 @@ class Metrics:
                     self._board.add_scalar(f"step/{name}", record[name], at)
 
     def epoch(self, record: dict[str, Any]) -> None:
-        """The end of an epoch: one line in every record, and one for the user."""
+        """Records the end of an epoch in every file, and prints a line."""
         if not self._main:
             return
         if self._lines is not None:
@@ -257,7 +256,7 @@ class Metrics:
         )
 
     def flush(self) -> None:
-        """Hands everything recorded so far to the operating system."""
+        """Passes all records so far to the operating system."""
         if self._lines is not None:
             self._lines.flush()
         if self._board is not None:
@@ -265,7 +264,7 @@ class Metrics:
                 self._board.flush()
 
     def close(self) -> None:
-        """Flushes and closes every file; the progress bar disappears."""
+        """Flushes and closes every file, and removes the progress bar."""
         if self._bar is not None:
             self._bar.stop()
         self._close_files()

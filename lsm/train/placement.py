@@ -1,4 +1,4 @@
-"""What of a training job goes to the GPU, and whether it fits there."""
+"""Places the parts of a training job on GPUs, and checks that they fit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PLANNED_ID_BYTES = 50  # of an id of the window, where the planner is on the GP
 
 
 def choose_job_device(config: Config, world: World) -> torch.device:
-    """The device of this rank; RuntimeError, on every rank, if only some have a GPU."""
+    """The device of this rank. Raises RuntimeError, on every rank, if only some have a GPU."""
     device = choose_device(config.device, world.local_rank)
     has_gpu = torch.tensor([float(device.type == "cuda")])
     num_gpus = int(collectives.all_reduce_sum(has_gpu, world).item())
@@ -52,7 +52,7 @@ def choose_job_device(config: Config, world: World) -> torch.device:
 
 
 def ranks_on_gpu(world: World, device: torch.device) -> int:
-    """The most ranks that share one GPU. All ranks must call it at the same time."""
+    """The largest number of ranks on one GPU. A collective."""
     if world.size == 1:
         return 1
     place = host_identity(), native.find_cuda().gpus[device.index].bus_id
@@ -60,8 +60,8 @@ def ranks_on_gpu(world: World, device: torch.device) -> int:
 
 
 def gradient_backend(world: World, device: torch.device) -> str:
-    """What carries gradients between GPUs: nccl, or gloo where ranks share one, which NCCL does not
-    allow. All ranks must call it at the same time."""
+    """The backend that carries gradients between GPUs: nccl, or gloo where ranks share a GPU, which
+    NCCL does not support. A collective."""
     most = ranks_on_gpu(world, device)
     if most == 1:
         return "nccl"
@@ -75,8 +75,8 @@ def gradient_backend(world: World, device: torch.device) -> str:
 
 
 def check_job_room(config: Config, world: World, store: GraphStore, device: torch.device) -> None:
-    """ValueError with the sum if a GPU does not hold what is to go there. All ranks must call it at
-    the same time."""
+    """Raises ValueError with the sum if a GPU is too small for its parts of the job. A
+    collective."""
     if device.type == "cuda":
         needs, most = _device_needs(config, world, store), ranks_on_gpu(world, device)
         if most > 1:
@@ -92,9 +92,8 @@ def cache_room(
     batch: BatchSize,
     topology: int,
 ) -> int:
-    """GPU memory that ``cache.bytes=auto`` gives to a cache: half of what is left beside all that
-    is known to go there, ``topology`` bytes included if they do, and a step's activations. All
-    ranks must call it at the same time."""
+    """GPU memory that ``cache.bytes=auto`` gives to a cache: half of the room beside the known
+    needs, a step's activations, and the ``topology`` bytes if they go there. A collective."""
     free, _ = torch.cuda.mem_get_info(device)
     room = free // ranks_on_gpu(world, device)
     given = config.sampler.staging_bytes
@@ -112,12 +111,12 @@ def cache_room(
 
 
 def device_budget(config: Config, world: World, store: GraphStore) -> int:
-    """GPU memory that a job is known to need before it starts: what check_job_room() adds up."""
+    """GPU memory that a job is known to need before it starts: the sum of check_job_room()."""
     return sum(_device_needs(config, world, store).values())
 
 
 def _device_needs(config: Config, world: World, store: GraphStore) -> dict[str, int]:
-    """Bytes of GPU memory by what they are for, but for activations and the topology."""
+    """Bytes of GPU memory by use, without activations and the topology."""
     with torch.device("meta"):
         model = new_model(config, store)
     needs = {
@@ -137,19 +136,19 @@ def _device_needs(config: Config, world: World, store: GraphStore) -> dict[str, 
 
 
 def _planner_bytes(config: Config, store: GraphStore) -> int:
-    """Of a planner on a GPU: tags and reuse data of its lines, and scores. The window's ids, whose
-    number nobody knows yet, come on top."""
+    """GPU memory of a planner: tags and reuse data of its lines, and scores. The window's ids,
+    whose number is not known yet, come on top."""
     scores = 0 if config.cache.score == "none" else 4 * store.num_nodes
     return settled(config.cache.bytes) // store.row_bytes * PLANNER_LINE_BYTES + scores
 
 
 def shares_cache(config: Config, world: World) -> bool:
-    """Whether ranks have one cache together."""
+    """True if ranks share a cache."""
     return world.size > 1 and config.comm.mode != "independent"
 
 
 def prefetch_rows(config: Config, store: GraphStore) -> int:
-    """Rows of the GPU's buffer for those on their way back from the victim buffer."""
+    """Rows of the GPU's buffer for rows that are prefetched from the victim buffer."""
     victim = config.cache.victim
     if victim.mode == "none" or victim.prefetch == 0:
         return 0
@@ -169,8 +168,8 @@ def new_model(config: Config, store: GraphStore) -> nn.Module:
 def sampler_factory(
     config: Config, device: torch.device, topology: Topology
 ) -> Callable[[list[int], Sampling], Sampler]:
-    """Makes samplers of ``topology`` for given numbers of neighbours and a way to choose them: on
-    the GPU, or on the host."""
+    """A function that makes samplers of ``topology`` on the GPU or on the host, for given numbers
+    of neighbours and sampling options."""
     num_bytes = topology_bytes(topology)
     free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
     placement = choose_placement(config.topology.placement, device, num_bytes, free_bytes)

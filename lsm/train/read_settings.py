@@ -1,4 +1,4 @@
-"""What settings of reads that are ``auto`` stand for, from what the device was measured to do."""
+"""Derives the settings of reads that are ``auto`` from the disk profile."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _MOST_READ_BYTES = 128 << 10
 
 @dataclass(frozen=True)
 class ReadSettings:
-    """How rows are read, and how far ahead."""
+    """Options of reading rows, and of reading ahead."""
 
     options: StorageOptions
     read_ahead: ReadAhead
 
     @classmethod
     def of(cls, config: Config, profile: DiskProfile | None) -> ReadSettings:
-        """The settings of ``config``, without a cache where that is still auto. Those that are auto
+        """The settings of ``config``; cache.policy=auto counts as no cache. Values that are auto
         follow from ``profile``; without one, they are those of StorageOptions.resolved() and 4
         iterations."""
         storage = config.storage
@@ -35,8 +35,8 @@ class ReadSettings:
             max_read_bytes = longest_read(merging)
         if max_gap_bytes == "auto":
             max_gap_bytes = merging.max_gap_bytes(max_read_bytes) if merging else 0
-        # Reading a block that nobody asked for pays off only where the start of a read dominates
-        # its cost; reading iterations together then pays off too, for it coalesces reads.
+        # Reading an unrequested block pays off only where the start of a read dominates its cost.
+        # Reading iterations together pays off then, too, because it coalesces reads.
         merges = merging is not None and merging.max_gap_bytes(_MOST_READ_BYTES) > 0
         merge_iterations = storage.merge_iterations
         if merge_iterations == "auto":
@@ -79,10 +79,10 @@ def _read_ahead(config: Config, profile: DiskProfile | None, merges: bool) -> Re
 
 
 def longest_read(profile: DiskProfile | None) -> int:
-    """Bytes of a read of which starting it is some tenth of the cost, in a power of two from 32 to
-    128 KiB (longer ones were no faster, and there is a buffer for each read in flight). Where so
-    much memory cannot be locked, buffers that are not registered still cost less than short
-    reads."""
+    """Bytes of a read whose start is about a tenth of its cost: a power of two from 32 to 128 KiB.
+
+    Longer reads were no faster, and each read in flight needs a buffer. Where so much memory cannot
+    be locked, unregistered buffers still cost less than short reads."""
     longest = READ_BYTES
     if profile is not None:
         worth = 8 * profile.cost.secs_per_read / profile.cost.secs_per_byte

@@ -1,4 +1,4 @@
-"""Where a run starts: afresh, or from a checkpoint (``checkpoint.resume``)."""
+"""Finds the start of a run: from scratch, or from a checkpoint (``checkpoint.resume``)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ logger = logging.getLogger(__name__)
 
 
 def find_progress(job: Job) -> Progress:
-    """The position that training starts from, its weights and optimizer state loaded into ``job``.
+    """The position that training starts from. Loads its weights and optimizer state into ``job``.
 
-    Rank 0 decides and reads; the others receive. checkpoint.resume=never removes what an earlier
-    run left in ``run.dir``. Raises ValueError if no checkpoint there can be read, if it is of a run
-    with other settings, or if the run there is finished and is to have no more epochs;
-    FileNotFoundError if the one asked for does not exist.
+    Rank 0 decides and reads; the others receive. checkpoint.resume=never removes the checkpoints
+    and results of an earlier run in ``run.dir``. Raises ValueError if no checkpoint there can be
+    read, if it belongs to other settings, or if the run there has finished all epochs;
+    FileNotFoundError if the named checkpoint is missing.
     """
     content = _read(job) if job.world.is_main else None
     content = collectives.broadcast_object(content, job.world)
@@ -32,7 +32,7 @@ def find_progress(job: Job) -> Progress:
 
 
 def _read(job: Job) -> dict[str, Any] | None:
-    """The checkpoint to continue from; None to start afresh, with nothing in the way."""
+    """The contents of the checkpoint to continue from; None to start from scratch."""
     path, content = _choose(job)
     finished = _result(job).exists() and job.config.checkpoint.resume != "never"
     if finished and (path is None or path.parent != job.checkpoint_dir):
@@ -51,8 +51,8 @@ def _read(job: Job) -> dict[str, Any] | None:
 
 
 def _choose(job: Job) -> tuple[Path | None, dict[str, Any] | None]:
-    """The path and the content of the checkpoint to continue from. auto: of the newest that can be
-    read; ValueError if none can."""
+    """The path and the contents of the checkpoint to continue from. auto: the newest that can be
+    read. Raises ValueError if none can be read."""
     resume = job.config.checkpoint.resume
     if resume == "never":
         return None, None

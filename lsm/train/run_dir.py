@@ -1,4 +1,4 @@
-"""The directory that a run writes to: held by a lock that ends with the process."""
+"""The directory of a run, held by a lock that ends with the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
-# How long a lock is waited for: a rank that a launcher has just ended may not be gone yet.
+# Longest wait for a lock: a rank that a launcher has just killed may still exist.
 _PATIENCE_SECS = 5.0
 _POLL_SECS = 0.1
 _LOCK = ".lock"
@@ -23,19 +23,19 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 class RunDirectory:
     """Holds ``path`` for this process until close(); rank 0 of a job does.
 
-    The lock is flock() on a file inside, which the kernel releases when the process ends, however
-    it ends. Raises RuntimeError naming host and process of the holder if there is one.
+    The lock is flock() on a file inside. The kernel releases it when the process ends, even when it
+    is killed. Raises RuntimeError, which names host and process of the holder, if the lock is held.
     """
 
     def __init__(self, path: Path, key: str = "run.dir") -> None:
-        """``key``: the setting that named it, for messages."""
+        """``key``: the setting with this path, for messages."""
         self.path = path
         self._key = key
         self._descriptor = self._take()
 
     def check(self) -> bool:
-        """Whether the directory is still the one that was locked. If it was removed, it is made and
-        locked again, and the answer is no; RuntimeError if another run has taken its place."""
+        """True if the directory is still the locked one. If it was removed, creates and locks it
+        again and returns False. Raises RuntimeError if another run has taken its place."""
         try:
             ours = os.path.samestat(os.stat(self.path / _LOCK), os.fstat(self._descriptor))
         except FileNotFoundError:
@@ -53,7 +53,8 @@ class RunDirectory:
         return False
 
     def close(self) -> None:
-        """Releases the lock; the file stays, since removing it could let two others in."""
+        """Releases the lock. The file stays: after its removal two other runs could both lock the
+        directory."""
         os.close(self._descriptor)
 
     def __enter__(self) -> RunDirectory:

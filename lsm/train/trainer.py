@@ -1,8 +1,8 @@
 """Trains a node classifier on a store: parse, build, train, close.
 
 Every rank runs this; ranks differ only in their share of each global batch. Losses are a function
-of the configuration, the store and the world size: neither the engine, nor how far batches are
-prepared ahead, nor an interruption changes a bit of them.
+of the configuration, the store and the world size. The engine, the read-ahead and interruptions
+change no bit of them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from lsm.train.run_dir import RunDirectory
 def train(config: Config) -> dict[str, Any]:
     """Trains, tests, and returns the summary that ``lsm train`` prints, on every rank alike.
 
-    Raises Stopped, on every rank and with a checkpoint written, if a signal asked one to stop.
+    Raises Stopped, on every rank and with a checkpoint written, if a signal asked a rank to stop.
     """
     with (
         signals.on_signals(),
@@ -48,7 +48,7 @@ def train(config: Config) -> dict[str, Any]:
 
 
 def _train(config: Config, world: World) -> dict[str, Any]:
-    """``train`` for a rank that has joined its job; nothing of the job outlives it."""
+    """``train`` on a rank that has joined its job. Closes the job at its end."""
     with (
         open_job(config, world) as job,
         RunDirectory(job.run_dir) if world.is_main else nullcontext() as directory,
@@ -71,7 +71,7 @@ def _train(config: Config, world: World) -> dict[str, Any]:
 
 
 def _place(batch: Batch) -> str:
-    """Where training is: epochs count from 1 for people, iterations from 0."""
+    """The place of training, in words: epochs count from 1, iterations from 0."""
     return f"epoch {batch.epoch + 1}, iteration {batch.iteration}"
 
 
@@ -86,7 +86,7 @@ class Trainer:
         profiler: StepProfiler,
         directory: RunDirectory | None = None,
     ) -> None:
-        """``directory``: of the run, on the rank that writes to it."""
+        """``directory``: the run's, on the rank that writes to it."""
         self.job = job
         self._directory = directory
         self._profiler = profiler
@@ -98,7 +98,7 @@ class Trainer:
         self._last_time = time.perf_counter()
 
     def train_epoch(self) -> None:
-        """The rest of the current epoch, then validation, records and a checkpoint."""
+        """Trains the rest of the current epoch, then validates, records and writes a checkpoint."""
         progress, loader = self.progress, self.job.loaders["train"]
         start = time.perf_counter()
         title = f"epoch {progress.epoch + 1}/{self._train.epochs}"
@@ -180,11 +180,11 @@ class Trainer:
         return summary
 
     def _train_step(self, batch: Batch, wait_secs: float) -> bool:
-        """One optimiser step on this rank's share of a global batch; whether it is to be the last
-        because a rank was asked to stop."""
+        """Does one optimiser step on this rank's share of a global batch. Returns True if a rank
+        was asked to stop."""
         job, progress, start = self.job, self.progress, time.perf_counter()
         watchdog.at(_place(batch))
-        # Dropout becomes a function of these four, so that a resumed run draws the same.
+        # Dropout becomes a function of these four, so that a resumed run draws the same masks.
         key = (self._train.seed, batch.epoch, batch.iteration, job.world.rank)
         torch.manual_seed(native.batch_key(*key))
         num_seeds = job.loaders["train"].global_batch_size(batch.iteration)
@@ -197,8 +197,8 @@ class Trainer:
         local_loss = loss_sum(scores, labels)
         job.optimizer.zero_grad()
         with span("backward"), watchdog.awaiting("the exchange of gradients"):
-            # DDP averages over ranks; ranks may have different numbers of seeds, even none. So
-            # scaled, the average is the gradient of the mean over the global batch.
+            # DDP averages over ranks, and ranks may have different numbers of seeds, even none.
+            # With this factor the average is the gradient of the mean over the global batch.
             (local_loss * (job.world.size / num_seeds)).backward()
         with span("optimizer"):
             job.optimizer.step()
@@ -260,7 +260,7 @@ class Trainer:
         return done == self._train.epochs or (every > 0 and done % every == 0)
 
     def _validate(self) -> Evaluation:
-        """Evaluates on the validation nodes; remembers the model if it is the best so far."""
+        """Evaluates on the validation nodes. Keeps the model if it is the best so far."""
         progress = self.progress
         valid = self._evaluate("valid")
         accuracy = valid.accuracy
@@ -305,7 +305,7 @@ class Trainer:
         self._save()
         collectives.barrier(
             self.job.world
-        )  # no rank ends, and has the job ended, before it is written
+        )  # no rank ends, and ends the job with it, before the file is written
         progress = self.progress
         raise signals.Stopped(
             f"stopped by a signal after epoch {progress.epoch + 1}, iteration "
@@ -314,13 +314,13 @@ class Trainer:
         )
 
     def _keep_directory(self) -> None:
-        """Makes the run's directory again if it was removed in mid-run, so that what training has
-        reached is not lost with it."""
+        """Creates the run's directory again if it was removed in mid-run, so that the progress of
+        training is not lost with it."""
         if self._directory is not None and not self._directory.check():
             self.metrics.reopen((self.progress.epoch, self.progress.iteration))
 
     def _save(self) -> None:
-        """Writes a checkpoint on rank 0, after the metrics that lead up to it."""
+        """Writes a checkpoint on rank 0, after the metrics before it."""
         self._count_time()
         if not self.job.world.is_main:
             return
