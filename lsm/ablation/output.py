@@ -11,15 +11,15 @@ from typing import Any
 from lsm.ablation.config import AblationConfig
 from lsm.train.run_dir import RunDirectory
 
-# Sections that make a study another one, without the paths in them.
+# Sections that identify a study, without the paths in them.
 _SECTIONS = ("trace", "cache", "accumulator", "reads")
 _PATHS = ("path", "directory")
 
 
 @contextmanager
 def held(config: AblationConfig) -> Iterator[None]:
-    """Holds ``config.output`` inside. RuntimeError if another process does, ValueError if it has
-    the results of another study; those of the same study may be replaced."""
+    """A context that holds ``config.output``. Raises RuntimeError if another process holds it,
+    ValueError if it has the results of another study; those of the same study may be replaced."""
     folder = Path(config.output)
     with RunDirectory(folder, key="output"):
         before = _sections(_stored(folder))

@@ -43,7 +43,7 @@ _MARKERS = "os^Dvp*X"
 
 
 def require_matplotlib() -> None:
-    """RuntimeError with the remedy if matplotlib is not installed."""
+    """Raises RuntimeError, with the remedy, if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -95,7 +95,7 @@ def _panels(config: PlotConfig, records: Sequence[dict]) -> list[tuple[str, list
 
 
 def _label(config: PlotConfig, record: dict, records: Sequence[dict]) -> str:
-    """The policy, and those parameters that tell its caches apart but are not on an axis."""
+    """The policy, and the parameters that vary between its caches and are not on an axis."""
     unused = ignored(record)
     same_policy = [each for each in records if each["policy"] == record["policy"]]
     parts = [record["policy"]]

@@ -48,7 +48,7 @@ def write_csv(path: Path, records: Sequence[dict]) -> None:
 
 
 def markdown(records: Sequence[dict]) -> str:
-    """A Markdown table of the parameters that vary and of what came out.
+    """A Markdown table of the parameters that vary and of the results.
 
     "-" stands for a parameter that the record's policy ignores.
     """
@@ -69,7 +69,7 @@ def table(records: Sequence[dict]) -> Table:
 
 
 def varying(records: Sequence[dict], names: Iterable[str] = PARAMETERS) -> list[str]:
-    """Those of ``names`` that do not have the same value in every record."""
+    """The ``names`` whose values differ between records."""
     present = [name for name in names if name in records[0]]
     return [name for name in present if len({record[name] for record in records}) > 1]
 

@@ -1,4 +1,4 @@
-"""Simulates caches over a trace: what each combination of parameters would hit and miss."""
+"""Simulates caches over a trace: hits and misses of each combination of parameters."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from lsm.core.progress import counting
 from lsm.core.units import format_bytes
 
 SCORED = ("static", "hybrid", "lookahead")
-"""Policies that look at the static score."""
+"""Policies that use the static score."""
 
 BOUNDS = ("belady", "optimal")
-"""Fully associative, with the whole trace known. ``belady`` keeps the planner's rules (what an
-iteration touched stays); ``optimal`` may drop any row after any iteration: nothing beats it."""
+"""Upper bounds: fully associative, with the whole trace known. ``belady`` keeps the planner's rules
+(lines touched at an iteration stay); ``optimal`` may evict any row after any iteration, and nothing
+beats it."""
 
 POLICIES = (*planner.POLICIES, "optimal", "none")
 """``none``: no cache; every request is a miss."""
@@ -49,9 +50,9 @@ class Combination(PlannerOptions):
     """One cache to simulate on every rank. Parameters that its policy ignores change nothing.
 
     lines, victim_rows: per rank. mode: ``shared`` (one cache over all ranks: an id counts once per
-    owner and iteration) or ``independent`` (each rank caches what itself requests). constant_rows:
-    the rows of so many nodes of the graph are in host memory: those that are best by
-    constant_score (``random``, or the trace's own ``static_score``).
+    owner and iteration) or ``independent`` (each rank caches its own requests). constant_rows:
+    number of the graph's nodes whose rows are in host memory: the best by constant_score
+    (``random``, or the trace's own ``static_score``).
     """
 
     lines: int
@@ -69,7 +70,7 @@ class Combination(PlannerOptions):
 
     @property
     def planner_options(self) -> dict[str, Any]:
-        """The options that a planner takes as they are, by name."""
+        """The fields of PlannerOptions, by name."""
         return {name: getattr(self, name) for name in PlannerOptions.model_fields}
 
     @property
@@ -77,7 +78,7 @@ class Combination(PlannerOptions):
         return self.policy in planner.NEEDS_WINDOW or self.victim != "none"
 
     def ignored(self) -> dict:
-        """The parameters that make no difference to this cache, each with a fixed value."""
+        """The parameters that this cache ignores, each with a fixed value."""
         if self.policy == "none":
             return _defaults_but(("policy", "mode", "hash")) | {"lines": 0, "constant_score": ""}
         if self.policy in BOUNDS:
@@ -100,20 +101,21 @@ class Combination(PlannerOptions):
         return out
 
     def simplified(self) -> Combination:
-        """The same cache with every ignored parameter at its fixed value: equal if it is equal."""
+        """This cache with every ignored parameter at its fixed value. Equal caches have equal
+        ones."""
         return self.model_copy(update=self.ignored())
 
     def planner_bytes(self) -> int:
-        """About how much memory simulating it takes: 32 bytes per line and per victim slot."""
+        """Estimated memory of its simulation: 32 bytes per line and per victim slot."""
         per_row = {"none": 0, "pool": 1, "queues": self.window}
         return 32 * (self.lines + self.victim_rows * per_row.get(self.victim, 0))
 
     def planner_config(self) -> planner.PlannerConfig | None:
-        """What the planner is told (None: there is no cache to plan); ValueError for a value that
-        it cannot work with."""
+        """The planner's configuration; None without a cache. Raises ValueError for a value that the
+        planner does not support."""
         if self.policy == "none":
             return None
-        if self.policy in BOUNDS:  # one set of all lines: a bound knows no ways and no window
+        if self.policy in BOUNDS:  # one set of all lines: a bound has neither ways nor a window
             return planner.PlannerConfig(
                 num_lines=self.lines, ways=max(1, self.lines), policy="belady", window=1
             )
@@ -140,8 +142,8 @@ def ignored(record: dict) -> set[str]:
 
 @contextmanager
 def naming(names: Mapping[str, str]) -> Iterator[None]:
-    """Errors of the planner's settings name what was given here: ``names``, by the planner's own
-    (``cache.num_lines``, ...)."""
+    """A context that renames settings in the planner's errors. ``names``: the study's name by the
+    planner's (``cache.num_lines``, ...)."""
     try:
         yield
     except ValueError as error:
@@ -156,7 +158,7 @@ def planner_configs(
 ) -> dict[Combination, planner.PlannerConfig | None]:
     """The planner's configuration of each combination.
 
-    Raises ValueError for the first that cannot be simulated here; warns of lines that are rounded.
+    Raises ValueError for the first that cannot be simulated. Warns of lines that are rounded.
     """
     available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     configs = {}
@@ -202,13 +204,13 @@ def run(
                 totals[futures[future]] += future.result()
                 advance(1)
     finally:
-        # After Ctrl-C or an error, simulations under way may take minutes yet.
+        # After Ctrl-C or an error, running simulations may take further minutes.
         executor.shutdown(wait=False, cancel_futures=True)
     return [_record(trace, each, totals[each.simplified()]) for each in combinations]
 
 
 class _Inputs:
-    """What several simulations of one trace share; made before they start, read by all threads."""
+    """Inputs that simulations of one trace share: made before they start, read by all threads."""
 
     def __init__(self, trace: Trace, combinations: Sequence[Combination]) -> None:
         self.scores = None
@@ -238,7 +240,7 @@ def _constant_key(combination: Combination) -> tuple[int, str, int]:
 
 
 def _constant_ids(trace: Trace, count: int, score: str, seed: int) -> torch.Tensor | None:
-    """The nodes whose rows the constant buffer holds: [count] int64, ascending; None if none."""
+    """The nodes of the constant buffer: [count] int64, ascending; None without any."""
     if count == 0:
         return None
     if score == "random":

@@ -31,10 +31,10 @@ def run_study(
 ) -> list[dict]:
     """Samples the trace of ``config``, simulates every combination and writes ``config.output``.
 
-    Returns the records: those of ``runs.run`` with the size (lines per mean request list) and the
-    constant buffer's fraction beside, and with what ``reads.read_all`` measured, if it is asked
-    for. Files: records.json, records.csv, table.md, study.json (the
-    configuration, machine and commit) and plot.png; they are written when all runs are done.
+    Returns the records of ``runs.run`` plus the size (lines per mean request list), the constant
+    buffer's fraction and, with reads.enabled, the results of ``reads.read_all``. Writes
+    records.json, records.csv, table.md, study.json (configuration, machine and commit) and plot.png
+    after all runs.
     """
     if config.plot.enabled:
         plots.require_matplotlib()
@@ -64,10 +64,11 @@ def run_study(
 
 
 def combinations(config: AblationConfig, trace: Trace) -> list[tuple[Combination, dict]]:
-    """Every combination of the lists in ``config.cache``, with what its records are named by.
+    """Every combination of the lists in ``config.cache``, with the labels of its records.
 
-    Of combinations that differ only in what their policy ignores, the first stands for all; one
-    without a constant buffer is there for each way to choose its nodes, as where they start from.
+    Among combinations that differ only in parameters that their policy ignores, the first stands
+    for all. A combination without a constant buffer appears once for each choice of its nodes, as
+    the start of each curve.
     """
     settings = config.cache
     axes = itertools.product(
@@ -113,10 +114,8 @@ def _victim_rows(config: AblationConfig, trace: Trace, mode: str, lines: int) ->
 
 
 def open_or_make(graph: GraphConfig, *, progress: bool | None = None) -> GraphStore:
-    """The store at ``graph.path``, made first if there is none.
-
-    Raises ValueError if it was synthesised with other parameters. A store made in any other way is
-    taken as it is.
+    """The store at ``graph.path``; synthesises it if it is missing. Raises ValueError if it was
+    synthesised with other parameters. Any other store is taken as it is.
     """
     path = Path(graph.path)
     wanted = graph.model_dump(exclude={"path"})

@@ -1,4 +1,4 @@
-"""Access traces: which node ids every rank requests at every iteration."""
+"""Access traces: the node ids that every rank requests at every iteration."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Trace:
 
     ids: [total] int64. offsets: [T * R + 1] int64; the request list of iteration t, rank r is
     ``ids[offsets[t * R + r] : offsets[t * R + r + 1]]``, without repeats. static_score:
-    [num_nodes] float32, finite and >= 0, or None. Raises ValueError naming the first list,
-    position and value that are wrong; ``name`` says in these messages where the trace is from.
+    [num_nodes] float32, finite and >= 0, or None. Raises ValueError with the first list, position
+    and value that are wrong; ``name``: the trace's origin in these messages.
     """
 
     ids: np.ndarray
@@ -59,10 +59,11 @@ class Trace:
     def owner_batches(
         self, rank: int, hash: OwnerHash = "stride", shared: bool = True
     ) -> list[torch.Tensor]:
-        """What the cache of ``rank`` is asked for at each iteration: T tensors, [n] int64.
+        """The requests to the cache of ``rank`` at each iteration: T tensors, [n] int64.
 
         shared: the ids that ``rank`` owns, over all ranks' lists in request order (rank 0's list,
-        then what rank 1 adds, ...), each once. Otherwise the rank's own list, whoever owns it.
+        then the additions of rank 1, ...), each once. Otherwise the rank's own list, whatever the
+        owners.
         """
         if not 0 <= rank < self.num_ranks:
             raise ValueError(f"rank: expected 0 to {self.num_ranks - 1}, got {rank}")
@@ -78,8 +79,8 @@ class Trace:
         ]
 
     def save(self, path: str | Path) -> None:
-        """Writes the trace to ``path``; the file is whole or absent. RuntimeError where there is no
-        room for it."""
+        """Writes the trace to ``path`` atomically. Raises RuntimeError if there is no room for
+        it."""
         path = Path(path)
         arrays: dict[str, Any] = {
             "ids": self.ids,
@@ -103,7 +104,7 @@ class Trace:
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:
-        """The trace in ``path``; FileNotFoundError, or ValueError saying what is wrong with it."""
+        """The trace in ``path``. Raises FileNotFoundError, or ValueError with the fault."""
         path = Path(path)
         try:
             loaded = np.load(path, allow_pickle=False)
@@ -139,7 +140,7 @@ class Trace:
 
 
 def _kind(path: Path) -> str:
-    """What a file is that cannot be read as a trace, from how it begins."""
+    """The kind of a file that is no trace, from its first bytes."""
     with open(path, "rb") as file:
         start = file.read(6)
     if not start:

@@ -40,11 +40,10 @@ def sample_trace(
 ) -> Trace:
     """The requests of a training run: those of ``NeighborLoader(shuffle=True)`` on each rank.
 
-    iterations: how many, running on into the next epoch; None: ``epochs`` whole epochs.
-    batch_size: seeds per rank. sampling: how neighbours are chosen. score: a static score to put
-    beside the requests; computed and kept in the store where it is missing. The result
-    does not depend on ``num_threads`` (None: this machine's cores). Memory: 8 bytes per request,
-    twice.
+    iterations: their number, across epochs; None: ``epochs`` whole epochs. batch_size: seeds per
+    rank. sampling: the method that draws neighbours. score: a static score to include; computed and
+    stored if it is missing. The result does not depend on ``num_threads`` (None: this machine's
+    cores). Memory: 16 bytes per request.
     """
     for name, value in (("ranks", ranks), ("iterations", iterations), ("epochs", epochs)):
         if value is not None and value < 1:
@@ -109,7 +108,7 @@ def _tasks(
 def _map_ahead(
     executor: ThreadPoolExecutor, function: Callable[[_T], _R], tasks: Iterable[_T], ahead: int
 ) -> Iterator[_R]:
-    """``map(function, tasks)`` in order, with at most ``ahead`` tasks under way."""
+    """``map(function, tasks)`` in order, with at most ``ahead`` tasks in flight."""
     pending: deque[Future[_R]] = deque()
     for task in tasks:
         pending.append(executor.submit(function, task))
