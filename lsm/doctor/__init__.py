@@ -1,3 +1,3 @@
-"""`lsm doctor`: what this machine can do, found by trying it."""
+"""`lsm doctor`: finds the abilities of this machine by trying them."""
 
 __all__: list[str] = []

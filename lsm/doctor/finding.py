@@ -1,4 +1,4 @@
-"""What ``lsm doctor`` reports: one line per part of the machine."""
+"""Findings of ``lsm doctor``: one line per part of the machine."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ State = Literal["ok", "no", "info"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report. state: ok, no (missing; ``detail`` says what to do), or info;
-    purpose: what the part is for, under which it is listed."""
+    """One line of the report. state: ok, no (missing; ``detail`` has the remedy), or info. purpose:
+    the use of the part, under which it is listed."""
 
     name: str
     state: State

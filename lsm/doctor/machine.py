@@ -1,4 +1,4 @@
-"""What this machine offers a training job, found by trying it."""
+"""Examines this machine for training jobs, by trying its parts."""
 
 from __future__ import annotations
 
@@ -24,25 +24,26 @@ from lsm.storage.nvme.machine import Machine
 _BLOCK_BYTES = 4096
 
 RING_BYTES = 6 << 20
-"""What io_uring locks with the default options: buffers for a quarter more reads than the queue is
-deep, and the ring itself."""
+"""Memory that io_uring locks with the default options: buffers for 1.25 times the queue depth, and
+the ring itself."""
 
 
 TRAINING = "training"
-"""Purpose of what no training starts without."""
+"""Purpose of the parts that every training needs."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether training starts on this machine; ``line`` says it, with the place or the reason."""
+    """True if training starts on this machine; ``line`` tells the place or the reason against
+    it."""
 
     trains: bool
     line: str
 
 
 def examine(path: Path) -> list[Finding]:
-    """The findings about this machine, and about ``path``: a store, or a place for one; those of a
-    purpose are neighbours. Without the native module, only those that do not need it."""
+    """The findings about this machine and ``path`` (a store, or a place for one), grouped by
+    purpose. Without the native module, only findings that do not need it."""
     needed = [_cores(), _memory(), _versions(), *examine_requirements(path)]
     launchers = [
         _torchrun(),
@@ -70,7 +71,8 @@ def examine(path: Path) -> list[Finding]:
 
 
 def verdict(findings: list[Finding]) -> Verdict:
-    """Whether training starts here, on what, and how rows are read; or the reason why not."""
+    """The verdict: the device that trains and the engine that reads rows; or the reason against
+    training."""
     missing = [found for found in findings if found.purpose == TRAINING and found.state == "no"]
     if missing:
         reasons = "; ".join(f"{found.name}: {found.detail}" for found in missing)
@@ -192,8 +194,8 @@ def _io_uring() -> Finding:
 
 
 def _direct_io(path: Path) -> Finding:
-    """Opens with O_DIRECT and reads one aligned block: of ``path``, of the features of the store
-    ``path``, or of a new file in the nearest folder that exists."""
+    """Reads one aligned block with O_DIRECT from ``path``, from the features of the store ``path``,
+    or from a new file in the nearest folder that exists."""
     name = "O_DIRECT"
     try:
         existing = [path] if path.is_file() else sorted(path.glob("features*.bin"))
@@ -245,7 +247,7 @@ def _launcher(name: str, program: str, missing: str) -> Finding:
 def _package(name: str, remedy: str) -> Finding:
     try:
         spec = importlib.util.find_spec(name)
-    except ModuleNotFoundError:  # the package that it would be in
+    except ModuleNotFoundError:  # its parent package is missing
         spec = None
     if spec is None:
         return Finding(name, "no", f"not installed; {remedy}")

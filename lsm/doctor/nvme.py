@@ -1,4 +1,4 @@
-"""What a machine lacks for NVMe reads that the GPU issues itself, and how to get there."""
+"""Finds the parts that NVMe reads submitted by the GPU lack on this machine, and their remedies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SMALL_BAR_BYTES = 256 << 20
 
 
 def examine_nvme(machine: Machine) -> list[Finding]:
-    """The findings, the last of which names what is missing."""
+    """The findings. The last one names all missing parts."""
     gpus = [
         found
         for found in pci_functions(machine)
@@ -45,7 +45,7 @@ def examine_nvme(machine: Machine) -> list[Finding]:
 
 
 def _devices(machine: Machine) -> Finding:
-    """Whether a controller is free, and what holds the others."""
+    """Finds a free controller, or the holders of all."""
     name = "NVMe devices"
     functions = nvme_functions(machine)
     if not functions:
@@ -129,7 +129,7 @@ def _module(machine: Machine) -> Finding:
 
 
 def _headers(machine: Machine) -> Finding:
-    """What building the module needs: headers of the kernel and of NVIDIA's driver."""
+    """Finds the headers that the module's build needs: of the kernel and of NVIDIA's driver."""
     release = platform.release()
     missing = []
     if not (machine.lib_modules / release / "build").exists():
@@ -146,7 +146,7 @@ def _has_nv_p2p(usr_src: Path) -> bool:
 
 
 def _huge_pages(machine: Machine) -> Finding:
-    """The `sysfs` transport takes its memory from them; `libnvm` does not need any."""
+    """The `sysfs` transport takes its memory from huge pages; `libnvm` needs none."""
     try:
         lines = (machine.proc / "meminfo").read_text().splitlines()
     except OSError:
@@ -161,12 +161,12 @@ def _huge_pages(machine: Machine) -> Finding:
 
 
 def _summary(findings: list[Finding]) -> Finding:
-    """Huge pages do not count: only `sysfs`, on which the host issues the reads, takes them."""
+    """Huge pages do not count: only `sysfs`, where the host submits the reads, needs them."""
     name = "GPU-initiated IO"
     missing = [
         found.name for found in findings if found.state == "no" and found.name != "huge pages"
     ]
-    # With the module at work, what it was built from is no longer needed.
+    # With the module at work, its headers are no longer needed.
     if "libnvm module" not in missing and "driver headers" in missing:
         missing.remove("driver headers")
     if missing:

@@ -1,4 +1,4 @@
-"""The parts without which no training starts, each found by trying it."""
+"""Tries the parts that every training needs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _PACKAGES = ("numpy", "pydantic", "yaml", "torch", "torch_geometric")
 
 
 def examine_requirements(path: Path) -> list[Finding]:
-    """The findings up to the first that is missing, as each needs the one before. ``path``: a
-    store, or any other place."""
+    """The findings up to the first missing part, because each part needs the one before. ``path``:
+    a store, or any other place."""
     findings: list[Finding] = []
     for probe in (_temporary_files, _packages, _native_module, lambda: _store(path)):
         findings.append(probe())
@@ -25,7 +25,7 @@ def examine_requirements(path: Path) -> list[Finding]:
 
 
 def _temporary_files() -> Finding:
-    """torch_geometric looks for their folder while it is imported."""
+    """torch_geometric needs a folder for temporary files at its import."""
     name = "temporary files"
     try:
         with tempfile.TemporaryFile():
@@ -61,7 +61,7 @@ def _native_module() -> Finding:
 
 
 def _module_of_another_python() -> str:
-    """Names the file of a native module that this Python does not load, or is empty."""
+    """The file of a native module that this Python does not load; "" without one."""
     folder = Path(__file__).resolve().parents[1]
     loaded = {f"_core{suffix}" for suffix in EXTENSION_SUFFIXES}
     others = sorted(file.name for file in folder.glob("_core*.so") if file.name not in loaded)
@@ -75,7 +75,7 @@ def _store(path: Path) -> Finding:
     name = "store"
     try:
         if not (path / META).exists():
-            # One without meta.json is no store, unless the rest of a store is there.
+            # A folder without meta.json is no store, unless it has a store's feature files.
             is_damaged = path.is_dir() and any(path.glob("features*.bin"))
             if not is_damaged:
                 return Finding(name, "info", f"none at {path}")
