@@ -1,3 +1,3 @@
-"""What every room uses: units, progress, records, the device, ranges of settings."""
+"""Shared by every room: units, progress, records, the device, ranges of settings."""
 
 __all__: list[str] = []

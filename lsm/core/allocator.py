@@ -1,4 +1,4 @@
-"""How the C library gives memory back, set for a process that trains."""
+"""Sets when the C library returns memory to the system, for a process that trains."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _LARGEST_IDLE_HEAP_BYTES = 512 << 20
 
 
 def keep_freed_memory() -> bool:
-    """Makes malloc keep freed blocks for the next iteration; returns whether it could.
+    """Makes malloc keep freed blocks for the next iteration. Returns True if it could.
 
-    By default glibc unmaps large blocks when they are freed, so that every iteration's activations
-    are page faults again: 1,500 to 2,700 per step of GraphSAGE 256-128 on batches of 1,024, a tenth
-    of the step's processor time. At most ``_LARGEST_IDLE_HEAP_BYTES`` stay idle. Does nothing where
-    the C library is not glibc.
+    By default glibc unmaps large blocks when they are freed, and every iteration's activations
+    fault their pages in again: 1,500 to 2,700 faults per step of GraphSAGE 256-128 on batches of
+    1,024, a tenth of the step's processor time. At most ``_LARGEST_IDLE_HEAP_BYTES`` stay idle.
+    Does nothing without glibc.
     """
     if platform.libc_ver()[0] != "glibc":
         return False
@@ -31,6 +31,6 @@ def keep_freed_memory() -> bool:
 
 
 def release_freed_memory() -> None:
-    """Gives the pages of freed blocks back to the system, where the C library is glibc."""
+    """Returns the pages of freed blocks to the system. Does nothing without glibc."""
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)

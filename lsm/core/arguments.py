@@ -1,4 +1,4 @@
-"""Checks of what callers pass."""
+"""Checks of arguments."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from numbers import Integral
 
 
 def whole_number(name: str, value: object, low: int, high: int | None = None) -> int:
-    """``value``, which must be a whole number of at least ``low``, and of at most ``high`` if that
-    is given; ValueError, with ``name``, if it is not."""
+    """``value``, if it is a whole number from ``low`` to ``high`` (None: no upper bound). Raises
+    ValueError, with ``name``, otherwise."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise ValueError(f"{name}: expected a whole number, got {value!r}")
     number = int(value)

@@ -1,4 +1,4 @@
-"""The vocabulary of counters: what a batch counts, under one name everywhere."""
+"""The vocabulary of counters, with one name per counter everywhere."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ COUNTERS = (
     "spilled",
     "victim_overflow",
 )
-"""What is counted for each batch of rows: rows asked for; those that the cache, the static
-partition, the victim buffer and the constant buffer held; those read from storage; rows not cached,
-rows that left the cache, rows put into the victim buffer and rows that found no room there."""
+"""Counters of a batch, in rows: requested; held by the cache, the static partition, the victim
+buffer and the constant buffer; read from storage; bypassed; evicted from the cache; put into the
+victim buffer; dropped because it had no room."""
 
 EXCHANGED = ("duplicates", "ids_sent_bytes", "rows_sent_bytes")
-"""What ranks that share a cache exchange: requests for rows that an owner had for another rank at
-the same iteration, beside COUNTERS' requests; bytes of ids and of rows that went to other ranks."""
+"""Counters of ranks that share a cache: requests for rows that another rank requested from the same
+owner at the same iteration, beside COUNTERS' requests; bytes of ids and of rows sent to other
+ranks."""
 
 SPANS = ("plan_secs", "read_wait_secs", "replay_secs", "comm_secs", "comm_wait_secs")
-"""Where the time of each batch of rows goes: planning, waiting for storage, copying rows once, to
-whichever rank wants them; exchanging ids and messages with other ranks, and waiting until they are
-ready to (mostly for their storage)."""
+"""Time of each batch of rows: planning; waiting for storage; copying rows to their requesters;
+exchanging ids and messages with other ranks; waiting for other ranks (mostly for their storage)."""
 
 READ_AHEAD = ("iterations_in_flight", "reads_outstanding")
-"""How far reads run ahead, seen when those of an iteration have been started: iterations whose rows
-training has not taken, this one included, and reads that the device has not finished."""
+"""Depth of reading ahead after an iteration's reads have started: iterations whose rows training
+has not taken, including this one, and reads that the drive has outstanding."""

@@ -1,4 +1,4 @@
-"""Which device trains, whether it can, and whether what is to go there fits."""
+"""Chooses the training device, and checks that it works and that its memory suffices."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ logger = logging.getLogger(__name__)
 MIN_CAPABILITY = (8, 0)
 
 PLANNER_LINE_BYTES = 29
-"""Most GPU memory that a cache's line takes in a planner there, with any policy."""
+"""Most GPU memory per cache line in a planner there, over all policies."""
 
-# What torch raises for host memory has no class of its own.
+# torch's error for host memory has no class of its own.
 _HOST_ALLOCATOR = "DefaultCPUAllocator: can't allocate memory"
 _OUT_OF_MEMORY_REMEDY = (
     "make cache.bytes, cache.static.bytes, train.batch_size or sampler.num_neighbors smaller"
@@ -29,9 +29,9 @@ _OUT_OF_MEMORY_REMEDY = (
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
     """The device that ``name`` (auto, cpu, cuda) stands for in this process; a GPU is made current.
 
-    auto takes the GPU of this local rank (gpu_of) if there is one that works, else the host; why
-    not is logged where there is a GPU after all. Raises RuntimeError, saying what is missing and
-    what to do, if cuda was asked for by name.
+    auto takes the GPU of this local rank (gpu_of) if it works, else the host, and logs the reason
+    against a GPU that exists. Raises RuntimeError, with the problem and the remedy, if ``name`` is
+    cuda and the GPU does not work.
     """
     if name == "cpu":
         return torch.device("cpu")
@@ -49,16 +49,16 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
 
 
 def gpu_of(local_rank: int, num_gpus: int) -> int:
-    """The visible GPU of a local rank: the one of its number. Where fewer are visible, ranks take
-    them in turn: launchers may show each rank only its own, and ranks may share one."""
+    """The visible GPU of a local rank: the one with its number, modulo the visible GPUs. Launchers
+    may show each rank only its own, and ranks may share a GPU."""
     return local_rank % num_gpus if num_gpus else local_rank
 
 
 def gpu_problem(
     index: int, cuda: Any = torch.cuda, info: native.CudaInfo | None = None
 ) -> str | None:
-    """Why GPU ``index`` cannot train, and what to do; None if it can. ``cuda``, ``info``: what
-    torch and the native module know of GPUs."""
+    """The problem of GPU ``index``, with its remedy; None if it can train. ``cuda``, ``info``: GPUs
+    as torch and the native module see them."""
     info = info or native.find_cuda()
     if not info.toolkit_version:
         return "the native module was built without CUDA; build again with LSM_CUDA=ON and nvcc"
@@ -98,8 +98,8 @@ def _version(number: int) -> str:
 
 
 def check_room(device: torch.device, needs: Mapping[str, int], cuda: Any = torch.cuda) -> None:
-    """Raises ValueError with the sum if ``needs`` (bytes by what they are for) are more than the
-    GPU ``device`` has free. Does nothing for the host."""
+    """Raises ValueError with the sum if ``needs`` (bytes by use) exceed the free memory of the GPU
+    ``device``. Does nothing for the host."""
     if device.type != "cuda":
         return
     free, total = cuda.mem_get_info(device)
@@ -115,7 +115,7 @@ def check_room(device: torch.device, needs: Mapping[str, int], cuda: Any = torch
 
 @contextmanager
 def memory_errors(doing: str) -> Iterator[None]:
-    """Turns torch's out-of-memory errors inside into RuntimeErrors that say what to do."""
+    """A context that turns torch's out-of-memory errors into RuntimeErrors with a remedy."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -134,10 +134,11 @@ def memory_errors(doing: str) -> Iterator[None]:
 
 
 def current(device: torch.device) -> AbstractContextManager[None]:
-    """Makes the GPU ``device`` the current one of this thread inside; does nothing for the host.
+    """A context in which the GPU ``device`` is this thread's current one. Does nothing for the
+    host.
 
-    Tensors on a GPU go to native code through DLPack, and torch refuses that for any GPU but the
-    current one, which in a thread that did not choose is the first.
+    Tensors on a GPU go to native code through DLPack. torch refuses that for any GPU but the
+    current one, which is GPU 0 in a new thread.
     """
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
@@ -148,8 +149,8 @@ def model_bytes(model: torch.nn.Module) -> int:
 
 
 def empty_rows(num_rows: int, dim: int, dtype: torch.dtype) -> torch.Tensor:
-    """[num_rows, dim] host memory, page-locked, not initialised; from torch's pool of such memory.
-    Raises RuntimeError, with a remedy, where no more can be locked."""
+    """Page-locked host memory [num_rows, dim] from torch's pool, not initialised. Raises
+    RuntimeError, with a remedy, if no more can be locked."""
     try:
         return torch.empty(num_rows, dim, dtype=dtype, pin_memory=True)
     except RuntimeError as error:
@@ -162,6 +163,6 @@ def empty_rows(num_rows: int, dim: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def peak_bytes(device: torch.device) -> int:
-    """The most memory of the GPU ``device`` that torch has held for this process at a time. The
-    cache's own is not torch's."""
+    """Peak memory of the GPU ``device`` that torch has held for this process, without the cache,
+    which torch does not hold."""
     return torch.cuda.max_memory_allocated(device)

@@ -12,10 +12,10 @@ LONGEST_READ = 16 << 20
 """Bytes of one read, and of one gap within a read."""
 
 LARGEST_COUNT = 2**31 - 1
-"""Of anything that is counted and has no range of its own."""
+"""Largest count without a range of its own."""
 
 LARGEST_SEED = 2**63 - 1
-"""torch takes no more."""
+"""Largest seed that torch accepts."""
 
 MOST_BYTES = 2**50
-"""Of any memory: 1 PiB."""
+"""Largest size of any memory: 1 PiB."""

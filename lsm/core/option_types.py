@@ -21,13 +21,13 @@ Auto = Literal["auto"]
 
 @dataclass(frozen=True)
 class Described:
-    """The type of a field in words, for its readers."""
+    """The type of a field in words, for the documentation."""
 
     text: str
 
 
 def exact_bytes(num_bytes: int) -> str | int:
-    """``num_bytes`` in the largest binary unit that divides it, so that nothing is rounded."""
+    """``num_bytes`` in the largest binary unit that divides it: exact, without rounding."""
     for factor, unit in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if num_bytes and num_bytes % factor == 0:
             return f"{num_bytes // factor}{unit}"

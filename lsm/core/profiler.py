@@ -1,4 +1,4 @@
-"""Where time goes: spans of an iteration, and traces for chrome://tracing or Perfetto."""
+"""Spans of an iteration, and traces for chrome://tracing or Perfetto."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WARM_UP_STEPS = 2
 
 @contextmanager
 def span(name: str) -> Iterator[None]:
-    """Marks what happens inside as ``lsm/name``: in traces of torch.profiler, and, once a GPU is in
+    """A context that is marked as ``lsm/name`` in traces of torch.profiler and, once a GPU is in
     use, as an NVTX range for Nsight Systems."""
     uses_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
     if uses_gpu:
@@ -28,8 +28,8 @@ def span(name: str) -> Iterator[None]:
 
 
 class StepProfiler:
-    """Profiles ``num_steps`` training steps, after WARM_UP_STEPS, of this process and its threads
-    and, if there is one, its GPU; writes ``directory/rank<rank>.json``. 0 steps: does nothing."""
+    """Profiles ``num_steps`` training steps after WARM_UP_STEPS: all threads of this process and
+    its GPU, if any. Writes ``directory/rank<rank>.json``. 0 steps: does nothing."""
 
     def __init__(self, num_steps: int, directory: Path, rank: int) -> None:
         self.path = directory / f"rank{rank}.json"
@@ -45,7 +45,7 @@ class StepProfiler:
             activities=activities,
             schedule=schedule(wait=0, warmup=WARM_UP_STEPS, active=num_steps, repeat=1),
             on_trace_ready=self._write,
-            # Sampling, reads and copies happen in threads of their own.
+            # Sampling, reads and copies run in threads of their own.
             experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True),
         )
 
@@ -58,7 +58,7 @@ class StepProfiler:
         self._stop()
 
     def step(self) -> None:
-        """To be called after each training step."""
+        """Must be called after each training step."""
         if self._profile is None:
             return
         self._profile.step()

@@ -22,7 +22,7 @@ from rich.progress import (
 def counting(
     description: str, total: int | None, enabled: bool | None = None
 ) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error while the block runs; gives the function that advances it.
+    """A context with a progress bar on standard error. Yields the function that advances it.
 
     ``total=None``: not known. ``enabled=None`` shows the bar if standard error is a terminal.
     """
@@ -63,6 +63,6 @@ class ByteProgress:
         self._progress.stop()
 
     def task(self, description: str, total_bytes: int) -> Callable[[int], None]:
-        """A new bar; returns the function to call with each number of bytes done."""
+        """Adds a bar. Returns the function that advances it by a number of bytes."""
         task = self._progress.add_task(description, total=total_bytes)
         return lambda num_bytes: self._progress.advance(task, num_bytes)

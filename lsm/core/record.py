@@ -1,4 +1,4 @@
-"""What a record of a measurement says about how it was made."""
+"""Provenance of a measurement: commit, command, configuration and machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lsm.version import __version__
 
 
 def make(results: dict[str, Any], config: dict[str, Any] | None = None) -> dict[str, Any]:
-    """``results`` with commit, command, config and machine beside them, ready for JSON."""
+    """``results`` plus commit, command, config and machine, ready for JSON."""
     return {
         "commit": _commit(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
@@ -30,7 +30,7 @@ def make(results: dict[str, Any], config: dict[str, Any] | None = None) -> dict[
 
 
 def _without_directories(argument: str) -> str:
-    """Absolute paths belong to one machine; their last part says enough."""
+    """Shortens absolute paths, which belong to one machine, to their last part."""
     return Path(argument).name if argument.startswith("/") else argument
 
 
@@ -55,8 +55,8 @@ def _cpu_name() -> str:
 
 
 def _commit() -> str:
-    """The commit of the source tree ("-dirty": it has changes); of a copy without its history what
-    LSM_COMMIT says, or "unknown"."""
+    """The commit of the source tree ("-dirty": it has changes). For a copy without history,
+    LSM_COMMIT, or "unknown"."""
     command = ["git", "-C", str(Path(__file__).resolve().parents[2])]
     command += ["describe", "--always", "--dirty", "--abbrev=12"]
     described = ""

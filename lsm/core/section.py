@@ -32,11 +32,11 @@ _EXPECTED = {
 
 
 class Section(BaseModel):
-    """Options of one component, checked when they are made and immutable afterwards.
+    """Options of one component, checked at construction and immutable.
 
-    Unknown keys and values of another type are errors; nothing is converted. A subclass names its
-    ``section``, which prefixes the keys in error messages. A field with ``exclude=True`` is for
-    Python callers alone: configuration files neither set nor show it.
+    Unknown keys and values of another type are errors; nothing is converted. A subclass sets its
+    ``section``, the prefix of keys in error messages. A field with ``exclude=True`` is for Python
+    callers only: configuration files neither set nor show it.
     """
 
     model_config = ConfigDict(
@@ -47,10 +47,9 @@ class Section(BaseModel):
 
     def __init__(self, *values: Any, **options: Any) -> None:
         """``values``: the first fields, in their order. ``options``: fields by name. A field of a
-        nested section may be given flat: ``victim_bytes=4096`` for ``victim={"bytes": 4096}``.
-
-        NumPy integers, paths and tuples are taken for integers, text and lists. Raises ValueError
-        naming the full key of each wrong value, TypeError for an unknown name.
+        nested section has a flat name, too: ``victim_bytes=4096`` for ``victim={"bytes": 4096}``.
+        NumPy integers, paths and tuples count as integers, text and lists. Raises ValueError with
+        the full key of each wrong value, TypeError for an unknown name.
         """
         fields = type(self).model_fields
         if len(values) > len(fields):
@@ -68,7 +67,7 @@ class Section(BaseModel):
 
     @classmethod
     def _place(cls, given: dict[str, Any], name: str, value: Any) -> None:
-        """Puts a keyword argument where it belongs in ``given``."""
+        """Puts a keyword argument into its (nested) place in ``given``."""
         if name in given:
             raise TypeError(f"{cls.__name__}: {name} is given twice")
         if name in cls.model_fields:
@@ -88,7 +87,7 @@ class Section(BaseModel):
 
 
 def is_section(annotation: Any) -> TypeGuard[type[BaseModel]]:
-    """Whether a field of this type is a nested section."""
+    """True if a field of this type is a nested section."""
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
@@ -116,7 +115,7 @@ def _describe(detail: ErrorDetails, section: str) -> str:
 
 
 def _flat_names(model: type[BaseModel]) -> Iterator[tuple[str, str, str]]:
-    """Of each field of a nested section: the section, the field, and the flat name of both."""
+    """For each field of a nested section: (section, field, flat name of both)."""
     for outer, field in model.model_fields.items():
         section = field.annotation
         if is_section(section):

@@ -1,4 +1,4 @@
-"""Where the files are that come with the package but are no code: configs/ and launch/."""
+"""Folders of the package that hold no code: configs/ and launch/."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 
 def shipped_folder(name: str) -> Path:
-    """The folder ``configs`` or ``launch``: of the repository in a checkout, otherwise of the
-    installed package."""
+    """The folder ``configs`` or ``launch``: the repository's in a checkout, otherwise the installed
+    package's."""
     package = Path(__file__).resolve().parents[1]
     installed = package / "shipped_files" / name
     return installed if installed.is_dir() else package.parent / name

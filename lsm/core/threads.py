@@ -1,4 +1,4 @@
-"""Threads that the system refuses to start, as errors that name the setting."""
+"""Errors that name the setting of threads that the system refuses to start."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lsm import native
 _REMEDY = (
     "lower it, or raise the limit on processes (`ulimit -u`, a container's pids.max) or on memory"
 )
-# Of Python's threads; the class of the error is not theirs alone.
+# Message of Python's threads, whose error class is not theirs alone.
 _PYTHON_MESSAGE = "can't start new thread"
 
 
 @contextmanager
 def starting(name: str, count: int) -> Iterator[None]:
-    """Names the setting ``name``, whose value is ``count``, if a thread that is started inside
-    cannot be: RuntimeError."""
+    """A context in which a thread that cannot be started raises RuntimeError with the setting
+    ``name`` and its value ``count``."""
     try:
         yield
     except RuntimeError as error:
@@ -30,9 +30,8 @@ def starting(name: str, count: int) -> Iterator[None]:
 
 
 def check_startable(name: str, count: int) -> None:
-    """RuntimeError that names the setting ``name`` unless ``count`` threads can run at a time.
-
-    For libraries that end the process where a thread cannot be started, such as OpenMP.
+    """Raises RuntimeError, which names the setting ``name``, unless ``count`` threads can run at a
+    time. For libraries such as OpenMP, which end the process if a thread cannot be started.
     """
     release = threading.Event()
     started: list[threading.Thread] = []

@@ -1,4 +1,4 @@
-"""Reads a JSON file that says of which version its layout is."""
+"""Reads JSON files with a schema version."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from pydantic import BaseModel, ValidationError
 
 from lsm.core.units import format_bytes
 
-# Such a file names a few dozen files and numbers.
+# Far more than the few dozen names and numbers of such a file.
 _MOST_BYTES = 16 << 20
 
 Content = TypeVar("Content", bound=BaseModel)
 
 
 def read_versioned(path: Path, model: type[Content], version: int, remedy: str) -> Content:
-    """The ``model`` in the file ``path``, whose ``schema_version`` must be ``version``. ValueError,
-    with what is wrong and the ``remedy``, if it cannot be used; OSError for the file."""
+    """The ``model`` in the file ``path``, whose ``schema_version`` must be ``version``. Raises
+    ValueError, with the fault and the ``remedy``, if it cannot be used; OSError if it cannot be
+    read."""
     with open(path, "rb") as file:
         text = file.read(_MOST_BYTES + 1)
     if len(text) > _MOST_BYTES:
@@ -27,7 +28,7 @@ def read_versioned(path: Path, model: type[Content], version: int, remedy: str) 
         content = json.loads(text.decode())
     except RecursionError:
         raise ValueError(f"{path}: not valid JSON (nested too deeply); {remedy}") from None
-    except ValueError as error:  # also of a number with thousands of digits
+    except ValueError as error:  # also for a number with thousands of digits
         raise ValueError(f"{path}: not valid JSON ({error}); {remedy}") from None
     found = content.get("schema_version") if isinstance(content, dict) else None
     if found != version:
