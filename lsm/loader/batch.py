@@ -1,4 +1,4 @@
-"""One training batch: what was sampled, its features and labels, and views of it for GNN layers."""
+"""One training batch: sampled graph, features, labels, and views for GNN layers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dgl import DGLBlock
 
 
-# Layer.adj uses nothing of sparse CSR but a product that PyTorch has long had.
+# Layer.adj uses only the product of sparse CSR, which PyTorch has long had.
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
 
 
@@ -35,21 +35,21 @@ class Layer:
     num_src: int
     num_dst: int
     edge_weight: torch.Tensor | None = None
-    """[e] float32, or None: all edges of a node alike."""
+    """[e] float32; None: all edges of a node have the same weight."""
 
     @cached_property
     def relative_weight(self) -> torch.Tensor | None:
-        """edge_weight times the number of edges into the destination: where all edges of a node
-        are alike, ones. [e] float32, or None."""
+        """edge_weight times the number of edges into the destination, [e] float32 (ones if all
+        edges of a node have the same weight); None without weights."""
         if self.edge_weight is None:
             return None
         return self.edge_weight * self.indptr.diff()[self.edge_index[1]]
 
     @cached_property
     def adj(self) -> torch.Tensor:
-        """[num_dst, num_src] float32 sparse CSR of relative weights, or with a one per edge: means
-        over its rows are weighted sums. The column indices of a row are not sorted, and repeat
-        where the graph has parallel edges."""
+        """[num_dst, num_src] float32 sparse CSR of relative weights, or of a one per edge: means
+        over its rows are weighted sums. The column indices of a row are not sorted, and repeat for
+        parallel edges."""
         sources = self.edge_index[0]
         weights = self.relative_weight
         return torch.sparse_csr_tensor(
@@ -108,8 +108,7 @@ class Batch:
         iteration: int = 0,
         stats: dict[str, float] | None = None,
     ) -> Batch:
-        """The batch of a graph that a sampler returned (``sampled``), with the other fields as
-        given."""
+        """The batch of the sampled graph ``sampled``, with the other fields as given."""
         return cls(
             x=x,
             y=y,
@@ -132,13 +131,12 @@ class Batch:
         """For each edge its index into the store's CSC (``store.topology().indices``), [e] int64,
         on the device of ``n_id``; None if the batch was not sampled from a store.
 
-        Computed when first asked for, by sampling the batch again: that blocks for as long as
-        sampling the batch took.
+        Computed on first use by sampling the batch again. Blocks for as long as sampling took.
         """
         return None if self.find_edges is None else self.find_edges().to(self.n_id.device)
 
     def layers(self) -> list[Layer]:
-        """What each layer of a GNN with as many layers as hops needs, outermost first.
+        """The Layer of each layer of a GNN with as many layers as hops, outermost hop first.
 
         Layer l computes the nodes within L - 1 - l hops of the seeds from those within L - l hops;
         the last one computes the seeds. A layer's output is thus the next one's input, row by row.
@@ -159,8 +157,8 @@ class Batch:
         )
 
     def to_dgl(self) -> list[DGLBlock]:
-        """The layers as DGL blocks, with global ids as ``dgl.NID`` and weights of edges, if
-        there are any, as ``edge_weight``. RuntimeError without dgl."""
+        """The layers as DGL blocks, with global ids as ``dgl.NID`` and weights of edges, if any, as
+        ``edge_weight``. Raises RuntimeError without dgl."""
         dgl = import_dgl()
         blocks = []
         for layer in self.layers():
