@@ -1,4 +1,4 @@
-"""Plain NumPy and torch references of what the native code computes: slow, short, independent."""
+"""Plain NumPy and torch references of the native code: slow, short, independent."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def check_sample(
 def reverse_pagerank(
     indptr: Any, indices: Any, train_ids: Any, iterations: int, damping: float
 ) -> np.ndarray:
-    """Dense float64 power iteration: column v of the matrix is what node v passes on."""
+    """Dense float64 power iteration: column v of the matrix is the mass that node v passes on."""
     indptr, indices = np.asarray(indptr), np.asarray(indices)
     num_nodes = len(indptr) - 1
     teleport = np.bincount(train_ids, minlength=num_nodes) / len(train_ids)

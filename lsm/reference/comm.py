@@ -13,7 +13,8 @@ def request_lists(
     owner_of: Callable[[int], int],
     group: torch_dist.ProcessGroup | None = None,
 ) -> list[list[int]]:
-    """What each rank of ``group`` asks this one for: the ids of its request that this rank owns."""
+    """The requests of each rank of ``group`` to this one: the ids of its request that this rank
+    owns."""
     size = torch_dist.get_world_size(group)
     by_owner = [[node for node in ids if owner_of(node) == rank] for rank in range(size)]
     everyone: list = [None] * size
@@ -22,7 +23,7 @@ def request_lists(
 
 
 def merge(lists: Sequence[Sequence[int]]) -> list[int]:
-    """The lists as one: rank 0's, then what rank 1 adds, and so on; each id once."""
+    """The lists as one: rank 0's, then the additions of rank 1, and so on; each id once."""
     return list(dict.fromkeys(node for ids in lists for node in ids))
 
 
@@ -32,8 +33,8 @@ def exchange(
     read: Callable[[list[int]], torch.Tensor],
     group: torch_dist.ProcessGroup | None = None,
 ) -> torch.Tensor:
-    """Rows ``ids`` as [len(ids), dim], each read by its owner: ``read(ids)`` is called on every
-    rank, with what all ranks together ask it for."""
+    """Rows ``ids`` as [len(ids), dim], each read by its owner. Every rank calls ``read(ids)`` with
+    the requests of all ranks to it."""
     lists = request_lists(ids, owner_of, group)
     merged = merge(lists)
     rows = read(merged)

@@ -1,7 +1,7 @@
-"""The planner of DESIGN section 4, by its rules and with nothing remembered that can be looked up.
+"""The planner of DESIGN section 4, by its rules and without derived state.
 
-Every decision here is slow and plain: next uses are searched in the batches, victims by scanning a
-set, slots by counting from zero.
+Every decision is slow and plain: next uses are searched in the batches, victims by scanning a set,
+slots by counting from zero.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class ReferencePlan:
 
 @dataclass
 class Moves:
-    """What one iteration moves, in the order of its events. Victim slots come last, because a row
-    that enters the buffer may be pushed out by a later event."""
+    """Moves of one iteration, in the order of its events. Victim slots come last, because a later
+    event may push out a row that enters the buffer."""
 
     evicted: list[tuple[int, int]] = field(default_factory=list)  # (line, node)
     inserted: list[tuple[int, int]] = field(default_factory=list)  # (position, line)
@@ -74,7 +74,7 @@ class Moves:
 
 
 class Occurrences:
-    """At which iterations a node is requested."""
+    """The iterations that request a node."""
 
     def __init__(self) -> None:
         self.of: dict[int, list[int]] = defaultdict(list)
@@ -261,8 +261,8 @@ class ReferencePlanner:
             counters["victim_overflow"] += num_lost
 
     def _rank(self, node: int) -> float:
-        """Of a row of unknown next use in the victim buffer: its score; without scores, the
-        iteration that requested it last."""
+        """The rank of a row of unknown next use in the victim buffer: its score; without scores,
+        the last iteration that requested it."""
         return self.last_request[node] if self.scores is None else self.score(node)
 
     def _plan(
@@ -300,8 +300,8 @@ class ReferencePlanner:
         )
 
     def _word(self, node: int) -> int:
-        """What the victim buffer notes about a row, as a signed integer: 0 if it is not there, -1
-        if its next use is not known."""
+        """The metadata word of a row in the victim buffer, as a signed integer: 0 if the row is not
+        there, -1 if its next use is not known."""
         if node not in self.victims.slot:
             return 0
         next_use = self.victims.next_use[node]

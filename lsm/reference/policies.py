@@ -1,7 +1,7 @@
 """The eviction policies of DESIGN section 5, one class each, over plain Python containers.
 
-A policy is asked for a victim only among ``ways``: the untouched ways of a full set, ascending and
-not empty. With nothing to choose from, nobody asks, so no pointer, hand or bit moves.
+A policy chooses a victim among ``ways``: the untouched ways of a full set, ascending and not empty.
+Without any it is not called, so no pointer, hand or bit moves.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Policy:
         raise NotImplementedError
 
     def admits(self, node: int, set_: int, way: int, t: int) -> bool:
-        """Whether ``node`` may take the place of the victim."""
+        """True if ``node`` may replace the victim."""
         return True
 
 
@@ -164,7 +164,7 @@ class Sieve(Policy):
 
 
 def _fingerprint(node: int) -> int:
-    """What the ghost queue of S3-FIFO remembers of a node: 32 bits, as published."""
+    """The fingerprint of a node in the ghost queue of S3-FIFO: 32 bits, as published."""
     return mix64(node) >> 32
 
 

@@ -1,4 +1,5 @@
-"""The victim buffer as a dict: the rows that wait in host memory, until when, in which slot."""
+"""The victim buffer as dicts: the rows that wait in host memory, their next uses and their
+slots."""
 
 from __future__ import annotations
 
@@ -22,12 +23,12 @@ class VictimBuffer:
         self.slot: dict[int, int] = {}
 
     def take(self, node: int) -> int:
-        """Removes the row of ``node``; its slot."""
+        """Removes the row of ``node``. Returns its slot."""
         del self.next_use[node]
         return self.slot.pop(node)
 
     def put(self, node: int, next_use: int | None) -> tuple[bool, int]:
-        """Whether the row enters, and how many rows of known next use are lost by that (itself or
+        """(True if the row enters, number of rows of known next use that are lost by it: itself or
         another)."""
         is_known = next_use is not None
         if self.mode == "none":
@@ -49,7 +50,7 @@ class VictimBuffer:
         return True, num_lost
 
     def enter_window(self, node: int, t: int) -> bool:
-        """Iteration t, which requests ``node``, becomes known. Whether its row is here and had no
+        """Takes note that iteration t requests ``node``. Returns True if its row is here and had no
         next use."""
         if node not in self.slot or self.next_use[node] is not None:
             return False
@@ -57,7 +58,7 @@ class VictimBuffer:
         return True
 
     def _order(self, node: int, next_use: int | None) -> tuple[int, float]:
-        """The higher, the earlier the row leaves."""
+        """The order of leaving: the row with the highest key leaves first."""
         return (1, -self.rank(node)) if next_use is None else (0, next_use)
 
     def _enter(self, node: int, next_use: int | None) -> None:
