@@ -169,8 +169,8 @@ def as_tensor(
 ) -> torch.Tensor:
     """The bytes of ``buffer`` as a 1-D tensor of ``dtype``, without a copy.
 
-    The tensor's storage holds the buffer; its memory returns to the pool when the last tensor that
-    shares the storage is gone.
+    The tensor's storage holds the buffer. Its memory returns to the pool when the last tensor that
+    shares the storage is freed.
     """
     if buffer.size == 0:
         return torch.empty(0, dtype=dtype)
@@ -178,8 +178,8 @@ def as_tensor(
 
 
 def as_device_tensor(buffer: GpuBuffer, dtype: torch.dtype) -> torch.Tensor:
-    """As as_tensor(), for memory of a GpuPool: a tensor on the pool's GPU, or on the host if it
-    is the twin's. It is used again when the default stream is done with it."""
+    """As as_tensor(), for memory of a GpuPool: a tensor on the pool's GPU, or on the host for the
+    twin. The pool reuses the memory after the default stream's last use."""
     return torch.from_dlpack(buffer.__dlpack__()).view(dtype)
 
 

@@ -22,8 +22,8 @@ from lsm.distributed.environment import rank_in
 from lsm.distributed.signals import EXIT_STOPPED, Stopped
 from lsm.version import __version__
 
-# How long a rank holds back an error that another rank probably explains better. In a job,
-# torchrun ends all ranks as soon as one has ended, so what is held back is usually never printed.
+# Delay of an error that another rank probably explains better. torchrun ends all ranks as soon as
+# one has ended, so the delayed error is usually never printed.
 _COMMON_ERROR_SECS = 2.0
 _PEER_ERROR_SECS = 5.0
 
@@ -87,8 +87,8 @@ def _options(
 
 
 def main() -> None:
-    """Runs the command line; bad input or a lacking environment ends in one line and code 1, a run
-    that a signal stopped in one line and EXIT_STOPPED; Ctrl-C in one and EXIT_INTERRUPTED."""
+    """Runs the command line. Each failure prints one line: bad input or an unsuitable environment
+    exits with 1, a run that a signal stopped with EXIT_STOPPED, Ctrl-C with EXIT_INTERRUPTED."""
     rank = rank_in()
     try:
         app()
@@ -99,7 +99,7 @@ def main() -> None:
     except _InterruptedError as interrupt:
         if rank in (None, 0):
             print("; ".join(("lsm: interrupted", *map(str, interrupt.args))), file=sys.stderr)
-        _leave(EXIT_INTERRUPTED)  # threads in the middle of something are not waited for
+        _leave(EXIT_INTERRUPTED)  # without waiting for threads
     except MemoryError as error:
         _end(RuntimeError(f"{_NO_MEMORY} ({error})" if str(error) else _NO_MEMORY), rank)
     except (ValueError, RuntimeError, OSError) as error:  # TimeoutError is an OSError
@@ -121,12 +121,12 @@ def _leave(status: int) -> None:
 
 
 def _report(error: Exception, rank: int | None) -> None:
-    """Prints ``error``; in a job, once: what all ranks met alike, or what one caused in others."""
+    """Prints ``error``; in a job only once, if all ranks met it or one rank caused it in others."""
     if rank is None:
         print(f"error: {error}", file=sys.stderr)
         return
     if getattr(error, "explained", False) and signals.requested():
-        return  # the rank to blame says why, and the launcher is ending the others for it
+        return  # the rank to blame reports it, and the launcher ends the others
     if hasattr(error, "explained"):  # a PeerError: other ranks may know more
         time.sleep(_PEER_ERROR_SECS)
     elif rank > 0:

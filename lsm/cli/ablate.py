@@ -1,4 +1,4 @@
-"""``lsm ablate``: what caches of many kinds would make of the accesses of a run."""
+"""``lsm ablate``: simulates many kinds of caches over the accesses of a run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def ablate(
         int, typer.Option(help="Iterations between refreshes (dynamic, hybrid).")
     ] = 4,
     near_fraction: Annotated[
-        float, typer.Option(help="What counts as near, as a share of the window (hybrid).")
+        float, typer.Option(help="Share of the window that counts as near (hybrid).")
     ] = 0.125,
     victim: Annotated[str, typer.Option(help="Victim buffer: none, queues or pool.")] = "none",
     victim_rows: Annotated[
@@ -59,7 +59,7 @@ def ablate(
     mode: Annotated[
         str, typer.Option(help="shared: one cache over all ranks; independent: one each.")
     ] = "shared",
-    hash: Annotated[str, typer.Option(help="Which rank owns an id: stride or mix64.")] = "stride",
+    hash: Annotated[str, typer.Option(help="Owner of an id: stride or mix64.")] = "stride",
     seed: Annotated[int, typer.Option(min=0, help="Of random decisions.")] = 0,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Simulations at once; default: one per core.")
@@ -175,7 +175,7 @@ def _run_trace(
     if json_path is not None:
         require_folder("--json", json_path)
     with warnings.catch_warnings(), runs.naming(_OPTIONS):
-        warnings.simplefilter("ignore")  # only errors are wanted before a long trace is read
+        warnings.simplefilter("ignore")  # reports errors before a long trace is read
         runs.planner_configs(combinations)
     if not path.is_file():
         raise FileNotFoundError(f"--trace: {path}: no such file; `lsm trace STORE` writes one")

@@ -11,9 +11,7 @@ import typer
 if TYPE_CHECKING:
     from lsm.storage.measure import Point
 
-app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Measure what this machine can do."
-)
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure this machine.")
 
 
 _PROFILE_SECONDS, _SWEEP_SECONDS = 0.3, 2.0
@@ -34,8 +32,8 @@ def storage(
         bool,
         typer.Option(
             "--profile",
-            help="Measure what training goes by (lsm train, storage.profile), and write it to "
-            "STORE/profile.json, or to --json where that is given.",
+            help="Measure the disk profile of training (lsm train, storage.profile), and write "
+            "it to STORE/profile.json, or to --json if given.",
         ),
     ] = False,
     path: Annotated[
@@ -60,8 +58,8 @@ def storage(
 ) -> None:
     """Sweep random reads over block size and queue depth: IOPS, GB/s, p50 and p99 latency.
 
-    With --profile: latency, IOPS by depth and cost by size of the device, in a form that training
-    reads. Then --blocks, --depths and --fio have no meaning.
+    With --profile: latency, IOPS by depth and cost by size of the disk, in a form that training
+    reads. --blocks, --depths and --fio have no effect then.
     """
     if profile:
         _write_profile(store, path, size, engine, seconds or _PROFILE_SECONDS, repeats, json_path)
@@ -111,7 +109,7 @@ def storage(
 
 
 def _require_writable(file: Path) -> None:
-    """Before minutes of measuring: OSError unless ``file`` can be written where it is wanted."""
+    """Raises OSError, before minutes of measuring, unless ``file`` can be written."""
     from tempfile import TemporaryFile
 
     try:
@@ -134,7 +132,7 @@ def _write_profile(
     repeats: int,
     json_path: Path | None,
 ) -> None:
-    """Measures the feature files of ``store``, or ``path``, and says where the profile is."""
+    """Measures the feature files of ``store``, or ``path``, and prints the place of the profile."""
     from contextlib import ExitStack
 
     from lsm.core.units import format_bytes, parse_bytes
@@ -178,7 +176,7 @@ def _write_profile(
         wanted = format_bytes(enough).replace(" ", "")
         typer.echo(
             f"warning: {format_bytes(profile.file_bytes)} are too few for figures to go by: "
-            "measurements read the same blocks again, and caches of the device answer; expected "
+            "measurements read the same blocks again, and caches of the drive answer; expected "
             f"{wanted} or more. Measure a file on that disk instead: --profile --path DIRECTORY "
             f"--size {wanted} --json FILE; storage.profile then names FILE",
             err=True,

@@ -89,7 +89,7 @@ def convert_igb_command(
     src: Annotated[Path, typer.Argument(help="Directory that holds SIZE/processed/paper/...")],
     out: Out,
     size: Annotated[str, typer.Option(help="tiny, small, medium, large or full.")],
-    num_classes: Annotated[int, typer.Option(help="Which labels: 19 or 2983.")] = 19,
+    num_classes: Annotated[int, typer.Option(help="Set of labels: 19 or 2983.")] = 19,
     num_nodes: Annotated[
         int | None, typer.Option(min=1, help="For a part of a dataset: its number of nodes.")
     ] = None,
@@ -291,7 +291,7 @@ def info_command(
     store: Store,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead.")] = False,
 ) -> None:
-    """Show what a store holds."""
+    """Show the contents of a store."""
     from rich.console import Console
 
     from lsm.data.info import as_table, describe
@@ -343,7 +343,7 @@ def load_nvme_command(
     ] = None,
     progress: Progress = None,
 ) -> None:
-    """Write the features of a store to NVMe namespaces, for storage.engine=nvme. What they hold is
+    """Write the features of a store to NVMe namespaces, for storage.engine=nvme. Their contents are
     lost; asks for each device's name. Refuses devices that are mounted, partitioned or in use."""
     from lsm.data.graph_store import GraphStore
     from lsm.storage.nvme.load import load_namespaces

@@ -1,4 +1,4 @@
-"""``lsm doctor``: what this machine can do, and why not."""
+"""``lsm doctor``: shows the abilities of this machine, and reasons against the others."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def doctor(
 
 
 def _as_table(findings: list[Finding]) -> Table:
-    """The findings, those of a purpose under its name."""
+    """The findings, grouped by purpose."""
     from rich.markup import escape
     from rich.table import Table
 

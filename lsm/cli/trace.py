@@ -1,4 +1,4 @@
-"""``lsm trace``: what the ranks of a training run request."""
+"""``lsm trace``: writes the requests of the ranks of a training run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def trace(
         typer.Option(help="Static score to add: reverse_pagerank, in_degree or presample."),
     ] = None,
     sampler: Annotated[
-        str, typer.Option(help="How neighbours are chosen: neighbor, labor or ladies.")
+        str, typer.Option(help="Method that draws neighbours: neighbor, labor or ladies.")
     ] = "neighbor",
     layer_dependency: Annotated[
         bool, typer.Option("--layer-dependency", help="labor: one draw per node for all hops.")
@@ -41,7 +41,7 @@ def trace(
     ] = 1,
     progress: Progress = None,
 ) -> None:
-    """Write which nodes every rank of a training run requests at every iteration."""
+    """Write the nodes that every rank of a training run requests at every iteration."""
     from lsm.ablation.trace_sampling import sample_trace
     from lsm.data.graph_store import GraphStore
     from lsm.sampler.options import Sampling
@@ -73,7 +73,8 @@ def trace(
 
 
 def integers(option: str, text: str) -> list[int]:
-    """The whole numbers in ``text``, separated by commas; ValueError naming ``option``."""
+    """The whole numbers in ``text``, separated by commas. Raises ValueError, which names
+    ``option``."""
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
@@ -83,7 +84,7 @@ def integers(option: str, text: str) -> list[int]:
 
 
 def require_folder(option: str, path: Path) -> None:
-    """Before hours of work: the file can be written where it is wanted."""
+    """Raises OSError, before hours of work, unless ``path`` names a file in an existing folder."""
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(f"{option}: {path.parent}: no such directory")
     if path.is_dir():

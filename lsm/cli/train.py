@@ -55,7 +55,7 @@ def train(
 
 
 def _to_continue(settings: Config) -> str:
-    """What an interrupted run has left to continue from."""
+    """The checkpoint of an interrupted run, in words."""
     from lsm.train.checkpoint import list_checkpoints
 
     found = list_checkpoints(settings.run_dir / "checkpoints")

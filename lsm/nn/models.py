@@ -2,8 +2,8 @@
 
 Layer l computes only the nodes that later layers still need (``Batch.layers``). For the seeds this
 equals PyG's own models with ``num_sampled_nodes_per_hop`` trimming, whose weights have the same
-names here, so that a trained model loads into them. Edges with weights, where a sampler gives any,
-count as much as their weight is of the mean weight of their destination's edges.
+names here, so that a trained model loads into them. A weighted edge counts in proportion to its
+weight, relative to the mean weight of its destination's edges.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lsm.nn.options import ModelOptions
 
 
 class SampledGNN(nn.Module):
-    """A stack of convolutions with ReLU and dropout between them; subclasses say how one runs.
+    """A stack of convolutions with ReLU and dropout between them. Subclasses define convolve().
 
     ``convs[l]`` maps [num_src, width] to [num_dst, width'] over ``batch.layers()[l]``.
     """
@@ -91,7 +91,7 @@ class GAT(SampledGNN):
 
 
 class WeightedGATConv(GATConv):
-    """GATConv in which an edge counts as often as its weight (``edge_attr`` [e], positive) says."""
+    """GATConv in which an edge counts as many times as its weight (``edge_attr`` [e], positive)."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options, fill_value=1.0)  # the weight of self loops
