@@ -1,21 +1,19 @@
-"""What one cache over all ranks is worth in training, against a cache per rank.
+"""One cache over all ranks in training, against a cache per rank.
 
 ``python bench/comm.py --store DIR --worlds 1,2,4 --out bench/results/NAME``
 
-Each run trains GraphSAGE with ``lsm train`` under torchrun, from cold feature files, and is
-described by its last epoch (the cache is warm by then): rows delivered, where they came from, bytes
-read, and where the time of rank 0 went. At each world size: shared, independent and partition-aware
-caches of ``--cache`` bytes (and victim buffers of ``--victim``) per rank; independent ones of
-``world`` times as much (larger); and no cache, with all features in memory (memory). Writes
-NAME.json and NAME.md.
+Each run trains GraphSAGE with ``lsm train`` under torchrun, from cold feature files. Its last
+epoch, when the cache is warm, describes it: delivered rows and their tiers, bytes read, and the
+time of rank 0 by span. At each world size: shared, independent and partition-aware caches of
+``--cache`` bytes (and victim buffers of ``--victim``) per rank; independent ones of ``world`` times
+as much (larger); and no cache, with all features in memory (memory). Writes NAME.json and NAME.md.
 
 Feature time is planning, waiting for storage, copying and exchanging, on rank 0. Every row is
-copied once, by the rank that has it to where it is wanted, and counts as copying wherever that is;
-communication is what ranks add to it: lists of ids, messages, rows sent over sockets. It does not
-count waiting for other ranks, which is mostly for their storage. The reads
-alone are bytes read / 4 KiB at the device's rate for random 4 KiB reads, which is measured before
-every turn. ``--repeats`` turns are taken, each with every kind of run once; of a kind, the run of
-median epoch time is shown, and the ratios are medians over the turns.
+copied once, from its owner to its place in a batch, which counts as copying. Communication is the
+rest: lists of ids, messages, rows sent over sockets, without waiting for other ranks, which is
+mostly for their storage. The time of reads alone is bytes read / 4 KiB at the drive's rate of
+random 4 KiB reads, which is measured before every turn. Each of ``--repeats`` turns has every kind
+of run once. The run of median epoch time is shown; ratios are medians over the turns.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Turn:
-    """One run of each kind, and the device's rate before them."""
+    """One run of each kind, and the drive's rate before them."""
 
     iops: float
     runs: dict[tuple[int, str], dict]  # by world size and mode
@@ -106,7 +104,7 @@ def train(store: Path, world: int, settings: list[str], directory: Path, epochs:
 
 
 def bytes_read(epoch: dict) -> float:
-    """From storage, in this epoch, by all ranks."""
+    """Bytes from storage in this epoch, over all ranks."""
     return epoch["storage_bytes"] * epoch["read_amplification"]
 
 
@@ -131,7 +129,7 @@ def row_of(result: dict) -> list[str]:
 
 
 def reads_per_sec(store: Path) -> float:
-    """Random 4 KiB reads of the store's features that the device does, 128 in flight."""
+    """The drive's rate of random 4 KiB reads of the store's features, 128 in flight."""
     engine = select_engine("auto")[0]
     return measure_engine(feature_source(store), engine, 4096, 128, seconds=2.0, seed=0)["iops"]
 
@@ -175,8 +173,8 @@ def verdicts(turns: list[Turn], world: int) -> list[str]:
 
 
 def hit_ratios(turn: Turn, world: int, mode: str) -> tuple[tuple[float, float], float]:
-    """(hit ratios of shared caches and of those of ``mode``; the bytes read by the former as a
-    share of the latter's)."""
+    """(hit ratios of shared caches, hit ratios of caches of ``mode``, ratios of the former's bytes
+    read to the latter's)."""
     ours, theirs = (turn.runs[world, name]["epoch"] for name in ("shared", mode))
     ratios = tuple(1 - epoch["misses"] / epoch["requests"] for epoch in (ours, theirs))
     return ratios, bytes_read(ours) / bytes_read(theirs)
@@ -184,7 +182,7 @@ def hit_ratios(turn: Turn, world: int, mode: str) -> tuple[tuple[float, float], 
 
 def epoch_bounds(turn: Turn, world: int) -> tuple[float, float, float, float]:
     """Seconds of an epoch with shared caches, of one from memory, and of the former's reads alone;
-    and the first as a multiple of the larger of the others."""
+    and the ratio of the first to the larger of the others."""
     shared = turn.runs[world, "shared"]["epoch"]
     memory = turn.runs[world, "memory"]["epoch"]["train_secs"]
     reads = bytes_read(shared) / 4096 / turn.iops

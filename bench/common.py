@@ -1,4 +1,4 @@
-"""What the scripts repeat: arguments and records, cold files, turns, peers, files of rows."""
+"""Shared by the scripts: arguments and records, cold files, turns, peers, files of rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lsm.core import record
 from lsm.data.feature_files import FeatureFiles
 
 BENCH = Path(__file__).parent
-# Paths of this machine, which a record leaves out.
+# Paths of this machine, which records leave out.
 UNRECORDED = {
     *("json", "out", "dir", "workdir", "store", "trace"),
     *("peer_python", "disk_peer_python", "graphbolt_python", "pyg_python"),
@@ -33,8 +33,8 @@ Result = TypeVar("Result")
 
 
 def parser(doc: str, record: str = "json") -> argparse.ArgumentParser:
-    """A parser that is described by the first line of a script's docstring, with ``--json`` or
-    ``--out``: where the record goes."""
+    """A parser with the first line of a script's docstring as description, and with ``--json`` or
+    ``--out`` for the record."""
     made = argparse.ArgumentParser(description=doc.splitlines()[0])
     note = {"json": "file for the record", "out": "NAME of NAME.json and NAME.md"}[record]
     made.add_argument(f"--{record}", type=Path, help=note)
@@ -89,7 +89,7 @@ def take_turns(
     rounds: int, contenders: Mapping[str, Callable[[int], Result]]
 ) -> dict[str, list[Result]]:
     """The results of each contender, called with the number of the round. They take turns, so that
-    other programs disturb all of them alike."""
+    other programs disturb all of them equally."""
     results: dict[str, list[Result]] = {name: [] for name in contenders}
     for turn in range(rounds):
         for name, contender in contenders.items():
@@ -118,8 +118,8 @@ def spread(name: str, values: Sequence[float]) -> dict[str, float]:
 
 
 def run_program(command: Sequence[object], run: Callable = subprocess.run, **options) -> dict:
-    """The JSON that a program prints last. Raises RuntimeError with the last line of its messages
-    if it fails. ``run``: takes what subprocess.run() takes."""
+    """The JSON in a program's last line of output. Raises RuntimeError with the last line of its
+    messages if it fails. ``run``: subprocess.run() or a function with its arguments."""
     options = {"timeout": 1800} | options
     options["env"] = os.environ | options.get("env", {})
     done = run(list(map(str, command)), capture_output=True, text=True, **options)

@@ -2,10 +2,10 @@
 
     python bench/convert.py --bytes 8GiB --dir DIR [--synth] [--check]
 
-The source's features are a sparse file, so reading them costs no disk time: what is measured is
-the conversion and the writing. Peak memory is the kernel's high-water mark (VmHWM) of a process
-that does nothing else; ``beside_topology`` leaves out indptr and indices. With --synth the store
-comes from ``synthesize`` instead. Everything made is removed.
+The source's features are a sparse file, so reading them costs no disk time, and the measurement is
+of conversion and writing. Peak memory is the kernel's high-water mark (VmHWM) of a process that
+does nothing else; ``beside_topology`` leaves out indptr and indices. With --synth the store comes
+from ``synthesize``. All files are removed.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def main() -> None:
             sys.exit(f"error: {directory}: {format_bytes(needed)} needed")
         if not arguments.synth:
             make_source(directory / "source", arguments.bytes // (4 * DIM), arguments.avg_degree)
-        # A process of its own: its memory is that of the conversion alone.
+        # A separate process, whose memory is that of the conversion alone.
         given = [option for option in sys.argv[1:] if option != "--check"]
         command = [sys.executable, __file__, *given, "--dir", directory, "--measure"]
         measured = run_program(command, timeout=None)

@@ -12,9 +12,9 @@ group of a half and of an eighth of the features' bytes, for processes and page 
   without dropout, fanouts and batch size; features in memory in the first case, else over a map
   with MADV_RANDOM; ``--peer-settings`` names threads and workers to try.
 
-They take turns, each in a process of its own, with the store dropped from the page cache before.
-Of the sweep, and of a peer's settings, the best of the first round goes on to the others. The rate
-is that of the iterations after ``--warmup``: up to ``--iters`` of them, fewer once ``--seconds``
+They take turns, each in a process of its own, after the store has been dropped from the page cache.
+The best setting of the sweep, and of each peer, in the first round continues in the other rounds.
+The rate is that of the iterations after ``--warmup``: up to ``--iters``, fewer once ``--seconds``
 are over. ``epoch_secs`` is an epoch with its warm-up and validation. Medians over ``--rounds``.
 
 Without ``--store`` one is generated in DIR and removed: 2M nodes with 8 GB of features in rows of
@@ -95,7 +95,8 @@ def store_to_train(args: argparse.Namespace) -> Iterator[Path]:
 
 
 def settings_to_sweep(limit_bytes: int | None, feature_bytes: int) -> list[str]:
-    """Engine, policy, bytes, window and read-ahead, as someone who knows the sizes tries them."""
+    """Engine, policy, bytes, window and read-ahead, as an expert who knows the sizes would try
+    them."""
 
     def planned(cache: float, pool: float, window: int) -> str:
         of = limit_bytes or feature_bytes
@@ -139,13 +140,13 @@ class Case:
             yield limit
 
     def run_ours(self, overrides: str) -> dict:
-        """One epoch of ``lsm train``, which is stopped then."""
+        """Runs ``lsm train`` and stops it after one epoch."""
         command = [sys.executable, "-m", "lsm", "train", "base", f"data.path={self.path}"]
         folder = Path(tempfile.mkdtemp(prefix="lsm-run-", dir=self.args.workdir))
         try:
             with (folder / "stderr").open("w") as errors, self.limit() as limit:
                 start = limit.start if limit else subprocess.Popen
-                # In a directory of its own: nothing is set, not even where results go.
+                # In a directory of its own, since nothing is set, not even run.dir.
                 process = start(
                     command + overrides.split(),
                     cwd=folder,
@@ -166,7 +167,7 @@ class Case:
         return result
 
     def _follow(self, process: subprocess.Popen, folder: Path) -> list[dict]:
-        """What _metrics finds after an epoch, or when enough has been measured."""
+        """The result of _metrics after an epoch, or after enough measurements."""
         deadline = time.monotonic() + self.args.timeout
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(POLL_SECS)
@@ -213,7 +214,7 @@ class Case:
             return made | {"charged_peak_bytes": limit.peak_bytes() if limit else None}
 
     def measure(self) -> dict:
-        """What each contender reached: its best setting, the median rate, and every run."""
+        """The result of each contender: its best setting, the median rate, and every run."""
         args = self.args
         sweep = args.sweep or settings_to_sweep(self.limit_bytes, self.feature_bytes)
         peers = {"GraphBolt": ("graphbolt_train.py", args.graphbolt_python)}
@@ -235,7 +236,7 @@ class Case:
 
 
 def _metrics(folder: Path) -> list[dict]:
-    """The lines of the first epoch in metrics.jsonl, wherever below ``folder`` that is."""
+    """The lines of the first epoch in the metrics.jsonl somewhere below ``folder``."""
     path = next(folder.rglob("metrics.jsonl"), None)
     whole = path.read_text().rpartition("\n")[0] if path else ""
     lines = [json.loads(line) for line in whole.splitlines()]
@@ -261,7 +262,7 @@ def _stop(process: subprocess.Popen) -> None:
 
 
 def median_rate(results: Sequence[dict]) -> float:
-    """Of the runs that ended well; 0 without any."""
+    """The median rate of the successful runs; 0 without any."""
     rates = [result["iterations_per_s"] for result in results if "failed" not in result]
     return statistics.median(rates) if rates else 0.0
 

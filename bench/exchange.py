@@ -2,13 +2,13 @@
 
 ``python -m torch.distributed.run --standalone --nproc-per-node=2 bench/exchange.py``
 
-Every rank asks for ``--rows`` random rows of ``--dim`` float32 at each iteration; the owners have
-them in memory, that of their GPU with ``--device cuda``: rank r takes GPU r mod GPUs, so that ranks
-may share one. (``--device twin`` runs the code for GPUs on the host, which measures nothing.) With
-``--check``, rows are compared with the table. Beside the layer's links: the same bytes in
-torch's all_to_all_single, with the packing and unpacking that it needs, over Gloo between hosts'
-memory and over NCCL between GPUs'. A transport that cannot be had is a text that says why. Rank 0
-prints one JSON record: medians over iterations, milliseconds, of rank 0.
+Every rank requests ``--rows`` random rows of ``--dim`` float32 at each iteration. Their owners have
+them in memory; with ``--device cuda`` in that of GPU r mod GPUs for rank r, so that ranks may share
+one. (``--device twin`` runs the code for GPUs on the host; its times mean nothing.) ``--check``
+compares rows with the table. For comparison with the links, torch's all_to_all_single moves the
+same bytes, with its packing and unpacking, over Gloo between hosts' memory and over NCCL between
+GPUs'. The entry of an unavailable transport is the reason. Rank 0 prints one JSON record: its
+medians over iterations, in milliseconds.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def time_layer(args, table: torch.Tensor, group: CacheGroup) -> Callable[[torch.
 def time_devices(
     args, table: torch.Tensor, group: CacheGroup, device: torch.device
 ) -> Callable[[torch.Tensor], tuple]:
-    """As time_layer(), between GPUs; ``table``: in memory of ``device``."""
+    """As time_layer(), between GPUs. ``table``: in memory of ``device``."""
     batch_bytes = args.rows * args.dim * 4
     exchange = open_exchange(
         group,
@@ -107,7 +107,7 @@ def synchronize(device: torch.device) -> None:
 def time_all_to_all(
     args, table: torch.Tensor, group: torch_dist.ProcessGroup | None = None
 ) -> Callable[[torch.Tensor], tuple]:
-    """``group``: for rows; ids go through the default one."""
+    """As time_layer(), with all_to_all_single: rows in ``group``, ids in the default group."""
     size, device = torch_dist.get_world_size(), table.device
 
     def iteration(ids: torch.Tensor) -> tuple:
@@ -165,7 +165,7 @@ def measure_hosts(args, table: torch.Tensor, rank: int) -> dict:
 
 
 def measure_devices(args, table: torch.Tensor, rank: int) -> dict:
-    """Of what cannot be had, all ranks say so."""
+    """The results by link. All ranks agree on the links that are unavailable."""
     device = torch.device("cpu")
     if args.device == "cuda":
         device = torch.device("cuda", rank % torch.cuda.device_count())
@@ -187,7 +187,7 @@ def measure_devices(args, table: torch.Tensor, rank: int) -> dict:
 
 
 def gpus(args) -> list[str]:
-    """Those that ranks are put on."""
+    """The GPUs of the ranks."""
     count = torch.cuda.device_count() if args.device == "cuda" else 0
     return [torch.cuda.get_device_name(index) for index in range(count)]
 

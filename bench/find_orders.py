@@ -2,8 +2,8 @@
 
     python bench/find_orders.py --seconds 60 16,3,1 16,3,2
 
-Each shape is partitions, buffer, ranks. Numbers of steps are tried upward from the lower bound,
-each for --seconds; with --steps, that many steps beyond the bound only.
+Each shape is partitions, buffer, ranks. The search tries numbers of steps upward from the lower
+bound, each for --seconds; with --steps, only that many steps beyond the bound.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _RESTARTS = 50  # between looks at the clock
 
 
 def find(shape: OrderShape, extra_steps: int, seconds: float, nodes: int) -> list[Turn] | None:
-    """Turns with at most ``extra_steps`` more steps than the lower bound, or None in time."""
+    """Turns with at most ``extra_steps`` more steps than the lower bound; None if the time is
+    over."""
     end = time.monotonic() + seconds
     for seed in count(0, _RESTARTS):
         turns = search(shape, extra_steps, _RESTARTS, nodes, seed)

@@ -40,11 +40,11 @@ from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
 from lsm.storage.engine import Storage
 
-GPU = torch.device("cuda", 0)  # the tests take the host, where twins stand for kernels
+GPU = torch.device("cuda", 0)  # tests set the host, where twins replace kernels
 
 
 def number() -> int:
-    """What native code calls that device."""
+    """The number of that device in native code."""
     return GPU.index if GPU.type == "cuda" else native.TWIN
 
 
@@ -58,8 +58,8 @@ def synchronize() -> None:
 
 
 def timed(work: Callable[[], None], rounds: int, repeats: int = 1) -> list[float]:
-    """Seconds of ``work``, which leaves nothing queued, or only in the current stream. With
-    ``repeats``, of one of so many in a row: a launch is not waited for before the next."""
+    """Seconds of ``work``, which queues nothing, or only to the current stream. With ``repeats``,
+    the mean over that many in a row, without waiting between launches."""
     seconds = []
     for _ in range(rounds + 1):
         synchronize()
@@ -76,7 +76,7 @@ def rates(amount: float, seconds: list[float], unit: str) -> dict[str, float]:
 
 
 def bench_gather(options: argparse.Namespace) -> dict:
-    """Bytes read and written, as for the copy, so that the two compare."""
+    """Counts bytes read and written, as for the copy, so that the two compare."""
     words = options.row_bytes // 4
     lines = torch.empty(options.lines, words, dtype=torch.int32, device=GPU).random_()
     ids = torch.randint(options.lines, (options.rows,), device=GPU)
@@ -104,7 +104,7 @@ def bench_gather(options: argparse.Namespace) -> dict:
 
 
 def bench_cold(options: argparse.Namespace, directory: Path) -> dict:
-    """All rows from storage: what is timed is their way from page-locked memory."""
+    """All rows come from storage; the time is that of their transfer from page-locked memory."""
     path = directory / "row.bin"  # the executor asks for a storage; nothing is read from it
     path.write_bytes(bytes(-(-options.row_bytes // 4096) * 4096))
     storage = Storage([path], num_rows=1, row_bytes=options.row_bytes, engine="posix")
@@ -235,7 +235,7 @@ def bench_sample(options: argparse.Namespace) -> dict:
 
 
 def reach(results: dict) -> dict:
-    """What is aimed at, beside what was measured, of the parts that were."""
+    """Targets and measurements of the parts that were measured."""
     aims = {
         "gather of hits, against a copy": ("gather", "ratio", 0.85),
         "cold rows, against a copy": ("cold", "ratio", 0.9),
@@ -268,13 +268,14 @@ def gpu_facts() -> dict:
 
 
 def training(options: argparse.Namespace, directory: Path) -> dict:
-    from gpu_training import bench_training  # what is measured else needs no torch_geometric
+    from gpu_training import bench_training  # the other parts need no torch_geometric
 
     return bench_training(options, GPU, directory)
 
 
 def run(parts: list[str], options: argparse.Namespace) -> dict:
-    """The record. Written to ``--json`` after every part, in case a later one takes too long."""
+    """The record, also written to ``--json`` after every part, in case a later one takes too
+    long."""
     results = {"bench": "gpu", "gpu": gpu_facts()}
     for part in parts:
         start = time.perf_counter()

@@ -2,11 +2,11 @@
 
 ``python bench/limited_training.py --store DIR --peer-python /path/to/python``
 
-Every run has ``--limit-share`` of the features' size for all that it holds: its processes and what
-they have in the page cache (memory_limit.py). The store's pages are dropped before each run.
-Ours is ``bench/training.py`` with the options after ``--ours``, once for each; GraphBolt 2.1.0 is
-``peers/graphbolt_train.py`` over a memory map with MADV_RANDOM, tried with each number of OpenMP
-threads in ``--peer-threads``. Same model, fanouts and batch size. Prints one JSON record.
+Every run has ``--limit-share`` of the features' size as its memory, which holds its processes and
+their page cache (memory_limit.py). The store's pages are dropped before each run. Ours is
+``bench/training.py``, once with the options of each ``--ours``. GraphBolt 2.1.0 is
+``peers/graphbolt_train.py`` over a memory map with MADV_RANDOM, with each number of OpenMP threads
+in ``--peer-threads``. Model, fanouts and batch size are the same. Prints one JSON record.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def run(command: Sequence[object], limit_bytes: int | None, args: argparse.Namespace) -> dict:
-    """What the command prints, with the most memory it was charged for; or why it failed."""
+    """The command's output and its peak of charged memory; or its error."""
     drop_cache(args.store)
     environment = PEER_MALLOC if command[0] == args.peer_python else {}
     with MemoryLimit(limit_bytes) if limit_bytes else nullcontext() as limit:

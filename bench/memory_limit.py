@@ -1,8 +1,8 @@
 """Runs a command in a limited amount of memory, the page cache included.
 
-A limit of the address space says nothing of the page cache, through which a memory map reads. Linux
+A limit of the address space does not bound the page cache, through which a memory map reads. Linux
 charges both to the control group of the process that touched a page first, so a group with a limit
-is what makes "less memory than features" true on a machine that has more.
+gives "less memory than features" on a machine that has more.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _REMEDY = (
 class MemoryLimit:
     """A control group for commands that together may hold ``limit_bytes``; a context manager.
 
-    The group lies below this process's own, or, with version 2, below the nearest one above that
-    hands out memory limits. Pages that are in the page cache already belong to whoever read them
-    first: drop them before. A command that needs more than the limit is killed by the kernel.
-    Raises RuntimeError where no such group can be made.
+    The group lies below this process's own, or, with version 2, below the nearest ancestor that
+    delegates memory limits. Pages already in the page cache belong to their first reader: drop them
+    before. The kernel kills a command that needs more than the limit. Raises RuntimeError where no
+    such group can be made.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -73,12 +73,12 @@ class MemoryLimit:
         (self._group / "cgroup.procs").write_text(str(os.getpid()))
 
     def peak_bytes(self) -> int | None:
-        """The most memory that was charged at once; None where the kernel does not say."""
+        """Peak of charged memory; None where the kernel does not report it."""
         path = self._group / self._peak
         return int(path.read_text()) if path.exists() else None
 
     def close(self) -> None:
-        """Removes the group. What its commands read stays in the page cache."""
+        """Removes the group. Pages that its commands read stay in the page cache."""
         self._group.rmdir()
 
     def __enter__(self) -> MemoryLimit:
@@ -89,7 +89,7 @@ class MemoryLimit:
 
 
 def _parents() -> Iterator[tuple[int, Path]]:
-    """(version, directory) of the groups below which one might be made, the best first."""
+    """(version, directory) of the possible parents of a group, the best first."""
     own = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     for mount_point, kind, options in _mounts():
         if kind == "cgroup" and "memory" in options:

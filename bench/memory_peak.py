@@ -3,8 +3,8 @@
 ``python bench/memory_peak.py --dir SCRATCH --memory-bytes 4GiB``
 
 Makes a graph in SCRATCH for each of ``--graphs`` (nodes x dim), trains on it with a cache that
-looks 256 iterations ahead, once for each of ``--fanouts`` and ``--batch-sizes``, and deletes it. A
-run is stopped after ``--steps`` iterations, when the window has long been full. The topology is
+looks 256 iterations ahead, once for each of ``--fanouts`` and ``--batch-sizes``, and deletes it.
+Each run stops after ``--steps`` iterations, when the window has long been full. The topology is
 read into memory, so that it counts in the budget. The peak is the kernel's high-water mark of the
 process (VmHWM), read while it runs. Prints one JSON record.
 """
@@ -48,13 +48,14 @@ def count_steps(run_dir: Path) -> int:
 
 
 def peak_bytes(pid: int) -> int:
-    """0 once the process has given its memory back. Not ru_maxrss: exec keeps its parent's."""
+    """Peak of the process's resident memory; 0 once it has ended. Not ru_maxrss, which exec keeps
+    from the parent."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
 
 
 def train(command: list[str], run_dir: Path, args: argparse.Namespace) -> dict:
-    """What the run said of memory, and its peak."""
+    """The memory messages of the run, and its peak."""
     log = run_dir.with_suffix(".log")
     with log.open("w") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file)
@@ -82,7 +83,7 @@ def measure(store: Path, fanouts: str, batch_size: int, args: argparse.Namespace
     keys += [f"sampler.num_neighbors=[{fanouts}]", f"train.batch_size={batch_size}", "device=cpu"]
     keys += ["data.topology=memory", "cache.policy=lookahead", f"cache.window={WINDOW}"]
     keys += ["metrics.tensorboard=false", "metrics.log_every=1", "train.epochs=1", *args.set]
-    shutil.rmtree(run_dir, ignore_errors=True)  # of an earlier measurement that was killed
+    shutil.rmtree(run_dir, ignore_errors=True)  # left by a killed measurement
     result = train([sys.executable, "-m", "lsm", "train", "base", *keys], run_dir, args)
     shutil.rmtree(run_dir, ignore_errors=True)
     if args.memory_bytes != "auto":

@@ -2,10 +2,10 @@
 
 ``python bench/merged_reads.py --dir DIR``
 
-Iterations draw distinct random rows of one file, together ``--share`` of all its rows. They are
-read from a cold file three ways, in turn: every iteration by itself with one block per read (what a
-reader does that knows one batch), all together without gaps, and all together with gaps up to
-``--gap``. Medians over rounds; prints one JSON record.
+Iterations draw distinct random rows of one file, together ``--share`` of all its rows. Three
+options take turns on a cold file: every iteration by itself with one block per read (like a reader
+that knows one batch), all together without gaps, and all together with gaps up to ``--gap``.
+Medians over rounds; prints one JSON record.
 """
 
 from __future__ import annotations

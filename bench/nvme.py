@@ -3,7 +3,7 @@
 ``python bench/nvme.py --dir DIR``
 
 1. Queue code: one thread submits and completes random reads on one queue of a controller that
-   another thread plays over memory; batches (contiguous) and groups of 32 (sparse).
+   another thread emulates over memory; batches (contiguous) and groups of 32 (sparse).
 2. Engines: the same random rows of one file in the page cache by ``nvme`` and a peer, io_uring
    unless told otherwise, at the same depth, in turn.
 3. Faults: reads under error statuses, delays, disorder and lost completions; how each one ended.
@@ -105,7 +105,7 @@ def engine(path: Path, name: str, args, _round: int) -> dict:
 
 
 def faults(path: Path, args) -> dict:
-    """Single-row reads, each waited for with a bound; Counter of how they ended."""
+    """Single-row reads, each with a time-out. Returns a Counter of their ends."""
     num_rows = path.stat().st_size // READ_BYTES
     data = np.memmap(path, np.uint8, "r", shape=(num_rows, READ_BYTES))
     rng = np.random.default_rng(1)
@@ -152,8 +152,8 @@ def faults(path: Path, args) -> dict:
 
 
 def gpu(args) -> dict:
-    """Reads per second by thread blocks, and whether 30% of the SMs, split, do what all of them do
-    synchronously."""
+    """Reads per second by thread blocks; True if split kernels on 30% of the SMs reach the rate of
+    synchronous ones on all SMs."""
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     share = round(0.3 * sms)
     counts = sorted({2**k for k in range(12) if 2**k < sms} | {share, sms})
@@ -178,7 +178,7 @@ def gpu(args) -> dict:
 
 
 def on_host(args) -> dict:
-    """Everything that takes no GPU."""
+    """The parts that need no GPU."""
     results: dict = {"queue_code": {}, "engines": {}}
     for shape in ("contiguous", "sparse"):
         runs = [queue_code(args, shape, "") for _ in range(args.rounds)]

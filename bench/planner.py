@@ -1,11 +1,10 @@
 """Ids planned per second, push and plan: ``python bench/planner.py``; prints one JSON record.
 
-Lists of distinct ids are drawn from a power law over ``--nodes`` ids. First the window is filled
-and ``--warm-up`` iterations are planned; then every iteration pushes one list and plans one. The
-median over iterations is reported with its spread, for each mode of ``--victim``: they take turns
-for ``--rounds``, of which the median run counts. ``ids_per_cpu_s`` is the rate of one core that
-nothing else works on. ``--check`` first compares the counters of a small trace at one and at three
-threads.
+Lists of distinct ids follow a power law over ``--nodes`` ids. The window is filled and
+``--warm-up`` iterations are planned; then every iteration pushes one list and plans one. The report
+is the median over iterations with its spread. The modes of ``--victim`` take turns for
+``--rounds``, of which the median run counts. ``ids_per_cpu_s`` is the rate of one core without
+other work. ``--check`` first compares the counters of a small trace at one and at three threads.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from lsm.cache.planner import POLICIES, VICTIM_MODES, Planner, PlannerConfig, si
 def power_law_lists(num_nodes: int, num_ids: int, count: int, exponent: float) -> list:
     """``count`` lists of ``num_ids`` distinct ids, drawn with weight 1 / rank^exponent."""
     rng = np.random.default_rng(1)
-    stride = 0x9E3779B1  # a prime: ranks are spread over the ids one to one
+    stride = 0x9E3779B1  # a prime: spreads ranks over the ids one to one
     lists = []
     for _ in range(count):
         ids = torch.empty(0, dtype=torch.int64)
@@ -110,8 +109,8 @@ def measure(config: PlannerConfig, lists: list, options: argparse.Namespace, _ro
         "victim_rows": config.victim_rows,
         "hit_ratio": 1 - misses / (options.ids * options.iterations),
         **spread("ids_per_s", rates),
-        # Of the calling thread: all of the work if --threads is 1, and what other programs on the
-        # machine do not slow down by taking turns.
+        # CPU time of the calling thread, which does all work if --threads is 1; other programs do
+        # not slow it down by taking turns.
         "ids_per_cpu_s": options.ids / statistics.median(cpu_secs),
         "push_ns_per_id": 1e9 * statistics.median(push_secs) / options.ids,
         "plan_ns_per_id": 1e9 * statistics.median(plan_secs) / options.ids,

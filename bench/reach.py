@@ -2,10 +2,10 @@
 
 ``python bench/reach.py --workdir DIR --peer-python PYTHON --out bench/results/NAME``
 
-DIR needs about 20 GiB; two generated stores are made there and removed. PYTHON is that of an
-environment with DGL 2.1 and GraphBolt (bench/peers/README.md); without it the peers' columns stay
-empty. Writes NAME.json (everything measured) and NAME.md (the summary), and prints the summary.
-Every part is a script of its own that can be run alone.
+DIR needs about 20 GiB for two generated stores, which are removed. PYTHON belongs to an environment
+with DGL 2.1 and GraphBolt (bench/peers/README.md); without it the peers' columns stay empty. Writes
+NAME.json (all measurements) and NAME.md (the summary), and prints the summary. Every part is a
+script that also runs alone.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def accuracy(path: str, kind: str, seed: int, options: argparse.Namespace) -> float:
-    """Test accuracy of one training."""
+    """Test accuracy of one training run."""
     with tempfile.TemporaryDirectory() as run_dir:
         command = [sys.executable, "-m", "lsm", "train", "base", f"data.path={path}"]
         command += [f"run.dir={run_dir}/run", f"train.seed={seed}", "metrics.tensorboard=false"]

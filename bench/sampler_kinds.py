@@ -1,11 +1,11 @@
-"""How many rows each kind of sampling needs, and reads behind a cache.
+"""Rows that each kind of sampling needs, and that it reads behind a cache.
 
     python bench/sampler_kinds.py [--nodes N] [--degree D] [--json FILE]
 
-Prints one JSON record. Counts, no times: they are the same on every machine. Each kind samples the
-same seeds of a synthetic graph; input nodes are those whose rows a batch needs. Misses are counted
-behind a cache of --cache of the nodes, in the second half of the iterations. ladies has no fanouts
-and is not among them.
+Prints one JSON record of counts, which are the same on every machine. Each kind samples the same
+seeds of a synthetic graph. Input nodes are the nodes whose rows a batch needs. Misses are those of
+a cache for --cache of the nodes, in the second half of the iterations. ladies has no fanouts and is
+left out.
 """
 
 from __future__ import annotations
