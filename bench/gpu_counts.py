@@ -95,17 +95,19 @@ def count(read: Callable[[], Counts], options: argparse.Namespace, directory: Pa
     from lsm.features.open import TWIN, open_features
     from lsm.features.tiers_gpu import GpuOptions
     from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
+    from lsm.storage.options import StorageOptions
 
     store = make_store(directory / "rows", options.nodes, 12 * options.nodes, options.dim, skew=2)
     topology = store.topology()
     sampler = DeviceNeighborSampler(topology, topology, FANOUTS, device=-1)
-    cache = CacheOptions(bytes=store.num_nodes * store.row_bytes // 4, window=16, on_gpu=True)
+    cache = CacheOptions(bytes=store.num_nodes * store.row_bytes // 4, window=16)
+    storage = StorageOptions(engine="memory")
     gpu = GpuOptions(planner="device", staging="gather")
     parts, moved, planned = Parts(read), 0, 0
     generator = torch.Generator().manual_seed(1)
     graphs = []
     total = options.warmup + options.iterations
-    with open_features(store, cache, device=TWIN, engine="memory", gpu=gpu) as rows:
+    with open_features(store, cache, storage, device=TWIN, gpu=gpu) as rows:
 
         def sample(iteration: int):
             seeds = torch.randperm(store.num_nodes, generator=generator)[: options.seeds]
