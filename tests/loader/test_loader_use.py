@@ -198,7 +198,8 @@ import lsm
 from lsm.cache.options import CacheOptions
 
 cache = CacheOptions(bytes=400 * 48, window=3) if sys.argv[2] == "cached" else None
-options = {"input_nodes": "train", "batch_size": 20, "engine": sys.argv[3], "cache": cache}
+storage = lsm.StorageOptions(engine=sys.argv[3])
+options = {"input_nodes": "train", "batch_size": 20, "storage": storage, "cache": cache}
 loader = lsm.NeighborLoader(lsm.GraphStore.open(sys.argv[1]), [3, 2], prefetch=2, **options)
 batches = iter(loader)
 print(next(batches).batch_size)
