@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Lets executors be told a plan's moves from Python. Included by bind*.cpp files only.
+// Binds the moves of plans for executors. Included by bind*.cpp files only.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -14,8 +14,8 @@
 
 namespace lsm {
 
-/// The lists of `targets`, tuples of host tensors (row_of, rows, place) that must stay alive; none
-/// of None. `rows` may also be memory of GPU `device`, if that is not negative.
+/// The lists of `targets`: tuples of host tensors (row_of, rows, place), which must stay alive;
+/// empty for None. `rows` may also be memory of GPU `device`, if that is not negative.
 inline std::vector<RowTargets> row_targets(const pybind11::object& targets, int64_t row_bytes,
                                            int device = -1) {
   std::vector<RowTargets> lists;

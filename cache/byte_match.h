@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Compares eight one-byte fingerprints at once, in a 64-bit word: what most slots of a hash table
-// are asked is whether they can be left out.
+// Compares eight one-byte fingerprints at once, in a 64-bit word: most slots of a hash table only
+// have to be ruled out.
 #pragma once
 
 #include <bit>
@@ -18,7 +18,7 @@ inline uint64_t load_bytes(const void* bytes) {
 }
 
 /// Marks the bytes of `word` that equal `byte`. Bytes above an equal one may be marked wrongly, so
-/// a match is a guess that the caller confirms; the lowest mark is exact.
+/// the caller confirms each match. The lowest mark is exact.
 inline uint64_t match_byte(uint64_t word, uint8_t byte) {
   const uint64_t difference = word ^ (byte * 0x0101010101010101ULL);
   return (difference - 0x0101010101010101ULL) & ~difference & 0x8080808080808080ULL;

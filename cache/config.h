@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What a planner is asked to do, and the checks of it.
+// The configuration of a planner, and its checks.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace lsm::cache {
 
-/// As published, or ours: cache/policy/ has a header for each.
+/// Policies, published and ours. cache/policy/ has a header for each.
 enum class PolicyKind : uint8_t {
   kRoundRobin,
   kRandom,
@@ -43,18 +43,17 @@ struct PlannerConfig {
 /// Names in the order of PolicyKind.
 const std::vector<std::string>& policy_names();
 
-/// Whether eviction depends on next uses: such a policy is nothing without a window.
+/// True if eviction depends on next uses, so that the policy needs a window.
 bool needs_window(PolicyKind kind);
 
-/// These throw ArgumentError that lists the names there are.
+/// These throw ArgumentError, which lists the valid names.
 PolicyKind policy_kind(const std::string& name);
 VictimMode victim_mode(const std::string& name);
 
-/// Whether lines know where in the batch of their next use they are requested: the victim buffer
-/// asks for it.
+/// True if lines keep their position in the batch of their next use, for the victim buffer.
 bool keeps_positions(const PlannerConfig& config);
 
-/// Throws ArgumentError, naming the key, if no planner can be made of `config`.
+/// Throws ArgumentError, which names the key, if no planner supports `config`.
 void check_config(const PlannerConfig& config);
 
 }  // namespace lsm::cache

@@ -16,24 +16,24 @@ namespace lsm {
 
 /// The memory tiers of a feature cache, and the replay of plans on them: copies only, no decisions.
 ///
-/// Plans must be replayed in the order in which they were made. One replay at a time.
+/// Precondition: plans are replayed in the order in which they were made, one at a time.
 class CacheExecutor {
  public:
   struct Sizes {
     int64_t num_lines = 0;            // rows of the cache
     int64_t victim_slots = 0;         // rows of the victim buffer
-    int64_t prefetch_iterations = 0;  // whose rows a thread takes from there ahead of replays
+    int64_t prefetch_iterations = 0;  // a thread copies their victim rows ahead of replays
   };
 
-  /// Reads rows `static_ids` and `constant_ids` from `storage`, which need not outlive this call;
-  /// each wait for them takes at most `timeout_secs`. Cache and victim buffer take memory as they
-  /// fill. Throws what reading throws.
+  /// Reads rows `static_ids` and `constant_ids` from `storage`, which need not outlive this call.
+  /// Each wait for them takes at most `timeout_secs`. Cache and victim buffer take memory as they
+  /// fill. Throws the errors of reads.
   CacheExecutor(const Sizes& sizes, Storage& storage, std::span<const int64_t> static_ids,
                 std::span<const int64_t> constant_ids, double timeout_secs);
 
-  /// Tells where the rows of a coming plan will be, so that those of the victim buffer may be
-  /// prefetched: `batch` as for replay(), and of the plan its source and slot. They must stay valid
-  /// until that replay or start_over(). From any thread.
+  /// Starts prefetching the victim rows of a coming plan. `batch`: as for replay(), with the plan's
+  /// source and slot; they must stay valid until that replay or start_over(). Callable from any
+  /// thread.
   void open_batch(int64_t iteration, const VictimPrefetcher::Batch& batch) {
     prefetcher_.open(iteration, batch);
   }
@@ -42,19 +42,19 @@ class CacheExecutor {
   ///   1. rows of the memory tiers -> batch
   ///   2. evicted lines, and spilled rows of the batch -> victim slots
   ///   3. inserted rows of the batch -> lines
-  /// Slots and lines that are read in a step may thus be written in a later one. Rows that were
-  /// prefetched are not copied again. Throws, before anything moves, ArgumentError if an index is
-  /// out of range, a slot or line is written twice or a word names no coming iteration, and what
-  /// went wrong in prefetching.
+  /// A later step may thus write slots and lines that an earlier one reads. Prefetched rows are not
+  /// copied again. Before anything moves, throws ArgumentError if an index is out of range, a slot
+  /// or line is written twice or a word names no coming iteration, and throws the errors of
+  /// prefetching.
   void replay(const PlanMoves& plan, std::span<std::byte> batch, ThreadPool& pool);
 
-  /// The same, but rows go straight to `targets`, from where they are: in the first step, only
-  /// those that the plan spills or inserts -> batch; and of all wanted rows -> targets. What else
-  /// `batch` holds afterwards is undefined.
+  /// The same, but rows go straight from their tier to `targets`. The first step copies only rows
+  /// that the plan spills or inserts to `batch`, and all wanted rows to `targets`. Other rows of
+  /// `batch` are undefined afterwards.
   void replay_to(const PlanMoves& plan, std::span<std::byte> batch,
                  std::span<const RowTargets> targets, ThreadPool& pool);
 
-  /// Forgets the batches that are open and what the victim buffer holds: plans start anew.
+  /// Forgets the open batches and the rows of the victim buffer: plans start over.
   void start_over() { prefetcher_.forget(); }
 
   /// Rows that were prefetched from the victim buffer.
@@ -65,7 +65,7 @@ class CacheExecutor {
   int64_t victim_slots() const { return victims_.num_rows; }
 
  private:
-  /// Rows in memory of their own.
+  /// Rows of one tier, with memory of their own.
   struct Tier {
     Tier(int64_t rows, int64_t row_bytes)
         : num_rows(rows), block(static_cast<size_t>(rows * row_bytes)) {}
@@ -74,7 +74,7 @@ class CacheExecutor {
     HostBlock block;
   };
 
-  /// Where the rows of a batch are before its plan is replayed.
+  /// The places of a batch's rows before its plan is replayed.
   struct RowsNow {
     const PlanMoves& plan;
     std::span<const uint8_t> arrived;  // from the victim buffer; by position, or empty

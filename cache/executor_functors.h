@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Where the kernels that copy the rows of a plan find them, and where they put them.
+// Sources and destinations of the kernels that copy the rows of a plan.
 #pragma once
 
 #include <cassert>
@@ -10,13 +10,13 @@
 
 namespace lsm {
 
-/// The rows of a batch, wherever the plan found them, as CopyRows reads them.
+/// The rows of a batch in their tiers, as CopyRows reads them.
 struct TierRows {
   static constexpr int kNumTiers = 7;  // RowSource, and last: prefetched, scratch
   static constexpr uint8_t kPrefetched = 5;
   static constexpr uint8_t kScratch = 6;
 
-  const std::byte* tier[kNumTiers];  // kStorage: the staged rows, or null if they are there already
+  const std::byte* tier[kNumTiers];  // kStorage: the staged rows, or null if they are in place
   const uint8_t* tier_of;            // [n]
   const int64_t* slot;               // [n]
   std::byte* out;
@@ -30,7 +30,7 @@ struct TierRows {
   LSM_HOST_DEVICE std::byte* target(int64_t i) const { return out + i * row_bytes; }
 };
 
-/// The copies of such rows that targets get, one target after the other.
+/// The copies of such rows for targets, one target after the other.
 struct WantedRows {
   TierRows rows;
   const int32_t* row_of;    // [n]

@@ -60,7 +60,7 @@ class ExecutorOnBackend final : public GpuExecutor {
     check_targets(targets, static_cast<int64_t>(plan.source.size()));
     check_(plan);
     backend_->enter();
-    backend_->synchronize();  // with the last replay's own moves, which nobody waited for
+    backend_->synchronize();  // also for the last replay's own moves
     locate(plan);
     fill_scratch(plan, staged.data());
     deliver(targets);
@@ -108,7 +108,7 @@ class ExecutorOnBackend final : public GpuExecutor {
     for (size_t begin = 0; begin < ids.size(); begin += kFillRows) {
       const auto part = ids.subspan(begin, std::min<size_t>(kFillRows, ids.size() - begin));
       const size_t bytes = part.size() * static_cast<size_t>(row_bytes_);
-      // On an error or a time-out wait() sees to it that nothing is written any more.
+      // After an error or a time-out of wait() nothing writes to the buffer any more.
       const RowRead rows{part, {}, {target, bytes}};
       storage.submit({&rows, 1}).front()->wait(options_.timeout_secs);
       target += bytes;
@@ -135,8 +135,8 @@ class ExecutorOnBackend final : public GpuExecutor {
                    staged.size(), " bytes");
   }
 
-  /// Sets source_now_ and slot_now_: where each row of the plan is. Storage rows are numbered by
-  /// position, and prefetched ones by their place in that buffer.
+  /// Sets source_now_ and slot_now_, the place of each row of the plan. Storage rows are numbered
+  /// by position, prefetched ones by their place in that buffer.
   void locate(const PlanMoves& plan) {
     source_now_.assign(plan.source.begin(), plan.source.end());
     slot_now_.assign(plan.slot.begin(), plan.slot.end());
@@ -183,8 +183,8 @@ class ExecutorOnBackend final : public GpuExecutor {
                  tiers_alignment(staged) | alignment_bits(0, out), rows);
   }
 
-  /// Copies rows to the GPU that lie behind PCIe, or that later steps of the plan need when their
-  /// place may have been written; from then on source_now_ and slot_now_ find them there.
+  /// Copies to the GPU the rows that lie behind PCIe, and rows that later steps need after their
+  /// place may have been written. Updates source_now_ and slot_now_.
   void fill_scratch(const PlanMoves& plan, const std::byte* staged) {
     const auto is_near = [](uint8_t source) {
       return source == static_cast<uint8_t>(RowSource::kStatic) ||
@@ -244,7 +244,7 @@ class ExecutorOnBackend final : public GpuExecutor {
                  copies);
   }
 
-  /// Steps 2 and 3 of a replay: `rows` has those that are spilled and inserted, by these numbers.
+  /// Steps 2 and 3 of a replay. `rows` holds the spilled and inserted rows, by these numbers.
   void move_kept(const PlanMoves& plan, const std::byte* rows, std::span<const int64_t> spilled,
                  std::span<const int64_t> inserted) {
     const auto move = [&](const std::byte* from, std::span<const int64_t> from_row,
@@ -263,7 +263,7 @@ class ExecutorOnBackend final : public GpuExecutor {
     prefetch_.mark_replayed();
   }
 
-  /// Before the gather, which writes what the runs should not have.
+  /// Runs before the gather, which overwrites the extra rows of runs.
   void copy_staged(std::span<const uint8_t> source, std::span<const int64_t> slot,
                    const std::byte* staged, std::byte* out) {
     for_each_staged_run(source, slot, row_bytes_, [&](int64_t first, int64_t from, int64_t count) {
@@ -272,7 +272,7 @@ class ExecutorOnBackend final : public GpuExecutor {
     });
   }
 
-  const std::unique_ptr<Backend> backend_;  // outlives what it allocated
+  const std::unique_ptr<Backend> backend_;  // outlives its allocations
   const GpuExecutorOptions options_;
   const int64_t row_bytes_;
   const int64_t num_static_;
@@ -284,7 +284,7 @@ class ExecutorOnBackend final : public GpuExecutor {
   PinnedBytes<Backend> victims_{*backend_};
   PinnedBytes<Backend> constant_rows_{*backend_};
   VictimPrefetcherOnBackend<Backend>
-      prefetch_;  // its thread reads victims_, so it ends before they go
+      prefetch_;  // its thread reads victims_, so it ends before they are freed
   // Of the plan that is replayed.
   std::vector<uint8_t> source_now_;
   std::vector<int64_t> slot_now_;

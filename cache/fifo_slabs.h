@@ -1,7 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Memory of arrays that come and leave in turn, such as the window's batches. They are read at
-// random, so many batches share a block that is large enough for huge pages: with small pages each
-// read waits for the page table, too.
+// Memory of arrays that leave in the order in which they came, such as the window's batches. They
+// are read at random, so many batches share a block that is large enough for huge pages: with small
+// pages each read waits for the page table, too.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class FifoSlabs {
   /// Takes back the oldest array.
   void pop_front() {
     if (--slabs_.front().num_arrays > 0) return;
-    // For the next slab: in a window of constant length one is emptied as often as one is filled.
+    // Kept for the next slab: a window of constant length empties slabs as often as it fills them.
     if (spare_) num_bytes_ -= spare_->capacity();
     spare_ = std::move(slabs_.front().block);
     slabs_.pop_front();
@@ -60,7 +60,7 @@ class FifoSlabs {
     int64_t num_arrays = 0;
   };
 
-  /// A slab with room for `bytes`. A sixteenth of all, so that little of it stands empty.
+  /// A slab with room for `bytes`: a sixteenth of all memory, so that little of it stays empty.
   void add_slab(size_t bytes) {
     const size_t wanted = std::max(bytes, std::min(num_bytes_ / 16, kMaxSlabBytes));
     if (spare_ && (spare_->capacity() < bytes || spare_->capacity() > 2 * wanted + 4096)) {
@@ -76,7 +76,7 @@ class FifoSlabs {
 
   std::deque<Slab> slabs_;
   std::unique_ptr<HostBlock> spare_;  // null, or not in use
-  size_t num_bytes_ = 0;              // of all, the spare one included
+  size_t num_bytes_ = 0;              // of all slabs, including the spare one
 };
 
 }  // namespace lsm::cache

@@ -22,9 +22,9 @@ struct GpuExecutorOptions {
 };
 
 /// Replays plans on a GPU: copies only, no decisions. Cache and static partition are GPU memory,
-/// victim and constant buffer page-locked host memory that kernels read and write over PCIe. Plans
-/// must be replayed in the order in which they were made; all their copies happen in one stream, so
-/// in that order. Not thread-safe.
+/// victim and constant buffer page-locked host memory that kernels read and write over PCIe.
+/// Precondition: plans are replayed in the order in which they were made. All copies run in one
+/// stream, so in that order. Not thread-safe.
 class GpuExecutor {
  public:
   virtual ~GpuExecutor() = default;
@@ -33,31 +33,32 @@ class GpuExecutor {
   ///   1. rows of the memory tiers, and of `staged`, -> out
   ///   2. evicted lines, and spilled rows of `out`, -> victim slots
   ///   3. inserted rows of `out` -> lines
-  /// `staged`: page-locked host memory with the rows from storage, that of position i at row i; it
-  /// must stay as it is until synchronize() has returned. `out`: GPU memory with a row per
-  /// position. Throws ArgumentError as CacheExecutor::replay() does.
+  /// `staged`: page-locked host memory with the rows from storage, that of position i at row i. It
+  /// must not change until synchronize() has returned. `out`: GPU memory with a row per position.
+  /// Throws ArgumentError as CacheExecutor::replay() does.
   virtual void replay(const PlanMoves& plan, std::span<const std::byte> staged,
                       std::span<std::byte> out) = 0;
 
-  /// The same, but rows go straight to `targets`, from where they are: GPU memory, of this process
-  /// or mapped from another, or page-locked. What lies behind PCIe is read once, however many want
-  /// it. Waits for the replay before.
+  /// The same, but rows go straight from their tier to `targets`: GPU memory, of this process or
+  /// mapped from another, or page-locked memory. Rows behind PCIe are read once, however many
+  /// targets want them. Blocks until the previous replay has ended.
   virtual void replay_to(const PlanMoves& plan, std::span<const std::byte> staged,
                          std::span<const RowTargets> targets) = 0;
 
-  /// Blocks until the targets of the last replay_to() have their rows, for whoever reads them on
-  /// the host, on this GPU or on another; `staged` is free again then. Throws TimeoutError.
+  /// Throws TimeoutError. Blocks until the targets of the last replay_to() have their rows, for
+  /// readers on the host, on this GPU or on another. `staged` is free again then.
   virtual void wait_delivered() = 0;
 
-  /// Begins to copy the rows that the next plan finds in the victim buffer, in the order of its
-  /// positions, to the prefetch buffer, as many as fit there; a thread of the host does it. The
-  /// plan replayed last was the last before that one. What is not prefetched is read in place.
+  /// Starts copying the next plan's victim rows, in the order of its positions, to the prefetch
+  /// buffer, as many as fit; a thread of the host does it. Replays read the other rows in place.
+  /// Precondition: all earlier plans have been replayed.
   virtual void prefetch(std::span<const int64_t> victim_slots) = 0;
 
-  /// How the next replays get at staged rows; kGather at first. What they deliver is the same.
+  /// Sets how the next replays read staged rows; initially kGather. The delivered rows are the
+  /// same.
   virtual void set_staging(Staging staging) = 0;
 
-  /// Blocks until everything queued has happened; throws TimeoutError.
+  /// Throws TimeoutError. Blocks until all queued work has ended.
   virtual void synchronize() = 0;
 
   /// The cudaStream_t that replay() queues to, as a number; 0 for the twin.

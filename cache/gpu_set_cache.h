@@ -1,7 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // The sets of a cache that decides over a whole batch at once, and the next-use chain: on a GPU, or
-// on the host as its twin. Beside the planner's other parts it takes the place of SetCache and
-// NextUseChain.
+// on the host as its twin. In the planner it replaces SetCache and NextUseChain.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +15,10 @@
 
 namespace lsm::cache {
 
-/// What GpuSetCache::decide() finds out about one batch.
+/// The decisions of GpuSetCache::decide() about one batch.
 struct Decisions {
-  std::span<Source>
-      source;               // [n] in: the tier if it is not the cache, else kStorage. out: the tier
-  std::span<int64_t> slot;  // [n] out: the line of a hit, else -1
+  std::span<Source> source;  // [n] in: the tier unless the cache, else kStorage. out: the tier
+  std::span<int64_t> slot;   // [n] out: the line of a hit, else -1
   std::vector<Candidate> candidates;  // out: sets ascending, within a set in request order
   std::vector<Outcome> outcomes;      // out: of the candidates
 };
@@ -33,17 +31,17 @@ class GpuSetCache {
   virtual bool refreshes() const = 0;
   virtual bool needs_scores() const = 0;
 
-  /// A batch enters the window: as NextUseChain::push(), and lines that hold any of its ids and
-  /// have no next use get it.
+  /// Adds a batch to the window as NextUseChain::push(). Its ids' lines without a next use get this
+  /// batch.
   virtual void push(std::span<const int64_t> ids) = 0;
-  /// Tells all lines what the window knows. May return before it has happened.
+  /// Refreshes the reuse data of all lines from the window. May return before it has ended.
   virtual void refresh() = 0;
-  /// Looks up the requests of batch t, the first of the window, that ask the cache, touches the
-  /// lines hit, and decides over the rows that ask for a line: those from storage and from the
-  /// victim buffer. Then the batch leaves the window.
+  /// Looks up the cache's requests of batch t, the first of the window, touches the lines hit, and
+  /// decides about the candidates: rows from storage and from the victim buffer. Then the batch
+  /// leaves the window.
   virtual void decide(uint32_t t, Decisions* decisions) = 0;
 
-  /// Makes all decisions to come depend on `scores`, which are copied.
+  /// Uses `scores`, which are copied, for all further decisions.
   virtual void set_scores(Scores scores) = 0;
 
   virtual int64_t num_bytes() const = 0;
@@ -51,10 +49,10 @@ class GpuSetCache {
   virtual int64_t window_entries() const = 0;
 };
 
-/// Where the sets of a planner are.
+/// The place of a planner's sets.
 enum class SetCachePlace : uint8_t {
   kHost,           // SetCache, made for the host
-  kTwin,           // GpuSetCache, as on a GPU but run by one host thread: for tests
+  kTwin,           // GpuSetCache, run by one host thread: for tests
   kTwinBackwards,  // the same, with items and lanes in the opposite order
   kGpu,            // GpuSetCache on a GPU
 };

@@ -24,7 +24,7 @@ class IdMap {
     size_ = 0;
   }
 
-  /// False, changing nothing, if the id is in the map.
+  /// Returns false, and changes nothing, if the id is in the map.
   bool insert(int64_t id, int64_t value) {
     Slot& slot = slots_[position_of(id)];
     if (slot.id == id) return false;
@@ -44,7 +44,7 @@ class IdMap {
     int64_t value = -1;
   };
 
-  /// Where `id` is, or the empty slot where it would go.
+  /// The slot of `id`, or the empty slot where it would go.
   uint64_t position_of(int64_t id) const {
     uint64_t position = mix64(static_cast<uint64_t>(id)) & (capacity_ - 1);
     while (slots_[position].id != id && slots_[position].id >= 0) {

@@ -18,8 +18,8 @@ inline constexpr int64_t kMaxBatchRows = int64_t{1} << 40;
 /// than kMaxBatchRows.
 inline constexpr uint64_t kUnknownUse = ~uint64_t{0};
 
-/// The fields of a metadata word. Only the low 16 bits of the next use are kept: with a window of
-/// at most kMaxWindow iterations they name one iteration of those to come.
+/// The fields of a metadata word. It keeps only the low 16 bits of the next use, which identify a
+/// coming iteration in a window of at most kMaxWindow iterations.
 struct RowMetadata {
   uint64_t next_use;
   uint64_t rank;
@@ -36,7 +36,7 @@ LSM_HOST_DEVICE constexpr RowMetadata unpack_metadata(uint64_t word, uint64_t t)
   return {t + ahead, word >> 40 & 0xFF, word & (static_cast<uint64_t>(kMaxBatchRows) - 1)};
 }
 
-/// Throws ArgumentError unless every row of such a run fits the word.
+/// Throws ArgumentError unless the word has room for every row of such a run.
 inline void check_metadata_limits(int64_t window, int64_t world_size, int64_t batch_rows) {
   check_argument(window <= kMaxWindow, "cache.window: expected at most ", kMaxWindow,
                  " iterations (16 bits of a row's metadata), got ", window);

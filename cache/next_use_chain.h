@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// The next-use chain: for every occurrence of an id in the window, the batch of its next one. Ours;
-// it replaces the passes over the window that LSM-GNN makes every few iterations (section 4.2).
+// The next-use chain: for every occurrence of an id in the window, the batch of its next one. Ours:
+// it replaces LSM-GNN's passes over the window every few iterations (section 4.2).
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 
 namespace lsm::cache {
 
-/// An id in a batch, and how many occurrences later in the window the next one of it comes (0:
-/// none), which names both its batch and its position there. 12 bytes, so that with the table's 7
-/// to 10 an entry of the window takes less than 24.
+/// An id in a batch, and the distance, in occurrences of the window, to its next occurrence (0:
+/// none), which determines the batch and the position there. 12 bytes, so that with the table's 7
+/// to 10 bytes an entry of the window takes less than 24.
 struct Occurrence {
   uint32_t id_low;
   uint32_t id_high;
@@ -34,7 +34,8 @@ struct Access {
   uint32_t next_position;
 };
 
-/// Throws ArgumentError that names the first of the repeated ids of batch `b`; there are some.
+/// Throws ArgumentError, which names the first repeated id of batch `b`. Precondition: there is
+/// one.
 [[noreturn]] void throw_repeated(std::span<const int64_t> ids, int64_t b);
 
 /// Holds the batches of the window. Not thread-safe.
@@ -45,9 +46,9 @@ class NextUseChain {
   int64_t first_batch() const { return first_batch_; }
   int64_t end_batch() const { return first_batch_ + static_cast<int64_t>(batches_.size()); }
 
-  /// Appends a batch and links each id from its latest earlier occurrence in the window. Throws
-  /// ArgumentError, changing nothing, if an id is repeated. Returns the positions of the ids that
-  /// had no earlier occurrence, valid until the next call.
+  /// Appends a batch and links each id from its latest earlier occurrence in the window. Returns
+  /// the positions of the ids without an earlier occurrence, valid until the next call. Throws
+  /// ArgumentError, and changes nothing, if an id is repeated.
   std::span<const uint32_t> push(std::span<const int64_t> ids);
 
   /// Batch `b` in [first_batch(), end_batch()). Valid until it is retired.
@@ -65,8 +66,8 @@ class NextUseChain {
   int64_t num_bytes() const;
 
  private:
-  // Occurrences are numbered over all batches, mod 2^32. A batch starts a new block, so that an
-  // index leads to its occurrence through a small table.
+  // Occurrences are numbered over all batches, mod 2^32. Each batch starts a new block, so that a
+  // small table maps an index to its occurrence.
   static constexpr uint32_t kBlockSize = 1024;
   static constexpr uint32_t kMaxBlocks = uint32_t{1} << 22;
   static constexpr uint32_t num_blocks(size_t num_ids) {
@@ -96,7 +97,7 @@ class NextUseChain {
   int64_t num_entries_ = 0;
   OccurrenceTable latest_;
   std::vector<Block> blocks_;  // a ring; its size is a power of two
-  // Shortly before the occurrences' numbers wrap, so that every run takes that path.
+  // Starts shortly before the occurrences' numbers wrap, so that every run takes that path.
   uint32_t first_block_ = kMaxBlocks - 3;
   uint32_t end_block_ = first_block_;
   std::vector<int64_t> previous_;   // of the batch being pushed: earlier occurrence, or -1

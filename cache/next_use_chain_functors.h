@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// The next-use chain where a grid runs it: what one thread does for one occurrence. Functors over
-// raw memory; the links are those of NextUseChain.
+// The next-use chain on a grid: functors over raw memory, one thread per occurrence. The links are
+// those of NextUseChain.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace lsm::cache {
 
 /// The memory of a chain, not owned. Occurrences are numbered over all batches, mod 2^31, and lie
 /// in a ring. A slot of the hash table names the latest occurrence of an id. Ids that left the
-/// window keep their slots, which match nothing, until the table is made anew: so nothing is ever
-/// deleted, and an id that is not in front of an empty slot is not in the table.
+/// window keep their slots, which match nothing, until the table is rebuilt. So nothing is ever
+/// deleted, and the search for an id ends at the first empty slot.
 struct ChainRef {
   static constexpr uint32_t kEmpty = 0;  // a slot that was never used
   static constexpr uint32_t kUsed = uint32_t{1} << 31;
@@ -27,10 +27,10 @@ struct ChainRef {
   uint32_t first;  // number of the first occurrence in the window
   uint32_t live;   // occurrences in the window
 
-  /// The occurrence that has this number, whatever its bit kUsed.
+  /// The occurrence with this number. Ignores the bit kUsed.
   LSM_HOST_DEVICE Access& at(uint32_t number) const { return ring[number & mask]; }
 
-  /// How many occurrences come between `from` and `number`, whatever their bits kUsed.
+  /// The number of occurrences from `from` to `number`. Ignores their bits kUsed.
   LSM_HOST_DEVICE static uint32_t distance(uint32_t from, uint32_t number) {
     return (number - from) & ~kUsed;
   }
@@ -47,7 +47,7 @@ struct ChainRef {
 
 /// A batch that enters the window, whose occurrences are the last of the chain. Not owned.
 struct EnteringRef {
-  /// Instead of an earlier occurrence, of an id that this batch has had already.
+  /// Stands for the earlier occurrence of an id that is repeated in this batch.
   static constexpr uint32_t kRepeated = 1;
 
   ChainRef chain;
@@ -69,8 +69,8 @@ struct WriteOccurrence {
   }
 };
 
-/// Links each occurrence from the latest earlier one of its id, and becomes the latest. Who finds
-/// which slot empty depends on the order of threads; who is linked from what does not.
+/// Links each occurrence from the latest earlier one of its id, and makes it the latest. The slots
+/// that threads take depend on their order; the links do not.
 struct LinkOccurrence {
   EnteringRef entering;
 
@@ -85,7 +85,7 @@ struct LinkOccurrence {
         if (held == ChainRef::kEmpty) return found(i, slot, held);
       }
       if (!chain.is_live(held) || chain.at(held).id != id) continue;
-      // Nobody else replaces it, but the same id of the same batch.
+      // Only the same id of the same batch could replace it.
       if (ChainRef::distance(entering.first, held) < entering.count ||
           atomic_compare_exchange(&chain.slots[slot], held, number) != held) {
         entering.previous[i] = EnteringRef::kRepeated;
@@ -105,8 +105,8 @@ struct LinkOccurrence {
   }
 };
 
-/// Takes back what LinkOccurrence did. A slot that was empty before the batch can be so again: only
-/// ids of the same batch went past it.
+/// Undoes LinkOccurrence. A slot that was empty before the batch becomes empty again: only ids of
+/// the same batch have probed past it.
 struct UnlinkOccurrence {
   EnteringRef entering;
 
@@ -120,7 +120,7 @@ struct UnlinkOccurrence {
   }
 };
 
-/// Enters the occurrences of the window into an empty table: those that are the latest.
+/// Enters the latest occurrence of each id of the window into an empty table.
 struct EnterLatest {
   ChainRef chain;
 

@@ -22,8 +22,8 @@ class NextUseChainOnBackend {
     is_repeated_.assign(1, 0);
   }
 
-  /// As NextUseChain::push(); waits for the check. The result is valid until the next call, and
-  /// tells by `previous` which ids had no earlier occurrence.
+  /// As NextUseChain::push(), but blocks until the batch is checked. In the result, valid until the
+  /// next call, `previous` marks the ids without an earlier occurrence.
   EnteringRef push(std::span<const int64_t> ids) {
     make_room(static_cast<int64_t>(ids.size()));
     const uint32_t count = static_cast<uint32_t>(ids.size());
@@ -78,14 +78,14 @@ class NextUseChainOnBackend {
   }
 
  private:
-  // With at most 15/4 slots for each, the table is made anew long before numbers come again.
+  // With at most 15/4 slots per entry, the table is rebuilt long before numbers recur.
   static constexpr int64_t kMaxEntries = int64_t{1} << 28;
 
   template <class T>
   using Array = BackendArray<T, Backend>;
 
-  /// Makes room for `count` more occurrences. At most two thirds of the slots are ever used, and of
-  /// a table made anew at most one, so that this happens once while the window changes over.
+  /// Makes room for `count` more occurrences. At most two thirds of the slots are ever used, and at
+  /// most one third after a rebuild, so the table is rebuilt once per turnover of the window.
   void make_room(int64_t count) {
     const int64_t needed = int64_t{num_entries_} + count;
     check_argument(needed < kMaxEntries,

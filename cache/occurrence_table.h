@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Finds the latest occurrence of an id in the window. Cache misses are what costs, so a bucket is
-// one cache line with 12 slots of 4-byte occurrence indices and 1-byte tags, and a look-up touches
+// Finds the latest occurrence of an id in the window. Cache misses dominate the cost, so a bucket
+// is one cache line with 12 slots of 4-byte occurrence indices and 1-byte tags. A look-up touches
 // one bucket and, as a rule, no occurrence but the right one.
 #pragma once
 
@@ -15,13 +15,13 @@
 
 namespace lsm::cache {
 
-/// Maps hashes of ids to 32-bit indices of things whose ids the caller can compare. Ids are
-/// distinct. Deletion leaves no tombstones: a bucket counts the entries that went past it.
+/// Maps hashes of ids to 32-bit indices of entries whose ids the caller compares. Ids are distinct.
+/// Deletion leaves no tombstones: a bucket counts the entries that overflowed it.
 class OccurrenceTable {
  public:
   OccurrenceTable() { allocate(1); }
 
-  /// A slot, as long as nothing is inserted or erased.
+  /// A slot, valid until an insertion or deletion.
   struct Place {
     uint32_t bucket;
     int32_t slot;  // -1: not found
@@ -34,7 +34,7 @@ class OccurrenceTable {
     __builtin_prefetch(&buckets_[home(hash)], 1);
   }
 
-  /// The index in the first slot whose tag is that of `hash`, or -1: a guess, to prefetch it.
+  /// The index in the first slot with the tag of `hash`, or -1: a guess for prefetching.
   int64_t likely_index(uint64_t hash) const {
     const Bucket& bucket = buckets_[home(hash)];
     const uint64_t low = match_byte(bucket.tags(0), tag_of(hash));
@@ -43,7 +43,7 @@ class OccurrenceTable {
     return high != 0 ? int64_t{bucket.index[8 + first_match(high)]} : -1;
   }
 
-  /// Where the entry is that `matches(index)` holds for.
+  /// The place of the entry for which `matches(index)` is true.
   template <class Matches>
   Place find(uint64_t hash, const Matches& matches) const {
     const uint8_t tag = tag_of(hash);
@@ -63,7 +63,7 @@ class OccurrenceTable {
 
   uint32_t& index_at(Place place) { return buckets_[place.bucket].index[place.slot]; }
 
-  /// Adds an entry that is not in the table; reserve() has made room for it.
+  /// Adds an entry. Precondition: it is not in the table, and reserve() has made room for it.
   void insert(uint64_t hash, uint32_t index) {
     uint32_t b = home(hash);
     int32_t slot;
@@ -82,7 +82,7 @@ class OccurrenceTable {
     --size_;
   }
 
-  /// Makes room for `count` entries in all. `hash_of(index)` enters those there are anew.
+  /// Makes room for `count` entries in all. Rehashes present entries with `hash_of(index)`.
   template <class HashOf>
   void reserve(int64_t count, const HashOf& hash_of) {
     const int64_t needed = count * 5 / (4 * kSlots) + 1;  // at most 80% full
@@ -104,7 +104,7 @@ class OccurrenceTable {
   struct alignas(64) Bucket {
     uint32_t index[kSlots];
     uint8_t tag[kSlots];  // 0: empty
-    uint32_t num_past;    // entries that are in a later bucket because this one was full
+    uint32_t num_past;    // entries in a later bucket because this one was full
 
     /// Tags from..from + 7; past the last tag comes num_past.
     uint64_t tags(int32_t from) const {

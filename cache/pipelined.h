@@ -6,15 +6,15 @@
 
 namespace lsm::cache {
 
-/// Ids that a stage of run_pipelined() is given: enough to hide latency, few enough for the L1
-/// cache.
+/// Ids per call of a stage of run_pipelined(): enough to hide latency, few enough for the L1 cache.
 inline constexpr size_t kGroup = 32;
-/// Ids under way in run_pipelined(): state of id i may be kept at index i % kUnderWay.
+/// Ids in flight in run_pipelined(): the state of id i may lie at index i % kUnderWay.
 inline constexpr size_t kUnderWay = 4 * kGroup;
 
 /// Calls request(begin, end), locate(begin, end) and finish(begin, end) over groups that cover
-/// [0, count), each group in this order and with the others' work in between: what one stage
-/// prefetches has arrived when the next one needs it. finish() sees all earlier ids finished.
+/// [0, count), each group in this order, with other groups' work in between, so that memory
+/// prefetched by one stage has arrived when the next one needs it. finish() sees all earlier ids
+/// finished.
 template <class Request, class Locate, class Finish>
 void run_pipelined(size_t count, const Request& request, const Locate& locate,
                    const Finish& finish) {

@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What happens to the cache at one iteration: integers only, replayed by the executor.
+// The moves of one iteration: integers only, replayed by the executor.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ struct Counters {
   int64_t bypasses = 0;
   int64_t evictions = 0;
   int64_t spilled = 0;          // rows that entered the victim buffer
-  int64_t victim_overflow = 0;  // rows with a next use that it refused or gave up
+  int64_t victim_overflow = 0;  // rows with a next use that it refused or dropped
 };
 
 inline constexpr std::array<const char*, 10> kCounterNames = {
@@ -46,8 +46,8 @@ struct Plan {
   std::vector<int64_t> spill_position;   // [j] bypassed rows that the victim buffer keeps
   std::vector<int64_t> spill_slot;       // [j]
   std::vector<int64_t> spill_word;       // [j]
-  // Rows in the victim buffer that batches pushed since the last plan ask for, later than at this
-  // iteration: their words until then were kUnknownUse. Before the moves, which may write the
+  // Rows in the victim buffer whose word was kUnknownUse and that a batch pushed since the last
+  // plan requests after this iteration. They take effect before the moves, which may write the
   // slots.
   std::vector<int64_t> tag_slot;  // [l]
   std::vector<int64_t> tag_word;  // [l]

@@ -9,7 +9,7 @@
 
 namespace lsm {
 
-/// Where a plan found a row.
+/// The tier in which a plan found a row.
 enum class RowSource : uint8_t {
   kStatic = 0,
   kCache = 1,
@@ -17,7 +17,7 @@ enum class RowSource : uint8_t {
   kConstant = 3,
   kStorage = 4
 };
-inline constexpr size_t kNumTiers = 4;  // those in memory
+inline constexpr size_t kNumTiers = 4;  // the tiers in memory
 
 /// One iteration's moves, as the planner decided them. Positions are rows of the batch.
 struct PlanMoves {

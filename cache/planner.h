@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Plans what happens to one owner's cache, from ids alone: batches enter the window, plans leave
-// it. Integers only; the executor moves the bytes later.
+// Plans the moves of one owner's cache from ids alone: batches enter the window, plans leave it.
+// Integers only; the executor moves the bytes later.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace lsm::cache {
 
-/// What a planner knows of the graph. Ids of a list are distinct; scores are finite and >= 0 and
+/// A planner's knowledge of the graph. Ids of a list are distinct. Scores are finite and >= 0, and
 /// are not copied.
 struct PlannerInput {
   Scores scores;
@@ -30,24 +30,24 @@ struct PlannerInput {
 };
 
 /// One owner's planner. The plans are a function of the arguments, whatever the number of threads.
-/// Not thread-safe. Throws ArgumentError on bad input, and is then as it was before the call.
+/// Not thread-safe. Throws ArgumentError on bad input, and is unchanged then.
 class Planner {
  public:
   Planner(const PlannerConfig& config, const PlannerInput& input, std::shared_ptr<ThreadPool> pool);
-  /// With the cache's sets elsewhere, made for the same config and scores.
+  /// A planner with other sets, made for the same config and scores.
   Planner(const PlannerConfig& config, const PlannerInput& input, std::shared_ptr<ThreadPool> pool,
           std::unique_ptr<GpuSetCache> batch_sets);
 
-  /// Batch num_pushed() enters the window: distinct ids, in the order of the requests. At most
-  /// config.window batches may wait for their plans. ids[rank_starts[r]] is the first that rank r
-  /// requests and no rank before it; without `rank_starts` rank 0 requests all.
+  /// Adds batch num_pushed() to the window: distinct ids, in request order. At most config.window
+  /// batches may wait for their plans. ids[rank_starts[r]] is the first id that rank r is the first
+  /// to request; without `rank_starts` rank 0 requests all.
   void push(std::span<const int64_t> ids, std::span<const int64_t> rank_starts = {});
 
   /// Plans iteration num_planned(), whose batch then leaves the window.
   void plan(Plan* plan);
 
-  /// Goes by these static scores from the next plan on, for what the cache holds as well; static
-  /// and constant ids stay. Scores are as in PlannerInput.
+  /// Uses these static scores from the next plan on, also for rows in the cache. Static and
+  /// constant ids stay. Scores are as in PlannerInput.
   void set_scores(Scores scores);
 
   int64_t num_pushed() const { return num_pushed_; }
@@ -64,7 +64,7 @@ class Planner {
   }
 
  private:
-  /// Where a row that leaves the device goes in the victim buffer (-1: nowhere), with what word.
+  /// The victim slot (-1: none) and the word of a row that leaves the cache.
   struct Spilled {
     int64_t slot = -1;
     int64_t word = 0;
@@ -95,19 +95,19 @@ class Planner {
   std::shared_ptr<ThreadPool> pool_;
   IdMap static_ids_;
   IdMap constant_ids_;
-  NextUseChain chain_;                        // stays empty if there are batch_sets_
-  std::deque<std::vector<int64_t>> batches_;  // if there are batch_sets_: what their window holds
+  NextUseChain chain_;                        // empty if there are batch_sets_
+  std::deque<std::vector<int64_t>> batches_;  // the window's batches, if there are batch_sets_
   std::unique_ptr<GpuSetCache> batch_sets_;
   std::unique_ptr<SetCache> cache_;  // null if there are batch_sets_
   VictimBuffer victims_;
   Scores scores_;
   int64_t num_sets_;
-  bool has_outcome_scores_;  // outcomes tell the scores of the rows that have no line
+  bool has_outcome_scores_;  // outcomes hold the scores of rows without a line
   int64_t num_pushed_ = 0;
   int64_t num_planned_ = 0;
   std::deque<std::vector<int64_t>> rank_starts_;  // of the batches pushed and not planned
 
-  /// A row of the victim buffer that a batch pushed since the last plan asks for.
+  /// A row of the victim buffer that a batch pushed since the last plan requests.
   struct Tag {
     uint32_t next_use;
     int64_t slot;
@@ -115,7 +115,7 @@ class Planner {
   };
   std::vector<Tag> tags_;
 
-  // Of the iteration that is planned; members to keep their memory.
+  // State of the iteration that is planned; members, to keep their memory.
   std::vector<Access> accesses_;
   std::vector<uint32_t> offsets_;      // [num_sets + 1]
   std::vector<Candidate> candidates_;  // by set

@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// From a policy's name to its type: the only list of them.
+// Maps a policy's name to its type: the only list of policies.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// A set-associative cache under one policy. The loops are here, the decisions in set_loop.h. What
-// costs is memory latency, so sets are fetched some ids before their turn.
+// A set-associative cache under one policy. The loops are here, the decisions in set_loop.h. Memory
+// latency dominates the cost, so sets are prefetched some ids before their turn.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace lsm::cache {
 template <class Policy>
 class PolicyCache final : public SetCache {
  public:
-  /// With `keeps_positions`, lines know where in the batch of their next use they are requested.
+  /// With `keeps_positions`, lines keep their position in the batch of their next use.
   PolicyCache(const Policy& policy, int64_t num_lines, int64_t ways, Scores scores,
               bool keeps_positions)
       : policy_(policy),
@@ -128,7 +128,7 @@ class PolicyCache final : public SetCache {
   using State = typename Policy::State;
   static constexpr int64_t kMaxPrefetchBytes = 1024;  // of one set; a larger one streams
 
-  /// A look-up under way: its set, and what its line's fingerprint would be.
+  /// A look-up in flight: its set, and the fingerprint of its id.
   struct Probe {
     int64_t set;
     int64_t line;  // -1: none
@@ -147,8 +147,8 @@ class PolicyCache final : public SetCache {
     return {set, -1, print_of(hash)};
   }
 
-  /// Calls check(line) for the lines of the set whose fingerprint fits, until it returns true;
-  /// returns that line, or -1.
+  /// Calls check(line) for the lines of the set with the fingerprint until it returns true. Returns
+  /// that line, or -1.
   template <class Check>
   int64_t find_match(const Probe& probe, const Check& check) const {
     const int64_t first = probe.set * ways_;
@@ -218,7 +218,7 @@ class PolicyCache final : public SetCache {
     if (keeps_positions_) prefetch_array(&next_positions_[set * ways_]);
   }
 
-  /// Fetches an array of the set that begins with `first`.
+  /// Prefetches an array of the set that begins with `first`.
   template <class T>
   LSM_ONLY_PREFETCHES void prefetch_array(const T* first) const {
     const int64_t bytes = std::min<int64_t>(ways_ * sizeof(T), kMaxPrefetchBytes);
@@ -237,7 +237,7 @@ class PolicyCache final : public SetCache {
   HostArray<int64_t> tags_;
   HostArray<Line> lines_;
   HostArray<uint8_t> prints_;  // one byte of each tag's hash; 0: empty
-  // Not part of a line, which is what decisions depend on; valid where there is a next use.
+  // Not part of a line, because no decision depends on it. Valid where there is a next use.
   HostArray<uint32_t> next_positions_;
   std::vector<State> states_;
   std::vector<uint64_t> extra_;

@@ -7,9 +7,9 @@
 
 namespace lsm {
 
-/// Where rows of a plan are wanted, in one piece of memory that may belong to another rank: row k
-/// of the list is the plan's row row_of[k], and goes to row place[k] of `rows`, or to row k if
-/// there are no places. A plan's row may be wanted any number of times.
+/// A destination of a plan's rows: one piece of memory, which may belong to another rank. Row k of
+/// the list is the plan's row row_of[k] and goes to row place[k] of `rows`, or to row k without
+/// places. A plan's row may appear any number of times.
 struct RowTargets {
   std::span<const int32_t> row_of;
   std::byte* rows = nullptr;
@@ -17,8 +17,8 @@ struct RowTargets {
   std::span<const int32_t> place;
 };
 
-/// Throws ArgumentError for a row that the plan, of `num_positions` rows, or the memory lacks.
-/// Places that are named twice are not noticed.
+/// Throws ArgumentError for a row outside the plan's `num_positions` rows or outside the memory.
+/// Does not notice repeated places.
 void check_targets(std::span<const RowTargets> targets, int64_t num_positions);
 
 }  // namespace lsm

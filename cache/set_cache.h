@@ -14,7 +14,7 @@ namespace lsm::cache {
 /// Static scores of ids [0, scores.size()); ids beyond score 0. Does not own the memory.
 using Scores = std::span<const float>;
 
-/// What became of a row that asked for a line.
+/// The outcome of a candidate for a line.
 struct Outcome {
   int64_t line;        // -1: bypassed
   int64_t evicted_id;  // kEmptyTag: none
@@ -24,13 +24,13 @@ struct Outcome {
   uint32_t score;  // of the row without a line, evicted or bypassed; if the policy needs scores
 };
 
-/// A row that asks for a line.
+/// A candidate for a line.
 struct Candidate {
   Access access;
   uint32_t position;  // in its batch
 };
 
-/// Those of one iteration, bucketed by set.
+/// The candidates of one iteration, bucketed by set.
 struct Candidates {
   uint32_t t;
   std::span<const Candidate> rows;    // sets ascending, within a set in request order
@@ -44,27 +44,27 @@ class SetCache {
  public:
   virtual ~SetCache() = default;
 
-  /// Whether next uses are of any interest to the policy.
+  /// True if the policy uses next uses.
   virtual bool uses_window() const = 0;
   virtual bool refreshes() const = 0;
   virtual bool needs_scores() const = 0;
 
-  /// Touches the lines of a part of batch t that is in the cache. Writes to lines[i] the line of
-  /// batch[i], or if it has none, -1 - its set.
+  /// Touches the lines of a part of batch t. Writes to lines[i] the line of batch[i], or -1 - its
+  /// set if it is not cached.
   virtual void look_up(std::span<const Access> batch, uint32_t t, int64_t* lines) = 0;
 
-  /// Gives lines that hold any of ids[positions[i]] and have no next use the next use `batch`, at
+  /// Sets the next use of the lines that hold any of ids[positions[i]] and have none: `batch`, at
   /// these positions.
   virtual void link(std::span<const int64_t> ids, std::span<const uint32_t> positions,
                     uint32_t batch) = 0;
 
-  /// Decides over the candidates of sets [begin, end).
+  /// Decides about the candidates of sets [begin, end).
   virtual void place(const Candidates& candidates, int64_t begin, int64_t end) = 0;
 
-  /// Tells the lines of sets [begin, end) what the window knows.
+  /// Refreshes the reuse data of the lines of sets [begin, end) from the window.
   virtual void refresh(int64_t begin, int64_t end) = 0;
 
-  /// Makes all decisions to come depend on `scores`, which are not copied.
+  /// Uses `scores`, which are not copied, for all further decisions.
   virtual void set_scores(Scores scores) = 0;
 
   virtual int64_t num_bytes() const = 0;

@@ -1,15 +1,14 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// The host thread that copies rows out of the victim buffer before they are asked for (LSM-GNN,
-// section 4.3: while the model trains). The metadata word of a row says which batch it goes to and
-// where, so that nothing is searched.
+// The host thread that copies rows out of the victim buffer before they are requested (LSM-GNN,
+// section 4.3: while the model trains). The metadata word of a row names its batch and its position
+// there, so nothing is searched.
 //
-// Who may touch what: while replays are paused for, which is from pause() to resume(), the caller
-// owns the victim buffer and every batch; in between the thread reads victim slots and writes the
-// positions of open batches that their plans serve from these very slots. No plan before that of a
-// batch writes a slot that the batch is served from (its row stays until then), and neither storage
-// nor a replay writes such a position earlier; so whatever was copied is what replaying the plan
-// would copy, and what was not copied in time is copied by the replay, before its own evictions
-// may write the slot again.
+// Ownership: from pause() to resume() the caller owns the victim buffer and every batch. Otherwise
+// the thread reads victim slots, and writes the positions of open batches that their plans serve
+// from these slots. No plan before a batch's own writes a slot that serves the batch, because the
+// row stays until then; neither storage nor a replay writes such a position earlier. So a
+// prefetched row equals the row that the replay would copy. The replay copies the other rows,
+// before its own evictions may write the slot again.
 #pragma once
 
 #include <condition_variable>
@@ -32,42 +31,42 @@ class VictimPrefetcher {
   struct Options {
     int64_t num_slots = 0;
     int64_t row_bytes = 0;
-    int64_t iterations = 0;   // how many ahead of the last replay are prefetched; 0: none
-    double timeout_secs = 0;  // of the wait for a copy that is under way
+    int64_t iterations = 0;   // prefetched ahead of the last replay; 0: none
+    double timeout_secs = 0;  // of the wait for a copy in flight
   };
 
-  /// `rows` are those of the victim buffer. No thread is started if there is nothing to do for it.
+  /// `rows`: the victim buffer's. Starts no thread if there is nothing to prefetch.
   VictimPrefetcher(const Options& options, const std::byte* rows);
-  /// Ends the thread, after the few rows that it may be copying.
+  /// Ends the thread. Blocks for the few rows that it may be copying.
   ~VictimPrefetcher();
   VictimPrefetcher(const VictimPrefetcher&) = delete;
   VictimPrefetcher& operator=(const VictimPrefetcher&) = delete;
 
-  /// Where the rows of a coming iteration go. The memory stays valid until its replay is recorded
-  /// or everything is forgotten.
+  /// The destination of a coming iteration's rows. The memory must stay valid until record() of
+  /// that iteration, or forget().
   struct Batch {
     std::span<const uint8_t> source;  // of its plan
     std::span<const int64_t> slot;    // of its plan
     std::span<std::byte> rows;
   };
-  /// From any thread, also during a pause.
+  /// Opens a batch for prefetching. Callable from any thread, also during a pause.
   void open(int64_t iteration, const Batch& batch);
 
-  /// Waits until nothing is copied, and keeps it so until resume(). Throws what went wrong in the
-  /// thread since, or TimeoutError; then there is no pause.
+  /// Stops copying until resume(). Throws the thread's error since the last call, or TimeoutError;
+  /// there is no pause then. Blocks until the copy in flight has ended.
   void pause();
   void resume();
 
-  /// During a pause: for each position of a batch whether its row is there; empty if the batch was
-  /// not opened. Throws ArgumentError if it was opened with other memory than `rows`, or if the
-  /// iteration is not after the one recorded last.
+  /// For each position of a batch, 1 if its row has arrived; empty if the batch was not opened.
+  /// Throws ArgumentError if it was opened with other memory than `rows`, or if the iteration is
+  /// not after the one recorded last. Precondition: a pause.
   std::span<const uint8_t> arrived(int64_t iteration, std::span<const std::byte> rows) const;
-  /// During a pause: plan `iteration` is replayed, its batch is closed, and `moves` are in the
-  /// buffer; of two for one slot the last one counts.
+  /// Records that plan `iteration` is replayed: closes its batch, and takes note of `moves` into
+  /// the buffer; of two for one slot the last one counts. Precondition: a pause.
   void record(int64_t iteration, std::span<const VictimMoves> moves);
 
-  /// Closes all batches, empties the buffer and forgets what went wrong; iterations start anew.
-  /// Throws TimeoutError.
+  /// Closes all batches, empties the buffer and forgets errors; iterations start over. Throws
+  /// TimeoutError.
   void forget();
 
   /// Rows copied so far.
@@ -76,7 +75,7 @@ class VictimPrefetcher {
  private:
   struct OpenBatch {
     Batch plan;
-    size_t next = 0;               // of the slots tagged with it, the first not looked at
+    size_t next = 0;               // the first unvisited of the slots tagged with it
     std::vector<uint8_t> arrived;  // by position
   };
   struct Copy {
@@ -97,7 +96,7 @@ class VictimPrefetcher {
   const std::byte* const rows_;
 
   mutable std::mutex mutex_;
-  std::condition_variable wake_;  // there may be work, or an end
+  std::condition_variable wake_;  // there may be work, or the end
   std::condition_variable idle_;  // nothing is copied
   bool is_paused_ = false;
   bool is_copying_ = false;
@@ -109,7 +108,7 @@ class VictimPrefetcher {
   std::map<int64_t, OpenBatch> batches_;                       // by iteration; none before last_
   int64_t num_copied_ = 0;
 
-  std::vector<Copy> copies_;  // under way; the thread's own
+  std::vector<Copy> copies_;  // in flight; the thread's own
   std::thread thread_;
 };
 

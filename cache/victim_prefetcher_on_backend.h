@@ -1,8 +1,9 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// The way back of rows in the victim buffer (LSM-GNN, section 5.2): while a step trains, a thread
-// of the host copies the rows that the next plan needs to a buffer on the device. Where we differ:
-// the thread gathers the rows in page-locked memory first, so that one cudaMemcpyAsync moves them
-// all, and there is one buffer for the next plan instead of a queue for each of p iterations.
+// Prefetches rows from the victim buffer (LSM-GNN, section 5.2): while a step trains, a thread of
+// the host copies the rows that the next plan needs to a buffer on the GPU. We differ in two
+// points: the thread first gathers the rows in page-locked memory, so that one cudaMemcpyAsync
+// moves them all, and there is one buffer for the next plan instead of a queue for each of p
+// iterations.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +31,7 @@ namespace lsm {
 template <class Backend>
 class VictimPrefetcherOnBackend {
  public:
-  /// `replays`: the backend whose stream plans are replayed in. `copies`: one with a stream of its
+  /// `replays`: the backend whose stream replays plans. `copies`: a backend with a stream of its
   /// own.
   VictimPrefetcherOnBackend(std::unique_ptr<Backend> copies, Backend& replays,
                             const GpuExecutorOptions& options, int64_t row_bytes)
@@ -54,14 +55,14 @@ class VictimPrefetcherOnBackend {
     }
     changed_.notify_all();
     thread_.join();
-    copies_->drain();  // the last copy may still read what was gathered
+    copies_->drain();  // the last copy may still read the gathered rows
   }
   VictimPrefetcherOnBackend(const VictimPrefetcherOnBackend&) = delete;
   VictimPrefetcherOnBackend& operator=(const VictimPrefetcherOnBackend&) = delete;
 
   const std::byte* rows() const { return rows_.data(); }
 
-  /// To be called behind the last copy of each replay.
+  /// Must be called after the last copy of each replay is queued.
   void mark_replayed() { replays_.record(replayed_); }
 
   void start(std::span<const int64_t> slots, const std::byte* victims) {
@@ -77,8 +78,8 @@ class VictimPrefetcherOnBackend {
     changed_.notify_all();
   }
 
-  /// Makes the replay that follows wait for the copies; returns how many of the plan's victims, the
-  /// first ones, are in rows().
+  /// Makes the following replay wait for the copies. Returns the number of the plan's victims, the
+  /// first ones, that are in rows().
   int64_t finish(const PlanMoves& plan) {
     std::unique_lock lock(mutex_);
     wait_for_thread(lock);
@@ -91,7 +92,7 @@ class VictimPrefetcherOnBackend {
  private:
   using Event = typename Backend::Event;
 
-  /// Rows were gathered for this plan only if they are its own.
+  /// Number of gathered rows that are this plan's own.
   int64_t count_matching(const PlanMoves& plan) const {
     int64_t matching = 0;
     for (size_t i = 0; i < plan.source.size(); ++i) {
@@ -104,7 +105,8 @@ class VictimPrefetcherOnBackend {
   }
 
   void wait_for_thread(std::unique_lock<std::mutex>& lock) {
-    const std::chrono::duration<double> timeout(2 * timeout_secs_);  // the thread's own comes first
+    const std::chrono::duration<double> timeout(2 * timeout_secs_);  // the thread's own time-out
+                                                                     // comes first
     if (!changed_.wait_for(lock, timeout, [&] { return !is_due_; })) {
       throw TimeoutError(concat("the rows of the victim buffer were not prefetched within ",
                                 timeout.count(), " s"));
@@ -134,7 +136,7 @@ class VictimPrefetcherOnBackend {
 
   void copy() {
     copies_->enter();
-    // The copy before this one may still read what is gathered; the replay wrote the slots.
+    // The previous copy may still read the gathered rows; the replay wrote the slots.
     copies_->wait(copied_, "the copy of prefetched rows");
     copies_->wait(replayed_, "the replay before a prefetch");
     for (size_t i = 0; i < slots_.size(); ++i) {

@@ -1,8 +1,8 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Belady's MIN with bypass (Belady, 1966), offline: the line whose next use in the whole trace is
-// farthest goes, lines without one first; a newcomer is admitted only if its next use is nearer
-// than the victim's. Within sets; simulate_belady() is the fully associative bound.
-// Batch-synchrony: newcomers of one iteration are taken in request order, not best first.
+// Belady's MIN with bypass (Belady, 1966), offline: evicts the line with the farthest next use in
+// the whole trace, lines without one first. Admits a newcomer only if its next use is nearer than
+// the victim's. Within sets; simulate_belady() is the fully associative bound. Batch-synchrony:
+// newcomers of one iteration are taken in request order, not best first.
 #pragma once
 
 #include "cache/policy/line.h"

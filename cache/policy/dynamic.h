@@ -1,16 +1,16 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Dynamic (LSM-GNN, section 5.3): every update_period iterations each line learns its first reuse
-// in the window. Lines without one go first, then those inserted or hit since (unknown), then those
-// with the farthest reuse. The paper walks over the window and looks its ids up; the next-use chain
-// keeps that very number in the line, so the refresh is one pass over the lines.
-// Batch-synchrony: a refresh at t comes before the look-ups of t and sees batch t itself.
+// Dynamic (LSM-GNN, section 5.3): every update_period iterations each line gets its first reuse in
+// the window. Evicts lines without one first, then those inserted or hit since (unknown), then
+// those with the farthest reuse. The paper walks over the window and looks its ids up; the next-use
+// chain keeps that number in the line, so the refresh is one pass over the lines. Batch-synchrony:
+// a refresh at t comes before the look-ups of t and sees batch t itself.
 #pragma once
 
 #include "cache/policy/line.h"
 
 namespace lsm::cache {
 
-/// What a line knew at the last refresh.
+/// The reuse of a line as of the last refresh.
 enum Reuse : uint32_t { kReuseNone = 0, kReuseUnknown = 0xFFFFFFFFu };  // else: a batch
 
 struct Dynamic : PolicyDefaults {

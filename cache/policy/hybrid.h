@@ -2,8 +2,8 @@
 // Hybrid (LSM-GNN, section 4.2): lines are ordered by a level from the last refresh, then by static
 // score. Levels, first evicted first: 0 no reuse in the window, 1 reuse farther than near_fraction
 // of it, 2 unknown (inserted or hit since the refresh), 3 nearer. With a victim buffer, 0 and 1
-// swap: far lines go first, because the buffer keeps them.
-// Batch-synchrony: as for dynamic; distances are counted from the iteration that is planned.
+// swap: far lines are evicted first, because the buffer keeps them. Batch-synchrony: as for
+// dynamic; distances are counted from the iteration that is planned.
 #pragma once
 
 #include "cache/policy/dynamic.h"

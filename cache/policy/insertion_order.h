@@ -1,13 +1,13 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Queues within a set, kept as sequence numbers on the lines: policies that are published with
-// linked lists need no links when a set is scanned anyway.
+// Queues within a set, as sequence numbers on the lines: policies that were published with linked
+// lists need no links where a set is scanned anyway.
 #pragma once
 
 #include "cache/policy/line.h"
 
 namespace lsm::cache {
 
-/// The way with the lowest sequence number >= `from` among those that `eligible(way)` holds for,
+/// The way with the lowest sequence number >= `from` among those for which `eligible(way)` is true,
 /// or -1. `sequence_of(way)` is unique within a set.
 template <class Sequence, class Eligible>
 LSM_HOST_DEVICE int32_t oldest_way(int32_t ways, uint32_t from, const Sequence& sequence_of,

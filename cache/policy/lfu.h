@@ -1,7 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Least frequently used since insertion, the least recent first among equals (in-cache LFU: the
-// count is lost on eviction). Batch-synchrony: an iteration counts once per line, because an id is
-// requested once per iteration.
+// LFU: least frequently used since insertion, ties to the least recent (in-cache LFU: eviction
+// loses the count). Batch-synchrony: an iteration counts once per line, because an id is requested
+// once per iteration.
 #pragma once
 
 #include "cache/policy/line.h"

@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What the cache knows about a line: a 64-bit tag and at most 16 bytes of reuse data. Sized by the
-// cache, never by the dataset.
+// The metadata of a line: a 64-bit tag and at most 16 bytes of reuse data. Sized by the cache,
+// never by the dataset.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace lsm::cache {
 
 /// The tag of a line that holds no row; ids are not negative.
 inline constexpr int64_t kEmptyTag = -1;
-/// Batch 0 comes before every other, so it is nobody's next use.
+/// Batch 0 comes before every other, so it is no next use.
 inline constexpr uint32_t kNoNextUse = 0;
 inline constexpr uint32_t kMaxIterations = 0xFFFFFFFEu;
 
@@ -25,7 +25,7 @@ struct Line {
 };
 static_assert(sizeof(Line<2>) == 16);
 
-/// Bits of a score: a float that is not negative orders like them.
+/// Bits of a score: floats that are not negative order as their bits do.
 LSM_HOST_DEVICE inline uint32_t score_bits(float score) {
   score += 0.0f;  // -0 becomes 0
   uint32_t bits;
@@ -33,14 +33,14 @@ LSM_HOST_DEVICE inline uint32_t score_bits(float score) {
   return bits;
 }
 
-/// A row that asks for a line: it came from storage or from the victim buffer.
+/// A row from storage or from the victim buffer that is a candidate for a line.
 struct Newcomer {
   int64_t id;
   uint32_t next_use;
   uint32_t score;  // score_bits() of the static score
 };
 
-/// What a decision may depend on besides the set: no clock and no hidden random state.
+/// The inputs of a decision besides the set: no clock and no hidden random state.
 struct Turn {
   uint32_t t;          // the iteration that is planned
   uint32_t set;        // index of the set
@@ -67,11 +67,11 @@ LSM_HOST_DEVICE constexpr uint64_t next_use_rank(uint32_t next_use) {
   return next_use == kNoNextUse ? 0 : (uint64_t{1} << 32) - next_use;
 }
 
-/// What a policy is unless it says otherwise. A policy is trivially copyable and has either
-/// key(line, turn), where the lowest key is evicted first, or pick_victim(set, turn), which returns
-/// a way, or -1 if no line can be evicted. With kAdmits, a newcomer is inserted over a victim only
-/// if admits(newcomer, victim, turn); such a policy has a key. With kNeedsScore, score(line)
-/// is the score of a line, and set_score(line, score) replaces it.
+/// Defaults of a policy. A policy is trivially copyable and has either key(line, turn), where the
+/// lowest key is evicted first, or pick_victim(set, turn), which returns a way, or -1 if no line
+/// can be evicted. With kAdmits, a newcomer replaces a victim only if admits(newcomer, victim,
+/// turn); such a policy has a key. With kNeedsScore, score(line) is the score of a line, and
+/// set_score(line, score) replaces it.
 struct PolicyDefaults {
   static constexpr bool kNeedsWindow = false;
   static constexpr bool kNeedsScore = false;

@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Lookahead (ours; after Belady, 1966): lines without a next use in the window go first, by static
-// score, then those with the farthest next use. A newcomer is admitted only if its key is higher
+// Lookahead (ours; after Belady, 1966): evicts lines without a next use in the window first, by
+// static score, then those with the farthest next use. Admits a newcomer only if its key is higher
 // than the victim's. The next-use chain keeps next uses exact, so there is no refresh. With the
 // window covering the trace and no scores this is Belady's MIN with bypass, per set.
 // Batch-synchrony: newcomers of one iteration are taken in request order, not best first.

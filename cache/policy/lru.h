@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Least recently used. Batch-synchrony: all uses within an iteration are equally recent; ties go to
-// the lowest way.
+// LRU: least recently used. Batch-synchrony: all uses within an iteration are equally recent; ties
+// go to the lowest way.
 #pragma once
 
 #include "cache/policy/line.h"

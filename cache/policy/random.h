@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Random: BaM (Qureshi et al., ASPLOS 2023) evicts whichever line a thread gets hold of. Here the
+// Random: BaM (Qureshi et al., ASPLOS 2023) evicts the line that a thread happens to get. Here the
 // draw is Philox of (set, iteration, eviction) under the seed, so that it can be replayed.
 // Batch-synchrony: the draw is over the lines not touched at t.
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace lsm::cache {
 
-/// The way that the draw of this turn selects among those that `eligible(way)` holds for, or -1.
+/// The way that this turn's draw selects among those for which `eligible(way)` is true, or -1.
 template <class Eligible>
 LSM_HOST_DEVICE int32_t draw_way(uint64_t seed, const Turn& turn, int32_t ways,
                                  const Eligible& eligible) {

@@ -1,7 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Round robin: a pointer per set walks over the ways; the line under it goes, and the pointer steps
-// past it. Baseline of LSM-GNN (section 6). Batch-synchrony: lines touched at t are skipped, and
-// filling an empty way does not move the pointer.
+// Round robin: a pointer per set walks over the ways. It evicts the line under it and steps past
+// it. Baseline of LSM-GNN (section 6). Batch-synchrony: lines touched at t are skipped, and filling
+// an empty way does not move the pointer.
 #pragma once
 
 #include "cache/policy/line.h"

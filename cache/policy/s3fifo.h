@@ -1,13 +1,13 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // S3-FIFO (Yang et al., SOSP 2023): newcomers enter a small queue of a tenth of the lines, or the
 // main queue if a ghost queue remembers them. From the small queue, lines hit more than once move
-// to the main queue, their counts cleared, and others leave, remembered by the ghost; from the main
-// queue, lines with a positive count go round once more with one less. Counts go up to 3. Queues,
-// and a ghost of `ways` fingerprints, per set. Batch-synchrony: the lines touched at t stand still:
-// a queue is served as if they were not in it, though they count for its length. If the queue whose
-// turn it is has no line that can be evicted, the other one is served. The main queue gets what the
-// small one leaves, so it needs no limit of its own: after every move it is asked again which queue
-// is too long.
+// to the main queue with cleared counts; others are evicted, and the ghost remembers them. From the
+// main queue, lines with a positive count are reinserted with one less. Counts go up to 3. Queues,
+// and a ghost of `ways` fingerprints, per set. Batch-synchrony: the lines touched at t stand still.
+// A queue is served as if they were not in it, but they count for its length. If the queue whose
+// turn it is has no line that can be evicted, the other one is served. The main queue has the rest
+// of the lines, so it needs no limit of its own: after every move the queue that is too long is
+// determined again.
 #pragma once
 
 #include "cache/policy/insertion_order.h"
@@ -16,8 +16,8 @@
 namespace lsm::cache {
 
 struct S3Fifo : PolicyDefaults {
-  // One word, so that with the ghost and the position that a victim buffer asks for a line takes
-  // less than 32 bytes.
+  // One word, so that a line takes less than 32 bytes with the ghost and the position for a victim
+  // buffer.
   // Bit 31..3: sequence number in its queue, bit 2: in the main queue, bits 1..0: count.
   using Line = cache::Line<1>;
   struct State {

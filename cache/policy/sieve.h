@@ -27,7 +27,7 @@ struct Sieve : PolicyDefaults {
     const auto sequence_of = [&](int32_t way) { return set.lines[way].word[0]; };
     const auto can_evict = [&](int32_t way) { return set.can_evict(way, turn); };
     uint32_t from = set.state->hand;
-    // Two passes clear every bit that can be cleared, so the third finds a victim if any does.
+    // Two passes clear every bit that can be cleared, so the third finds a victim if there is one.
     for (int wraps = 0; wraps < 3;) {
       const int32_t way = oldest_way(set.ways, from, sequence_of, can_evict);
       if (way < 0) {

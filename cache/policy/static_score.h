@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Static: the line with the lowest static score goes (LSM-GNN, section 4.2). No admission: a cold
+// Static: evicts the line with the lowest static score (LSM-GNN, section 4.2). No admission: a cold
 // newcomer may replace a hotter line. Batch-synchrony changes nothing but that lines touched at t
 // stay.
 #pragma once

@@ -1,7 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // Window buffering (GIDS, section 3.4): a line whose next use is in the window is pinned; the
-// others are evicted at random. GIDS counts pending uses per line; here the next-use chain says the
-// same. Batch-synchrony: lines touched at t are pinned at t, whatever comes after.
+// others are evicted at random. GIDS counts pending uses per line; here the next-use chain has the
+// same information. Batch-synchrony: lines touched at t are pinned at t, whatever follows.
 #pragma once
 
 #include "cache/policy/random.h"
