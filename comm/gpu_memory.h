@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Memory of a GPU that other processes of this machine can map, so that an owner's kernel writes
-// rows straight into a requester's batch; and its twin, which is shared host memory.
+// GPU memory that other processes of this machine can map, so that an owner's kernel writes rows
+// straight into a requester's batch. Its twin is shared host memory.
 #pragma once
 
 #include <array>
@@ -11,11 +11,11 @@
 
 namespace lsm::comm {
 
-/// What another process needs to map a block: on a GPU a cudaIpcMemHandle_t.
+/// The handle with which another process maps a block: on a GPU a cudaIpcMemHandle_t.
 using BlockHandle = std::array<int64_t, 8>;
 
-/// Memory of this process that its peers can map. It should outlive their mappings: CUDA does not
-/// say what they are afterwards.
+/// Memory of this process that its peers can map. It should outlive their mappings, which CUDA
+/// leaves undefined afterwards.
 class ExportedBlock {
  public:
   virtual ~ExportedBlock() = default;
@@ -44,11 +44,11 @@ class MappedBlock {
   MappedBlock() = default;
 };
 
-/// A point in what is queued to a GPU.
+/// A point in a GPU's stream.
 class Fence {
  public:
   virtual ~Fence() = default;
-  /// Whether everything before it has happened.
+  /// True once all work queued before it has ended.
   virtual bool passed() = 0;
 };
 
@@ -61,18 +61,19 @@ class GpuMemory {
   virtual int device() const = 0;
   /// At least `bytes` bytes, not initialised.
   virtual std::unique_ptr<ExportedBlock> allocate(size_t bytes) = 0;
-  /// A block of `bytes` bytes of another process. Throws what says why it cannot be had.
+  /// Maps a block of `bytes` bytes of another process. Throws an error with the reason if it
+  /// cannot.
   virtual std::unique_ptr<MappedBlock> map(const BlockHandle& handle, size_t bytes) = 0;
-  /// Behind what is queued so far to the GPU's default stream, in which batches are used.
+  /// A fence behind the work queued so far to the GPU's default stream, which uses batches.
   virtual std::unique_ptr<Fence> fence() = 0;
 };
 
 std::unique_ptr<GpuMemory> make_twin_memory();
-/// Of GPU `device`. Throws std::runtime_error where this was built without CUDA.
+/// Memory of GPU `device`. Throws std::runtime_error in a build without CUDA.
 std::unique_ptr<GpuMemory> make_gpu_memory(int device);
 
-/// Why GPU `device` cannot write to the memory of the GPU at `bus_id` (as CUDA writes PCI
-/// addresses); empty if it can.
+/// The reason why GPU `device` cannot write to the memory of the GPU at `bus_id` (a PCI address as
+/// CUDA writes it); empty if it can.
 std::string peer_access_problem(int device, const std::string& bus_id);
 
 }  // namespace lsm::comm

@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Where a rank's batches are, in memory that its peers have mapped: allocated once, since mapping
-// is slow and what peers have mapped must stay.
+// The memory of a rank's batches, which its peers have mapped. It is allocated once: mapping is
+// slow, and mapped memory must stay.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +17,10 @@ namespace lsm::comm {
 
 class GpuPool;
 
-/// `size()` bytes that return to their pool when the last reference goes away.
+/// `size()` bytes that return to their pool with the last reference.
 class GpuBuffer {
  public:
-  /// Where it is: `number` tells blocks of this process apart, whichever pool made them.
+  /// The place of the buffer. `number` identifies a block in this process, over all pools.
   struct Place {
     int64_t number;
     size_t offset;
@@ -45,15 +45,15 @@ class GpuBuffer {
   const size_t bytes_;
 };
 
-/// Hands out parts of a block of `block_bytes`, and makes further blocks only when batches that are
-/// held leave no room; it never gives one up. What returns is handed out again when the GPU is done
-/// with it, by the default stream (GpuMemory::fence). The caller sees to it that no peer still
-/// writes there. Thread-safe.
+/// Hands out parts of a block of `block_bytes`. Makes further blocks only when batches that are
+/// still held leave no room, and never frees one. A returned part is reused once the default stream
+/// has passed its last use (GpuMemory::fence). Precondition of take(): no peer still writes to a
+/// returned part. Thread-safe.
 class GpuPool : public std::enable_shared_from_this<GpuPool> {
  public:
   GpuPool(std::unique_ptr<GpuMemory> memory, size_t block_bytes, double timeout_secs);
 
-  /// Waits for the GPU where it has not finished with what returned; throws TimeoutError.
+  /// Throws TimeoutError. Blocks while the GPU still uses the returned parts that it needs.
   std::shared_ptr<GpuBuffer> take(size_t bytes);
 
   int device() const { return memory_->device(); }
@@ -66,7 +66,7 @@ class GpuPool : public std::enable_shared_from_this<GpuPool> {
   struct Block {
     int64_t number;
     std::unique_ptr<ExportedBlock> memory;
-    std::map<size_t, size_t> idle;  // bytes by offset; neighbours are one
+    std::map<size_t, size_t> idle;  // bytes by offset; adjacent parts are merged
   };
   struct Returned {
     GpuBuffer::Place place;

@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Which rank owns a node: the one that caches it and reads it from storage (DESIGN section 4).
+// Owners of nodes. The owner of a node caches its row and reads it from storage (DESIGN section 4).
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ inline constexpr int64_t kMaxRanks = 256;
 
 enum class OwnerHash : uint8_t { kStride, kMix64, kTable };
 
-/// Mixed a second time, under another constant than the one round that gives the set: else, where
-/// the number of sets and of ranks share a factor, a rank's ids would reach only some of its sets.
+/// Mixes twice, with another constant than the single round that gives the set. Otherwise a rank's
+/// ids would reach only some of its sets where the numbers of sets and ranks share a factor.
 LSM_HOST_DEVICE constexpr uint64_t owner_hash(uint64_t id) {
   return mix64(mix64(id) ^ 0x9E3779B97F4A7C15ULL);
 }
@@ -27,7 +27,7 @@ struct OwnerRef {
   uint32_t num_ranks = 1;
   uint32_t self = 0;
   const uint8_t* table = nullptr;        // kTable: per node
-  const uint64_t* replicated = nullptr;  // a bit per node, or null: those belong to every rank
+  const uint64_t* replicated = nullptr;  // a bit per node that belongs to every rank, or null
 
   LSM_HOST_DEVICE uint32_t operator()(int64_t id) const {
     const auto node = static_cast<uint64_t>(id);
@@ -38,7 +38,7 @@ struct OwnerRef {
   }
 };
 
-/// Owns what an OwnerRef looks at.
+/// Owns the memory behind an OwnerRef.
 class OwnerMap {
  public:
   struct Config {
@@ -48,8 +48,8 @@ class OwnerMap {
     int64_t rank = 0;
   };
 
-  /// table: per node its owner, for kTable only; it is not copied. replicated_ids: distinct or not;
-  /// every rank is the owner of these itself. Throws ArgumentError for values out of range.
+  /// table: the owner of each node, for kTable only; not copied. replicated_ids: ids, repeats
+  /// allowed, that every rank owns itself. Throws ArgumentError for values out of range.
   OwnerMap(const Config& config, std::span<const uint8_t> table,
            std::span<const int64_t> replicated_ids);
 

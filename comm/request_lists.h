@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// The request lists of one iteration: a requester's, cut into one for each owner; an owner's, from
-// all requesters, made one. Integers only.
+// The request lists of one iteration. A requester's list is cut into one for each owner; an owner
+// merges the lists of all requesters. Integers only.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +24,15 @@ struct Buckets {
 void bucket_by_owner(std::span<const int64_t> ids, const OwnerMap& owners, const Buckets& out,
                      ThreadPool& pool);
 
-/// What an owner is asked for at one iteration, each id once.
+/// The requests to an owner at one iteration, each id once.
 struct MergedLists {
   std::span<int64_t> ids;          // room for the lengths of all lists + 1
   std::span<int32_t> row_of;       // per request of all lists: its index in ids
-  std::span<int64_t> rank_starts;  // [num_lists + 1]: what each list adds to ids
+  std::span<int64_t> rank_starts;  // [num_lists + 1]: starts of each list's additions to ids
 };
 
 /// Merges the lists, list r being requests[list_starts[r] : list_starts[r + 1]], in rank order:
-/// rank 0's list, then what rank 1 adds, and so on. Returns the number of distinct ids.
+/// rank 0's list, then the additions of rank 1, and so on. Returns the number of distinct ids.
 int64_t merge_lists(std::span<const int64_t> requests, std::span<const int64_t> list_starts,
                     const MergedLists& out);
 

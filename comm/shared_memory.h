@@ -1,7 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // Memory that other processes of this machine can write: a rank's peers put rows straight into its
-// batch. Nothing has a name in the file system, so that nothing stays behind however a process
-// ends.
+// batch. Nothing has a name in the file system, so nothing stays behind when a process is killed.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +30,7 @@ class Mapping {
 /// Memory of this process that its peers can map, by its process id and descriptor.
 class SharedBlock {
  public:
-  /// Throws SystemError if there is not so much memory.
+  /// Throws SystemError if there is too little memory.
   explicit SharedBlock(size_t bytes);
   ~SharedBlock();
   SharedBlock(const SharedBlock&) = delete;
@@ -51,7 +50,7 @@ class SharedBlock {
   /// Takes the smallest blocks out of `idle`, and discards them.
   static Pool<SharedBlock>::Blocks trim(Pool<SharedBlock>::Blocks& idle, size_t max_bytes);
 
-  /// Gives the memory back although peers may have it mapped. None may touch it any more.
+  /// Frees the memory although peers may have it mapped. Precondition: no peer touches it any more.
   void discard();
 
  private:
@@ -60,16 +59,16 @@ class SharedBlock {
   std::unique_ptr<Mapping> mapping_;
 };
 
-/// The caller sees to it that no peer still writes to a returned block when it takes the next:
-/// only then are blocks given up.
+/// Precondition of taking a block: no peer still writes to a returned one. Only then are blocks
+/// freed.
 using SharedBuffer = PooledBuffer<SharedBlock>;
 using SharedPool = Pool<SharedBlock>;
 
 /// A block of another process of this machine.
 class PeerBlock {
  public:
-  /// Maps the block that process `process_id` has as `descriptor`. Throws SystemError if it cannot
-  /// be opened, and ArgumentError if it is smaller than `bytes`.
+  /// Maps descriptor `descriptor` of process `process_id`. Throws SystemError if it cannot be
+  /// opened, ArgumentError if it is smaller than `bytes`.
   PeerBlock(int64_t process_id, int descriptor, size_t bytes);
 
   std::byte* data() const { return mapping_->data(); }
