@@ -115,7 +115,7 @@ def find_config(name_or_path: str | Path, subfolder: str = "") -> Path:
 _OF_EACH_RANK = ("data.path", "run.dir", "storage.devices")
 
 
-def shared_settings(config: Config) -> dict[str, Any]:
+def shared_settings(config: BaseModel) -> dict[str, Any]:
     """Settings that all ranks of a job must share, by full key: all but paths and drives, which
     may differ from machine to machine."""
 
@@ -123,7 +123,7 @@ def shared_settings(config: Config) -> dict[str, Any]:
         return values(tree[keys[0]], keys[1:]) if keys else tree
 
     tree = config.model_dump(mode="json")
-    settings = {key: values(tree, key.split(".")) for key in dotted_keys()}
+    settings = {key: values(tree, key.split(".")) for key in dotted_keys(type(config))}
     return {
         key: value
         for key, value in settings.items()

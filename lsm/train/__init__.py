@@ -26,6 +26,12 @@ _ENVIRONMENT = {
 }
 
 
+def prepare_environment() -> None:
+    """Sets what torch reads when it is imported, unless it is set."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+
+
 class _CallablePackage(ModuleType):
     """A package that trains when it is called. Its modules are imported as usual."""
 
@@ -39,8 +45,7 @@ class _CallablePackage(ModuleType):
         imported yet. Raises ValueError for a configuration that cannot be run, Stopped after a
         signal, with a checkpoint written. Blocks until the run ends.
         """
-        for name, value in _ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
+        prepare_environment()
         from lsm.train.trainer import train
 
         return train(config)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -23,10 +21,8 @@ from lsm.cache.rows import CacheRows
 from lsm.comm.group import CacheGroup
 from lsm.config.load import changed_keys
 from lsm.config.schema import Config
-from lsm.core.allocator import keep_freed_memory
 from lsm.core.device import memory_errors
 from lsm.core.option_types import settled
-from lsm.core.threads import check_startable
 from lsm.data.graph_store import GraphStore
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
@@ -54,6 +50,7 @@ from lsm.train.placement import (
     shares_cache,
 )
 from lsm.train.read_settings import ReadSettings
+from lsm.train.torch_setup import cores_per_rank, set_up_torch
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +91,7 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
     or OSError, on every rank alike, if the store cannot be trained on.
     """
     device = choose_job_device(config, world)
-    _set_up_torch(config, world, device)
+    set_up_torch(config.train.num_threads, world, device, config.train.precision)
     store = open_store(config, world)
     _check_same_store(store, world)
     check_drives_of_ranks(config.storage, world)
@@ -185,27 +182,6 @@ def _check_labels(store: GraphStore, split: str, labels: torch.Tensor) -> None:
         )
 
 
-def _set_up_torch(config: Config, world: World, device: torch.device) -> None:
-    """Sets memory, threads and determinism: sums in the same order in every run; on a GPU as far as
-    its operations allow."""
-    keep_freed_memory()
-    num_threads = config.train.num_threads or _cores_per_rank(world)
-    check_startable("train.num_threads", num_threads)
-    torch.set_num_threads(num_threads)
-    on_gpu = device.type == "cuda"
-    torch.use_deterministic_algorithms(True, warn_only=on_gpu)
-    has_tf32 = on_gpu and config.train.precision == "tf32"
-    torch.set_float32_matmul_precision("high" if has_tf32 else "highest")
-    # If true, it would fill every new tensor, which finds reads of uninitialised memory but costs a
-    # pass.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-
-
-def _cores_per_rank(world: World) -> int:
-    return max(1, len(os.sched_getaffinity(0)) // world.local_size)
-
-
 def _read_settings(config: Config, world: World, store: GraphStore) -> ReadSettings:
     """The settings of reads on this machine, which rank 0 logs."""
     storage, found = config.storage, Found()
@@ -286,7 +262,7 @@ def _open_features(
         ),
         # Twice a batch in each of two pools: one batch is filled while another trains.
         idle_bytes=2 * max(2 * plan.batch_bytes, settled(config.sampler.staging_bytes) // 4),
-        num_threads=max(1, _cores_per_rank(world) // 2),
+        num_threads=max(1, cores_per_rank(world) // 2),
     )
 
 
@@ -337,7 +313,7 @@ def _stored_score(
             num_neighbors=config.sampler.num_neighbors,
             batch_size=config.train.batch_size,
             seed=config.train.seed,
-            num_threads=_cores_per_rank(world),
+            num_threads=cores_per_rank(world),
         )
 
     score = stored_score(store) if world.is_main else None

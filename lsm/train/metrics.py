@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 STORAGE_SUMS = ("bytes_read", "bytes_requested")
 """The storage engine's bytes from the drive, and bytes of requested rows. They count when rows are
 read, some iterations before their use."""
+
+STEP_SCALARS = ("loss", "step_secs", "wait_secs", "bytes_read", "num_nodes")
+"""Of a step, in TensorBoard."""
 
 ROW_SUMS = (*COUNTERS, *EXCHANGED, *STORAGE_SUMS, "sample_secs", *SPANS)
 """Sums about the rows of batches: counts over all ranks, seconds of one rank."""
@@ -72,6 +75,13 @@ def _valid_hits(record: dict[str, Any]) -> str:
     """`` (hits 71.2%)``: the share of validation's rows that memory served. "" without hits."""
     requests, misses = record["valid_requests"], record["valid_misses"]
     return f" (hits {1 - misses / requests:.1%})" if misses < requests else ""
+
+
+def _classified(record: dict[str, Any]) -> str:
+    """Accuracies of an epoch, and where its rows came from."""
+    valid = record["valid_accuracy"]
+    tested = "" if valid is None else f"valid {valid:.4f}{_valid_hits(record)}  "
+    return f"train {record['train_accuracy']:.4f}  {tested}{_hits_by_tier(record)}"
 
 
 class JsonLines:
@@ -161,9 +171,13 @@ class Metrics:
         epochs: int,
         iterations: int,
         position: tuple[int, int],
+        step_scalars: Sequence[str] = STEP_SCALARS,
+        in_words: Callable[[dict[str, Any]], str] = _classified,
     ) -> None:
         """``iterations``: per epoch. ``position``: (epoch, iteration) that training starts from,
-        both counted from 0."""
+        both counted from 0. ``step_scalars``: of a step's record, for TensorBoard. ``in_words``: of
+        an epoch's record, all but the loss and the time."""
+        self._step_scalars, self._in_words = step_scalars, in_words
         self._log_every = config.log_every
         self._iterations = iterations
         self._epochs = epochs
@@ -230,7 +244,7 @@ class Metrics:
         if self._board is not None:
             at = (record["epoch"] - 1) * self._iterations + record["iteration"]
             with self._writing_board():
-                for name in ("loss", "step_secs", "wait_secs", "bytes_read", "num_nodes"):
+                for name in self._step_scalars:
                     self._board.add_scalar(f"step/{name}", record[name], at)
 
     def epoch(self, record: dict[str, Any]) -> None:
@@ -246,13 +260,9 @@ class Metrics:
                     if name != "epoch" and value is not None:
                         self._board.add_scalar(f"epoch/{name}", value, record["epoch"])
                 self._board.flush()
-        valid = record["valid_accuracy"]
         self.say(
             f"epoch {record['epoch']:>3}/{self._epochs}  loss {record['loss']:.4f}  "
-            f"train {record['train_accuracy']:.4f}  "
-            + (f"valid {valid:.4f}{_valid_hits(record)}  " if valid is not None else "")
-            + _hits_by_tier(record)
-            + f"{record['seconds']:.2f} s"
+            f"{self._in_words(record)}{record['seconds']:.2f} s"
         )
 
     def flush(self) -> None:

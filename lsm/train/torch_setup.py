@@ -1,0 +1,37 @@
+"""Sets torch up for training: memory, threads, and sums in the same order run after run."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+import torch
+
+from lsm.core.allocator import keep_freed_memory
+from lsm.core.threads import check_startable
+from lsm.distributed.environment import World
+
+
+def set_up_torch(
+    num_threads: int, world: World, device: torch.device, precision: str = "fp32"
+) -> None:
+    """Sets memory, threads and determinism: sums in the same order in every run; on a GPU as far as
+    its operations allow. ``num_threads``: train.num_threads; 0: this machine's cores divided by its
+    ranks."""
+    keep_freed_memory()
+    num_threads = num_threads or cores_per_rank(world)
+    check_startable("train.num_threads", num_threads)
+    torch.set_num_threads(num_threads)
+    on_gpu = device.type == "cuda"
+    torch.use_deterministic_algorithms(True, warn_only=on_gpu)
+    has_tf32 = on_gpu and precision == "tf32"
+    torch.set_float32_matmul_precision("high" if has_tf32 else "highest")
+    # If true, it would fill every new tensor, which finds reads of uninitialised memory but costs a
+    # pass.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+
+
+def cores_per_rank(world: World) -> int:
+    """This machine's cores, divided by its ranks."""
+    return max(1, len(os.sched_getaffinity(0)) // world.local_size)
