@@ -13,9 +13,67 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def _group() -> None:
-    """Keeps ``order`` a sub-command while it is the only one."""
+@app.command("train")
+def train_command(
+    config: Annotated[
+        str,
+        typer.Argument(metavar="CONFIG", help="YAML file, or the name of one in configs/embed/."),
+    ],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Override config keys.")
+    ] = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the whole configuration and stop.")
+    ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print every key with its meaning and default.")
+    ] = False,
+) -> None:
+    """Train and test embeddings; the last line of output is a summary as JSON.
+
+    The keys are explained in configs/embed/base.yaml: `lsm embed train base --explain` prints it.
+    Under torchrun, srun or mpirun, every process is one rank of the run.
+    """
+    from lsm.config.load import dump_config, find_config
+    from lsm.distributed.environment import rank_in
+    from lsm.embed.config import FOLDER, load_embed_config
+
+    if explain:
+        typer.echo(find_config("base", FOLDER).read_text(), nl=False)
+        return
+    settings = load_embed_config(config, overrides or [])
+    if print_config:
+        typer.echo(dump_config(settings), nl=False)
+        return
+    from lsm.train import prepare_environment
+
+    prepare_environment()
+    from lsm.embed.trainer import train
+
+    summary = train(settings)
+    if rank_in() in (None, 0):
+        typer.echo(json.dumps(summary))
+
+
+@app.command("eval")
+def eval_command(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="run.dir of a run.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Override eval.*, data.path, train.num_threads."),
+    ] = None,
+    split: Annotated[str, typer.Option(help="valid or test.")] = "test",
+) -> None:
+    """Rank the edges of a split by the embeddings of a run; the output is one JSON object."""
+    from lsm.train import prepare_environment
+
+    prepare_environment()
+    from lsm.embed.evaluate import evaluate_run
+    from lsm.embed.run import EmbeddingRun
+
+    if split not in ("valid", "test"):
+        raise ValueError(f"--split: expected valid or test, got {split!r}")
+    typer.echo(json.dumps(evaluate_run(EmbeddingRun.open(run, overrides or []), split)))
 
 
 @app.command("order")

@@ -110,6 +110,10 @@ class _Batch:
         if self._draws is None:
             self._ids.append(self._all)
             self._grads.append(self._all_grads)
+        if not self._ids:  # no edges: other ranks have some
+            entities = self._tables.entities
+            self._ids = [torch.empty(0, dtype=torch.int64, device=entities.device)]
+            self._grads = [entities.new_empty(0, entities.shape[1])]
         ids, grads = torch.cat(self._ids), torch.cat(self._grads)
         return Gradients(float(self._loss), ids, grads, self._relation_grads)
 

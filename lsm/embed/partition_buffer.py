@@ -22,8 +22,8 @@ class PartitionBuffer:
     thread writes back what the spare frame held, and fills it with the next partition."""
 
     def __init__(self, files: PartitionFiles, slots: Slots, num_frames: int) -> None:
-        """``num_frames``: with the one in flight, if anything is ever loaded. Raises MemoryError
-        if there is no memory for them."""
+        """``num_frames``: with the one in flight, if anything is ever loaded. Raises
+        RuntimeError if there is no memory for them."""
         layout = files.layout
         self._files, self._slots, self._layout = files, slots, layout
         self._memory = _map(num_frames * layout.frame_bytes)
@@ -51,12 +51,13 @@ class PartitionBuffer:
         for partition, frame in step.frames.items():
             self._files.swap(self.frame(frame), None, self._slots.read(partition))
 
-    def write_new(self, partition: int, initialise: Callable[[Tensor], None]) -> None:
-        """Writes ``partition`` for the first time, with the rows that ``initialise`` fills. Uses
-        the first frame; blocks."""
-        self.frame(0).zero_()
-        initialise(self.partition(partition, 0))
-        self._files.swap(self.frame(0), self._slots.write(partition), None)
+    def write_new(self, partition: int, initialise: Callable[[Tensor], None] | None) -> None:
+        """Writes ``partition`` for the first time, with the rows that ``initialise`` fills; None:
+        another rank does. Uses the first frame; blocks."""
+        write = self._slots.write(partition)
+        if initialise is not None:
+            initialise(self.partition(partition, 0))
+            self._files.swap(self.frame(0), write, None)
 
     def start(self, step: Step) -> None:
         """Begins the moves of ``step``: returns at once.
@@ -129,7 +130,7 @@ def _map(num_bytes: int) -> mmap.mmap:
             raise OSError
         memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, ValueError):
-        raise MemoryError(
+        raise RuntimeError(
             f"embed.buffer: no memory for frames of {format_bytes(num_bytes)}; lower embed.dim, or "
             "raise embed.partitions"
         ) from None

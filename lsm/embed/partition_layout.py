@@ -22,7 +22,7 @@ class PartitionLayout:
     @classmethod
     def of(cls, starts: Sequence[int], width: int) -> PartitionLayout:
         """``starts``: first entity of each partition, and the end."""
-        return cls(tuple(int(start) for start in starts), width)
+        return cls(tuple(starts), width)
 
     @property
     def partitions(self) -> int:

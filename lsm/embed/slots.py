@@ -48,6 +48,10 @@ class SlotBoard:
         self._table[write.slot, write.partition] = checksum
         self._table[2, write.partition] = write.number
 
+    def restore(self, partition: int, slot: int, checksum: int) -> None:
+        """Takes over the checksum of a slot that a checkpoint names."""
+        self._table[slot, partition] = checksum
+
     def checksum(self, partition: int, slot: int) -> int:
         return int(self._table[slot, partition])
 

@@ -1,0 +1,78 @@
+"""The batches of a step: its buckets, shuffled, as rows of the buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lsm import native
+from lsm.data.triple_store import Buckets
+from lsm.embed.bucket_plan import Bucket
+from lsm.embed.itinerary import Step
+from lsm.embed.partition_layout import PartitionLayout
+
+
+class StepBatches:
+    """Cuts the edges of steps into batches, bucket after bucket; a batch may span two."""
+
+    def __init__(
+        self,
+        buckets: Buckets,
+        layout: PartitionLayout,
+        columns: int,
+        batch_size: int,
+        seed: int,
+    ) -> None:
+        """``buckets``: of the training edges, by the partitions of ``layout``. ``columns``: of an
+        edge, 3, or 2 without relations."""
+        self._buckets, self._layout, self._columns = buckets, layout, columns
+        self._batch_size, self._seed = batch_size, seed
+
+    def count(self, step: Step) -> int:
+        """Batches of ``step``: as many on every rank as the rank with most edges needs."""
+        most = max(sum(map(self._size, buckets)) for buckets in step.trained)
+        return -(-most // self._batch_size)
+
+    def of(self, step: Step, first: int = 0) -> Iterator[Tensor]:
+        """Batches ``first``, ``first + 1``, ... of this rank: [b, columns] int64, head and tail as
+        rows of the buffer; without edges where other ranks have more.
+
+        The edges of a bucket are shuffled by the seed, the epoch and the bucket.
+        """
+        left = self._batch_size * first  # edges to skip
+        pending: list[Tensor] = []
+        num_pending, num_batches = 0, self.count(step) - first
+        for bucket in step.buckets:
+            if left >= self._size(bucket):
+                left -= self._size(bucket)
+                continue
+            edges = self._shuffled(step, bucket)[left:]
+            left = 0
+            while num_pending + len(edges) >= self._batch_size:
+                taken = self._batch_size - num_pending
+                yield torch.cat([*pending, edges[:taken]])
+                pending, num_pending, edges = [], 0, edges[taken:]
+                num_batches -= 1
+            pending.append(edges)
+            num_pending += len(edges)
+        if num_pending:
+            yield torch.cat(pending)
+            num_batches -= 1
+        for _ in range(num_batches):
+            yield torch.empty((0, self._columns), dtype=torch.int64)
+
+    def _size(self, bucket: Bucket) -> int:
+        starts, k = self._buckets.starts, bucket[0] * self._layout.partitions + bucket[1]
+        return int(starts[k + 1] - starts[k])
+
+    def _shuffled(self, step: Step, bucket: Bucket) -> Tensor:
+        edges = torch.from_numpy(self._buckets.edges(*bucket).astype(np.int64, copy=False))
+        key = native.batch_key(self._seed, step.epoch, *bucket)
+        edges = edges[torch.randperm(len(edges), generator=torch.Generator().manual_seed(key))]
+        for column, partition in ((0, bucket[0]), (-1, bucket[1])):
+            first = step.frames[partition] * self._layout.frame_rows
+            edges[:, column] += first - self._layout.starts[partition]
+        return edges

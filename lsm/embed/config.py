@@ -1,0 +1,128 @@
+"""The configuration of an embedding run; ``configs/embed/`` holds some."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from lsm.config.load import find_config, load_tree
+from lsm.config.run import DistConfig, MetricsConfig, RunConfig, default_run_dir
+from lsm.core.limits import MOST_THREADS
+from lsm.core.option_types import NonNegative, Positive, Seed
+from lsm.core.section import Section
+from lsm.embed.options import EmbedOptions
+from lsm.storage.transfers import TransferOptions
+
+FOLDER = "embed"
+
+
+class EmbedDataConfig(Section):
+    """The triples to train on."""
+
+    section: ClassVar[str] = "data"
+
+    path: str | None = None
+    """Store directory, as written by `lsm data convert triples`. Required."""
+
+
+class EmbedTrainConfig(Section):
+    """Optimisation of embeddings."""
+
+    section: ClassVar[str] = "train"
+
+    batch_size: Positive = 1024
+    """Edges per rank and iteration."""
+    epochs: Positive = 10
+    """Passes over the training edges."""
+    seed: Seed = 0
+    """Seed of initial embeddings, shuffling, negatives, dropout and the names of partitions."""
+    num_threads: Annotated[int, Field(ge=0, le=MOST_THREADS)] = 0
+    """Threads of torch per rank. 0: this machine's cores divided by its ranks."""
+    eval_every: NonNegative = 0
+    """Epochs between two validations. 0: none."""
+    patience: NonNegative = 0
+    """Validations without a higher MRR after which training stops. 0: train all epochs."""
+
+
+class EmbedEvalConfig(Section):
+    """Link prediction on the validation and test edges, both sides of each."""
+
+    section: ClassVar[str] = "eval"
+
+    candidates: Literal["all", "uniform", "degree"] = "all"
+    """Entities that an edge's own is ranked among. all: every one; uniform: a sample of distinct
+    ones; degree: a sample drawn in proportion to degree in the training edges."""
+    sample: Positive = 10_000
+    """uniform, degree: size of the sample."""
+    filtered: bool = True
+    """Leave out entities that complete another edge of the graph. Takes 32 bytes of memory per
+    edge."""
+    edges: NonNegative = 0
+    """Edges to rank, the first of the split in an order drawn by train.seed. 0: all."""
+
+
+class EmbedCheckpointConfig(Section):
+    """Saving and resuming."""
+
+    section: ClassVar[str] = "checkpoint"
+
+    every_steps: NonNegative = 0
+    """Iterations between two checkpoints. 0: none."""
+    every_epochs: NonNegative = 1
+    """Epochs between two checkpoints. 0: none. There is always one at the end."""
+    resume: Literal["auto", "never"] = "auto"
+    """auto: continue an interrupted run in run.dir, or a finished one that is to have more epochs;
+    refuse other finished runs. never: start afresh and replace the contents of run.dir."""
+
+
+class EmbedConfig(Section):
+    """An embedding run: every section of its configuration."""
+
+    run: RunConfig = RunConfig()
+    """Directory of the results, and of the partitions."""
+    data: EmbedDataConfig = EmbedDataConfig()
+    """The graph, as a store of triples."""
+    embed: EmbedOptions = EmbedOptions()
+    """Model, loss and optimiser of embeddings, and their partitions."""
+    train: EmbedTrainConfig = EmbedTrainConfig()
+    """Optimisation."""
+    eval: EmbedEvalConfig = EmbedEvalConfig()
+    """Validation and test."""
+    storage: TransferOptions = TransferOptions()
+    """Reads and writes of partitions."""
+    checkpoint: EmbedCheckpointConfig = EmbedCheckpointConfig()
+    """Checkpoints, and resuming from them."""
+    metrics: MetricsConfig = MetricsConfig()
+    """Records and progress bars."""
+    dist: DistConfig = DistConfig()
+    """Jobs of several ranks."""
+
+    @property
+    def run_dir(self) -> Path:
+        """Directory of the results: run.dir, or its default."""
+        return Path(self.run.dir or default_run_dir(FOLDER, self.data.path))
+
+
+def load_embed_config(name_or_path: str | Path, overrides: list[str]) -> EmbedConfig:
+    """The configuration in a YAML file, or in the one of that name in ``configs/embed/``, with
+    ``key=value`` overrides. Raises as ``lsm.config.load.load_config``."""
+    name = str(name_or_path).removeprefix(f"{FOLDER}/")
+    path = find_config(name_or_path if Path(name_or_path).is_file() else name, FOLDER)
+    config = load_tree(EmbedConfig, path, overrides)
+    if config.run.dir is None and config.data.path is not None:
+        run_dir = default_run_dir(f"{FOLDER}-{path.stem}", config.data.path)
+        return config.model_copy(update={"run": RunConfig(dir=run_dir)})
+    return config
+
+
+def fingerprint(
+    config: EmbedConfig, world_size: int, store: dict[str, object]
+) -> dict[str, object]:
+    """The settings that a resumed run must share with its checkpoint to give the same numbers.
+    ``store``: what tells the store from others."""
+    values = config.model_dump(mode="json")
+    keys = {f"embed.{key}": value for key, value in values["embed"].items()}
+    keys |= {f"train.{key}": values["train"][key] for key in ("batch_size", "seed")}
+    return keys | {"world size": world_size, "store": store}

@@ -1,0 +1,125 @@
+"""Link prediction on a split, its edges shared out over the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lsm.data.triple_store import TripleStore
+from lsm.distributed import collectives
+from lsm.distributed.collectives import World
+from lsm.embed.config import EmbedConfig
+from lsm.embed.known_edges import KnownEdges
+from lsm.embed.ranking import Protocol, Ranking, rank_edges
+from lsm.embed.run import EmbeddingRun
+from lsm.train.torch_setup import set_up_torch
+
+SPLITS = ("train", "valid", "test")
+_MEANS = ("mrr", "hits_at_1", "hits_at_3", "hits_at_10")
+
+
+class Blocks:
+    """Rows of entities, block by block; every iteration starts anew."""
+
+    def __init__(self, iterate: Callable[[], Iterator[tuple[int, Tensor]]]) -> None:
+        self._iterate = iterate
+
+    def __iter__(self) -> Iterator[tuple[int, Tensor]]:
+        return self._iterate()
+
+
+class Evaluator:
+    """Ranks the edges of a store by the protocol of a configuration."""
+
+    def __init__(self, config: EmbedConfig, store: TripleStore, world: World) -> None:
+        self._config, self._store, self._world = config, store, world
+
+    def evaluate(self, split: str, blocks: Blocks, relations: Tensor | None) -> Ranking | None:
+        """The ranking of ``split``; None if it has no edges. Every rank calls it, with all rows of
+        the table in ``blocks``; the result is that of all ranks. Raises RuntimeError if an edge
+        has no finite score."""
+        edges = self._edges(split)
+        if not len(edges):
+            return None
+        rank, size = self._world.rank, self._world.size
+        mine = edges[rank::size] if rank < len(edges) else edges[:1]
+        relation_rows = None
+        if relations is not None:
+            relation_rows = relations[:, : self._config.embed.dim]
+        try:
+            ranking = rank_edges(
+                self._config.embed,
+                blocks,
+                relation_rows,
+                mine,
+                self._known,
+                self._protocol,
+                self._degrees,
+            )
+        except FloatingPointError as error:
+            raise RuntimeError(f"split {split}: {error}") from None
+        counts = ranking.num_edges if rank < len(edges) else 0
+        sums = [getattr(ranking, name) * counts for name in _MEANS]
+        totals = torch.tensor([*sums, counts], dtype=torch.float64)
+        *sums, total = collectives.all_reduce_sum(totals, self._world).tolist()
+        means = {name: value / total for name, value in zip(_MEANS, sums, strict=True)}
+        return replace(ranking, **means, num_edges=int(total))
+
+    def _edges(self, split: str) -> Tensor:
+        edges = _as_tensor(self._store.edges(split))
+        most = self._config.eval.edges
+        if not most or most >= len(edges):
+            return edges
+        generator = torch.Generator().manual_seed(self._config.train.seed)
+        return edges[torch.randperm(len(edges), generator=generator)[:most]]
+
+    @property
+    def _protocol(self) -> Protocol:
+        config = self._config.eval
+        if config.candidates == "all":
+            return Protocol()
+        size = min(config.sample, self._store.num_entities)
+        return Protocol(config.candidates, size, self._config.train.seed)
+
+    @cached_property
+    def _known(self) -> KnownEdges | None:
+        if not self._config.eval.filtered:
+            return None
+        options = self._config.embed
+        rows = options.relation_rows(self._store.num_relations) if options.has_relations else 0
+        splits = [_as_tensor(self._store.edges(split)) for split in SPLITS]
+        return KnownEdges(options, splits, rows)
+
+    @cached_property
+    def _degrees(self) -> Tensor | None:
+        if self._config.eval.candidates != "degree":
+            return None
+        edges = self._store.edges("train")
+        count = self._store.num_entities
+        degrees = np.bincount(edges[:, 0], minlength=count)
+        return torch.from_numpy(degrees + np.bincount(edges[:, -1], minlength=count))
+
+
+def evaluate_run(run: EmbeddingRun, split: str) -> dict[str, float | str | int | None]:
+    """The ranking of ``split`` by the embeddings of ``run``, as a record with its protocol."""
+    set_up_torch(run.config.train.num_threads, World(), torch.device("cpu"))
+    evaluator = Evaluator(run.config, run.store(), World())
+    ranking = evaluator.evaluate(split, Blocks(run.blocks), run.relations())
+    return as_record(split, ranking) | {"protocol": ranking.protocol if ranking else None}
+
+
+def as_record(split: str, ranking: Ranking | None) -> dict[str, float | str | int | None]:
+    """``<split>_mrr`` and so on, for records; null without edges."""
+    if ranking is None:
+        return {f"{split}_{name}": None for name in _MEANS}
+    values = asdict(ranking)
+    return {f"{split}_{name}": values[name] for name in (*_MEANS, "num_edges")}
+
+
+def _as_tensor(edges: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.array(edges, dtype=np.int64))

@@ -1,0 +1,233 @@
+"""What one rank of an embedding run holds, built from the configuration and checked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lsm import native
+from lsm.core.units import format_bytes
+from lsm.data.triple_store import TripleStore
+from lsm.distributed import collectives
+from lsm.distributed.collectives import World
+from lsm.distributed.host_memory import available_bytes_per_rank
+from lsm.embed import partition_files, run_state
+from lsm.embed.adagrad import initial_rows
+from lsm.embed.batches import StepBatches
+from lsm.embed.config import EmbedConfig, fingerprint
+from lsm.embed.edge_trainer import EdgeTrainer
+from lsm.embed.itinerary import Itinerary
+from lsm.embed.order import Order, make_order
+from lsm.embed.partition_buffer import PartitionBuffer
+from lsm.embed.partition_files import PartitionFiles
+from lsm.embed.partition_layout import PartitionLayout
+from lsm.embed.run_state import Position, RunState
+from lsm.embed.slots import SlotBoard, Slots
+from lsm.storage.transfers import Transfers
+from lsm.train.checkpoint import check_settings
+from lsm.train.torch_setup import set_up_torch
+
+logger = logging.getLogger(__name__)
+
+BOARD_NAME = "partitions.board"
+
+
+@dataclass(frozen=True)
+class EmbedJob:
+    """The parts of an embedding run, on one rank."""
+
+    config: EmbedConfig
+    world: World
+    run_dir: Path
+    """The same on every rank."""
+    store: TripleStore
+    order: Order
+    itinerary: Itinerary
+    layout: PartitionLayout
+    files: PartitionFiles
+    slots: Slots
+    buffer: PartitionBuffer
+    relations: Tensor | None
+    """[relation rows, width] float32; the same on every rank."""
+    edges: EdgeTrainer
+    batches: StepBatches
+    position: Position
+    """Where training starts."""
+    is_new: bool
+    """True if there is no checkpoint yet."""
+    settings: dict[str, Any]
+    """Those that a checkpoint shares with the run that continues it."""
+
+
+@contextmanager
+def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[EmbedJob]:
+    """Opens the store and the partitions, new or those of the last checkpoint; closes them at the
+    end. ``run_dir``: the same on every rank, held by rank 0. Raises ValueError, RuntimeError or
+    OSError if the store cannot be trained on."""
+    set_up_torch(config.train.num_threads, world, torch.device("cpu"))
+    if world.local_size != world.size:
+        raise ValueError(
+            f"world size: lsm embed runs on one machine, and {world.local_size} of {world.size} "
+            "ranks are on this one"
+        )
+    store = open_store(config)
+    options = config.embed
+    order = make_order(
+        options.order, options.partitions, options.buffer, world.size, seed=config.train.seed
+    )
+    layout = PartitionLayout.of(store.partition_starts(options.partitions).tolist(), options.width)
+    itinerary = Itinerary(order, world.rank, config.train.seed)
+    _check_memory(layout, itinerary)
+    told = {"name": store.name, "entities": store.num_entities, "relations": store.num_relations}
+    settings = fingerprint(config, world.size, told | {"edges": store.num_edges})
+    state = find_state(config, run_dir, settings) if world.is_main else None
+    state = collectives.broadcast_object(state, world)
+    path = run_dir / partition_files.FILE_NAME
+    board = _make_files(path, layout, state, world)
+    with Transfers(path, config.storage) as transfers:
+        files = PartitionFiles(transfers, layout, board, config.dist.timeout_secs)
+        slots = Slots(state.table.slots if state else [1] * layout.partitions)
+        buffer = PartitionBuffer(files, slots, itinerary.num_frames)
+        if state is None:
+            relations = _new_table(config, store, layout, buffer, world)
+        else:
+            relations = run_state.load_relations(run_dir, state)
+        collectives.barrier(world)  # every partition is there
+        yield EmbedJob(
+            config=config,
+            world=world,
+            run_dir=run_dir,
+            store=store,
+            order=order,
+            itinerary=itinerary,
+            layout=layout,
+            files=files,
+            slots=slots,
+            buffer=buffer,
+            relations=relations,
+            edges=EdgeTrainer(buffer.rows, relations, options),
+            batches=StepBatches(
+                store.buckets("train", layout.partitions),
+                layout,
+                store.meta.columns,
+                config.train.batch_size,
+                config.train.seed,
+            ),
+            position=state.position if state else Position(),
+            is_new=state is None,
+            settings=settings,
+        )
+
+
+def open_store(config: EmbedConfig) -> TripleStore:
+    """The store that ``data.path`` names, checked to have what training needs."""
+    path, options = config.data.path, config.embed
+    if path is None:
+        raise ValueError(
+            "data.path: not set; give a store of triples (`lsm data convert triples` makes one)"
+        )
+    try:
+        store = TripleStore.open(path)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"data.path: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"data.path: {error}") from error
+    if options.partitions > store.meta.parts:
+        raise ValueError(
+            f"embed.partitions: expected at most {store.meta.parts}, for the "
+            f"{store.num_entities} entities of {store.path}, got {options.partitions}"
+        )
+    if options.has_relations and not store.num_relations:
+        raise ValueError(
+            f"embed.model: {options.model} needs relations, and {store.path} has none; set "
+            "embed.model=dot"
+        )
+    if not store.num_edges["train"]:
+        raise ValueError(f"data.path: {store.path} has no training edges")
+    return store
+
+
+def find_state(config: EmbedConfig, run_dir: Path, settings: dict[str, Any]) -> RunState | None:
+    """The state that the run continues from; None to start afresh. Raises ValueError for a state
+    of other settings, and for a finished run that is to have no more epochs."""
+    result = run_dir / "result.json"
+    if config.checkpoint.resume == "never":
+        result.unlink(missing_ok=True)
+        return None
+    try:
+        state = run_state.load_state(run_dir)
+    except FileNotFoundError:
+        return None
+    check_settings(run_dir / run_state.STATE_NAME, state.settings, settings)
+    done = state.position.epoch
+    if result.exists():
+        if state.position.stopped_early or done >= config.train.epochs:
+            more = "" if state.position.stopped_early else f"; train.epochs of more than {done}"
+            raise ValueError(
+                f"run.dir: {run_dir} holds a finished run; choose another run.dir to keep it, or "
+                f"set checkpoint.resume=never to replace it{more and more + ' continues it'}"
+            )
+        result.unlink()
+    return state
+
+
+def _check_memory(layout: PartitionLayout, itinerary: Itinerary) -> None:
+    needed, free = itinerary.num_frames * layout.frame_bytes, available_bytes_per_rank()
+    if needed > free:
+        raise ValueError(
+            f"embed.buffer: {itinerary.num_frames} frames of {format_bytes(layout.frame_bytes)} "
+            f"take {format_bytes(needed)}, and {format_bytes(free)} of memory are free; raise "
+            "embed.partitions"
+        )
+
+
+def _make_files(
+    path: Path, layout: PartitionLayout, state: RunState | None, world: World
+) -> SlotBoard:
+    """The board of slots; rank 0 makes the files that ranks share, or checks them."""
+    board_path = path.with_name(BOARD_NAME) if world.size > 1 else None
+    if world.is_main:
+        if state is None:
+            run_state.remove_run(path.parent)
+            partition_files.create(path, layout)
+        else:
+            partition_files.check(path, layout)
+        if board_path is not None:
+            board_path.write_bytes(bytes(SlotBoard.num_bytes(layout.partitions)))
+    collectives.barrier(world)
+    board = SlotBoard(layout.partitions, board_path)
+    if state is not None and world.is_main:
+        for partition, slot in enumerate(state.table.slots):
+            board.restore(partition, slot, state.table.checksums[partition])
+    return board
+
+
+def _new_table(
+    config: EmbedConfig,
+    store: TripleStore,
+    layout: PartitionLayout,
+    buffer: PartitionBuffer,
+    world: World,
+) -> Tensor | None:
+    """Writes initial partitions, each rank its share; returns those of relations."""
+    options, seed = config.embed, config.train.seed
+
+    def fill(rows: Tensor, key: int) -> None:
+        rows.copy_(initial_rows(options, len(rows), native.batch_key(seed, key, 0, 0)))
+
+    for partition in range(layout.partitions):
+        mine = partition % world.size == world.rank
+        buffer.write_new(partition, partial(fill, key=partition) if mine else None)
+    if not options.has_relations:
+        return None
+    relations = torch.empty(options.relation_rows(store.num_relations), options.width)
+    fill(relations, layout.partitions)
+    return relations

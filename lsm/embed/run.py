@@ -1,0 +1,94 @@
+"""Opens the directory of a run to read its embeddings.
+
+A run directory holds ``config.yaml`` (the configuration), ``state.json`` (``run_state``: position,
+table, relations), ``partitions.bin`` and ``relations-*.bin``, and once finished ``result.json``.
+Partition p has the entities ``starts[p]`` to ``starts[p + 1] - 1`` of the table in ``state.json``.
+Its rows of ``width`` float32 values, of which the first ``dim`` are the embedding, lie in
+``partitions.bin`` from byte ``slot_offset(p, slots[p])`` on (``PartitionLayout``). Relations are
+rows of the same width; those from the number of relations on are reciprocal (``embed.reciprocal``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lsm.config.load import load_tree
+from lsm.data.stripes import read_exactly
+from lsm.data.triple_store import TripleStore
+from lsm.embed import partition_files, run_state
+from lsm.embed.config import EmbedConfig
+from lsm.embed.job import open_store
+from lsm.embed.partition_layout import PartitionLayout
+from lsm.embed.run_state import RunState
+
+CONFIG_NAME = "config.yaml"
+_BLOCK_BYTES = 16 << 20
+_MAY_CHANGE = ("eval.", "data.path=", "train.num_threads=")
+
+
+class EmbeddingRun:
+    """The last checkpoint of a run, opened for reading: the result, once the run has finished."""
+
+    def __init__(self, path: Path, config: EmbedConfig, state: RunState) -> None:
+        """Use ``EmbeddingRun.open``."""
+        self.path, self.config, self.state = path, config, state
+        self.layout = PartitionLayout(tuple(state.table.starts), state.table.width)
+        partition_files.check(self._file, self.layout)
+
+    @classmethod
+    def open(cls, path: str | Path, overrides: Sequence[str] = ()) -> EmbeddingRun:
+        """Opens the run directory ``path``. ``overrides``: ``key=value`` of those settings that do
+        not change what was trained. Raises FileNotFoundError, or ValueError for damage."""
+        path = Path(path)
+        if not (path / run_state.STATE_NAME).is_file():
+            raise FileNotFoundError(
+                f"{path}: no run of `lsm embed train` with a checkpoint; give its run.dir"
+            )
+        for override in overrides:
+            if not override.startswith(_MAY_CHANGE):
+                raise ValueError(
+                    f"override {override!r}: expected one of {', '.join(_MAY_CHANGE)}, as the run "
+                    "is trained"
+                )
+        config = load_tree(EmbedConfig, path / CONFIG_NAME, overrides)
+        return cls(path, config, run_state.load_state(path))
+
+    @property
+    def num_entities(self) -> int:
+        return self.layout.num_entities
+
+    @property
+    def dim(self) -> int:
+        """Floats of an embedding."""
+        return self.state.table.dim
+
+    def store(self) -> TripleStore:
+        """The store that the run was trained on, which has the names."""
+        return open_store(self.config)
+
+    def blocks(self, max_bytes: int = _BLOCK_BYTES) -> Iterator[tuple[int, Tensor]]:
+        """All embeddings by ascending id: (first id, [n, dim] float32). A block takes about
+        ``max_bytes`` while it is read, and is a view of memory of its own. Raises OSError."""
+        table, layout = self.state.table, self.layout
+        size = max(1, max_bytes // layout.row_bytes)
+        with open(self._file, "rb", buffering=0) as file:
+            for partition, slot in enumerate(table.slots):
+                offset, num_rows = layout.slot_offset(partition, slot), layout.num_rows(partition)
+                for first in range(0, num_rows, size):
+                    rows = np.empty((min(size, num_rows - first), table.width), np.float32)
+                    read_exactly(file.fileno(), rows, offset + first * layout.row_bytes)
+                    yield layout.starts[partition] + first, torch.from_numpy(rows)[:, : table.dim]
+
+    def relations(self) -> Tensor | None:
+        """Embeddings of relations, [rows, dim] float32; None for a model without them."""
+        rows = run_state.load_relations(self.path, self.state)
+        return None if rows is None else rows[:, : self.dim]
+
+    @property
+    def _file(self) -> Path:
+        return self.path / partition_files.FILE_NAME

@@ -1,0 +1,131 @@
+"""The state of a run on disk: one small file, renamed into place, that names all the rest.
+
+``state.json`` holds the position, and names the slot of every partition and the file of relations.
+Whatever a killed run wrote after it lies in other slots and other files.
+"""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from lsm.core.versioned_json import read_versioned
+from lsm.train.checkpoint import write_bytes_atomic
+
+SCHEMA_VERSION = 1
+STATE_NAME = "state.json"
+_REMEDY = "set checkpoint.resume=never to start afresh, or choose another run.dir"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class TableState(_Strict):
+    """The table of entities in ``partitions.bin``."""
+
+    starts: list[int] = Field(min_length=2)
+    """First entity of each partition, and the end."""
+    width: int = Field(ge=1)
+    """Floats of a row: the embedding, then optimiser state."""
+    dim: int = Field(ge=1)
+    """Floats of the embedding."""
+    slots: list[int]
+    """Slot of each partition, 0 or 1."""
+    checksums: list[int]
+    """Of those slots (kernels/core/checksum.h)."""
+
+
+class RelationsState(_Strict):
+    """The table of relations."""
+
+    file: str
+    """Beside this one; float32, row by row."""
+    rows: int = Field(ge=1)
+    crc32: int
+
+
+class Position(_Strict):
+    """How far training has come."""
+
+    epoch: int = 0
+    """Epoch that continues, from 0."""
+    iteration: int = 0
+    """Its next iteration."""
+    loss_sum: float = 0.0
+    """Of the epoch so far, over all ranks."""
+    loss_count: int = 0
+    bytes_read: int = 0
+    """Of partitions, since the run began, over all ranks."""
+    bytes_written: int = 0
+    seconds: float = 0.0
+    """Since the run began, over its restarts."""
+    best_mrr: float = -1.0
+    """Highest validation MRR so far; -1 before the first validation."""
+    best_epoch: int = -1
+    worse_evaluations: int = 0
+    """Validations since then."""
+    stopped_early: bool = False
+
+
+class RunState(_Strict):
+    """All that training continues from."""
+
+    schema_version: int = SCHEMA_VERSION
+    settings: dict[str, Any]
+    """Those that a resumed run must share to give the same numbers."""
+    position: Position
+    table: TableState
+    relations: RelationsState | None
+
+
+def load_state(run_dir: Path) -> RunState:
+    """The state in ``run_dir``. FileNotFoundError without one, ValueError for a damaged one."""
+    state = read_versioned(run_dir / STATE_NAME, RunState, SCHEMA_VERSION, _REMEDY)
+    table = state.table
+    counts = {len(table.slots), len(table.checksums), len(table.starts) - 1}
+    if len(counts) > 1 or not set(table.slots) <= {0, 1} or table.dim > table.width:
+        raise ValueError(f"{run_dir / STATE_NAME}: it contradicts itself; {_REMEDY}")
+    return state
+
+
+def save_state(run_dir: Path, state: RunState, relations: Tensor | None) -> RunState:
+    """Writes ``state`` with the table ``relations``, and removes the table of the state before.
+    Returns the state with the name of the file. Raises RuntimeError if there is no room."""
+    named = None
+    if relations is not None:
+        at = state.position
+        name = f"relations-{at.epoch:06d}-{at.iteration:08d}.bin"
+        content = relations.detach().cpu().contiguous().numpy().tobytes()
+        write_bytes_atomic(run_dir / name, content)
+        named = RelationsState(file=name, rows=len(relations), crc32=zlib.crc32(content))
+    state = state.model_copy(update={"relations": named})
+    write_bytes_atomic(run_dir / STATE_NAME, (state.model_dump_json() + "\n").encode())
+    for path in run_dir.glob("relations-*.bin"):
+        if named is None or path.name != named.file:
+            path.unlink(missing_ok=True)
+    return state
+
+
+def load_relations(run_dir: Path, state: RunState) -> Tensor | None:
+    """The table of relations [rows, width] float32. ValueError for a damaged one."""
+    if state.relations is None:
+        return None
+    path = run_dir / state.relations.file
+    content = path.read_bytes()
+    if zlib.crc32(content) != state.relations.crc32:
+        raise ValueError(f"{path}: its checksum differs from that in {STATE_NAME}; {_REMEDY}")
+    table = torch.frombuffer(bytearray(content), dtype=torch.float32)
+    return table.view(state.relations.rows, state.table.width)
+
+
+def remove_run(run_dir: Path) -> None:
+    """Deletes the state, then all that it names."""
+    (run_dir / STATE_NAME).unlink(missing_ok=True)
+    for path in [*run_dir.glob("relations-*.bin"), run_dir / "partitions.bin"]:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,183 @@
+"""Training from disk: the same numbers as in memory, and after any interruption."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from lsm import native
+from lsm.data.triple_store import TripleStore
+from lsm.distributed.signals import Stopped
+from lsm.embed import trainer
+from lsm.embed.adagrad import initial_rows
+from lsm.embed.edge_trainer import EdgeTrainer
+from lsm.embed.itinerary import Itinerary
+from lsm.embed.order import make_order
+from lsm.embed.run import EmbeddingRun
+from lsm.embed.trainer import EmbedTrainer, train
+from support.engines import QUEUED_ENGINES
+from support.triples import config, make_triples, tables
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return make_triples(tmp_path_factory.mktemp("triples") / "store")
+
+
+def in_memory(settings, epochs=2):
+    """The same order over one table that holds every entity: rows with state, then relations."""
+    options, seed = settings.embed, settings.train.seed
+    store = TripleStore.open(settings.data.path)
+    n, size = options.partitions, settings.train.batch_size
+    starts = store.partition_starts(n)
+    keys = [native.batch_key(seed, p, 0, 0) for p in range(n + 1)]
+    rows = torch.cat(
+        [initial_rows(options, int(starts[p + 1] - starts[p]), keys[p]) for p in range(n)]
+    )
+    relations = initial_rows(options, options.relation_rows(store.num_relations), keys[n])
+    edge_trainer = EdgeTrainer(rows, relations, options)
+    edges = np.array(store.edges("train"), np.int64)
+    of_edge = [np.searchsorted(starts, edges[:, k], side="right") - 1 for k in (0, 2)]
+    itinerary = Itinerary(make_order(options.order, n, options.buffer), 0, seed)
+    for epoch in range(epochs):
+        iteration = 0
+        for step in itinerary.epoch(epoch):
+            shuffled = []
+            for i, j in step.buckets:
+                bucket = torch.from_numpy(edges[(of_edge[0] == i) & (of_edge[1] == j)])
+                generator = torch.Generator().manual_seed(native.batch_key(seed, epoch, i, j))
+                shuffled.append(bucket[torch.randperm(len(bucket), generator=generator)])
+            residents = [(int(starts[p]), int(starts[p + 1])) for p in sorted(step.frames)]
+            for batch in torch.cat(shuffled).split(size):
+                key = native.batch_key(seed, epoch, iteration, 0)
+                edge_trainer.train(batch, residents, key, iteration)
+                iteration += 1
+    return [rows.numpy().tobytes(), relations.numpy().tobytes()]
+
+
+@pytest.mark.parametrize("engine", QUEUED_ENGINES)
+@pytest.mark.parametrize(
+    ("n", "buffer", "order"), [(1, 3, "best"), (4, 3, "best"), (8, 3, "legend"), (6, 4, "beta")]
+)
+def test_training_from_disk_equals_training_in_memory(store, tmp_path, engine, n, buffer, order):
+    settings = config(
+        store,
+        tmp_path / "run",
+        f"embed.partitions={n}",
+        f"embed.buffer={buffer}",
+        f"embed.order={order}",
+        f"storage.engine={engine}",
+    )
+    summary = train(settings)
+    assert tables(tmp_path / "run") == in_memory(settings)
+    assert (summary["partitions"], summary["epochs"], summary["world_size"]) == (n, 2, 1)
+
+
+def test_training_learns(store, tmp_path):
+    summary = train(config(store, tmp_path, "embed.partitions=4", "train.epochs=30"))
+    assert summary["test_mrr"] > 0.2  # chance: about 0.025
+
+
+class Crash(Exception):
+    pass
+
+
+def interrupted(settings, at, monkeypatch):
+    """Runs until iteration ``at`` over all epochs, counted from 0, which is not trained."""
+    whole, count = EmbedTrainer._train_batch, iter(range(1000))
+
+    def batch(self, *arguments):
+        if next(count) == at:
+            raise Crash
+        return whole(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(EmbedTrainer, "_train_batch", batch)
+        with pytest.raises(Crash):
+            train(settings)
+
+
+@pytest.mark.parametrize(("n", "at"), [(1, 20), (4, 1), (4, 23), (4, 50), (8, 37), (8, 60)])
+def test_an_interrupted_run_continues_to_the_same_numbers(store, tmp_path, n, at, monkeypatch):
+    more = (f"embed.partitions={n}", "checkpoint.every_steps=5")
+    train(config(store, tmp_path / "whole", *more))
+    settings = config(store, tmp_path / "cut", *more)
+    interrupted(settings, at, monkeypatch)
+    train(settings)
+    assert tables(tmp_path / "cut") == tables(tmp_path / "whole")
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+
+
+def losses(run_dir):
+    lines = map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines())
+    return [(r["epoch"], r["iteration"], r["loss"]) for r in lines if r["kind"] == "step"]
+
+
+def test_a_finished_run_may_have_more_epochs(store, tmp_path):
+    train(config(store, tmp_path / "whole", "embed.partitions=4", "train.epochs=3"))
+    settings = config(store, tmp_path / "more", "embed.partitions=4", "train.epochs=1")
+    train(settings)
+    with pytest.raises(ValueError, match=r"holds a finished run; .* more than 1 continues it"):
+        train(settings)
+    train(config(store, tmp_path / "more", "embed.partitions=4", "train.epochs=3"))
+    assert tables(tmp_path / "more") == tables(tmp_path / "whole")
+
+
+def test_other_settings_do_not_continue_a_run(store, tmp_path):
+    train(config(store, tmp_path, "train.epochs=1"))
+    with pytest.raises(ValueError, match=r"embed.lr \(0.1 there, 0.2 now\)"):
+        train(config(store, tmp_path, "embed.lr=0.2"))
+    train(config(store, tmp_path, "embed.lr=0.2", "checkpoint.resume=never"))
+
+
+def test_a_signal_ends_in_a_checkpoint(store, tmp_path, monkeypatch):
+    train(config(store, tmp_path / "whole", "embed.partitions=4"))
+    settings = config(store, tmp_path / "cut", "embed.partitions=4")
+    requests = iter([None] * 7 + ["SIGTERM"])
+    with monkeypatch.context() as patched:
+        patched.setattr(trainer.signals, "requested", lambda: next(requests))
+        with pytest.raises(Stopped, match="after epoch 1, iteration 7; a checkpoint is in"):
+            train(settings)
+    assert EmbeddingRun.open(tmp_path / "cut").state.position.iteration == 8
+    train(settings)
+    assert tables(tmp_path / "cut") == tables(tmp_path / "whole")
+
+
+def test_training_stops_when_validation_gets_no_better(store, tmp_path, monkeypatch):
+    found = iter([0.3, 0.5, 0.4, 0.5, 0.6])
+    whole = trainer.Evaluator.evaluate
+
+    def evaluate(self, split, *arguments):
+        ranking = whole(self, split, *arguments)
+        return ranking if split == "test" else replace(ranking, mrr=next(found))
+
+    monkeypatch.setattr(trainer.Evaluator, "evaluate", evaluate)
+    stopping = ("train.epochs=9", "train.eval_every=1", "train.patience=2")
+    summary = train(config(store, tmp_path, *stopping))
+    assert summary["epochs"] == 4
+    assert (summary["valid_mrr"], summary["best_epoch"]) == (0.5, 2)
+    with pytest.raises(ValueError, match="holds a finished run"):
+        train(config(store, tmp_path, *stopping))
+
+
+def test_a_loss_that_is_not_finite_is_one_line(store, tmp_path):
+    with pytest.raises(RuntimeError, match=r"smaller embed.lr \(now 1e\+30\), at epoch 1, iter"):
+        train(config(store, tmp_path, "embed.lr=1e30"))
+
+
+def test_blocks_of_a_run_are_all_rows_in_order(store, tmp_path):
+    train(config(store, tmp_path, "embed.partitions=4"))
+    run = EmbeddingRun.open(tmp_path)
+    width = run.layout.width
+    rows = np.frombuffer(tables(tmp_path)[0], np.float32).reshape(-1, width)
+    for max_bytes in (1, 700, 1 << 20):
+        expected = 0
+        for first, block in run.blocks(max_bytes):
+            assert first == expected
+            assert block.dtype == torch.float32
+            assert len(block) <= max(1, max_bytes // (4 * width))
+            np.testing.assert_array_equal(block, rows[first : first + len(block), : run.dim])
+            expected += len(block)
+        assert expected == run.num_entities == len(rows)
