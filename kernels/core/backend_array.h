@@ -10,9 +10,9 @@
 namespace lsm {
 
 /// An array of trivial T in the memory of a Backend, which outlives it. Keeps its memory when it
-/// shrinks; takes a quarter more than asked for when it grows, so that steps of about the same size
-/// allocate nothing. Memory goes in the order of the calls: only the backend may use it, or who
-/// waits for that.
+/// shrinks. Grows by a quarter more than requested, so that steps of about the same size allocate
+/// nothing. Memory is freed in the order of the backend's calls: only the backend may use it, or
+/// code that waits for the backend.
 template <class T, class Backend>
 class BackendArray {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -26,7 +26,7 @@ class BackendArray {
   T* data() const { return data_; }
   int64_t capacity() const { return capacity_; }
 
-  /// Makes room for `count` elements; the first `kept` stay, the others are not initialised.
+  /// Makes room for `count` elements. Keeps the first `kept`; the others are not initialised.
   T* grow(int64_t count, int64_t kept = 0) {
     if (count <= capacity_ && data_ != nullptr) return data_;
     const int64_t capacity = count + count / 4 + 1;
@@ -37,7 +37,7 @@ class BackendArray {
     return data_;
   }
 
-  /// Makes it exactly `count` elements with every byte `byte`; for arrays of a known size.
+  /// Resizes to exactly `count` elements with every byte `byte`; for arrays of a known size.
   T* assign(int64_t count, int byte) {
     backend_->release(std::exchange(data_, nullptr));
     capacity_ = count;
@@ -60,7 +60,7 @@ class BackendArray {
   int64_t capacity_ = 0;
 };
 
-/// Bytes of host memory that the Backend, which outlives them, reaches too.
+/// Host memory that the Backend, which outlives it, accesses too.
 template <class Backend>
 class PinnedBytes {
  public:
@@ -73,7 +73,7 @@ class PinnedBytes {
 
   std::byte* data() const { return data_; }
 
-  /// Makes it `bytes` bytes, not initialised; once.
+  /// Allocates `bytes` bytes, not initialised. At most one call.
   void assign(int64_t bytes) {
     if (bytes > 0) data_ = static_cast<std::byte*>(backend_->allocate_pinned(bytes));
   }

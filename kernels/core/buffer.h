@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Host memory that is handed out and comes back: a batch's rows are tens of megabytes, and fresh
-// pages for each batch would cost as much as filling them.
+// Pooled host memory: a batch's rows are tens of megabytes, and fresh pages for each batch would
+// cost as much as filling them.
 #pragma once
 
 #include <cstddef>
@@ -23,15 +23,15 @@ class HostBlock {
 
   // For Pool.
   static constexpr Trims kTrims = Trims::kOnReturn;
-  /// With all of `bytes` present, and room for `headroom` more.
+  /// A block with all of `bytes` present, and room for `headroom` more.
   static std::unique_ptr<HostBlock> make(size_t bytes, size_t headroom);
-  /// No more than twice what is asked for: a small batch must not pin a large block.
+  /// True for a block of at most twice the requested size: a small batch must not hold a large
+  /// block.
   bool suits(size_t bytes) const;
-  /// Takes the blocks that returned first out of `idle`.
+  /// Removes the blocks that returned first from `idle`.
   static Pool<HostBlock>::Blocks trim(Pool<HostBlock>::Blocks& idle, size_t max_bytes);
 
-  /// Makes the first `bytes` bytes present now, so that whoever writes them later takes no page
-  /// faults.
+  /// Makes the first `bytes` bytes present now, so that later writes take no page faults.
   void populate(size_t bytes);
 
  private:
@@ -39,7 +39,7 @@ class HostBlock {
   size_t capacity_;
 };
 
-/// A batch's rows, and where they come from.
+/// The memory of a batch's rows, from a pool.
 using HostBuffer = PooledBuffer<HostBlock>;
 using BufferPool = Pool<HostBlock>;
 

@@ -9,12 +9,12 @@
 
 namespace lsm {
 
-/// Bad input: what was expected, what was got.
+/// Bad input. The message has the expectation and the value.
 struct ArgumentError : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-/// A system call or a read failed: errno, the file, and what was attempted.
+/// A system call or a read failed. The message has errno, the file and the attempted operation.
 struct SystemError : std::runtime_error {
   SystemError(int errno_value, std::string file_name, const std::string& what)
       : std::runtime_error(what), error_number(errno_value), file(std::move(file_name)) {}
@@ -22,7 +22,7 @@ struct SystemError : std::runtime_error {
   std::string file;
 };
 
-/// A wait ran out of time; the message names what was awaited and for how many seconds.
+/// A wait timed out. The message names the awaited event and the seconds.
 struct TimeoutError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -40,7 +40,7 @@ void check_argument(bool condition, const Args&... message) {
   if (!condition) throw ArgumentError(concat(message...));
 }
 
-/// For what stands in for GPU code that was not built.
+/// The body of stand-ins for GPU code that was not built.
 [[noreturn]] inline void throw_without_cuda(const char* what) {
   throw std::runtime_error(concat(what, " needs CUDA, and this was built without; install nvcc, ",
                                   "build again with LSM_CUDA=ON, and see `lsm doctor`"));

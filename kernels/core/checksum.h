@@ -11,8 +11,8 @@
 namespace lsm {
 
 /// A 64-bit checksum of `bytes` bytes (a multiple of 64) at `data`, that started at `seed`. Each of
-/// eight lanes takes every eighth word by a bijection of its state, so that a change of a single
-/// word always shows; the lanes are independent, so that a core sums faster than disks write.
+/// eight independent sums takes every eighth word by a bijection of its state, so that a change of
+/// a single word always shows, and a core sums faster than disks write.
 inline uint64_t checksum64(const std::byte* data, size_t bytes, uint64_t seed) {
   constexpr size_t kLanes = 8;
   constexpr uint64_t kOdd = 0x9e3779b97f4a7c15ULL;

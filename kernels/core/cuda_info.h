@@ -16,15 +16,15 @@ struct GpuInfo {
   std::string bus_id;  // its PCI address, as CUDA writes it
 };
 
-/// What the CUDA runtime of this build finds on this machine.
+/// GPUs, driver and toolkit as the CUDA runtime of this build finds them.
 struct CudaInfo {
   int toolkit_version = 0;  // 1000 * major + 10 * minor; 0: built without CUDA
   int driver_version = 0;   // the newest toolkit that the driver serves; 0: no driver
-  std::string problem;      // why no GPU can be used; empty if there are some
+  std::string problem;      // reason why no GPU can be used; empty if there are some
   std::vector<GpuInfo> gpus;
 };
 
-/// Never throws for what is missing.
+/// Does not throw if something is missing.
 CudaInfo find_cuda();
 
 }  // namespace lsm

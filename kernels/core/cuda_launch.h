@@ -12,11 +12,11 @@ namespace lsm {
 namespace cuda_launch_detail {
 
 inline constexpr int kBlockThreads = 256;
-// Enough blocks to fill any GPU; threads stride over what is left.
+// Enough blocks to fill any GPU; threads stride over further items.
 inline constexpr int64_t kMaxBlocks = int64_t{1} << 16;
 
-// __grid_constant__: an array within f is indexed where the parameters are, not in a copy of each
-// thread's own.
+// __grid_constant__: threads index an array within f in parameter memory, not in copies of their
+// own.
 template <class F>
 __global__ void __launch_bounds__(kBlockThreads)
     run_each(int64_t count, const __grid_constant__ F f) {
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) f(i);
 }
 
-// Whole warps take an item, so that all lanes of a GpuWarp are there.
+// Whole warps take an item, so that all lanes of a GpuWarp take part.
 template <class F>
 __global__ void __launch_bounds__(kBlockThreads)
     run_each_warp(int64_t count, const __grid_constant__ F f) {

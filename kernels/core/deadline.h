@@ -6,7 +6,7 @@
 
 namespace lsm {
 
-/// A point in time up to which something is awaited.
+/// The end of a wait.
 class Deadline {
  public:
   explicit Deadline(double seconds)
@@ -20,8 +20,8 @@ class Deadline {
   std::chrono::steady_clock::time_point end_;
 };
 
-/// What a polling loop does between two looks: nothing at first, because what it awaits may be a
-/// microsecond away, then it lets others run, then it sleeps.
+/// The pause of a polling loop: none at first, because the event may be a microsecond away, then it
+/// yields, then it sleeps.
 class Backoff {
  public:
   void pause() {

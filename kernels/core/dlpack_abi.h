@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// The binary layout of DLPack's unversioned exchange structures (DLPack specification, C API): what
-// an object's __dlpack__() puts into a capsule named "dltensor".
+// The binary layout of DLPack's unversioned exchange structures (DLPack specification, C API),
+// which an object's __dlpack__() puts into a capsule named "dltensor".
 #pragma once
 
 #include <cstdint>

@@ -7,12 +7,11 @@
 
 namespace lsm {
 
-/// An array of trivial T that keeps its memory when it shrinks and is not initialised when it
-/// grows.
+/// An array of trivial T. Keeps its memory when it shrinks; new elements are not initialised.
 template <class T>
 class HostArray {
  public:
-  /// Makes room for `count` elements; the old contents are lost if that takes new memory.
+  /// Makes room for `count` elements. Loses the contents if it needs new memory.
   void resize_discarding(int64_t count) {
     const size_t bytes = static_cast<size_t>(count) * sizeof(T);
     if (block_ && bytes <= block_->capacity()) return;

@@ -1,7 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Where single-source code runs: a Backend owns memory and launches functors over items. This one
-// is the host; CudaBackend (cuda_backend.h) is a GPU. Both do one thing after the other, in the
-// order of the calls.
+// A Backend runs single-source code: it owns memory and launches functors over items. This one is
+// the host; CudaBackend (cuda_backend.h) is a GPU. Both work strictly in the order of the calls.
 #pragma once
 
 #include <algorithm>
@@ -16,13 +15,13 @@
 
 namespace lsm {
 
-/// Runs what a GPU would run, item after item: the twin that tests compare and that works without
-/// a GPU. `backwards`: the last item, and the last lane, goes first; no result may depend on that.
+/// Runs a GPU's code item by item: the twin, which tests compare with a GPU and which works without
+/// one. `backwards`: starts with the last item and the last lane; no result may depend on it.
 class HostBackend {
  public:
   explicit HostBackend(bool backwards = false) : backwards_(backwards) {}
 
-  /// To be called by a thread before it calls what is below.
+  /// Must be called by a thread before the functions below.
   void enter() const {}
 
   void* allocate(size_t bytes) {
@@ -30,12 +29,12 @@ class HostBackend {
     if (memory == nullptr) throw std::bad_alloc();
     return memory;
   }
-  /// Memory that the host reads and writes too, page-locked where that means something.
+  /// Memory that the host reads and writes too; page-locked on a GPU.
   void* allocate_pinned(size_t bytes) { return allocate(bytes); }
   void release(void* memory) { std::free(memory); }
   void release_pinned(void* memory) { std::free(memory); }
 
-  /// Copies host memory here; it may change as soon as this returns.
+  /// Copies host memory to the backend. The source may change as soon as this returns.
   void upload(void* target, const void* host, size_t bytes) { copy(target, host, bytes); }
   /// Copies to host memory, where the bytes are valid once synchronize() has returned.
   void download(void* host, const void* source, size_t bytes) { copy(host, source, bytes); }
@@ -58,7 +57,7 @@ class HostBackend {
     for (int64_t i = 0; i < count; ++i) f(warp, backwards_ ? count - 1 - i : i);
   }
 
-  /// sums[i] = values[0] + .. + values[i - 1] for i in [0, count]; so `sums` has one more.
+  /// sums[i] = values[0] + .. + values[i - 1] for i in [0, count]; `sums` has count + 1 elements.
   void exclusive_sum(const int64_t* values, int64_t* sums, int64_t count) {
     int64_t sum = 0;
     for (int64_t i = 0; i <= count; ++i) {
@@ -83,14 +82,15 @@ class HostBackend {
     }
   }
 
-  /// A point in the order of the calls, for other backends and threads: never passed is passed.
+  /// A point in the order of the calls, for other backends and threads. An unrecorded event has
+  /// passed.
   struct Event {
     explicit Event(const HostBackend&) {}
   };
   void record(Event&) {}
-  /// Makes what is called later wait for the event.
+  /// Makes later calls wait for the event.
   void block(const Event&) {}
-  /// Makes the calling thread wait for it.
+  /// Blocks the calling thread until the event has passed.
   void wait(const Event&, const char*) {}
 
   void synchronize() {}

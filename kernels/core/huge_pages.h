@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Huge pages for arrays that are read at random: with small pages, most such reads walk the page
-// table first, which costs as much as the read, or several times that in a virtual machine.
+// Huge pages for arrays that are read at random. With small pages most such reads walk the page
+// table first, which costs as much as the read, or several times as much in a virtual machine.
 #pragma once
 
 #include <sys/mman.h>
@@ -14,11 +14,11 @@ namespace lsm {
 
 inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 
-/// Moves `array` into huge pages, as far as it spans whole ones and the system has them. Contents
-/// and addresses stay. Only advice: does nothing before Linux 6.1.
+/// Moves the whole huge pages that `array` spans into huge pages, as far as the system has them.
+/// Contents and addresses stay. Advice only: does nothing before Linux 6.1.
 void collapse_into_huge_pages(std::span<const std::byte> array);
 
-/// Allocates huge pages for what is large enough for them.
+/// Allocates huge pages for arrays that are large enough.
 template <class T>
 struct HugePageAllocator {
   using value_type = T;

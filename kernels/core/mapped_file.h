@@ -8,13 +8,13 @@
 
 namespace lsm {
 
-/// A file in memory. A page that cannot be read (the file was truncated, the disk reports an error)
-/// would end the process with SIGBUS; here the whole mapping becomes zeros instead, and check()
-/// throws from then on. So: read, then check(), then use what was read.
+/// A memory-mapped file. A page that cannot be read (truncated file, disk error) would end the
+/// process with SIGBUS. Here the whole mapping becomes zeros instead, and check() throws from then
+/// on. So read, call check(), and only then use the data.
 class MappedFile {
  public:
-  /// Maps the first `bytes` bytes of the file, or all of it if that is negative. What is written to
-  /// the memory stays in the process. Throws SystemError.
+  /// Maps the first `bytes` bytes of the file, or all of it if negative. Writes to the memory stay
+  /// in the process. Throws SystemError.
   explicit MappedFile(std::string path, int64_t bytes = -1);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -24,8 +24,8 @@ class MappedFile {
   size_t size() const { return size_; }
   const std::string& path() const { return path_; }
 
-  /// Throws SystemError (EIO) if a page could not be read, or if the file is shorter than what is
-  /// mapped: the rest of its last page reads as zeros then, without a signal.
+  /// Throws SystemError (EIO) if a page could not be read, or if the file is shorter than the
+  /// mapping: the rest of its last page reads as zeros then, without a signal.
   void check() const;
 
   struct Entry;  // of the list that the signal handler reads
@@ -38,8 +38,8 @@ class MappedFile {
   Entry* entry_ = nullptr;
 };
 
-/// check() of the MappedFile that holds `address`; nothing if none does. The mapping must outlive
-/// the call.
+/// Calls check() of the MappedFile that holds `address`, if one does. The mapping must outlive the
+/// call.
 void check_mapped(const void* address);
 
 }  // namespace lsm

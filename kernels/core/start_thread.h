@@ -11,8 +11,8 @@
 
 namespace lsm {
 
-/// The system has no room for another thread: a limit on processes, or memory. Becomes RuntimeError
-/// in Python.
+/// The system cannot start another thread: a limit on processes, or memory. Becomes RuntimeError in
+/// Python.
 struct ThreadError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -30,8 +30,8 @@ std::thread start_thread(Body&& body) {
 }
 
 /// Adds `count` threads that run `body` to `threads`. If one cannot be started, calls `stop`, which
-/// must make the others return, joins those and throws ThreadError: a joinable std::thread that is
-/// destroyed ends the process.
+/// must make the others return, joins them and throws ThreadError. (Destroying a joinable
+/// std::thread would end the process.)
 template <class Body, class Stop>
 void start_threads(std::vector<std::thread>& threads, int count, const Body& body,
                    const Stop& stop) {

@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// A non-owning view of a tensor that Python passed in, and its checks. Whoever calls keeps the
-// tensor alive for as long as the view is used.
+// A non-owning view of a tensor from Python, and its checks. The caller keeps the tensor alive
+// while the view is used.
 #pragma once
 
 #include <array>
@@ -43,7 +43,7 @@ struct TensorView {
   void* data = nullptr;
   DType dtype;
   bool on_host = true;
-  int device = -1;  // the GPU's number, where it is not on the host
+  int device = -1;  // the GPU's number; -1: host memory
   int num_dims = 0;
   std::array<int64_t, kMaxDims> shape{};
   std::array<int64_t, kMaxDims> strides{};  // in elements
@@ -64,7 +64,7 @@ struct TensorView {
     return true;
   }
 
-  /// The elements as a span. Throws ArgumentError, naming the argument, unless the tensor is a
+  /// The elements as a span. Throws ArgumentError, which names the argument, unless the tensor is a
   /// contiguous host tensor of T.
   template <class T>
   std::span<T> as(const char* name) const {
@@ -82,7 +82,7 @@ struct TensorView {
     return {static_cast<std::byte*>(data), static_cast<size_t>(num_elements()) * dtype.bytes};
   }
 
-  /// The bytes of a contiguous tensor on GPU `number`, or of a host tensor if that is negative.
+  /// The bytes of a contiguous tensor on GPU `number`, or of a host tensor if `number` is negative.
   std::span<std::byte> as_bytes_on(int number, const char* name) const {
     if (number < 0) return as_bytes(name);
     check_argument(!on_host && device == number, name, ": expected a tensor on cuda:", number,

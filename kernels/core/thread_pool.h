@@ -12,11 +12,11 @@
 
 namespace lsm {
 
-/// As lsm/core/limits.py has it.
+/// The limit of lsm/core/limits.py.
 constexpr int kMostThreads = 1024;
 
-/// Runs loops on a fixed set of threads. The caller takes part in its own loop, so that any number
-/// of callers, also from inside a loop, can share one pool without waiting for each other's work.
+/// Runs loops on a fixed set of threads. The caller takes part in its own loop, so any number of
+/// callers, even from inside a loop, share one pool without waiting for each other's work.
 class ThreadPool {
  public:
   /// `num_threads` counts the caller: 1 starts no thread. Throws ThreadError if one cannot be
@@ -28,8 +28,8 @@ class ThreadPool {
 
   int num_threads() const { return static_cast<int>(threads_.size()) + 1; }
 
-  /// Calls body(begin, end) over disjoint ranges of at most `grain` that cover [0, size); returns
-  /// when all are done. The first exception of a range is rethrown after the others finished.
+  /// Calls body(begin, end) over disjoint ranges of at most `grain` that cover [0, size). Rethrows
+  /// the first exception of a range after the others have ended. Blocks until all have.
   void parallel_for(int64_t size, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
 
  private:

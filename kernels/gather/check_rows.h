@@ -6,7 +6,7 @@
 
 namespace lsm {
 
-/// Throws ArgumentError, which calls the list `name`, unless all of `rows` are in [0, bound).
+/// Throws ArgumentError, with `name` for the list, unless all of `rows` are in [0, bound).
 void check_rows(const char* name, std::span<const int32_t> rows, int64_t bound);
 
 }  // namespace lsm

@@ -13,11 +13,12 @@ namespace lsm {
 namespace copy_rows_detail {
 
 inline constexpr int64_t kLineBytes = 64;
-// Rows are random, so every row starts with a miss. This many bytes in flight per thread cover
-// the latency of memory; more would push each other out of the first-level cache.
+// Rows are random, so every row starts with a cache miss. This many bytes in flight per thread hide
+// the latency of memory; more would evict each other from the first-level cache.
 inline constexpr int64_t kBytesAhead = 8192;
 inline constexpr int64_t kMaxRowsAhead = 32;
-// Beyond its first lines, a long row is a stream that the hardware prefetcher follows by itself.
+// Beyond its first cache lines, a long row is a stream that the hardware prefetcher follows by
+// itself.
 inline constexpr int64_t kMaxLinesPerRow = 32;
 inline constexpr int64_t kGrainBytes = 256 << 10;
 
@@ -29,8 +30,8 @@ LSM_ONLY_PREFETCHES void prefetch_row(const std::byte* row, int64_t row_bytes) {
 }  // namespace copy_rows_detail
 
 /// Copies `row_bytes` bytes from source(i) to target(i) for i in [0, count), in any order and on
-/// the threads of `pool`; where source(i) is null nothing is copied. The caller has checked that
-/// the rows exist, and that no target overlaps another target or a source. Blocks until done.
+/// the threads of `pool`; a null source(i) copies nothing. Precondition: the rows exist, and no
+/// target overlaps another target or a source. Blocks until done.
 template <class Source, class Target>
 void copy_rows(int64_t count, int64_t row_bytes, const Source& source, const Target& target,
                ThreadPool& pool) {

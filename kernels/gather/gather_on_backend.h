@@ -7,7 +7,7 @@
 
 namespace lsm {
 
-/// CopyRows of a GpuGather, holding a reference to the line meanwhile.
+/// CopyRows of a GpuGather that holds a reference to each line during its copy.
 template <class Word, Scope kScope>
 struct CopyLockedRows {
   GpuGather gather;

@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// A gather on a GPU, as a cache's look-ups do it, and as they would with a lock on every line: to
-// measure what plans without locks save (LSM-GNN, figure 5).
+// A gather on a GPU, as in a cache's look-ups, without locks and with a lock on every line:
+// measures the savings of plans without locks (LSM-GNN, figure 5).
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,11 @@
 
 namespace lsm {
 
-/// What a look-up does about other threads before and after it copies a line.
+/// The lock of a look-up around the copy of a line.
 enum class LineLocks : uint8_t {
-  kNone,    // nothing: the plan says that nobody evicts it
-  kDevice,  // takes and gives back a reference, at the scope of the GPU
-  kSystem,  // the same at the scope of the system, as caches do that other GPUs or the host read
+  kNone,    // none: the plan ensures that nobody evicts it
+  kDevice,  // acquires and releases a reference at device scope
+  kSystem,  // the same at system scope, as in caches that other GPUs or the host read
 };
 
 /// Row ids[i] of `source` goes to row i of `out`; all of it is memory of the device, or
@@ -26,8 +26,8 @@ struct GpuGather {
   int64_t row_bytes;
 };
 
-/// Queues it to `stream` (a cudaStream_t as a number) of GPU `device`. Throws std::runtime_error
-/// where this was built without CUDA.
+/// Queues the gather to `stream` (a cudaStream_t as a number) of GPU `device`. Throws
+/// std::runtime_error in a build without CUDA.
 void gather_on_gpu(const GpuGather& gather, LineLocks locks, int device, intptr_t stream);
 /// The same by a host loop.
 void gather_by_twin(const GpuGather& gather, LineLocks locks);

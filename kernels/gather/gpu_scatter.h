@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// scatter_rows() (scatter.h) for memory of a GPU: unpacks rows that came as messages.
+// scatter_rows() (scatter.h) for GPU memory: unpacks rows that arrived as messages.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ class GpuScatter {
  public:
   virtual ~GpuScatter() = default;
 
-  /// Queues what scatter_rows() does. Source and target are GPU memory or page-locked, and must
-  /// stay until synchronize() has returned; the lists may go.
+  /// Queues scatter_rows(). Source and target are GPU memory or page-locked, and must stay valid
+  /// until synchronize() has returned; the lists need not.
   virtual void scatter(const RowArray& source, std::span<const int32_t> source_rows,
                        const RowArray& target, std::span<const int32_t> target_rows,
                        int64_t row_bytes) = 0;
 
-  /// Blocks until everything in the stream has happened; throws TimeoutError.
+  /// Throws TimeoutError. Blocks until all work in the stream has ended.
   virtual void synchronize() = 0;
 
   /// The cudaStream_t, as a number; 0 for the twin.
@@ -29,7 +29,7 @@ class GpuScatter {
 };
 
 std::unique_ptr<GpuScatter> make_twin_scatter();
-/// On GPU `device`. Throws std::runtime_error where this was built without CUDA.
+/// A scatter on GPU `device`. Throws std::runtime_error in a build without CUDA.
 std::unique_ptr<GpuScatter> make_gpu_scatter(int device, double timeout_secs);
 
 }  // namespace lsm

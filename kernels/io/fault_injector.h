@@ -12,8 +12,8 @@ namespace lsm {
 
 enum class Fault : int { kNone, kError, kShort, kStall };
 
-/// Makes one read of an engine go wrong, so that tests see what a failing disk would cause. Reads
-/// are counted in the order in which they complete.
+/// Injects a fault into one read of an engine, for tests. Reads are counted in the order of
+/// completion.
 class FaultInjector {
  public:
   /// The `nth` read from now (0: the next) fails with errno `value` (kError), returns only `value`
@@ -25,8 +25,8 @@ class FaultInjector {
     fault_.store(fault);
   }
 
-  /// What the engine must take as the result of a read that returned `result` (bytes, or -errno).
-  /// Sets `stalled` when the completion must be dropped.
+  /// The result that replaces a read's `result` (bytes, or -errno). Sets `stalled` if the
+  /// completion must be dropped.
   int64_t apply(int64_t result, bool* stalled) {
     *stalled = false;
     if (fault_.load(std::memory_order_relaxed) == Fault::kNone) return result;

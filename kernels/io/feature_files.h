@@ -30,9 +30,10 @@ class FeatureFiles {
   const std::string& path(size_t file) const { return paths_[file]; }
   size_t count() const { return paths_.size(); }
   bool direct() const { return direct_; }
-  /// Why direct reads are not used; empty if they are or were not asked for.
+  /// The reason against direct reads; empty if they are used or were not requested.
   const std::string& fallback_reason() const { return fallback_reason_; }
-  /// The unit of a read's offset and length: the file system block, or more if direct reads ask it.
+  /// The unit of a read's offset and length: the file system block, or more if direct reads need
+  /// it.
   int64_t block_bytes() const { return block_bytes_; }
 
   /// Throws SystemError if a file has become shorter than the layout needs.

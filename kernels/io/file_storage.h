@@ -5,7 +5,7 @@
 
 namespace lsm {
 
-/// What the engines share whose workers read files: the files, and what the result of a read means.
+/// Base of engines whose workers read files: owns the files and interprets the results of reads.
 class FileStorage : public QueuedStorage {
  public:
   int64_t block_bytes() const override { return files_.block_bytes(); }

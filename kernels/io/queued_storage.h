@@ -9,8 +9,7 @@
 
 namespace lsm {
 
-/// What the asynchronous engines share: reads that are planned together, and a queue of extents,
-/// which their workers empty.
+/// Base of asynchronous engines: plans reads together, and queues extents for their workers.
 class QueuedStorage : public Storage {
  public:
   std::vector<std::string> notes() const override { return notes_; }
@@ -19,9 +18,9 @@ class QueuedStorage : public Storage {
   QueuedStorage(std::string engine, const RowLayout& layout, const EngineOptions& options);
 
   Requests start(std::span<const RowRead> reads) override;
-  /// The path of what part `file` of the rows lies on.
+  /// The path of the file or drive with part `file` of the rows.
   virtual const std::string& path(size_t file) const = 0;
-  /// The longest single read: what was asked for, or less where the drive allows no more.
+  /// The longest single read: the requested length, or less if the drive's limit is lower.
   virtual int64_t max_read_bytes() const { return options_.max_read_bytes; }
   /// Throws ArgumentError if max_read_bytes() is no multiple of the block, or less than two of
   /// them.

@@ -24,13 +24,13 @@ class ReadGroup {
   /// The next extent that no worker has taken, or null. Called under the queue's lock.
   const Extent* take_extent();
   bool empty() const { return plan_.extents.empty(); }
-  /// Whether nobody wants any of it any more.
+  /// True if all of its requests were cancelled.
   bool cancelled() const;
 
-  /// Hands the pieces of an extent, whose bytes `data` holds, to their requests.
+  /// Delivers the pieces of an extent, whose bytes `data` holds, to their requests.
   void complete(const Extent& extent, const std::byte* data);
   void fail(const Extent& extent, const std::exception_ptr& error);
-  /// Fails every extent that no worker has taken, for the reason `why`.
+  /// Fails every extent that no worker has taken, with the reason `why`.
   void fail_rest(const char* why);
 
  private:

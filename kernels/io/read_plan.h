@@ -10,7 +10,7 @@
 
 namespace lsm {
 
-/// Rows that one request asks for: rows[i] goes to row positions[i] of `output`, or to row i if
+/// The rows of one request: rows[i] goes to row positions[i] of `output`, or to row i if
 /// `positions` is empty. Rows in any order, repeats allowed.
 struct RowRead {
   std::span<const int64_t> rows;
@@ -43,16 +43,16 @@ struct ReadPlan {
   std::vector<Extent> extents;
 };
 
-/// What decides which runs share a read.
+/// The rule that coalesces runs into reads.
 struct MergeRule {
   int64_t block_bytes;     // unit of a read's offset and length
   int64_t max_read_bytes;  // longest read, a multiple of the block, of at least two
-  int64_t max_gap_bytes;   // bytes that nobody asked for, read rather than starting another read
+  int64_t max_gap_bytes;   // longest run of unrequested bytes within a read
 };
 
-/// The reads that bring the rows of all `requests` to their outputs, over all of them in order of
-/// offset: runs that share a block, are adjacent, or lie no further apart than the gap become one
-/// read, up to the longest. Rows longer than that are read in several.
+/// The reads that bring the rows of all `requests` to their outputs, in order of offset over all of
+/// them. Runs that share a block, are adjacent, or lie no further apart than the gap are coalesced
+/// into one read, up to the longest. Longer rows take several reads.
 ReadPlan plan_reads(std::span<const RowRead> requests, const RowLayout& layout,
                     const MergeRule& rule);
 

@@ -23,12 +23,12 @@ class ReadQueue {
  public:
   void push(std::shared_ptr<ReadGroup> group);
 
-  /// Appends up to `limit` claims. With `block`, waits until there is at least one or the queue is
-  /// closed. Extents that nobody wants any more are failed here, never read. Returns false once
-  /// closed.
+  /// Appends up to `limit` claims. Returns false once the queue is closed. Extents whose requests
+  /// were cancelled fail here and are never read. With `block`, blocks until there is a claim or
+  /// the queue is closed.
   bool claim(std::vector<Claim>& claims, size_t limit, bool block);
 
-  /// Fails everything that is queued or pushed later, and releases blocked workers.
+  /// Fails all extents, queued now or pushed later, and wakes blocked workers.
   void close();
 
  private:

@@ -54,18 +54,18 @@ class LatencyHistogram {
   std::array<std::atomic<uint64_t>, (kMaxExponent - kSubBits + 2) << kSubBits> counts_{};
 };
 
-/// What an engine has done since it was opened or reset. Counters only grow in between; each is
-/// exact, but a snapshot taken while reads are in flight need not be consistent across counters.
+/// Counters of an engine since it was opened or reset. They only grow in between. Each is exact,
+/// but a snapshot while reads are in flight need not be consistent across counters.
 struct ReadStats {
   std::atomic<int64_t> requests{0};
   std::atomic<int64_t> rows{0};
   std::atomic<int64_t> bytes_requested{0};  // rows x row_bytes
-  std::atomic<int64_t> reads{0};            // reads issued to the disk, continuations included
+  std::atomic<int64_t> reads{0};            // reads submitted to the disk, including continuations
   std::atomic<int64_t> bytes_read{0};       // bytes that the disk returned
   std::atomic<int64_t> short_reads{0};
   std::atomic<int64_t> errors{0};
   LatencyHistogram latency;  // of one read, from submission to completion
-  /// Reads that were planned and have neither arrived nor failed. No counter: reset() leaves it.
+  /// Planned reads that have neither arrived nor failed. No counter: reset() keeps it.
   std::atomic<int64_t> outstanding{0};
 
   void reset() {

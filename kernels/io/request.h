@@ -13,8 +13,8 @@
 
 namespace lsm {
 
-/// One submitted request: where its rows go, and how far it is. Workers deliver its pieces in any
-/// order; one caller waits. Once wait() has returned or thrown, and once cancel() has returned,
+/// One submitted request: the destination of its rows, and its progress. Workers deliver its pieces
+/// in any order; one caller waits. After wait() has returned or thrown, or cancel() has returned,
 /// nothing writes to the output any more.
 class Request {
  public:
@@ -22,19 +22,19 @@ class Request {
 
   const std::string& description() const { return description_; }
 
-  /// How many pieces it has, told before any of them is delivered.
+  /// Sets the number of pieces. Must precede the delivery of any.
   void expect(int64_t num_pieces) { num_pieces_ = num_pieces, remaining_.store(num_pieces); }
 
   /// Copies a piece's bytes from `data` to the output.
   void deliver(const Piece& piece, const std::byte* data);
-  /// Ends a piece without data. The first error is what wait() throws.
+  /// Ends a piece without data. wait() throws the first error.
   void fail(std::exception_ptr error);
 
-  /// Returns when every piece is there. Throws the first error; TimeoutError, naming the request
-  /// and how much is missing, after `timeout_secs`.
+  /// Throws the first error; after `timeout_secs` TimeoutError with the request and the number of
+  /// missing pieces. Blocks until every piece has arrived.
   void wait(double timeout_secs);
   bool done() const { return remaining_.load(std::memory_order_acquire) == 0; }
-  /// Drops the interest in the output: later deliveries are discarded.
+  /// Cancels the request: later deliveries are discarded.
   void cancel();
   bool cancelled() const { return cancelled_.load(); }
 

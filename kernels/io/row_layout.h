@@ -6,9 +6,9 @@
 
 namespace lsm {
 
-/// Where rows lie: row r is the bytes [r * row_bytes, (r + 1) * row_bytes) of a logical file, whose
-/// pages of `stripe_bytes` are dealt round robin to `num_files` files: page p is page p / num_files
-/// of file p % num_files. With one file there is no striping.
+/// The layout of rows: row r is the bytes [r * row_bytes, (r + 1) * row_bytes) of a logical file.
+/// Its pages of `stripe_bytes` are dealt round robin to `num_files` files: page p is page p /
+/// num_files of file p % num_files. With one file there is no striping.
 struct RowLayout {
   int64_t num_rows = 0;
   int64_t row_bytes = 0;

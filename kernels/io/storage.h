@@ -16,17 +16,17 @@
 
 namespace lsm {
 
-/// What all engines are told; each takes what concerns it.
+/// Options of all engines; each uses those that concern it.
 struct EngineOptions {
   int queue_depth = 128;                  // reads in flight per ring (io_uring) or queue (nvme)
   int num_threads = 1;                    // rings, queues, pread threads or copying threads
   int64_t max_read_bytes = 32 << 10;      // longest single read
-  int64_t max_gap_bytes = 0;              // bytes nobody asked for, read to save another read
+  int64_t max_gap_bytes = 0;              // longest run of unrequested bytes within a read
   DirectMode direct = DirectMode::kAuto;  // bypass the page cache
 };
 
-/// Reads rows of a store's feature files. Read-only by type. submit() may be called from any
-/// thread, any number of requests may be in flight; results do not depend on the engine.
+/// Reads rows of a store's feature files. Read-only by type. Any thread may call submit(), and any
+/// number of requests may be in flight. Results do not depend on the engine.
 class Storage {
  public:
   virtual ~Storage() = default;
@@ -35,17 +35,19 @@ class Storage {
 
   using Requests = std::vector<std::shared_ptr<Request>>;
 
-  /// Starts reading the rows of all `reads`, planned together, and returns a request for each. The
-  /// outputs must stay valid until the request's wait() or cancel() returns; rows of an output that
-  /// are no position are left alone; where positions repeat, any of the rows (or a mix) may be the
-  /// last. Engines without asynchrony (memory, mmap) do the work here. Throws ArgumentError for a
-  /// row or position out of range or an output of the wrong size.
+  /// Starts reading the rows of all `reads`, which are planned together. Returns a request for
+  /// each. Throws ArgumentError for a row or position out of range or an output of the wrong size.
+  /// Does not block, except for the synchronous engines memory and mmap.
+  ///
+  /// The outputs must stay valid until the request's wait() or cancel() returns. Rows of an output
+  /// that are no position are unchanged. For repeated positions the output gets any of the rows, or
+  /// a mix.
   Requests submit(std::span<const RowRead> reads);
 
   const RowLayout& layout() const { return layout_; }
   ReadStats& stats() { return stats_; }
   FaultInjector& faults() { return faults_; }
-  /// Remarks on how the engine runs (fallbacks taken), for the log.
+  /// Remarks about the engine, such as fallbacks, for the log.
   virtual std::vector<std::string> notes() const { return {}; }
   virtual int64_t block_bytes() const { return 4096; }
   virtual bool direct() const { return false; }
@@ -54,7 +56,7 @@ class Storage {
   Storage(std::string engine, const RowLayout& layout)
       : engine_(std::move(engine)), layout_(layout) {}
 
-  /// submit() without the checks; `reads` is not empty.
+  /// submit() without the checks. Precondition: `reads` is not empty.
   virtual Requests start(std::span<const RowRead> reads) = 0;
 
   const std::string engine_;

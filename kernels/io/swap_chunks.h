@@ -12,7 +12,7 @@
 
 namespace lsm {
 
-/// A block of memory that is to be written somewhere, then filled from elsewhere.
+/// A block of memory to write to one place of a file, and then to fill from another.
 struct Swap {
   std::byte* memory = nullptr;
   int64_t bytes = 0;
@@ -20,7 +20,7 @@ struct Swap {
   std::optional<int64_t> read_from;  // offset in the file
 };
 
-/// Checksums of the bytes written and read: 0 where there was nothing to do.
+/// Checksums of the bytes written and read; 0 for a transfer that was not requested.
 struct SwapSums {
   uint64_t written = 0;
   uint64_t read = 0;
@@ -40,19 +40,19 @@ struct SwapChunk {
   int64_t bytes_left() const { return bytes - done; }
 };
 
-/// The chunks of one swap: which transfer comes next, and what the result of one means. Threads
-/// may share it; each chunk belongs to one at a time.
+/// The chunks of one swap: their order of transfers, and the handling of results. Threads may share
+/// it; each chunk belongs to one thread at a time.
 class SwapChunks {
  public:
   /// `target`: the path of the file or drive, for messages.
   SwapChunks(const Swap& swap, int64_t chunk_bytes, int64_t block_bytes, std::string target);
 
   int64_t count() const { return count_; }
-  /// The first transfer of chunk `index`, ready to be issued.
+  /// The first transfer of chunk `index`, ready for submission.
   SwapChunk start(int64_t index);
-  /// Accounts for a transfer that returned `result` (bytes, or -errno). True: issue the chunk
-  /// again: the rest of a short transfer, or the read after the write. False: it is done, or it
-  /// failed, or another has.
+  /// Accounts for a transfer that returned `result` (bytes, or -errno). Returns true if the chunk
+  /// must be submitted again: for the rest of a short transfer, or for the read after the write.
+  /// Returns false if the chunk is done, or it or another has failed.
   bool advance(SwapChunk& chunk, int64_t result);
   bool failed() const { return failed_.load(); }
   /// Keeps the first error.

@@ -33,13 +33,14 @@ class Transfers {
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
 
-  /// Writes `swap.memory` to `swap.write_to`, then fills it from `swap.read_from`, each if given;
-  /// chunk by chunk, so that reads start while writes run. Returns the checksums of both. Blocks;
-  /// one call at a time, others wait. Throws ArgumentError for unaligned arguments, SystemError
-  /// after the transfers in flight have ended, TimeoutError after `timeout_secs`; then the memory
-  /// may still be written to until the engine is destroyed, and the engine refuses more work.
+  /// Writes `swap.memory` to `swap.write_to`, then fills it from `swap.read_from`, each if given.
+  /// Works chunk by chunk, so that reads start while writes run. Returns the checksums of both.
+  /// Throws ArgumentError for unaligned arguments, SystemError after the transfers in flight have
+  /// ended, TimeoutError after `timeout_secs`. After a TimeoutError the memory may still be written
+  /// to until the engine is destroyed, and the engine refuses more work. Blocks; concurrent calls
+  /// run one at a time.
   SwapSums swap(const Swap& swap, double timeout_secs);
-  /// Returns when everything written is on the disk.
+  /// Blocks until all writes are durable.
   virtual void sync() = 0;
 
   virtual bool direct() const { return true; }
@@ -55,8 +56,8 @@ class Transfers {
   /// Moves all chunks. Throws as swap() does.
   virtual void run(SwapChunks& chunks, const Deadline& deadline) = 0;
   enum class Next { kEnd, kAgain, kLost };
-  /// What follows a transfer that returned `result` (bytes, or -errno): the chunk has ended, is
-  /// to be issued again, or its completion is to be ignored, as if the disk had lost it.
+  /// The next step after a transfer that returned `result` (bytes, or -errno): end the chunk,
+  /// submit it again, or ignore the completion as if the disk had lost it.
   Next complete(SwapChunks& chunks, SwapChunk& chunk, int64_t result);
 
   const std::string engine_;

@@ -23,7 +23,7 @@ class WritableFile {
   bool direct() const { return direct_; }
   /// Unit of offsets, lengths and addresses.
   int64_t block_bytes() const { return block_bytes_; }
-  /// Returns when everything written is on the disk. Throws SystemError.
+  /// Throws SystemError. Blocks until all writes are durable.
   void sync() const;
 
  private:

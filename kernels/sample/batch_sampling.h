@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// How one batch is sampled. Included by sampler.cpp only.
+// Samples one batch. Included by sampler.cpp only.
 #pragma once
 
 #include <algorithm>
@@ -43,7 +43,7 @@ class OutputArray {
   std::shared_ptr<HostBuffer> buffer_;
 };
 
-/// What a batch needs beside its output, kept from batch to batch.
+/// Working memory of a batch, kept from batch to batch.
 template <class Id>
 struct Workspace {
   IdTable<Id> table;
@@ -116,7 +116,7 @@ class BatchSampling {
     const int64_t old_edges = result_.num_edges;
     const bool is_ladies = sampling_.kind == SamplingKind::kLadies;
     count_edges(begin, end, is_ladies ? -1 : fanout);
-    check_mapped(graph_.indptr);  // before edges are looked for where it says
+    check_mapped(graph_.indptr);  // before it is used to find edges
     if (is_ladies) choose_layer_of(begin, end, hop, fanout);
     const int64_t new_edges = indptr_.data()[end] - old_edges;
     make_room(new_edges);
@@ -130,7 +130,7 @@ class BatchSampling {
     result_.num_sampled_nodes.push_back(workspace_.table.size() - end);
   }
 
-  /// Extends indptr over nodes [begin, end) and notes where their edges are in the graph.
+  /// Extends indptr over nodes [begin, end) and records the place of their edges in the graph.
   void count_edges(int64_t begin, int64_t end, int64_t fanout) {
     indptr_.grow(end + 1, begin + 1);
     workspace_.in_edges.resize_discarding(end - begin);
@@ -146,8 +146,8 @@ class BatchSampling {
     }
   }
 
-  /// The last hop's edges are most of a batch; exact sizes are known before they are drawn, so they
-  /// are written in place and only the earlier hops' are moved.
+  /// The last hop's edges are most of a batch. Exact sizes are known before they are drawn, so they
+  /// are written in place, and only the earlier hops' edges move.
   void make_room(int64_t new_edges) {
     const int64_t old_edges = result_.num_edges;
     const int64_t total = old_edges + new_edges;
@@ -190,7 +190,7 @@ class BatchSampling {
     return batch_key(batch_.seed, batch_.epoch, batch_.iteration, batch_.rank);
   }
 
-  /// Replaces what indptr says of nodes [begin, end), all their edges, by those to keep.
+  /// Replaces all edges of nodes [begin, end) in indptr by the edges to keep.
   void choose_layer_of(int64_t begin, int64_t end, uint32_t hop, int64_t count) {
     int64_t* indptr = indptr_.data();
     workspace_.ladies.choose(
@@ -214,8 +214,8 @@ class BatchSampling {
     return SourceDraws::of(sampling_, batch_, hop);
   }
 
-  /// Three stages, each at least a window of edges behind the one that fetches its data: while one
-  /// would wait for memory, the others compute.
+  /// Software-pipelined in three steps, each at least a window of edges behind the one that
+  /// prefetches its data: while one would wait for memory, the others compute.
   void draw_pipelined(const HopDrawing<Id>& drawing, int64_t begin, int64_t end) {
     const int64_t* indptr = indptr_.data();
     int64_t loaded = indptr[begin];
@@ -252,8 +252,8 @@ class BatchSampling {
     }
   }
 
-  /// Copies edges' numbers in the graph before their sources' ids take their place. Out of line:
-  /// few batches need it, and the loop around it is the hot one.
+  /// Copies edges' numbers in the graph before their sources' ids replace them. Out of line: few
+  /// batches need it, and the loop around it is hot.
   [[gnu::noinline]] void keep_edge_ids(int64_t begin, int64_t end) const {
     std::copy(edges_.data() + begin, edges_.data() + end, edge_ids_.data() + begin);
   }
@@ -280,10 +280,10 @@ class BatchSampling {
     }
   }
 
-  // indptr entries are fetched this many nodes before they are read.
+  // Nodes between the prefetch and the use of an indptr entry.
   static constexpr int64_t kNodesAhead = 32;
-  // Enough edges at a time to hide the latency of memory, few enough that what was fetched is still
-  // in the nearest caches.
+  // Enough edges at a time to hide the latency of memory, few enough that prefetched data stays in
+  // the nearest caches.
   static constexpr int64_t kBlockEdges = 256;
   static constexpr int64_t kWindow = 128;
   static constexpr int64_t kNodesPerTask = 2048;

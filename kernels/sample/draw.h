@@ -1,8 +1,8 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// The decision about one node: which of its `degree` in-edges a fanout of `count` takes. Uniform
-// without replacement by Floyd's algorithm (Bentley and Floyd, "A sample of brilliance", CACM
-// 1987): exactly `count` random numbers whatever the degree, and no state but the positions taken
-// so far. How "taken so far" is looked up depends on degree and count and never changes the result.
+// The draw of one node: the in-edges, of `degree`, that a fanout of `count` takes. Uniform without
+// replacement by Floyd's algorithm (Bentley and Floyd, "A sample of brilliance", CACM 1987):
+// exactly `count` random numbers for any degree, and no state but the taken positions. The
+// representation of the taken positions depends on degree and count and never changes the result.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ class TakenList {
   const uint32_t* positions_;
 };
 
-/// Many positions, in an open-addressing table in memory that the caller provides.
+/// Many positions, in an open-addressing table in the caller's memory.
 class TakenTable {
  public:
   /// `slots`: [num_slots], a power of two, at least twice the number of positions.
@@ -70,7 +70,7 @@ LSM_HOST_DEVICE void draw_floyd(Random& random, uint32_t degree, uint32_t count,
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t last = degree - count + i;
     const uint32_t candidate = random.below(last + 1);
-    // Selected by a mask: a branch would often be mispredicted when count is close to degree.
+    // Selects by a mask: a branch would often be mispredicted when count is close to degree.
     const uint32_t is_taken = -static_cast<uint32_t>(taken.contains(candidate, i));
     const uint32_t position = (candidate & ~is_taken) | (last & is_taken);
     taken.add(position);
@@ -78,10 +78,10 @@ LSM_HOST_DEVICE void draw_floyd(Random& random, uint32_t degree, uint32_t count,
   }
 }
 
-/// From this count on, a table finds a taken position faster than comparing with each.
+/// From this count on, a table finds a taken position faster than comparisons with each.
 constexpr uint32_t kMaxListedPositions = 64;
 
-/// How many words of scratch draw_positions needs: 0, or twice `count` rounded up to a power of
+/// Words of scratch memory that draw_positions needs: 0, or twice `count` rounded up to a power of
 /// two.
 LSM_HOST_DEVICE constexpr uint32_t draw_scratch_words(uint32_t count) {
   if (count <= kMaxListedPositions) return 0;

@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// draw_positions for several nodes at once, one per lane of the processor's vectors.
+// draw_positions for several nodes at once, one per SIMD lane.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ struct DrawSimd {
   static constexpr int kLanes = 16;
   static constexpr uint32_t kMaxCount = 64;
 
-  /// Every lane must be given a node, one whose degree exceeds the count.
+  /// Sets the node of a lane. Every lane needs a node whose degree exceeds the count.
   void set(int lane, uint64_t id, uint32_t node_degree) {
     id_low[lane] = static_cast<uint32_t>(id);
     id_high[lane] = static_cast<uint32_t>(id >> 32);
@@ -24,8 +24,8 @@ struct DrawSimd {
 
   // The result: lane l took positions[i][l] for i < count.
   alignas(64) uint32_t positions[kMaxCount][kLanes];
-  // Not zero: the lane may have met a number that PhiloxStream::below rejects, and must be drawn
-  // anew by draw_positions. The chance is less than count * degree / 2^32.
+  // Not zero: the lane may have met a number that PhiloxStream::below rejects, and draw_positions
+  // must repeat its draw. The probability is below count * degree / 2^32.
   alignas(64) uint32_t uncertain[kLanes];
 };
 

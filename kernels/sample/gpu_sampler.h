@@ -11,7 +11,7 @@
 
 namespace lsm {
 
-/// How large a sampled subgraph is; see SampledSubgraph.
+/// Sizes of a sampled subgraph; see SampledSubgraph.
 struct SampleSizes {
   std::vector<int64_t> num_sampled_nodes;
   std::vector<int64_t> num_sampled_edges;
@@ -20,7 +20,7 @@ struct SampleSizes {
   int64_t num_expanded = 0;
 };
 
-/// Where a sampled subgraph is to be copied, host or GPU memory.
+/// Destination of a sampled subgraph, in host or GPU memory.
 struct SampleOutput {
   int64_t* n_id;    // [num_nodes]
   int64_t* edges;   // [2, num_edges]
@@ -34,19 +34,19 @@ class GpuSampler {
  public:
   virtual ~GpuSampler() = default;
 
-  /// Samples what the host's sampler would. `seeds` are distinct nodes, in host memory.
+  /// Samples the host sampler's subgraph. `seeds`: distinct nodes, in host memory.
   virtual SampleSizes sample(std::span<const int64_t> seeds, const BatchName& batch,
                              EdgeIds edge_ids) = 0;
 
-  /// Copies what was sampled last.
+  /// Copies the last sample.
   virtual void copy_to(const SampleOutput& output) = 0;
 
   /// Copies the indices of its edges into the CSC, [num_edges]. Precondition: they were recorded.
   virtual void copy_edge_ids(int64_t* out) = 0;
 };
 
-/// A graph in CSC form in memory that the GPU reads: its own, or page-locked memory of the host. It
-/// stays with the caller. indptr was checked (check_indptr()).
+/// A graph in CSC form in memory that the GPU reads: its own, or page-locked host memory. Not
+/// owned. Precondition: check_indptr() accepts indptr.
 struct GpuGraph {
   const int64_t* indptr;  // [num_nodes + 1]
   const void* indices;    // int32 or int64

@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// The edges that one hop of one batch takes.
+// Draws the edges of one hop of one batch.
 #pragma once
 
 #include <algorithm>
@@ -24,20 +24,20 @@ struct Graph {
   int64_t num_nodes;
 };
 
-/// ArgumentError unless a source that indices names is a node.
+/// Throws ArgumentError unless a source in indices is a node.
 inline void check_source(int64_t id, int64_t num_nodes) {
   check_argument(static_cast<uint64_t>(id) < static_cast<uint64_t>(num_nodes),
                  "indices: expected ids in [0, ", num_nodes, "), got ", id,
                  "; the topology is damaged: check it with `lsm data verify`");
 }
 
-/// Where a node's in-edges are.
+/// The place of a node's in-edges.
 struct InEdges {
   int64_t first;  // in the graph
   uint32_t degree;
 };
 
-/// Nodes that are to be drawn together.
+/// Nodes that are drawn together.
 struct SimdGroup {
   int size = 0;
   int64_t node[DrawSimd::kLanes];
@@ -53,7 +53,7 @@ struct SimdGroup {
     ++size;
   }
 
-  /// Gives empty lanes something to draw.
+  /// Fills empty lanes with a node to draw.
   void fill_up() {
     for (int l = size; l < DrawSimd::kLanes; ++l) lanes.set(l, 0, lanes.degree[0]);
   }
@@ -78,8 +78,8 @@ class HopDrawing {
  public:
   HopDrawing(const Graph<Id>& graph, const Hop& hop) : graph_(graph), hop_(hop) {}
 
-  /// Writes, for the in-edges drawn for nodes [from, to), their numbers in the graph and their
-  /// local destinations, and fetches what the numbers lead to.
+  /// Draws in-edges for nodes [from, to). Writes their numbers in the graph and their local
+  /// destinations, and prefetches their sources.
   void draw_block(int64_t from, int64_t to) const {
     if (hop_.draws) {
       choose_block(from, to);
@@ -101,7 +101,7 @@ class HopDrawing {
         if (group.is_full()) draw_group(group, count);
       }
     }
-    // A fanout gives all nodes that do not take everything the same count.
+    // All nodes that do not take all their edges have the same count.
     if (group.size > 0) {
       const int64_t i = group.node[0];
       draw_group(group, static_cast<uint32_t>(indptr[i + 1] - indptr[i]));
@@ -126,10 +126,10 @@ class HopDrawing {
 
   LSM_ONLY_PREFETCHES void prefetch_list(const InEdges& in) const {
     const Id* const first = graph_.indices + in.first;
-    // Longer lists are streams that the hardware prefetcher follows by itself.
+    // The hardware prefetcher follows longer lists by itself.
     const int64_t count = std::min<int64_t>(in.degree, 8 * kIdsPerLine);
     for (int64_t j = 0; j < count; j += kIdsPerLine) __builtin_prefetch(first + j);
-    __builtin_prefetch(first + count - 1);  // lists need not begin where a line does
+    __builtin_prefetch(first + count - 1);  // lists need not begin at a cache line
   }
 
   /// draw_block() for LABOR.

@@ -1,7 +1,8 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // LABOR-0 (Balin and Catalyurek, "Layer-neighbor sampling", NeurIPS 2023): every source node has
-// one draw per hop, and every destination takes its neighbours of smallest draw. So destinations
-// agree on sources where they can, and each still sees a uniform sample without replacement.
+// one draw per hop, and every destination takes its neighbours with the smallest draws. So
+// destinations agree on sources where they can, and each still has a uniform sample without
+// replacement.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +16,9 @@ namespace lsm {
 /// The draws of one hop of one batch. Ranks share them, as if they sampled one batch together.
 ///
 /// With batch dependency k, a node keeps its draw for k iterations, and 1/k of the nodes get a new
-/// one at each. GraphBolt turns all draws a little at each iteration instead, through normal
-/// variates; as many neighbours change (its angle of pi / 2k exchanges 1.1/k of a fifth of the
-/// neighbours), while this takes no floating point, and draws k iterations apart are independent.
+/// one at each. GraphBolt instead rotates all draws a little at each iteration, through normal
+/// variates. As many neighbours change (its angle of pi / 2k exchanges 1.1/k of a fifth of the
+/// neighbours), but this needs no floating point, and draws k iterations apart are independent.
 struct SourceDraws {
   uint64_t keys[2];  // of a generation, and of the next
   uint32_t period;   // k
@@ -40,7 +41,7 @@ struct SourceDraws {
             static_cast<uint32_t>(key)};
   }
 
-  /// Which of the keys a node's draw comes from.
+  /// Index of the key of a node's draw.
   LSM_HOST_DEVICE uint32_t generation_of(uint32_t id_low, uint32_t id_high) const {
     uint32_t x = id_low ^ id_high * 0x9E3779B1u ^ phase_key;  // MurmurHash3's 32-bit finaliser
     x ^= x >> 16;

@@ -1,7 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// The in-edges that LABOR takes of one node on the host. Few neighbours of a node can have one of
-// its smallest draws: a limit that somewhat more than enough fall below leaves out the others
-// without a branch. Where too few do, the limit is raised.
+// Chooses LABOR's in-edges of one node on the host. Few neighbours of a node can have one of its
+// smallest draws. A limit that slightly more than enough draws fall below excludes the others
+// without a branch. If too few fall below, the limit is raised.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +38,7 @@ class LaborChoice {
  private:
   static constexpr uint32_t kChunk = 256;
 
-  /// Notes the neighbours whose draw is below `limit`.
+  /// Records the neighbours whose draw is below `limit`.
   template <class Id>
   void collect(const Id* sources, uint32_t degree, uint64_t limit) {
     uint32_t drawn[kChunk];
@@ -56,7 +56,7 @@ class LaborChoice {
     }
   }
 
-  /// False if equal draws leave open who is among the smallest.
+  /// Returns false if equal draws leave the smallest undetermined.
   bool keep_ranked(uint32_t count, int64_t first, int64_t* edges) {
     alignas(64) uint32_t ranks[kMaxRanked];
     const int size = static_cast<int>(num_below_);
@@ -77,7 +77,7 @@ class LaborChoice {
     order_.resize(num_below_);
     std::iota(order_.begin(), order_.end(), size_t{0});
     const auto end = order_.begin() + count;
-    // Noted by position, so that the number stands for the position.
+    // Recorded in the order of positions, so the number stands for the position.
     std::nth_element(order_.begin(), end - 1, order_.end(), [&](size_t a, size_t b) {
       return below_[a] != below_[b] ? below_[a] < below_[b] : a < b;
     });

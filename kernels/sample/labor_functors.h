@@ -1,7 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What a warp does for one node of a batch that is sampled by LABOR: its lanes draw for 32
-// neighbours at a time, and few of these get into the heap of the smallest, so that one lane keeps
-// that.
+// LABOR for one node per warp: the lanes draw for 32 neighbours at a time. Few of these enter the
+// heap of the smallest, so a single lane maintains it.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +26,8 @@ LSM_HOST_DEVICE void sift_down(T* heap, uint32_t size, uint32_t at) {
   heap[at] = value;
 }
 
-/// Puts `value` in a heap with `size` of at most `capacity` elements, for its largest if full.
+/// Puts `value` in a heap with `size` of at most `capacity` elements; in a full heap it replaces
+/// the largest.
 LSM_HOST_DEVICE inline void push_bounded(uint64_t* heap, uint32_t size, uint32_t capacity,
                                          uint64_t value) {
   if (size == capacity) {
@@ -53,7 +53,7 @@ LSM_HOST_DEVICE inline void heap_sort(uint32_t* values, uint32_t size) {
   }
 }
 
-/// Chooses positions for the nodes that do not take all their edges: those of the smallest draws,
+/// Chooses positions for the nodes that do not take all their edges: those with the smallest draws,
 /// in ascending order.
 template <class Id>
 struct ChooseNodes {
@@ -82,8 +82,7 @@ struct ChooseNodes {
   }
 
  private:
-  /// Returns the heap's size once the neighbours from `begin` on, one per lane, are in it that
-  /// should be.
+  /// Adds the neighbours from `begin` on, one per lane, that belong in the heap. Returns its size.
   template <class Warp>
   LSM_HOST_DEVICE uint32_t offer(const Warp& warp, int64_t i, uint64_t begin, uint64_t* heap,
                                  uint32_t size) const {

@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// The parts of LABOR that are loops over a node's neighbours, for the processor's vectors.
+// LABOR's loops over a node's neighbours, in SIMD.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ void labor_draws(const SourceDraws& draws, const int64_t* ids, int64_t count, ui
 
 constexpr int kMaxRanked = 64;
 
-/// Writes to `ranks` how many of the `draws` are smaller than each. Both have kMaxRanked elements,
-/// of which those up to `count` rounded up to 16 are of use.
+/// Writes to `ranks` the number of smaller `draws` of each. Both have kMaxRanked elements; those up
+/// to `count`, rounded up to 16, are used.
 void rank_draws(const uint32_t* draws, int count, uint32_t* ranks);
 
 }  // namespace lsm

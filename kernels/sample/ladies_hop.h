@@ -24,8 +24,8 @@ class LadiesHop {
     bool debias;
   };
 
-  /// Chooses among the sources of `in_edges`, those of the batch's nodes `known` after its first
-  /// ones. `num_edges`: how many they are.
+  /// Chooses among the sources of `in_edges`, the in-edges of the last nodes of `known`, which are
+  /// the batch's nodes. `num_edges`: number of in-edges.
   void choose(const Graph<Id>& graph, std::span<const int64_t> known,
               std::span<const InEdges> in_edges, int64_t num_edges, const Layer& layer) {
     graph_ = graph;
@@ -36,7 +36,7 @@ class LadiesHop {
     choose_layer(candidates_, layer.count, layer.key, layer.hop, layer.debias, coefficients_);
   }
 
-  /// Replaces indptr[1 ..] of the hop's nodes, which indptr[0] precedes, by what was chosen.
+  /// Replaces indptr[1 ..] of the hop's nodes by the chosen edges; indptr[0] precedes them.
   void count(int64_t* indptr) const {
     int64_t e = 0;
     for (size_t i = 0; i < in_edges_.size(); ++i) {
@@ -96,7 +96,7 @@ class LadiesHop {
     list_candidates(num_known);
   }
 
-  /// Known nodes that are no source of the hop are on the list too, without mass.
+  /// Lists the candidates. Known nodes that are no source of the hop have no mass.
   void list_candidates(int64_t num_known) {
     candidates_.resize(table_.size());
     for (int64_t i = 0; i < table_.size(); ++i) {

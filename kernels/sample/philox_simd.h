@@ -1,13 +1,13 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Philox for several counters at once, one per lane of the processor's vectors. Loops over
-// lanes are plain C++ that the compiler turns into vector instructions; functions marked with
-// LSM_VECTOR_CLONES are compiled once for each of its instruction sets, and the loader picks.
+// Philox for several counters at once, one per SIMD lane. Loops over lanes are plain C++ that the
+// compiler vectorises. Functions marked with LSM_VECTOR_CLONES are compiled once for each
+// instruction set, and the loader picks one.
 #pragma once
 
 #include <cstdint>
 
-// The loader of glibc can pick; others cannot. It picks before the thread sanitizer's library is
-// ready, which the picking would call.
+// Only glibc's loader can pick. It picks before the thread sanitizer's library is ready, which the
+// picking would call.
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_THREAD__)
 #define LSM_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
@@ -22,8 +22,8 @@ struct PhiloxSimd {
   alignas(64) uint32_t word[4][kPhiloxSimdLanes];
 };
 
-/// philox4x32 in every lane, round by round: so written, compilers see the 32 x 32 -> 64 bit
-/// products that the vector units have.
+/// philox4x32 in every lane, round by round, so that compilers recognise the 32 x 32 -> 64 bit
+/// products of vector units.
 [[gnu::always_inline]] inline void philox_simd(PhiloxSimd& counter, uint64_t key) {
   uint32_t key0 = static_cast<uint32_t>(key);
   uint32_t key1 = static_cast<uint32_t>(key >> 32);

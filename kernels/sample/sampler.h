@@ -13,7 +13,7 @@
 namespace lsm {
 
 /// A sampled subgraph, relabelled. Memory comes from the sampler's BufferPool; buffers may be
-/// larger than what is used of them.
+/// larger than their contents.
 struct SampledSubgraph {
   std::shared_ptr<HostBuffer> n_id;      // int64 [num_nodes]: seeds, then each hop's new nodes
   std::shared_ptr<HostBuffer> edges;     // int64 [2, num_edges]: local sources, local destinations
@@ -28,9 +28,9 @@ struct SampledSubgraph {
   int64_t num_expanded = 0;  // all nodes but the last hop's new ones
 };
 
-/// Uniform neighbour sampling without replacement over a graph in CSC form. Hop h draws
-/// min(degree, fanouts[h]) in-edges (-1: all) of each node that hop h - 1 saw first, so a node is
-/// expanded once. kNeighbor: a node's draw comes from PhiloxStream(batch key, node id, hop);
+/// Uniform neighbour sampling without replacement over a graph in CSC form. Hop h draws min(degree,
+/// fanouts[h]) in-edges (-1: all) of each node that is new in hop h - 1, so a node is expanded
+/// once. kNeighbor: a node's draw comes from PhiloxStream(batch key, node id, hop);
 /// kLabor: a node takes the in-edges whose SourceDraws are smallest, in the graph's order. kLadies:
 /// hop h samples fanouts[h] nodes for all its destinations together (choose_layer()), and keeps the
 /// edges from these, and from nodes that the batch has already, with weights.
@@ -43,20 +43,19 @@ class NeighborSampler {
                                  EdgeIds edge_ids) = 0;
 };
 
-/// `indptr` int64 [N + 1] and `indices` int32 or int64 [E] stay with the caller and must outlive
-/// the sampler; where they lie in a MappedFile, sample() throws its errors. Checks indptr; the
-/// values of indices are checked as they are met. `num_threads` threads share the drawing of one
-/// batch.
+/// `indptr` int64 [N + 1] and `indices` int32 or int64 [E] are not copied and must outlive the
+/// sampler. If they lie in a MappedFile, sample() throws its errors. Checks indptr now, and the
+/// values of indices as sampling reads them. `num_threads` threads share the drawing of one batch.
 std::unique_ptr<NeighborSampler> make_neighbor_sampler(const TensorView& indptr,
                                                        const TensorView& indices,
                                                        std::vector<int64_t> fanouts,
                                                        int num_threads,
                                                        const Sampling& sampling = {});
 
-/// Throws ArgumentError for a number of neighbours that cannot be.
+/// Throws ArgumentError for an invalid number of neighbours.
 void check_fanouts(std::span<const int64_t> fanouts);
 
-/// Throws ArgumentError for options that cannot be, or not with `fanouts`.
+/// Throws ArgumentError for options that are invalid, or invalid with `fanouts`.
 void check_sampling(const Sampling& sampling, std::span<const int64_t> fanouts);
 
 /// Throws ArgumentError unless `indptr` int64 [N + 1] rises from 0 to `num_edges` and every degree

@@ -1,12 +1,12 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// How neighbours are chosen, and which batch they are chosen for.
+// Options of sampling, and the name of a batch.
 #pragma once
 
 #include <cstdint>
 
 namespace lsm {
 
-/// Names one batch; its sample is a function of this, the seeds and the graph, and of nothing else.
+/// Names one batch. Its sample is a function of this, the seeds and the graph, and of nothing else.
 struct BatchName {
   uint64_t seed = 0;
   uint64_t epoch = 0;
@@ -15,7 +15,7 @@ struct BatchName {
   uint64_t step = 0;  // iterations since the first of epoch 0; of use for batch_dependency only
 };
 
-/// Whether a sample says which edges of the graph it took.
+/// kRecord: a sample includes the numbers of its edges in the graph.
 enum class EdgeIds : uint8_t { kLeaveOut, kRecord };
 
 enum class SamplingKind : uint8_t { kNeighbor, kLabor, kLadies };

@@ -1,7 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // Relabelling: the distinct ids of a sequence in first-seen order, and for each element the index
-// of its id among them. What costs is memory latency, so slots are prefetched a window ahead, and
-// mispredicted branches, so ids that are found and ids that are new share one path without any.
+// of its id among them. Two costs dominate: memory latency, so slots are prefetched a window ahead;
+// and mispredicted branches, so known and new ids share one path without branches.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class IdTable {
   /// At most this many distinct ids, so that a local index and the sign of an empty slot fit 32
   /// bits.
   static constexpr int64_t kMaxIds = int64_t{1} << 30;
-  /// How many ids to prefetch before they are relabelled.
+  /// Ids that are prefetched ahead of their relabelling.
   static constexpr int64_t kWindow = 256;
 
   /// Empties the table. Ids are in [0, num_ids), or anything if `num_ids` is negative.
@@ -39,8 +39,8 @@ class IdTable {
 
   int64_t size() const { return size_; }
 
-  /// Makes room for `max_size` distinct ids in all. `unique` are those in the table, in order: they
-  /// are entered anew if the table has to grow.
+  /// Makes room for `max_size` distinct ids in all. `unique`: the ids in the table, in order, which
+  /// are rehashed if the table grows.
   template <class T>
   void reserve(int64_t max_size, T* unique) {
     check_argument(max_size <= kMaxIds, "a batch of up to ", max_size,
@@ -60,9 +60,8 @@ class IdTable {
     for (int64_t i = 0; i < count; ++i) insert(static_cast<Id>(unique[i]), unique);
   }
 
-  /// The local index of `id`, which is size() if it was not in the table; in that case it is now.
-  /// Writes `id` to unique[size()] either way, so that list has room for one id more than are
-  /// reserved.
+  /// The local index of `id`. Inserts a new id, with index size(). Writes `id` to unique[size()] in
+  /// either case, so that list needs room for one more id than reserved.
   template <class T>
   int32_t insert(Id id, T* unique) {
     return is_direct_ ? insert_direct(id, unique, &size_) : insert_hashed(id, unique, &size_);
@@ -98,9 +97,8 @@ class IdTable {
   static constexpr uint64_t kMinCapacity = 64;
   static constexpr uint64_t kMaxSparseCapacity = uint64_t{1} << 19;
 
-  /// A quarter full while the table is small, since every id that is not where it is looked for
-  /// first costs a mispredicted branch; two thirds once it is large, since then cache misses cost
-  /// more.
+  /// A quarter full while the table is small, since every id outside its home slot costs a
+  /// mispredicted branch; two thirds full once it is large, since cache misses then cost more.
   static int64_t capacity_for(int64_t size) {
     const auto sparse = std::bit_ceil(static_cast<uint64_t>(4 * size));
     const auto dense = std::bit_ceil(static_cast<uint64_t>(size + size / 2));
@@ -130,8 +128,8 @@ class IdTable {
     return local;
   }
 
-  /// Whether the slot holds another id, as one condition: two would be two branches, and the one on
-  /// an empty slot would be mispredicted often.
+  /// True if the slot holds another id, as one condition: two would be two branches, and the one on
+  /// an empty slot would often be mispredicted.
   static bool is_other(const Slot& slot, Id id) {
     return ((slot.id ^ id) & ~static_cast<Id>(slot.local >> 31)) != 0;
   }
@@ -141,8 +139,8 @@ class IdTable {
     return locals_[id] = claim(locals_[id], id, unique, size);
   }
 
-  /// The local index of an id whose slot holds `found`: that, or the next new one. Old and new come
-  /// in no predictable order, so an all-ones mask selects and both cases write.
+  /// The local index of an id whose slot holds `found`: `found`, or the next new one. The order of
+  /// known and new ids is unpredictable, so an all-ones mask selects, and both cases write.
   template <class T>
   static int32_t claim(int32_t found, Id id, T* unique, int64_t* size) {
     const int32_t is_new = found >> 31;

@@ -29,8 +29,8 @@ void count_degrees(ThreadPool& pool, const EdgeChunk<Id>& edges, std::span<int64
 
 /// Appends the source of each edge whose destination v is in [first_node, last_node) to v's list:
 /// indices[cursors[v]++ - first_index]. Lists keep the order of the edges, whatever the number of
-/// threads. Throws ArgumentError for what count_degrees would have refused, and if a position is
-/// outside `indices`: the edges then differ from those that were counted.
+/// threads. Throws ArgumentError for edges that count_degrees would have refused, and for a
+/// position outside `indices`: the edges then differ from the counted ones.
 template <class Id, class Index>
 void fill(ThreadPool& pool, const EdgeChunk<Id>& edges, std::span<int64_t> cursors,
           int64_t first_node, int64_t last_node, int64_t first_index, std::span<Index> indices);

@@ -25,8 +25,8 @@ class IoUringStorage final : public FileStorage {
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 
-/// Why the io_uring engine cannot run here: not built, or refused by the kernel or a sandbox. Empty
-/// if it can.
+/// The reason why the io_uring engine cannot run here (not built, or refused by the kernel or a
+/// sandbox); empty if it can.
 std::string io_uring_problem();
 
 }  // namespace lsm

@@ -11,7 +11,7 @@
 namespace lsm {
 
 /// Opens `paths` with the named engine: memory, mmap, posix, io_uring or nvme. Throws ArgumentError
-/// for another name and for options out of range, and as the engine does.
+/// for another name or options out of range, and the errors of the engine.
 std::unique_ptr<Storage> open_storage(const std::string& engine, std::vector<std::string> paths,
                                       const RowLayout& layout, const EngineOptions& options,
                                       const nvme::NvmeOptions& nvme = {});

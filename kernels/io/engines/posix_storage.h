@@ -11,7 +11,8 @@
 
 namespace lsm {
 
-/// Threads that call pread: works on every POSIX system; as many reads in flight as threads.
+/// Reads by threads that call pread, with as many reads in flight as threads. Works on every POSIX
+/// system.
 class PosixStorage final : public FileStorage {
  public:
   PosixStorage(std::vector<std::string> paths, const RowLayout& layout,

@@ -12,7 +12,7 @@
 
 namespace lsm {
 
-/// Engines whose rows have addresses: submit() copies them and returns when that is done.
+/// Engines whose rows have addresses. submit() blocks until it has copied them.
 class ResidentStorage : public Storage {
  protected:
   ResidentStorage(std::string engine, std::vector<std::string> paths, const RowLayout& layout,
@@ -29,8 +29,8 @@ class ResidentStorage : public Storage {
   void gather_striped(const RowRead& read);
 };
 
-/// All features in RAM: the in-memory baseline. Opening reads the files, and refuses when they
-/// would not fit in the memory that is available.
+/// All features in RAM: the in-memory baseline. Opening reads the files, and throws if they do not
+/// fit in available memory.
 class MemoryStorage final : public ResidentStorage {
  public:
   MemoryStorage(std::vector<std::string> paths, const RowLayout& layout,
