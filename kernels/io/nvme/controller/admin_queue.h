@@ -9,16 +9,16 @@
 
 namespace lsm::nvme {
 
-/// Where a queue lies and how long it is, for the commands that create it.
+/// Address and length of a queue, for the commands that create it.
 struct QueuePlace {
   uint16_t id;
   uint32_t entries;
   uint64_t address;
 };
 
-/// The admin queue pair, one command at a time. It can say what set-up takes and nothing that would
-/// change what is stored. Not thread-safe. Each command throws std::runtime_error, with the status
-/// in words, if the controller refuses it, and TimeoutError if no answer comes.
+/// The admin queue pair, one command at a time. It has the commands of set-up, and none that could
+/// change stored data. Not thread-safe. Each command throws std::runtime_error, with the status in
+/// words, if the controller refuses it, and TimeoutError without an answer.
 class AdminQueue {
  public:
   static constexpr uint32_t kDepth = 16;
@@ -34,7 +34,7 @@ class AdminQueue {
   const std::byte* identify_controller();
   const std::byte* identify_namespace(uint32_t namespace_id);
 
-  /// How many pairs of I/O queues the controller grants of `wanted` (5.21.1.7).
+  /// The number of pairs of I/O queues that the controller grants of `wanted` (5.21.1.7).
   uint32_t set_num_queues(uint32_t wanted);
 
   void create_completion_queue(const QueuePlace& place);

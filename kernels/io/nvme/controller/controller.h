@@ -16,8 +16,8 @@ struct ControllerInfo {
   std::string serial;
   std::string model;
   std::string firmware;
-  uint32_t version = 0;             // as the register has it: 0x00010400 is 1.4
-  uint64_t max_transfer_bytes = 0;  // MDTS, and never more than a command can name
+  uint32_t version = 0;             // in the register's format: 0x00010400 is 1.4
+  uint64_t max_transfer_bytes = 0;  // MDTS, at most the limit of a command
   uint32_t max_queue_entries = 0;
   uint32_t num_namespaces = 0;  // the highest namespace identifier
 };
@@ -38,8 +38,8 @@ struct QueueOptions {
 class AdminQueue;
 class Controller;
 
-/// An I/O queue pair of a controller, with its memory. Destroying it deletes the queues on the
-/// controller, after which none of their commands writes to memory any more; it never throws.
+/// An I/O queue pair of a controller, with its memory. The destructor deletes the queues on the
+/// controller, after which none of their commands writes to memory. It never throws.
 class IoQueue {
  public:
   ~IoQueue();
@@ -61,13 +61,13 @@ class IoQueue {
   QueuePair pair_{};
 };
 
-/// Brings up a controller over a transport and shuts it down again. Thread-safe. Every wait ends
-/// with a TimeoutError that says what was awaited; every command that fails with a
-/// std::runtime_error that has the status in words.
+/// Brings up a controller over a transport and shuts it down again. Thread-safe. A wait that takes
+/// too long throws TimeoutError, which names the event; a command that fails throws
+/// std::runtime_error with the status in words.
 class Controller {
  public:
-  /// Resets, enables and identifies the controller. Throws std::runtime_error if what the transport
-  /// maps is no NVMe controller, reports a fatal state, or cannot do what we need.
+  /// Resets, enables and identifies the controller. Throws std::runtime_error if the transport maps
+  /// no NVMe controller, or one that reports a fatal state or lacks a needed feature.
   explicit Controller(std::unique_ptr<Transport> transport, double timeout_secs = 10.0);
   /// shut_down(), without throwing.
   ~Controller();
@@ -78,20 +78,20 @@ class Controller {
   const ControllerInfo& info() const { return info_; }
   Transport& transport() { return *transport_; }
 
-  /// Throws ArgumentError if there is no such namespace, or if its format cannot be read: blocks
-  /// larger than a page, or with interleaved metadata.
+  /// Throws ArgumentError if the namespace does not exist, or if its format is not supported:
+  /// blocks larger than a page, or with interleaved metadata.
   NamespaceInfo identify_namespace(uint32_t id);
 
-  /// Asks for `wanted` pairs of I/O queues, once and before any is made; returns how many there
-  /// are.
+  /// Requests `wanted` pairs of I/O queues and returns the number granted. Precondition: the first
+  /// call, before any queue is created.
   uint32_t set_num_queues(uint32_t wanted);
 
   /// Makes an I/O queue pair. `id`: 1 to the number of queues, not in use. Depths above what the
   /// controller allows are lowered to it.
   std::unique_ptr<IoQueue> create_queue(uint16_t id, const QueueOptions& options);
 
-  /// Normal shut-down (CC.SHN), which leaves the drive as its own driver expects to find it. All
-  /// queues must be gone. Does nothing the second time.
+  /// Normal shut-down (CC.SHN), which leaves the drive in the state that its driver expects.
+  /// Precondition: all queues are destroyed. Does nothing the second time.
   void shut_down();
 
  private:
@@ -106,7 +106,7 @@ class Controller {
   void reset();
   void enable();
   void identify();
-  /// Stops the controller where nothing better can be done, so that it writes to no memory of ours.
+  /// Stops the controller as a last resort, so that it writes to no memory of ours.
   void disable_quietly() noexcept;
 
   std::unique_ptr<Transport> transport_;

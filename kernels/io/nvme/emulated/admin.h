@@ -9,7 +9,7 @@
 
 namespace lsm::nvme {
 
-/// Carries out the admin commands of an emulated controller.
+/// Executes the admin commands of an emulated controller.
 class AdminServer {
  public:
   struct Answer {
@@ -37,7 +37,7 @@ class AdminServer {
   uint16_t create_submission_queue(const Command& command);
   uint16_t delete_completion_queue(const Command& command);
   uint16_t delete_submission_queue(const Command& command);
-  /// Checks what the two create commands share and finds the queue's memory.
+  /// Checks the common fields of the two create commands, and finds the queue's memory.
   uint16_t find_queue_memory(const Command& command, size_t entry_bytes, std::byte** memory) const;
 
   const ControllerOptions& options_;

@@ -8,28 +8,28 @@
 
 namespace lsm::nvme {
 
-/// Part of the memory that a transfer goes to.
+/// Part of a transfer's memory.
 struct Segment {
   std::byte* data;
   size_t bytes;
 };
 
-/// What an emulated namespace's blocks hold: bytes, read-only.
+/// The bytes of an emulated namespace's blocks, read-only.
 class BlockSource {
  public:
   virtual ~BlockSource() = default;
 
   virtual uint64_t bytes() const = 0;
-  /// Reads from `offset` on into the segments, one after the other; what lies past the end is zero.
-  /// Returns whether the bytes could be read.
+  /// Reads from `offset` on into the segments, one after the other. Bytes past the end are zero.
+  /// Returns false if the bytes cannot be read.
   virtual bool read(uint64_t offset, std::span<const Segment> segments) = 0;
 };
 
 /// An ordinary file, through the page cache.
 class FileBlocks final : public BlockSource {
  public:
-  /// `most_bytes`: as if what lies behind were not there; 0: the whole file. Throws SystemError if
-  /// the file cannot be opened.
+  /// `most_bytes`: length of the visible part; 0: the whole file. Throws SystemError if the file
+  /// cannot be opened.
   explicit FileBlocks(std::string path, uint64_t most_bytes = 0);
   ~FileBlocks() override;
   FileBlocks(const FileBlocks&) = delete;
@@ -43,7 +43,7 @@ class FileBlocks final : public BlockSource {
   uint64_t bytes_ = 0;
 };
 
-/// Memory that the caller keeps.
+/// Memory that the caller owns.
 class MemoryBlocks final : public BlockSource {
  public:
   explicit MemoryBlocks(std::span<const std::byte> memory) : memory_(memory) {}

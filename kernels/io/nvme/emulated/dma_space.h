@@ -14,15 +14,15 @@
 namespace lsm::nvme {
 
 /// The addresses that an emulated controller can reach, and the host memory behind them. Addresses
-/// are not pointers, lie above 4 GiB, and those of a kPages allocation descend, so that code that
-/// confuses the two, drops upper halves or takes pages to follow each other fails. Allocations come
-/// from any thread; the controller translates without a lock.
+/// are not pointers, lie above 4 GiB, and descend within a kPages allocation. So code fails that
+/// confuses them with pointers, drops upper halves or assumes adjacent pages. Any thread may
+/// allocate; the controller translates without a lock.
 class DmaSpace : public std::enable_shared_from_this<DmaSpace> {
  public:
   DmaSpace();
 
   DmaMemory allocate(size_t bytes, DmaShape shape);
-  /// Makes whole pages that are the caller's reachable, until the owner of what this returns goes.
+  /// Makes whole pages of the caller's reachable, until the result's owner is destroyed.
   DmaMemory map(std::byte* data, size_t bytes, DmaShape shape);
 
   /// The memory at `address`; null if there is none.
@@ -33,7 +33,7 @@ class DmaSpace : public std::enable_shared_from_this<DmaSpace> {
     return memory == nullptr ? nullptr : memory + address % kPageBytes;
   }
 
-  /// The memory of `bytes` bytes from `address` on; null if not all of it is there in one piece.
+  /// The memory of `bytes` bytes from `address` on; null unless it is contiguous.
   std::byte* translate_run(uint64_t address, size_t bytes) const;
 
  private:

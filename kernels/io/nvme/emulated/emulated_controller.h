@@ -13,8 +13,8 @@
 
 namespace lsm::nvme {
 
-/// A controller played by a thread: registers that the host writes as it would write BAR0, queues
-/// in memory that both see, data through PRPs. It knows the specification, not our queue code.
+/// A controller emulated by a thread: registers that the host writes like BAR0, queues in shared
+/// memory, data through PRPs. Written from the specification, not from our queue code.
 class EmulatedController {
  public:
   EmulatedController(const ControllerOptions& options, std::vector<EmulatedNamespace> namespaces);
@@ -31,7 +31,7 @@ class EmulatedController {
 
  private:
   void run();
-  /// Follows what the host wrote to CC. Returns whether something changed.
+  /// Applies the host's writes to CC. Returns true if something changed.
   bool obey_configuration();
   void start();
   void stop();
@@ -41,7 +41,7 @@ class EmulatedController {
 
   const ControllerOptions options_;
   const std::vector<EmulatedNamespace> namespaces_;
-  const HostBlock register_memory_;  // pages of their own, as a GPU maps whole ones
+  const HostBlock register_memory_;  // pages of its own, because a GPU maps whole pages
   uint32_t* const registers_;
   std::shared_ptr<DmaSpace> memory_;
   ControllerCounters counters_;

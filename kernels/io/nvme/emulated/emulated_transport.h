@@ -24,8 +24,8 @@ class EmulatedTransport final : public Transport {
     return controller_.memory().allocate(bytes, shape);
   }
 
-  /// Lets the controller reach whole pages of the caller's, which must outlive what this returns:
-  /// also a GPU's memory, if the namespaces' sources know how to write there.
+  /// Lets the controller reach whole pages of the caller's, which must outlive the result. GPU
+  /// memory works, too, if the namespaces' sources can write there.
   DmaMemory map(std::byte* data, size_t bytes) {
     return controller_.memory().map(data, bytes, DmaShape::kPages);
   }

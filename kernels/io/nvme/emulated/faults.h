@@ -7,7 +7,7 @@
 
 namespace lsm::nvme {
 
-/// How an emulated controller misbehaves: shares of the read commands, each drawn from (seed,
+/// Injected faults of an emulated controller: shares of the read commands, each drawn from (seed,
 /// number of the command), so that a run can be repeated.
 struct ControllerFaults {
   uint64_t seed = 0;
@@ -15,7 +15,7 @@ struct ControllerFaults {
   double loss_rate = 0;   // never complete
   double delay_rate = 0;  // complete `delay_secs` later
   double delay_secs = 0.001;
-  bool reorder = false;  // complete those at hand in random order, and some a round later
+  bool reorder = false;  // complete the present ones in random order, and some a round later
 
   bool any() const { return error_rate > 0 || loss_rate > 0 || delay_rate > 0 || reorder; }
 };

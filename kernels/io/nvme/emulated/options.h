@@ -7,7 +7,7 @@
 
 namespace lsm::nvme {
 
-/// What an emulated controller is like.
+/// Properties of an emulated controller.
 struct ControllerOptions {
   uint32_t num_queues = 16;            // pairs of I/O queues at most
   uint32_t max_queue_entries = 16384;  // a power of two, as with most drives

@@ -10,9 +10,9 @@
 
 namespace lsm::nvme {
 
-/// Finds the memory that `bytes` bytes go to, as a controller does: written from the specification
-/// (NVMe 1.4, 4.3), apart from the code that builds PRPs. Returns a status; the memory is in
-/// `segments`, neighbours merged.
+/// Finds the memory of a transfer of `bytes` bytes, as a controller does. Written from the
+/// specification (NVMe 1.4, 4.3), independently of the code that builds PRPs. Returns a status, and
+/// in `segments` the memory, with adjacent parts merged.
 uint16_t walk_prps(const DmaSpace& space, const DataPointer& data, uint64_t bytes,
                    std::vector<Segment>& segments);
 

@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// The controller's side of queues: where they lie, what has been fetched and posted.
+// The controller's side of queues: their memory, and the entries fetched and posted.
 #pragma once
 
 #include <algorithm>
@@ -19,17 +19,17 @@ struct EmulatedNamespace {
   std::shared_ptr<BlockSource> source;
   uint32_t block_bytes;
 
-  /// The last block may reach past the end of the source; the rest of it reads as zero. A namespace
-  /// without blocks would be an inactive one, so an empty source makes one.
+  /// The last block may reach past the end of the source and reads as zero there. An empty source
+  /// has one block, because a namespace without blocks would be inactive.
   uint64_t num_blocks() const {
     return std::max<uint64_t>(1, (source->bytes() + block_bytes - 1) / block_bytes);
   }
 };
 
-/// What an emulated controller has seen, for tests and benchmarks.
+/// Counters of an emulated controller, for tests and benchmarks.
 struct ControllerCounters {
   std::atomic<int64_t> reads{0};              // read commands fetched
-  std::atomic<int64_t> errors{0};             // completed with an error, injected or earned
+  std::atomic<int64_t> errors{0};             // completed with an error, injected or not
   std::atomic<int64_t> losses{0};             // never completed, on purpose
   std::atomic<int64_t> invalid_doorbells{0};  // values that no doorbell may have
 };
@@ -44,11 +44,11 @@ struct CompletionQueue {
 
   bool exists() const { return entries != nullptr; }
 
-  /// The acquire orders our writing of an entry after the host's reading of what it held before.
+  /// The acquire orders our write of an entry after the host's read of its former contents.
   bool full() const { return (tail + 1) % depth == load_acquire(*head_doorbell) % depth; }
 
-  /// Posts an entry; must not be full. The release of the last dword makes the rest of the entry,
-  /// and the data before it, visible to whoever sees its phase.
+  /// Posts an entry. Precondition: not full. The release of the last dword makes the rest of the
+  /// entry, and the data before it, visible to a host that sees its phase.
   void post(uint32_t result, uint16_t queue, uint32_t head, uint16_t id, uint16_t status) {
     Completion& entry = entries[tail];
     entry.dwords[0] = result;

@@ -11,8 +11,8 @@
 
 namespace lsm::nvme {
 
-/// Carries out the read commands of an emulated controller, and holds completions back where it is
-/// told to misbehave.
+/// Executes the read commands of an emulated controller, and holds completions back for injected
+/// faults.
 class ReadServer {
  public:
   ReadServer(const ControllerOptions& options, const DmaSpace& memory,
@@ -24,11 +24,11 @@ class ReadServer {
         queues_(queues),
         counters_(counters) {}
 
-  /// Executes a command that was fetched from `queue`; completes it now or later.
+  /// Executes a command fetched from `queue`. Completes it now or later.
   void execute(SubmissionQueue& queue, const Command& command);
-  /// Completes what was held back and is due. Returns whether anything is still held back.
+  /// Posts the held-back completions that are due. Returns true if any is still held back.
   bool post_held();
-  /// Forgets what is held back for a queue (0: for all), which has been deleted.
+  /// Drops the held-back completions of a deleted queue (0: of all).
   void forget(uint16_t queue);
 
  private:

@@ -6,8 +6,8 @@
 
 namespace lsm::nvme {
 
-/// What measure_waves() does: waves of random reads that a GPU submits and completes, on the queues
-/// of one emulated controller over memory.
+/// Options of measure_waves(): waves of random reads that a GPU submits and completes, on the
+/// queues of one emulated controller over memory.
 struct WaveOptions {
   int device = 0;
   std::vector<int> num_blocks = {1};  // thread blocks of the kernels, one measurement each
@@ -16,18 +16,18 @@ struct WaveOptions {
   uint32_t num_reads = 32'768;
   uint32_t read_bytes = 4096;       // a multiple; from three pages on with PRP lists
   bool into_device_memory = false;  // else into page-locked host memory
-  uint32_t rounds = 5;              // of which the median counts, after one that does not
+  uint32_t rounds = 5;              // the median counts, after a warm-up round
 };
 
 struct WaveRates {
   int num_blocks;
   double split;        // reads per second: submit and complete as two kernels (Helios, 3.1)
-  double synchronous;  // one kernel, whose warps wait for what they submitted (BaM)
+  double synchronous;  // one kernel, whose warps wait for their reads (BaM)
 };
 
-/// Measures both ways for each of `num_blocks`. Every byte of every wave is compared. Throws
-/// std::runtime_error where one is wrong, a read fails, or there is no CUDA; TimeoutError if reads
-/// do not complete; ArgumentError for options that do not fit each other.
+/// Measures both for each of `num_blocks`, and compares every byte of every wave. Throws
+/// std::runtime_error if a byte is wrong, a read fails, or there is no CUDA; TimeoutError if reads
+/// do not complete; ArgumentError for inconsistent options.
 std::vector<WaveRates> measure_waves(const WaveOptions& options);
 
 }  // namespace lsm::nvme

@@ -10,7 +10,7 @@
 
 namespace lsm::nvme {
 
-/// A queue pair that the calling thread works.
+/// A queue pair that the calling thread operates.
 class HostQueue final : public WorkerQueue {
  public:
   HostQueue(std::unique_ptr<IoQueue> queue, const ReadBuffers& buffers)

@@ -6,7 +6,7 @@
 
 namespace lsm::nvme {
 
-/// What measure_reads() does: random reads of one size on one queue of an emulated controller, in
+/// Options of measure_reads(): random reads of one size on one queue of an emulated controller, in
 /// one of the two shapes of submission.
 struct MeasureOptions {
   bool sparse = false;
@@ -21,15 +21,15 @@ struct MeasureOptions {
 
 struct Measured {
   double seconds = 0;
-  double submitter_cpu_secs = 0;  // of the thread that submits and completes
-  double process_cpu_secs = 0;    // of that and the controller's
+  double submitter_cpu_secs = 0;  // CPU time of the thread that submits and completes
+  double process_cpu_secs = 0;    // CPU time of that thread and the controller's
   uint64_t tail_writes = 0;
   uint64_t head_writes = 0;
 };
 
-/// Submits and completes the reads from the calling thread; a thread plays the controller. In
-/// memory, every read's first bytes are compared with those of its block. Throws std::runtime_error
-/// if one is wrong or fails.
+/// Submits and completes the reads from the calling thread; another thread emulates the controller.
+/// Over memory, compares every read's first bytes with those of its block. Throws
+/// std::runtime_error if a read is wrong or fails.
 Measured measure_reads(const MeasureOptions& options);
 
 }  // namespace lsm::nvme

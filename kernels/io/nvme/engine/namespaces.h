@@ -16,11 +16,11 @@ struct NamespaceName {
   uint32_t id = 1;
 };
 
-/// Throws ArgumentError if what follows the @ is no namespace identifier.
+/// Throws ArgumentError unless a namespace identifier follows the @.
 NamespaceName parse_namespace_name(const std::string& name);
 
-/// Opens each controller once, however many of its namespaces are named. Throws as the transports
-/// do, and ArgumentError for a namespace that is named twice.
+/// Opens each controller once, also for several of its namespaces. Throws the errors of the
+/// transports, and ArgumentError for a repeated namespace.
 OpenTransports open_sysfs(const std::vector<std::string>& names);
 OpenTransports open_libnvm(const std::vector<std::string>& names);
 

@@ -16,17 +16,17 @@ namespace lsm::nvme {
 /// Reads rows through NVMe queue pairs of our own. Each of `num_threads` workers has a queue pair
 /// on every controller and keeps up to `queue_depth` commands in flight there. Part k of the rows
 /// lies on namespace k, from its first block on. Reads land in buffers of the worker's and are
-/// copied out, so that a command that was given up never writes into memory that somebody else has.
+/// copied out, so that an abandoned command never writes into memory of others.
 class NvmeStorage final : public QueuedStorage {
  public:
-  /// `paths`: one per namespace; what they are depends on the transport (transports.h). Throws
-  /// ArgumentError for options out of range and for a namespace that is too small for its part.
+  /// `paths`: one per namespace; transports.h gives their meaning. Throws ArgumentError for options
+  /// out of range and for a namespace that is too small for its part.
   NvmeStorage(std::vector<std::string> paths, const RowLayout& layout, const EngineOptions& options,
               const NvmeOptions& nvme);
   ~NvmeStorage() override;
 
   int64_t block_bytes() const override { return block_bytes_; }
-  /// Blocks come from the drive, whatever the page cache holds; the emulated one reads files.
+  /// True if blocks come from the drive, not from the page cache; the emulated drive reads files.
   bool direct() const override { return nvme_.transport.transport != "emulated"; }
 
  protected:
@@ -51,7 +51,7 @@ class NvmeStorage final : public QueuedStorage {
   std::vector<std::unique_ptr<Controller>> controllers_;
   std::vector<WorkerQueueMaker> queue_makers_;  // one per controller
   std::vector<Target> targets_;                 // one per part of the rows
-  int64_t block_bytes_ = 0;  // the largest of the namespaces', which the others divide
+  int64_t block_bytes_ = 0;  // the largest of the namespaces'; a multiple of the others
   int64_t max_read_bytes_ = 0;
   std::atomic<bool> stopping_{false};
   std::vector<std::unique_ptr<WorkerThread>> threads_;

@@ -5,13 +5,13 @@
 
 namespace lsm::nvme {
 
-/// Whether kernels of a GPU submit and complete.
+/// Options of submission and completion by kernels of a GPU.
 struct GpuSubmission {
-  int device = -1;     // the GPU; -1: the host does it
+  int device = -1;     // the GPU; -1: the host submits
   int num_blocks = 0;  // most thread blocks of a kernel; 0: as many as 30% of the GPU's SMs
 };
 
-/// What the nvme engine can be told beyond what all engines are.
+/// Options of the nvme engine beyond EngineOptions.
 struct NvmeOptions {
   TransportOptions transport = {};
   double command_timeout_secs = 10.0;  // longest wait for one command

@@ -10,8 +10,7 @@
 
 namespace lsm::nvme {
 
-/// Buffers that reads of one controller land in, of equal size, each with the memory for its PRP
-/// lists.
+/// Buffers of equal size for reads of one controller, each with memory for its PRP lists.
 class ReadBuffers {
  public:
   ReadBuffers(Transport& transport, size_t count, size_t bytes)
@@ -28,13 +27,13 @@ class ReadBuffers {
   size_t buffer_pages() const { return buffer_pages_; }
   /// The controller's addresses of all pages, buffer by buffer.
   const std::vector<uint64_t>& pages() const { return data_.pages; }
-  /// The memory of the PRP lists, as much for each buffer; empty if none needs any.
+  /// The memory of the PRP lists, divided evenly among the buffers; empty if none needs any.
   const DmaMemory& lists() const { return lists_; }
 
   std::byte* data(size_t index) const { return data_.data + index * buffer_pages_ * kPageBytes; }
 
-  /// Where a command puts the first `bytes` bytes of a buffer; writes the buffer's PRP lists, which
-  /// no command in flight may be using.
+  /// The data pointer of a command for the first `bytes` bytes of a buffer. Writes the buffer's PRP
+  /// lists. Precondition: no command in flight uses them.
   DataPointer pointer(size_t index, uint64_t bytes) const;
 
  private:

@@ -23,7 +23,7 @@ struct WorkerOptions {
   WorkerQueueMaker make_queue = HostQueue::make;
 };
 
-/// A read to be carried out, and where its bytes are.
+/// A read and the place of its bytes.
 struct WorkerRead {
   Claim claim;
   const NamespaceInfo* space;
@@ -31,10 +31,10 @@ struct WorkerRead {
 };
 
 /// Reads of one worker thread from one controller: a queue pair, and a buffer for each command in
-/// flight. For one thread. A command that does not complete in time fails, and its buffer and
-/// identifier are set aside, since the controller may still use them; when too many are, the queue
-/// is made anew, which ends them. If the queue itself fails, as one that a GPU works may, so do all
-/// reads.
+/// flight. For one thread. A command that does not complete in time fails. Its buffer and
+/// identifier are set aside, since the controller may still use them; when there are too many, the
+/// queue is recreated, which ends them. If the queue itself fails, which one that a GPU operates
+/// may, all reads fail.
 class ReadWorker {
  public:
   ReadWorker(Controller& controller, const WorkerOptions& options, ReadStats& stats,
@@ -44,15 +44,15 @@ class ReadWorker {
   ReadWorker(const ReadWorker&) = delete;
   ReadWorker& operator=(const ReadWorker&) = delete;
 
-  /// How many reads may be added now.
+  /// The number of reads that may be added now.
   size_t room() const;
   bool idle() const { return in_flight_ == 0 && added_.empty(); }
   void add(WorkerRead read);
-  /// Submits what was added, with one doorbell.
+  /// Submits the added reads with one doorbell.
   void submit();
-  /// Takes the completions that are there. Returns whether there were any.
+  /// Takes the completions that have arrived. Returns true if there were any.
   bool take();
-  /// Hands over the rows of the completions that were taken.
+  /// Delivers the rows of the taken completions.
   void deliver();
   /// Fails the commands that have been in flight for too long.
   void expire();
@@ -68,14 +68,15 @@ class ReadWorker {
   struct Done {
     uint16_t slot;
     uint16_t status;
-    int64_t result;  // bytes, or -errno: what the injector makes of the completion
+    int64_t result;  // bytes, or -errno, after the fault injector
   };
 
   void open();
   void renew();
   void fail(Slot& slot, std::exception_ptr error);
   void release(uint16_t index);
-  /// Fails what is in flight, and all that will be added, with `error`, which is being handled.
+  /// Fails all reads, in flight or added later, with `error`. Precondition: `error` is being
+  /// handled.
   void give_up(const std::exception& error);
   BufferRead buffer_read(uint16_t index) const;
   void end(const ReadEnd& end, uint64_t now);
@@ -96,7 +97,7 @@ class ReadWorker {
   std::vector<Done> done_;
   size_t in_flight_ = 0;
   size_t lost_ = 0;
-  std::exception_ptr broken_;  // why the queue takes no more reads
+  std::exception_ptr broken_;  // the reason why the queue takes no more reads
 };
 
 }  // namespace lsm::nvme

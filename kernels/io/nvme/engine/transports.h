@@ -12,7 +12,7 @@
 
 namespace lsm::nvme {
 
-/// Controllers that are played for a store, where there is no hardware.
+/// Emulated controllers over a store's files.
 struct EmulationOptions {
   uint32_t block_bytes = 512;    // of the namespaces: 512 or 4096
   uint32_t num_controllers = 1;  // over which the store's files are dealt round robin
@@ -20,7 +20,7 @@ struct EmulationOptions {
   ControllerOptions controller = {};
 };
 
-/// How the namespaces of a store are reached.
+/// Options of the access to a store's namespaces.
 struct TransportOptions {
   std::string transport = "emulated";
   EmulationOptions emulated = {};
@@ -37,10 +37,10 @@ struct OpenTransports {
   std::vector<NamespaceAddress> namespaces;  // one per path, in their order
 };
 
-/// Opens the controllers of all `paths`, one per part that the rows of `layout` are striped over.
-/// What a path is depends on the transport; emulated: the file that holds the namespace's blocks;
-/// sysfs, libnvm: the name of a namespace (namespaces.h).
-/// Throws ArgumentError, with the choices, for a transport that does not exist.
+/// Opens the controllers of all `paths`, one per part that the rows of `layout` are striped over. A
+/// path is, for emulated, the file with the namespace's blocks; for sysfs and libnvm, the name of a
+/// namespace (namespaces.h). Throws ArgumentError, with the choices, for a transport that does not
+/// exist.
 OpenTransports open_transports(const TransportOptions& options,
                                const std::vector<std::string>& paths, const RowLayout& layout);
 

@@ -24,18 +24,19 @@ struct ReadEnd {
   uint16_t status;
 };
 
-/// A worker's queue pair, and who works it: this thread (host_queue.h), or a GPU (gpu_queue.h).
-/// For one thread. Destroying it deletes the queue, which ends its commands.
+/// A worker's queue pair, operated by this thread (host_queue.h) or by a GPU (gpu_queue.h). For one
+/// thread. Destroying it deletes the queue, which ends its commands.
 class WorkerQueue {
  public:
   virtual ~WorkerQueue() = default;
   WorkerQueue(const WorkerQueue&) = delete;
   WorkerQueue& operator=(const WorkerQueue&) = delete;
 
-  /// Submits `reads`, without waiting for the drive. There is room for as many as the queue's
-  /// capacity at a time. What this and take() throw, the queue does not recover from.
+  /// Submits `reads`; at most the queue's capacity may be in flight. Does not wait for the drive.
+  /// The queue does not recover from errors that this and take() throw.
   virtual void submit(std::span<const BufferRead> reads) = 0;
-  /// Appends the completions that are there; identifiers may be such as nobody submitted.
+  /// Appends the completions that have arrived. Their identifiers may be ones that nobody
+  /// submitted.
   virtual void take(std::vector<ReadEnd>& ends) = 0;
 
  protected:

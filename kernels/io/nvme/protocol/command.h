@@ -9,18 +9,18 @@
 
 namespace lsm::nvme {
 
-/// Which blocks a command reads.
+/// The blocks that a command reads.
 struct BlockRange {
   uint32_t namespace_id;
   uint32_t num_blocks;  // 1 to 65,536
   uint64_t lba;
 };
 
-/// A read command with every dword defined. I/O queues take nothing else, and there is no other way
-/// to make one: what the queue code submits cannot change what is stored.
+/// A read command with every dword defined. I/O queues take only this type, and make() is its only
+/// constructor, so the queue code cannot change stored data.
 class ReadCommand {
  public:
-  /// `id` is what the completion will carry; no other command in flight on the queue may have it.
+  /// `id`: the identifier in the completion. No other command in flight on the queue may have it.
   LSM_HOST_DEVICE static ReadCommand make(uint16_t id, const BlockRange& blocks,
                                           const DataPointer& data) {
     ReadCommand command;

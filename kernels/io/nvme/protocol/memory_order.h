@@ -1,6 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Accesses that the controller, or another thread of the host or of the GPU, sees: one spelling for
-// host and device. All are of system scope, because the other side sits across PCI Express.
+// Memory accesses that the controller, or another thread of the host or of the GPU, observes: one
+// spelling for host and device. All have system scope, because the other side is across PCI
+// Express.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +40,7 @@ LSM_HOST_DEVICE inline T exchange(T& value, T desired) {
   return SystemAtomic<T>(value).exchange(desired, order::memory_order_acq_rel);
 }
 
-/// Replaces `expected` by `desired`; on failure `expected` becomes what is there.
+/// Replaces `expected` by `desired`. On failure `expected` becomes the present value.
 template <class T>
 LSM_HOST_DEVICE inline bool compare_exchange(T& value, T& expected, T desired) {
   return SystemAtomic<T>(value).compare_exchange_strong(
@@ -59,9 +60,8 @@ LSM_HOST_DEVICE inline void write_doorbell(uint32_t* doorbell, uint32_t value) {
   // A release orders memory as other cores see it; a drive is outside of that domain.
   asm volatile("dmb oshst" ::: "memory");
 #endif
-  // On x86 stores to memory and to uncached registers stay in order, so a release, which only keeps
-  // the compiler from moving them, is all it takes; and it is what the emulated controller pairs
-  // its acquire with.
+  // On x86 stores to memory and to uncached registers stay in order, so a release suffices: it only
+  // keeps the compiler from moving them. The emulated controller pairs its acquire with it.
   store_release(*doorbell, value);
 #endif
 }

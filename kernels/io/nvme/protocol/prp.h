@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Physical region pages: how a command says where its data goes (NVMe 1.4, 4.3).
+// Physical region pages: the address format of a command's data (NVMe 1.4, 4.3).
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ struct DataPointer {
 
 inline constexpr uint32_t kPrpsPerPage = kPageBytes / 8;
 
-/// Pages that a transfer touches which starts `offset` bytes into its first page.
+/// Pages of a transfer that starts `offset` bytes into its first page.
 LSM_HOST_DEVICE constexpr uint32_t num_pages(uint32_t offset, uint64_t bytes) {
   return static_cast<uint32_t>((offset + bytes + kPageBytes - 1) / kPageBytes);
 }
 
-/// Pages of PRP lists that a transfer over `pages` pages needs. Up to two pages fit the command
-/// itself; else PRP2 leads to a list of all but the first, and the last entry of a full list page
-/// leads to the next one while more entries remain than fit.
+/// Pages of PRP lists for a transfer over `pages` pages. Up to two pages fit the command itself.
+/// Otherwise PRP2 points to a list of all but the first, and the last entry of a full list page
+/// points to the next list page while more entries remain than fit.
 LSM_HOST_DEVICE constexpr uint32_t num_list_pages(uint32_t pages) {
   if (pages <= 2) return 0;
   const uint32_t entries = pages - 1;

@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What NVM Express 1.4 lays down and we use: registers, entries of the queues, opcodes, status
-// codes. Section numbers are those of the base specification, revision 1.4.
+// Definitions of NVM Express 1.4 that we use: registers, queue entries, opcodes, status codes.
+// Section numbers are those of the base specification, revision 1.4.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct Capabilities {
   uint64_t raw = 0;
 
   uint32_t max_queue_entries() const { return static_cast<uint32_t>(raw & 0xffff) + 1; }
-  /// How long a change of CC.EN may take, at worst, in seconds.
+  /// Longest time of a change of CC.EN, in seconds.
   double timeout_secs() const { return static_cast<double>(raw >> 24 & 0xff) * 0.5; }
   uint32_t doorbell_stride_bytes() const { return 4u << (raw >> 32 & 0xf); }
   bool nvm_command_set() const { return (raw >> 37 & 1) != 0; }
@@ -80,7 +80,7 @@ struct alignas(16) Completion {
 };
 static_assert(sizeof(Completion) == 16);
 
-/// The only command of an I/O queue that we ever build (NVM command set, 6.9).
+/// The only I/O command that we build (NVM command set, 6.9).
 inline constexpr uint32_t kOpcodeRead = 0x02;
 
 /// Status values: type in bits 10:8, code in bits 7:0 (4.6.1.2); above them only hints.

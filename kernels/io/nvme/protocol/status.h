@@ -6,8 +6,7 @@
 
 namespace lsm::nvme {
 
-/// What a completion's status says, in words and as numbers: "LBA Out of Range (type 0, code
-/// 0x80)".
+/// A completion's status in words and numbers: "LBA Out of Range (type 0, code 0x80)".
 std::string describe_status(uint16_t status);
 
 }  // namespace lsm::nvme

@@ -15,23 +15,23 @@ struct Batch {
   uint32_t size;   // entries that fit, of those wanted
 };
 
-/// Room for up to `wanted` commands. Every lane that calls it between two submissions gets the same
-/// answer if it saw the same completions; on a device, lane 0 calls it and tells the others.
+/// Room for up to `wanted` commands. Lanes that call it between two submissions get the same answer
+/// if they saw the same completions; on a GPU, lane 0 calls it and broadcasts the result.
 LSM_HOST_DEVICE inline Batch begin_batch(const QueuePair& queue, uint32_t wanted) {
   const uint64_t first = queue.state->tickets;
   const uint32_t room = queue.room(first);
   return {first, wanted < room ? wanted : room};
 }
 
-/// Rings the doorbell for a batch whose entries have all been written. On a device: by one lane,
-/// after a barrier that orders the other lanes' writes before it.
+/// Rings the doorbell for a batch. Precondition: all its entries are written. On a GPU one lane
+/// calls it, after a barrier that orders the other lanes' writes before it.
 LSM_HOST_DEVICE inline void end_batch(const QueuePair& queue, const Batch& batch) {
   if (batch.size == 0) return;
   queue.state->tickets = batch.first + batch.size;
   queue.ring_tail(batch.first + batch.size);
 }
 
-/// Submits make(0), make(1), ... (ReadCommand) as one batch; returns how many there was room for.
+/// Submits make(0), make(1), ... (ReadCommand) as one batch. Returns the number that fit.
 template <class Make>
 uint32_t submit_batch(const QueuePair& queue, uint32_t wanted, Make&& make) {
   const Batch batch = begin_batch(queue, wanted);

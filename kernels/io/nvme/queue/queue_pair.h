@@ -1,7 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// A submission queue and its completion queue, as host and device code see them. How commands get
-// in: contiguous.h (one submitter, whole batches) or sparse.h (many submitters). How completions
-// come out: completion.h. A queue is used in one of the two shapes, not in both.
+// A submission queue and its completion queue, for host and device code. Submission: contiguous.h
+// (one submitter, whole batches) or sparse.h (many submitters); a queue uses only one of the two
+// shapes. Completion: completion.h.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@
 
 namespace lsm::nvme {
 
-/// What the users of a queue share, in memory that all of them reach. Positions count entries since
-/// the queue was made and never wrap; modulo the depth they are entries. All zero at the start.
-/// What different parties write lies in different cache lines.
+/// The shared state of a queue's users, in memory that all of them reach. Positions count entries
+/// since the queue was created and never wrap; modulo the depth they are entries. All zero
+/// initially. Fields that different parties write lie in different cache lines.
 struct QueueState {
   // Submission: positions handed out.
   alignas(64) uint64_t tickets;
-  // The doorbell: its lock (sparse), the position up to which it was rung, and how often.
+  // The doorbell: its lock (sparse), the position up to which it was rung, and the number of rings.
   alignas(64) uint32_t ringing;
   uint64_t rung;
   uint64_t tail_writes;
-  // Completion: entries taken, entries that the controller was told of, and how often.
+  // Completion: entries taken, entries reported to the controller, and the number of reports.
   alignas(64) uint64_t consumed;
   uint64_t acknowledged;
   uint64_t head_writes;
@@ -45,20 +45,20 @@ struct alignas(16) QueuePair {
   /// Most commands that may be in flight: a queue with all entries in use would look empty.
   LSM_HOST_DEVICE uint32_t capacity() const { return depth - 1; }
 
-  /// How many more commands may be submitted after `tickets`. Commands whose completions were taken
-  /// have been fetched, and the controller fetches in order; so an entry below this bound is one
-  /// that it will not read again. The acquire orders our writing of the entry after that.
+  /// The number of further commands that may be submitted after `tickets`. Commands whose
+  /// completions were taken have been fetched, and the controller fetches in order, so it will not
+  /// read an entry below this bound again. The acquire orders our write of the entry after that.
   LSM_HOST_DEVICE uint32_t room(uint64_t tickets) const {
     const uint64_t in_flight = tickets - load_acquire(state->consumed);
     return in_flight >= capacity() ? 0 : capacity() - static_cast<uint32_t>(in_flight);
   }
 
-  /// Writes the entry of `position`; the controller does not look at it before the doorbell.
+  /// Writes the entry of `position`. The controller does not read it before the doorbell.
   LSM_HOST_DEVICE void write(uint64_t position, const ReadCommand& command) const {
     submission[position & (depth - 1)] = command.wire();
   }
 
-  /// Tells the controller of all entries before position `end`.
+  /// Rings the doorbell for all entries before position `end`.
   LSM_HOST_DEVICE void ring_tail(uint64_t end) const {
     state->rung = end;
     ++state->tail_writes;

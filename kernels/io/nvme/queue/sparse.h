@@ -1,7 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Submission by many submitters at once (warps, or host threads), each with a few rows at a time:
-// one atomic operation takes tickets for a whole group, each member writes its own entry, and
-// whoever finds the doorbell free rings it for all entries that are complete, its own and others'.
+// Submission by many submitters at once (warps, or host threads), each with a few rows at a time.
+// One atomic operation takes tickets for a whole group, each member writes its own entry, and a
+// member that finds the doorbell free rings it for all complete entries, its own and others'.
 #pragma once
 
 #include "kernels/io/nvme/queue/queue_pair.h"
@@ -16,8 +16,8 @@ struct Tickets {
   uint32_t count;
 };
 
-/// Takes positions for up to `wanted` commands, fewer if there is no room. By one member of a
-/// group.
+/// Takes positions for up to `wanted` commands, fewer if there is no room. Called by one member of
+/// a group.
 LSM_HOST_DEVICE inline Tickets take_tickets(const QueuePair& queue, uint32_t wanted) {
   uint64_t first = load_acquire(queue.state->tickets);
   for (;;) {
@@ -35,8 +35,8 @@ LSM_HOST_DEVICE inline uint32_t lap_mark(const QueuePair& queue, uint64_t positi
   return static_cast<uint32_t>(position / queue.depth) + 1;
 }
 
-/// Writes the entry of `position` and marks it. The release orders the entry before the mark, for
-/// whoever rings the doorbell after having seen the mark.
+/// Writes the entry of `position` and marks it. The release orders the entry before the mark, for a
+/// thread that sees the mark and rings the doorbell.
 LSM_HOST_DEVICE inline void publish(const QueuePair& queue, uint64_t position,
                                     const ReadCommand& command) {
   queue.write(position, command);
@@ -52,20 +52,20 @@ struct Nothing {
   LSM_HOST_DEVICE void operator()() const {}
 };
 
-/// Rings the doorbell once for all entries in a row that are marked; returns at once if another
-/// thread is at it, which will look again after it has let go.
+/// Rings the doorbell once for all consecutive marked entries. Returns at once if another thread
+/// holds it, which looks again after its release.
 ///
 /// No entry is left behind: `ringing` changes by exchanges only, so either our exchange finds it
-/// free, or the holder's release of it comes after ours, sees our mark, and its holder looks again.
+/// free, or the holder's release comes after ours and sees our mark, and the holder looks again.
 ///
-/// between() is called between the last look and letting go: the moment in which a test lets
-/// another submitter come.
+/// Calls between() between the last look and the release, the moment in which a test lets another
+/// submitter come.
 template <class Between = Nothing>
 LSM_HOST_DEVICE void ring_published(const QueuePair& queue, Between&& between = {}) {
   QueueState& state = *queue.state;
   while (exchange(state.ringing, 1u) == 0) {
     uint64_t end = state.rung;
-    // Bounded: no more than the capacity is ever unrung.
+    // Bounded: at most the capacity is unrung.
     while (end - state.rung < queue.depth && is_published(queue, end)) ++end;
     if (end != state.rung) queue.ring_tail(end);
     between();
@@ -74,8 +74,8 @@ LSM_HOST_DEVICE void ring_published(const QueuePair& queue, Between&& between = 
   }
 }
 
-/// Submits make(0), make(1), ... (ReadCommand) in groups; returns how many there was room for. Safe
-/// from any number of host threads.
+/// Submits make(0), make(1), ... (ReadCommand) in groups. Returns the number that fit. Safe from
+/// any number of host threads.
 template <class Make>
 uint32_t submit_sparse(const QueuePair& queue, uint32_t wanted, Make&& make) {
   uint32_t done = 0;

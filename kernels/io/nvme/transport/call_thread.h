@@ -10,8 +10,8 @@
 
 namespace lsm::nvme {
 
-/// A thread in which calls are made, one after the other; for a kernel module that ties what it
-/// gives to the thread that asked.
+/// A thread that makes calls, one after the other; for a kernel module that ties its resources to
+/// the calling thread.
 class CallThread {
  public:
   CallThread() : thread_(start_thread([this] { run(); })) {}
@@ -19,7 +19,7 @@ class CallThread {
   CallThread(const CallThread&) = delete;
   CallThread& operator=(const CallThread&) = delete;
 
-  /// Makes `call` in the thread and returns when it has returned. It must not throw. Thread-safe.
+  /// Makes `call`, which must not throw, in the thread. Thread-safe. Blocks until it has returned.
   void call(const std::function<void()>& call);
 
  private:

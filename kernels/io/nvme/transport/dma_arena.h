@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Hands out parts of large pieces of memory that a controller can reach: pieces are dear (a huge
-// page, a call to the kernel), and most of what a queue needs is a page or a few.
+// Hands out parts of large pieces of memory that a controller can reach. Pieces are expensive (a
+// huge page, a system call), and a queue mostly needs one or a few pages.
 #pragma once
 
 #include <cstddef>
@@ -13,18 +13,18 @@
 
 namespace lsm::nvme {
 
-/// Thread-safe. What it hands out keeps it alive; its pieces are given back with it.
+/// Thread-safe. Its parts keep it alive; it frees its pieces at its end.
 class DmaArena : public std::enable_shared_from_this<DmaArena> {
  public:
-  /// Makes a piece of the bytes asked for, a multiple of kPieceBytes; throws if it cannot.
+  /// Makes a piece of `bytes` bytes, a multiple of kPieceBytes, or throws.
   using MakePiece = std::function<DmaMemory(size_t bytes)>;
 
   static constexpr size_t kPieceBytes = 2u << 20;
 
   static std::shared_ptr<DmaArena> create(MakePiece make_piece);
 
-  /// Transport::allocate(). Contiguous memory is looked for in what there is, then in a few new
-  /// pieces; whether those have it depends on how the kernel laid them out.
+  /// Transport::allocate(). Searches contiguous memory in present pieces, then in a few new ones,
+  /// whose physical layout the kernel decides.
   DmaMemory allocate(size_t bytes, DmaShape shape);
 
  private:

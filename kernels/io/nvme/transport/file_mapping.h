@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Owners of a descriptor and of a mapping; their errors name the file and what was attempted.
+// Owners of a descriptor and of a mapping. Their errors name the file and the operation.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@ class FileHandle {
   int get() const { return descriptor_; }
   const std::string& path() const { return path_; }
 
-  /// Claims the file among processes that do the same; it lasts until the file is closed. Throws
-  /// SystemError (EBUSY) if another process has.
+  /// Locks the file against other callers of lock() until it is closed. Throws SystemError (EBUSY)
+  /// if another process holds the lock.
   void lock() const;
   /// Reads or writes exactly `bytes` at `offset`. Throws SystemError.
   void read(void* data, size_t bytes, size_t offset) const;

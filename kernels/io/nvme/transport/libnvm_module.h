@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What the kernel module `libnvm` of the BaM project (github.com/ZaidQureshi/bam, after
-// enfiskutensykkel/ssd-gpu-dma) offers at /dev/libnvmN: registers to map, and three requests.
+// The interface of the kernel module `libnvm` of the BaM project (github.com/ZaidQureshi/bam, after
+// enfiskutensykkel/ssd-gpu-dma) at /dev/libnvmN: registers to map, and three requests.
 #pragma once
 
 #include <sys/ioctl.h>
@@ -25,7 +25,7 @@ static_assert(sizeof(LibnvmMapRequest) == 24);
 inline constexpr unsigned long kLibnvmMapHost = _IOW(0x80, 1, LibnvmMapRequest);
 /// Answered with EINVAL by a module that was built without the headers of the GPU's driver.
 inline constexpr unsigned long kLibnvmMapGpu = _IOW(0x80, 2, LibnvmMapRequest);
-/// Takes a pointer to the virtual address that was mapped.
+/// Takes a pointer to the mapped virtual address.
 inline constexpr unsigned long kLibnvmUnmap = _IOW(0x80, 3, uint64_t);
 
 inline constexpr size_t kGpuPageBytes = 64 << 10;
@@ -47,15 +47,16 @@ class LibnvmNode {
   LibnvmNode() = default;
 };
 
-/// Opens the device node `path`, exclusively among processes that do so through this function.
-/// Throws SystemError if there is none, permission is lacking, another process holds it, or it is
-/// another driver's, and says which.
+/// Opens the device node `path`, exclusively among callers of this function. Throws SystemError,
+/// with the reason, if it is missing, permission is lacking, another process holds it, or it
+/// belongs to another driver.
 std::unique_ptr<LibnvmNode> open_libnvm_node(const std::string& path);
 
-/// Why `node` cannot map GPU memory: a module built without GPU support. Empty if it can.
+/// The reason why `node` cannot map GPU memory (a module built without GPU support); empty if it
+/// can.
 std::string gpu_support_problem(LibnvmNode& node);
 
-/// Why GPU-initiated IO through the device node `path` is impossible; empty if it is possible.
+/// The reason against GPU-initiated IO through the device node `path`; empty if it is possible.
 std::string libnvm_problem(const std::string& path);
 
 }  // namespace lsm::nvme

@@ -16,7 +16,7 @@ class LibnvmMappings;
 
 class LibnvmTransport final : public Transport {
  public:
-  /// Takes the controller behind `node`, which open_libnvm_node() gives. Throws SystemError or
+  /// Takes the controller behind `node` (open_libnvm_node()). Throws SystemError or
   /// std::runtime_error.
   explicit LibnvmTransport(std::unique_ptr<LibnvmNode> node);
 
@@ -25,10 +25,10 @@ class LibnvmTransport final : public Transport {
   size_t register_bytes() const override { return register_bytes_; }
   DmaMemory allocate(size_t bytes, DmaShape shape) override;
 
-  /// Lets the controller reach `bytes` at `data` (both multiples of kGpuPageBytes) in a GPU's
-  /// memory, which stays the caller's and must outlive what this returns. `data` of the result
-  /// is `data`. Throws ArgumentError for a bad alignment, std::runtime_error if the module cannot
-  /// map it, and says whether that is for lack of GPU support.
+  /// Lets the controller reach `bytes` at `data` (both multiples of kGpuPageBytes) in GPU memory.
+  /// The caller owns the memory, which must outlive the result; `data` of the result is `data`.
+  /// Throws ArgumentError for a bad alignment; std::runtime_error if the module cannot map it, with
+  /// a note if it lacks GPU support.
   DmaMemory map_gpu_memory(std::byte* data, size_t bytes);
 
  private:

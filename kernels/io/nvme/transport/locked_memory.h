@@ -17,9 +17,9 @@ struct HostPages {
 HostPages map_host_pages(size_t bytes);
 
 /// Memory that never moves, with the physical addresses of its pages: huge pages, or locked pages
-/// where the kernel was told to leave locked pages in their places. `bytes`: a multiple of 2 MiB.
-/// Throws std::runtime_error, with what to do, where there is neither, or where the addresses are
-/// not shown to this process. `procfs` is where the kernel is asked.
+/// if the kernel is set not to move these. `bytes`: a multiple of 2 MiB. Throws std::runtime_error,
+/// with the remedy, if there is neither, or if the kernel hides the addresses from this process.
+/// `procfs`: the folder of the kernel's settings.
 DmaMemory allocate_locked_memory(size_t bytes, const std::string& procfs = "/proc");
 
 }  // namespace lsm::nvme

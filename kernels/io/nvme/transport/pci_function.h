@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// A PCI function driven from user space through /sys, where no kernel driver is bound to it.
+// A PCI function without a kernel driver, driven from user space through /sys.
 #pragma once
 
 #include <cstddef>
@@ -15,20 +15,20 @@ namespace lsm::nvme {
 std::vector<std::string> find_controllers(const std::string& sysfs = "/sys");
 
 /// Throws unless the function at `address` ("0000:01:00.0") can be driven from user space:
-/// ArgumentError if there is none, or it is no NVMe controller; std::runtime_error, with the next
-/// step, if a driver is bound to it, or an IOMMU translates its memory accesses, so that physical
-/// addresses would mean nothing to it. Changes nothing.
+/// ArgumentError if it does not exist or is no NVMe controller; std::runtime_error, with the next
+/// step, if a driver is bound to it, or if an IOMMU translates its memory accesses, so that
+/// physical addresses are meaningless to it. Changes nothing.
 void check_drivable(const std::string& address, const std::string& sysfs = "/sys");
 
-/// Drives an NVMe controller's PCI function, which then decodes its registers and is held
-/// exclusively among the processes that use this class. It masters the bus between
-/// start_mastering() and the destructor, which ends that first of all, and so does the constructor:
-/// neither a drive that went astray nor one that a killed process left at work can write to memory
-/// that is given back or taken.
+/// Drives an NVMe controller's PCI function, which then decodes its registers. Held exclusively
+/// among processes that use this class. The function masters the bus only between start_mastering()
+/// and the destructor. Constructor and destructor end bus mastering first, so that neither a stray
+/// drive nor one that a killed process left at work can write to memory that is freed or newly
+/// allocated.
 class PciFunction {
  public:
-  /// Throws as check_drivable() does, and SystemError where permission is lacking or another
-  /// process holds the function.
+  /// Throws as check_drivable() does, and SystemError without permission or if another process
+  /// holds the function.
   explicit PciFunction(const std::string& address, const std::string& sysfs = "/sys");
   ~PciFunction();
   PciFunction(const PciFunction&) = delete;

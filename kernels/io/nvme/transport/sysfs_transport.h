@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Transport `sysfs`: a PCI function mapped from user space, with memory named by its physical
-// addresses. For virtual machines and machines without an IOMMU; the host issues the reads.
+// Transport `sysfs`: a PCI function mapped from user space, and memory at physical addresses. For
+// virtual machines and machines without an IOMMU. The host submits the reads.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@ class SysfsTransport final : public Transport {
   DmaMemory allocate(size_t bytes, DmaShape shape) override;
 
  private:
-  // The function goes first, and with it the drive's access to the memory.
+  // The function is destroyed first, and with it the drive's access to the memory.
   const std::shared_ptr<DmaArena> arena_;
   const PciFunction function_;
 };

@@ -11,8 +11,8 @@
 
 namespace lsm::nvme {
 
-/// Memory that a controller can reach. The last copy of `owner` to go gives it back, so it must not
-/// go before the controller has stopped using it.
+/// Memory that a controller can reach. The last copy of `owner` frees it, and must outlive the
+/// controller's use.
 struct DmaMemory {
   std::byte* data = nullptr;
   size_t bytes = 0;             // a multiple of kPageBytes
@@ -23,33 +23,33 @@ struct DmaMemory {
   uint64_t address(size_t offset) const { return pages[offset / kPageBytes] + offset % kPageBytes; }
 };
 
-/// Whether the pages of an allocation must follow each other as the controller sees them.
+/// kContiguous: the pages of an allocation are adjacent at the controller's addresses.
 enum class DmaShape { kPages, kContiguous };
 
-/// Gives one controller's registers and memory that it can reach. Implemented by the emulated
-/// controller, by a PCI function mapped from user space, and by the libnvm kernel module.
+/// Access to one controller's registers, and to memory that it can reach. Implemented by the
+/// emulated controller, by a PCI function mapped from user space, and by the libnvm kernel module.
 class Transport {
  public:
   virtual ~Transport() = default;
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
 
-  /// What it is, for messages: "emulated controller over a.bin", "0000:00:04.0".
+  /// Name for messages: "emulated controller over a.bin", "0000:00:04.0".
   virtual std::string name() const = 0;
 
-  /// The mapped BAR0: registers are read and written as aligned 32-bit words, in any thread.
+  /// The mapped BAR0, whose registers any thread reads and writes as aligned 32-bit words.
   virtual uint32_t* registers() = 0;
   virtual size_t register_bytes() const = 0;
   /// True if the registers are IO memory of a drive; false if they are plain memory. A GPU maps the
   /// two differently.
   virtual bool has_io_registers() const { return true; }
 
-  /// Lets the controller reach memory. Called once it has been reset, and before it is enabled:
-  /// what a process that was killed left in its queues reaches nobody's memory.
+  /// Lets the controller reach memory. Called after its reset and before it is enabled, so that
+  /// commands of a killed process reach nobody's memory.
   virtual void allow_dma() {}
 
-  /// Zeroed, page-aligned memory of at least `bytes` bytes. Throws std::runtime_error, with what to
-  /// do, if there is none of this shape.
+  /// Zeroed, page-aligned memory of at least `bytes` bytes. Throws std::runtime_error, with the
+  /// remedy, if there is none of this shape.
   virtual DmaMemory allocate(size_t bytes, DmaShape shape) = 0;
 
  protected:
