@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What a warp does for one request, for one set and for one line: the parts of GpuSetCache that run
-// on a GPU. Functors over raw memory; decisions are those of set_loop.h.
+// The functors of GpuSetCache on a GPU: for one request, for one set and for one line per warp.
+// They work on raw memory; decisions are those of set_loop.h.
 #pragma once
 
 #include <cstdint>

@@ -72,7 +72,7 @@ class SetCacheOnBackend final : public GpuSetCache {
   void set_scores(Scores scores) override {
     if constexpr (Policy::kNeedsScore) {
       backend_->enter();
-      backend_->synchronize();  // with what still reads the scores there are
+      backend_->synchronize();  // queued work may still read the present scores
       upload_scores(scores);
       backend_->for_each(int64_t{num_sets_} * ways_, SetScore<Policy>{sets()});
       backend_->synchronize();

@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What happens to one set when a row asks for a line. One task, a host thread or a
-// warp, owns a set for a whole iteration, so there are no locks and no per-line states.
+// Decides about the candidates of one set. One task, a host thread or a warp, owns a set for a
+// whole iteration, so there are no locks and no per-line states.
 #pragma once
 
 #include "cache/policy/line.h"

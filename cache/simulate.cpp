@@ -16,7 +16,7 @@ std::vector<Counters> simulate(Batches batches, const PlannerConfig& config,
   if (kind == PolicyKind::kBelady) with_trace.trace = batches;
   const bool is_bound =
       kind == PolicyKind::kBelady && config.num_lines == config.ways && !has_victims;
-  // What the window holds is then never asked for.
+  // Nothing uses the window's contents then.
   if (!needs_window(kind) && !has_victims) used.window = std::min<int64_t>(used.window, 1);
 
   Planner planner(used, with_trace, std::move(pool));

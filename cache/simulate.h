@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Whole traces through a planner: what a policy would have done.
+// Simulates policies over whole traces.
 #pragma once
 
 #include <memory>
@@ -18,9 +18,9 @@ using Batches = std::span<const std::span<const int64_t>>;
 std::vector<Counters> simulate(Batches batches, const PlannerConfig& config,
                                const PlannerInput& input, std::shared_ptr<ThreadPool> pool);
 
-/// Belady's MIN with bypass, fully associative: what a planner with one set of `num_lines` ways and
-/// the policy 'belady' counts, without its scan of all ways per miss. O(log) per request.
-/// Rows of static and constant ids do not ask for lines.
+/// Belady's MIN with bypass, fully associative: the counts of a planner with one set of `num_lines`
+/// ways and the policy 'belady', without its scan of all ways per miss. O(log) per request. Rows of
+/// static and constant ids do not ask for lines.
 std::vector<Counters> simulate_belady(Batches batches, int64_t num_lines, const IdMap& static_ids,
                                       const IdMap& constant_ids);
 

@@ -13,7 +13,7 @@ namespace lsm {
 
 /// How the rows that storage left in page-locked memory reach a batch.
 enum class Staging : uint8_t {
-  kGather,  // by the kernel that gathers the batch: what is read over PCIe is what is needed
+  kGather,  // by the kernel that gathers the batch, which reads only needed bytes over PCIe
   kCopy,    // by copies of whole runs, which use PCIe best; between rows that are near each other
             // they also move what nobody asked for
 };
@@ -25,7 +25,7 @@ enum class Staging : uint8_t {
 template <class Copy>
 void for_each_staged_run(std::span<const uint8_t> source, std::span<const int64_t> slot,
                          int64_t row_bytes, const Copy& copy) {
-  // What PCIe moves in about the time that it takes to start another copy.
+  // Bytes that PCIe moves in about the time of starting another copy.
   constexpr int64_t kMaxGapBytes = 64 << 10;
   int64_t first = 0;
   int64_t end = 0;  // no run yet, as it is with first

@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What is to come in a whole trace, for offline bounds: sized by the trace.
+// The coming uses in a whole trace, for offline bounds. Sized by the trace.
 #pragma once
 
 #include <cstdint>

@@ -76,7 +76,7 @@ class UnknownRows {
   void forget(OccurrenceTable::Place place, uint64_t hash, uint32_t slot);
   void rebuild_heap();
 
-  /// Latency of memory is what costs, so buckets and rows are fetched some ids ahead.
+  /// Memory latency dominates the cost, so buckets and rows are prefetched some ids ahead.
   template <class PositionOf, class Found>
   void take_staged(size_t count, const PositionOf& position_of, std::span<const int64_t> ids,
                    const Found& found) {

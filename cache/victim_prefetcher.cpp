@@ -142,7 +142,7 @@ void VictimPrefetcher::run() {
   }
 }
 
-/// Decides what to copy next, nearest iterations first; false if there is nothing.
+/// Decides the next copies, nearest iterations first. Returns false if there are none.
 bool VictimPrefetcher::collect() {
   copies_.clear();
   for (auto& [iteration, batch] : batches_) {
