@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Exports what is known of GPUs, and sampling on one or by its twin.
+// Exports facts about GPUs, and sampling on one or by its twin.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Exports what the nvme engine can be told, what is asked of devices before it runs, and a
-// measurement of its queue code.
+// Exports the options of the nvme engine, checks of drives before it runs, and a measurement of its
+// queue code.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

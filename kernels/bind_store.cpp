@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Exports what builds and checks stores.
+// Exports functions that build and check stores.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

@@ -13,8 +13,8 @@
 
 namespace lsm {
 
-/// What __dlpack__() returns for `bytes` bytes at `data` on GPU `device`, or on the host if that is
-/// negative: uint8, one dimension. `owner` is let go with the last tensor, by any thread.
+/// The capsule of __dlpack__() for `bytes` bytes at `data` on GPU `device`, or on the host if
+/// negative: uint8, one dimension. Any thread may release `owner`, with the last tensor.
 inline pybind11::capsule memory_capsule(std::shared_ptr<const void> owner, std::byte* data,
                                         int64_t bytes, int device) {
   struct Exported {

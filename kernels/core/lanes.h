@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// A warp as an argument, so that what its lanes do together is written once and tested on the host.
+// A warp as an argument, so that code for all its lanes is written once and tested on the host.
 // Code that all lanes share is written as steps: each(body) calls body(lane) for every lane and
 // ends when all are done and see each other's writes. Between steps everything is uniform: only
 // Vars differ from lane to lane.
@@ -66,7 +66,7 @@ class HostLanes {
 
 /// One lane: a loop over lanes is then a plain loop.
 using OneLane = HostLanes<1>;
-/// What runs on the host in place of GpuWarp.
+/// The host's replacement of GpuWarp.
 using HostWarp = HostLanes<32>;
 
 #if defined(__CUDACC__)
@@ -86,8 +86,8 @@ class GpuWarp {
     T value_{};
   };
 
-  /// The barrier before the body orders it after what lanes read between steps, the one behind it
-  /// makes its writes visible to all lanes (__syncwarp orders memory among those that take part).
+  /// The barrier before the body orders it after the lanes' reads between steps. The barrier behind
+  /// it makes its writes visible to all lanes (__syncwarp orders memory among participants).
   template <class Body>
   LSM_HOST_DEVICE void each(const Body& body) const {
 #if defined(__CUDA_ARCH__)

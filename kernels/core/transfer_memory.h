@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Memory that bytes pass through on their way between a program's own memory and a device.
+// Bounce memory for transfers between a program's own memory and a GPU.
 #pragma once
 
 #include <algorithm>
@@ -9,18 +9,18 @@
 
 namespace lsm {
 
-/// Hands out pieces of blocks until all of them come back at once. Block: made from a number of
-/// bytes, with data() and size(); making one is slow, and freeing one waits for the device. So a
-/// new one is as large as all before, until what is taken between two times that it comes back
-/// fits, up to a limit; and none is freed before the end.
+/// Hands out pieces of blocks until all of them are returned at once. Block: constructed from a
+/// number of bytes, with data() and size(). Allocating one is slow, and freeing one waits for the
+/// GPU. So a new block is as large as all before, until the pieces between two returns fit, up to a
+/// limit; and none is freed before the end.
 template <class Block>
 class TransferMemory {
  public:
-  /// Most bytes for one take(), so that the memory is not sized for what happens once.
+  /// Most bytes for one take(), so that a rare large transfer does not size the memory.
   static constexpr size_t kMaxTaken = size_t{32} << 20;
 
-  /// Whether what was taken should come back before so many more are. Then there is room: the last
-  /// block is half of all, at least.
+  /// True if the pieces should be returned before another `bytes` are taken. Then there is room:
+  /// the last block is at least half of all.
   bool is_crowded(size_t bytes) const {
     return total_ >= 2 * kMaxTaken &&
            std::none_of(blocks_.begin(), blocks_.end(),
@@ -40,7 +40,7 @@ class TransferMemory {
     return part->block->data() + part->taken - aligned(bytes);
   }
 
-  /// Nothing uses what was taken any more.
+  /// Returns all pieces. Precondition: nothing uses them any more.
   void take_back() {
     for (Part& part : blocks_) part.taken = 0;
   }

@@ -40,7 +40,7 @@ class ScatterOnBackend final : public GpuScatter {
   intptr_t stream() const override { return backend_->stream_number(); }
 
  private:
-  const std::unique_ptr<Backend> backend_;  // outlives what it allocated
+  const std::unique_ptr<Backend> backend_;  // outlives its allocations
   BackendArray<int32_t, Backend> source_rows_{*backend_};
   BackendArray<int32_t, Backend> target_rows_{*backend_};
 };

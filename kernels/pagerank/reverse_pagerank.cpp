@@ -82,7 +82,7 @@ class ReversePagerank {
     for (size_t i = 0; i < train_ids_.size(); ++i) mass[train_ids_[i]] += share + (i < left);
   }
 
-  /// Adds to `next` what nodes pass to their in-neighbours; returns how much that is in all.
+  /// Adds to `next` the mass that nodes pass to their in-neighbours. Returns its sum.
   uint64_t push(uint64_t damping) {
     std::atomic<uint64_t> pushed{0};
     const bool alone = pool_.num_threads() == 1;

@@ -195,12 +195,13 @@ class IoUringStorage::Worker {
 
   void submit() {
     prepared_ = 0;
-    // A failure leaves the entries in the ring; reap() submits them again and reports what
-    // persists.
+    // A failure leaves the entries in the ring; reap() submits them again and reports persistent
+    // errors.
     io_uring_submit(&ring_);
   }
 
-  /// Submits what was prepared, waits for at least one completion, and processes all there are.
+  /// Submits the prepared reads, waits for at least one completion, and processes all that have
+  /// arrived.
   void reap() {
     if (in_flight_ == 0) return;
     __kernel_timespec timeout{0, kPollNs};

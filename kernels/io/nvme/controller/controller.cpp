@@ -12,7 +12,7 @@
 namespace lsm::nvme {
 namespace {
 
-constexpr uint32_t kGone = 0xffffffff;  // what reading a function that is not there gives
+constexpr uint32_t kGone = 0xffffffff;  // the value that a missing function reads as
 
 template <class T>
 T field(const std::byte* data, size_t offset) {
@@ -159,7 +159,7 @@ void Controller::disable_quietly() noexcept {
     write_register(kConfiguration, 0);
     await_status(kStatusReady, 0, "its reset");
   } catch (const std::exception&) {
-    // Nothing else can be done from here; the error that led here is what the caller hears of.
+    // Nothing else can be done here; the caller gets the error that led here.
   }
 }
 

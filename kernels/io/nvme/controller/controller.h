@@ -86,8 +86,8 @@ class Controller {
   /// call, before any queue is created.
   uint32_t set_num_queues(uint32_t wanted);
 
-  /// Makes an I/O queue pair. `id`: 1 to the number of queues, not in use. Depths above what the
-  /// controller allows are lowered to it.
+  /// Creates an I/O queue pair. `id`: 1 to the number of queues, not in use. Depths are lowered to
+  /// the controller's limit.
   std::unique_ptr<IoQueue> create_queue(uint16_t id, const QueueOptions& options);
 
   /// Normal shut-down (CC.SHN), which leaves the drive in the state that its driver expects.

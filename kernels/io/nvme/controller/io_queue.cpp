@@ -47,7 +47,7 @@ IoQueue::~IoQueue() {
     controller_.admin_->delete_submission_queue(pair_.id);
     controller_.admin_->delete_completion_queue(pair_.id);
   } catch (const std::exception&) {
-    // It may still write to memory that is about to go; a reset is what stops it.
+    // It may still write to memory that is about to be freed; only a reset stops it.
     controller_.disable_quietly();
   }
 }

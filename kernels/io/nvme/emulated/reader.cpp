@@ -37,8 +37,8 @@ void ReadServer::execute(SubmissionQueue& queue, const Command& command) {
 uint16_t ReadServer::check(const Command& command) const {
   const uint32_t* dwords = command.dwords;
   if ((dwords[0] & 0xff) != kOpcodeRead) return kInvalidOpcode | kStatusDoNotRetry;
-  // Stricter than most controllers: what is reserved, or asks for something we never ask for, must
-  // be zero, so that a dword that was left undefined is noticed.
+  // Stricter than most controllers: reserved fields, and fields of unused features, must be zero,
+  // so that an undefined dword is noticed.
   const bool plain = (dwords[0] & 0xff00) == 0 && dwords[2] == 0 && dwords[3] == 0 &&
                      dwords[4] == 0 && dwords[5] == 0 && (dwords[12] >> 16) == 0 &&
                      dwords[13] == 0 && dwords[14] == 0 && dwords[15] == 0;
@@ -99,7 +99,7 @@ void ReadServer::misbehave(SubmissionQueue& queue, const Command& command) {
   held_.push_back({due, queue.id, id, status});
 }
 
-/// What a failed command leaves in its buffer is undefined.
+/// The buffer of a failed command has undefined contents.
 void ReadServer::spoil() {
   for (const Segment& segment : segments_) std::memset(segment.data, 0xbd, segment.bytes);
 }

@@ -158,7 +158,7 @@ void WaveRun::open_controller() {
   expose(transport_->registers(), transport_->register_bytes(), "map doorbells for the GPU");
 }
 
-/// Queues and doorbells in host memory, what submitters share in the GPU's.
+/// Queues and doorbells lie in host memory, the submitters' shared state in the GPU's.
 void WaveRun::make_queues() {
   std::vector<QueuePair> pairs;
   for (uint32_t i = 0; i < options_.num_queues; ++i) {
@@ -250,7 +250,7 @@ void WaveRun::verify() {
   }
 }
 
-/// What the queues have room for in whole groups of a warp.
+/// The reads that fit in the queues in whole groups of a warp.
 uint32_t most_reads(const WaveOptions& options) {
   return options.num_queues * ((options.depth - 1) / 32) * 32;
 }

@@ -15,7 +15,7 @@ constexpr uint32_t kGroup = 32;
 // Helios, 3.1: as much of a GPU as submitting and completing takes when no thread waits.
 constexpr double kShareOfGpu = 0.3;
 
-/// What the queues of one controller share.
+/// The shared state of one controller's queues.
 struct Link {
   int device;
   int num_blocks;
@@ -28,7 +28,7 @@ class GpuQueue final : public WorkerQueue {
   GpuQueue(std::shared_ptr<const Link> link, std::unique_ptr<IoQueue> queue,
            const ReadBuffers& buffers);
   ~GpuQueue() override {
-    // Kernels end by themselves; what they use must outlive them. An error was reported before.
+    // Kernels end by themselves; their memory must outlive them. An error was reported before.
     cudaSetDevice(link_->device);
     cudaStreamSynchronize(stream_.get());
   }

@@ -51,7 +51,7 @@ class NvmeStorage::WorkerThread {
           std::ranges::all_of(workers_, [](const auto& worker) { return worker->idle(); });
       bool busy = start_reads(/*block=*/idle);
       for (const auto& worker : workers_) busy |= worker->take();
-      // What is to be read goes out before the rows of what was read are copied.
+      // Submits further reads before it copies the rows of completed ones.
       if (busy) start_reads(/*block=*/false);
       for (const auto& worker : workers_) worker->deliver();
       if (busy) {

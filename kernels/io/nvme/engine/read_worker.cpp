@@ -131,7 +131,7 @@ bool ReadWorker::take() {
 
 void ReadWorker::end(const ReadEnd& end, uint64_t now) {
   if (end.id >= slots_.size() || slots_[end.id].state == State::kFree) {
-    return;  // the controller answers what nobody asked; no buffer depends on it
+    return;  // a completion without a command; no buffer depends on it
   }
   Slot& slot = slots_[end.id];
   if (slot.state == State::kLost) {  // late, and its read has failed already
@@ -150,7 +150,7 @@ void ReadWorker::end(const ReadEnd& end, uint64_t now) {
 
 void ReadWorker::give_up(const std::exception& error) {
   broken_ = std::current_exception();
-  deliver();  // what has arrived is good
+  deliver();  // completed reads are valid
   for (Slot& slot : slots_) {
     if (slot.state != State::kInFlight) continue;
     fail(slot,

@@ -50,7 +50,7 @@ std::unique_ptr<LibnvmNode> open_libnvm_node(const std::string& path) {
                  "how to get it");
   }
   auto node = std::make_unique<OpenedNode>(path);
-  // As in gpu_support_problem(). What answers otherwise might not even have registers to read.
+  // As in gpu_support_problem(). A node with another answer may not even have registers to read.
   const int error = node->request(kLibnvmMapHost, nullptr);
   if (error != EFAULT) {
     throw SystemError(

@@ -41,7 +41,7 @@ void* map_aligned(size_t bytes) {
   throw std::runtime_error(concat("no memory for ", bytes, " bytes: ", std::strerror(errno)));
 }
 
-/// What moves locked pages unless it is switched off: compaction, and balancing between NUMA nodes.
+/// Kernel settings that move locked pages: compaction, and balancing between NUMA nodes.
 constexpr const char* kMovers[] = {"/sys/vm/compact_unevictable_allowed",
                                    "/sys/kernel/numa_balancing"};
 
