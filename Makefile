@@ -5,7 +5,7 @@ PIP_ARGS ?=
 NPROC ?= 2
 
 # OFFLINE=1 installs nothing, for machines without a network: packages are those of PYTHON (and of
-# PYTHONPATH), and the native module is built into lsm/, whatever a compiler we have not seen warns of.
+# PYTHONPATH), and the native module is built into lsm/; warnings of an unknown compiler are no errors.
 OFFLINE ?=
 
 ifeq ($(OFFLINE),)
@@ -31,7 +31,7 @@ LSM_CUDA ?= AUTO
 CUDA_ARCHS ?=
 export CMAKE_ARGS += -DLSM_CUDA=$(LSM_CUDA)
 CMAKE_ARGS += $(if $(CUDA_ARCHS),-DCMAKE_CUDA_ARCHITECTURES=$(CUDA_ARCHS))
-# An editable install knows the modules there were when it was made, so a new one means a new one.
+# An editable install knows only the modules of its time, so a new module requires a new install.
 PACKAGES := $(shell find lsm -type d ! -name __pycache__)
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
@@ -44,7 +44,7 @@ help:
 	@echo 'make build       rebuild the native module after a change'
 	@echo 'make test-sanitize  run the native tests under the address, undefined and thread sanitizers'
 	@echo 'make test-emulated  run GPU code on an emulated GPU, FULL=1 all of it, and plant defects in it'
-	@echo 'make fuzz        feed the NVMe queue code and the emulated controller what libFuzzer makes up'
+	@echo 'make fuzz        feed inputs of libFuzzer to the NVMe queue code and the emulated controller'
 	@echo 'make test-dgl    test Batch.to_dgl() and its example in an environment with DGL'
 	@echo 'make test-nvme   test the NVMe queue code against the controller of QEMU, in a small guest'
 	@echo 'make test-gpu    test GPU code, on a machine with a GPU'
@@ -58,19 +58,19 @@ help:
 	@echo 'make docs        build the documentation into build/docs'
 	@echo 'make stubs       write lsm/_core.pyi, the types of the native module, anew'
 	@echo 'make dist        build an sdist and a wheel into dist/, and try them in a clean environment'
-	@echo 'make clean       remove what the above made'
+	@echo 'make clean       remove all products of the above'
 
 quickstart: setup $(STORE)/meta.json
 	PATH="$(abspath $(BIN)):$$PATH" launch/torchrun.sh $(NPROC) quickstart checkpoint.resume=never
 
-# A module's tests share what its fixtures make, so a process takes whole files. Most of them wait for
+# Tests of a module share fixtures, so a process takes whole files. Most of them wait for
 # processes of their own; without a network the plugin may be missing.
 TEST_JOBS ?= $(if $(OFFLINE),,2)
 test: setup
 	$(RUN) -m pytest $(if $(TEST_JOBS),-n $(TEST_JOBS) --dist loadfile)
 
-# DGL lives in an environment of its own, on top of $(VENV): its wheels ask for other versions of
-# what we use. --no-deps, because all that blocks need is there already.
+# DGL has an environment of its own, on top of $(VENV): its wheels require other versions of our
+# dependencies. --no-deps, because $(VENV) has all that blocks need.
 .venv-dgl/.built: $(VENV)/.built
 	$(PYTHON) -m venv .venv-dgl
 	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" \
@@ -79,14 +79,14 @@ test: setup
 	.venv-dgl/bin/python -m pip install -q --disable-pip-version-check --no-deps dgl==1.1.3
 	@touch $@
 
-# The import comes first by itself: the tests would skip where it fails.
+# The import comes first, because the tests would skip if it failed.
 test-dgl: export DGLBACKEND = pytorch
 test-dgl: setup .venv-dgl/.built
 	.venv-dgl/bin/python -c 'from lsm.loader.dgl import import_dgl; import_dgl()'
 	.venv-dgl/bin/python -m pytest tests/loader/test_dgl.py tests/examples -k dgl
 
-# The native code without Python, in builds of their own: the sanitizers in a comma-separated list
-# share one. A report ends the tests with an error.
+# The native code without Python. The sanitizers in a comma-separated list share a build. A report
+# fails the tests.
 SANITIZERS ?= address,undefined thread
 test-sanitize: export ASAN_OPTIONS = detect_stack_use_after_return=1:check_initialization_order=1
 test-sanitize: export TSAN_OPTIONS = halt_on_error=1:second_deadlock_stack=1
@@ -108,8 +108,8 @@ test-emulated: setup
 	  cmake --build build/emulated --parallel $$(nproc); \
 	  $(abspath $(RUN)) tests/emulated/run.py build/emulated $(if $(FULL),--full)
 
-# Not part of CI: it runs for FUZZ_SECS, and takes clang with its runtime libraries. An input that
-# fails is kept in build/fuzz, and one that was worth keeping in build/fuzz/corpus for the next run.
+# Not part of CI: runs for FUZZ_SECS, and needs clang with its runtime libraries. build/fuzz keeps
+# failing inputs, and build/fuzz/corpus useful ones for the next run.
 FUZZ_SECS ?= 300
 CLANGXX ?= clang++
 fuzz: export ASAN_OPTIONS = detect_stack_use_after_return=1
@@ -127,9 +127,9 @@ fuzz: system $(if $(shell command -v cmake),,$(VENV)/.dependencies)
 	build/fuzz/tests/native/nvme_fuzz -max_total_time=$(FUZZ_SECS) -max_len=2048 -timeout=30 \
 	  -artifact_prefix=build/fuzz/ build/fuzz/corpus
 
-# QEMU's NVMe controller in a small Linux guest. Where QEMU or a kernel for the guest cannot be had,
-# the tests are skipped and say so. LIBNVM_KO: the kernel module of BaM, built for the guest's kernel;
-# with it, the transport over that is tested, too.
+# QEMU's NVMe controller in a small Linux guest. Without QEMU or a kernel for the guest the tests are
+# skipped, with the reason. LIBNVM_KO: the kernel module of BaM, built for the guest's kernel;
+# with it, its transport is tested, too.
 test-nvme: setup
 	-tests/guest/get_guest.sh build/guest
 	if [ -n "$(LIBNVM_KO)" ]; then cp "$(LIBNVM_KO)" build/guest/libnvm.ko; fi
@@ -138,8 +138,8 @@ test-nvme: setup
 	  cmake --build build/guest --target nvme_guest --parallel $$(nproc)
 	LSM_GUEST=build/guest $(BIN)/python -m pytest tests/guest/test_nvme_guest.py -rs
 
-# Compiling needs nvcc only; what was compiled also has to link into a module that loads without a
-# driver, so it is made and imported where no test looks for it.
+# Compiling needs nvcc only. The result must also link into a module that loads without a driver, so
+# it is built and imported in a folder where no test finds it.
 cuda-check: setup
 	@if ! command -v $(NVCC) >/dev/null; then \
 	  echo 'nvcc is not installed: GPU code is not compiled'; exit 0; \
@@ -157,7 +157,7 @@ KERNEL_TESTS := tests/features/test_gpu_cached_features.py tests/cache/test_gpu_
   tests/cache/test_gpu_executor.py tests/native/test_gpu_gather.py tests/sampler/test_gpu_sampler.py \
   tests/storage/test_gpu_nvme.py
 WATCHED := PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --error-exitcode=1
-# BUILT=1: what is there is tested as it is.
+# BUILT=1: tests the present build.
 BUILT ?=
 test-gpu: $(if $(BUILT),,setup)
 ifeq ($(SANITIZER),)
@@ -201,7 +201,7 @@ test-launch: setup
 # The goals that take doctest.
 NATIVE_TESTS := $(filter test-sanitize test-emulated test-nvme fuzz,$(MAKECMDGOALS))
 
-# Debian packages that something above needs and that are missing, as `probe:package` pairs.
+# Installs missing Debian packages that the targets above need.
 system:
 	@missing=''; \
 	command -v c++ >/dev/null || missing="$$missing g++"; \
@@ -238,7 +238,7 @@ endif
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-# torch first and by itself: its version decides which build of everything else fits.
+# torch first, alone: its version determines the builds of the other packages.
 $(VENV)/.dependencies: pyproject.toml constraints.txt | $(BIN)/python
 	@echo 'installing Python packages into $(VENV)'
 	$(PIP) torch
@@ -256,7 +256,7 @@ $(STORE)/meta.json: | setup
 	$(BIN)/python -m tarfile -e $(GRAPH) build/data
 	$(BIN)/lsm data convert npy build/data/amazon-computers --out $(STORE)
 
-# The wheel is built from the source archive, so that this has all it takes.
+# The wheel is built from the source archive, which proves the archive complete.
 dist: setup
 	$(PIP) build
 	rm -rf dist
