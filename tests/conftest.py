@@ -1,4 +1,4 @@
-"""What tests of several rooms are given."""
+"""Fixtures for tests of several rooms."""
 
 import tarfile
 

@@ -1,4 +1,4 @@
-"""Cache-policy studies: records against counts that are made here, and what users are told."""
+"""Cache-policy studies: records against counts that are made here, and messages to users."""
 
 import csv
 import json
@@ -75,7 +75,7 @@ def test_a_cache_holds_what_its_rank_owns_only():
 
 def lru_hits(batches, num_sets, ways):
     """Hits of a batch-synchronous LRU cache: one dict per set, the least recent first; equally
-    recent lines leave in the order of their ways, and what was touched in a batch stays in it."""
+    recent lines are evicted in the order of their ways, and lines touched in a batch stay in it."""
     sets = [[None] * ways for _ in range(num_sets)]  # [id, last touch] per way
     hits = 0
     for t, ids in enumerate(batches):

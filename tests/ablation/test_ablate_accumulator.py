@@ -1,4 +1,4 @@
-"""The study of overlapping accesses runs, at a small size, and reports what it measured."""
+"""The study of overlapping accesses runs, at a small size, and reports its measurements."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Traces: what training would request, kept in a file that is checked when it is read."""
+"""Traces: the requests of training, in a file that is checked when it is read."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The benchmark scripts run, at small sizes, so that they cannot rot, and report what they did."""
+"""The benchmark scripts run at small sizes, so that they cannot rot, and report their work."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 """The benchmark of GPU code runs, at tiny sizes and with the twins in place of kernels, so that it
-is there when a GPU is. What it measures here means nothing."""
+works once there is a GPU. Its figures here mean nothing."""
 
 import json
 import subprocess

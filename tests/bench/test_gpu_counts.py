@@ -1,5 +1,5 @@
-"""What an iteration asks of a GPU does not grow. The counts are of the emulated GPU, with which
-`make test-emulated` runs this module."""
+"""An iteration's demands on a GPU do not grow. The counts are of the emulated GPU, with which `make
+test-emulated` runs this module."""
 
 import json
 import os

@@ -1,5 +1,5 @@
-"""Policies on the request lists of neighbour sampling, as training makes them: only what must hold
-whatever the graph."""
+"""Policies on the request lists of neighbour sampling, as training makes them: invariants of any
+graph."""
 
 from functools import cache
 

@@ -1,5 +1,5 @@
 """Scores that are replaced while planning: reference, host planner and GPU code agree plan by plan,
-and what was decided by the old scores is decided anew."""
+and decisions by the old scores are revised."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
-"""planner=auto: host and GPU (here its twin) make the first plans, and the faster goes on with the
-same state. Time is what a clock says that the test turns."""
+"""planner=auto: host and GPU (here its twin) make the first plans, and the faster continues with
+the same state. The test sets the clock."""
 
 import logging
 

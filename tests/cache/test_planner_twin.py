@@ -80,7 +80,7 @@ def test_ids_of_64_bits_and_no_score():
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_memory_of_lines(policy):
-    """What is said to fit into a GPU's memory before a run is no less than what it takes."""
+    """The estimate of a GPU's memory before a run is at least the memory that the run takes."""
     planner = Planner(
         config_of(policy, "pool", 3200, 32, window=4),
         trace=[torch.arange(2)] if policy == "belady" else None,

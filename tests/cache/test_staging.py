@@ -14,7 +14,7 @@ from lsm.cache.staging import OPTIONS, TRY_AGAIN, Staging
 
 
 class Machine:
-    """An executor, and a clock that its batches turn by what their option costs."""
+    """An executor, and a clock that its batches advance by the cost of their option."""
 
     def __init__(self, **secs):
         self.secs, self.now, self.options = secs, 0.0, []

@@ -112,7 +112,7 @@ def test_rows_may_enter_before_their_batch_opens_and_after(storage):
 
 
 def test_a_row_of_unknown_use_is_copied_once_it_is_tagged(storage):
-    """2^16 - 1 iterations wait for no row that nobody has asked for, whatever a word's low bits."""
+    """2^16 - 1 iterations wait for no row that nobody has requested, whatever a word's low bits."""
     executor = open_executor(storage, ahead=2)
     t = 2**16 - 2
     plan = {"source": [STORAGE], "slot": [-1], "spill_position": [0], "spill_slot": [3]}

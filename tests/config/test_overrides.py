@@ -1,4 +1,4 @@
-"""What ``key=value`` makes of its text, and input that is nested too deeply for its parser."""
+"""The values of ``key=value`` texts, and input that is nested too deeply for its parser."""
 
 import pytest
 

@@ -53,7 +53,7 @@ def test_rooms_name_what_is_public(room):
 
 
 def test_the_face_takes_its_names_from_the_rooms():
-    """What ``lsm`` offers, the room that it lives in offers, too."""
+    """The room of a name of ``lsm`` offers the name, too."""
     for name in PUBLIC - {"train"}:
         value = getattr(lsm, name)
         room = importlib.import_module(".".join(value.__module__.split(".")[:2]))

@@ -1,4 +1,5 @@
-"""`lsm data convert npy` keeps every byte, sorts edges like SciPy, and names what is wrong."""
+"""`lsm data convert npy` keeps every byte, sorts edges like SciPy, and names faults of the
+input."""
 
 import hashlib
 import itertools

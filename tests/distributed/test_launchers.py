@@ -56,7 +56,7 @@ def start(script, *arguments, prefix=(), **env):
 
 
 def finish(*jobs, status=0):
-    """What the jobs print, when all have ended with ``status``."""
+    """The output of the jobs, all of which end with ``status``."""
     try:
         outputs = [job.communicate(timeout=TIMEOUT_SECS) for job in jobs]
     finally:

@@ -26,7 +26,7 @@ def place(rank, size, port, job="test"):
 
 
 def gather(*launches, settings=None, timeout_secs=TIMEOUT_SECS):
-    """What ``meet`` returns on every rank, or the error that it raises."""
+    """The result of ``meet`` on every rank, or the error that it raises."""
 
     def run(index):
         try:

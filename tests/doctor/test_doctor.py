@@ -1,4 +1,4 @@
-"""The doctor reports what a separate look at the machine shows."""
+"""The doctor's report agrees with a separate look at the machine."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What the doctor says about GPU-initiated IO, on machines made of files."""
+"""The doctor's findings about GPU-initiated IO, on machines made of files."""
 
 from __future__ import annotations
 

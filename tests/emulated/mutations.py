@@ -1,4 +1,4 @@
-"""Defects that `make test-emulated` plants, one a run, and has to find.
+"""Defects that `make test-emulated` plants, one per run, and must find.
 
 ``old`` is in the file once and is written as ``new``, where PLANTED says whether the run asks for
 it. ``build`` and ``tests`` say which run it is; ``found`` is a part of its output.

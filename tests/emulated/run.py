@@ -1,8 +1,8 @@
-"""Runs the tests on the emulated GPU, and shows that they find what is planted.
+"""Runs the tests on the emulated GPU, and proves that they find planted defects.
 
-run.py BUILD [--full]: all of the memory build, a part of the race build and of the Python tests of
-twins and GPUs with the emulated GPU in their place; then every mutation in a run of its own, which
-has to fail and to say why. --full: nothing is left out.
+run.py BUILD [--full]: runs all of the memory build, a part of the race build, and a part of the
+Python tests of twins and GPUs with the emulated GPU in their place; then every mutation in a run of
+its own, which must fail with the expected message. --full: all of them.
 """
 
 import os

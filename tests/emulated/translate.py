@@ -46,7 +46,7 @@ def translate(text: str) -> str:
 
 
 def plant(text: str, name: str, old: str, new: str) -> str:
-    """Puts ``new`` where ``old`` stands in the runs that ask for the mutation."""
+    """Replaces ``old`` by ``new`` in the runs of the mutation."""
     if text.count(old) != 1:
         raise SystemExit(f"mutations.py: {name}: its line is not in the file once: {old!r}")
     return text.replace(old, new.replace("PLANTED", f'::emulated::is_planted("{name}")'))

@@ -1,4 +1,4 @@
-"""Every script in examples/ runs on a store given as its argument, and does what it says."""
+"""Every script in examples/ runs on a store given as its argument, and does its task."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""A cache changes what is read from storage, and never a row that is delivered."""
+"""A cache changes the reads from storage, and never a delivered row."""
 
 import errno
 import gc
@@ -418,7 +418,7 @@ def test_batches_read_ahead_take_room_for_what_is_read(store, rows, victim_mode)
 
 
 def test_what_is_held_stays_within_the_staging(store, rows):
-    """Batches that are complete take more room than what was read for them."""
+    """Complete batches take more memory than their reads."""
     requests = batches(40)
     largest = max(map(len, requests)) * ROW_BYTES
     with open_loader(store, bytes=400 * ROW_BYTES, window=10) as loader:

@@ -1,4 +1,4 @@
-"""A cache that ranks share in the memory of GPUs, on GPUs: what its twins' tests assert."""
+"""A cache that ranks share in the memory of GPUs, on GPUs: the assertions of its twins' tests."""
 
 import pytest
 import torch

@@ -1,7 +1,7 @@
 """The queue code against QEMU's NVMe controller, which nobody here wrote.
 
 One guest runs all checks of tests/guest/nvme_guest.cpp; each is a test here. `make test-nvme`
-prepares what it takes."""
+prepares the guest."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def controller(name, address, *namespaces):
 
 
 class Run:
-    """A guest with two controllers that has run its checks. text: what it printed; before, after:
-    the images of the namespaces."""
+    """A guest with two controllers that has run its checks. text: its output; before, after: the
+    images of the namespaces."""
 
     def __init__(self, folder, transport, files=None):
         random = np.random.default_rng(6)

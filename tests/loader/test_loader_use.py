@@ -141,7 +141,7 @@ def exit_status(pid, secs=30):
 
 
 def says_so(use) -> bool:
-    """Whether ``use()`` raises, within the time that a time-out would take, what is expected."""
+    """True if ``use()`` raises the expected error before a time-out would."""
     start = time.monotonic()
     try:
         use()

@@ -1,4 +1,4 @@
-"""What host and device share compiles for the GPU too, without a warning."""
+"""Code that host and device share compiles for the GPU, too, without a warning."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""lsm/_core.pyi says what the native module has."""
+"""lsm/_core.pyi agrees with the native module."""
 
 import subprocess
 import sys

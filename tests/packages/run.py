@@ -45,7 +45,8 @@ def in_wheel(name: str) -> str:
 
 
 def check_wheel(path: Path, directory: Path) -> None:
-    """The wheel, which was built from the archive, has what the checkout has. Prints its needs."""
+    """Checks that the wheel, which was built from the archive, has the checkout's files. Prints its
+    needs."""
     expected = {in_wheel(name) for name in tracked("lsm", *SHIPPED) if not name.endswith(".cpp")}
     with zipfile.ZipFile(path) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
@@ -64,7 +65,7 @@ def check_wheel(path: Path, directory: Path) -> None:
 
 
 def output(*command: object, **options) -> str:
-    """What a command prints. Raises RuntimeError with its messages if it fails."""
+    """The output of a command. Raises RuntimeError with its messages if it fails."""
     words = list(map(str, command))
     done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_SECS, **options)
     if done.returncode != 0:

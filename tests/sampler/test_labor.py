@@ -1,4 +1,4 @@
-"""LABOR's choices against its definition, their distribution, and what dependencies do to them."""
+"""LABOR's choices against its definition, their distribution, and the effect of dependencies."""
 
 from itertools import pairwise
 

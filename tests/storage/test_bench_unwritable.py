@@ -1,4 +1,4 @@
-"""`lsm bench storage --profile` says before it measures that it cannot keep what it finds."""
+"""`lsm bench storage --profile` reports an unwritable profile before it measures."""
 
 import shutil
 

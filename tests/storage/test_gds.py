@@ -63,9 +63,9 @@ class Timespec(ctypes.Structure):
 
 
 class FakeCuFile:
-    """cuda.bindings.cufile, as far as it is used. Reads take place when their status is asked for;
-    ``broken`` maps an offset to (status, ret), or to None: the read does not end. ``cancels``:
-    whether such a read ends when it is cancelled."""
+    """The used part of cuda.bindings.cufile. Reads happen when their status is polled. ``broken``
+    maps an offset to (status, ret), or to None: the read does not end. ``cancels``: True if such a
+    read ends when it is cancelled."""
 
     class cuFileError(Exception):
         pass

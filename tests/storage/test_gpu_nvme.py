@@ -46,7 +46,7 @@ def test_waves(read_bytes, into_device_memory):
 
 
 def test_faults(tmp_path):
-    """What fails says so with its LBA, a lost command costs its queue, and reading goes on."""
+    """Errors name their LBA, a lost command costs its queue, and later reads succeed."""
     rows = random_rows(64, 4096)
     paths = write_stripes(tmp_path, rows, 1)
     with open_rows(

@@ -1,4 +1,4 @@
-"""`lsm data load-nvme` writes what the engine will read, and touches nothing that is in use.
+"""`lsm data load-nvme` writes the bytes that the engine will read, and touches no drive in use.
 
 A drive is a file, described as the kernel would describe a block device."""
 

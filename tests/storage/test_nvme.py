@@ -1,4 +1,4 @@
-"""The nvme engine over emulated controllers: any format, any limit, and what fails says so."""
+"""The nvme engine over emulated controllers: any format, any limit, and clear errors."""
 
 import errno
 import os
@@ -218,7 +218,8 @@ def test_options_out_of_range(tmp_path, emulation, options, message):
 
 @WITHOUT_GPU
 def test_submission_from_a_gpu_that_is_missing(tmp_path):
-    """Said by the options, and by the native engine to whoever asks it; the host needs none."""
+    """The options raise the error, and so does the native engine; submission from the host needs no
+    GPU."""
     rows = random_rows(4, 100)
     paths = write_stripes(tmp_path, rows, 1)
     with pytest.raises(RuntimeError, match=r"submit_from=gpu: .* set storage\.submit_from=host"):

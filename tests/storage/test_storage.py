@@ -1,4 +1,4 @@
-"""Every engine delivers the bytes of the file, counts what it reads, and fails loudly."""
+"""Every engine delivers the bytes of the file, counts its reads, and fails loudly."""
 
 import ctypes
 import errno

@@ -32,7 +32,7 @@ class Ranks:
             self.processes.append(process)
 
     def run(self, case, *arguments, ranks=None, seconds: float = CASE_SECS) -> list:
-        """What ``case(context, *arguments)`` returns on each rank (or on ``ranks``): its value, or
+        """The result of ``case(context, *arguments)`` on each rank (or on ``ranks``): its value, or
         the exception that it raised."""
         ranks = range(self.size) if ranks is None else ranks
         for rank in ranks:
@@ -62,7 +62,7 @@ class Ranks:
 
 
 class Context:
-    """What a case finds in its process: its rank, and cache groups of the first ranks."""
+    """The process of a case: its rank, and cache groups of the first ranks."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size

@@ -22,7 +22,7 @@ FIELDS = (
 
 
 class Tiers:
-    """What the executor holds, in NumPy: a plan's steps, one after the other, on whole arrays."""
+    """The executor's tiers, in NumPy: a plan's steps, one after the other, on whole arrays."""
 
     def __init__(self, rows: np.ndarray) -> None:
         row_bytes = rows.shape[1]

@@ -51,7 +51,7 @@ def replay(executor, plan, staged, iteration=0):
 
 
 def replay_to(executor, plan, staged, targets, iteration):
-    """What is in the memory of each target."""
+    """The memory of each target."""
     tensors = as_tensors(plan, iteration)
     on_gpu = executor.device >= 0
     staged = torch.from_numpy(staged)

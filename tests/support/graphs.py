@@ -1,4 +1,4 @@
-"""Small graphs for tests, and what was sampled from them compared."""
+"""Small graphs for tests, and comparisons of samples from them."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""A fixed trace and what every policy misses on it, at eight cache sizes."""
+"""A fixed trace and the misses of every policy on it, at eight cache sizes."""
 
 import numpy as np
 

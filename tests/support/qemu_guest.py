@@ -38,7 +38,7 @@ def boot(
     files: dict[str, bytes] | None = None,
     timeout_secs: float = 240.0,
 ) -> str:
-    """What the guest printed until it powered itself off; ``files`` lie at its root.
+    """The output of the guest until it powered itself off; ``files`` lie at its root.
 
     Fails with that text if it does not end in time, which is many times what it takes: a machine
     that is busy with other work may be slow.

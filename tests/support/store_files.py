@@ -1,4 +1,4 @@
-"""What the tests of stores share: small graphs, and readers that do not use the code under test."""
+"""Shared by the tests of stores: small graphs, and readers that do not use the code under test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the tests of training share: a small store that can be learnt, and ways to run a job."""
+"""Shared by the tests of training: a small store that can be learnt, and functions that run a
+job."""
 
 from __future__ import annotations
 
@@ -139,7 +140,7 @@ def _run(command: list[str], timeout: float) -> subprocess.CompletedProcess:
 
 
 def rank_environment(rank: int, num_ranks: int, port: int) -> dict[str, str]:
-    """What torchrun would set for one rank, for ranks that are started without it."""
+    """The environment that torchrun would give one rank, for ranks that are started without it."""
     return environment(
         RANK=str(rank),
         LOCAL_RANK=str(rank),

@@ -1,4 +1,4 @@
-"""The memory budget: what its shares come to, and that a run keeps to it."""
+"""The memory budget: the sum of its shares, and runs that keep to it."""
 
 import json
 import subprocess
@@ -173,8 +173,8 @@ CACHED = ("cache.policy=lookahead", "cache.bytes=1MiB", "storage.engine=posix")
 
 
 def run_and_watch(tmp_path, *arguments):
-    """A run's output, and its peak of memory of its own in bytes, as far as it was seen. Pages of
-    mapped files come on top in what the kernel counts as resident: more, where more are cached."""
+    """A run's output, and the observed peak of its own memory in bytes. The kernel also counts
+    pages of mapped files as resident: more of them where more are cached."""
     output = tmp_path / "output"
     with output.open("w") as file:
         command = [sys.executable, "-m", "lsm", "train", "base", *RUN, *map(str, arguments)]

@@ -1,4 +1,4 @@
-"""Training with a cache takes the same steps as from memory, bit by bit, and says what it saved."""
+"""Training with a cache takes the same steps as from memory, bit by bit, and reports its hits."""
 
 import errno
 import json

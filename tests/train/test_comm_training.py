@@ -31,7 +31,7 @@ def store(tmp_path_factory):
 
 
 def train(store, run_dir, *settings):
-    """A whole run of two ranks; what it said on standard error."""
+    """The standard error of a whole run of two ranks."""
     job = run_job(2, "-m", "lsm", "train", "base", *overrides(store, run_dir, *BOTH, *settings))
     assert job.returncode == 0, job.stderr
     return job.stderr

@@ -58,7 +58,7 @@ def test_a_job_that_does_not_fit_is_refused_before_it_allocates(tmp_path, monkey
     ],
 )
 def test_ranks_that_share_a_gpu(monkeypatch, caplog, others, most, backend):
-    """What each needs is added up, and gradients leave NCCL, which refuses them."""
+    """The needs of both are added up, and gradients leave NCCL, which refuses such ranks."""
     gpu, world = torch.device("cuda", 0), World(size=1 + len(others))
     found = cuda_info(gpus=[SimpleNamespace(bus_id="0000:01:00.0")])
     monkeypatch.setattr(placement, "host_identity", lambda: "here")
