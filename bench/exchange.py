@@ -56,7 +56,7 @@ def time_layer(args, table: torch.Tensor, group: CacheGroup) -> Callable[[torch.
         start = time.perf_counter()
         request = exchange.request(ids)
         asked = time.perf_counter()
-        rows = table[request.ids]  # what the cache would give
+        rows = table[request.ids]  # in place of a cache
         begin = time.perf_counter()
         delivery = exchange.open(request)
         for row_of, target, places in exchange.targets(delivery):
@@ -86,7 +86,7 @@ def time_devices(
         start = time.perf_counter()
         request = exchange.request(ids)
         asked = time.perf_counter()
-        rows = table[request.ids.to(device)]  # what the cache would give
+        rows = table[request.ids.to(device)]  # in place of a cache
         synchronize(device)
         begin = time.perf_counter()
         delivery = exchange.open(request)

@@ -33,7 +33,7 @@ from resumable import Record, Step, run_command, run_steps
 ROOT = Path(__file__).resolve().parents[1]
 FAILED, UNFINISHED, NO_GPU, MISSING = 1, 75, 77, 78
 LIMIT_SECS = 480
-# For what a step that was stopped takes to end, and for this script itself.
+# Time for a stopped step to end, and for this script itself.
 MARGIN_SECS = 20
 SANITIZERS = ("memcheck", "synccheck", "initcheck")
 BENCH_PARTS = ("gather", "cold", "planner", "sample", "training")
@@ -164,7 +164,7 @@ def parse_args(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options.add_argument("--python", default=sys.executable, help="has the package, or will")
     options.add_argument("--offline", action="store_true", help="install nothing")
     options.add_argument("--limit-secs", type=float, default=LIMIT_SECS, help="of this call")
-    options.add_argument("--again", action="store_true", help="also what failed or timed out")
+    options.add_argument("--again", action="store_true", help="also steps that failed or timed out")
     return options.parse_args(arguments)
 
 
@@ -197,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return MISSING
     record = Record(args.json.resolve(), facts)
     if record.has_restarted:
-        print("the record is of another commit or machine: starting anew")
+        print("the record is of another commit or machine: starting over")
     if args.again:
         record.forget("failed", "timed out")
     steps = all_steps(args.python, args.offline, folder)

@@ -1,10 +1,10 @@
-"""What an iteration asks of a GPU, counted on the emulated one: ``python bench/gpu.py --count``.
+"""Counts an iteration's demands on a GPU, on the emulated one: ``python bench/gpu.py --count``.
 
 Two hops are sampled, their ids are pushed and planned on the GPU, and the plan is replayed: one
 GPU, rows in its memory, misses in page-locked memory. Counts are means over iterations after a
-warm-up in which the cache fills and memory grows. Everything is a number of things, so that the
-figures are the same on every machine; times need a GPU. ``make test-emulated`` builds the module
-that this loads in place of lsm._core, and holds the figures.
+warm-up in which the cache fills and memory grows. All figures are counts, which are the same on
+every machine; times need a GPU. ``make test-emulated`` builds the module that this loads in place
+of lsm._core, and holds the figures.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 ROOT = Path(__file__).resolve().parents[1]
 BUILT = ROOT / "build/emulated/tests/emulated"
 FANOUTS = [10, 5]
-IDS = 100_000  # what the counts of planning are for
+IDS = 100_000  # unit of the counts of planning
 
 
 @dataclass
@@ -52,8 +52,8 @@ class Counts:
 
 
 def load_emulated() -> Callable[[], Counts]:
-    """Puts the emulated GPU in place of the twins; returns what reads its counts. Raises
-    SystemExit, saying what to do, if it was not built."""
+    """Puts the emulated GPU in place of the twins. Returns a function that reads its counts. Raises
+    SystemExit, with the remedy, if it was not built."""
     core = os.environ.get("LSM_EMULATED_CORE") or next(map(str, BUILT.glob("_core*.so")), "")
     if not core:
         raise SystemExit(f"no emulated GPU in {BUILT.relative_to(ROOT)}: run make test-emulated")
@@ -72,7 +72,7 @@ def load_emulated() -> Callable[[], Counts]:
 
 
 class Parts:
-    """Adds up what each part of an iteration takes."""
+    """Adds up the counts of each part of an iteration."""
 
     def __init__(self, read: Callable[[], Counts]) -> None:
         self._read = read

@@ -72,7 +72,7 @@ def run_command(step: Step, timeout_secs: float, log: Path) -> dict:
 
 
 def _kill_group(process: subprocess.Popen) -> None:
-    """Ends what the step has left running; compute-sanitizer and launchers have children."""
+    """Ends the processes that the step left; compute-sanitizer and launchers have children."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
@@ -94,7 +94,7 @@ def _status_of(step: Step, status: int | None, text: str) -> str:
 
 
 def _result_of(step: Step) -> dict:
-    """What the step wrote, also if it failed later; nothing if it did not get that far."""
+    """The result that the step wrote, even if it failed later; empty without one."""
     if step.result is None or not step.result.exists():
         return {}
     try:
@@ -135,7 +135,7 @@ class Record:
         unfinished.replace(self._path)
 
     def reach(self) -> dict[str, dict]:
-        """The targets of all benches, beside what was measured."""
+        """The targets of all benches, with the measurements."""
         results = [ended.get("result", {}) for ended in self.steps.values()]
         return {what: line for result in results for what, line in result.get("reach", {}).items()}
 

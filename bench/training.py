@@ -2,8 +2,8 @@
 
 ``python bench/training.py --store DIR --engine memory,io_uring --fio-iops 75000``
 
-The model is GraphSAGE with mean aggregation, Adam and cross entropy; the loop is what a user of the
-Python interface writes. Each engine trains the same batches: after a warm-up, rounds of ``--iters``
+The model is GraphSAGE with mean aggregation, Adam and cross entropy; the loop is that of a user of
+the Python interface. Each engine trains the same batches: after a warm-up, rounds of ``--iters``
 iterations are timed, and the median round is reported with its spread. The page cache of the
 features is dropped first. With ``--fio-iops`` (random reads per second of this drive, from ``lsm
 bench storage --fio``) the record also has the time of the storage reads alone. Prints one JSON

@@ -27,7 +27,8 @@ export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 # torchrun would set 1 and say so; train.num_threads decides.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 
-# As `python -m torch.distributed.run`, without tracebacks of the launcher: ranks say what happened.
+# As `python -m torch.distributed.run`, without tracebacks of the launcher: ranks report their
+# errors.
 launcher='
 import sys
 from torch.distributed.elastic.multiprocessing.api import SignalException

@@ -130,7 +130,7 @@ class CacheOptions(PlannerOptions):
 
     def resolved(self) -> CacheOptions:
         """These options with a value for each that is ``auto``: a lookahead cache of 512 MiB,
-        without a score and a victim buffer; one that is asked for is as large as the cache."""
+        without a score and a victim buffer; a requested victim buffer is as large as the cache."""
         update: dict[str, Any] = {}
         if self.policy == "auto":
             update["policy"] = "lookahead"

@@ -45,7 +45,7 @@ class ChosenLinks:
 
 def host_links(group: CacheGroup) -> dict[int, str]:
     """This rank's links by rank of the group, for caches in host memory: shm or gloo. Raises
-    RuntimeError if the options name a link that cannot be had."""
+    RuntimeError if the options name an unavailable link."""
     stream, transport = group.rows, group.options.transport
     if transport in ("nccl", "ipc"):
         raise RuntimeError(
@@ -64,7 +64,7 @@ def host_links(group: CacheGroup) -> dict[int, str]:
 
 def find_links(group: CacheGroup, device: torch.device) -> ChosenLinks:
     """This rank's links, for caches in GPU memory. A collective of ``group``, which tries out peer
-    memory. Raises RuntimeError, on every rank, if the options name a link that cannot be had."""
+    memory. Raises RuntimeError, on every rank, if the options name an unavailable link."""
     stream, transport = group.rows, group.options.transport
     everyone = _gather(group, _place(group, device))
     problems: list[dict[int, str]] = [{} for _ in everyone]

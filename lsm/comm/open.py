@@ -26,7 +26,7 @@ def open_exchange(
 
     device: of the batches: a GPU, or the host in place of one; None: batches are host memory.
     pool_bytes: GPU memory for batches, allocated at once. Raises RuntimeError, on every rank, if
-    ``comm.transport`` names a link that cannot be had.
+    ``comm.transport`` names an unavailable link.
     """
     options, stream = group.options, group.rows
     batches: HostBatches | GpuBatches

@@ -1,4 +1,4 @@
-"""Progress bars for work counted in items or in bytes; silent unless on a terminal or asked for."""
+"""Progress bars for work counted in items or in bytes; silent unless on a terminal or requested."""
 
 from __future__ import annotations
 

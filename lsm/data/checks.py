@@ -1,4 +1,4 @@
-"""What checks of stores share: sizes and checksums of files, ids out of range."""
+"""Shared by checks of stores: sizes and checksums of files, ids out of range."""
 
 from __future__ import annotations
 

@@ -176,7 +176,8 @@ def read_meta(store: Path) -> StoreMeta:
 
 
 def store_kind(store: Path) -> str:
-    """``graph``, or what ``meta.json`` names; ``graph`` where it cannot be read."""
+    """The kind of store that ``meta.json`` names; ``graph`` without one, or if the file cannot be
+    read."""
     try:
         with open(store / META, "rb") as file:
             content = json.loads(file.read(_MOST_META_BYTES))

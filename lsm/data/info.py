@@ -17,7 +17,7 @@ from lsm.data.triple_store import TripleStore
 
 
 def describe(path: str | Path) -> dict[str, Any]:
-    """What ``lsm data info --json`` prints of the store at ``path``. Raises FileNotFoundError or
+    """The output of ``lsm data info --json`` for the store at ``path``. Raises FileNotFoundError or
     ValueError if it cannot be opened."""
     if layout.store_kind(Path(path)) != "graph":
         return describe_triples(TripleStore.open(path))

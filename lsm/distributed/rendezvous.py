@@ -139,8 +139,8 @@ def _connect(launch: Launch, timeout_secs: float) -> TCPStore:
         return _within(connect, timeout_secs - (time.monotonic() - started))
     except TimeoutError:
         raise RuntimeError(
-            f"could not join the other ranks within {timeout_secs:g} s (dist.timeout_secs): what "
-            f"answers at {where} is not the store of this job, or is stopped; choose a free port "
+            f"could not join the other ranks within {timeout_secs:g} s (dist.timeout_secs): the "
+            f"process at {where} is not the store of this job, or is stopped; choose a free port "
             "(MASTER_PORT)"
         ) from None
     except RuntimeError as error:

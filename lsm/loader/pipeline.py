@@ -317,7 +317,7 @@ _OPEN: weakref.WeakSet[Pipeline] = weakref.WeakSet()
 
 @atexit.register
 def _close_open() -> None:
-    """Closes the pipelines of iterators that nobody finished, before the interpreter is gone."""
+    """Closes the pipelines of unfinished iterators before the interpreter ends."""
     for pipeline in list(_OPEN):
         pipeline.close()
 

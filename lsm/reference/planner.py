@@ -129,7 +129,7 @@ class ReferencePlanner:
         )
         self.policy = POLICIES[config.policy](self)
 
-    # What policies ask.
+    # For policies.
 
     def next_use(self, node: int, t: int) -> int | None:
         return self.pushed.after(node, t)
@@ -152,7 +152,7 @@ class ReferencePlanner:
         places = ((divmod(line, self.ways), node) for line, node in enumerate(self.lines))
         return [(place, node) for place, node in places if node is not None]
 
-    # What users call.
+    # The planner's interface.
 
     def push(self, ids: Iterable[int], rank_starts: Iterable[int] = (0,)) -> None:
         nodes = _nodes(ids)

@@ -96,7 +96,7 @@ def import_cufile() -> ModuleType:
 
         if not cufile.use_count():
             cufile.driver_open()
-    except Exception as error:  # cuFileError and what the loader of libcufile raises share no base
+    except Exception as error:  # cuFileError and errors of loading libcufile share no base
         raise RuntimeError(
             f"storage.engine=gds: cuFile cannot be used ({error}); install it with "
             "pip install 'lsm-gnn[gds]', or set storage.engine=io_uring"

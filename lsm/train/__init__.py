@@ -27,7 +27,7 @@ _ENVIRONMENT = {
 
 
 def prepare_environment() -> None:
-    """Sets what torch reads when it is imported, unless it is set."""
+    """Sets variables that torch reads at its import, unless they are set."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
 

@@ -241,7 +241,7 @@ def _open_features(
     if cache.policy == "none":
         return open_features(store, storage=storage, device=device)
     if cache.policy in ("static", "hybrid") and score.at_start == "none":
-        logger.warning("cache.policy=%s goes by cache.score, which is none", cache.policy)
+        logger.warning("cache.policy=%s depends on cache.score, which is none", cache.policy)
     options = cache.model_copy(update={"score": score.at_start, "seed": config.train.seed})
     # A mistake shows before any long work.
     tiers = CacheRows.of(options, store.row_bytes, in_gpu_memory=device.type == "cuda")

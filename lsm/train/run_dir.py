@@ -43,8 +43,8 @@ class RunDirectory:
         if ours:
             return True
         logger.warning(
-            "%s: %s was removed while the run was writing to it; it is made again, and what was in "
-            "it is lost",
+            "%s: %s was removed while the run was writing to it; it is created again, and its "
+            "contents are lost",
             self._key,
             self.path,
         )

@@ -107,7 +107,7 @@ def other_program():
 def test_a_port_in_use_is_an_error_everywhere(other_program):
     results = gather(place(0, 2, other_program), place(1, 2, other_program), timeout_secs=1)
     check_errors(results[:1], RuntimeError, f"port {other_program} is in use", "MASTER_PORT")
-    check_errors(results[1:], RuntimeError, f"answers at 127.0.0.1:{other_program} is not")
+    check_errors(results[1:], RuntimeError, f"the process at 127.0.0.1:{other_program} is not")
 
 
 def test_jobs_that_share_a_port_do_not_mix():

@@ -222,7 +222,7 @@ def test_a_policy_without_its_score_is_remarked(store, tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         policy = ("cache.policy=hybrid", "cache.score=none")
         train(config(store, tmp_path, *policy, "train.epochs=1"))
-    assert "cache.policy=hybrid goes by cache.score, which is none" in caplog.text
+    assert "cache.policy=hybrid depends on cache.score, which is none" in caplog.text
 
 
 def test_settings_of_a_cache_that_is_not_there_are_remarked(store, tmp_path, caplog):
