@@ -24,11 +24,11 @@ std::vector<Counters> simulate(Batches batches, const PlannerConfig& config,
 std::vector<Counters> simulate_belady(Batches batches, int64_t num_lines, const IdMap& static_ids,
                                       const IdMap& constant_ids);
 
-/// The most hits that any cache of `num_lines` rows can have that knows the trace: after each
-/// iteration it keeps those rows, of all it had and read, whose next uses are nearest. Unlike
-/// simulate_belady() it may give up at once a line that was touched, so it bounds every policy at
-/// every size, also when a batch is larger than the cache. A row it gives up counts as an eviction,
-/// or as a bypass if it was read at that iteration.
+/// The most hits of any cache of `num_lines` rows that knows the trace. After each iteration it
+/// keeps, of all held and read rows, those with the nearest next uses. Unlike simulate_belady() it
+/// may evict a touched line at once, so it bounds every policy at every size, even when a batch is
+/// larger than the cache. An evicted row counts as an eviction, or as a bypass if it was read at
+/// that iteration.
 std::vector<Counters> simulate_optimal(Batches batches, int64_t num_lines, const IdMap& static_ids,
                                        const IdMap& constant_ids);
 

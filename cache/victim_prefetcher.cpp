@@ -61,7 +61,7 @@ void VictimPrefetcher::pause() {
   is_paused_ = true;
 }
 
-/// Returns with nothing under way: until the lock is released, nothing will be.
+/// Blocks until no copy is in flight. None starts until the lock is released.
 void VictimPrefetcher::stop_copying(std::unique_lock<std::mutex>& lock) {
   is_paused_ = true;  // or the thread might go from one copy to the next for ever
   const bool is_idle = idle_.wait_for(lock, std::chrono::duration<double>(options_.timeout_secs),

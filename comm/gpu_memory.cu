@@ -8,9 +8,8 @@
 namespace lsm::comm {
 namespace {
 
-// An allocation that is no multiple of this may share its pages with others, and whoever maps it
-// then maps those too, from another address on (CUDA Programming Guide, interprocess
-// communication).
+// An allocation that is no multiple of this may share its pages with others. A process that maps it
+// then maps those, too, at another offset (CUDA Programming Guide, interprocess communication).
 constexpr size_t kPageBytes = size_t{2} << 20;
 
 // All of these may be let go by threads that never chose a device, and would use the first.

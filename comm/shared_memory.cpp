@@ -27,7 +27,7 @@ constexpr size_t kPageBytes = 4096;
 int create(size_t bytes) {
   const int descriptor = memfd_create("lsm-rows", MFD_CLOEXEC);
   if (descriptor < 0) fail("memfd", "shared memory cannot be created");
-  // Takes the memory now: without, a lack of it would kill whoever writes first.
+  // Allocates the memory now; otherwise a lack of memory would kill the first writer.
   if (fallocate(descriptor, 0, 0, static_cast<off_t>(bytes)) != 0) {
     const int error = errno;
     close(descriptor);

@@ -38,7 +38,7 @@ inline pybind11::capsule memory_capsule(std::shared_ptr<const void> owner, std::
     delete static_cast<Exported*>(managed->manager);
   };
   pybind11::capsule capsule(&exported->managed, "dltensor", [](PyObject* object) {
-    // Whoever takes the tensor renames the capsule, and then calls the deleter itself.
+    // A consumer of the tensor renames the capsule, and later calls the deleter itself.
     if (!PyCapsule_IsValid(object, "dltensor")) return;
     auto* managed = static_cast<dlpack::ManagedTensor*>(PyCapsule_GetPointer(object, "dltensor"));
     managed->deleter(managed);

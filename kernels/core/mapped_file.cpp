@@ -69,7 +69,7 @@ void on_bus_error(int, siginfo_t* info, void*) {
     errno = saved_errno;
     return;
   }
-  // First the flag, then the zeros: whoever has read zeros sees the flag.
+  // Sets the flag before the zeros, so that a reader of zeros sees the flag.
   entry->failed.store(true);
   const uintptr_t begin = entry->begin.load();
   void* zeros =

@@ -28,8 +28,8 @@ uint64_t exponential(uint64_t random) {
   return (static_cast<uint64_t>(zeros + 1) << kBits) - fraction;
 }
 
-/// When a candidate is drawn: whoever is first with a rate of its mass comes first among
-/// successive draws (Efraimidis and Spirakis, 2006).
+/// The time at which a candidate is drawn. Exponential times with rates of the masses order the
+/// candidates as successive draws do (Efraimidis and Spirakis, 2006).
 struct Arrival {
   double time;
   int64_t id;

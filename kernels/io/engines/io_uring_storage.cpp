@@ -17,18 +17,18 @@
 namespace lsm {
 namespace {
 
-// How often a worker that waits for the disk looks whether it should stop or take new work.
+// Interval at which a worker that waits for the disk checks for an end or new work.
 constexpr int64_t kPollNs = 100'000'000;
 
-// Reads are handed to the kernel a few at a time: the disk works on the first while the next are
-// prepared. All at once left it idle (0.85x the reads/s at depth 32); one by one costs more calls.
+// Reads are submitted a few at a time: the disk works on the first while the next are prepared. All
+// at once left it idle (0.85x the reads/s at depth 32); one by one costs more calls.
 constexpr int kSubmitBatch = 4;
 
-// One more slot than the depth for every so many: their reads are issued before the rows of
+// One spare slot per this many slots of the depth. Its read is submitted before the rows of
 // completed reads are copied out, so that the disk does not wait for the copies.
 constexpr size_t kSlotsPerSpare = 4;
 
-/// The limit on locked memory, and how it is raised.
+/// The limit on locked memory, and the remedy, in words.
 std::string locked_memory_limit() {
   rlimit limit{};
   getrlimit(RLIMIT_MEMLOCK, &limit);
@@ -40,7 +40,7 @@ std::string locked_memory_limit() {
                 "--ulimit memlock=-1 for docker");
 }
 
-// The smallest ring that is tried where there is no memory for the one asked for.
+// The smallest ring that is tried if there is no memory for the requested one.
 constexpr unsigned kFewestEntries = 8;
 
 void check_ring(int result, const char* what) {
@@ -95,7 +95,7 @@ class IoUringStorage::Worker {
       return;
     }
     while (fill()) reap();
-    // Reads that are still under way are given up; exiting the ring waits for or cancels them.
+    // Abandons reads in flight; exiting the ring waits for or cancels them.
     io_uring_queue_exit(&ring_);
     for (ActiveRead& slot : slots_) {
       if (slot.claim.group) abandon(slot, "the storage engine was closed during the read");

@@ -47,7 +47,7 @@ Controller::~Controller() {
   try {
     shut_down();
   } catch (const std::exception&) {
-    // It does not answer any more; whoever opens it next resets it.
+    // It does not answer any more; the next user resets it.
   }
 }
 

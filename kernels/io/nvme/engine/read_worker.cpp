@@ -12,15 +12,15 @@
 namespace lsm::nvme {
 namespace {
 
-// One more buffer than the depth for every so many: their reads are submitted before the rows of
+// One spare buffer per this many buffers of the depth. Its read is submitted before the rows of
 // completed reads are copied out, so that the drive does not wait for the copies.
 constexpr size_t kSlotsPerSpare = 4;
 
-// The completion queue is this many times as deep as the submission queue where the controller
-// allows it, and its head doorbell is rung as much less often.
+// Depth of the completion queue per depth of the submission queue, where the controller allows it.
+// The head doorbell is rung less often by the same factor.
 constexpr uint32_t kCompletionFactor = 16;
 
-// The queue is made anew when this part of its commands is lost.
+// The queue is recreated when this fraction of its commands is lost.
 constexpr size_t kLostShare = 4;
 
 size_t num_slots(const WorkerOptions& options) {

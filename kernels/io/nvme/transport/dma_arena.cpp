@@ -10,7 +10,7 @@ namespace lsm::nvme {
 namespace {
 
 // New pieces that are looked through for contiguous memory. Small queues fit any that is not
-// scattered page by page; where huge pages are to be had, the first will do.
+// scattered page by page; with huge pages the first one suffices.
 constexpr int kContiguousTries = 8;
 
 size_t rounded_up(size_t bytes, size_t unit) {
