@@ -10,6 +10,7 @@ import typer
 
 from lsm.cli import app
 from lsm.config.load import load_config
+from lsm.embed.config import load_embed_config
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md")]
@@ -70,7 +71,9 @@ def test_lsm_takes_the_command(page, line):
     while hasattr(command, "commands"):
         command = command.commands[words.pop(0)]
     given = command.make_context(command.name, words).params
-    if command.name == "train":
+    if line.startswith("lsm embed train"):
+        load_embed_config(given["config"], given["overrides"] or [])
+    elif command.name == "train":
         check_config(given["config"], given["overrides"] or [])
 
 
