@@ -53,8 +53,8 @@ struct SetsRef {
   }
 };
 
-/// The first batch of the window on its way through decide(), not owned. A key is the set of a row
-/// that asks for a line, and num_sets for any other.
+/// The first batch of the window on its way through decide(), not owned. The key of a candidate is
+/// its set, that of any other row num_sets.
 struct BatchRef {
   ChainRef chain;
   Source* source;      // [n]
@@ -68,7 +68,7 @@ struct BatchRef {
   }
 };
 
-/// A warp per request: finds its line, touches it, or says which set it asks.
+/// A warp per request: finds its line and touches it, or writes its set.
 template <class Policy>
 struct LookUp {
   SetsRef<Policy> sets;
@@ -99,7 +99,7 @@ struct LookUp {
   }
 };
 
-/// A warp per row that asks, of which the first of each set decides for all of them.
+/// A warp per candidate. The first of each set decides for all of the set.
 template <class Policy>
 struct PlaceRows {
   SetsRef<Policy> sets;
@@ -133,7 +133,7 @@ struct PlaceRows {
   }
 };
 
-/// Lists and counts the rows that ask: they come first.
+/// Lists and counts the candidates, which come first.
 struct ListAsking {
   BatchRef rows;
   const uint32_t* keys;       // [count] sorted
@@ -150,7 +150,8 @@ struct ListAsking {
   }
 };
 
-/// A warp per id that enters the window: if it has no earlier occurrence there, its line is told.
+/// A warp per id that enters the window: updates its line if the id has no earlier occurrence
+/// there.
 template <class Policy>
 struct LinkLine {
   SetsRef<Policy> sets;

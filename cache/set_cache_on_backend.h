@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// GpuSetCache on a Backend: link the ids that enter the window; bucket the rows that ask for a line
-// by set, then a warp per set.
+// GpuSetCache on a Backend: links the ids that enter the window, and buckets candidates by set, for
+// a warp per set.
 #pragma once
 
 #include <bit>
@@ -147,7 +147,7 @@ class SetCacheOnBackend final : public GpuSetCache {
   Array<uint32_t> next_positions_{*backend_};
   Array<float> scores_{*backend_};
   NextUseChainOnBackend<Backend> chain_{*backend_};
-  // Of the batch that is decided.
+  // State of the batch in decide().
   Array<Source> source_{*backend_};
   Array<int64_t> slot_{*backend_};
   Array<uint32_t> key_{*backend_};

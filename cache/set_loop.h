@@ -8,7 +8,7 @@
 
 namespace lsm::cache {
 
-/// Where a newcomer went, and which row had to go for it.
+/// The line of a newcomer, and the row evicted for it.
 struct Placement {
   int32_t way = -1;  // -1: bypassed
   uint32_t evicted_next_use = kNoNextUse;
@@ -26,8 +26,8 @@ LSM_HOST_DEVICE int32_t lowest_way(const Lanes& lanes,
   return static_cast<int32_t>(lanes.min(ways));  // -1 is the largest
 }
 
-/// The lowest of `ways` ways that holds(way) is true for, or -1. A vote of the lanes for each
-/// kLanes of them.
+/// The lowest of `ways` ways for which holds(way) is true, or -1. The lanes vote on kLanes ways at
+/// a time.
 template <class Lanes, class Holds>
 LSM_HOST_DEVICE int32_t first_way(const Lanes& lanes, int32_t ways, const Holds& holds) {
   for (int32_t base = 0; base < ways; base += Lanes::kLanes) {
@@ -39,7 +39,7 @@ LSM_HOST_DEVICE int32_t first_way(const Lanes& lanes, int32_t ways, const Holds&
   return -1;
 }
 
-/// The lowest way whose line holds no row, or -1. Lines are filled from the lowest way up and never
+/// The lowest way whose line holds no row, or -1. Lines fill from the lowest way up and are never
 /// emptied.
 template <class Lanes, class Policy>
 LSM_HOST_DEVICE int32_t empty_way(const Lanes& lanes, const SetView<Policy>& set) {
@@ -47,8 +47,8 @@ LSM_HOST_DEVICE int32_t empty_way(const Lanes& lanes, const SetView<Policy>& set
   return first_way(lanes, set.ways, [&](int32_t way) { return set.lines[way].touched == 0; });
 }
 
-/// The way whose line `policy` gives up in a full set, or -1. Keys are compared by all lanes; a
-/// policy with pick_victim() runs on one.
+/// The way whose line `policy` evicts in a full set, or -1. All lanes compare keys; a policy with
+/// pick_victim() runs on one lane.
 template <class Lanes, class Policy>
 LSM_HOST_DEVICE int32_t pick_victim(const Lanes& lanes, const Policy& policy, SetView<Policy>& set,
                                     const Turn& turn) {
@@ -59,7 +59,7 @@ LSM_HOST_DEVICE int32_t pick_victim(const Lanes& lanes, const Policy& policy, Se
       int32_t lowest = -1;
       uint64_t lowest_key = ~uint64_t{0};
       for (int32_t way = lane; way < set.ways; way += Lanes::kLanes) {
-        // Without branches: which line is lowest cannot be predicted.
+        // Without branches, since the lowest line is unpredictable.
         const uint64_t key = policy.key(set.lines[way], turn);
         const bool is_lower = set.can_evict(way, turn) & (key < lowest_key);
         lowest = is_lower ? way : lowest;

@@ -20,7 +20,7 @@ std::vector<Counters> simulate(Batches batches, const PlannerConfig& config,
 
 /// Belady's MIN with bypass, fully associative: the counts of a planner with one set of `num_lines`
 /// ways and the policy 'belady', without its scan of all ways per miss. O(log) per request. Rows of
-/// static and constant ids do not ask for lines.
+/// static and constant ids are no candidates.
 std::vector<Counters> simulate_belady(Batches batches, int64_t num_lines, const IdMap& static_ids,
                                       const IdMap& constant_ids);
 

@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Rows from storage on their way to the GPU by its copy engines, instead of by the kernel that
-// gathers a batch.
+// Moves rows from storage to the GPU by its copy engines, in place of the kernel that gathers a
+// batch.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,17 @@
 
 namespace lsm {
 
-/// How the rows that storage left in page-locked memory reach a batch.
+/// The path of rows from page-locked memory to a batch.
 enum class Staging : uint8_t {
   kGather,  // by the kernel that gathers the batch, which reads only needed bytes over PCIe
-  kCopy,    // by copies of whole runs, which use PCIe best; between rows that are near each other
-            // they also move what nobody asked for
+  kCopy,    // by copies of whole runs, which use PCIe best; they also move unrequested rows between
+            // rows that are near each other
 };
 
 /// Calls copy(first, from, count) for runs of rows that lie in a batch as they do in staging: rows
 /// `from`, from + 1, .. are those of positions first, first + 1, ... All rows of storage are in a
-/// run, and others may be, up to kMaxGapBytes between two: they have to be written afterwards.
+/// run. Runs may include other rows, up to kMaxGapBytes between two, which must be written
+/// afterwards.
 /// source, slot: by position; a row of storage is number slot[i] of staging.
 template <class Copy>
 void for_each_staged_run(std::span<const uint8_t> source, std::span<const int64_t> slot,
@@ -28,7 +29,7 @@ void for_each_staged_run(std::span<const uint8_t> source, std::span<const int64_
   // Bytes that PCIe moves in about the time of starting another copy.
   constexpr int64_t kMaxGapBytes = 64 << 10;
   int64_t first = 0;
-  int64_t end = 0;  // no run yet, as it is with first
+  int64_t end = 0;  // no run yet
   for (int64_t i = 0; i < static_cast<int64_t>(source.size()); ++i) {
     if (source[i] != static_cast<uint8_t>(RowSource::kStorage)) continue;
     const bool goes_on =

@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// The rows of a pool whose next use the window does not show: found by id when a batch enters the
-// window, and by rank when one has to leave. Sized by the pool.
+// The rows of a pool without a next use in the window: found by id when a batch enters the window,
+// and by rank for eviction. Sized by the pool.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,15 @@ class UnknownRows {
  public:
   bool is_empty() const { return table_.size() == 0; }
 
-  /// Adds a row that is not here, to a slot that no other has.
+  /// Adds a row in a slot. Precondition: neither is present.
   void add(int64_t id, uint32_t rank, int64_t slot);
 
-  /// The slot of the row with the lowest rank, the highest id on ties, if that rank is below
-  /// `rank`; the row leaves. Else -1.
+  /// Removes the row with the lowest rank, the highest id on ties, and returns its slot, if its
+  /// rank is below `rank`. Else returns -1.
   int64_t take_below(uint64_t rank);
 
-  /// Calls found(i, slot) for those of ids[i], i in `positions`, that are here; they leave.
+  /// Removes the rows of ids[i], i in `positions`, that are present, and calls found(i, slot) for
+  /// each.
   template <class Found>
   void take(std::span<const int64_t> ids, std::span<const uint32_t> positions, const Found& found) {
     if (is_empty()) return;
@@ -57,13 +58,13 @@ class UnknownRows {
     int64_t id = kNone;  // kNone: the row of this slot is not here
     uint32_t rank = 0;
   };
-  /// Stays in the heap when its row leaves by take(): rows_ tells whether it still holds.
+  /// Stays in the heap when take() removes its row; rows_ shows whether it is still valid.
   struct Entry {
     int64_t id;
     uint32_t rank;
     uint32_t slot;
 
-    /// Whether `b` leaves before `a`.
+    /// True if `b` leaves before `a`.
     friend bool operator<(const Entry& a, const Entry& b) {
       return a.rank != b.rank ? a.rank > b.rank : a.id < b.id;
     }
@@ -109,7 +110,7 @@ class UnknownRows {
 
   OccurrenceTable table_;       // slots by id
   HugePageVector<Row> rows_;    // by slot
-  HugePageVector<Entry> heap_;  // those to leave first on top; some do not hold any more
+  HugePageVector<Entry> heap_;  // the first to leave on top; some are stale
 };
 
 }  // namespace lsm::cache

@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// The victim buffer's book-keeping (LSM-GNN, section 4.3, "PVP"): which rows it holds, in which
-// slots, and until when. Rows tagged i are requested at i, so they are served then and leave.
+// The victim buffer's book-keeping (LSM-GNN, section 4.3, "PVP"): its rows, their slots and their
+// next uses. Rows tagged i are requested at i, served then, and removed.
 #pragma once
 
 #include <cstdint>
@@ -25,26 +25,26 @@ class SlotAllocator {
 
  private:
   int64_t capacity_;
-  int64_t end_ = 0;  // slots from here on have never been taken
+  int64_t end_ = 0;  // slots from here on were never used
   std::priority_queue<int64_t, std::vector<int64_t>, std::greater<>> freed_;
 };
 
-/// Rows by the iteration that requests them next. `queues`: at most `rows` per iteration, the rest
-/// is refused, as is a row of unknown next use (the paper). `pool`: at most `rows` in all, of
-/// unknown next use too; when full, the row that leaves first gives way to one strictly better
-/// (ours): first those of unknown next use, the lowest rank first, then those with the farthest
-/// next use; the highest id on ties. Not thread-safe.
+/// Rows by their next use. `queues` (the paper): at most `rows` per iteration; refuses further
+/// rows, and rows of unknown next use. `pool` (ours): at most `rows` in all, including rows of
+/// unknown next use. A full pool replaces its worst row by a strictly better one: rows of unknown
+/// next use are worst, the lowest rank first, then those with the farthest next use; the highest id
+/// on ties. Not thread-safe.
 class VictimBuffer {
  public:
   VictimBuffer(VictimMode mode, int64_t rows, int64_t window);
 
   bool is_on() const { return mode_ != VictimMode::kNone; }
-  /// Whether rows of unknown next use may enter.
+  /// True if rows of unknown next use may enter.
   bool takes_unknown() const { return mode_ == VictimMode::kPool; }
 
   /// Prepares find() for the rows tagged `t`.
   void open(uint32_t t);
-  /// The slot of a row tagged with the iteration that is open, or -1. Thread-safe.
+  /// The slot of a row tagged with the open iteration, or -1. Thread-safe.
   int64_t find(int64_t id) const { return due_.find(id); }
   /// Removes the rows of the open iteration.
   void serve();
@@ -52,19 +52,19 @@ class VictimBuffer {
   struct Entry {
     int64_t slot = -1;      // -1: refused
     bool is_lost = false;   // this row, or the one whose slot it got, had a next use
-    bool is_taken = false;  // another row gave way to this one
+    bool is_taken = false;  // replaced another row
   };
-  /// Takes in a row that iteration `next_use` requests, after the open one and in the window.
+  /// Adds a row that iteration `next_use` requests, after the open one and in the window.
   Entry put(int64_t id, uint32_t next_use);
-  /// Takes in a row of unknown next use; takes_unknown() only.
+  /// Adds a row of unknown next use. Precondition: takes_unknown().
   Entry put_unknown(int64_t id, uint32_t rank);
-  /// Notes that this move fills `slot`, instead of those noted before.
+  /// Records this move as the last that fills `slot`.
   void note_move(int64_t slot, uint32_t move) { moves_[slot] = move; }
-  /// Whether it is this move that was noted for `slot` last.
+  /// True if this move is the last recorded for `slot`.
   bool is_last_move(int64_t slot, uint32_t move) const { return moves_[slot] == move; }
 
-  /// Batch `t` enters the window: tags those rows of unknown next use that it requests and calls
-  /// tagged(position, slot) for them. `positions`: of the ids that may be among them.
+  /// Takes batch `t`, which enters the window: tags its rows of unknown next use, and calls
+  /// tagged(position, slot) for each. `positions`: positions of the ids that may be among them.
   template <class Tagged, class... Positions>
   void enter_window(uint32_t t, std::span<const int64_t> ids, const Tagged& tagged,
                     const Positions&... positions) {
