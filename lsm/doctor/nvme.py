@@ -34,7 +34,7 @@ def examine_nvme(machine: Machine) -> list[Finding]:
         if found.vendor == _NVIDIA and found.class_code >> 16 == _DISPLAY
     ]
     findings = [
-        _devices(machine),
+        _drives(machine),
         _iommu(nvme_functions(machine) + gpus),
         _bar1(gpus),
         _module(machine),
@@ -44,9 +44,9 @@ def examine_nvme(machine: Machine) -> list[Finding]:
     return [*findings, _summary(findings)]
 
 
-def _devices(machine: Machine) -> Finding:
+def _drives(machine: Machine) -> Finding:
     """Finds a free controller, or the holders of all."""
-    name = "NVMe devices"
+    name = "NVMe drives"
     functions = nvme_functions(machine)
     if not functions:
         return Finding(name, "no", "no NVMe controller on the PCI bus; storage.transport=emulated")
@@ -92,7 +92,7 @@ def _iommu(functions: list[PciFunction]) -> Finding:
             "(or intel_iommu=off, amd_iommu=off), or switch VT-d / AMD-Vi off in the firmware"
         )
         return Finding("IOMMU", "no", detail)
-    return Finding("IOMMU", "ok", "does not translate the accesses of NVMe devices and GPUs")
+    return Finding("IOMMU", "ok", "does not translate the accesses of NVMe drives and GPUs")
 
 
 def _bar1(gpus: list[PciFunction]) -> Finding:

@@ -39,7 +39,7 @@ def add_module(fake, monkeypatch, problem=""):
 
 def test_a_machine_with_nothing(fake):
     found = examine(fake)
-    assert found["NVMe devices"] == (
+    assert found["NVMe drives"] == (
         "no",
         "no NVMe controller on the PCI bus; storage.transport=emulated",
     )
@@ -52,7 +52,7 @@ def test_a_machine_with_nothing(fake):
     assert "nr_hugepages" in found["huge pages"][1]
     state, detail = found["GPU-initiated IO"]
     assert state == "no"
-    assert "missing: NVMe devices, GPU BAR1, libnvm module, driver headers;" in detail
+    assert "missing: NVMe drives, GPU BAR1, libnvm module, driver headers;" in detail
 
 
 def test_a_machine_with_everything(fake, monkeypatch):
@@ -64,7 +64,7 @@ def test_a_machine_with_everything(fake, monkeypatch):
     fake.write(f"modules/{platform.release()}/build/Makefile", "")
     found = examine(fake)
     assert {state for state, _ in found.values()} == {"ok"}
-    assert found["NVMe devices"][1] == "0000:01:00.0: bound to libnvm, ready"
+    assert found["NVMe drives"][1] == "0000:01:00.0: bound to libnvm, ready"
     assert found["GPU BAR1"][1] == "0000:41:00.0: 128 GiB"
     assert found["libnvm module"][1] == f"with GPU support: {fake.machine.dev}/libnvm0"
     assert found["huge pages"][1] == "64 MiB free"
@@ -83,7 +83,7 @@ def test_the_drive_that_can_be_spared_is_named(fake):
     fake.add_drive(0, bytes(1 << 20), partitions=1)
     fake.write("proc/self/mountinfo", "30 1 259:1 / / rw - ext4 /dev/nvme0n1p1 rw")
     spare = fake.add_drive(1, bytes(1 << 20))
-    state, detail = examine(fake)["NVMe devices"]
+    state, detail = examine(fake)["NVMe drives"]
     assert state == "no"
     assert "0000:01:00.0: bound to nvme" in detail
     assert "Fake 9000, nvme0n1p1 is mounted at /" in detail
@@ -93,7 +93,7 @@ def test_the_drive_that_can_be_spared_is_named(fake):
 
 def test_no_drive_can_be_spared(fake):
     fake.add_drive(0, bytes(1 << 20), partitions=2)
-    state, detail = examine(fake)["NVMe devices"]
+    state, detail = examine(fake)["NVMe drives"]
     assert state == "no"
     assert "it is partitioned (nvme0n1p1, nvme0n1p2)" in detail
     assert "add a drive" in detail
@@ -102,7 +102,7 @@ def test_no_drive_can_be_spared(fake):
 
 def test_an_unbound_drive_is_ready(fake):
     fake.add_drive(0, bytes(1 << 20), driver="")
-    assert examine(fake)["NVMe devices"] == ("ok", "0000:01:00.0: unbound, ready")
+    assert examine(fake)["NVMe drives"] == ("ok", "0000:01:00.0: unbound, ready")
 
 
 @pytest.mark.parametrize(("kind", "state"), [("DMA-FQ", "no"), ("identity", "ok")])

@@ -9,7 +9,7 @@ from lsm.storage.nvme.machine import Machine
 
 NVME, DISPLAY, NETWORK = 0x010802, 0x030200, 0x020000
 NVME_FINDINGS = [
-    "NVMe devices",
+    "NVMe drives",
     "IOMMU",
     "GPU BAR1",
     "libnvm module",
