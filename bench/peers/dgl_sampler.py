@@ -1,6 +1,6 @@
 """Neighbour sampling throughput of DGL and of GraphBolt on the CPU (peer measurement).
 
-What is measured: sampled edges per second of whole mini-batches, from seed ids to relabelled
+Measures: sampled edges per second of whole mini-batches, from seed ids to relabelled
 blocks, sampling without replacement, in one process with `--threads` OpenMP threads:
 
 * dgl        `dgl.dataloading.NeighborSampler.sample_blocks` called directly on a DGLGraph that
@@ -9,10 +9,10 @@ blocks, sampling without replacement, in one process with `--threads` OpenMP thr
              32-bit ids: in DGL 2.1.0 the fused path's node mapping is not cleared between
              batches for 32-bit ids, and nodes of earlier batches are lost from later ones.
 * graphbolt  `ItemSampler -> sample_neighbor`, iterated in this process without a DataLoader: per
-             layer `FusedCSCSamplingGraph.sample_neighbors` and then unique-and-compact. What comes
-             out are relabelled CSC layers; no DGL block is built from them.
+             layer `FusedCSCSamplingGraph.sample_neighbors` and then unique-and-compact. The output
+             is relabelled CSC layers; no DGL block is built from them.
 
-How: the train ids are shuffled once with `--seed`, and cut into batches (further shuffled passes
+Method: the train ids are shuffled once with `--seed`, and cut into batches (further shuffled passes
 follow where one pass is too short). Both samplers get the same batches. After `--warmup` batches
 each, `--repeats` rounds of `--batches` batches are timed, the two samplers taking turns so that
 noise from other processes falls on both. The median over rounds is reported, with the smallest

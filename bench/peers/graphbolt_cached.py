@@ -1,15 +1,15 @@
 """Feature rows per second from disk behind GraphBolt's CPU cache (peer measurement).
 
-What is measured: `CPUCachedFeature` over `DiskBasedFeature` (GraphBolt after 2.1.0; it reads with
-io_uring and O_DIRECT), asked for the request lists of a trace in their order, with a cache of
+Measures: `CPUCachedFeature` over `DiskBasedFeature` (GraphBolt after 2.1.0; it reads with
+io_uring and O_DIRECT) on the request lists of a trace in order, with a cache of
 `--cache-bytes` and the eviction policy `--policy` (sieve, s3-fifo, lru, clock). With `--in-flight
-1` every list is read with `read()`; with more, that many lists are under way in `read_async()`,
+1` every list is read with `read()`; with more, that many lists are in flight in `read_async()`,
 stage by stage, as GraphBolt's own data loader overlaps them. A cache must hold the lists in flight
 several times over, or GraphBolt waits for ever; a smaller one is refused here.
 
-How: the file's pages are dropped from the page cache first. The first half of the trace fills the
-cache; the rate is that of the second half, with that of the whole trace beside. `--check` compares
-every row with the file instead of leaving them alone, and its rates are then of no use.
+Method: the file's pages are dropped from the page cache first. The first half of the trace fills
+the cache; the rate is that of the second half; the rate of the whole trace is reported, too.
+`--check` compares every row with the file; its rates mean nothing.
 
 Input: FILE, a C-ordered .npy array of rows (its header padded to 4 KiB gives the reader its best
 case: rows that do not straddle a block), writable (GraphBolt maps it "r+"; it is not changed), and
@@ -58,7 +58,7 @@ def read_lists(feature, lists, in_flight, receive):
     running = deque()  # (list, generator, stages done), the oldest first
     for t, ids in enumerate(lists):
         running.append([t, feature.read_async(ids), 0, None])
-        # One stage further for each list under way, until the oldest has to be delivered.
+        # One stage further for each list in flight, until the oldest has to be delivered.
         while True:
             for entry in running:
                 if entry[2] < stages:

@@ -1,12 +1,12 @@
 """Random feature rows per second read from a file by GraphBolt (peer measurement).
 
-What is measured: rows per second of `Feature.read(ids)` for uniformly random ids, from a .npy file
+Measures: rows per second of `Feature.read(ids)` for uniformly random ids, from a .npy file
 that should be several times larger than the memory left for the page cache. The reader is
 
 * disk  `dgl.graphbolt.DiskBasedFeature`, where this DGL has one (2.2 and later; it reads with
         io_uring where the kernel and the build allow it, and else as `mmap` does), or
-* mmap  `dgl.graphbolt.TorchBasedFeature` over `numpy.load(file, mmap_mode="r+")`, which is what
-        GraphBolt 2.1.0, the last release on PyPI, builds itself for an `in_memory: false` feature
+* mmap  `dgl.graphbolt.TorchBasedFeature` over `numpy.load(file, mmap_mode="r+")`, which
+        GraphBolt 2.1.0, the last release on PyPI, builds for an `in_memory: false` feature
         (`TorchBasedFeatureStore`). Each missing page is one page fault.
 
 `--reader auto` takes `disk` where it exists; the output says which one ran. `--random-advice`
@@ -14,7 +14,7 @@ gives the mapping MADV_RANDOM, which GraphBolt itself does not do: it turns off 
 read-around, which otherwise fetches a whole read-ahead window for every row that is not cached.
 Report both: the first is GraphBolt as it comes, the second the best that this reader can do.
 
-How: the ids of every batch are drawn in advance from `--seed`. The file's pages are dropped from
+Method: the ids of every batch are drawn in advance from `--seed`. The file's pages are dropped from
 the page cache first (posix_fadvise, no privileges needed; `--keep-cache` leaves them). One batch
 of other ids warms up the code; then `--batches` batches of `--rows-per-batch` rows are timed. The
 rate over all batches is reported, with the median and the extremes over batches, and the bytes

@@ -1,6 +1,6 @@
 """GraphSAGE training iterations per second of DGL with GraphBolt (peer measurement).
 
-What is measured: whole training iterations on the CPU, from a mini-batch of seeds to the
+Measures: whole training iterations on the CPU, from a mini-batch of seeds to the
 optimiser's step, with graph and labels in memory, and features in memory or mapped from their file:
 
     ItemSampler -> sample_neighbor -> fetch_feature -> DataLoader
@@ -9,7 +9,7 @@ optimiser's step, with graph and labels in memory, and features in memory or map
 The hidden layers are `--hidden` wide; the last one has as many outputs as there are classes.
 Sampling is without replacement.
 
-How: every value of `--num-workers` is measured in turn (0 samples in the training process; more
+Method: every value of `--num-workers` is measured in turn (0 samples in the training process; more
 sample in that many worker processes ahead of the training step; feature fetching stays in the
 training process, as GraphBolt arranges it). One pass of the data loader runs through all rounds,
 so a round starts in the steady state. After `--warmup` iterations, `--repeats` rounds of `--iters`

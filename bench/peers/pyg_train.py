@@ -1,6 +1,6 @@
 """GraphSAGE training iterations per second of PyG's NeighborLoader (peer measurement).
 
-What is measured: whole training iterations on the CPU, from a mini-batch of seeds to the
+Measures: whole training iterations on the CPU, from a mini-batch of seeds to the
 optimiser's step, with graph and labels in memory, and features in memory or mapped from their file:
 
     NeighborLoader -> 2 x SAGEConv (mean), ReLU between them -> cross entropy -> Adam
