@@ -45,7 +45,7 @@ void CacheExecutor::fill(Tier& tier, Storage& storage, std::span<const int64_t> 
   for (size_t begin = 0; begin < ids.size(); begin += kFillRows) {
     const auto part = ids.subspan(begin, std::min(kFillRows, ids.size() - begin));
     const size_t bytes = part.size() * static_cast<size_t>(row_bytes_);
-    // On an error or a time-out wait() sees to it that nothing is written any more.
+    // After an error or a time-out of wait() nothing writes to the buffer any more.
     const RowRead read{part, {}, {target, bytes}};
     storage.submit({&read, 1}).front()->wait(timeout_secs);
     target += bytes;
@@ -87,7 +87,7 @@ const std::byte* CacheExecutor::row_in_tier(const PlanMoves& plan, int64_t i) co
   return tiers[plan.source[i]]->block.data() + plan.slot[i] * row_bytes_;
 }
 
-/// Copies those rows at `positions` to the batch that are not there.
+/// Copies the rows at `positions` that are missing in the batch.
 void CacheExecutor::keep(const RowsNow& now, std::span<const int64_t> positions, ThreadPool& pool) {
   const auto missing = [&](int64_t i) {
     return now.in_batch(positions[i]) ? nullptr : row_in_tier(now.plan, positions[i]);
@@ -108,7 +108,7 @@ void CacheExecutor::deliver(const RowsNow& now, const RowTargets& list, ThreadPo
   copy_rows(static_cast<int64_t>(list.row_of.size()), row_bytes_, source, target, pool);
 }
 
-/// Takes rows into the victim buffer and the lines: the steps after the first.
+/// Moves rows into the victim buffer and the lines: the steps after the first.
 void CacheExecutor::move(const PlanMoves& plan, const std::byte* rows, ThreadPool& pool) {
   std::byte* const lines = lines_.block.data();
   std::byte* const victims = victims_.block.data();

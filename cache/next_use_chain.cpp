@@ -106,7 +106,7 @@ NextUseChain::Batch& NextUseChain::open_batch(std::span<const int64_t> ids) {
   return batch;
 }
 
-/// Takes the last batch back, of which the first `count` ids are linked.
+/// Removes the last batch, whose first `count` ids are linked.
 void NextUseChain::undo(std::span<const int64_t> ids, int64_t count) {
   for (int64_t i = count - 1; i >= 0; --i) {
     const uint64_t hash = hash_of(ids[i]);
@@ -143,7 +143,7 @@ void NextUseChain::retire() {
   const size_t count = occurrences.size();
   for (size_t begin = 0; begin < count; begin += kGroup) {
     const size_t end = std::min(begin + kGroup, count);
-    // An id that has a next use is in the table as that one.
+    // For an id with a next use, the table has that occurrence.
     for (size_t i = begin; i < end; ++i) {
       if (occurrences[i].next_distance == 0) latest_.prefetch(hash_of(occurrences[i].id()));
     }

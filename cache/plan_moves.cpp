@@ -8,7 +8,7 @@
 namespace lsm {
 namespace {
 
-/// A row that enters the victim buffer waits for an iteration to come, or for one not known.
+/// A row in the victim buffer waits for a coming iteration, or for an unknown one.
 void check_words(const char* name, int64_t iteration, const VictimMoves& moves) {
   for (size_t i = 0; i < moves.slot.size(); ++i) {
     const auto word = static_cast<uint64_t>(moves.word[i]);
@@ -60,7 +60,7 @@ void PlanCheck::operator()(const PlanMoves& plan) {
 }
 
 void PlanCheck::check_sources(const PlanMoves& plan) const {
-  // Nothing of a row from storage is looked at.
+  // The slot of a row from storage is ignored.
   for (size_t i = 0; i < plan.source.size(); ++i) {
     const uint8_t source = plan.source[i];
     if (source == static_cast<uint8_t>(RowSource::kStorage)) continue;

@@ -8,7 +8,7 @@
 namespace lsm::cache {
 namespace {
 
-/// A line that was touched, as it stood after that.
+/// A line in its state after a touch.
 struct Entry {
   uint32_t next_use;
   uint32_t way;
@@ -23,10 +23,10 @@ struct Entry {
 };
 
 /// All lines in order of eviction. A line that is hit keeps its old entry, whose next use is then
-/// past: it sinks below those of all lines that can be evicted, and is dropped now and then.
+/// past. The entry sinks below those of all evictable lines and is dropped from time to time.
 class EvictionOrder {
  public:
-  /// Adds the lines that were touched at t, which have been out of reach until now.
+  /// Adds the lines touched at t, which were not evictable until now.
   void add(std::vector<Entry>* touched, uint32_t t, size_t num_lines) {
     if (entries_.size() > 2 * num_lines) {
       std::erase_if(entries_, [t](const Entry& entry) { return is_past(entry, t); });
@@ -39,7 +39,7 @@ class EvictionOrder {
     touched->clear();
   }
 
-  /// The entry of the line that goes first at t, or null if none can.
+  /// The entry of the line to evict first at t, or null if none can be evicted.
   const Entry* first(uint32_t t) const {
     return entries_.empty() || is_past(entries_.front(), t) ? nullptr : &entries_.front();
   }

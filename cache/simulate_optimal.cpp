@@ -7,7 +7,7 @@
 namespace lsm::cache {
 namespace {
 
-/// The rows that are kept, as numbers in the trace, by the iteration that requests them next.
+/// The kept rows, as numbers in the trace, by next use.
 class KeptRows {
  public:
   KeptRows(size_t num_batches, int64_t num_ids) : by_next_use_(num_batches), is_kept_(num_ids) {}
@@ -22,7 +22,7 @@ class KeptRows {
     ++size_;
   }
 
-  /// Takes out the rows that iteration t requests.
+  /// Removes the rows that iteration t requests.
   void serve(uint32_t t) {
     while (!by_next_use_[t].empty()) take_last(t);
   }
@@ -61,7 +61,7 @@ std::vector<Counters> simulate_optimal(Batches batches, int64_t num_lines, const
     const uint32_t t = static_cast<uint32_t>(b);
     Counters& counters = all[b];
     counters.requests = static_cast<int64_t>(batches[b].size());
-    std::vector<size_t> rows;  // positions of those that may be kept
+    std::vector<size_t> rows;  // positions of candidates to keep
     for (size_t i = 0; i < batches[b].size(); ++i) {
       const int64_t id = batches[b][i];
       if (static_ids.find(id) >= 0) {

@@ -12,7 +12,7 @@ void UnknownRows::add(int64_t id, uint32_t rank, int64_t slot) {
   rows_[slot] = {id, rank};
   heap_.push_back({id, rank, static_cast<uint32_t>(slot)});
   std::push_heap(heap_.begin(), heap_.end());
-  // At most half of the entries do not hold, so that taking them off costs no more than adding.
+  // At most half of the entries are stale, so removing them costs no more than adding.
   if (static_cast<int64_t>(heap_.size()) > 2 * table_.size() + 64) rebuild_heap();
 }
 

@@ -76,7 +76,8 @@ void VictimBuffer::add(int64_t id, uint32_t next_use, int64_t slot) {
   farthest_ = std::max(farthest_, next_use);
 }
 
-/// The slot of the farthest row, which leaves, if that is later than `next_use`; else -1.
+/// Removes the row with the farthest next use, if that is later than `next_use`, and returns its
+/// slot; else -1.
 int64_t VictimBuffer::displace(uint32_t next_use) {
   while (farthest_ > next_use && rows_of(farthest_).rows.empty()) --farthest_;
   if (farthest_ <= next_use) return -1;

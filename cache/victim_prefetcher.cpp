@@ -14,7 +14,7 @@
 namespace lsm {
 namespace {
 
-// Copied between two looks at whether a replay waits: some tens of microseconds.
+// Bytes copied between two checks for a waiting replay: some tens of microseconds.
 constexpr int64_t kBytesAtOnce = 256 << 10;
 
 }  // namespace
@@ -63,7 +63,7 @@ void VictimPrefetcher::pause() {
 
 /// Blocks until no copy is in flight. None starts until the lock is released.
 void VictimPrefetcher::stop_copying(std::unique_lock<std::mutex>& lock) {
-  is_paused_ = true;  // or the thread might go from one copy to the next for ever
+  is_paused_ = true;  // otherwise the thread might start copies for ever
   const bool is_idle = idle_.wait_for(lock, std::chrono::duration<double>(options_.timeout_secs),
                                       [&] { return !is_copying_; });
   is_paused_ = false;
@@ -158,7 +158,7 @@ void VictimPrefetcher::collect_from(int64_t iteration, OpenBatch& batch,
   const int64_t num_rows = std::max<int64_t>(1, kBytesAtOnce / options_.row_bytes);
   while (batch.next < slots.size() && static_cast<int64_t>(copies_.size()) < num_rows) {
     const int64_t slot = slots[batch.next++];
-    // The row has given way to another since.
+    // Another row has replaced it since.
     if (words_[slot] == cache::kUnknownUse) continue;
     const cache::RowMetadata row = cache::unpack_metadata(words_[slot], last_);
     if (static_cast<int64_t>(row.next_use) != iteration) continue;
@@ -167,11 +167,11 @@ void VictimPrefetcher::collect_from(int64_t iteration, OpenBatch& batch,
                                       row.position, " of iteration ", iteration, ", which has ",
                                       batch.plan.slot.size(), " rows"));
     }
-    // A row that will still give way before its turn is read from storage then.
+    // A row that is still replaced before its turn is read from storage then.
     const auto served_from = static_cast<cache::Source>(batch.plan.source[row.position]);
     if (served_from != cache::Source::kVictim || batch.plan.slot[row.position] != slot) continue;
     if (batch.arrived[row.position]) continue;  // a slot may be tagged with i twice
-    batch.arrived[row.position] = 1;            // nobody looks before the copy is done
+    batch.arrived[row.position] = 1;            // nobody reads it before the copy has ended
     copies_.push_back({&batch, slot, static_cast<int64_t>(row.position)});
   }
 }

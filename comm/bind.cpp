@@ -84,8 +84,8 @@ std::unique_ptr<comm::Mailbox> make_mailbox(const Memory& memory, size_t offset)
   return std::make_unique<comm::Mailbox>(memory.data() + offset);
 }
 
-/// The next message, for which it waits; empty if none came. A message that is there costs no
-/// release of the interpreter, which another thread might take.
+/// The next message; empty if none has arrived in time. Blocks. Keeps the GIL if a message has
+/// arrived, since another thread might take the GIL.
 std::vector<int64_t> receive(comm::Mailbox& mailbox, double secs) {
   std::vector<int64_t> words = mailbox.read();
   if (!words.empty() || secs <= 0) return words;
@@ -101,7 +101,7 @@ void bind_requests(py::module_& module) {
       .value("stride", comm::OwnerHash::kStride)
       .value("mix64", comm::OwnerHash::kMix64)
       .value("table", comm::OwnerHash::kTable);
-  // The map looks at the table's memory, so it keeps the tensor.
+  // The map reads the table's memory, so it keeps the tensor.
   py::class_<comm::OwnerMap>(module, "OwnerMap")
       .def(py::init(&make_owner_map), py::arg("hash"), py::arg("num_nodes"), py::arg("num_ranks"),
            py::arg("rank"), py::arg("table"), py::arg("replicated_ids"), py::keep_alive<1, 6>())

@@ -120,7 +120,7 @@ void GpuPool::give_back(const GpuBuffer::Place& place, size_t bytes) noexcept {
     std::lock_guard lock(mutex_);
     returned_.push_back({place, bytes, std::move(fence)});
   } catch (...) {
-    // The GPU fails, or the process ends: then nobody may be given this part again.
+    // The GPU has failed, or the process ends: this part is never reused.
   }
 }
 

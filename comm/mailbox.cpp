@@ -33,7 +33,7 @@ void wake(Position& position) {
   syscall(SYS_futex, &position, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-/// Waits until `done` of the position; it only changes by stores that wake.
+/// Waits until `done` holds for the position, which changes only by stores that wake.
 template <class Done>
 bool wait_until(Position& position, double secs, const Done& done) {
   const double deadline = now() + secs;
@@ -53,7 +53,7 @@ bool wait_until(Position& position, double secs, const Done& done) {
 
 struct Mailbox::Ring {
   alignas(kLineBytes) Position written;
-  alignas(kLineBytes) Position read;  // a line of its own: each side writes only one
+  alignas(kLineBytes) Position read;  // on its own cache line: each side writes only one
   alignas(kLineBytes) int64_t words[kWords];
 };
 

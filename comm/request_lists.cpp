@@ -22,8 +22,8 @@ void bucket_by_owner(std::span<const int64_t> ids, const OwnerMap& owners, const
   check_argument(count < (int64_t{1} << 31), "ids: expected fewer than 2^31, got ", count);
   check_ids("ids", ids, owners.num_nodes());
   const OwnerRef owner_of = owners.ref();
-  // Pieces of the request, counted and then written one by one: so the order does not depend on
-  // which thread takes which.
+  // Pieces of the request are counted and then written, so that the order does not depend on the
+  // threads.
   const int64_t num_pieces = (count + kGrain - 1) / kGrain;
   std::vector<uint8_t> owner(ids.size());
   std::vector<int64_t> next(static_cast<size_t>(num_pieces * num_ranks));
@@ -61,7 +61,7 @@ void bucket_by_owner(std::span<const int64_t> ids, const OwnerMap& owners, const
 
 int64_t merge_lists(std::span<const int64_t> requests, std::span<const int64_t> list_starts,
                     const MergedLists& out) {
-  // Kept between calls, one each iteration: new memory would cost as much as the merging.
+  // Kept between calls (one per iteration): new memory would cost as much as the merging.
   static thread_local IdTable<int64_t> table;
   table.reset(-1);
   table.reserve(static_cast<int64_t>(requests.size()), out.ids.data());

@@ -18,8 +18,8 @@
 
 namespace lsm {
 
-/// One mapping. Entries are used again and never freed, so that a signal handler may walk the list
-/// at any time.
+/// One mapping. Entries are reused and never freed, so that a signal handler can walk the list at
+/// any time.
 struct MappedFile::Entry {
   std::atomic<uintptr_t> begin{0};
   std::atomic<uintptr_t> end{0};  // 0: the entry is free
@@ -40,7 +40,7 @@ std::atomic<int> num_foreign{0};
 Entry* find_entry(uintptr_t address) {
   for (Entry* entry = entries.load(std::memory_order_acquire); entry; entry = entry->next) {
     const uintptr_t begin = entry->begin.load();
-    // Read again: meanwhile the entry may have been given to another mapping.
+    // Reads again: the entry may belong to another mapping by now.
     if (begin <= address && address < entry->end.load() && begin == entry->begin.load()) {
       return entry;
     }
@@ -48,9 +48,9 @@ Entry* find_entry(uintptr_t address) {
   return nullptr;
 }
 
-/// A fault in none of the mappings: acts as if there were no handler here.
+/// Handles a fault outside all mappings as if this handler did not exist.
 void pass_on(const siginfo_t* info) {
-  // The handler before may itself come back to this one; a second time nobody is asked.
+  // The previous handler may call this one; the second time the default action applies.
   if (num_foreign.fetch_add(1) == 0) {
     sigaction(SIGBUS, &previous_action, nullptr);
   } else {

@@ -64,7 +64,7 @@ class IoUringStorage::Worker {
       slots_[i].buffer = memory_.data() + i * storage.options_.max_read_bytes;
       free_slots_.push_back(static_cast<unsigned>(slots_.size() - 1 - i));
     }
-    // A ring made for a single issuer belongs to the thread that makes it, so the worker does.
+    // A ring for a single issuer belongs to the thread that creates it, so the worker creates it.
     std::promise<std::vector<std::string>> ready;
     auto started = ready.get_future();
     thread_ = start_thread([this, &ready] { run(ready); });
@@ -106,7 +106,7 @@ class IoUringStorage::Worker {
     std::vector<std::string> notes;
     unsigned flags = 0;
 #if defined(IORING_SETUP_SINGLE_ISSUER) && defined(IORING_SETUP_DEFER_TASKRUN)
-    // Completions are processed when this thread asks for them, not by interrupting it.
+    // Completions are processed when this thread polls, not by interrupting it.
     flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
 #endif
     auto entries = static_cast<unsigned>(slots_.size());
@@ -151,7 +151,7 @@ class IoUringStorage::Worker {
     return notes;
   }
 
-  /// Starts as many reads as there are free slots and work. Returns false when it is time to stop.
+  /// Starts reads while there are free slots and work. Returns false at the end.
   bool fill() {
     if (storage_.stopping_.load()) return false;
     start_reads(/*block=*/in_flight_ == 0);
@@ -253,7 +253,7 @@ class IoUringStorage::Worker {
     slot.claim = {};
   }
 
-  /// The ring itself fails: no read can succeed any more, and everyone must hear of it.
+  /// The ring itself has failed: no read can succeed any more, and all requests get the error.
   void fail_all(int result) {
     const std::string why = concat("io_uring_enter: ", std::strerror(-result));
     for (ActiveRead& slot : slots_) {

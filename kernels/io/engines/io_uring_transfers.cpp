@@ -13,7 +13,7 @@
 namespace lsm {
 namespace {
 
-// How often a wait for the disk looks at its deadline.
+// Interval at which a wait for the disk checks its deadline.
 constexpr int64_t kPollNs = 100'000'000;
 
 void check_ring(int result, const char* call) {
@@ -49,7 +49,7 @@ class IoUringTransfers::Ring {
     io_uring_sqe_set_data64(entry, index);
   }
 
-  /// Hands issued transfers to the kernel and returns the next completion: (slot, result). Throws
+  /// Submits the prepared transfers. Returns the next completion: (slot, result). Throws
   /// TimeoutError at the deadline.
   std::pair<size_t, int64_t> wait(const Deadline& deadline) {
     for (;;) {

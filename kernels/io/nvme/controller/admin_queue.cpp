@@ -111,8 +111,8 @@ void AdminQueue::delete_submission_queue(uint16_t id) {
 
 uint32_t AdminQueue::execute(const Command& request, const std::string& what) {
   const uint64_t position = state_.tickets;
-  // The identifier never repeats soon, so that the answer to a command that was given up is not
-  // taken for that of a later one.
+  // Identifiers repeat late, so that the completion of an abandoned command is not mistaken for
+  // that of a later one.
   const auto id = static_cast<uint16_t>(position & 0xffff);
   Command command = request;
   command.dwords[0] |= static_cast<uint32_t>(id) << 16;

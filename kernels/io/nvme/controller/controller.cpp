@@ -171,7 +171,7 @@ void Controller::await_status(uint32_t mask, uint32_t value, const char* what) {
     const uint32_t status = read_register(kStatusRegister);
     if (status == kGone) throw std::runtime_error(concat(name_, ": the controller has gone"));
     if ((status & mask) == value) return;
-    // A fatal state ends with a reset, so it is no news while one is awaited.
+    // A reset ends a fatal state, so a wait for a reset ignores it.
     if ((status & kStatusFatal) != 0 && value != 0) {
       throw std::runtime_error(
           concat(name_, ": the controller reports a fatal state (CSTS.CFS) instead of ", what));

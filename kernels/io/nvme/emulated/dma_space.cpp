@@ -11,7 +11,7 @@ namespace lsm::nvme {
 DmaSpace::DmaSpace() : table_(kMaxPages * sizeof(Entry)) {}
 
 DmaMemory DmaSpace::allocate(size_t bytes, DmaShape shape) {
-  // In this order, so that the addresses go before the memory behind them.
+  // In this order, so that the addresses are removed before their memory.
   struct Owned {
     std::shared_ptr<HostBlock> block;
     std::shared_ptr<void> mapping;

@@ -10,8 +10,8 @@
 namespace lsm::nvme {
 namespace {
 
-// Commands fetched at once: their cache lines come together, and the host sees the first answers
-// before the last command is executed.
+// Commands fetched at once: their cache lines arrive together, and the host sees the first
+// completions before the last command is executed.
 constexpr uint32_t kBurst = 16;
 
 }  // namespace

@@ -44,7 +44,7 @@ uint16_t walk_list(const DmaSpace& space, uint64_t list, uint64_t left,
       if (status != kSuccess) return status;
     }
     if (!chained) continue;
-    // Lists that hold nothing but a pointer to the next could lead in a circle for ever.
+    // Lists with only a pointer to the next could form an endless cycle.
     if (entries == 0 && std::exchange(met_empty_page, true)) return kPrpOffsetInvalid;
     list = entry[entries];
   }

@@ -30,7 +30,7 @@ double cpu_secs(clockid_t clock) {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-/// Where the blocks come from: a file, or memory in which each read's first bytes are its number.
+/// The source of blocks: a file, or memory in which each read's first bytes are its number.
 class Source {
  public:
   explicit Source(const MeasureOptions& options) {

@@ -15,7 +15,7 @@
 namespace lsm::nvme {
 namespace {
 
-// How often a worker looks for commands that take too long.
+// Interval at which a worker checks for commands that take too long.
 constexpr double kExpirySecs = 0.02;
 
 }  // namespace
@@ -66,7 +66,7 @@ class NvmeStorage::WorkerThread {
   }
 
   bool start_reads(bool block) {
-    // Any extent may be for any worker, so no more than the fullest has room for.
+    // Any extent may be for any controller's worker, so the fullest one bounds the number.
     size_t room = workers_.front()->room();
     for (const auto& worker : workers_) room = std::min(room, worker->room());
     if (room == 0) return false;

@@ -9,7 +9,7 @@
 namespace lsm::nvme {
 namespace {
 
-// New pieces that are looked through for contiguous memory. Small queues fit any that is not
+// New pieces that are searched for contiguous memory. Small queues fit any piece that is not
 // scattered page by page; with huge pages the first one suffices.
 constexpr int kContiguousTries = 8;
 

@@ -10,8 +10,8 @@
 
 namespace lsm::nvme {
 
-/// The requests to the module, all made by one thread: it finds a mapping only for the thread that
-/// made it, and keeps what is never unmapped for as long as it is loaded.
+/// Makes all requests to the module from one thread: the module finds a mapping only for the thread
+/// that made it, and keeps mappings that are never unmapped as long as it is loaded.
 class LibnvmMappings : public std::enable_shared_from_this<LibnvmMappings> {
  public:
   explicit LibnvmMappings(std::unique_ptr<LibnvmNode> node) : node_(std::move(node)) {}
@@ -20,7 +20,7 @@ class LibnvmMappings : public std::enable_shared_from_this<LibnvmMappings> {
 
   /// Maps `memory`; sets its pages, and an owner that unmaps it and then lets the old one go.
   void map(unsigned long request, size_t page_bytes, DmaMemory& memory) {
-    // Of pages that the module could not pin it writes no address, and reports no error.
+    // For pages that it cannot pin, the module writes no address and reports no error.
     std::vector<uint64_t> addresses(memory.bytes / page_bytes, 0);
     LibnvmMapRequest argument{reinterpret_cast<uintptr_t>(memory.data), addresses.size(),
                               addresses.data()};

@@ -123,7 +123,7 @@ PciFunction::~PciFunction() {
   try {
     write_command(read_command() & static_cast<uint16_t>(~kBusMaster));
   } catch (const SystemError&) {
-    // The function has been removed: then it masters nothing.
+    // The function has been removed, so it masters no bus.
   }
 }
 
