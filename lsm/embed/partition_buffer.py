@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ from lsm.core.units import format_bytes
 from lsm.embed.itinerary import Step
 from lsm.embed.partition_files import PartitionFiles
 from lsm.embed.slots import SlotAccess, Slots
+
+_GRACE_SECS = 5.0
 
 
 class PartitionBuffer:
@@ -85,17 +87,19 @@ class PartitionBuffer:
         frame = self.frame(step.spare)
         self._pending = _in_thread(lambda: self._files.swap(frame, write, read))
 
-    @property
-    def is_moving(self) -> bool:
-        """True while moves are under way."""
-        return self._pending is not None and not self._pending.done()
-
     def finish(self) -> None:
-        """Returns when the moves of the step have ended; raises what they raised. Engines end
-        each move, well or badly, in their time-out."""
+        """Returns when the moves of the step have ended; raises what they raised, and TimeoutError
+        if their thread is stuck in a system call for longer than their time-outs."""
         pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.result()
+        if pending is None:
+            return
+        limit = self._files.timeout_secs + _GRACE_SECS
+        if not wait([pending], limit).done:
+            raise TimeoutError(
+                f"partitions were not moved in {limit:g} s (storage.timeout_secs): the disk does "
+                "not answer"
+            )
+        pending.result()
 
     def write_back(self, step: Step) -> None:
         """Writes the partitions of ``step`` to their slots, after its moves; blocks. Every rank

@@ -86,6 +86,11 @@ class PartitionFiles:
             self._await(read)
         self._move(frame, write, read)
 
+    @property
+    def timeout_secs(self) -> float:
+        """Longest time that a swap takes: a write, a wait for another rank and a read."""
+        return 2 * self._transfers.timeout_secs + self._timeout_secs
+
     def sync(self) -> None:
         """Returns when everything written is on the disk."""
         self._transfers.sync()

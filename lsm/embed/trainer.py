@@ -94,10 +94,10 @@ class EmbedTrainer:
         self._step = self._current_step()
 
     def begin(self) -> None:
-        """Fills the buffer. A new run writes its first checkpoint."""
+        """Fills the buffer. A new run, whose table is on disk already, writes its first state."""
         self.job.buffer.fill(self._step)
         if self.job.is_new:
-            self._save()
+            self._name_slots()
 
     @property
     def is_done(self) -> bool:
@@ -113,11 +113,14 @@ class EmbedTrainer:
         next_step, first = self._place_in(steps)
         for step in steps[next_step:]:
             self._step = step
-            if position.iteration > 0 and step.number == next_step:
-                job.buffer.restart(step)  # the checkpoint has written what the step writes
-            else:
-                job.buffer.start(step)
+            # A checkpoint in the middle of an epoch has written what its step writes.
+            is_saved = position.iteration > 0 and step.number == next_step
+            (job.buffer.restart if is_saved else job.buffer.start)(step)
+            if not job.config.storage.prefetch:
+                job.buffer.finish()
             self._train_step(step, first)
+            with span("await partition"):
+                job.buffer.finish()
             first = 0
         self.metrics.end()
         record = {
@@ -190,8 +193,6 @@ class EmbedTrainer:
             if stop:
                 self._stop()
             waiting_since = time.perf_counter()
-        with span("await partition"):
-            job.buffer.finish()
 
     def _train_batch(
         self, edges: Tensor, candidates: list[tuple[int, int]], wait_secs: float
@@ -308,22 +309,27 @@ class EmbedTrainer:
         job = self.job
         with span("checkpoint"):
             job.buffer.write_back(self._step)
-            job.files.sync()
-            self._count_time()
-            self._count_bytes()  # ... and every rank has written its partitions
-            if job.world.is_main:
-                self.metrics.flush()
-                slots = job.slots.current
-                table = TableState(
-                    starts=list(job.layout.starts),
-                    width=job.layout.width,
-                    dim=job.config.embed.dim,
-                    slots=slots,
-                    checksums=[job.files.checksum(p, slot) for p, slot in enumerate(slots)],
-                )
-                state = RunState(
-                    settings=job.settings, position=self.position, table=table, relations=None
-                )
-                save_state(job.run_dir, state, job.relations)
-            collectives.barrier(job.world)
-            job.slots.save()
+            self._name_slots()
+
+    def _name_slots(self) -> None:
+        """Syncs what every rank has written, and names it in the file of the state."""
+        job = self.job
+        job.files.sync()
+        self._count_time()
+        self._count_bytes()  # also the barrier after which every rank has synced
+        if job.world.is_main:
+            self.metrics.flush()
+            slots = job.slots.current
+            table = TableState(
+                starts=list(job.layout.starts),
+                width=job.layout.width,
+                dim=job.config.embed.dim,
+                slots=slots,
+                checksums=[job.files.checksum(p, slot) for p, slot in enumerate(slots)],
+            )
+            state = RunState(
+                settings=job.settings, position=self.position, table=table, relations=None
+            )
+            save_state(job.run_dir, state, job.relations)
+        collectives.barrier(job.world)
+        job.slots.save()

@@ -32,6 +32,8 @@ class TransferOptions(Section):
     """Transfers in flight; threads of posix."""
     direct: Literal["auto", "on", "off"] = "auto"
     """Bypass the page cache (O_DIRECT). auto: where the file system allows it."""
+    prefetch: bool = True
+    """Move partitions while others are trained. false: in between, to measure the difference."""
     timeout_secs: Seconds = 600.0
     """Longest wait for a partition to be written and another to be read, in seconds."""
 
@@ -77,6 +79,11 @@ class Transfers:
         """
         self._memory = memory  # kept for transfers that a time-out leaves in flight
         return self._engine().swap(memory, write_to, read_from, self._timeout_secs)
+
+    @property
+    def timeout_secs(self) -> float:
+        """Longest time that a swap takes, well or badly."""
+        return self._timeout_secs
 
     def sync(self) -> None:
         """Returns when everything written is on the disk."""

@@ -75,6 +75,13 @@ def test_training_from_disk_equals_training_in_memory(store, tmp_path, engine, n
     assert (summary["partitions"], summary["epochs"], summary["world_size"]) == (n, 2, 1)
 
 
+def test_prefetching_changes_no_number(store, tmp_path):
+    for prefetch in ("true", "false"):
+        more = ("embed.partitions=6", f"storage.prefetch={prefetch}")
+        train(config(store, tmp_path / prefetch, *more, "checkpoint.every_steps=7"))
+    assert tables(tmp_path / "true") == tables(tmp_path / "false")
+
+
 def test_training_learns(store, tmp_path):
     summary = train(config(store, tmp_path, "embed.partitions=4", "train.epochs=30"))
     assert summary["test_mrr"] > 0.2  # chance: about 0.025

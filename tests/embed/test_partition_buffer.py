@@ -1,13 +1,14 @@
 """The buffer over a file: what was trained is what is on disk, whatever fails."""
 
 import errno
+import threading
 
 import numpy as np
 import pytest
 import torch
 
 from lsm import native
-from lsm.embed import partition_files
+from lsm.embed import partition_buffer, partition_files
 from lsm.embed.partition_layout import PartitionLayout
 from lsm.embed.slots import SlotAccess, SlotBoard, Slots
 from support.engines import QUEUED_ENGINES
@@ -90,6 +91,19 @@ def test_a_stuck_disk_is_an_error_of_the_step(tmp_path):
         made.transfers.inject_fault(native.Fault.stall, 2)
         with pytest.raises(TimeoutError, match=r"not moved in 0.3 s"):
             made.epoch(0)
+
+
+def test_a_stuck_system_call_is_an_error_of_the_step(tmp_path, monkeypatch):
+    with table(tmp_path) as made:
+        step, ending = made.itinerary.epoch(0)[0], threading.Event()
+        made.buffer.fill(step)
+        monkeypatch.setattr(partition_buffer, "_GRACE_SECS", 0.1)
+        made.transfers._timeout_secs = made.files._timeout_secs = 0.0
+        monkeypatch.setattr(made.transfers, "swap", lambda *_, **__: ending.wait(20))
+        made.buffer.start(step)
+        with pytest.raises(TimeoutError, match="the disk does not answer"):
+            made.buffer.finish()
+        ending.set()
 
 
 @pytest.mark.parametrize("half", ["first", "second"])
