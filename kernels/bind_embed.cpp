@@ -8,7 +8,13 @@
 #include <vector>
 
 #include "kernels/bind.h"
+#include "kernels/bind_tensor.h"
+#include "kernels/core/thread_pool.h"
+#include "kernels/embed/adagrad.h"
+#include "kernels/embed/complex_product.h"
+#include "kernels/embed/distance.h"
 #include "kernels/embed/order_search.h"
+#include "kernels/embed/softmax_loss.h"
 
 namespace py = pybind11;
 
@@ -28,11 +34,114 @@ std::optional<std::vector<std::pair<int, int>>> find_order(int partitions, int b
   return pairs;
 }
 
+/// The data of a matrix of `rows` rows of `columns` floats.
+float* matrix(const lsm::TensorView& tensor, int64_t rows, int64_t columns, const char* name) {
+  const auto floats = tensor.as<float>(name);
+  lsm::check_argument(tensor.num_dims == 2 && tensor.shape[0] == rows && tensor.shape[1] == columns,
+                      name, ": expected [", rows, ", ", columns, "]");
+  return floats.data();
+}
+
+double softmax_loss(const lsm::TensorView& positives, const lsm::TensorView& negatives,
+                    lsm::ThreadPool& pool) {
+  const auto of_edges = positives.as<float>("positives");
+  float* scores = matrix(negatives, positives.shape[0], negatives.shape[1], "negatives");
+  py::gil_scoped_release release;
+  return lsm::softmax_loss(of_edges, scores, negatives.shape[1], pool);
+}
+
+void update_rows(const lsm::TensorView& rows, const lsm::TensorView& ids,
+                 const lsm::TensorView& gradients, float lr, float eps, lsm::ThreadPool& pool) {
+  const auto id_span = ids.as<const int64_t>("ids");
+  const int64_t dim = gradients.shape[1];
+  const int64_t width = rows.shape[1];
+  lsm::check_argument(width == 2 * dim || width == dim + 1, "rows: expected ", 2 * dim, " or ",
+                      dim + 1, " floats a row, got ", width);
+  const lsm::AdagradTable table{
+      matrix(rows, rows.shape[0], width, "rows"), rows.shape[0], dim, width, lr, eps};
+  const float* of_ids = matrix(gradients, ids.shape[0], dim, "gradients");
+  py::gil_scoped_release release;
+  lsm::update_rows(table, id_span, of_ids, pool);
+}
+
+void complex_product(const lsm::TensorView& a, const lsm::TensorView& b, const lsm::TensorView& out,
+                     bool conjugate, lsm::ThreadPool& pool) {
+  const lsm::ComplexRows shape{a.shape[0], a.shape[1], conjugate};
+  const float* first = matrix(a, shape.rows, shape.dim, "a");
+  const float* second = matrix(b, shape.rows, shape.dim, "b");
+  float* product = matrix(out, shape.rows, shape.dim, "out");
+  py::gil_scoped_release release;
+  lsm::complex_product(shape, first, second, product, pool);
+}
+
+void complex_product_backward(const lsm::TensorView& gradient, const lsm::TensorView& a,
+                              const lsm::TensorView& b, const lsm::TensorView& of_a,
+                              const lsm::TensorView& of_b, bool conjugate, lsm::ThreadPool& pool) {
+  const lsm::ComplexRows shape{a.shape[0], a.shape[1], conjugate};
+  const float* of_product = matrix(gradient, shape.rows, shape.dim, "gradient");
+  const float* first = matrix(a, shape.rows, shape.dim, "a");
+  const float* second = matrix(b, shape.rows, shape.dim, "b");
+  float* of_first = matrix(of_a, shape.rows, shape.dim, "of_a");
+  float* of_second = matrix(of_b, shape.rows, shape.dim, "of_b");
+  py::gil_scoped_release release;
+  lsm::complex_product_backward(shape, of_product, first, second, of_first, of_second, pool);
+}
+
+lsm::QueriesAndEntities queries_and_entities(const lsm::TensorView& queries,
+                                             const lsm::TensorView& entities) {
+  const int64_t dim = queries.shape[1];
+  return {matrix(queries, queries.shape[0], dim, "queries"),
+          matrix(entities, entities.shape[0], dim, "entities"), queries.shape[0], entities.shape[0],
+          dim};
+}
+
+void distance_scores(lsm::Distance kind, const lsm::TensorView& queries,
+                     const lsm::TensorView& entities, const lsm::TensorView& out,
+                     lsm::ThreadPool& pool) {
+  const auto rows = queries_and_entities(queries, entities);
+  float* scores = matrix(out, rows.num_queries, rows.num_entities, "out");
+  py::gil_scoped_release release;
+  lsm::distance_scores(kind, rows, scores, pool);
+}
+
+void distance_scores_backward(lsm::Distance kind, const lsm::TensorView& gradient,
+                              const lsm::TensorView& queries, const lsm::TensorView& entities,
+                              const lsm::TensorView& of_queries, const lsm::TensorView& of_entities,
+                              lsm::ThreadPool& pool) {
+  const auto rows = queries_and_entities(queries, entities);
+  const float* of_scores = matrix(gradient, rows.num_queries, rows.num_entities, "gradient");
+  float* of_query = matrix(of_queries, rows.num_queries, rows.dim, "of_queries");
+  float* of_entity = matrix(of_entities, rows.num_entities, rows.dim, "of_entities");
+  py::gil_scoped_release release;
+  lsm::distance_scores_backward(kind, rows, of_scores, of_query, of_entity, pool);
+}
+
 }  // namespace
 
-void lsm::bind_embed(py::module_& module) {
+namespace lsm {
+
+void bind_embed(py::module_& module) {
   module.def(
       "search_order", &find_order, py::kw_only(), py::arg("partitions"), py::arg("buffer"),
       py::arg("ranks"), py::arg("waste"), py::arg("seed"), py::arg("restarts"), py::arg("nodes"),
       "Turns (slot, partition loaded) of an order whose loads waste at most `waste`, or None.");
+  module.def("softmax_loss", &::softmax_loss, py::arg("positives"), py::arg("negatives"),
+             py::arg("pool"));
+  module.def("update_rows", &::update_rows, py::arg("rows"), py::arg("ids"), py::arg("gradients"),
+             py::arg("lr"), py::arg("eps"), py::arg("pool"));
+  module.def("complex_product", &::complex_product, py::arg("a"), py::arg("b"), py::arg("out"),
+             py::arg("conjugate"), py::arg("pool"));
+  module.def("complex_product_backward", &::complex_product_backward, py::arg("gradient"),
+             py::arg("a"), py::arg("b"), py::arg("of_a"), py::arg("of_b"), py::arg("conjugate"),
+             py::arg("pool"));
+  py::enum_<Distance>(module, "Distance")
+      .value("MANHATTAN", Distance::kManhattan)
+      .value("MODULUS", Distance::kModulus);
+  module.def("distance_scores", &::distance_scores, py::arg("kind"), py::arg("queries"),
+             py::arg("entities"), py::arg("out"), py::arg("pool"));
+  module.def("distance_scores_backward", &::distance_scores_backward, py::arg("kind"),
+             py::arg("gradient"), py::arg("queries"), py::arg("entities"), py::arg("of_queries"),
+             py::arg("of_entities"), py::arg("pool"));
 }
+
+}  // namespace lsm

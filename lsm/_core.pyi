@@ -20,6 +20,7 @@ __all__: list[str] = [
     "ControllerOptions",
     "CudaInfo",
     "DirectMode",
+    "Distance",
     "EmulationOptions",
     "Fault",
     "GpuBuffer",
@@ -59,7 +60,11 @@ __all__: list[str] = [
     "check_mapped",
     "check_metadata_limits",
     "check_planner_config",
+    "complex_product",
+    "complex_product_backward",
     "count_degrees",
+    "distance_scores",
+    "distance_scores_backward",
     "draw_positions",
     "draw_simd",
     "fill_csc",
@@ -87,8 +92,10 @@ __all__: list[str] = [
     "search_order",
     "simulate_cache",
     "simulate_optimal",
+    "softmax_loss",
     "unique_relabel",
     "unpack_metadata",
+    "update_rows",
 ]
 
 class ThreadError(RuntimeError):
@@ -460,6 +467,39 @@ class Transfers:
 class MappedFile:
     def __init__(self, path: str) -> None: ...
 
+class Distance:
+    """
+    Members:
+
+      MANHATTAN
+
+      MODULUS
+    """
+
+    MANHATTAN: typing.ClassVar[Distance]
+    MODULUS: typing.ClassVar[Distance]
+    __members__: typing.ClassVar[dict[str, Distance]]
+    @typing.overload
+    def __eq__(self, other: Distance) -> bool: ...
+    @typing.overload
+    def __eq__(self, other: typing.Any) -> bool: ...
+    def __getstate__(self) -> int: ...
+    def __hash__(self) -> int: ...
+    def __index__(self) -> int: ...
+    def __init__(self, value: int) -> None: ...
+    def __int__(self) -> int: ...
+    @typing.overload
+    def __ne__(self, other: Distance) -> bool: ...
+    @typing.overload
+    def __ne__(self, other: typing.Any) -> bool: ...
+    def __repr__(self) -> str: ...
+    def __setstate__(self, state: int) -> None: ...
+    def __str__(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+
 class PlannerConfig:
     policy: str
     victim_mode: str
@@ -781,11 +821,43 @@ def build_info() -> dict:
 def check_mapped(tensor: torch.Tensor | numpy.ndarray) -> None: ...
 def check_metadata_limits(window: int, world_size: int, batch_rows: int) -> None: ...
 def check_planner_config(config: PlannerConfig) -> None: ...
+def complex_product(
+    a: torch.Tensor | numpy.ndarray,
+    b: torch.Tensor | numpy.ndarray,
+    out: torch.Tensor | numpy.ndarray,
+    conjugate: bool,
+    pool: ThreadPool,
+) -> None: ...
+def complex_product_backward(
+    gradient: torch.Tensor | numpy.ndarray,
+    a: torch.Tensor | numpy.ndarray,
+    b: torch.Tensor | numpy.ndarray,
+    of_a: torch.Tensor | numpy.ndarray,
+    of_b: torch.Tensor | numpy.ndarray,
+    conjugate: bool,
+    pool: ThreadPool,
+) -> None: ...
 def count_degrees(
     pool: ThreadPool,
     edges: torch.Tensor | numpy.ndarray,
     first_edge: int,
     degrees: torch.Tensor | numpy.ndarray,
+) -> None: ...
+def distance_scores(
+    kind: Distance,
+    queries: torch.Tensor | numpy.ndarray,
+    entities: torch.Tensor | numpy.ndarray,
+    out: torch.Tensor | numpy.ndarray,
+    pool: ThreadPool,
+) -> None: ...
+def distance_scores_backward(
+    kind: Distance,
+    gradient: torch.Tensor | numpy.ndarray,
+    queries: torch.Tensor | numpy.ndarray,
+    entities: torch.Tensor | numpy.ndarray,
+    of_queries: torch.Tensor | numpy.ndarray,
+    of_entities: torch.Tensor | numpy.ndarray,
+    pool: ThreadPool,
 ) -> None: ...
 def draw_positions(key: int, id: int, hop: int, degree: int, count: int) -> list[int]: ...
 def draw_simd(
@@ -915,12 +987,25 @@ def simulate_optimal(
     static_ids: torch.Tensor | numpy.ndarray | None,
     constant_ids: torch.Tensor | numpy.ndarray | None,
 ) -> PlanArray: ...
+def softmax_loss(
+    positives: torch.Tensor | numpy.ndarray,
+    negatives: torch.Tensor | numpy.ndarray,
+    pool: ThreadPool,
+) -> float: ...
 def unique_relabel(
     ids: torch.Tensor | numpy.ndarray,
     unique: torch.Tensor | numpy.ndarray,
     inverse: torch.Tensor | numpy.ndarray,
 ) -> int: ...
 def unpack_metadata(word: int, t: int) -> tuple[int, int, int]: ...
+def update_rows(
+    rows: torch.Tensor | numpy.ndarray,
+    ids: torch.Tensor | numpy.ndarray,
+    gradients: torch.Tensor | numpy.ndarray,
+    lr: float,
+    eps: float,
+    pool: ThreadPool,
+) -> None: ...
 
 COUNTER_NAMES: list = [
     "requests",

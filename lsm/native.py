@@ -21,6 +21,7 @@ BufferPool = _core.BufferPool
 CacheExecutor = _core.CacheExecutor
 CudaInfo = _core.CudaInfo
 DirectMode = _core.DirectMode
+Distance = _core.Distance
 Fault = _core.Fault
 GpuBuffer = _core.GpuBuffer
 GpuExecutor = _core.GpuExecutor
@@ -57,7 +58,11 @@ build_info = _core.build_info
 check_mapped = _core.check_mapped
 check_metadata_limits = _core.check_metadata_limits
 check_planner_config = _core.check_planner_config
+complex_product = _core.complex_product
+complex_product_backward = _core.complex_product_backward
 count_degrees = _core.count_degrees
+distance_scores = _core.distance_scores
+distance_scores_backward = _core.distance_scores_backward
 draw_positions = _core.draw_positions
 draw_simd = _core.draw_simd
 fill_csc = _core.fill_csc
@@ -85,7 +90,9 @@ scatter_rows = _core.scatter_rows
 search_order = _core.search_order
 simulate_cache = _core.simulate_cache
 simulate_optimal = _core.simulate_optimal
+softmax_loss = _core.softmax_loss
 unpack_metadata = _core.unpack_metadata
+update_rows = _core.update_rows
 
 __all__ = [
     "COUNTER_NAMES",
@@ -95,6 +102,7 @@ __all__ = [
     "CacheExecutor",
     "CudaInfo",
     "DirectMode",
+    "Distance",
     "Fault",
     "GpuBuffer",
     "GpuExecutor",
@@ -131,7 +139,11 @@ __all__ = [
     "check_mapped",
     "check_metadata_limits",
     "check_planner_config",
+    "complex_product",
+    "complex_product_backward",
     "count_degrees",
+    "distance_scores",
+    "distance_scores_backward",
     "draw_positions",
     "draw_simd",
     "fill_csc",
@@ -159,8 +171,10 @@ __all__ = [
     "search_order",
     "simulate_cache",
     "simulate_optimal",
+    "softmax_loss",
     "unique_relabel",
     "unpack_metadata",
+    "update_rows",
 ]
 
 

@@ -1,18 +1,11 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Philox for several counters at once, one per SIMD lane. Loops over lanes are plain C++ that the
-// compiler vectorises. Functions marked with LSM_VECTOR_CLONES are compiled once for each
-// instruction set, and the loader picks one.
+// Philox for several counters at once, one per SIMD lane, for functions that are marked with
+// LSM_VECTOR_CLONES.
 #pragma once
 
 #include <cstdint>
 
-// Only glibc's loader can pick. It picks before the thread sanitizer's library is ready, which the
-// picking would call.
-#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_THREAD__)
-#define LSM_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define LSM_VECTOR_CLONES
-#endif
+#include "kernels/core/vector_clones.h"
 
 namespace lsm {
 

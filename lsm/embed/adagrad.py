@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from lsm import native
+from lsm.embed import host_kernels
 from lsm.embed.options import EmbedOptions
 
 
@@ -19,20 +21,19 @@ def initial_rows(options: EmbedOptions, count: int, seed: int) -> Tensor:
 def update_rows(options: EmbedOptions, rows: Tensor, ids: Tensor, grads: Tensor) -> None:
     """Applies gradients [m, dim] to the rows [n, width] of ``ids`` [m] in place, by Adagrad (Duchi
     et al., 2011). Gradients of one row are summed first, in their order in ``ids``."""
+    if host_kernels.takes(rows):
+        native.update_rows(rows, ids, grads, options.lr, options.eps, host_kernels.pool())
+    else:
+        update_rows_by_torch(options, rows, ids, grads)
+
+
+def update_rows_by_torch(options: EmbedOptions, rows: Tensor, ids: Tensor, grads: Tensor) -> None:
+    """:func:`update_rows` on any device."""
     unique, inverse = torch.unique(ids, return_inverse=True)
     total = grads.new_zeros(len(unique), options.dim).index_add_(0, inverse, grads)
     updated = rows[unique]
-    _step(options, updated, total)
-    rows[unique] = updated
-
-
-def update_all_rows(options: EmbedOptions, rows: Tensor, grads: Tensor) -> None:
-    """Applies gradients [n, dim] to all rows [n, width] in place."""
-    _step(options, rows, grads)
-
-
-def _step(options: EmbedOptions, rows: Tensor, grads: Tensor) -> None:
-    embedding, state = rows[:, : options.dim], rows[:, options.dim :]
-    squares = grads.square()
+    embedding, state = updated[:, : options.dim], updated[:, options.dim :]
+    squares = total.square()
     state += squares if options.optimizer == "adagrad" else squares.mean(1, keepdim=True)
-    embedding.addcdiv_(grads, state.sqrt().add_(options.eps), value=-options.lr)
+    embedding.addcdiv_(total, state.sqrt().add_(options.eps), value=-options.lr)
+    rows[unique] = updated

@@ -43,106 +43,110 @@ def gradients_of(
     """The loss of ``edges`` and its gradients, both sides corrupted. ``edges``: [b, 3] int64, or
     [b, 2] without relations. ``candidates``: ranges of rows that may be negatives. Raises
     ValueError for edges of another shape, and without a candidate."""
-    num_rows = 0 if tables.relations is None else len(tables.relations)
-    batch = _Batch(options, tables, candidates, generator)
-    for side in sides_of(options, edges, num_rows):
-        for first in range(0, len(edges), options.chunk):
-            batch.add_chunk(side, slice(first, first + options.chunk))
-    return batch.gradients()
+    num_relation_rows = 0 if tables.relations is None else len(tables.relations)
+    sides = sides_of(options, edges, num_relation_rows)
+    chunks = [
+        slice(first, min(first + options.chunk, len(edges)))
+        for first in range(0, len(edges), options.chunk)
+    ]
+    heads, tails = sides[0].given, sides[0].missing
+    if options.num_negatives == "all":
+        shared = all_rows(candidates, edges.device)
+        batch = _Batch(options, tables, generator, torch.cat((heads, tails, shared)))
+        places = [slice(2 * len(edges), len(batch.ids))] * (2 * len(chunks))
+    else:
+        draws = NegativeDraws(candidates, options.num_negatives, options.degree_fraction)
+        negatives = [draws.draw(side.missing, generator) for side in sides for _ in chunks]
+        batch = _Batch(options, tables, generator, torch.cat((heads, tails, *negatives)))
+        firsts = range(2 * len(edges), len(batch.ids), options.num_negatives)
+        places = [slice(first, first + options.num_negatives) for first in firsts]
+    for number, side in enumerate(sides):
+        for chunk in chunks:
+            batch.add_chunk(side, chunk, number == 1, places.pop(0))
+    return batch.gradients(len(edges))
 
 
 class _Batch:
-    """Adds up the gradients of chunks."""
+    """Adds up the gradients of chunks. ``ids``: heads [b], tails [b], negatives."""
 
     def __init__(
-        self,
-        options: EmbedOptions,
-        tables: Tables,
-        candidates: Candidates,
-        generator: torch.Generator,
+        self, options: EmbedOptions, tables: Tables, generator: torch.Generator, ids: Tensor
     ) -> None:
-        self._options, self._tables, self._generator = options, tables, generator
+        self.ids = ids
+        self._options, self._generator = options, generator
         self._scores = scores_of(options.model)
-        self._has_distances = options.model in ("transe_l1", "transe_l2", "rotate")
-        entities, relations = tables
-        self._loss = torch.zeros((), dtype=torch.float64, device=entities.device)
-        # A rank without edges has no gradients of entities; relations are reduced all the same.
-        self._ids = [torch.empty(0, dtype=torch.int64, device=entities.device)]
-        self._grads = [entities.new_empty(0, options.dim)]
-        self._relation_grads = None if relations is None else torch.zeros_like(relations)
-        self._draws: NegativeDraws | None = None
-        if options.num_negatives == "all":
-            self._all = all_rows(candidates, entities.device)
-            self._all_embeddings = entities.index_select(0, self._all)
-            self._all_grads = torch.zeros_like(self._all_embeddings)
-        else:
-            self._draws = NegativeDraws(candidates, options.num_negatives, options.degree_fraction)
+        self._relations = tables.relations
+        self._loss = torch.zeros((), dtype=torch.float64, device=ids.device)
+        self._embeddings = tables.entities.index_select(0, ids)
+        self._grads = torch.zeros_like(self._embeddings)
+        self._relation_grads = (
+            None if tables.relations is None else torch.zeros_like(tables.relations)
+        )
 
-    def add_chunk(self, side: Side, edges: slice) -> None:
+    def add_chunk(self, side: Side, chunk: slice, is_head: bool, negatives: slice) -> None:
+        """``chunk``: edges; ``negatives``: places in ``ids`` of what they share."""
         options, scores = self._options, self._scores
-        given, missing = side.given[edges], side.missing[edges]
-        source = self._tables.entities.index_select(0, given)
-        target = self._tables.entities.index_select(0, missing)
-        relation_ids = None if side.relations is None else side.relations[edges]
-        relation = self._relation(relation_ids)
+        num_edges = len(side.given)
+        heads, tails = chunk, slice(chunk.start + num_edges, chunk.stop + num_edges)
+        given, missing = (tails, heads) if is_head else (heads, tails)
+        source, target = self._embeddings[given], self._embeddings[missing]
+        entities = self._embeddings[negatives]
+        relation_ids = None if side.relations is None else side.relations[chunk]
+        relation = None
+        if self._relations is not None and relation_ids is not None:
+            relation = self._relations.index_select(0, relation_ids)
 
         query = compose(options.model, source, relation, side.inverse)
         kept = self._dropout(query)
         if kept is not None:
             query = query * kept
-        negatives, entities = self._negatives(side.missing)
-        of_positive, of_negatives = self._loss_gradient(query, target, missing, negatives, entities)
+        of_positive, of_negatives = self._loss_gradient(query, target, missing, negatives)
 
-        of_query, of_entities = scores.of_all_backward(of_negatives, query, entities)
-        of_query_too, of_target = scores.of_pairs_backward(of_positive, query, target)
-        of_query += of_query_too
+        shared = options.num_negatives == "all"
+        of_entities = torch.empty_like(entities) if shared else self._grads[negatives]
+        of_query = scores.of_all_backward(of_negatives, query, entities, of_entities)
+        if shared:
+            self._grads[negatives] += of_entities
+        scores.of_pairs_backward(of_positive, query, target, of_query, self._grads[missing])
         if kept is not None:
             of_query *= kept
         of_source, of_relation = compose_backward(
             options.model, of_query, source, relation, side.inverse
         )
-        self._add_entities(given, source, of_source)
-        self._add_entities(missing, target, of_target)
-        self._add_negatives(negatives, of_entities)
+        self._grads[given] += of_source
         self._add_relations(relation_ids, relation, of_relation)
 
-    def gradients(self) -> Gradients:
-        if self._draws is None:
-            self._ids.append(self._all)
-            self._grads.append(self._all_grads)
-        if not self._ids:  # no edges: other ranks have some
-            entities = self._tables.entities
-            self._ids = [torch.empty(0, dtype=torch.int64, device=entities.device)]
-            self._grads = [entities.new_empty(0, entities.shape[1])]
-        ids, grads = torch.cat(self._ids), torch.cat(self._grads)
-        return Gradients(float(self._loss), ids, grads, self._relation_grads)
+    def gradients(self, num_edges: int) -> Gradients:
+        """The sums, with the penalties of heads and tails, which each side has once."""
+        ends = slice(0, 2 * num_edges)
+        self._loss += add_penalty(self._options, self._embeddings[ends], self._grads[ends], times=2)
+        return Gradients(float(self._loss), self.ids, self._grads, self._relation_grads)
+
+    def _add_relations(
+        self, ids: Tensor | None, relation: Tensor | None, grads: Tensor | None
+    ) -> None:
+        if ids is None or relation is None or grads is None or self._relation_grads is None:
+            return
+        self._loss += add_penalty(self._options, relation, grads, times=1)
+        self._relation_grads.index_add_(0, ids, grads)
 
     def _loss_gradient(
-        self, query: Tensor, target: Tensor, missing: Tensor, negatives: Tensor, entities: Tensor
+        self, query: Tensor, target: Tensor, missing: slice, negatives: slice
     ) -> tuple[Tensor, Tensor]:
         """Gradients by the scores of positives [c] and negatives [c, k]."""
+        options = self._options
         positive_scores = self._scores.of_pairs(query, target)
-        negative_scores = self._scores.of_all(query, entities)
-        mask(negative_scores, negatives, torch.arange(len(missing), device=missing.device), missing)
-        if self._options.loss == "logistic" and self._has_distances:
-            positive_scores += self._options.margin
-            negative_scores += self._options.margin
+        negative_scores = self._scores.of_all(query, self._embeddings[negatives])
+        rows = torch.arange(len(query), device=query.device)
+        mask(negative_scores, self.ids[negatives], rows, self.ids[missing])
+        if options.loss == "logistic" and options.model in ("transe_l1", "transe_l2", "rotate"):
+            positive_scores += options.margin
+            negative_scores += options.margin
         loss, of_positive = loss_and_gradient(
-            self._options.loss, positive_scores, negative_scores, self._options.margin
+            options.loss, positive_scores, negative_scores, options.margin
         )
         self._loss += loss
         return of_positive, negative_scores
-
-    def _relation(self, ids: Tensor | None) -> Tensor | None:
-        if ids is None or self._tables.relations is None:
-            return None
-        return self._tables.relations.index_select(0, ids)
-
-    def _negatives(self, ends: Tensor) -> tuple[Tensor, Tensor]:
-        if self._draws is None:
-            return self._all, self._all_embeddings
-        ids = self._draws.draw(ends, self._generator)
-        return ids, self._tables.entities.index_select(0, ids)
 
     def _dropout(self, query: Tensor) -> Tensor | None:
         """Factors of a query's floats: 0, or 1 / (1 - dropout)."""
@@ -151,23 +155,3 @@ class _Batch:
             return None
         kept = torch.empty_like(query).bernoulli_(1 - share, generator=self._generator)
         return kept.div_(1 - share)
-
-    def _add_entities(self, ids: Tensor, embeddings: Tensor, grads: Tensor) -> None:
-        self._loss += add_penalty(self._options, embeddings, grads)
-        self._ids.append(ids)
-        self._grads.append(grads)
-
-    def _add_negatives(self, ids: Tensor, grads: Tensor) -> None:
-        if self._draws is None:
-            self._all_grads += grads
-        else:
-            self._ids.append(ids)
-            self._grads.append(grads)
-
-    def _add_relations(
-        self, ids: Tensor | None, embeddings: Tensor | None, grads: Tensor | None
-    ) -> None:
-        if ids is None or embeddings is None or grads is None or self._relation_grads is None:
-            return
-        self._loss += add_penalty(self._options, embeddings, grads)
-        self._relation_grads.index_add_(0, ids, grads)

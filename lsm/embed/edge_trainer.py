@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lsm.embed.adagrad import update_all_rows, update_rows
+from lsm.embed.adagrad import update_rows
 from lsm.embed.edge_gradients import Tables, gradients_of
 from lsm.embed.negatives import Candidates
 from lsm.embed.options import EmbedOptions
@@ -92,7 +92,8 @@ class EdgeTrainer:
         if self._relations is not None and found.relations is not None:
             if reduce is not None:
                 reduce(found.relations)
-            update_all_rows(options, self._relations, found.relations)
+            ids = torch.arange(len(self._relations), device=edges.device)
+            update_rows(options, self._relations, ids, found.relations)
         return BatchLoss(found.loss, 2 * len(edges))
 
 

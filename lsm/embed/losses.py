@@ -6,15 +6,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from lsm import native
+from lsm.embed import host_kernels
 from lsm.embed.options import LossName
 
 
 def loss_and_gradient(
     loss: LossName, positives: Tensor, negatives: Tensor, margin: float
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor | float, Tensor]:
     """The sum of the losses of edges with scores ``positives`` [c] and negatives [c, k], and its
-    gradient by ``positives``. Overwrites ``negatives`` by their gradient. A negative of score -inf
-    is left out."""
+    gradient by ``positives``. Overwrites ``negatives`` by their gradient, and may overwrite
+    ``positives``. A negative of score -inf is left out."""
+    if loss == "softmax" and host_kernels.takes(negatives):
+        total = native.softmax_loss(positives, negatives, host_kernels.pool())
+        return total, positives
     if loss == "softmax":
         return _softmax(positives, negatives)
     if loss == "logistic":

@@ -8,12 +8,14 @@ from torch import Tensor
 from lsm.embed.options import EmbedOptions
 
 
-def add_penalty(options: EmbedOptions, embeddings: Tensor, grad: Tensor) -> Tensor | float:
-    """The penalty of ``embeddings`` [n, dim], whose gradient is added to ``grad`` [n, dim].
+def add_penalty(
+    options: EmbedOptions, embeddings: Tensor, grad: Tensor, times: int
+) -> Tensor | float:
+    """``times`` the penalty of ``embeddings`` [n, dim], whose gradient is added to ``grad``.
 
     n3 is the nuclear 3-norm of Lacroix et al. (2018); l3 differs from it in complex models only.
     """
-    weight = options.regularizer_weight
+    weight = times * options.regularizer_weight
     if options.regularizer == "none" or weight == 0:
         return 0.0
     if options.regularizer == "n3" and options.model in ("complex", "rotate"):

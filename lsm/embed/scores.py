@@ -7,6 +7,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from lsm import native
+from lsm.embed import host_kernels
 from lsm.embed.options import ModelName
 
 BLOCK_BYTES = 8 << 20
@@ -20,9 +22,15 @@ class Scores(Protocol):
         ...
 
     def of_pairs_backward(
-        self, grad: Tensor, queries: Tensor, entities: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Gradients of queries and entities, given those of :meth:`of_pairs`."""
+        self,
+        grad: Tensor,
+        queries: Tensor,
+        entities: Tensor,
+        of_queries: Tensor,
+        of_entities: Tensor,
+    ) -> None:
+        """Adds to the gradients of queries and entities [c, dim], given those of
+        :meth:`of_pairs`."""
         ...
 
     def of_all(self, queries: Tensor, entities: Tensor) -> Tensor:
@@ -30,106 +38,149 @@ class Scores(Protocol):
         ...
 
     def of_all_backward(
-        self, grad: Tensor, queries: Tensor, entities: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Gradients of queries and entities, given those of :meth:`of_all`."""
+        self, grad: Tensor, queries: Tensor, entities: Tensor, of_entities: Tensor
+    ) -> Tensor:
+        """Gradients of queries, given those of :meth:`of_all`; writes those of entities. May
+        overwrite ``grad``."""
         ...
 
 
 class DotScores:
-    """Inner products, in two matrix products of the backward pass."""
+    """Inner products: three matrix products with the backward pass."""
 
     def of_pairs(self, queries: Tensor, entities: Tensor) -> Tensor:
         return torch.linalg.vecdot(queries, entities)
 
     def of_pairs_backward(
-        self, grad: Tensor, queries: Tensor, entities: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        return grad[:, None] * entities, grad[:, None] * queries
+        self,
+        grad: Tensor,
+        queries: Tensor,
+        entities: Tensor,
+        of_queries: Tensor,
+        of_entities: Tensor,
+    ) -> None:
+        of_queries.addcmul_(entities, grad[:, None])
+        of_entities.addcmul_(queries, grad[:, None])
 
     def of_all(self, queries: Tensor, entities: Tensor) -> Tensor:
         return queries @ entities.T
 
     def of_all_backward(
-        self, grad: Tensor, queries: Tensor, entities: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        return grad @ entities, grad.T @ queries
+        self, grad: Tensor, queries: Tensor, entities: Tensor, of_entities: Tensor
+    ) -> Tensor:
+        torch.mm(grad.T, queries, out=of_entities)
+        return grad @ entities
 
 
 class EuclideanScores:
     """Negative Euclidean distances, by matrix products: |q|^2 + |e|^2 - 2 q e. float32 loses the
-    distance of two rows nearer than a thousandth of their length; such pairs get no gradient."""
+    distance of two rows nearer than a thousandth of their length."""
 
     def of_pairs(self, queries: Tensor, entities: Tensor) -> Tensor:
         return -torch.linalg.vector_norm(queries - entities, dim=-1)
 
     def of_pairs_backward(
-        self, grad: Tensor, queries: Tensor, entities: Tensor
-    ) -> tuple[Tensor, Tensor]:
+        self,
+        grad: Tensor,
+        queries: Tensor,
+        entities: Tensor,
+        of_queries: Tensor,
+        of_entities: Tensor,
+    ) -> None:
         difference = queries - entities
         distance = torch.linalg.vector_norm(difference, dim=-1)
-        of_entities = difference * _quotient(grad, distance)[:, None]
-        return -of_entities, of_entities
+        difference *= _quotient(grad, distance)[:, None]
+        of_queries -= difference
+        of_entities += difference
 
     def of_all(self, queries: Tensor, entities: Tensor) -> Tensor:
         return _distances(queries, entities).neg_()
 
     def of_all_backward(
-        self, grad: Tensor, queries: Tensor, entities: Tensor
-    ) -> tuple[Tensor, Tensor]:
+        self, grad: Tensor, queries: Tensor, entities: Tensor, of_entities: Tensor
+    ) -> Tensor:
         ratio = _quotient(grad, _distances(queries, entities))
-        of_queries = (ratio @ entities).addcmul_(queries, ratio.sum(1, keepdim=True), value=-1)
-        of_entities = (ratio.T @ queries).addcmul_(entities, ratio.sum(0)[:, None], value=-1)
-        return of_queries, of_entities
+        torch.mm(ratio.T, queries, out=of_entities)
+        of_entities.addcmul_(entities, ratio.sum(0)[:, None], value=-1)
+        return (ratio @ entities).addcmul_(queries, ratio.sum(1, keepdim=True), value=-1)
 
 
-class ManhattanScores:
-    """Negative sums of absolute differences. No matrix product computes them."""
+class _ElementScores:
+    """Negative distances that no matrix product computes."""
 
-    def of_pairs(self, queries: Tensor, entities: Tensor) -> Tensor:
-        return -(queries - entities).abs_().sum(-1)
-
-    def of_pairs_backward(
-        self, grad: Tensor, queries: Tensor, entities: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        of_entities = (queries - entities).sign_() * grad[..., None]
-        return -of_entities, of_entities
-
-    def of_all(self, queries: Tensor, entities: Tensor) -> Tensor:
-        return torch.cdist(queries, entities, p=1).neg_()
-
-    def of_all_backward(
-        self, grad: Tensor, queries: Tensor, entities: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        return _backward_in_blocks(self, grad, queries, entities)
-
-
-class ModulusScores:
-    """Negative sums of the moduli of complex differences. No matrix product computes them."""
+    kind: native.Distance
 
     def of_pairs(self, queries: Tensor, entities: Tensor) -> Tensor:
-        real, imaginary = (queries - entities).chunk(2, -1)
-        return -real.hypot(imaginary).sum(-1)
+        raise NotImplementedError
+
+    def pull(self, grad: Tensor, queries: Tensor, entities: Tensor) -> Tensor:
+        """Gradients of entities, and with the other sign of queries, given those of pairs."""
+        raise NotImplementedError
 
     def of_pairs_backward(
-        self, grad: Tensor, queries: Tensor, entities: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        difference = queries - entities
-        real, imaginary = difference.chunk(2, -1)
-        factor = _quotient(grad[..., None], real.hypot(imaginary))
-        of_entities = torch.cat((real * factor, imaginary * factor), -1)
-        return -of_entities, of_entities
+        self,
+        grad: Tensor,
+        queries: Tensor,
+        entities: Tensor,
+        of_queries: Tensor,
+        of_entities: Tensor,
+    ) -> None:
+        pull = self.pull(grad, queries, entities)
+        of_queries -= pull
+        of_entities += pull
 
     def of_all(self, queries: Tensor, entities: Tensor) -> Tensor:
         out = queries.new_empty(len(queries), len(entities))
+        if host_kernels.takes(queries):
+            entities = entities.contiguous()
+            native.distance_scores(self.kind, queries, entities, out, host_kernels.pool())
+            return out
         for rows in _blocks(queries, entities):
             out[rows] = self.of_pairs(queries[rows, None], entities)
         return out
 
     def of_all_backward(
-        self, grad: Tensor, queries: Tensor, entities: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        return _backward_in_blocks(self, grad, queries, entities)
+        self, grad: Tensor, queries: Tensor, entities: Tensor, of_entities: Tensor
+    ) -> Tensor:
+        of_queries = torch.empty_like(queries)
+        if host_kernels.takes(queries):
+            native.distance_scores_backward(
+                self.kind, grad, queries, entities, of_queries, of_entities, host_kernels.pool()
+            )
+            return of_queries
+        of_entities.zero_()
+        for rows in _blocks(queries, entities):
+            pull = self.pull(grad[rows], queries[rows, None], entities)
+            of_queries[rows] = -pull.sum(1)
+            of_entities += pull.sum(0)
+        return of_queries
+
+
+class ManhattanScores(_ElementScores):
+    """Negative sums of absolute differences."""
+
+    kind = native.Distance.MANHATTAN
+
+    def of_pairs(self, queries: Tensor, entities: Tensor) -> Tensor:
+        return -(queries - entities).abs_().sum(-1)
+
+    def pull(self, grad: Tensor, queries: Tensor, entities: Tensor) -> Tensor:
+        return (queries - entities).sign_() * grad[..., None]
+
+
+class ModulusScores(_ElementScores):
+    """Negative sums of the moduli of complex differences."""
+
+    kind = native.Distance.MODULUS
+
+    def of_pairs(self, queries: Tensor, entities: Tensor) -> Tensor:
+        real, imaginary = (queries - entities).chunk(2, -1)
+        return -real.hypot(imaginary).sum(-1)
+
+    def pull(self, grad: Tensor, queries: Tensor, entities: Tensor) -> Tensor:
+        real, imaginary = (queries - entities).chunk(2, -1)
+        factor = _quotient(grad[..., None], real.hypot(imaginary))
+        return torch.cat((real * factor, imaginary * factor), -1)
 
 
 def scores_of(model: ModelName) -> Scores:
@@ -143,13 +194,11 @@ def scores_of(model: ModelName) -> Scores:
 
 def _distances(queries: Tensor, entities: Tensor) -> Tensor:
     squares = entities.square().sum(1) + queries.square().sum(1, keepdim=True)
-    # Differences of squares below their rounding error count as equal rows.
-    squares.addmm_(queries, entities.T, alpha=-2)
-    return squares.clamp_(min=0).sqrt_()
+    return squares.addmm_(queries, entities.T, alpha=-2).clamp_(min=0).sqrt_()
 
 
 def _quotient(grad: Tensor, distance: Tensor) -> Tensor:
-    """grad / distance, 0 where the distance is 0: a subgradient."""
+    """grad / distance, and 0 where the distance is 0: a subgradient."""
     return torch.where(distance > 0, grad / distance, 0)
 
 
@@ -157,14 +206,3 @@ def _blocks(queries: Tensor, entities: Tensor) -> list[slice]:
     """Rows of queries whose differences from all entities take BLOCK_BYTES."""
     size = max(1, BLOCK_BYTES // max(1, entities.nbytes))
     return [slice(first, first + size) for first in range(0, len(queries), size)]
-
-
-def _backward_in_blocks(
-    scores: Scores, grad: Tensor, queries: Tensor, entities: Tensor
-) -> tuple[Tensor, Tensor]:
-    of_queries, of_entities = torch.empty_like(queries), torch.zeros_like(entities)
-    for rows in _blocks(queries, entities):
-        of_query, of_entity = scores.of_pairs_backward(grad[rows], queries[rows, None], entities)
-        of_queries[rows] = of_query.sum(1)
-        of_entities += of_entity.sum(0)
-    return of_queries, of_entities

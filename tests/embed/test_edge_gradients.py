@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from lsm.embed import negatives
+from lsm.embed import edge_gradients, negatives
 from lsm.embed.edge_gradients import Tables, gradients_of
 from lsm.embed.options import EmbedOptions, LossName, ModelName, RegularizerName
 
@@ -85,11 +85,11 @@ def reference_loss(options, tables, drawn):
     return total
 
 
-def random_tables(options):
+def random_tables(options, dtype=torch.float64):
     generator = torch.Generator().manual_seed(5)
 
     def table(rows):
-        return torch.randn(rows, DIM, dtype=torch.float64, generator=generator)
+        return torch.randn(rows, DIM, dtype=torch.float64, generator=generator).to(dtype)
 
     entities = table(ENTITIES)
     return Tables(
@@ -97,18 +97,23 @@ def random_tables(options):
     )
 
 
-def compare(options, drawn, tables=None):
-    tables = tables or random_tables(options)
+def compare(options, drawn, dtype=torch.float64):
+    """With float32 by native kernels, against a reference in float64."""
+    tables = random_tables(options, dtype)
     found = gradients_of(options, tables, EDGES, CANDIDATES, torch.Generator().manual_seed(1))
-    copies = [None if t is None else t.clone().requires_grad_() for t in tables]
+    copies = [
+        None if table is None else table.to(torch.float64, copy=True).requires_grad_()
+        for table in tables
+    ]
     loss = reference_loss(options, Tables(*copies), drawn() if callable(drawn) else drawn)
     loss.backward()
-    assert found.loss == pytest.approx(loss.item(), rel=1e-12)
+    # Of float64, the matrix form of Euclidean distances loses up to half of the digits.
+    rtol, atol = (1e-8, 1e-10) if dtype == torch.float64 else (1e-4, 1e-4)
+    assert found.loss == pytest.approx(loss.item(), rel=rtol)
     dense = torch.zeros_like(tables.entities).index_add_(0, found.ids, found.grads)
-    # Rounding of float64; the matrix form of Euclidean distances loses half of the digits at worst.
-    torch.testing.assert_close(dense, copies[0].grad, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(dense.double(), copies[0].grad, rtol=rtol, atol=atol)
     if options.has_relations:
-        torch.testing.assert_close(found.relations, copies[1].grad, rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close(found.relations.double(), copies[1].grad, rtol=rtol, atol=atol)
     else:
         assert found.relations is None
 
@@ -121,15 +126,16 @@ def options_of(**values):
 ALL = [6, 7, 8, 0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("reciprocal", [True, False])
 @pytest.mark.parametrize("regularizer", get_args(RegularizerName))
 @pytest.mark.parametrize("loss", get_args(LossName))
 @pytest.mark.parametrize("model", get_args(ModelName))
-def test_against_all_candidates(model, loss, regularizer, reciprocal):
+def test_against_all_candidates(model, loss, regularizer, reciprocal, dtype):
     options = options_of(
         model=model, loss=loss, regularizer=regularizer, reciprocal=reciprocal, num_negatives="all"
     )
-    compare(options, [[ALL] * len(EDGES)] * 2)
+    compare(options, [[ALL] * len(EDGES)] * 2, dtype)
 
 
 @pytest.mark.parametrize("model", get_args(ModelName))
@@ -152,23 +158,29 @@ def test_against_drawn_negatives(model, monkeypatch):
     compare(options_of(model=model, num_negatives=20, degree_fraction=0.5), drawn)
 
 
-def test_dropout_drops_a_share_of_the_query_and_scales_the_rest():
+def test_dropout_drops_a_share_of_the_query_and_scales_the_rest(monkeypatch):
     dim, share = 4000, 0.3
     options = EmbedOptions(model="dot", dim=dim, dropout=share, num_negatives="all")
     entities = torch.randn(4, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     entities /= dim**0.5
-    edge = torch.tensor([[0, 1]])
-    found = gradients_of(
-        options, Tables(entities, None), edge, [(2, 4)], torch.Generator().manual_seed(3)
-    )
-    # Gradients of the candidates are multiples of the query, a sum of those of both sides.
+    factors = []
+    dropout = edge_gradients._Batch._dropout
+
+    def recorded(self, query):
+        factors.append(dropout(self, query))
+        return factors[-1]
+
+    monkeypatch.setattr(edge_gradients._Batch, "_dropout", recorded)
+    edge, generator = torch.tensor([[0, 1]]), torch.Generator().manual_seed(3)
+    found = gradients_of(options, Tables(entities, None), edge, [(2, 4)], generator)
     copy = entities.clone().requires_grad_()
     total = 0
-    for given, missing, ids in ((0, 1, 0), (1, 0, 2)):
-        kept = found.grads[ids + 1] != 0  # of the corrupted entity: a multiple of the query alone
-        assert kept.double().mean().item() == pytest.approx(1 - share, abs=0.03)  # 4 deviations
-        scores = copy[[missing, 2, 3]] @ (copy[given] * kept / (1 - share))
+    for (given, missing), kept in zip(((0, 1), (1, 0)), factors, strict=True):
+        assert set(kept.unique().tolist()) == {0, 1 / (1 - share)}
+        assert (kept != 0).double().mean().item() == pytest.approx(1 - share, abs=0.03)
+        scores = copy[[missing, 2, 3]] @ (copy[given] * kept[0])
         total = total + functional.cross_entropy(scores[None], torch.tensor([0]))
+    assert not torch.equal(*factors)
     total.backward()
     dense = torch.zeros_like(entities).index_add_(0, found.ids, found.grads)
     torch.testing.assert_close(dense, copy.grad)

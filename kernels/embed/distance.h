@@ -1,0 +1,35 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Distances that no matrix product computes, between every query and every entity.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/core/thread_pool.h"
+
+namespace lsm {
+
+enum class Distance : uint8_t {
+  kManhattan,  // sum of absolute differences
+  kModulus,    // sum of moduli of complex differences; rows hold real, then imaginary parts
+};
+
+/// Rows of `dim` floats.
+struct QueriesAndEntities {
+  const float* queries;
+  const float* entities;
+  int64_t num_queries;
+  int64_t num_entities;
+  int64_t dim;
+};
+
+/// scores [num_queries, num_entities]: negative distances.
+void distance_scores(Distance kind, const QueriesAndEntities& rows, float* scores,
+                     ThreadPool& pool);
+
+/// Gradients of queries and entities, given those of the scores. Of a difference of 0 the
+/// subgradient 0 is taken. Every pair is visited twice, once for each of its rows, so that no two
+/// threads add to the same row.
+void distance_scores_backward(Distance kind, const QueriesAndEntities& rows, const float* gradient,
+                              float* of_queries, float* of_entities, ThreadPool& pool);
+
+}  // namespace lsm
