@@ -33,16 +33,33 @@ class Gradients(NamedTuple):
     relations: Tensor | None
 
 
+class Workspace:
+    """Memory for the embeddings and gradients of a batch. Kept between batches: the C library
+    returns blocks of this size to the system when they are freed."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[str, Tensor] = {}
+
+    def take(self, name: str, num_rows: int, table: Tensor) -> Tensor:
+        """[num_rows, dim] of the dtype and device of ``table``, with any values. The next call for
+        ``name`` returns the same memory."""
+        block = self._blocks.get(name)
+        if block is None or len(block) < num_rows:
+            block = self._blocks[name] = table.new_empty(num_rows, table.shape[1])
+        return block[:num_rows]
+
+
 def gradients_of(
     options: EmbedOptions,
     tables: Tables,
     edges: Tensor,
     candidates: Candidates,
     generator: torch.Generator,
+    workspace: Workspace,
 ) -> Gradients:
     """The loss of ``edges`` and its gradients, both sides corrupted. ``edges``: [b, 3] int64, or
-    [b, 2] without relations. ``candidates``: ranges of rows that may be negatives. Raises
-    ValueError for edges of another shape, and without a candidate."""
+    [b, 2] without relations. ``candidates``: ranges of rows that may be negatives. The gradients
+    are in ``workspace``. Raises ValueError for edges of another shape, and without a candidate."""
     num_relation_rows = 0 if tables.relations is None else len(tables.relations)
     sides = sides_of(options, edges, num_relation_rows)
     chunks = [
@@ -51,43 +68,53 @@ def gradients_of(
     ]
     heads, tails = sides[0].given, sides[0].missing
     if options.num_negatives == "all":
-        shared = all_rows(candidates, edges.device)
-        batch = _Batch(options, tables, generator, torch.cat((heads, tails, shared)))
-        places = [slice(2 * len(edges), len(batch.ids))] * (2 * len(chunks))
+        negatives = [all_rows(candidates, edges.device)]
+        end = 2 * len(edges) + len(negatives[0])
+        places = [slice(2 * len(edges), end)] * (2 * len(chunks))
     else:
         draws = NegativeDraws(candidates, options.num_negatives, options.degree_fraction)
         negatives = [draws.draw(side.missing, generator) for side in sides for _ in chunks]
-        batch = _Batch(options, tables, generator, torch.cat((heads, tails, *negatives)))
-        firsts = range(2 * len(edges), len(batch.ids), options.num_negatives)
-        places = [slice(first, first + options.num_negatives) for first in firsts]
+        firsts = range(2 * len(edges), 2 * len(edges) + sum(map(len, negatives)), draws.count)
+        places = [slice(first, first + draws.count) for first in firsts]
+    ids = torch.cat((heads, tails, *negatives))
+    batch = _Batch(options, tables, generator, ids, len(edges), workspace)
     for number, side in enumerate(sides):
         for chunk in chunks:
             batch.add_chunk(side, chunk, number == 1, places.pop(0))
-    return batch.gradients(len(edges))
+    return batch.gradients()
 
 
 class _Batch:
     """Adds up the gradients of chunks. ``ids``: heads [b], tails [b], negatives."""
 
     def __init__(
-        self, options: EmbedOptions, tables: Tables, generator: torch.Generator, ids: Tensor
+        self,
+        options: EmbedOptions,
+        tables: Tables,
+        generator: torch.Generator,
+        ids: Tensor,
+        num_edges: int,
+        workspace: Workspace,
     ) -> None:
-        self.ids = ids
+        self._ids, self._num_edges = ids, num_edges
         self._options, self._generator = options, generator
         self._scores = scores_of(options.model)
         self._relations = tables.relations
         self._loss = torch.zeros((), dtype=torch.float64, device=ids.device)
-        self._embeddings = tables.entities.index_select(0, ids)
-        self._grads = torch.zeros_like(self._embeddings)
+        self._embeddings = workspace.take("embeddings", len(ids), tables.entities)
+        torch.index_select(tables.entities, 0, ids, out=self._embeddings)
+        self._grads = workspace.take("gradients", len(ids), tables.entities)
+        # The others are written by one chunk each.
+        self._shared = options.num_negatives == "all"
+        self._grads[: len(ids) if self._shared else 2 * num_edges].zero_()
         self._relation_grads = (
             None if tables.relations is None else torch.zeros_like(tables.relations)
         )
 
     def add_chunk(self, side: Side, chunk: slice, is_head: bool, negatives: slice) -> None:
-        """``chunk``: edges; ``negatives``: places in ``ids`` of what they share."""
+        """``chunk``: edges; ``negatives``: places in ``ids`` of the negatives."""
         options, scores = self._options, self._scores
-        num_edges = len(side.given)
-        heads, tails = chunk, slice(chunk.start + num_edges, chunk.stop + num_edges)
+        heads, tails = chunk, slice(chunk.start + self._num_edges, chunk.stop + self._num_edges)
         given, missing = (tails, heads) if is_head else (heads, tails)
         source, target = self._embeddings[given], self._embeddings[missing]
         entities = self._embeddings[negatives]
@@ -102,10 +129,9 @@ class _Batch:
             query = query * kept
         of_positive, of_negatives = self._loss_gradient(query, target, missing, negatives)
 
-        shared = options.num_negatives == "all"
-        of_entities = torch.empty_like(entities) if shared else self._grads[negatives]
+        of_entities = torch.empty_like(entities) if self._shared else self._grads[negatives]
         of_query = scores.of_all_backward(of_negatives, query, entities, of_entities)
-        if shared:
+        if self._shared:
             self._grads[negatives] += of_entities
         scores.of_pairs_backward(of_positive, query, target, of_query, self._grads[missing])
         if kept is not None:
@@ -116,11 +142,11 @@ class _Batch:
         self._grads[given] += of_source
         self._add_relations(relation_ids, relation, of_relation)
 
-    def gradients(self, num_edges: int) -> Gradients:
+    def gradients(self) -> Gradients:
         """The sums, with the penalties of heads and tails, which each side has once."""
-        ends = slice(0, 2 * num_edges)
+        ends = slice(0, 2 * self._num_edges)
         self._loss += add_penalty(self._options, self._embeddings[ends], self._grads[ends], times=2)
-        return Gradients(float(self._loss), self.ids, self._grads, self._relation_grads)
+        return Gradients(float(self._loss), self._ids, self._grads, self._relation_grads)
 
     def _add_relations(
         self, ids: Tensor | None, relation: Tensor | None, grads: Tensor | None
@@ -138,7 +164,7 @@ class _Batch:
         positive_scores = self._scores.of_pairs(query, target)
         negative_scores = self._scores.of_all(query, self._embeddings[negatives])
         rows = torch.arange(len(query), device=query.device)
-        mask(negative_scores, self.ids[negatives], rows, self.ids[missing])
+        mask(negative_scores, self._ids[negatives], rows, self._ids[missing])
         if options.loss == "logistic" and options.model in ("transe_l1", "transe_l2", "rotate"):
             positive_scores += options.margin
             negative_scores += options.margin

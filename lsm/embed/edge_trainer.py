@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lsm.embed.adagrad import update_rows
-from lsm.embed.edge_gradients import Tables, gradients_of
+from lsm.embed.edge_gradients import Tables, Workspace, gradients_of
 from lsm.embed.negatives import Candidates
 from lsm.embed.options import EmbedOptions
 
@@ -59,6 +59,7 @@ class EdgeTrainer:
                 )
         self._options = options
         self._rows, self._relations = rows, relations
+        self._workspace = Workspace()
         self._tables = Tables(
             rows[:, : options.dim], None if relations is None else relations[:, : options.dim]
         )
@@ -82,7 +83,7 @@ class EdgeTrainer:
         """
         options = self._options
         generator = _generator(seed, step, edges.device)
-        found = gradients_of(options, self._tables, edges, candidates, generator)
+        found = gradients_of(options, self._tables, edges, candidates, generator, self._workspace)
         if not math.isfinite(found.loss):
             raise FloatingPointError(
                 f"the loss of step {step} is {found.loss}; set a smaller embed.lr (now "

@@ -17,6 +17,7 @@ class NegativeDraws:
     def __init__(self, candidates: Candidates, count: int, degree_fraction: float) -> None:
         """``count`` rows a draw. Raises ValueError without a candidate."""
         check_candidates(candidates)
+        self.count = count
         self._num_by_degree = round(count * degree_fraction)
         self._num_uniform = count - self._num_by_degree
         firsts = torch.tensor([first for first, _ in candidates])

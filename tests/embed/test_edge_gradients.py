@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from lsm.embed import edge_gradients, negatives
-from lsm.embed.edge_gradients import Tables, gradients_of
+from lsm.embed.edge_gradients import Tables, Workspace, gradients_of
 from lsm.embed.options import EmbedOptions, LossName, ModelName, RegularizerName
 
 DIM, ENTITIES, RELATIONS = 6, 9, 3
@@ -100,7 +100,9 @@ def random_tables(options, dtype=torch.float64):
 def compare(options, drawn, dtype=torch.float64):
     """With float32 by native kernels, against a reference in float64."""
     tables = random_tables(options, dtype)
-    found = gradients_of(options, tables, EDGES, CANDIDATES, torch.Generator().manual_seed(1))
+    found = gradients_of(
+        options, tables, EDGES, CANDIDATES, torch.Generator().manual_seed(1), Workspace()
+    )
     copies = [
         None if table is None else table.to(torch.float64, copy=True).requires_grad_()
         for table in tables
@@ -172,7 +174,7 @@ def test_dropout_drops_a_share_of_the_query_and_scales_the_rest(monkeypatch):
 
     monkeypatch.setattr(edge_gradients._Batch, "_dropout", recorded)
     edge, generator = torch.tensor([[0, 1]]), torch.Generator().manual_seed(3)
-    found = gradients_of(options, Tables(entities, None), edge, [(2, 4)], generator)
+    found = gradients_of(options, Tables(entities, None), edge, [(2, 4)], generator, Workspace())
     copy = entities.clone().requires_grad_()
     total = 0
     for (given, missing), kept in zip(((0, 1), (1, 0)), factors, strict=True):
@@ -190,7 +192,7 @@ def test_equal_rows_have_a_distance_of_zero_and_finite_gradients():
     for model in ("transe_l1", "transe_l2", "rotate"):
         options = options_of(model=model, num_negatives="all", loss="margin")
         tables = Tables(torch.ones(ENTITIES, DIM), torch.zeros(2 * RELATIONS, DIM))
-        found = gradients_of(options, tables, EDGES, CANDIDATES, torch.Generator())
+        found = gradients_of(options, tables, EDGES, CANDIDATES, torch.Generator(), Workspace())
         assert torch.isfinite(found.grads).all()
         assert torch.isfinite(found.relations).all()
 
@@ -198,7 +200,7 @@ def test_equal_rows_have_a_distance_of_zero_and_finite_gradients():
 def test_a_batch_without_edges_has_no_gradients():
     options = options_of(num_negatives=4)
     tables = random_tables(options)
-    found = gradients_of(options, tables, EDGES[:0], CANDIDATES, torch.Generator())
+    found = gradients_of(options, tables, EDGES[:0], CANDIDATES, torch.Generator(), Workspace())
     assert (found.loss, len(found.ids)) == (0, 0)
     assert not found.relations.any()
 
@@ -213,4 +215,5 @@ def test_edges_of_another_shape_are_named(shape):
             torch.zeros(shape).long(),
             CANDIDATES,
             torch.Generator(),
+            Workspace(),
         )

@@ -1,0 +1,116 @@
+"""Edges trained per CPU-second, against the matrix products alone: ``python bench/embed.py``.
+
+``edges_per_cpu_s`` is of EdgeTrainer.train: draws, gathers, scores, loss, gradients and updates of
+random edges, both sides corrupted. ``products_edges_per_cpu_s`` is of the matrix products of such
+batches alone, with operands that stay in the processor's caches: the scores, and the gradients of
+queries and of negatives. The two take turns; ``share_of_products`` is the median of the rounds'
+ratios. CPU-seconds are those of the process. ``--check`` first compares a batch's gradients with
+those of float64.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import torch
+from torch import Tensor
+
+from common import parser, publish, spread, take_turns
+from lsm.embed.adagrad import initial_rows
+from lsm.embed.edge_gradients import Tables, Workspace, gradients_of
+from lsm.embed.edge_trainer import EdgeTrainer
+from lsm.embed.options import EmbedOptions
+
+
+def parse_args() -> argparse.Namespace:
+    arguments = parser(__doc__)
+    arguments.add_argument("--model", default="complex")
+    arguments.add_argument("--dim", type=int, default=100)
+    arguments.add_argument("--negatives", type=int, default=1000)
+    arguments.add_argument("--chunk", type=int, default=EmbedOptions().chunk)
+    arguments.add_argument("--batch-size", type=int, default=10_000)
+    arguments.add_argument("--nodes", type=int, default=1_000_000)
+    arguments.add_argument("--relations", type=int, default=1000)
+    arguments.add_argument("--rounds", type=int, default=15)
+    arguments.add_argument("--threads", type=int, default=1)
+    arguments.add_argument("--check", action="store_true")
+    return arguments.parse_args()
+
+
+def random_edges(args: argparse.Namespace, turn: int) -> Tensor:
+    generator = torch.Generator().manual_seed(turn)
+    limits = (args.nodes, args.relations, args.nodes)
+    shape = (args.batch_size,)
+    return torch.stack([torch.randint(n, shape, generator=generator) for n in limits], 1)
+
+
+def check(options: EmbedOptions, tables: Tables, edges: Tensor, num_nodes: int) -> None:
+    """Raises AssertionError unless float32 and float64 have the same gradients."""
+    wide = Tables(*(table.double() for table in tables))
+    narrow, expected = (
+        gradients_of(
+            options, each, edges, [(0, num_nodes)], torch.Generator().manual_seed(1), Workspace()
+        )
+        for each in (tables, wide)
+    )
+    assert abs(narrow.loss - expected.loss) < 1e-5 * abs(expected.loss)
+    torch.testing.assert_close(narrow.grads.double(), expected.grads, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(narrow.relations.double(), expected.relations, rtol=1e-3, atol=1e-5)
+
+
+def products(options: EmbedOptions, num_edges: int) -> None:
+    queries = torch.ones(options.chunk, options.dim)
+    entities = torch.ones(options.num_negatives, options.dim)
+    scores = torch.empty(options.chunk, options.num_negatives)
+    of_queries, of_entities = torch.empty_like(queries), torch.empty_like(entities)
+    for _ in range(0, 2 * num_edges, options.chunk):
+        torch.mm(queries, entities.T, out=scores)
+        torch.mm(scores.T, queries, out=of_entities)
+        torch.mm(scores, entities, out=of_queries)
+
+
+def main() -> None:
+    args = parse_args()
+    torch.set_num_threads(args.threads)
+    options = EmbedOptions(
+        model=args.model,
+        dim=args.dim,
+        num_negatives=args.negatives,
+        chunk=args.chunk,
+        init_scale=0.1,
+    )
+    rows = initial_rows(options, args.nodes, seed=1)
+    relations = initial_rows(options, options.relation_rows(args.relations), seed=2)
+    trainer = EdgeTrainer(rows, relations, options)
+    if args.check:
+        tables = Tables(rows[:, : options.dim], relations[:, : options.dim])
+        check(options, tables, random_edges(args, 0)[:1000], args.nodes)
+
+    def train(turn: int) -> float:
+        edges = random_edges(args, turn)
+        start = time.process_time()
+        trainer.train(edges, [(0, args.nodes)], seed=0, step=turn)
+        return args.batch_size / (time.process_time() - start)
+
+    def multiply(turn: int) -> float:
+        start = time.process_time()
+        products(options, args.batch_size)
+        return args.batch_size / (time.process_time() - start)
+
+    train(0), multiply(0)
+    rates = take_turns(args.rounds, {"train": train, "products": multiply})
+    ratios = [a / b for a, b in zip(rates["train"], rates["products"], strict=True)]
+    results = {
+        "bench": "embed",
+        "checked": args.check,
+        **spread("edges_per_cpu_s", rates["train"]),
+        "products_edges_per_cpu_s": statistics.median(rates["products"]),
+        **spread("share_of_products", ratios),
+    }
+    publish(results, args)
+
+
+if __name__ == "__main__":
+    main()
