@@ -7,6 +7,7 @@ import collections.abc
 import typing
 
 import numpy
+import numpy.typing
 import torch
 import typing_extensions
 
@@ -55,6 +56,7 @@ __all__: list[str] = [
     "ThreadPool",
     "Ticket",
     "Transfers",
+    "add_rows",
     "batch_key",
     "build_info",
     "check_mapped",
@@ -69,6 +71,7 @@ __all__: list[str] = [
     "draw_simd",
     "fill_csc",
     "find_cuda",
+    "find_pairs",
     "gather_on",
     "gather_rows",
     "in_degree",
@@ -812,6 +815,11 @@ class MappedBlock:
     ) -> None: ...
     def part(self, offset: int, bytes: int) -> typing_extensions.CapsuleType: ...
 
+def add_rows(
+    table: torch.Tensor | numpy.ndarray,
+    ids: torch.Tensor | numpy.ndarray,
+    rows: torch.Tensor | numpy.ndarray,
+) -> None: ...
 def batch_key(seed: int, epoch: int, iteration: int, rank: int) -> int: ...
 def build_info() -> dict:
     """
@@ -878,6 +886,13 @@ def fill_csc(
     indices: torch.Tensor | numpy.ndarray,
 ) -> None: ...
 def find_cuda() -> CudaInfo: ...
+def find_pairs(
+    ids: torch.Tensor | numpy.ndarray, wanted: torch.Tensor | numpy.ndarray
+) -> numpy.typing.NDArray[numpy.int64]:
+    """
+    [2, n] int64: rows and columns with ids[column] == wanted[row], rows ascending.
+    """
+
 def gather_on(
     source: torch.Tensor | numpy.ndarray,
     ids: torch.Tensor | numpy.ndarray,

@@ -53,6 +53,7 @@ ThreadPool = _core.ThreadPool
 Transfers = _core.Transfers
 TWIN = _core.TWIN
 TWIN_BACKWARDS = _core.TWIN_BACKWARDS
+add_rows = _core.add_rows
 batch_key = _core.batch_key
 build_info = _core.build_info
 check_mapped = _core.check_mapped
@@ -67,6 +68,7 @@ draw_positions = _core.draw_positions
 draw_simd = _core.draw_simd
 fill_csc = _core.fill_csc
 find_cuda = _core.find_cuda
+find_pairs = _core.find_pairs
 gather_on = _core.gather_on
 gather_rows = _core.gather_rows
 in_degree = _core.in_degree
@@ -132,6 +134,7 @@ __all__ = [
     "ThreadError",
     "ThreadPool",
     "Transfers",
+    "add_rows",
     "as_device_tensor",
     "as_tensor",
     "batch_key",
@@ -148,6 +151,7 @@ __all__ = [
     "draw_simd",
     "fill_csc",
     "find_cuda",
+    "find_pairs",
     "gather_on",
     "gather_rows",
     "in_degree",

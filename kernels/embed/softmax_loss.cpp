@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -14,58 +15,69 @@ namespace {
 
 constexpr int kLanes = 16;
 constexpr int64_t kGrain = 32;  // edges a thread takes at once
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
-/// exp(x) for x <= 0 with a relative error of 2e-7; 0 where the result would be denormal.
-[[gnu::always_inline]] inline float exp_of_negative(float x) {
-  const float clamped = x < -87.0f ? -87.0f : x;
+// Vectors of the compiler: it leaves the maximum over an array of lanes in scalars.
+using Floats [[gnu::vector_size(4 * kLanes)]] = float;
+using FloatsInRow [[gnu::vector_size(4 * kLanes), gnu::aligned(4), gnu::may_alias]] = float;
+using Ints [[gnu::vector_size(4 * kLanes)]] = int32_t;
+
+/// x = exp(x) for x <= 0 with a relative error of 2e-7; 0 where the result would be denormal.
+[[gnu::always_inline]] inline void exp_of_negative(Floats& x) {
+  constexpr float kLeast = -87.0f;
+  const Floats clamped = x < kLeast ? Floats{} + kLeast : x;
   // Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
   constexpr float kShift = 12582912.0f;
-  const float shifted = clamped * 1.44269504f + kShift;
-  const float power = shifted - kShift;
+  const Floats shifted = clamped * 1.44269504f + kShift;
+  const Floats power = shifted - kShift;
   // log(2) in two parts: the first has few bits, so that its product with `power` is exact.
-  const float rest = clamped - power * 0.693359375f + power * 2.12194440e-4f;
-  float sum = 1.9875691500e-4f;
-  sum = sum * rest + 1.3981999507e-3f;
+  const Floats rest = clamped - power * 0.693359375f + power * 2.12194440e-4f;
+  Floats sum = rest * 1.9875691500e-4f + 1.3981999507e-3f;
   sum = sum * rest + 8.3334519073e-3f;
   sum = sum * rest + 4.1665795894e-2f;
   sum = sum * rest + 1.6666665459e-1f;
   sum = sum * rest + 5.0000001201e-1f;
   sum = sum * (rest * rest) + rest + 1.0f;
-  const int32_t exponent = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kShift);
-  const float scale = std::bit_cast<float>((exponent + 127) << 23);
-  return x < -87.0f ? 0.0f : sum * scale;
+  const Ints exponent = reinterpret_cast<Ints>(shifted) - std::bit_cast<int32_t>(kShift) + 127;
+  x = x < kLeast ? Floats{} : sum * reinterpret_cast<Floats>(exponent << 23);
 }
 
 /// One edge: returns its loss.
 LSM_VECTOR_CLONES
 float softmax_row(float& positive, float* negatives, int64_t count) {
-  alignas(64) float lane[kLanes];
   const int64_t whole = count - count % kLanes;
-  for (int l = 0; l < kLanes; ++l) lane[l] = positive;
-  for (int64_t i = 0; i < whole; i += kLanes) {
-    for (int l = 0; l < kLanes; ++l) lane[l] = std::max(lane[l], negatives[i + l]);
-  }
-  for (int64_t i = whole; i < count; ++i) lane[0] = std::max(lane[0], negatives[i]);
-  const float largest = *std::max_element(lane, lane + kLanes);
+  // The floats beyond whole vectors, and the positive. Their padding adds 0 to the sum.
+  alignas(64) float padded[2 * kLanes];
+  std::fill_n(padded, 2 * kLanes, kLowest);
+  std::copy(negatives + whole, negatives + count, padded);
+  padded[kLanes] = positive;
+  FloatsInRow* vectors = reinterpret_cast<FloatsInRow*>(negatives);  // auto would align it
+  FloatsInRow* rest = reinterpret_cast<FloatsInRow*>(padded);
+  const int64_t num_vectors = whole / kLanes;
 
-  for (int l = 0; l < kLanes; ++l) lane[l] = 0;
-  for (int64_t i = 0; i < whole; i += kLanes) {
-    for (int l = 0; l < kLanes; ++l) {
-      const float value = exp_of_negative(negatives[i + l] - largest);
-      negatives[i + l] = value;
-      lane[l] += value;
-    }
-  }
-  for (int64_t i = whole; i < count; ++i) {
-    negatives[i] = exp_of_negative(negatives[i] - largest);
-    lane[0] += negatives[i];
-  }
-  const float of_positive = exp_of_negative(positive - largest);
-  const float total = std::accumulate(lane, lane + kLanes, of_positive);
+  Floats most = rest[0] > rest[1] ? rest[0] : rest[1];
+  for (int64_t i = 0; i < num_vectors; ++i) most = vectors[i] > most ? vectors[i] : most;
+  float largest = most[0];
+  for (int l = 1; l < kLanes; ++l) largest = std::max(largest, most[l]);
+
+  Floats sum{};
+  const auto add = [&](FloatsInRow& vector) __attribute__((always_inline)) {
+    Floats value = vector - largest;
+    exp_of_negative(value);
+    vector = value;
+    sum += value;
+  };
+  for (int64_t i = 0; i < num_vectors; ++i) add(vectors[i]);
+  add(rest[0]);
+  add(rest[1]);
+  float total = 0;
+  for (int l = 0; l < kLanes; ++l) total += sum[l];
+
   const float scale = 1 / total;
-  for (int64_t i = 0; i < count; ++i) negatives[i] *= scale;
+  for (int64_t i = 0; i < num_vectors; ++i) vectors[i] *= scale;
+  for (int64_t i = whole; i < count; ++i) negatives[i] = padded[i - whole] * scale;
   const float loss = std::log(total) + (largest - positive);
-  positive = of_positive * scale - 1;
+  positive = padded[kLanes] * scale - 1;
   return loss;
 }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lsm import native
 from lsm.embed import host_kernels
 from lsm.embed.options import EmbedOptions
 
@@ -22,7 +21,7 @@ def update_rows(options: EmbedOptions, rows: Tensor, ids: Tensor, grads: Tensor)
     """Applies gradients [m, dim] to the rows [n, width] of ``ids`` [m] in place, by Adagrad (Duchi
     et al., 2011). Gradients of one row are summed first, in their order in ``ids``."""
     if host_kernels.takes(rows):
-        native.update_rows(rows, ids, grads, options.lr, options.eps, host_kernels.pool())
+        host_kernels.update_rows(rows, ids, grads, options.lr, options.eps)
     else:
         update_rows_by_torch(options, rows, ids, grads)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lsm import native
 from lsm.embed import host_kernels
 from lsm.embed.options import ModelName
 
@@ -59,9 +58,7 @@ def _normalised(relation: Tensor) -> tuple[Tensor, Tensor]:
 def _product(a: Tensor, b: Tensor, conjugate: bool) -> Tensor:
     """Complex a * b, or a * conj(b)."""
     if host_kernels.takes(a):
-        out = torch.empty_like(a)
-        native.complex_product(a, b, out, conjugate, host_kernels.pool())
-        return out
+        return host_kernels.complex_product(a, b, conjugate)
     (a_re, a_im), (b_re, b_im) = a.chunk(2, -1), b.chunk(2, -1)
     if conjugate:
         return torch.cat((a_re * b_re + a_im * b_im, a_im * b_re - a_re * b_im), -1)
@@ -71,9 +68,7 @@ def _product(a: Tensor, b: Tensor, conjugate: bool) -> Tensor:
 def _product_backward(grad: Tensor, a: Tensor, b: Tensor, conjugate: bool) -> tuple[Tensor, Tensor]:
     """Gradients of a and b, given that of :func:`_product`."""
     if host_kernels.takes(a):
-        of_a, of_b = torch.empty_like(a), torch.empty_like(b)
-        native.complex_product_backward(grad, a, b, of_a, of_b, conjugate, host_kernels.pool())
-        return of_a, of_b
+        return host_kernels.complex_product_backward(grad, a, b, conjugate)
     of_a = _product(grad, b, conjugate=not conjugate)
     of_b = _product(a, grad, conjugate=True) if conjugate else _product(grad, a, conjugate=True)
     return of_a, of_b

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lsm.embed import host_kernels
 from lsm.embed.composition import compose, compose_backward
 from lsm.embed.losses import loss_and_gradient
 from lsm.embed.negatives import Candidates, NegativeDraws, all_rows, mask
@@ -34,19 +35,20 @@ class Gradients(NamedTuple):
 
 
 class Workspace:
-    """Memory for the embeddings and gradients of a batch. Kept between batches: the C library
-    returns blocks of this size to the system when they are freed."""
+    """Memory for the embeddings, gradients and scores of a batch, kept between batches: the C
+    library returns blocks of this size to the system when they are freed."""
 
     def __init__(self) -> None:
         self._blocks: dict[str, Tensor] = {}
 
-    def take(self, name: str, num_rows: int, table: Tensor) -> Tensor:
-        """[num_rows, dim] of the dtype and device of ``table``, with any values. The next call for
-        ``name`` returns the same memory."""
+    def take(self, name: str, num_rows: int, num_columns: int, like: Tensor) -> Tensor:
+        """[num_rows, num_columns] of the dtype and device of ``like``, with any values. The next
+        call for ``name`` returns the same memory."""
+        size = num_rows * num_columns
         block = self._blocks.get(name)
-        if block is None or len(block) < num_rows:
-            block = self._blocks[name] = table.new_empty(num_rows, table.shape[1])
-        return block[:num_rows]
+        if block is None or len(block) < size:
+            block = self._blocks[name] = like.new_empty(size)
+        return block[:size].view(num_rows, num_columns)
 
 
 def gradients_of(
@@ -97,13 +99,13 @@ class _Batch:
         workspace: Workspace,
     ) -> None:
         self._ids, self._num_edges = ids, num_edges
-        self._options, self._generator = options, generator
+        self._options, self._generator, self._workspace = options, generator, workspace
         self._scores = scores_of(options.model)
         self._relations = tables.relations
         self._loss = torch.zeros((), dtype=torch.float64, device=ids.device)
-        self._embeddings = workspace.take("embeddings", len(ids), tables.entities)
+        self._embeddings = workspace.take("embeddings", len(ids), options.dim, tables.entities)
         torch.index_select(tables.entities, 0, ids, out=self._embeddings)
-        self._grads = workspace.take("gradients", len(ids), tables.entities)
+        self._grads = workspace.take("gradients", len(ids), options.dim, tables.entities)
         # The others are written by one chunk each.
         self._shared = options.num_negatives == "all"
         self._grads[: len(ids) if self._shared else 2 * num_edges].zero_()
@@ -154,7 +156,10 @@ class _Batch:
         if ids is None or relation is None or grads is None or self._relation_grads is None:
             return
         self._loss += add_penalty(self._options, relation, grads, times=1)
-        self._relation_grads.index_add_(0, ids, grads)
+        if host_kernels.takes(grads):  # index_add_ takes a microsecond per row
+            host_kernels.add_rows(self._relation_grads, ids, grads)
+        else:
+            self._relation_grads.index_add_(0, ids, grads)
 
     def _loss_gradient(
         self, query: Tensor, target: Tensor, missing: slice, negatives: slice
@@ -162,7 +167,9 @@ class _Batch:
         """Gradients by the scores of positives [c] and negatives [c, k]."""
         options = self._options
         positive_scores = self._scores.of_pairs(query, target)
-        negative_scores = self._scores.of_all(query, self._embeddings[negatives])
+        entities = self._embeddings[negatives]
+        negative_scores = self._workspace.take("scores", len(query), len(entities), query)
+        self._scores.of_all(query, entities, negative_scores)
         rows = torch.arange(len(query), device=query.device)
         mask(negative_scores, self._ids[negatives], rows, self._ids[missing])
         if options.loss == "logistic" and options.model in ("transe_l1", "transe_l2", "rotate"):

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lsm import native
 from lsm.embed import host_kernels
 from lsm.embed.options import LossName
 
@@ -18,8 +17,7 @@ def loss_and_gradient(
     gradient by ``positives``. Overwrites ``negatives`` by their gradient, and may overwrite
     ``positives``. A negative of score -inf is left out."""
     if loss == "softmax" and host_kernels.takes(negatives):
-        total = native.softmax_loss(positives, negatives, host_kernels.pool())
-        return total, positives
+        return host_kernels.softmax_loss(positives, negatives), positives
     if loss == "softmax":
         return _softmax(positives, negatives)
     if loss == "logistic":

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from lsm.embed import host_kernels
+
 Candidates = Sequence[tuple[int, int]]
 """Ranges of rows, first and end, that do not overlap."""
 
@@ -54,11 +56,16 @@ def all_rows(candidates: Candidates, device: torch.device) -> Tensor:
 def mask(scores: Tensor, columns: Tensor, rows: Tensor, entities: Tensor) -> None:
     """Sets the score of each pair of ``rows`` [p] and ``entities`` [p] to -inf. ``scores``: [c, k],
     of entities ``columns`` [k], which may repeat or lack entities of pairs."""
+    if columns.device.type == "cpu":
+        pairs, places = host_kernels.find_pairs(columns, entities)
+        if len(pairs):
+            scores[rows[pairs], places] = -torch.inf
+        return
     ordered, places = columns.sort(stable=True)
     first = torch.searchsorted(ordered, entities)
     num_equal = torch.searchsorted(ordered, entities, right=True) - first
     pairs = torch.repeat_interleave(num_equal)
     if len(pairs):
         before = torch.cumsum(num_equal, 0) - num_equal
-        found = torch.arange(len(pairs), device=pairs.device) - before[pairs] + first[pairs]
-        scores[rows[pairs], places[found]] = -torch.inf
+        nth = torch.arange(len(pairs), device=pairs.device) - before[pairs] + first[pairs]
+        scores[rows[pairs], places[nth]] = -torch.inf

@@ -140,7 +140,8 @@ class _Ranker:
         size = max(1, SCORE_BYTES // (4 * len(ids)))
         for first in range(0, len(self._queries), size):
             chunk = slice(first, min(first + size, len(self._queries)))
-            scores = self._scores.of_all(self._queries[chunk], rows)
+            scores = torch.empty(chunk.stop - chunk.start, len(ids))
+            self._scores.of_all(self._queries[chunk], rows, scores)
             bounds = torch.tensor([chunk.start, chunk.stop])
             start, stop = torch.searchsorted(self._pair_queries, bounds).tolist()
             pairs = slice(start, stop)

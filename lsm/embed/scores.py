@@ -33,8 +33,8 @@ class Scores(Protocol):
         :meth:`of_pairs`."""
         ...
 
-    def of_all(self, queries: Tensor, entities: Tensor) -> Tensor:
-        """[c, k]: of each query with each of the entities [k, dim]."""
+    def of_all(self, queries: Tensor, entities: Tensor, out: Tensor) -> None:
+        """Writes to ``out`` [c, k]: of each query with each of the entities [k, dim]."""
         ...
 
     def of_all_backward(
@@ -62,8 +62,8 @@ class DotScores:
         of_queries.addcmul_(entities, grad[:, None])
         of_entities.addcmul_(queries, grad[:, None])
 
-    def of_all(self, queries: Tensor, entities: Tensor) -> Tensor:
-        return queries @ entities.T
+    def of_all(self, queries: Tensor, entities: Tensor, out: Tensor) -> None:
+        torch.mm(queries, entities.T, out=out)
 
     def of_all_backward(
         self, grad: Tensor, queries: Tensor, entities: Tensor, of_entities: Tensor
@@ -93,13 +93,14 @@ class EuclideanScores:
         of_queries -= difference
         of_entities += difference
 
-    def of_all(self, queries: Tensor, entities: Tensor) -> Tensor:
-        return _distances(queries, entities).neg_()
+    def of_all(self, queries: Tensor, entities: Tensor, out: Tensor) -> None:
+        _distances(queries, entities, out).neg_()
 
     def of_all_backward(
         self, grad: Tensor, queries: Tensor, entities: Tensor, of_entities: Tensor
     ) -> Tensor:
-        ratio = _quotient(grad, _distances(queries, entities))
+        distances = _distances(queries, entities, torch.empty_like(grad))
+        ratio = _quotient(grad, distances)
         torch.mm(ratio.T, queries, out=of_entities)
         of_entities.addcmul_(entities, ratio.sum(0)[:, None], value=-1)
         return (ratio @ entities).addcmul_(queries, ratio.sum(1, keepdim=True), value=-1)
@@ -129,25 +130,21 @@ class _ElementScores:
         of_queries -= pull
         of_entities += pull
 
-    def of_all(self, queries: Tensor, entities: Tensor) -> Tensor:
-        out = queries.new_empty(len(queries), len(entities))
+    def of_all(self, queries: Tensor, entities: Tensor, out: Tensor) -> None:
         if host_kernels.takes(queries):
-            entities = entities.contiguous()
-            native.distance_scores(self.kind, queries, entities, out, host_kernels.pool())
-            return out
+            host_kernels.distance_scores(self.kind, queries, entities, out)
+            return
         for rows in _blocks(queries, entities):
             out[rows] = self.of_pairs(queries[rows, None], entities)
-        return out
 
     def of_all_backward(
         self, grad: Tensor, queries: Tensor, entities: Tensor, of_entities: Tensor
     ) -> Tensor:
-        of_queries = torch.empty_like(queries)
         if host_kernels.takes(queries):
-            native.distance_scores_backward(
-                self.kind, grad, queries, entities, of_queries, of_entities, host_kernels.pool()
+            return host_kernels.distance_scores_backward(
+                self.kind, grad, queries, entities, of_entities
             )
-            return of_queries
+        of_queries = torch.empty_like(queries)
         of_entities.zero_()
         for rows in _blocks(queries, entities):
             pull = self.pull(grad[rows], queries[rows, None], entities)
@@ -192,9 +189,9 @@ def scores_of(model: ModelName) -> Scores:
     return ModulusScores() if model == "rotate" else DotScores()
 
 
-def _distances(queries: Tensor, entities: Tensor) -> Tensor:
-    squares = entities.square().sum(1) + queries.square().sum(1, keepdim=True)
-    return squares.addmm_(queries, entities.T, alpha=-2).clamp_(min=0).sqrt_()
+def _distances(queries: Tensor, entities: Tensor, out: Tensor) -> Tensor:
+    torch.add(entities.square().sum(1), queries.square().sum(1, keepdim=True), out=out)
+    return out.addmm_(queries, entities.T, alpha=-2).clamp_(min=0).sqrt_()
 
 
 def _quotient(grad: Tensor, distance: Tensor) -> Tensor:

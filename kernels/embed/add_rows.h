@@ -1,0 +1,15 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Sums rows by number.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace lsm {
+
+/// table[ids[i]] += rows[i], one after the other. `table`: [num_rows, dim]; `rows`: [ids.size(),
+/// dim]. Throws ArgumentError for an id out of range before any addition.
+void add_rows(float* table, int64_t num_rows, int64_t dim, std::span<const int64_t> ids,
+              const float* rows);
+
+}  // namespace lsm

@@ -1,0 +1,33 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#include "kernels/embed/find_pairs.h"
+
+#include <bit>
+#include <cstddef>
+
+namespace lsm {
+
+IdPairs find_pairs(std::span<const int64_t> ids, std::span<const int64_t> wanted) {
+  // Chains by hash: the last column of each bucket, and of each column the one before.
+  const int bits = std::bit_width(ids.size()) + 1;
+  const auto bucket = [bits](int64_t id) {
+    return static_cast<size_t>(static_cast<uint64_t>(id) * 0x9E3779B97F4A7C15u >> (64 - bits));
+  };
+  std::vector<int64_t> last(size_t{1} << bits, -1);
+  std::vector<int64_t> before(ids.size());
+  for (size_t column = 0; column < ids.size(); ++column) {
+    int64_t& head = last[bucket(ids[column])];
+    before[column] = head;
+    head = static_cast<int64_t>(column);
+  }
+  IdPairs pairs;
+  for (size_t row = 0; row < wanted.size(); ++row) {
+    for (int64_t column = last[bucket(wanted[row])]; column >= 0; column = before[column]) {
+      if (ids[column] != wanted[row]) continue;
+      pairs.rows.push_back(static_cast<int64_t>(row));
+      pairs.columns.push_back(column);
+    }
+  }
+  return pairs;
+}
+
+}  // namespace lsm
