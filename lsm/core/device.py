@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -26,15 +27,23 @@ _OUT_OF_MEMORY_REMEDY = (
 )
 
 
+# Queues of work that a GPU takes at the same time, at most 32. With CUDA's eight, streams share
+# them, and work waits behind that of other streams: samplers, planner, executor, copies, training
+# and NCCL have one each.
+_CONNECTIONS = ("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+
+
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
     """The device that ``name`` (auto, cpu, cuda) stands for in this process; a GPU is made current.
 
     auto takes the GPU of this local rank (gpu_of) if it works, else the host, and logs the reason
     against a GPU that exists. Raises RuntimeError, with the problem and the remedy, if ``name`` is
-    cuda and the GPU does not work.
+    cuda and the GPU does not work. Sets CUDA_DEVICE_MAX_CONNECTIONS if it is not set; CUDA reads it
+    when a process first uses a GPU.
     """
     if name == "cpu":
         return torch.device("cpu")
+    os.environ.setdefault(*_CONNECTIONS)
     index = gpu_of(local_rank, len(native.find_cuda().gpus))
     problem = gpu_problem(index)
     if problem is None:

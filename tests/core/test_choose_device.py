@@ -1,5 +1,6 @@
 """The choice of the training device, and the reasons against a GPU."""
 
+import os
 import subprocess
 import sys
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from lsm import native
+from lsm.core import device
 from lsm.core.device import choose_device, gpu_of, gpu_problem
 from support.described_gpus import T4, cuda_info, torch_cuda
 from support.gpus import WITHOUT_GPU
@@ -91,3 +93,20 @@ def test_the_native_module_finds_gpus_or_a_problem():
     found = native.find_cuda()
     assert (found.toolkit_version > 0) == native.build_info()["cuda"]
     assert found.problem or found.gpus
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "32"), ("1", "1")])
+def test_streams_have_connections_of_their_own(monkeypatch, given, expected):
+    """Set before anything of CUDA starts, unless the user has set it."""
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", given or "")
+    if given is None:
+        monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS")
+    seen = []
+
+    def find_cuda():
+        seen.append(os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS"))
+        return cuda_info(gpus=[])
+
+    monkeypatch.setattr(device.native, "find_cuda", find_cuda)
+    choose_device("auto")
+    assert seen[0] == expected
