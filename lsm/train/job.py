@@ -91,7 +91,8 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
     or OSError, on every rank alike, if the store cannot be trained on.
     """
     device = choose_job_device(config, world)
-    set_up_torch(config.train.num_threads, world, device, config.train.precision)
+    settings = config.train
+    set_up_torch(settings.num_threads, world, device, settings.precision, settings.deterministic)
     store = open_store(config, world)
     _check_same_store(store, world)
     check_drives_of_ranks(config.storage, world)

@@ -13,17 +13,21 @@ from lsm.distributed.environment import World
 
 
 def set_up_torch(
-    num_threads: int, world: World, device: torch.device, precision: str = "fp32"
+    num_threads: int,
+    world: World,
+    device: torch.device,
+    precision: str = "fp32",
+    deterministic: bool = True,
 ) -> None:
-    """Sets memory, threads and determinism: sums in the same order in every run; on a GPU as far as
-    its operations allow. ``num_threads``: train.num_threads; 0: this machine's cores divided by its
-    ranks."""
+    """Sets memory, threads and determinism. ``num_threads``: train.num_threads; 0: this machine's
+    cores divided by its ranks. ``deterministic``: sums in the same order in every run; on a GPU as
+    far as its operations allow."""
     keep_freed_memory()
     num_threads = num_threads or cores_per_rank(world)
     check_startable("train.num_threads", num_threads)
     torch.set_num_threads(num_threads)
     on_gpu = device.type == "cuda"
-    torch.use_deterministic_algorithms(True, warn_only=on_gpu)
+    torch.use_deterministic_algorithms(deterministic, warn_only=on_gpu)
     has_tf32 = on_gpu and precision == "tf32"
     torch.set_float32_matmul_precision("high" if has_tf32 else "highest")
     # If true, it would fill every new tensor, which finds reads of uninitialised memory but costs a
