@@ -118,7 +118,7 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
             weight_decay=config.train.weight_decay,
             fused=True,
         )
-        parallel: Any = _parallel(model, world, device, config.dist.timeout_secs)
+        parallel: Any = _parallel(model, world, device, config.dist.timeout_secs, features)
         if config.train.compile:
             parallel = torch.compile(parallel, dynamic=True)
         yield Job(config, plan, world, device, store, features, loaders, model, parallel, optimizer)
@@ -365,7 +365,11 @@ def _build_loaders(
 
 
 def _parallel(
-    model: nn.Module, world: World, device: torch.device, timeout_secs: float
+    model: nn.Module,
+    world: World,
+    device: torch.device,
+    timeout_secs: float,
+    features: FeatureLoader,
 ) -> nn.Module:
     if world.size == 1:
         return model
@@ -375,9 +379,11 @@ def _parallel(
     if device.type == "cpu":
         return DistributedDataParallel(model, find_unused_parameters=True)
     # Gradients have a group of their own; ranks exchange everything else on the host.
+    exchange = features.exchange if isinstance(features, CachedFeatureLoader) else None
+    backend = gradient_backend(world, device, exchange.links.values() if exchange else ())
     return DistributedDataParallel(
         model,
         device_ids=[device.index],
-        process_group=collectives.gpu_group(gradient_backend(world, device), timeout_secs),
+        process_group=collectives.gpu_group(backend, timeout_secs),
         find_unused_parameters=True,
     )

@@ -2,9 +2,11 @@
 Rows are those on storage, and plans and counts those of a shared cache on the host."""
 
 import errno
+import threading
 
 import pytest
 import torch
+import torch.distributed as torch_dist
 
 from lsm import native
 from lsm.comm.link_choice import Place, choose_links
@@ -49,6 +51,49 @@ def epochs_case(context, path, transport, taken):
 @pytest.mark.parametrize("transport", ["ipc", "nccl"])
 def test_epochs_may_be_left_early(ranks, store, transport):
     assert all(hits > 0 for hits in ranks.check(epochs_case, store, transport, [4, 1, 2, 0, 4]))
+
+
+def order_case(context, path):
+    """The calls of NCCL's process group while another thread exchanges gradients, as this rank made
+    them: (thread, what each does with which peer and how many rows)."""
+    import lsm.comm.links as links
+
+    calls, exchange = [], torch_dist.batch_isend_irecv
+
+    def record(operations):
+        made = [(op.op.__name__, op.peer, len(op.tensor)) for op in operations]
+        calls.append((threading.current_thread().name, made))
+        return exchange(operations)
+
+    links.torch_dist.batch_isend_irecv = record
+    try:
+        group, _ = open_groups(context, context.size, "nccl")
+        store, features = open_loader(path, group, {"policy": "lookahead"}, HOST)
+        gradients = torch_dist.new_group(range(context.size), backend="gloo")
+        with features:
+            shared = loader_for(store, context, features, prefetch=2)
+            for epoch in range(2):
+                for _ in shared.iterate(epoch):
+                    torch_dist.all_reduce(torch.ones(1000), group=gradients)
+        return calls, list(features.exchange.links.values())
+    finally:
+        links.torch_dist.batch_isend_irecv = exchange
+
+
+def test_all_ranks_use_nccl_in_one_order(ranks, store):
+    """One thread of each rank uses it; what a rank sends next is what its peer receives next."""
+    answers = ranks.check(order_case, store)
+    for calls, names in answers:
+        assert {thread for thread, _ in calls} == {"lsm-rows"}
+        assert set(names) == {"nccl"}
+    for a, (sent, _) in enumerate(answers):
+        for b, (received, _) in enumerate(answers):
+            sends = [n for _, made in sent for op, peer, n in made if (op, peer) == ("isend", b)]
+            takes = [
+                n for _, made in received for op, peer, n in made if (op, peer) == ("irecv", a)
+            ]
+            assert sends == takes
+            assert bool(sends) == (a != b)
 
 
 def fault_case(context, path):

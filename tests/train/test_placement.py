@@ -50,6 +50,22 @@ def test_a_job_that_does_not_fit_is_refused_before_it_allocates(tmp_path, monkey
 
 
 @pytest.mark.parametrize(
+    ("here", "there", "backend"),
+    [
+        (["ipc"], False, "nccl"),
+        ([], False, "nccl"),
+        (["ipc", "nccl"], False, "gloo"),
+        (["ipc"], True, "gloo"),  # some other two ranks use it: all take the same
+    ],
+)
+def test_gradients_leave_nccl_to_rows(monkeypatch, here, there, backend):
+    monkeypatch.setattr(placement, "ranks_on_gpu", lambda *_: 1)
+    monkeypatch.setattr(placement.collectives, "gather_objects", lambda own, _world: [own, there])
+    world, gpu = World(rank=0, size=2), torch.device("cuda", 0)
+    assert placement.gradient_backend(world, gpu, here) == backend
+
+
+@pytest.mark.parametrize(
     ("others", "most", "backend"),
     [
         ([("here", "0000:41:00.0")], 1, "nccl"),
@@ -63,9 +79,14 @@ def test_ranks_that_share_a_gpu(monkeypatch, caplog, others, most, backend):
     found = cuda_info(gpus=[SimpleNamespace(bus_id="0000:01:00.0")])
     monkeypatch.setattr(placement, "host_identity", lambda: "here")
     monkeypatch.setattr(placement.native, "find_cuda", lambda: found)
-    monkeypatch.setattr(placement.collectives, "gather_objects", lambda own, _world: [own, *others])
+    places = [("here", "0000:01:00.0"), *others]
+    monkeypatch.setattr(placement.collectives, "gather_objects", lambda *_: places)
     assert placement.ranks_on_gpu(world, gpu) == most
-    assert placement.gradient_backend(world, gpu) == backend
+    # All others have no link over NCCL, as this one.
+    answers = iter([places, [False] * world.size])
+    monkeypatch.setattr(placement.collectives, "gather_objects", lambda *_: next(answers))
+    assert placement.gradient_backend(world, gpu, ["ipc"]) == backend
+    monkeypatch.setattr(placement.collectives, "gather_objects", lambda *_: places)
     assert ("gradients travel through Gloo" in caplog.text) == (backend == "gloo")
     monkeypatch.setattr(placement, "_device_needs", lambda *_: {"the cache": 3 << 20})
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (5 << 20, 8 << 20))
