@@ -1,6 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // Reads that kernels submit and complete, from the emulated controller.
 #include <doctest/doctest.h>
+#include <numeric>
 #include <thread>
 
 #include "kernels/io/nvme/engine/gpu_measure.h"
@@ -76,6 +77,22 @@ TEST_CASE("emulated nvme: reads across the bus") {
   const int64_t most =
       kMaxLanes * (counts.launches - launches) + 4 * static_cast<int64_t>(ids.size());
   LSM_EXPECT(counts.far_reads - reads <= most, counts.far_reads - reads, ", not ", most);
+}
+
+/// A look at a completion is one load across the bus.
+TEST_CASE("emulated nvme: looks across the bus") {
+  RowFiles files({kNumRows, 4096, 4096, 1});
+  const auto storage = files.open("nvme", {.queue_depth = 48}, {.submission = {kDevice, 1}});
+  const emulated::KernelCounts& counts = emulated::counts_of("complete");
+  const int64_t launches = counts.launches, reads = counts.far_reads;
+  std::vector<int64_t> ids(40);
+  std::iota(ids.begin(), ids.end(), 0);
+  std::vector<std::byte> rows(ids.size() * 4096);
+  const RowRead wanted{ids, {}, rows};
+  storage->submit({&wanted, 1}).front()->wait(kTimeoutSecs);
+  // Each look of a warp at its queue; a second one where 32 completions were there.
+  const int64_t looks = counts.launches - launches + static_cast<int64_t>(ids.size()) / 32;
+  LSM_EXPECT(counts.far_reads - reads <= 32 * looks, counts.far_reads - reads, " by ", looks);
 }
 
 /// Kernels' memory, let go by a thread that never chose a device.

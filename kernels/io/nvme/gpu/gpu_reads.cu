@@ -88,7 +88,7 @@ __device__ uint32_t take(const GpuWave& wave, uint32_t index, uint32_t lane) {
   while (taken < queue.depth) {
     const uint64_t first = queue.state->consumed;
     Completion entry;
-    const bool there = poll(queue, first + lane, &entry);
+    const bool there = poll_status(queue, first + lane, &entry);
     const uint32_t missing = ~__ballot_sync(kAllLanes, there);
     const uint32_t count = missing == 0 ? kWarp : __ffs(missing) - 1;
     if (lane < count) {

@@ -13,13 +13,21 @@ LSM_HOST_DEVICE inline uint32_t expected_phase(const QueuePair& queue, uint64_t 
   return (static_cast<uint32_t>(position / queue.completion_depth) & 1) ^ 1;
 }
 
-/// Whether the completion of `position` is there; if so, copies it to `entry`. The acquire orders
-/// reading the rest of the entry, and the data that the controller wrote before it, after the
-/// phase.
-LSM_HOST_DEVICE inline bool poll(const QueuePair& queue, uint64_t position, Completion* entry) {
+/// Whether the completion of `position` is there; if so, `entry` has its identifier and status. One
+/// load, because a GPU looks across the bus, and dword 3 is all that a read's end has to say. The
+/// acquire orders reading the rest of the entry, and the data that the controller wrote before it,
+/// after the phase.
+LSM_HOST_DEVICE inline bool poll_status(const QueuePair& queue, uint64_t position,
+                                        Completion* entry) {
   Completion& there = queue.completion[position & (queue.completion_depth - 1)];
   entry->dwords[3] = load_acquire(there.dwords[3]);
-  if (entry->phase() != expected_phase(queue, position)) return false;
+  return entry->phase() == expected_phase(queue, position);
+}
+
+/// As poll_status(), with all of the entry.
+LSM_HOST_DEVICE inline bool poll(const QueuePair& queue, uint64_t position, Completion* entry) {
+  if (!poll_status(queue, position, entry)) return false;
+  const Completion& there = queue.completion[position & (queue.completion_depth - 1)];
   entry->dwords[0] = there.dwords[0];
   entry->dwords[1] = there.dwords[1];
   entry->dwords[2] = there.dwords[2];
