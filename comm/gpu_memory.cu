@@ -18,6 +18,7 @@ class CudaBlock final : public ExportedBlock {
  public:
   CudaBlock(int device, size_t bytes)
       : device_(device), bytes_((bytes + kPageBytes - 1) / kPageBytes * kPageBytes) {
+    const RelaxedCapture relaxed;
     use_device(device);
     void* memory = nullptr;
     const std::string what = concat("allocate ", bytes_, " bytes of GPU memory for batches");
@@ -29,6 +30,7 @@ class CudaBlock final : public ExportedBlock {
     throw CudaError(error, "export GPU memory to other processes");
   }
   ~CudaBlock() override {
+    const RelaxedCapture relaxed;
     cudaSetDevice(device_);
     cudaFree(data_);
   }
@@ -52,6 +54,7 @@ class CudaBlock final : public ExportedBlock {
 class CudaMapping final : public MappedBlock {
  public:
   CudaMapping(int device, const BlockHandle& words, size_t bytes) : device_(device), bytes_(bytes) {
+    const RelaxedCapture relaxed;
     use_device(device);
     cudaIpcMemHandle_t handle;
     std::memcpy(&handle, &words, sizeof handle);
@@ -62,6 +65,7 @@ class CudaMapping final : public MappedBlock {
     data_ = static_cast<std::byte*>(memory);
   }
   ~CudaMapping() override {
+    const RelaxedCapture relaxed;
     cudaSetDevice(device_);
     cudaIpcCloseMemHandle(data_);
   }

@@ -126,6 +126,7 @@ class CudaBackend {
   /// Before memory goes: nothing may use it any more. An error here was reported, or will be. The
   /// thread may be one that never chose a device, and would free on the first.
   void drain() noexcept {
+    const RelaxedCapture relaxed;
     cudaSetDevice(device_);
     cudaStreamSynchronize(stream());
   }

@@ -54,15 +54,18 @@ int current_device() {
 }
 
 CudaEvent::CudaEvent(int device) {
+  const RelaxedCapture relaxed;
   use_device(device);
   check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "create an event");
 }
 
 CudaEvent::~CudaEvent() {
+  const RelaxedCapture relaxed;
   cudaEventDestroy(event_);
 }
 
 bool CudaEvent::done(const char* what) const {
+  const RelaxedCapture relaxed;
   const cudaError_t state = cudaEventQuery(event_);
   if (state != cudaSuccess && state != cudaErrorNotReady) throw CudaError(state, what);
   return state == cudaSuccess;
@@ -87,15 +90,18 @@ void CudaEvent::wait(double timeout_secs, const char* what) const {
 }
 
 CudaStream::CudaStream(int device) {
+  const RelaxedCapture relaxed;
   use_device(device);
   check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "create a stream");
 }
 
 CudaStream::~CudaStream() {
+  const RelaxedCapture relaxed;
   cudaStreamDestroy(stream_);
 }
 
 PinnedBlock::PinnedBlock(size_t bytes) : bytes_(bytes) {
+  const RelaxedCapture relaxed;
   void* memory = nullptr;
   const unsigned flags = cudaHostAllocPortable | cudaHostAllocMapped;
   const std::string what = concat("allocate ", bytes, " bytes of page-locked host memory");
@@ -104,6 +110,7 @@ PinnedBlock::PinnedBlock(size_t bytes) : bytes_(bytes) {
 }
 
 PinnedBlock::~PinnedBlock() {
+  const RelaxedCapture relaxed;
   cudaFreeHost(data_);
 }
 

@@ -29,6 +29,21 @@ void use_device(int device);
 /// The device that use_device() made this thread's, or the first.
 int current_device();
 
+/// While one lives, this thread's calls do not spoil what another thread captures into a graph
+/// (torch.cuda.graph()). Otherwise calls that allocate, free or ask for an event are refused while
+/// there is a capture anywhere in the process, and end it with an error. What such calls are made
+/// for never depends on what is captured: our streams take no part in captures.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 /// Owns an event without timing.
 class CudaEvent {
  public:

@@ -39,6 +39,7 @@ cudaMemPool_t pool_of(int device) {
 }  // namespace
 
 void* allocate_in_stream(int device, size_t bytes, cudaStream_t stream) {
+  const RelaxedCapture relaxed;
   void* memory = nullptr;
   const std::string what = concat("allocate ", bytes, " bytes of GPU memory");
   check_cuda(cudaMallocFromPoolAsync(&memory, bytes, pool_of(device), stream), what.c_str());
@@ -46,10 +47,12 @@ void* allocate_in_stream(int device, size_t bytes, cudaStream_t stream) {
 }
 
 void free_in_stream(void* memory, cudaStream_t stream) noexcept {
+  const RelaxedCapture relaxed;
   if (memory != nullptr) cudaFreeAsync(memory, stream);
 }
 
 void trim_memory(int device) noexcept {
+  const RelaxedCapture relaxed;
   try {
     cudaMemPoolTrimTo(pool_of(device), 0);
   } catch (const CudaError&) {

@@ -122,6 +122,34 @@ TEST_CASE("emulated memory: growth waits for nothing else") {
   check_cuda(cudaStreamSynchronize(training.get()), "end training");
 }
 
+/// torch.cuda.graph() captures in one thread; batches are made in another, and memory grows.
+TEST_CASE("emulated memory: work beside a capture") {
+  use_device(kDevice);
+  const CudaStream training(kDevice);
+  const auto pool =
+      std::make_shared<comm::GpuPool>(comm::make_gpu_memory(kDevice), 4096, kTimeoutSecs);
+  check_cuda(cudaStreamBeginCapture(training.get(), cudaStreamCaptureModeGlobal), "capture");
+  std::thread([&] {
+    CudaBackend backend(kDevice, kTimeoutSecs);
+    backend.enter();
+    BackendArray<int64_t, CudaBackend> values(backend), sums(backend);
+    std::vector<int64_t> ones, prefix;
+    for (const int64_t count : {10, 1000}) {
+      ones.resize(count, 1);
+      prefix.resize(count + 1);
+      backend.exclusive_sum(values.upload(ones), sums.grow(count + 1), count);
+      backend.download(prefix.data(), sums.data(), (count + 1) * sizeof(int64_t));
+      backend.synchronize();
+      LSM_EXPECT(prefix[count] == count, prefix[count]);
+      auto batch = pool->take(4096 * count);
+      batch.reset();
+      const PinnedBlock staged(4096 * count);
+    }
+  }).join();
+  cudaGraph_t graph = nullptr;
+  check_cuda(cudaStreamEndCapture(training.get(), &graph), "end the capture");
+}
+
 TEST_CASE("emulated memory: devices") {
   const CudaInfo info = find_cuda();
   LSM_EXPECT(info.problem.empty() && info.gpus.size() == 2, info.problem);

@@ -95,6 +95,16 @@ MUTATIONS = [
         "the host",
     ),
     Mutation(
+        "a thread's captures are not relaxed",
+        "kernels/core/cuda_check.h",
+        "cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;",
+        "cudaStreamCaptureMode mode_ =\n"
+        "      PLANTED ? cudaStreamCaptureModeGlobal : cudaStreamCaptureModeRelaxed;",
+        "memory",
+        "capture",
+        "spoils the capture",
+    ),
+    Mutation(
         "lanes of a warp meet in different places",
         "kernels/core/lanes.h",
         "    return __shfl_sync(0xFFFFFFFFu, values[0], lane);",

@@ -39,7 +39,8 @@ inline const cudaStream_t cudaStreamLegacy = reinterpret_cast<cudaStream_t>(1);
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 inline constexpr unsigned cudaHostAllocPortable = 1, cudaHostAllocMapped = 2;
-inline constexpr unsigned cudaHostRegisterMapped = 2, cudaHostRegisterIoMemory = 4;
+inline constexpr unsigned cudaHostRegisterPortable = 1, cudaHostRegisterMapped = 2;
+inline constexpr unsigned cudaHostRegisterIoMemory = 4;
 inline constexpr unsigned cudaIpcMemLazyEnablePeerAccess = 1;
 
 struct cudaIpcMemHandle_t {
@@ -98,6 +99,16 @@ cudaError_t cudaIpcCloseMemHandle(void* memory);
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal,
+  cudaStreamCaptureModeThreadLocal,
+  cudaStreamCaptureModeRelaxed,
+};
+struct CUgraph_st;
+using cudaGraph_t = CUgraph_st*;
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);

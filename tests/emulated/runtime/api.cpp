@@ -118,12 +118,14 @@ cudaError_t cudaDeviceCanAccessPeer(int* can_access, int, int) {
 }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  check_captures("cudaMalloc");
   ++call_counts().allocations;
   *memory = bytes == 0 ? nullptr : allocate(current_device(), bytes);
   return *memory != nullptr || bytes == 0 ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaFree(void* memory) {
   if (memory == nullptr) return cudaSuccess;
+  check_captures("cudaFree");
   const int device = place_of(memory);
   if (device < 0 || device == kHost) report("cudaFree: %p is no memory of a device", memory);
   check_current(device, "cudaFree");
@@ -152,6 +154,7 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) {
 cudaError_t cudaMallocFromPoolAsync(void** memory, size_t bytes, cudaMemPool_t pool,
                                     cudaStream_t handle) {
   CUstream_st& stream = stream_of(handle, "cudaMallocFromPoolAsync");
+  check_captures("cudaMallocFromPoolAsync");
   if (pool->device != device_of(stream)) report("cudaMallocFromPoolAsync: another device's pool");
   ++call_counts().allocations;
   *memory = bytes == 0 ? nullptr : allocate(pool->device, bytes);
@@ -161,6 +164,7 @@ cudaError_t cudaMallocFromPoolAsync(void** memory, size_t bytes, cudaMemPool_t p
 }
 cudaError_t cudaFreeAsync(void* memory, cudaStream_t handle) {
   CUstream_st& stream = stream_of(handle, "cudaFreeAsync");
+  check_captures("cudaFreeAsync");
   if (place_of(memory) != device_of(stream)) {
     report("cudaFreeAsync: %p is no memory of the stream's device", memory);
   }
@@ -172,12 +176,14 @@ cudaError_t cudaFreeAsync(void* memory, cudaStream_t handle) {
   return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
+  check_captures("cudaHostAlloc");
   ++call_counts().allocations;
   *memory = allocate(kHost, bytes);
   return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaFreeHost(void* memory) {
   if (memory == nullptr) return cudaSuccess;
+  check_captures("cudaFreeHost");
   if (place_of(memory) != kHost) report("cudaFreeHost: %p is no page-locked memory", memory);
   ++call_counts().allocations;
   for (int device = 0; device < kNumDevices; ++device) wait_for_device(device);
@@ -186,11 +192,13 @@ cudaError_t cudaFreeHost(void* memory) {
   return cudaSuccess;
 }
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
+  check_captures("cudaHostRegister");
   if (is_allocated(memory)) return cudaErrorInvalidValue;
   return register_range(memory, bytes, current_device()) ? cudaSuccess
                                                          : cudaErrorHostMemoryAlreadyRegistered;
 }
 cudaError_t cudaHostUnregister(void* memory) {
+  check_captures("cudaHostUnregister");
   const int device = unregister_range(memory);
   if (device < 0) report("cudaHostUnregister: %p is not registered", memory);
   check_current(device, "cudaHostUnregister");
@@ -217,6 +225,7 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory) {
 /// Within one process only, where CUDA has it between processes only: the mapping's address is the
 /// memory's own.
 cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned) {
+  check_captures("cudaIpcOpenMemHandle");
   Exported exported;
   std::memcpy(&exported, &handle, sizeof exported);
   if (exported.process != getpid()) return cudaErrorInvalidValue;

@@ -37,6 +37,8 @@ struct Work {
 constexpr int kMaxWaitSecs = 300;
 
 thread_local int chosen_device = 0;
+thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+std::atomic<int> num_captures{0};  // of global mode, under way
 
 }  // namespace
 }  // namespace emulated
@@ -141,6 +143,12 @@ CUstream_st& stream_of(cudaStream_t stream, const char* call) {
   return *stream;
 }
 
+void check_captures(const char* call) {
+  if (num_captures > 0 && capture_mode != cudaStreamCaptureModeRelaxed) {
+    report("%s: spoils the capture of a stream, because the thread's mode is not relaxed", call);
+  }
+}
+
 int device_of(const CUstream_st& stream) {
   return stream.device;
 }
@@ -211,7 +219,28 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  std::swap(*mode, capture_mode);
+  return cudaSuccess;
+}
+
+/// Nothing is captured: only what others may do meanwhile is played.
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  stream_of(stream, "cudaStreamBeginCapture");
+  if (mode != cudaStreamCaptureModeGlobal) report("captures of other modes are not played");
+  ++num_captures;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  stream_of(stream, "cudaStreamEndCapture");
+  --num_captures;
+  *graph = nullptr;
+  return cudaSuccess;
+}
+
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  check_captures("cudaStreamSynchronize");
   ++call_counts().waits;
   wait_for(mark(stream_of(stream, "cudaStreamSynchronize")));
   return cudaSuccess;
@@ -242,6 +271,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  check_captures("cudaEventQuery");
   Point* const point = live_event(event, "cudaEventQuery").point;
   if (point == nullptr) return cudaSuccess;
   if (!point->is_passed) return cudaErrorNotReady;

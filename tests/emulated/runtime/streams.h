@@ -22,6 +22,10 @@ void check_current(int device, const char* call);
 CUstream_st& stream_of(cudaStream_t stream, const char* call);
 int device_of(const CUstream_st& stream);
 
+/// Ends the process, naming `call`, if it spoils a capture: one of global mode is under way, and
+/// this thread's mode is not relaxed.
+void check_captures(const char* call);
+
 /// Does `work` in the stream's thread when everything before it is done.
 void enqueue(CUstream_st& stream, std::function<void()> work);
 Point& mark(CUstream_st& stream);
