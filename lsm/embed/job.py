@@ -86,8 +86,7 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
     layout = PartitionLayout.of(store.partition_starts(options.partitions).tolist(), options.width)
     itinerary = Itinerary(order, world.rank, config.train.seed)
     _check_memory(layout, itinerary)
-    told = {"name": store.name, "entities": store.num_entities, "relations": store.num_relations}
-    settings = fingerprint(config, world.size, told | {"edges": store.num_edges})
+    settings = fingerprint(config, world.size, identity(store))
     state = find_state(config, run_dir, settings) if world.is_main else None
     state = collectives.broadcast_object(state, world)
     path = run_dir / partition_files.FILE_NAME
@@ -153,6 +152,18 @@ def open_store(config: EmbedConfig) -> TripleStore:
     if not store.num_edges["train"]:
         raise ValueError(f"data.path: {store.path} has no training edges")
     return store
+
+
+def identity(store: TripleStore) -> dict[str, object]:
+    """Tells ``store`` from others. Stores of one source and another seed number entities in another
+    order."""
+    return {
+        "name": store.name,
+        "seed": store.meta.seed,
+        "entities": store.num_entities,
+        "relations": store.num_relations,
+        "edges": store.num_edges,
+    }
 
 
 def find_state(config: EmbedConfig, run_dir: Path, settings: dict[str, Any]) -> RunState | None:
