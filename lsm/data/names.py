@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from lsm.data.sink import FileSink
@@ -14,12 +14,11 @@ _NAMES_AT_ONCE = 1 << 14
 
 
 def write_names(sink: FileSink, names: Iterable[str]) -> None:
-    """Writes the ``names`` of ids 0, 1, ... and closes ``sink``. Backslash, tab and line ends in a
-    name are escaped as in C."""
+    """Writes the ``names`` of ids 0, 1, ... and closes ``sink``. Names are ``escaped`` as in C."""
     lines: list[str] = []
     with sink:
         for number, name in enumerate(names):
-            lines.append(f"{number}\t{name.translate(_ESCAPING)}\n")
+            lines.append(f"{number}\t{escaped(name)}\n")
             if len(lines) == _NAMES_AT_ONCE:
                 sink.write("".join(lines).encode())
                 lines = []
@@ -40,6 +39,44 @@ def read_names(path: Path) -> Iterator[str]:
                     f"{path}: line {number + 1}: expected {number}, a tab and a name in UTF-8, got "
                     f"{line[:200]!r}; convert the data again"
                 ) from None
+
+
+def find_names(path: Path, names: Sequence[str]) -> list[int]:
+    """The ids of ``names``, by one pass over ``path`` that ends at the last of them. ValueError for
+    a name that is not there."""
+    ids = {f"{escaped(name)}\n".encode(): -1 for name in names}
+    num_missing = len(ids)
+    with open(path, "rb") as file:
+        for number, line in enumerate(file):
+            if num_missing == 0:
+                break
+            key = line.partition(b"\t")[2]
+            if ids.get(key, 0) < 0:
+                ids[key] = number
+                num_missing -= 1
+    found = [ids[f"{escaped(name)}\n".encode()] for name in names]
+    for name, number in zip(names, found, strict=True):
+        if number < 0:
+            raise ValueError(f"{name!r}: expected one of the names in {path}")
+    return found
+
+
+def names_at(path: Path, ids: Sequence[int]) -> list[str]:
+    """The names of ``ids``, by one pass over ``path`` that ends at the last of them."""
+    wanted = set(ids)
+    last = max(wanted, default=-1)
+    names: dict[int, str] = {}
+    for number, name in enumerate(read_names(path)):
+        if number > last:
+            break
+        if number in wanted:
+            names[number] = name
+    return [names[number] for number in ids]
+
+
+def escaped(name: str) -> str:
+    """``name`` without tabs and line ends; one to one."""
+    return name.translate(_ESCAPING)
 
 
 def _unescape(text: str) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from lsm.data import triple_format as layout
 from lsm.data.graph_store import size_problem
-from lsm.data.names import read_names
+from lsm.data.names import find_names, names_at, read_names
 from lsm.data.npy_header import read_header
 from lsm.data.stripes import read_exactly
 from lsm.data.triple_format import TripleMeta, read_triple_meta
@@ -102,6 +102,18 @@ class TripleStore:
     def entity_names(self) -> Iterator[str]:
         """Names by id, streamed."""
         yield from read_names(self.path / layout.ENTITIES)
+
+    def names_of_entities(self, ids: Sequence[int]) -> list[str]:
+        """The names of ``ids``; one pass over the file of names."""
+        return names_at(self.path / layout.ENTITIES, ids)
+
+    def find_entities(self, names: Sequence[str]) -> list[int]:
+        """The ids of ``names``; one pass over the file of names. ValueError for an unknown one."""
+        return find_names(self.path / layout.ENTITIES, names)
+
+    def find_relations(self, names: Sequence[str]) -> list[int]:
+        """The ids of relations ``names``. ValueError for an unknown one."""
+        return find_names(self.path / layout.RELATIONS, names)
 
     def relation_names(self) -> Iterator[str]:
         """Names by id; none without relations."""
