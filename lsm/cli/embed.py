@@ -76,6 +76,58 @@ def eval_command(
     typer.echo(json.dumps(evaluate_run(EmbeddingRun.open(run, overrides or []), split)))
 
 
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="run.dir of a run.")]
+StoreOption = Annotated[
+    Path | None, typer.Option("--store", help="The store of the run, where it has moved.")
+]
+
+
+@app.command("export")
+def export_command(
+    run: Run,
+    out: Annotated[Path, typer.Option("--out", help="Directory to write to.")],
+    form: Annotated[
+        str, typer.Option("--format", help="npy, tsv, word2vec or safetensors.")
+    ] = "npy",
+    ids: Annotated[bool, typer.Option("--ids", help="Ids instead of names.")] = False,
+    store: StoreOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files in --out.")] = False,
+    progress: Annotated[
+        bool | None, typer.Option("--progress/--no-progress", help="Bars; default: on a terminal.")
+    ] = None,
+) -> None:
+    """Write the embeddings of a run to files for other tools, a block at a time."""
+    from lsm.core.units import format_bytes
+    from lsm.embed.embeddings import open_run
+    from lsm.embed.export import export
+
+    for path in export(open_run(run, store), out, form, ids=ids, force=force, progress=progress):
+        typer.echo(f"{path}: {format_bytes(path.stat().st_size)}")
+
+
+@app.command("neighbors")
+def neighbors_command(
+    run: Run,
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of entities.")],
+    k: Annotated[int, typer.Option("-k", help="Neighbours of each.")] = 10,
+    measure: Annotated[str, typer.Option("--by", help="cosine or dot.")] = "cosine",
+    ids: Annotated[bool, typer.Option("--ids", help="NAME is an id, and so are answers.")] = False,
+    store: StoreOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead.")] = False,
+) -> None:
+    """Print the entities whose embeddings are nearest to those of others."""
+    from lsm.embed.embeddings import neighbors_by_name, open_run
+
+    answers = neighbors_by_name(open_run(run, store), names, k, measure, ids=ids)
+    if as_json:
+        typer.echo(json.dumps(answers))
+        return
+    for name, found in answers.items():
+        typer.echo(name)
+        for other, score in found:
+            typer.echo(f"  {score:9.6f}  {other}")
+
+
 @app.command("order")
 def order_command(
     partitions: Annotated[int, typer.Option(help="Partitions of the nodes.")],

@@ -6,10 +6,19 @@ from lsm.core.lazy import lazily
 
 if TYPE_CHECKING:
     from lsm.embed.edge_trainer import BatchLoss, EdgeTrainer
+    from lsm.embed.embeddings import Embeddings, open_run
     from lsm.embed.options import EmbedOptions
     from lsm.embed.order import Order, make_order
 
-__all__ = ["BatchLoss", "EdgeTrainer", "EmbedOptions", "Order", "make_order"]
+__all__ = [
+    "BatchLoss",
+    "EdgeTrainer",
+    "EmbedOptions",
+    "Embeddings",
+    "Order",
+    "make_order",
+    "open_run",
+]
 
 __getattr__ = lazily(
     __name__,
@@ -17,7 +26,9 @@ __getattr__ = lazily(
         "BatchLoss": "edge_trainer",
         "EdgeTrainer": "edge_trainer",
         "EmbedOptions": "options",
+        "Embeddings": "embeddings",
         "Order": "order",
         "make_order": "order",
+        "open_run": "embeddings",
     },
 )

@@ -10,6 +10,7 @@ rows of the same width; those from the number of relations on are reciprocal (``
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -83,6 +84,27 @@ class EmbeddingRun:
                     rows = np.empty((min(size, num_rows - first), table.width), np.float32)
                     read_exactly(file.fileno(), rows, offset + first * layout.row_bytes)
                     yield layout.starts[partition] + first, torch.from_numpy(rows)[:, : table.dim]
+
+    def rows(self, ids: Sequence[int]) -> Tensor:
+        """Embeddings of entities ``ids``, each read from disk by itself: [len(ids), dim] float32.
+        Raises OSError."""
+        table, layout = self.state.table, self.layout
+        rows = np.empty((len(ids), table.dim), np.float32)
+        with open(self._file, "rb", buffering=0) as file:
+            for row, number in zip(rows, ids, strict=True):
+                partition = bisect_right(layout.starts, number) - 1
+                offset = layout.slot_offset(partition, table.slots[partition])
+                offset += (number - layout.starts[partition]) * layout.row_bytes
+                read_exactly(file.fileno(), row, offset)
+        return torch.from_numpy(rows)
+
+    def require_unchanged(self) -> None:
+        """Raises RuntimeError if the run has a later checkpoint than when it was opened: from then
+        on training overwrites what was read."""
+        if run_state.load_state(self.path) != self.state:
+            raise RuntimeError(
+                f"{self.path}: the run was trained on meanwhile; read it again once it has finished"
+            )
 
     def relations(self) -> Tensor | None:
         """Embeddings of relations, [rows, dim] float32; None for a model without them."""

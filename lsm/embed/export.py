@@ -1,0 +1,210 @@
+"""Writes the embeddings of a run to files that other tools read, a block at a time."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from lsm.core.progress import counting
+from lsm.data.format import sync_directory
+from lsm.data.names import escaped, write_names
+from lsm.data.sink import FileSink, no_room
+from lsm.embed.embeddings import Embeddings
+
+ENTITIES, RELATIONS, RECIPROCAL = "entities", "relations", "reciprocal_relations"
+_BLOCK_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows to export."""
+
+    name: str
+    num_rows: int
+    dim: int
+    blocks: Callable[[], Iterable[tuple[int, Tensor]]]
+    """First row and rows [n, dim] float32, in order."""
+    names: Callable[[], Iterator[str]] | None
+    """In order; None: their numbers."""
+
+    @property
+    def num_bytes(self) -> int:
+        return self.num_rows * self.dim * 4
+
+    def named_rows(self) -> Iterator[tuple[str, list[float]]]:
+        """Name or number, and values, of each row."""
+        numbers = map(str, range(self.num_rows))
+        names = numbers if self.names is None else self.names()
+        for _, rows in self.blocks():
+            yield from zip(islice(names, len(rows)), rows.tolist(), strict=True)
+
+
+def export(
+    run: Embeddings,
+    out: str | Path,
+    form: str,
+    *,
+    ids: bool = False,
+    force: bool = False,
+    progress: bool | None = None,
+) -> list[Path]:
+    """Writes the embeddings of ``run`` into the directory ``out``; returns its files.
+
+    ``form``: npy (an array per table), safetensors (one file), tsv (name, then values), word2vec
+    (text: counts, then name and values between blanks, blanks in names made ``_``). npy and
+    safetensors have names in .tsv files beside them: id, tab, name. ``ids``: ids instead of names,
+    which needs no store. ``force``: replace files in ``out``.
+
+    A file has its name once it is whole. Memory: tens of MiB and the relations, whatever the number
+    of entities. Raises ValueError, FileExistsError, OSError for a full disk, RuntimeError if the
+    run was trained on meanwhile.
+    """
+    if form not in _WRITERS:
+        raise ValueError(f"--format: expected one of {', '.join(_WRITERS)}, got {form!r}")
+    out = Path(out)
+    if out.exists() and not (out.is_dir() and (force or not any(out.iterdir()))):
+        raise FileExistsError(f"{out}: exists; choose another --out or pass --force")
+    tables = list(_tables(run, with_names=not ids))
+    out.mkdir(parents=True, exist_ok=True)
+    needed, free = sum(table.num_bytes for table in tables), shutil.disk_usage(out).free
+    if form in ("npy", "safetensors") and needed > free:
+        raise no_room(errno.ENOSPC, out, needed, free)
+    with counting("embeddings", sum(table.num_rows for table in tables), progress) as advance:
+        parts = _Parts(out)
+        try:
+            _WRITERS[form](parts, tables, advance)
+            if form in ("npy", "safetensors"):
+                for table in tables:  # reciprocal relations are named as relations
+                    if table.names is not None and table.name != RECIPROCAL:
+                        write_names(parts.open(f"{table.name}.tsv"), table.names())
+            run.run.require_unchanged()
+        except BaseException:
+            parts.remove()
+            raise
+        return parts.finish()
+
+
+def _tables(run: Embeddings, *, with_names: bool) -> Iterator[Table]:
+    store = run.store if with_names else None
+
+    def table(name: str, rows: Tensor, names: Callable[[], Iterator[str]] | None) -> Table:
+        return Table(name, len(rows), run.dim, lambda: [(0, rows)], names)
+
+    yield Table(
+        ENTITIES,
+        run.num_entities,
+        run.dim,
+        lambda: run.run.blocks(_BLOCK_BYTES),
+        store.entity_names if store else None,
+    )
+    relations = run.run.relations()
+    if relations is not None:
+        names = store.relation_names if store else None
+        count = len(relations) // (2 if run.run.config.embed.reciprocal else 1)
+        yield table(RELATIONS, relations[:count], names)
+        if len(relations) > count:
+            yield table(RECIPROCAL, relations[count:], names)
+
+
+class _Parts:
+    """Files that get their names together, once all are whole."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        self._sinks: dict[str, FileSink] = {}
+
+    def open(self, name: str) -> FileSink:
+        """A new file, for the caller to close."""
+        self._sinks[name] = FileSink(self._out / f".{name}.part")
+        return self._sinks[name]
+
+    def remove(self) -> None:
+        for sink in self._sinks.values():
+            sink.abandon()
+            sink.path.unlink(missing_ok=True)
+
+    def finish(self) -> list[Path]:
+        for name, sink in self._sinks.items():
+            os.replace(sink.path, self._out / name)
+        sync_directory(self._out)
+        return [self._out / name for name in self._sinks]
+
+
+Advance = Callable[[int], None]
+
+
+def _write_rows(sink: FileSink, table: Table, advance: Advance) -> None:
+    for _, rows in table.blocks():
+        sink.write(np.ascontiguousarray(rows.numpy(), "<f4"))
+        advance(len(rows))
+
+
+def _write_npy(parts: _Parts, tables: list[Table], advance: Advance) -> None:
+    for table in tables:
+        with parts.open(f"{table.name}.npy") as sink:
+            sink.write_header(np.dtype("<f4"), table.num_rows, table.dim)
+            _write_rows(sink, table, advance)
+
+
+def _write_safetensors(parts: _Parts, tables: list[Table], advance: Advance) -> None:
+    # A length of 8 bytes, a header of JSON, padded so that data are aligned, then the data.
+    header: dict[str, object] = {}
+    end = 0
+    for table in tables:
+        begin, end = end, end + table.num_bytes
+        shape, offsets = [table.num_rows, table.dim], [begin, end]
+        header[table.name] = {"dtype": "F32", "shape": shape, "data_offsets": offsets}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with parts.open("embeddings.safetensors") as sink:
+        sink.write(len(text).to_bytes(8, "little") + text)
+        for table in tables:
+            _write_rows(sink, table, advance)
+
+
+def _write_text(
+    parts: _Parts, table: Table, name: str, separator: str, advance: Advance, head: str = ""
+) -> None:
+    values = separator.join(["%.9g"] * table.dim)  # float32 comes back from 9 digits
+    spell = escaped if separator == "\t" else _without_blanks
+    lines: list[str] = []
+    with parts.open(name) as sink:
+        sink.write(head.encode())
+        rows = table.named_rows()
+        while lines := [
+            f"{spell(key)}{separator}{values % tuple(row)}\n" for key, row in islice(rows, 4096)
+        ]:
+            sink.write("".join(lines).encode())
+            advance(len(lines))
+
+
+def _write_tsv(parts: _Parts, tables: list[Table], advance: Advance) -> None:
+    for table in tables:
+        _write_text(parts, table, f"{table.name}.tsv", "\t", advance)
+
+
+def _write_word2vec(parts: _Parts, tables: list[Table], advance: Advance) -> None:
+    for table in tables:
+        head = f"{table.num_rows} {table.dim}\n"
+        _write_text(parts, table, f"{table.name}.txt", " ", advance, head)
+
+
+def _without_blanks(name: str) -> str:
+    return "_".join(name.split()) or "_"
+
+
+_WRITERS: dict[str, Callable[[_Parts, list[Table], Advance], None]] = {
+    "npy": _write_npy,
+    "safetensors": _write_safetensors,
+    "tsv": _write_tsv,
+    "word2vec": _write_word2vec,
+}
