@@ -10,11 +10,16 @@ from torch import Tensor
 from lsm.embed import host_kernels
 from lsm.embed.composition import compose, compose_backward
 from lsm.embed.losses import loss_and_gradient
-from lsm.embed.negatives import Candidates, NegativeDraws, all_rows, mask
-from lsm.embed.options import EmbedOptions
+from lsm.embed.negatives import Candidates, NegativeDraws, all_rows, equal_pairs
+from lsm.embed.options import DISTANCE_MODELS, EmbedOptions
 from lsm.embed.regularizer import add_penalty
 from lsm.embed.scores import scores_of
 from lsm.embed.sides import Side, sides_of
+
+SCORE_BYTES = 1 << 20
+LEAST_BLOCK = 128
+"""Edges whose scores are made at once: as many as have scores of SCORE_BYTES, but at least these,
+for matrix products of fewer rows are slow."""
 
 
 class Tables(NamedTuple):
@@ -101,6 +106,9 @@ class _Batch:
         self._ids, self._num_edges = ids, num_edges
         self._options, self._generator, self._workspace = options, generator, workspace
         self._scores = scores_of(options.model)
+        # Distances are negative scores: without a margin, no edge would be likelier than not.
+        has_margin = options.loss == "logistic" and options.model in DISTANCE_MODELS
+        self._margin = options.margin if has_margin else 0.0
         self._relations = tables.relations
         self._loss = torch.zeros((), dtype=torch.float64, device=ids.device)
         self._embeddings = workspace.take("embeddings", len(ids), options.dim, tables.entities)
@@ -115,11 +123,10 @@ class _Batch:
 
     def add_chunk(self, side: Side, chunk: slice, is_head: bool, negatives: slice) -> None:
         """``chunk``: edges; ``negatives``: places in ``ids`` of the negatives."""
-        options, scores = self._options, self._scores
+        options = self._options
         heads, tails = chunk, slice(chunk.start + self._num_edges, chunk.stop + self._num_edges)
         given, missing = (tails, heads) if is_head else (heads, tails)
         source, target = self._embeddings[given], self._embeddings[missing]
-        entities = self._embeddings[negatives]
         relation_ids = None if side.relations is None else side.relations[chunk]
         relation = None
         if self._relations is not None and relation_ids is not None:
@@ -129,13 +136,7 @@ class _Batch:
         kept = self._dropout(query)
         if kept is not None:
             query = query * kept
-        of_positive, of_negatives = self._loss_gradient(query, target, missing, negatives)
-
-        of_entities = torch.empty_like(entities) if self._shared else self._grads[negatives]
-        of_query = scores.of_all_backward(of_negatives, query, entities, of_entities)
-        if self._shared:
-            self._grads[negatives] += of_entities
-        scores.of_pairs_backward(of_positive, query, target, of_query, self._grads[missing])
+        of_query = self._contrast(query, target, missing, negatives)
         if kept is not None:
             of_query *= kept
         of_source, of_relation = compose_backward(
@@ -161,25 +162,46 @@ class _Batch:
         else:
             self._relation_grads.index_add_(0, ids, grads)
 
-    def _loss_gradient(
-        self, query: Tensor, target: Tensor, missing: slice, negatives: slice
-    ) -> tuple[Tensor, Tensor]:
-        """Gradients by the scores of positives [c] and negatives [c, k]."""
-        options = self._options
-        positive_scores = self._scores.of_pairs(query, target)
+    def _contrast(self, query: Tensor, target: Tensor, missing: slice, negatives: slice) -> Tensor:
+        """The gradient of queries [c, dim]; adds those of targets and negatives, and the loss.
+
+        Edges take turns in blocks, whose scores stay in a core's cache from the product that makes
+        them to those that use their gradient.
+        """
+        scores, margin = self._scores, self._margin
         entities = self._embeddings[negatives]
-        negative_scores = self._workspace.take("scores", len(query), len(entities), query)
-        self._scores.of_all(query, entities, negative_scores)
-        rows = torch.arange(len(query), device=query.device)
-        mask(negative_scores, self._ids[negatives], rows, self._ids[missing])
-        if options.loss == "logistic" and options.model in ("transe_l1", "transe_l2", "rotate"):
-            positive_scores += options.margin
-            negative_scores += options.margin
-        loss, of_positive = loss_and_gradient(
-            options.loss, positive_scores, negative_scores, options.margin
-        )
-        self._loss += loss
-        return of_positive, negative_scores
+        positives = scores.of_pairs(query, target).add_(margin)
+        rows, columns = equal_pairs(self._ids[negatives], self._ids[missing])
+        of_query = torch.empty_like(query)
+        size = max(LEAST_BLOCK, SCORE_BYTES // (entities.element_size() * len(entities)))
+        for first in range(0, len(query), size):
+            block = slice(first, min(first + size, len(query)))
+            block_scores = self._workspace.take(
+                "scores", block.stop - block.start, len(entities), query
+            )
+            scores.of_all(query[block], entities, block_scores)
+            if margin:
+                block_scores += margin
+            if len(rows):
+                inside = (rows >= block.start) & (rows < block.stop)
+                block_scores[rows[inside] - block.start, columns[inside]] = -torch.inf
+            loss, positives[block] = loss_and_gradient(
+                self._options.loss, positives[block], block_scores, self._options.margin
+            )
+            self._loss += loss
+            is_added = self._shared or first > 0
+            of_entities = self._grads[negatives]
+            if is_added:
+                of_entities = self._workspace.take(
+                    "block", len(entities), entities.shape[1], entities
+                )
+            of_query[block] = scores.of_all_backward(
+                block_scores, query[block], entities, of_entities
+            )
+            if is_added:
+                self._grads[negatives] += of_entities
+        scores.of_pairs_backward(positives, query, target, of_query, self._grads[missing])
+        return of_query
 
     def _dropout(self, query: Tensor) -> Tensor | None:
         """Factors of a query's floats: 0, or 1 / (1 - dropout)."""

@@ -53,19 +53,20 @@ def all_rows(candidates: Candidates, device: torch.device) -> Tensor:
     return torch.cat([torch.arange(first, end, device=device) for first, end in candidates])
 
 
-def mask(scores: Tensor, columns: Tensor, rows: Tensor, entities: Tensor) -> None:
-    """Sets the score of each pair of ``rows`` [p] and ``entities`` [p] to -inf. ``scores``: [c, k],
-    of entities ``columns`` [k], which may repeat or lack entities of pairs."""
+def equal_pairs(columns: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """Every row and column with ``columns[column] == wanted[row]``: [p] each, rows ascending. Both
+    lists of ids may repeat some."""
     if columns.device.type == "cpu":
-        pairs, places = host_kernels.find_pairs(columns, entities)
-        if len(pairs):
-            scores[rows[pairs], places] = -torch.inf
-        return
+        return host_kernels.find_pairs(columns, wanted)
+    return equal_pairs_by_torch(columns, wanted)
+
+
+def equal_pairs_by_torch(columns: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """:func:`equal_pairs` on any device."""
     ordered, places = columns.sort(stable=True)
-    first = torch.searchsorted(ordered, entities)
-    num_equal = torch.searchsorted(ordered, entities, right=True) - first
-    pairs = torch.repeat_interleave(num_equal)
-    if len(pairs):
-        before = torch.cumsum(num_equal, 0) - num_equal
-        nth = torch.arange(len(pairs), device=pairs.device) - before[pairs] + first[pairs]
-        scores[rows[pairs], places[nth]] = -torch.inf
+    first = torch.searchsorted(ordered, wanted)
+    num_equal = torch.searchsorted(ordered, wanted, right=True) - first
+    rows = torch.repeat_interleave(num_equal)
+    before = torch.cumsum(num_equal, 0) - num_equal
+    nth = torch.arange(len(rows), device=rows.device) - before[rows] + first[rows]
+    return rows, places[nth]

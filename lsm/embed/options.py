@@ -14,6 +14,9 @@ ModelName = Literal["dot", "distmult", "complex", "transe_l1", "transe_l2", "rot
 LossName = Literal["softmax", "logistic", "margin"]
 RegularizerName = Literal["none", "n3", "l3"]
 
+DISTANCE_MODELS: tuple[ModelName, ...] = ("transe_l1", "transe_l2", "rotate")
+"""Models whose scores are negative distances."""
+
 
 def _count_or_all(value: object) -> object:
     if value == "all" or (type(value) is int and 1 <= value <= LARGEST_COUNT):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lsm.embed.composition import compose
 from lsm.embed.known_edges import KnownEdges
-from lsm.embed.negatives import mask
+from lsm.embed.negatives import equal_pairs
 from lsm.embed.options import EmbedOptions
 from lsm.embed.scores import scores_of
 from lsm.embed.sides import Side, sides_of
@@ -145,7 +145,8 @@ class _Ranker:
             bounds = torch.tensor([chunk.start, chunk.stop])
             start, stop = torch.searchsorted(self._pair_queries, bounds).tolist()
             pairs = slice(start, stop)
-            mask(scores, ids, self._pair_queries[pairs] - first, self._pair_entities[pairs])
+            known, columns = equal_pairs(ids, self._pair_entities[pairs])
+            scores[self._pair_queries[pairs][known] - first, columns] = -torch.inf
             above = (scores > self._most[chunk]).sum(1)
             # NaN is neither above nor below, so that it counts as a tie.
             below = (scores < self._least[chunk]).sum(1)

@@ -142,7 +142,10 @@ def test_against_all_candidates(model, loss, regularizer, reciprocal, dtype):
 
 @pytest.mark.parametrize("model", get_args(ModelName))
 def test_against_drawn_negatives(model, monkeypatch):
-    """Drawn with replacement, so that negatives repeat, and some are the edge's own entity."""
+    """Drawn with replacement, so that negatives repeat, and some are the edge's own entity. Scores
+    are made for two edges at once, of the three that share negatives."""
+    monkeypatch.setattr(edge_gradients, "SCORE_BYTES", 1)
+    monkeypatch.setattr(edge_gradients, "LEAST_BLOCK", 2)
     draws = []
     draw = negatives.NegativeDraws.draw
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lsm.embed.negatives import NegativeDraws, all_rows, mask
+from lsm.embed.negatives import NegativeDraws, all_rows, equal_pairs, equal_pairs_by_torch
 
 RANGES = [(10, 30), (0, 5), (30, 31), (50, 90)]
 ENDS = torch.tensor([7] * 6 + [2] * 3 + [11])
@@ -52,13 +52,14 @@ def test_no_candidates_are_an_error(ranges):
         all_rows(ranges, torch.device("cpu"))
 
 
-def test_exactly_the_pairs_are_masked():
+@pytest.mark.parametrize("find", [equal_pairs, equal_pairs_by_torch])
+@pytest.mark.parametrize(("num_columns", "num_wanted"), [(50, 60), (0, 5), (5, 0)])
+def test_exactly_the_equal_pairs_are_found(find, num_columns, num_wanted):
     generator = torch.Generator().manual_seed(4)
-    columns = torch.randint(12, (50,), generator=generator)  # repeated
-    rows = torch.randint(20, (60,), generator=generator)
-    entities = torch.randint(16, (60,), generator=generator)  # not all among the columns
-    scores = torch.zeros(20, 50)
-    mask(scores, columns, rows, entities)
-    pairs = set(zip(rows.tolist(), entities.tolist(), strict=True))
-    expected = [[(row, column) in pairs for column in columns.tolist()] for row in range(20)]
-    assert torch.equal(scores == -torch.inf, torch.tensor(expected))
+    columns = torch.randint(12, (num_columns,), generator=generator)
+    wanted = torch.randint(16, (num_wanted,), generator=generator)  # not all among the columns
+    rows, places = find(columns, wanted)
+    assert torch.equal(rows, rows.sort().values)
+    found = torch.zeros(num_wanted, num_columns)
+    found.index_put_((rows, places), torch.ones(len(rows)), accumulate=True)
+    assert torch.equal(found, (columns[None] == wanted[:, None]).float())
