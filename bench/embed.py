@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from common import parser, publish, spread, take_turns
+from lsm.core.allocator import keep_freed_memory
 from lsm.embed.adagrad import initial_rows
-from lsm.embed.edge_gradients import Tables, Workspace, gradients_of
+from lsm.embed.edge_gradients import LEAST_BLOCK, SCORE_BYTES, Tables, Workspace, gradients_of
 from lsm.embed.edge_trainer import EdgeTrainer
 from lsm.embed.options import EmbedOptions
 
@@ -61,19 +62,23 @@ def check(options: EmbedOptions, tables: Tables, edges: Tensor, num_nodes: int) 
 
 
 def products(options: EmbedOptions, num_edges: int) -> None:
-    queries = torch.ones(options.chunk, options.dim)
+    """In the blocks of edges that the trainer takes at once."""
+    size = min(options.chunk, max(LEAST_BLOCK, SCORE_BYTES // (4 * options.num_negatives)))
+    queries = torch.ones(size, options.dim)
     entities = torch.ones(options.num_negatives, options.dim)
-    scores = torch.empty(options.chunk, options.num_negatives)
+    scores = torch.empty(size, options.num_negatives)
     of_queries, of_entities = torch.empty_like(queries), torch.empty_like(entities)
-    for _ in range(0, 2 * num_edges, options.chunk):
-        torch.mm(queries, entities.T, out=scores)
-        torch.mm(scores.T, queries, out=of_entities)
-        torch.mm(scores, entities, out=of_queries)
+    for first in range(0, 2 * num_edges, size):
+        count = min(size, 2 * num_edges - first)
+        torch.mm(queries[:count], entities.T, out=scores[:count])
+        torch.mm(scores[:count].T, queries[:count], out=of_entities)
+        torch.mm(scores[:count], entities, out=of_queries[:count])
 
 
 def main() -> None:
     args = parse_args()
     torch.set_num_threads(args.threads)
+    keep_freed_memory()  # as lsm embed train does
     options = EmbedOptions(
         model=args.model,
         dim=args.dim,
