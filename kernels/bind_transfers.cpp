@@ -18,8 +18,9 @@ namespace {
 
 std::unique_ptr<lsm::Transfers> open_engine(const std::string& engine, std::string path,
                                             int queue_depth, int64_t chunk_bytes,
-                                            lsm::DirectMode direct) {
-  return lsm::open_transfers(engine, std::move(path), {queue_depth, chunk_bytes}, direct);
+                                            lsm::DirectMode direct,
+                                            const lsm::nvme::NvmeOptions& nvme) {
+  return lsm::open_transfers(engine, std::move(path), {queue_depth, chunk_bytes}, direct, nvme);
 }
 
 std::pair<uint64_t, uint64_t> swap(lsm::Transfers& transfers, const lsm::TensorView& memory,
@@ -57,6 +58,6 @@ void lsm::bind_transfers(py::module_& module) {
           },
           py::arg("fault"), py::arg("nth") = 0, py::arg("value") = 0);
   module.def("open_transfers", &open_engine, py::arg("engine"), py::arg("path"),
-             py::arg("queue_depth"), py::arg("chunk_bytes"), py::arg("direct"),
+             py::arg("queue_depth"), py::arg("chunk_bytes"), py::arg("direct"), py::arg("nvme"),
              py::call_guard<py::gil_scoped_release>());
 }

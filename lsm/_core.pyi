@@ -952,7 +952,12 @@ def open_storage(
     nvme: NvmeOptions,
 ) -> Storage: ...
 def open_transfers(
-    engine: str, path: str, queue_depth: int, chunk_bytes: int, direct: DirectMode
+    engine: str,
+    path: str,
+    queue_depth: int,
+    chunk_bytes: int,
+    direct: DirectMode,
+    nvme: NvmeOptions,
 ) -> Transfers: ...
 def pack_metadata(next_use: int, rank: int, position: int) -> int: ...
 def peer_access_problem(device: int, bus_id: str) -> str: ...

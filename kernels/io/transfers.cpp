@@ -29,7 +29,7 @@ SwapSums Transfers::swap(const Swap& swap, double timeout_secs) {
     throw std::runtime_error(
         concat(engine_, ": ", target_, " failed before; it is not used any more"));
   }
-  SwapChunks chunks(swap, options_.chunk_bytes, block, target_);
+  SwapChunks chunks(swap, chunk_bytes(), block, target_);
   try {
     run(chunks, Deadline(timeout_secs));
   } catch (const TimeoutError&) {

@@ -53,6 +53,8 @@ class Transfers {
   /// `target`: the path of the file or drive, for messages.
   Transfers(std::string engine, std::string target, const TransferOptions& options);
 
+  /// Longest single transfer.
+  virtual int64_t chunk_bytes() const { return options_.chunk_bytes; }
   /// Moves all chunks. Throws as swap() does.
   virtual void run(SwapChunks& chunks, const Deadline& deadline) = 0;
   enum class Next { kEnd, kAgain, kLost };

@@ -24,8 +24,9 @@ class TransferOptions(Section):
 
     section: ClassVar[str] = "storage"
 
-    engine: Literal["auto", "io_uring", "posix"] = "auto"
-    """Engine that reads and writes partitions. auto: io_uring where it works, else posix."""
+    engine: Literal["auto", "io_uring", "posix", "nvme"] = "auto"
+    """Engine that reads and writes partitions. nvme: NVMe queue pairs over an emulated controller,
+    for tests. auto: io_uring where it works, else posix."""
     chunk_bytes: Bytes = 2 << 20
     """Longest single transfer, a multiple of 4KiB."""
     queue_depth: Annotated[int, Field(ge=1, le=DEEPEST_QUEUE)] = 8
@@ -41,8 +42,11 @@ class TransferOptions(Section):
 class Transfers:
     """Moves blocks of memory to and from ``path``, which exists. Calls block; one at a time."""
 
-    def __init__(self, path: Path, options: TransferOptions) -> None:
-        """Raises OSError for the file, ValueError for options, RuntimeError where the engine
+    def __init__(
+        self, path: Path, options: TransferOptions, nvme: native.NvmeOptions | None = None
+    ) -> None:
+        """``nvme``: of the engine nvme, whose drive ``path`` names for a transport other than
+        emulated. Raises OSError for the file, ValueError for options, RuntimeError where the engine
         cannot run."""
         self._check(options)
         problem = native.io_uring_problem() if options.engine == "auto" else ""
@@ -56,6 +60,7 @@ class Transfers:
             queue_depth=options.queue_depth,
             chunk_bytes=options.chunk_bytes,
             direct=getattr(native.DirectMode, options.direct),
+            nvme=nvme or native.NvmeOptions(),
         )
 
     @staticmethod

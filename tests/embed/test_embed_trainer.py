@@ -57,7 +57,7 @@ def in_memory(settings, epochs=2):
     return [rows.numpy().tobytes(), relations.numpy().tobytes()]
 
 
-@pytest.mark.parametrize("engine", QUEUED_ENGINES)
+@pytest.mark.parametrize("engine", [*QUEUED_ENGINES, "nvme"])
 @pytest.mark.parametrize(
     ("n", "buffer", "order"), [(1, 3, "best"), (4, 3, "best"), (8, 3, "legend"), (6, 4, "beta")]
 )

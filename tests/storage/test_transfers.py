@@ -9,11 +9,14 @@ import pytest
 import torch
 
 from lsm import native
+from lsm.storage.engine import nvme_options
+from lsm.storage.options import StorageOptions
 from lsm.storage.transfers import TransferOptions, Transfers
 from support.engines import QUEUED_ENGINES
 
 PAGE = 4096
-pytestmark = pytest.mark.parametrize("engine", QUEUED_ENGINES)
+ENGINES = (*QUEUED_ENGINES, "nvme")
+pytestmark = pytest.mark.parametrize("engine", ENGINES)
 
 
 def aligned(num_bytes):
@@ -123,7 +126,8 @@ def test_a_lost_transfer_ends_in_a_timeout(engine, file):
 
 
 def test_a_read_past_the_end_is_an_error(engine, file):
-    with opened(file, engine) as transfers, pytest.raises(OSError, match="nothing was transferred"):
+    why = "LBA" if engine == "nvme" else "nothing was transferred"
+    with opened(file, engine) as transfers, pytest.raises(OSError, match=why):
         transfers.swap(aligned(4 * PAGE), read_from=62 * PAGE)
 
 
@@ -133,7 +137,7 @@ def test_a_full_disk_is_an_error(engine, disk):
     os.truncate(path, 64 << 20)
     with opened(path, engine) as transfers, pytest.raises(OSError, match="write of") as caught:
         transfers.swap(aligned(16 << 20), write_to=0)
-    assert caught.value.errno == errno.ENOSPC
+    assert caught.value.errno == (errno.EIO if engine == "nvme" else errno.ENOSPC)
 
 
 @pytest.mark.parametrize(
@@ -152,3 +156,32 @@ def test_unaligned_arguments_are_refused(engine, file, changes, message):
 def test_chunks_are_whole_blocks(engine, file):
     with pytest.raises(ValueError, match=r"storage.chunk_bytes: expected a multiple of 4KiB"):
         opened(file, engine, chunk_bytes=5000)
+
+
+@pytest.mark.parametrize("faults", [{"reorder": True}, {"delay_rate": 0.2, "delay_secs": 0.01}])
+def test_a_drive_may_answer_late_and_in_any_order(engine, file, faults):
+    if engine != "nvme":
+        pytest.skip("faults of an emulated controller")
+    old, new = random_block(9, 24 * PAGE), random_block(10, 24 * PAGE)
+    options = TransferOptions(engine="nvme", chunk_bytes=PAGE, queue_depth=7, timeout_secs=20.0)
+    nvme = nvme_options(StorageOptions(emulation=faults))
+    with Transfers(file, options, nvme) as transfers:
+        transfers.swap(aligned(24 * PAGE).copy_(new), write_to=30 * PAGE)
+        memory = aligned(24 * PAGE).copy_(old)
+        transfers.swap(memory, write_to=0, read_from=30 * PAGE)
+        transfers.sync()
+    assert memory.equal(new)
+    assert file.read_bytes()[: 24 * PAGE] == old.numpy().tobytes()
+
+
+def test_an_error_of_the_drive_is_raised_with_its_status(engine, file):
+    if engine != "nvme":
+        pytest.skip("faults of an emulated controller")
+    nvme = nvme_options(StorageOptions(emulation={"error_rate": 1.0}))
+    options = TransferOptions(engine="nvme", timeout_secs=20.0)
+    with Transfers(file, options, nvme) as transfers:
+        with pytest.raises(OSError, match=r"write of 4096 bytes at offset 0: \w+") as caught:
+            transfers.swap(aligned(PAGE), write_to=0)
+        assert caught.value.errno == errno.EIO
+        with pytest.raises(OSError, match="flush: "):
+            transfers.sync()

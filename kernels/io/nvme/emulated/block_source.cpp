@@ -13,8 +13,9 @@
 
 namespace lsm::nvme {
 
-FileBlocks::FileBlocks(std::string path, uint64_t most_bytes)
-    : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+FileBlocks::FileBlocks(std::string path, uint64_t most_bytes, bool writable)
+    : descriptor_(open(path.c_str(), (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC)),
+      writable_(writable) {
   struct stat status{};
   if (descriptor_ < 0 || fstat(descriptor_, &status) != 0) {
     const int error = errno;
@@ -46,6 +47,25 @@ bool FileBlocks::read(uint64_t offset, std::span<const Segment> segments) {
     offset += segment.bytes;
   }
   return true;
+}
+
+bool FileBlocks::write(uint64_t offset, std::span<const Segment> segments) {
+  for (const Segment& segment : segments) {
+    size_t done = 0;
+    while (done < segment.bytes) {
+      const ssize_t count = pwrite(descriptor_, segment.data + done, segment.bytes - done,
+                                   static_cast<off_t>(offset + done));
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) return false;
+      done += static_cast<size_t>(count);
+    }
+    offset += segment.bytes;
+  }
+  return true;
+}
+
+bool FileBlocks::flush() {
+  return fdatasync(descriptor_) == 0;
 }
 
 bool MemoryBlocks::read(uint64_t offset, std::span<const Segment> segments) {

@@ -9,7 +9,7 @@
 
 #include "kernels/core/buffer.h"
 #include "kernels/io/nvme/emulated/admin.h"
-#include "kernels/io/nvme/emulated/reader.h"
+#include "kernels/io/nvme/emulated/io_server.h"
 
 namespace lsm::nvme {
 
@@ -47,7 +47,7 @@ class EmulatedController {
   ControllerCounters counters_;
   QueueTable queues_;
   AdminServer admin_;
-  ReadServer reads_;
+  IoServer reads_;
   uint32_t configuration_ = 0;
   std::atomic<bool> stopping_{false};
   std::thread thread_;

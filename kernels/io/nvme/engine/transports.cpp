@@ -22,7 +22,8 @@ OpenTransports open_emulated(const EmulationOptions& options, const std::vector<
   for (size_t i = 0; i < paths.size(); ++i) {
     const size_t controller = i % options.num_controllers;
     namespaces[controller].push_back(
-        {std::make_shared<FileBlocks>(paths[i], options.most_bytes), options.block_bytes});
+        {std::make_shared<FileBlocks>(paths[i], options.most_bytes, options.writable),
+         options.block_bytes});
     result.namespaces.push_back({controller, static_cast<uint32_t>(namespaces[controller].size())});
   }
   for (size_t i = 0; i < options.num_controllers; ++i) {

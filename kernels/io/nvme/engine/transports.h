@@ -17,6 +17,7 @@ struct EmulationOptions {
   uint32_t block_bytes = 512;    // of the namespaces: 512 or 4096
   uint32_t num_controllers = 1;  // over which the store's files are dealt round robin
   uint64_t most_bytes = 0;       // of a namespace; 0: as many as its file has
+  bool writable = false;
   ControllerOptions controller = {};
 };
 

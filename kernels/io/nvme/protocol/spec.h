@@ -80,7 +80,9 @@ struct alignas(16) Completion {
 };
 static_assert(sizeof(Completion) == 16);
 
-/// The only I/O command that we build (NVM command set, 6.9).
+/// The I/O commands that we build (NVM command set: 6.8, 6.15, 6.9).
+inline constexpr uint32_t kOpcodeFlush = 0x00;
+inline constexpr uint32_t kOpcodeWrite = 0x01;
 inline constexpr uint32_t kOpcodeRead = 0x02;
 
 /// Status values: type in bits 10:8, code in bits 7:0 (4.6.1.2); above them only hints.
@@ -96,11 +98,13 @@ enum Status : uint16_t {
   kAbortedSubmissionQueueDeletion = 0x008,
   kInvalidNamespace = 0x00b,
   kPrpOffsetInvalid = 0x013,
+  kNamespaceWriteProtected = 0x020,
   kLbaOutOfRange = 0x080,
   kCompletionQueueInvalid = 0x100,
   kInvalidQueueId = 0x101,
   kInvalidQueueSize = 0x102,
   kInvalidQueueDeletion = 0x10c,
+  kWriteFault = 0x280,
   kUnrecoveredReadError = 0x281,
 };
 

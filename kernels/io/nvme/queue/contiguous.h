@@ -31,7 +31,8 @@ LSM_HOST_DEVICE inline void end_batch(const QueuePair& queue, const Batch& batch
   queue.ring_tail(batch.first + batch.size);
 }
 
-/// Submits make(0), make(1), ... (ReadCommand) as one batch. Returns the number that fit.
+/// Submits make(0), make(1), ... (ReadCommand or TransferCommand) as one batch. Returns the number
+/// that fit.
 template <class Make>
 uint32_t submit_batch(const QueuePair& queue, uint32_t wanted, Make&& make) {
   const Batch batch = begin_batch(queue, wanted);

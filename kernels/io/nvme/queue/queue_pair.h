@@ -57,6 +57,9 @@ struct alignas(16) QueuePair {
   LSM_HOST_DEVICE void write(uint64_t position, const ReadCommand& command) const {
     submission[position & (depth - 1)] = command.wire();
   }
+  void write(uint64_t position, const TransferCommand& command) const {
+    submission[position & (depth - 1)] = command.wire();
+  }
 
   /// Rings the doorbell for all entries before position `end`.
   LSM_HOST_DEVICE void ring_tail(uint64_t end) const {

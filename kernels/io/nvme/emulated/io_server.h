@@ -11,13 +11,13 @@
 
 namespace lsm::nvme {
 
-/// Executes the read commands of an emulated controller, and holds completions back for injected
+/// Executes the I/O commands of an emulated controller, and holds completions back for injected
 /// faults.
-class ReadServer {
+class IoServer {
  public:
-  ReadServer(const ControllerOptions& options, const DmaSpace& memory,
-             const std::vector<EmulatedNamespace>& namespaces, QueueTable& queues,
-             ControllerCounters& counters)
+  IoServer(const ControllerOptions& options, const DmaSpace& memory,
+           const std::vector<EmulatedNamespace>& namespaces, QueueTable& queues,
+           ControllerCounters& counters)
       : options_(options),
         memory_(memory),
         namespaces_(namespaces),
@@ -41,7 +41,7 @@ class ReadServer {
   };
 
   uint16_t check(const Command& command) const;
-  uint16_t read(const Command& command);
+  uint16_t perform(const Command& command);
   void spoil();
   void complete(SubmissionQueue& queue, uint16_t id, uint16_t status);
   /// Returns false if the completion queue is full.

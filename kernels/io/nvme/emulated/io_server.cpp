@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-#include "kernels/io/nvme/emulated/reader.h"
+#include "kernels/io/nvme/emulated/io_server.h"
 
 #include <algorithm>
 #include <cstring>
@@ -19,7 +19,7 @@ uint64_t lba_of(const Command& command) {
 
 }  // namespace
 
-void ReadServer::execute(SubmissionQueue& queue, const Command& command) {
+void IoServer::execute(SubmissionQueue& queue, const Command& command) {
   counters_.reads.fetch_add(1, std::memory_order_relaxed);
   const auto id = static_cast<uint16_t>(command.dwords[0] >> 16);
   if (queue.in_flight[id]) {
@@ -30,13 +30,14 @@ void ReadServer::execute(SubmissionQueue& queue, const Command& command) {
   if (options_.faults.any()) {
     misbehave(queue, command);
   } else {
-    complete(queue, id, read(command));
+    complete(queue, id, perform(command));
   }
 }
 
-uint16_t ReadServer::check(const Command& command) const {
+uint16_t IoServer::check(const Command& command) const {
   const uint32_t* dwords = command.dwords;
-  if ((dwords[0] & 0xff) != kOpcodeRead) return kInvalidOpcode | kStatusDoNotRetry;
+  const uint32_t opcode = dwords[0] & 0xff;
+  if (opcode > kOpcodeRead) return kInvalidOpcode | kStatusDoNotRetry;
   // Stricter than most controllers: reserved fields, and fields of unused features, must be zero,
   // so that an undefined dword is noticed.
   const bool plain = (dwords[0] & 0xff00) == 0 && dwords[2] == 0 && dwords[3] == 0 &&
@@ -47,6 +48,10 @@ uint16_t ReadServer::check(const Command& command) const {
     return kInvalidNamespace | kStatusDoNotRetry;
   }
   const EmulatedNamespace& space = namespaces_[dwords[1] - 1];
+  if (opcode != kOpcodeRead && !space.source->writable()) {
+    return kNamespaceWriteProtected | kStatusDoNotRetry;
+  }
+  if (opcode == kOpcodeFlush) return kSuccess;
   const uint64_t num_blocks = (dwords[12] & 0xffff) + 1;
   const uint64_t lba = lba_of(command);
   if (lba >= space.num_blocks() || num_blocks > space.num_blocks() - lba) {
@@ -59,28 +64,35 @@ uint16_t ReadServer::check(const Command& command) const {
   return kSuccess;
 }
 
-uint16_t ReadServer::read(const Command& command) {
+uint16_t IoServer::perform(const Command& command) {
+  segments_.clear();
   const uint16_t status = check(command);
   if (status != kSuccess) return status;
   const EmulatedNamespace& space = namespaces_[command.dwords[1] - 1];
+  const uint32_t opcode = command.dwords[0] & 0xff;
+  if (opcode == kOpcodeFlush) return space.source->flush() ? kSuccess : kWriteFault;
   const uint64_t bytes = ((command.dwords[12] & 0xffff) + uint64_t{1}) * space.block_bytes;
   const DataPointer data{command.dwords[6] | static_cast<uint64_t>(command.dwords[7]) << 32,
                          command.dwords[8] | static_cast<uint64_t>(command.dwords[9]) << 32};
   const uint16_t walked = walk_prps(memory_, data, bytes, segments_);
   if (walked != kSuccess) return walked;
-  const bool there = space.source->read(lba_of(command) * space.block_bytes, segments_);
+  const uint64_t offset = lba_of(command) * space.block_bytes;
+  if (opcode == kOpcodeWrite) {
+    return space.source->write(offset, segments_) ? kSuccess : kWriteFault;
+  }
+  const bool there = space.source->read(offset, segments_);
   return there ? kSuccess : kUnrecoveredReadError;
 }
 
-void ReadServer::misbehave(SubmissionQueue& queue, const Command& command) {
+void IoServer::misbehave(SubmissionQueue& queue, const Command& command) {
   const ControllerFaults& faults = options_.faults;
   const uint64_t counter = num_commands_++;
   const auto id = static_cast<uint16_t>(command.dwords[0] >> 16);
-  uint16_t status = read(command);
+  uint16_t status = perform(command);
   if (status == kSuccess && draw(faults.seed, counter, kErrors) < faults.error_rate) {
     status = kInjected[static_cast<size_t>(draw(faults.seed, counter, kWhichError) *
                                            std::size(kInjected))];
-    spoil();
+    if ((command.dwords[0] & 0xff) == kOpcodeRead) spoil();
   }
   if (draw(faults.seed, counter, kLosses) < faults.loss_rate) {
     counters_.losses.fetch_add(1, std::memory_order_relaxed);
@@ -100,15 +112,15 @@ void ReadServer::misbehave(SubmissionQueue& queue, const Command& command) {
 }
 
 /// The buffer of a failed command has undefined contents.
-void ReadServer::spoil() {
+void IoServer::spoil() {
   for (const Segment& segment : segments_) std::memset(segment.data, 0xbd, segment.bytes);
 }
 
-void ReadServer::complete(SubmissionQueue& queue, uint16_t id, uint16_t status) {
+void IoServer::complete(SubmissionQueue& queue, uint16_t id, uint16_t status) {
   if (!post(queue, id, status)) held_.push_back({{}, queue.id, id, status});
 }
 
-bool ReadServer::post(SubmissionQueue& queue, uint16_t id, uint16_t status) {
+bool IoServer::post(SubmissionQueue& queue, uint16_t id, uint16_t status) {
   CompletionQueue& answers = queues_.completion[queue.completion_queue];
   if (answers.full()) return false;
   if (status != kSuccess) counters_.errors.fetch_add(1, std::memory_order_relaxed);
@@ -118,7 +130,7 @@ bool ReadServer::post(SubmissionQueue& queue, uint16_t id, uint16_t status) {
   return true;
 }
 
-bool ReadServer::post_held() {
+bool IoServer::post_held() {
   if (held_.empty()) return false;
   const ControllerFaults& faults = options_.faults;
   const uint64_t round = num_rounds_++;
@@ -141,7 +153,7 @@ bool ReadServer::post_held() {
   return kept > 0;
 }
 
-void ReadServer::forget(uint16_t queue) {
+void IoServer::forget(uint16_t queue) {
   std::erase_if(held_, [&](const Held& item) { return queue == 0 || item.queue == queue; });
 }
 
