@@ -50,6 +50,16 @@ LSM_HOST_DEVICE T atomic_load(T* target) {
 #endif
 }
 
+/// Writes `value` to *target, which others read.
+template <class T>
+LSM_HOST_DEVICE void atomic_store(T* target, T value) {
+#if defined(__CUDA_ARCH__)
+  cuda::atomic_ref<T, cuda::thread_scope_device>(*target).store(value, cuda::memory_order_relaxed);
+#else
+  std::atomic_ref<T>(*target).store(value, std::memory_order_relaxed);
+#endif
+}
+
 /// Writes `value` to *target if that holds `expected`; returns what it held.
 template <class T>
 LSM_HOST_DEVICE T atomic_compare_exchange(T* target, T expected, T value) {

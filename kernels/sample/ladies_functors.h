@@ -26,7 +26,7 @@ struct CollectCandidates {
   int64_t* error;
 
   LSM_HOST_DEVICE void operator()(int64_t e) const {
-    const int64_t i = node_of(all, num_expanded, e);
+    const int64_t i = node_of(all, 0, num_expanded, e);
     const int64_t id = indices[all.first[i] + (e - all.offset[i])];
     slot[e] = 0;
     if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(num_nodes)) {
@@ -97,7 +97,7 @@ struct PlaceKept {
 
   LSM_HOST_DEVICE void operator()(int64_t e) const {
     if (is_kept[e] == 0) return;
-    positions[rank[e]] = static_cast<uint32_t>(e - all.offset[node_of(all, num_expanded, e)]);
+    positions[rank[e]] = static_cast<uint32_t>(e - all.offset[node_of(all, 0, num_expanded, e)]);
     of_edge[rank[e]] = coefficients[place[slot[e]]];
   }
 };

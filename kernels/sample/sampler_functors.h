@@ -73,10 +73,10 @@ struct Expanded {
   int64_t* offset;   // [m + 1] of them in the hop
 };
 
-/// The last of `num_expanded` nodes whose edges begin at `e` or before.
-LSM_HOST_DEVICE inline int64_t node_of(const Expanded& nodes, int64_t num_expanded, int64_t e) {
-  int64_t low = 0;
-  int64_t high = num_expanded;  // offset[high] > e
+/// The last of nodes [low, high) whose edges begin at `e` or before. Precondition: those of `high`
+/// begin later.
+LSM_HOST_DEVICE inline int64_t node_of(const Expanded& nodes, int64_t low, int64_t high,
+                                       int64_t e) {
   while (high - low > 1) {
     const int64_t middle = (low + high) / 2;
     if (nodes.offset[middle] <= e) {
@@ -84,6 +84,28 @@ LSM_HOST_DEVICE inline int64_t node_of(const Expanded& nodes, int64_t num_expand
     } else {
       high = middle;
     }
+  }
+  return low;
+}
+
+/// The same for one edge of a warp: each step leaves one of kLanes + 1 parts.
+template <class Lanes>
+LSM_HOST_DEVICE int64_t node_of_warp(const Lanes& lanes, const Expanded& nodes, int64_t low,
+                                     int64_t high, int64_t e) {
+  while (high - low > 1) {
+    const int64_t part = (high - low + Lanes::kLanes) / (Lanes::kLanes + 1);
+    typename Lanes::template Var<bool> is_later;
+    lanes.each([&](int lane) {
+      const int64_t node = low + (lane + 1) * part;
+      is_later[lane] = node >= high || nodes.offset[node] > e;
+    });
+    const int first = lanes.first(is_later);
+    if (first < 0) {
+      low += Lanes::kLanes * part;
+      continue;
+    }
+    high = low + (first + 1) * part < high ? low + (first + 1) * part : high;
+    low += first * part;
   }
   return low;
 }
@@ -101,15 +123,6 @@ struct CountEdges {
     nodes.degree[i] = static_cast<uint32_t>(degree);
     nodes.count[i] = static_cast<int64_t>(degree < limit ? degree : limit);
   }
-};
-
-/// Extends the batch's indptr; for i in [0, m].
-struct ExtendIndptr {
-  const int64_t* offset;
-  int64_t old_edges;
-  int64_t* indptr;  // from the first node of the hop on
-
-  LSM_HOST_DEVICE void operator()(int64_t i) const { indptr[i] = old_edges + offset[i]; }
 };
 
 /// Draws positions for the nodes that do not take all their edges.
@@ -134,7 +147,7 @@ struct DrawNodes {
   }
 };
 
-/// The edges of a hop, numbered from 0.
+/// The edges of a hop, numbered from 0. There may be fewer than it has room for.
 struct HopEdges {
   Table table;
   int64_t* sources;       // ids, then local indices
@@ -143,11 +156,15 @@ struct HopEdges {
   int64_t* is_first;      // 1 if no edge before names that id
   int64_t* rank;          // of these, how many come before
   int64_t* edge_ids;      // numbers in the graph, or null: not wanted
+  const int64_t* count;   // [1]
 };
 
-/// Finds out where each edge comes from, and who names an id first.
+/// Finds out where each edge comes from, and who names an id first. A warp for kEdges of them,
+/// whose nodes it looks for together. Also extends the batch's indptr by the nodes.
 template <class Id>
 struct LoadSources {
+  static constexpr int64_t kEdges = 32;
+
   const Id* indices;
   int64_t num_nodes;
   Expanded nodes;
@@ -155,9 +172,35 @@ struct LoadSources {
   const uint32_t* positions;
   HopEdges edges;
   int64_t* error;
+  int64_t old_edges;  // of the batch
+  int64_t* indptr;    // from the first node of the hop on
 
-  LSM_HOST_DEVICE void operator()(int64_t e) const {
-    const int64_t i = node_of(nodes, num_expanded, e);
+  /// Warps for up to `most_edges` edges.
+  LSM_HOST_DEVICE int64_t num_warps(int64_t most_edges) const {
+    const int64_t most = most_edges > num_expanded + 1 ? most_edges : num_expanded + 1;
+    return (most + kEdges - 1) / kEdges;
+  }
+
+  template <class Lanes>
+  LSM_HOST_DEVICE void operator()(const Lanes& lanes, int64_t warp) const {
+    const int64_t begin = warp * kEdges;
+    const int64_t num_edges = *edges.count;
+    const int64_t end = begin + kEdges < num_edges ? begin + kEdges : num_edges;
+    int64_t first = 0, last = 0;
+    if (begin < end) {
+      first = node_of_warp(lanes, nodes, 0, num_expanded, begin);
+      last = node_of_warp(lanes, nodes, first, num_expanded, end - 1);
+    }
+    lanes.each([&](int lane) {
+      for (int64_t e = begin + lane; e < begin + kEdges; e += Lanes::kLanes) {
+        if (e <= num_expanded) indptr[e] = old_edges + nodes.offset[e];
+        if (e < end) load(e, node_of(nodes, first, last + 1, e));
+      }
+    });
+  }
+
+ private:
+  LSM_HOST_DEVICE void load(int64_t e, int64_t i) const {
     const bool takes_all = nodes.count[i] == static_cast<int64_t>(nodes.degree[i]);
     const int64_t position = takes_all ? e - nodes.offset[i] : int64_t{positions[e]};
     const int64_t id = indices[nodes.first[i] + position];
@@ -178,29 +221,26 @@ struct MarkFirst {
   HopEdges edges;
 
   LSM_HOST_DEVICE void operator()(int64_t e) const {
-    edges.is_first[e] = edges.table.values[edges.slot[e]] == kFirstEdge + e;
+    edges.is_first[e] = e < *edges.count && edges.table.values[edges.slot[e]] == kFirstEdge + e;
   }
 };
 
-/// Gives new nodes their numbers.
-struct NumberNodes {
+/// Gives new nodes their numbers, and sources those of their nodes. A slot of the table changes
+/// from the edge that names the node first to its number: whoever looks finds one or the other.
+struct Relabel {
   HopEdges edges;
   int64_t num_nodes;  // before this hop
   int64_t* n_id;
 
   LSM_HOST_DEVICE void operator()(int64_t e) const {
-    if (edges.is_first[e] == 0) return;
-    const int64_t local = num_nodes + edges.rank[e];
-    n_id[local] = edges.sources[e];
-    edges.table.values[edges.slot[e]] = local;
-  }
-};
-
-struct Relabel {
-  HopEdges edges;
-
-  LSM_HOST_DEVICE void operator()(int64_t e) const {
-    edges.sources[e] = edges.table.values[edges.slot[e]];
+    int64_t* const value = edges.table.values + edges.slot[e];
+    const int64_t held = atomic_load(value);
+    const int64_t local = held < kFirstEdge ? held : num_nodes + edges.rank[held - kFirstEdge];
+    if (edges.is_first[e] != 0) {
+      n_id[local] = edges.sources[e];
+      atomic_store(value, local);
+    }
+    edges.sources[e] = local;
   }
 };
 

@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// GpuSampler on a Backend. Two waits per hop: for the number of its edges, and for that of its
-// new nodes.
+// GpuSampler on a Backend. A wait per hop, for the numbers of its edges and of its new nodes; one
+// more where its fanout does not say how much memory it takes at most.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ class SamplerOnBackend final : public GpuSampler {
         fanouts_(std::move(fanouts)),
         sampling_(sampling) {
     backend_->enter();
-    error_.grow(1);
+    error_.grow(kNumErrors);
   }
   ~SamplerOnBackend() override { backend_->drain(); }
 
@@ -42,8 +42,9 @@ class SamplerOnBackend final : public GpuSampler {
     capacity_ = 0;
     add_seeds(seeds);
     for (size_t hop = 0; hop < fanouts_.size(); ++hop) {
-      expand(static_cast<uint32_t>(hop), fanouts_[hop]);
+      expand(static_cast<uint32_t>(hop), fanouts_[hop], seeds);
     }
+    if (fanouts_.empty()) check_seeds(seeds, read(error_.data()));
     return sizes_;
   }
 
@@ -70,6 +71,8 @@ class SamplerOnBackend final : public GpuSampler {
   template <class T>
   using Array = BackendArray<T, Backend>;
   static constexpr int64_t kMaxNodes = int64_t{1} << 30;
+  static constexpr int64_t kMostEdges = int64_t{1} << 20;
+  static constexpr int64_t kNumErrors = 2;  // a repeated seed, a damaged edge
 
   void add_seeds(std::span<const int64_t> seeds) {
     const int64_t count = static_cast<int64_t>(seeds.size());
@@ -78,31 +81,55 @@ class SamplerOnBackend final : public GpuSampler {
                      graph_.num_nodes, "), got ", seeds[i], " at position ", i);
     }
     n_id_.upload(seeds);
-    reserve(count);
-    backend_->upload(error_.data(), &device_sample::kNoError, sizeof(int64_t));
+    sizes_.num_nodes = count;
+    reserve(std::min(most_nodes(count), graph_.num_nodes));
+    const int64_t none[kNumErrors] = {device_sample::kNoError, device_sample::kNoError};
+    backend_->upload(error_.data(), none, sizeof(none));
     const device_sample::CheckSeeds check{table(), n_id_.data(), error_.data()};
     backend_->for_each(count, check);
     const int64_t zero = 0;
     backend_->upload(indptr_.grow(1), &zero, sizeof(zero));
-    const int64_t bad = read(error_.data());
-    check_argument(bad == device_sample::kNoError, "seeds: expected distinct ids, got ",
-                   bad == device_sample::kNoError ? 0 : seeds[bad], " again at position ", bad);
-    sizes_.num_nodes = count;
     sizes_.num_sampled_nodes.push_back(count);
   }
 
-  void expand(uint32_t hop, int64_t fanout) {
+  /// Throws if the seed at position `bad` was there before.
+  static void check_seeds(std::span<const int64_t> seeds, int64_t bad) {
+    check_argument(bad == device_sample::kNoError, "seeds: expected distinct ids, got ",
+                   bad == device_sample::kNoError ? 0 : seeds[bad], " again at position ", bad);
+  }
+
+  /// Nodes of a batch with so many seeds, at most, after as many hops as have few enough.
+  int64_t most_nodes(int64_t num_seeds) const {
+    int64_t total = num_seeds, last = num_seeds;
+    for (const int64_t fanout : fanouts_) {
+      const int64_t edges = most_edges(last, fanout);
+      if (edges < 0 || total + edges > kMostEdges) break;
+      total += edges;
+      last = edges;
+    }
+    return total;
+  }
+
+  /// Edges into `count` nodes, or -1 where that has to be found out: the memory for as many as
+  /// there may be costs more than to wait.
+  int64_t most_edges(int64_t count, int64_t fanout) const {
+    if (sampling_.kind == SamplingKind::kLadies || fanout < 0) return -1;
+    if (fanout > kMostEdges || count * fanout > kMostEdges) return -1;
+    return count * fanout;
+  }
+
+  void expand(uint32_t hop, int64_t fanout, std::span<const int64_t> seeds) {
     const int64_t begin = sizes_.num_expanded;
     const int64_t count = sizes_.num_nodes - begin;
     const bool is_ladies = sampling_.kind == SamplingKind::kLadies;
     device_sample::Expanded nodes = count_edges(begin, count, is_ladies ? -1 : fanout);
     if (is_ladies) nodes = choose_layer_of(nodes, count, fanout, hop);
-    extend_indptr(nodes, count);
-    const int64_t new_edges = read(nodes.offset + count);
-    reserve(std::min(sizes_.num_nodes + new_edges, graph_.num_nodes));
+    const int64_t bound = most_edges(count, fanout);
+    const int64_t most = bound < 0 ? read(nodes.offset + count) : bound;
+    reserve(std::min(sizes_.num_nodes + most, graph_.num_nodes));
     nodes.n_id = n_id_.data();  // which may have grown
-    const device_sample::HopEdges edges = draw(nodes, count, new_edges, hop);
-    const int64_t new_nodes = relabel(edges, new_edges);
+    const device_sample::HopEdges edges = draw(nodes, count, most, hop);
+    const auto [new_nodes, new_edges] = relabel(edges, most, seeds);
     sizes_.num_expanded = sizes_.num_nodes;
     sizes_.num_nodes += new_nodes;
     sizes_.num_edges += new_edges;
@@ -120,12 +147,6 @@ class SamplerOnBackend final : public GpuSampler {
     return nodes;
   }
 
-  void extend_indptr(const device_sample::Expanded& nodes, int64_t count) {
-    int64_t* const indptr = indptr_.grow(nodes.begin + count + 1, nodes.begin + 1);
-    backend_->for_each(count + 1, device_sample::ExtendIndptr{nodes.offset, sizes_.num_edges,
-                                                              indptr + nodes.begin});
-  }
-
   /// Of `all` edges into the nodes, those to keep: their positions and weights. The host chooses
   /// among the candidates, of which there are as many as nodes that the hop could reach.
   device_sample::Expanded choose_layer_of(const device_sample::Expanded& all, int64_t count,
@@ -139,9 +160,10 @@ class SamplerOnBackend final : public GpuSampler {
                                           static_cast<uint64_t>(num_slots - 1)};
     backend_->fill(candidates.ids, 0xFF, num_slots * sizeof(int64_t));
     backend_->fill(candidates.values, 0, num_slots * sizeof(int64_t));
-    backend_->for_each(num_edges, device_sample::CollectCandidates<Id>{
-                                      static_cast<const Id*>(graph_.indices), graph_.num_nodes, all,
-                                      count, mass_shift(count), candidates, slot, error_.data()});
+    backend_->for_each(num_edges,
+                       device_sample::CollectCandidates<Id>{
+                           static_cast<const Id*>(graph_.indices), graph_.num_nodes, all, count,
+                           mass_shift(count), candidates, slot, error_.data() + 1});
     int64_t* const place = rank_.grow(num_slots + 1);
     const double* const coefficients = choose(candidates, num_slots, place, all, count, size, hop);
     return keep(all, count, num_edges, slot, place, coefficients);
@@ -154,7 +176,7 @@ class SamplerOnBackend final : public GpuSampler {
     int64_t* const is_used = is_first_.grow(num_slots + 1);
     backend_->for_each(num_slots, device_sample::FlagSlots{candidates, is_used});
     backend_->exclusive_sum(is_used, place, num_slots);
-    const int64_t bad = read(error_.data());
+    const int64_t bad = read(error_.data() + 1);
     if (bad != device_sample::kNoError) throw_damaged(all, count, bad);
     const int64_t num_candidates = read(place + num_slots);
     LayerCandidate* const list = candidates_.grow(num_candidates);
@@ -198,7 +220,7 @@ class SamplerOnBackend final : public GpuSampler {
     backend_->download(first.data(), all.first, first.size() * sizeof(int64_t));
     backend_->synchronize();
     const device_sample::Expanded host{nullptr, 0, nullptr, nullptr, nullptr, offset.data()};
-    const int64_t i = device_sample::node_of(host, count, edge);
+    const int64_t i = device_sample::node_of(host, 0, count, edge);
     Id id = 0;
     backend_->download(&id, static_cast<const Id*>(graph_.indices) + first[i] + edge - offset[i],
                        sizeof(Id));
@@ -211,47 +233,56 @@ class SamplerOnBackend final : public GpuSampler {
                                "; the topology is damaged: check it with `lsm data verify`"));
   }
 
-  device_sample::HopEdges draw(const device_sample::Expanded& nodes, int64_t count,
-                               int64_t new_edges, uint32_t hop) {
+  /// `most`: edges, at most.
+  device_sample::HopEdges draw(const device_sample::Expanded& nodes, int64_t count, int64_t most,
+                               uint32_t hop) {
     const int64_t old_edges = sizes_.num_edges;
     const Id* const indices = static_cast<const Id*>(graph_.indices);
-    uint32_t* const positions = positions_.grow(new_edges);  // LADIES has written them
+    uint32_t* const positions = positions_.grow(most);  // LADIES has written them
     if (sampling_.kind == SamplingKind::kLabor) {
       backend_->for_each_warp(count, device_sample::ChooseNodes<Id>{
                                          indices, nodes, SourceDraws::of(sampling_, batch_, hop),
-                                         heaps_.grow(new_edges), positions});
+                                         heaps_.grow(most), positions});
     } else if (sampling_.kind == SamplingKind::kNeighbor) {
       const uint64_t key = batch_key(batch_.seed, batch_.epoch, batch_.iteration, batch_.rank);
       backend_->for_each(count, device_sample::DrawNodes{nodes, key, hop, positions});
     }
     const device_sample::HopEdges edges{
         table(),
-        sources_.grow(old_edges + new_edges, old_edges) + old_edges,
-        destinations_.grow(old_edges + new_edges, old_edges) + old_edges,
-        slot_.grow(new_edges),
-        is_first_.grow(new_edges + 1),
-        rank_.grow(new_edges + 1),
-        records_edge_ids_ ? edge_ids_.grow(old_edges + new_edges, old_edges) + old_edges : nullptr};
-    backend_->for_each(new_edges,
-                       device_sample::LoadSources<Id>{indices, graph_.num_nodes, nodes, count,
-                                                      positions, edges, error_.data()});
+        sources_.grow(old_edges + most, old_edges) + old_edges,
+        destinations_.grow(old_edges + most, old_edges) + old_edges,
+        slot_.grow(most),
+        is_first_.grow(most + 1),
+        rank_.grow(most + 1),
+        records_edge_ids_ ? edge_ids_.grow(old_edges + most, old_edges) + old_edges : nullptr,
+        nodes.offset + count};
+    const device_sample::LoadSources<Id> load{
+        indices,
+        graph_.num_nodes,
+        nodes,
+        count,
+        positions,
+        edges,
+        error_.data() + 1,
+        old_edges,
+        indptr_.grow(nodes.begin + count + 1, nodes.begin + 1) + nodes.begin};
+    backend_->for_each_warp(load.num_warps(most), load);
     return edges;
   }
 
-  /// Returns the number of new nodes.
-  int64_t relabel(const device_sample::HopEdges& edges, int64_t new_edges) {
-    backend_->for_each(new_edges, device_sample::MarkFirst{edges});
-    backend_->exclusive_sum(edges.is_first, edges.rank, new_edges);
-    int64_t bad = 0;
-    backend_->download(&bad, error_.data(), sizeof(bad));
-    const int64_t new_nodes = read(edges.rank + new_edges);
-    if (bad != device_sample::kNoError) {
-      throw_damaged(read(edges.sources + bad));
-    }
-    backend_->for_each(new_edges,
-                       device_sample::NumberNodes{edges, sizes_.num_nodes, n_id_.data()});
-    backend_->for_each(new_edges, device_sample::Relabel{edges});
-    return new_nodes;
+  /// Returns the numbers of new nodes and of edges, of which there are at most `most`.
+  std::pair<int64_t, int64_t> relabel(const device_sample::HopEdges& edges, int64_t most,
+                                      std::span<const int64_t> seeds) {
+    backend_->for_each(most, device_sample::MarkFirst{edges});
+    backend_->exclusive_sum(edges.is_first, edges.rank, most);
+    int64_t bad[kNumErrors] = {}, new_edges = 0;
+    backend_->download(bad, error_.data(), sizeof(bad));
+    backend_->download(&new_edges, edges.count, sizeof(new_edges));
+    const int64_t new_nodes = read(edges.rank + most);
+    check_seeds(seeds, bad[0]);
+    if (bad[1] != device_sample::kNoError) throw_damaged(read(edges.sources + bad[1]));
+    backend_->for_each(new_edges, device_sample::Relabel{edges, sizes_.num_nodes, n_id_.data()});
+    return {new_nodes, new_edges};
   }
 
   int64_t read(const int64_t* value) {
@@ -261,11 +292,12 @@ class SamplerOnBackend final : public GpuSampler {
     return result;
   }
 
-  /// Makes room for `max_nodes` nodes, and enters those there are.
+  /// Makes room for `max_nodes` nodes, and enters those there are. The table is made anew only if
+  /// it is too small.
   void reserve(int64_t max_nodes) {
     check_argument(max_nodes <= kMaxNodes, "a batch of up to ", max_nodes,
                    " nodes; at most 2^30 are supported: use smaller batches or fanouts");
-    const int64_t num_nodes = capacity_ == 0 ? max_nodes : sizes_.num_nodes;
+    const int64_t num_nodes = sizes_.num_nodes;
     n_id_.grow(max_nodes, num_nodes);
     const int64_t needed =
         static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(2 * max_nodes + 1)));
