@@ -128,7 +128,9 @@ def count(read: Callable[[], Counts], options: argparse.Namespace, directory: Pa
             batch = parts.run("plan", lambda ids=ids: rows.prefetch(ids))
             # Staged rows are read there, and the batch, which is the host's memory here, written
             # and read for the rows that are inserted.
-            moved += batch.plan.counters["misses"] + len(ids) + len(batch.plan.insert_position)
+            counters = batch.plan.counters
+            inserted = counters["misses"] + counters["victim_hits"] - counters["bypasses"]
+            moved += counters["misses"] + len(ids) + inserted
             planned += len(ids)
             parts.run("replay", batch.result)
     return summary(parts.sums, options.iterations, planned, moved * store.row_bytes)

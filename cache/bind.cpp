@@ -185,6 +185,8 @@ void bind_plan(py::module_& module) {
       .def_property_readonly("size", &PlanArray::size);
   auto plan = py::class_<cache::Plan>(module, "Plan");
   plan.def_readonly("iteration", &cache::Plan::iteration);
+  plan.def_property_readonly("is_on_gpu", [](const cache::Plan& p) { return p.on_gpu != nullptr; });
+  plan.def("read_back", &cache::Plan::list, py::call_guard<py::gil_scoped_release>());
   plan.def("take_source", [](cache::Plan& p) { return PlanArray{{}, std::move(p.source)}; });
   plan.def("counters", [](const cache::Plan& p) {
     const auto* words = reinterpret_cast<const int64_t*>(&p.counters);
@@ -206,6 +208,7 @@ void bind_plan(py::module_& module) {
   take("take_spill_word", &cache::Plan::spill_word);
   take("take_tag_slot", &cache::Plan::tag_slot);
   take("take_tag_word", &cache::Plan::tag_word);
+  plan.def("copy_victim_slot", [](const cache::Plan& p) { return PlanArray{p.victim_slot, {}}; });
 }
 
 void bind_planner(py::module_& module) {

@@ -8,6 +8,7 @@
 #include "cache/bind.h"
 #include "cache/bind_moves.h"
 #include "cache/gpu_executor.h"
+#include "cache/plan.h"
 #include "kernels/bind_tensor.h"
 
 namespace py = pybind11;
@@ -50,6 +51,29 @@ void replay_to(Executor& self, const lsm::PlanMoves& moves, const lsm::TensorVie
   const auto lists = lsm::row_targets(targets, self.executor->row_bytes(), self.device);
   py::gil_scoped_release release;
   self.executor->replay_to(moves, staged_bytes, lists);
+}
+
+/// Of a plan that stays on the GPU. `source`: its own, as it was taken.
+lsm::PlanMoves moves_of(const lsm::cache::Plan& plan, const lsm::TensorView& source) {
+  lsm::PlanMoves moves;
+  moves.iteration = plan.iteration;
+  moves.source = source.as<const uint8_t>("source");
+  moves.on_gpu = plan.on_gpu.get();
+  moves.leaving_slot = plan.leaving_slot;
+  moves.victim_position = plan.victim_position;
+  moves.victim_slot = plan.victim_slot;
+  lsm::check_argument(moves.on_gpu != nullptr, "plan: expected one that a GPU made");
+  return moves;
+}
+
+void replay_plan(Executor& self, const lsm::cache::Plan& plan, const lsm::TensorView& source,
+                 const lsm::TensorView& staged, const lsm::TensorView& out) {
+  replay(self, moves_of(plan, source), staged, out);
+}
+
+void replay_plan_to(Executor& self, const lsm::cache::Plan& plan, const lsm::TensorView& source,
+                    const lsm::TensorView& staged, const py::object& targets) {
+  replay_to(self, moves_of(plan, source), staged, targets);
 }
 
 void prefetch(Executor& self, const lsm::TensorView& victim_slots) {
@@ -95,6 +119,11 @@ void bind_gpu_executor(py::module_& module) {
                              [](const Executor& self) { return self.executor->device_bytes(); })
       .def_property_readonly("pinned_bytes",
                              [](const Executor& self) { return self.executor->pinned_bytes(); });
+  executor
+      .def("replay", &replay_plan, py::kw_only(), py::arg("plan"), py::arg("source"),
+           py::arg("staged"), py::arg("out"))
+      .def("replay", &replay_plan_to, py::kw_only(), py::arg("plan"), py::arg("source"),
+           py::arg("staged"), py::arg("targets"));
   def_replay(executor, &::replay, py::arg("staged"), py::arg("out"));
   def_replay(executor, &::replay_to, py::arg("staged"), py::arg("targets"));
 }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cache/plan_moves.h"
 #include "kernels/core/macros.h"
 
 namespace lsm {
@@ -18,16 +19,79 @@ struct TierRows {
 
   const std::byte* tier[kNumTiers];  // kStorage: the staged rows, or null if they are in place
   const uint8_t* tier_of;            // [n]
-  const int64_t* slot;               // [n]
+  const int64_t* slot;               // [n] not looked at for a row of storage: it is row i there
   std::byte* out;
   int64_t row_bytes;
 
   LSM_HOST_DEVICE const std::byte* source(int64_t i) const {
-    assert(tier_of[i] < kNumTiers && slot[i] >= 0);
-    const std::byte* const rows = tier[tier_of[i]];
-    return rows == nullptr ? nullptr : rows + slot[i] * row_bytes;
+    const uint8_t tier_now = tier_of[i];
+    const int64_t row = tier_now == static_cast<uint8_t>(RowSource::kStorage) ? i : slot[i];
+    assert(tier_now < kNumTiers && row >= 0);
+    return tier[tier_now] == nullptr ? nullptr : tier[tier_now] + row * row_bytes;
   }
   LSM_HOST_DEVICE std::byte* target(int64_t i) const { return out + i * row_bytes; }
+};
+
+/// Some of such rows, to the beginning of rows.out.
+struct ListedRows {
+  TierRows rows;
+  const uint32_t* position;  // [k]
+
+  LSM_HOST_DEVICE const std::byte* source(int64_t j) const { return rows.source(position[j]); }
+  LSM_HOST_DEVICE std::byte* target(int64_t j) const { return rows.target(j); }
+};
+
+/// Says that rows are in a tier, in this order.
+struct SetTier {
+  const uint32_t* position;  // [k]
+  uint8_t tier;
+  uint8_t* tier_of;  // [n]
+  int64_t* slot;     // [n]
+
+  LSM_HOST_DEVICE void operator()(int64_t j) const {
+    tier_of[position[j]] = tier;
+    slot[position[j]] = j;
+  }
+};
+
+/// The rows of a batch where moves find them.
+struct MovedRows {
+  const std::byte* rows;
+  const int64_t* place;  // [n] by position: number of the row; null: the position
+  int64_t row_bytes;
+
+  LSM_HOST_DEVICE const std::byte* at(uint32_t position) const {
+    return rows + (place == nullptr ? int64_t{position} : place[position]) * row_bytes;
+  }
+};
+
+/// Moves into the victim buffer: of a line's row, or of one that got no line.
+struct LeavingRows {
+  MovedRows moved;
+  const std::byte* lines;
+  std::byte* victims;
+  const uint32_t* position;  // [k]
+  const int64_t* line;       // [k] -1: got none
+  const int64_t* slot;       // [k] -1: no move
+
+  LSM_HOST_DEVICE const std::byte* source(int64_t j) const {
+    if (slot[j] < 0) return nullptr;
+    return line[j] < 0 ? moved.at(position[j]) : lines + line[j] * moved.row_bytes;
+  }
+  LSM_HOST_DEVICE std::byte* target(int64_t j) const { return victims + slot[j] * moved.row_bytes; }
+};
+
+/// Moves into lines.
+struct InsertedRows {
+  MovedRows moved;
+  std::byte* lines;
+  const uint32_t* position;  // [k]
+  const int64_t* line;       // [k] -1: no move
+
+  LSM_HOST_DEVICE const std::byte* source(int64_t j) const {
+    return line[j] < 0 ? nullptr : moved.at(position[j]);
+  }
+  LSM_HOST_DEVICE std::byte* target(int64_t j) const { return lines + line[j] * moved.row_bytes; }
 };
 
 /// The copies of such rows for targets, one target after the other.

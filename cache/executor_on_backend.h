@@ -10,6 +10,7 @@
 
 #include "cache/executor_functors.h"
 #include "cache/gpu_executor.h"
+#include "cache/gpu_moves_on_backend.h"
 #include "cache/staged_runs.h"
 #include "cache/victim_prefetcher_on_backend.h"
 #include "kernels/core/backend_array.h"
@@ -47,25 +48,25 @@ class ExecutorOnBackend final : public GpuExecutor {
     check_staged(plan, staged);
     check_argument(out.size() == staged.size(), "out: expected ", plan.source.size(), " rows of ",
                    row_bytes_, " bytes, got ", out.size(), " bytes");
-    check_(plan);
+    if (plan.on_gpu == nullptr) check_(plan);
     backend_->enter();
-    locate(plan);
-    copy_located(source_now_, slot_now_, staged.data(), out.data());
-    move_kept(plan, out.data(), plan.spill_position, plan.insert_position);
+    const Lists lists = begin(plan);
+    gather(plan, lists, staged.data(), out.data());
+    move_kept(lists, {out.data(), nullptr, row_bytes_});
   }
 
   void replay_to(const PlanMoves& plan, std::span<const std::byte> staged,
                  std::span<const RowTargets> targets) override {
     check_staged(plan, staged);
     check_targets(targets, static_cast<int64_t>(plan.source.size()));
-    check_(plan);
+    if (plan.on_gpu == nullptr) check_(plan);
     backend_->enter();
     backend_->synchronize();  // also for the last replay's own moves
-    locate(plan);
-    fill_scratch(plan, staged.data());
-    deliver(targets);
+    const Lists lists = begin(plan);
+    fill_scratch(plan, lists, staged.data());
+    deliver(lists, targets);
     backend_->record(delivered_);
-    move_kept(plan, scratch_.data(), spilled_now_, inserted_now_);
+    move_kept(lists, {scratch_.data(), lists.slot, row_bytes_});
   }
 
   void wait_delivered() override {
@@ -135,32 +136,101 @@ class ExecutorOnBackend final : public GpuExecutor {
                    staged.size(), " bytes");
   }
 
-  /// Sets source_now_ and slot_now_, the place of each row of the plan. Storage rows are numbered
-  /// by position, prefetched ones by their place in that buffer.
-  void locate(const PlanMoves& plan) {
-    source_now_.assign(plan.source.begin(), plan.source.end());
-    slot_now_.assign(plan.slot.begin(), plan.slot.end());
-    const int64_t num_prefetched = prefetch_.finish(plan);
-    int64_t num_victims = 0;
-    for (size_t i = 0; i < source_now_.size(); ++i) {
-      if (source_now_[i] == static_cast<uint8_t>(RowSource::kStorage)) {
-        slot_now_[i] = static_cast<int64_t>(i);
+  /// The moves of the plan that is replayed, in the memory of the backend.
+  struct Lists {
+    uint8_t* tier_of;  // [n]
+    int64_t* slot;     // [n]
+    int64_t num_leaving;
+    const uint32_t* leaving_position;  // of a row without a line
+    const int64_t* leaving_line;       // or -1
+    const int64_t* leaving_slot;
+    int64_t num_inserted;
+    const uint32_t* inserted_position;
+    const int64_t* inserted_line;
+    MoveArrays<Backend>* arrays;  // of the planner, or null
+  };
+
+  /// Where each row is, prefetched ones by their place in that buffer.
+  Lists begin(const PlanMoves& plan) {
+    victim_position_now_.clear();
+    Lists lists{};
+    int64_t num_prefetched = 0;
+    if (plan.on_gpu != nullptr) {
+      lists = take(plan);
+      num_prefetched = prefetch_.finish(plan.victim_slot);
+      for (const int64_t position : plan.victim_position.first(num_prefetched)) {
+        victim_position_now_.push_back(static_cast<uint32_t>(position));
       }
-      if (source_now_[i] != static_cast<uint8_t>(RowSource::kVictim)) continue;
-      if (num_victims < num_prefetched) {
-        source_now_[i] = TierRows::kPrefetched;
-        slot_now_[i] = num_victims;
+    } else {
+      lists = upload(plan);
+      victim_slot_now_.clear();
+      for (size_t i = 0; i < plan.source.size(); ++i) {
+        if (plan.source[i] != static_cast<uint8_t>(RowSource::kVictim)) continue;
+        victim_position_now_.push_back(static_cast<uint32_t>(i));
+        victim_slot_now_.push_back(plan.slot[i]);
       }
-      ++num_victims;
+      num_prefetched = prefetch_.finish(victim_slot_now_);
     }
+    victim_position_now_.resize(num_prefetched);
+    if (num_prefetched > 0) {
+      backend_->for_each(num_prefetched, SetTier{prefetched_.upload(victim_position_now_),
+                                                 TierRows::kPrefetched, lists.tier_of, lists.slot});
+    }
+    return lists;
   }
 
-  TierRows tiers(const std::byte* staged, const std::byte* scratch) const {
+  /// Of a plan that this GPU made.
+  Lists take(const PlanMoves& plan) {
+    const auto* const moves = dynamic_cast<const MovesOnBackend<Backend>*>(plan.on_gpu);
+    check_argument(moves != nullptr, "plan: expected one that was made where it is replayed");
+    const auto count = static_cast<int64_t>(plan.source.size());
+    const auto num_leaving = static_cast<int64_t>(plan.leaving_slot.size());
+    check_argument(moves->num_rows == count, "source: expected ", moves->num_rows, " rows, got ",
+                   count);
+    check_argument(num_leaving == 0 || num_leaving == moves->num_asking,
+                   "leaving_slot: expected one for each of ", moves->num_asking, " moves, got ",
+                   num_leaving);
+    MoveArrays<Backend>& arrays = moves->arrays();
+    return {
+        arrays.source.data(), arrays.slot.data(),
+        num_leaving,          arrays.position.data(),
+        arrays.line.data(),   num_leaving > 0 ? leaving_slot_.upload(plan.leaving_slot) : nullptr,
+        moves->num_asking,    arrays.position.data(),
+        arrays.line.data(),   &arrays};
+  }
+
+  /// Of a plan of the host.
+  Lists upload(const PlanMoves& plan) {
+    leaving_position_now_.assign(plan.evict_line.size(), 0);
+    leaving_line_now_.assign(plan.evict_line.begin(), plan.evict_line.end());
+    leaving_slot_now_.assign(plan.evict_slot.begin(), plan.evict_slot.end());
+    for (size_t i = 0; i < plan.spill_position.size(); ++i) {
+      leaving_position_now_.push_back(static_cast<uint32_t>(plan.spill_position[i]));
+      leaving_line_now_.push_back(-1);
+      leaving_slot_now_.push_back(plan.spill_slot[i]);
+    }
+    if (options_.victim_slots == 0) leaving_slot_now_.clear();  // all are dropped
+    inserted_position_now_.assign(plan.insert_position.begin(), plan.insert_position.end());
+    const bool has_leaving = !leaving_slot_now_.empty();
+    return {source_.upload(plan.source),
+            slot_.upload(plan.slot),
+            static_cast<int64_t>(leaving_slot_now_.size()),
+            has_leaving ? leaving_position_.upload(leaving_position_now_) : nullptr,
+            has_leaving ? leaving_line_.upload(leaving_line_now_) : nullptr,
+            has_leaving ? leaving_slot_.upload(leaving_slot_now_) : nullptr,
+            static_cast<int64_t>(inserted_position_now_.size()),
+            inserted_position_.upload(inserted_position_now_),
+            inserted_line_.upload(plan.insert_line),
+            nullptr};
+  }
+
+  TierRows tiers(const Lists& lists, const std::byte* staged, const std::byte* scratch,
+                 std::byte* out) const {
     return {{static_rows_.data(), lines_.data(), victims_.data(), constant_rows_.data(), staged,
              prefetch_.rows(), scratch},
-            nullptr,
-            nullptr,
-            nullptr,
+            lists.tier_of,
+            lists.slot,
+            out,
             row_bytes_};
   }
 
@@ -169,48 +239,52 @@ class ExecutorOnBackend final : public GpuExecutor {
                           constant_rows_.data(), staged, prefetch_.rows());
   }
 
-  /// Copies row slot[i] of tier source[i] to row i of `out`.
-  void copy_located(std::span<const uint8_t> source, std::span<const int64_t> slot,
-                    const std::byte* staged, std::byte* out) {
-    if (source.empty()) return;
+  /// Copies all rows of the plan to `out`.
+  void gather(const PlanMoves& plan, const Lists& lists, const std::byte* staged, std::byte* out) {
+    const auto count = static_cast<int64_t>(plan.source.size());
     const bool are_copied = staging_ == Staging::kCopy;
-    if (are_copied) copy_staged(source, slot, staged, out);
-    TierRows rows = tiers(are_copied ? nullptr : staged, nullptr);
-    rows.tier_of = source_.upload(source);
-    rows.slot = slot_.upload(slot);
-    rows.out = out;
-    copy_rows_on(*backend_, static_cast<int64_t>(source.size()), row_bytes_,
-                 tiers_alignment(staged) | alignment_bits(0, out), rows);
+    if (are_copied) {
+      copy_staged(plan.source, [](int64_t i) { return i; }, staged, out);
+    }
+    copy_rows_on(*backend_, count, row_bytes_, tiers_alignment(staged) | alignment_bits(0, out),
+                 tiers(lists, are_copied ? nullptr : staged, nullptr, out));
   }
 
   /// Copies to the GPU the rows that lie behind PCIe, and rows that later steps need after their
-  /// place may have been written. Updates source_now_ and slot_now_.
-  void fill_scratch(const PlanMoves& plan, const std::byte* staged) {
+  /// place may have been written. Updates the tiers and slots of the lists.
+  void fill_scratch(const PlanMoves& plan, const Lists& lists, const std::byte* staged) {
     const auto is_near = [](uint8_t source) {
       return source == static_cast<uint8_t>(RowSource::kStatic) ||
-             source == static_cast<uint8_t>(RowSource::kCache) || source == TierRows::kPrefetched;
+             source == static_cast<uint8_t>(RowSource::kCache);
     };
-    is_kept_.assign(source_now_.size(), 0);
+    is_kept_.assign(plan.source.size(), 0);
     for (const int64_t position : plan.spill_position) is_kept_[position] = 1;
     for (const int64_t position : plan.insert_position) is_kept_[position] = 1;
     far_source_.clear();
-    far_slot_.clear();
-    for (size_t i = 0; i < source_now_.size(); ++i) {
-      if (is_near(source_now_[i]) && is_kept_[i] == 0) continue;
-      far_source_.push_back(std::exchange(source_now_[i], TierRows::kScratch));
-      far_slot_.push_back(std::exchange(slot_now_[i], static_cast<int64_t>(far_slot_.size())));
+    far_position_.clear();
+    for (size_t i = 0; i < plan.source.size(); ++i) {
+      if (is_near(plan.source[i]) && is_kept_[i] == 0) continue;
+      far_source_.push_back(plan.source[i]);
+      far_position_.push_back(static_cast<uint32_t>(i));
     }
-    scratch_.grow(static_cast<int64_t>(far_slot_.size()) * row_bytes_);
-    copy_located(far_source_, far_slot_, staged, scratch_.data());
-    const auto in_scratch = [&](std::span<const int64_t> positions, std::vector<int64_t>& rows) {
-      rows.clear();
-      for (const int64_t position : positions) rows.push_back(slot_now_[position]);
-    };
-    in_scratch(plan.spill_position, spilled_now_);
-    in_scratch(plan.insert_position, inserted_now_);
+    const auto count = static_cast<int64_t>(far_position_.size());
+    scratch_.grow(count * row_bytes_);
+    if (count == 0) return;
+    const bool are_copied = staging_ == Staging::kCopy;
+    if (are_copied) {
+      copy_staged(
+          far_source_, [&](int64_t j) { return int64_t{far_position_[j]}; }, staged,
+          scratch_.data());
+    }
+    const uint32_t* const positions = far_.upload(far_position_);
+    const TierRows rows = tiers(lists, are_copied ? nullptr : staged, nullptr, scratch_.data());
+    copy_rows_on(*backend_, count, row_bytes_,
+                 tiers_alignment(staged) | alignment_bits(0, scratch_.data()),
+                 ListedRows{rows, positions});
+    backend_->for_each(count, SetTier{positions, TierRows::kScratch, lists.tier_of, lists.slot});
   }
 
-  void deliver(std::span<const RowTargets> targets) {
+  void deliver(const Lists& lists, std::span<const RowTargets> targets) {
     row_of_now_.clear();
     place_now_.clear();
     starts_now_.clear();
@@ -231,10 +305,7 @@ class ExecutorOnBackend final : public GpuExecutor {
       }
     }
     if (row_of_now_.empty()) return;
-    TierRows rows = tiers(nullptr, scratch_.data());
-    rows.tier_of = source_.upload(source_now_);
-    rows.slot = slot_.upload(slot_now_);
-    const WantedRows copies{rows,
+    const WantedRows copies{tiers(lists, nullptr, scratch_.data(), nullptr),
                             row_of_.upload(row_of_now_),
                             place_.upload(place_now_),
                             starts_.upload(starts_now_),
@@ -244,32 +315,31 @@ class ExecutorOnBackend final : public GpuExecutor {
                  copies);
   }
 
-  /// Steps 2 and 3 of a replay. `rows` holds the spilled and inserted rows, by these numbers.
-  void move_kept(const PlanMoves& plan, const std::byte* rows, std::span<const int64_t> spilled,
-                 std::span<const int64_t> inserted) {
-    const auto move = [&](const std::byte* from, std::span<const int64_t> from_row,
-                          Array<int64_t>& from_array, std::byte* to,
-                          std::span<const int64_t> to_row, Array<int64_t>& to_array) {
-      if (from_row.empty()) return;
-      const NumberedRows<int64_t> moved{from, from_array.upload(from_row), to,
-                                        to_array.upload(to_row), row_bytes_};
-      copy_rows_on(*backend_, static_cast<int64_t>(from_row.size()), row_bytes_,
-                   alignment_bits(row_bytes_, from, to), moved);
-    };
-    move(lines_.data(), plan.evict_line, evict_line_, victims_.data(), plan.evict_slot,
-         evict_slot_);
-    move(rows, spilled, spill_position_, victims_.data(), plan.spill_slot, spill_slot_);
-    move(rows, inserted, insert_position_, lines_.data(), plan.insert_line, insert_line_);
+  /// Steps 2 and 3 of a replay.
+  void move_kept(const Lists& lists, const MovedRows& moved) {
+    if (lists.num_leaving > 0) {
+      copy_rows_on(*backend_, lists.num_leaving, row_bytes_,
+                   alignment_bits(row_bytes_, moved.rows, lines_.data(), victims_.data()),
+                   LeavingRows{moved, lines_.data(), victims_.data(), lists.leaving_position,
+                               lists.leaving_line, lists.leaving_slot});
+    }
+    copy_rows_on(*backend_, lists.num_inserted, row_bytes_,
+                 alignment_bits(row_bytes_, moved.rows, lines_.data()),
+                 InsertedRows{moved, lines_.data(), lists.inserted_position, lists.inserted_line});
+    if (lists.arrays != nullptr) backend_->record(lists.arrays->replayed);
     prefetch_.mark_replayed();
   }
 
-  /// Runs before the gather, which overwrites the extra rows of runs.
-  void copy_staged(std::span<const uint8_t> source, std::span<const int64_t> slot,
-                   const std::byte* staged, std::byte* out) {
-    for_each_staged_run(source, slot, row_bytes_, [&](int64_t first, int64_t from, int64_t count) {
-      backend_->copy(out + first * row_bytes_, staged + from * row_bytes_,
-                     static_cast<size_t>(count * row_bytes_));
-    });
+  /// Runs before the gather, which overwrites the extra rows of runs. Row row_of(i) of staging is
+  /// row i of `source`.
+  template <class RowOf>
+  void copy_staged(std::span<const uint8_t> source, const RowOf& row_of, const std::byte* staged,
+                   std::byte* out) {
+    for_each_staged_run(source, row_of, row_bytes_,
+                        [&](int64_t first, int64_t from, int64_t count) {
+                          backend_->copy(out + first * row_bytes_, staged + from * row_bytes_,
+                                         static_cast<size_t>(count * row_bytes_));
+                        });
   }
 
   const std::unique_ptr<Backend> backend_;  // outlives its allocations
@@ -286,27 +356,30 @@ class ExecutorOnBackend final : public GpuExecutor {
   VictimPrefetcherOnBackend<Backend>
       prefetch_;  // its thread reads victims_, so it ends before they are freed
   // Of the plan that is replayed.
-  std::vector<uint8_t> source_now_;
-  std::vector<int64_t> slot_now_;
+  std::vector<uint32_t> victim_position_now_;
+  std::vector<int64_t> victim_slot_now_;
+  std::vector<uint32_t> leaving_position_now_;
+  std::vector<int64_t> leaving_line_now_;
+  std::vector<int64_t> leaving_slot_now_;
+  std::vector<uint32_t> inserted_position_now_;
   std::vector<uint8_t> far_source_;
-  std::vector<int64_t> far_slot_;
+  std::vector<uint32_t> far_position_;
   std::vector<uint8_t> is_kept_;
-  std::vector<int64_t> spilled_now_;
-  std::vector<int64_t> inserted_now_;
   std::vector<int32_t> row_of_now_;
   std::vector<int32_t> place_now_;
   std::vector<int64_t> starts_now_;
   std::vector<std::byte*> bases_now_;
   Array<uint8_t> source_{*backend_};
   Array<int64_t> slot_{*backend_};
-  Array<int64_t> evict_line_{*backend_};
-  Array<int64_t> evict_slot_{*backend_};
-  Array<int64_t> spill_position_{*backend_};
-  Array<int64_t> spill_slot_{*backend_};
-  Array<int64_t> insert_position_{*backend_};
-  Array<int64_t> insert_line_{*backend_};
+  Array<uint32_t> prefetched_{*backend_};
+  Array<uint32_t> leaving_position_{*backend_};
+  Array<int64_t> leaving_line_{*backend_};
+  Array<int64_t> leaving_slot_{*backend_};
+  Array<uint32_t> inserted_position_{*backend_};
+  Array<int64_t> inserted_line_{*backend_};
   // Of one with several targets.
   Array<std::byte> scratch_{*backend_};
+  Array<uint32_t> far_{*backend_};
   Array<int32_t> row_of_{*backend_};
   Array<int32_t> place_{*backend_};
   Array<int64_t> starts_{*backend_};

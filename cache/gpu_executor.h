@@ -35,7 +35,8 @@ class GpuExecutor {
   ///   3. inserted rows of `out` -> lines
   /// `staged`: page-locked host memory with the rows from storage, that of position i at row i. It
   /// must not change until synchronize() has returned. `out`: GPU memory with a row per position.
-  /// Throws ArgumentError as CacheExecutor::replay() does.
+  /// Throws ArgumentError as CacheExecutor::replay() does. Moves that this GPU decided
+  /// (PlanMoves::on_gpu) are trusted and changed; the caller may drop them on return.
   virtual void replay(const PlanMoves& plan, std::span<const std::byte> staged,
                       std::span<std::byte> out) = 0;
 

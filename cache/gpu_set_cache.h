@@ -9,18 +9,28 @@
 #include <vector>
 
 #include "cache/config.h"
+#include "cache/gpu_moves.h"
 #include "cache/next_use_chain.h"
 #include "cache/plan.h"
 #include "cache/set_cache.h"
 
 namespace lsm::cache {
 
+/// A request that a tier beside the cache serves, as the host knows.
+struct BufferedRow {
+  int64_t slot;
+  uint32_t position;
+  Source source;
+};
+
 /// The decisions of GpuSetCache::decide() about one batch.
 struct Decisions {
-  std::span<Source> source;  // [n] in: the tier unless the cache, else kStorage. out: the tier
-  std::span<int64_t> slot;   // [n] out: the line of a hit, else -1
-  std::vector<Candidate> candidates;  // out: sets ascending, within a set in request order
-  std::vector<Outcome> outcomes;      // out: of the candidates
+  std::span<const BufferedRow> buffered;  // in
+  std::span<Source> source;               // out: [n] the tier
+  int64_t num_evictions = 0;
+  int64_t num_bypasses = 0;
+  std::vector<Leaving> leaving;  // out, if there is a victim buffer: of each row that asks
+  std::shared_ptr<GpuMoves> moves;
 };
 
 /// Not thread-safe.
@@ -38,7 +48,7 @@ class GpuSetCache {
   virtual void refresh() = 0;
   /// Looks up the cache's requests of batch t, the first of the window, touches the lines hit, and
   /// decides about the candidates: rows from storage and from the victim buffer. Then the batch
-  /// leaves the window.
+  /// leaves the window. Lines and positions stay in the memory of the GPU.
   virtual void decide(uint32_t t, Decisions* decisions) = 0;
 
   /// Uses `scores`, which are copied, for all further decisions.

@@ -4,7 +4,11 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
+
+#include "cache/gpu_moves.h"
 
 namespace lsm::cache {
 
@@ -31,6 +35,13 @@ inline constexpr std::array<const char*, 10> kCounterNames = {
     "misses",   "bypasses", "evictions",   "spilled",     "victim_overflow"};
 static_assert(sizeof(Counters) == kCounterNames.size() * sizeof(int64_t));
 
+/// A row that asked for a line, and what came of it.
+struct Move {
+  uint32_t position;  // of the row
+  int64_t line;       // that it got, or -1
+  bool evicts;        // whether another row leaves that line
+};
+
 /// The moves of one iteration. evict, insert and spill entries are in the order of the decisions:
 /// sets ascending, within a set in request order. Metadata words (metadata_word.h) as int64.
 struct Plan {
@@ -52,6 +63,43 @@ struct Plan {
   std::vector<int64_t> tag_slot;  // [l]
   std::vector<int64_t> tag_word;  // [l]
   Counters counters;
+
+  // Of a plan that a GPU made: its moves, of which slot, evict, insert and spill are what list()
+  // reads back. The rows that leave the device for the victim buffer are the host's to choose: an
+  // entry per move, none without such a buffer.
+  std::shared_ptr<GpuMoves> on_gpu;
+  std::vector<int64_t> leaving_slot;     // [moves] or [0]; -1: the row is dropped, or there is none
+  std::vector<int64_t> leaving_word;     // [moves] or [0]
+  std::vector<int64_t> victim_position;  // [v] requests that are served from the victim buffer
+  std::vector<int64_t> victim_slot;      // [v]
+
+  /// Adds the `count` moves move_of(i), whose rows leave for leaving_slot[i].
+  template <class MoveOf>
+  void add_moves(size_t count, const MoveOf& move_of) {
+    for (size_t i = 0; i < count; ++i) {
+      const Move move = move_of(i);
+      const int64_t slot = leaving_slot.empty() ? -1 : leaving_slot[i];
+      const int64_t word = leaving_word.empty() ? 0 : leaving_word[i];
+      if (move.line >= 0) {
+        insert_position.push_back(move.position);
+        insert_line.push_back(move.line);
+        if (!move.evicts) continue;
+        evict_line.push_back(move.line);
+        evict_slot.push_back(slot);
+        evict_word.push_back(word);
+      } else if (slot >= 0) {
+        spill_position.push_back(move.position);
+        spill_slot.push_back(slot);
+        spill_word.push_back(word);
+      }
+    }
+  }
+
+  /// Reads back what is on the GPU only; nothing the second time.
+  void list();
+
+ private:
+  bool is_listed_ = false;
 };
 
 }  // namespace lsm::cache

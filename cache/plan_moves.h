@@ -9,6 +9,8 @@
 
 namespace lsm {
 
+class GpuMoves;
+
 /// The tier in which a plan found a row.
 enum class RowSource : uint8_t {
   kStatic = 0,
@@ -28,6 +30,14 @@ struct PlanMoves {
   std::span<const int64_t> insert_position, insert_line;
   std::span<const int64_t> spill_position, spill_slot, spill_word;
   std::span<const int64_t> tag_slot, tag_word;  // of rows that are in the buffer before the moves
+
+  // For a GpuExecutor, instead of slot, evict, insert and spill: moves in the memory of the GPU
+  // that decided them. The host has these parts only.
+  GpuMoves* on_gpu = nullptr;
+  std::span<const int64_t> leaving_slot =
+      {};  // per move, or empty: where the row that leaves goes; -1
+  std::span<const int64_t> victim_position = {},
+                           victim_slot = {};  // of rows from the victim buffer
 };
 
 /// Rows that enter the victim buffer, or whose next use becomes known there.

@@ -12,15 +12,6 @@
 namespace lsm::cache {
 namespace {
 
-// Numbers of a plan's moves into the victim buffer. They differ, since a plan has fewer than 2^32
-// of them.
-uint32_t number_of_evict(size_t i) {
-  return static_cast<uint32_t>(i);
-}
-uint32_t number_of_spill(size_t i) {
-  return ~static_cast<uint32_t>(i);
-}
-
 /// Ids that one task looks up at a time.
 constexpr int64_t kLookUpGrain = 4096;
 
@@ -203,22 +194,39 @@ void Planner::decide_on_sets(Plan* plan) {
 void Planner::decide_on_batch(Plan* plan) {
   plan->ids = std::move(batches_.front());
   batches_.pop_front();
+  find_buffered(plan);
+  Decisions decisions;
+  decisions.buffered = buffered_;
+  decisions.source = plan->source;
+  decisions.leaving = std::move(leaving_);
+  batch_sets_->decide(static_cast<uint32_t>(plan->iteration), &decisions);
+  leaving_ = std::move(decisions.leaving);
+  plan->on_gpu = std::move(decisions.moves);
+  plan->slot.clear();
+  plan->counters.evictions = decisions.num_evictions;
+  plan->counters.bypasses = decisions.num_bypasses;
+  victims_.serve();
+}
+
+/// Writes the requests to buffered_ that tiers beside the cache serve.
+void Planner::find_buffered(Plan* plan) {
+  buffered_.clear();
+  if (static_ids_.size() == 0 && constant_ids_.size() == 0 && !victims_.is_on()) return;
   const int64_t count = static_cast<int64_t>(plan->ids.size());
-  std::vector<int64_t> buffer_slots(count, -1);
   pool_->parallel_for(count, kLookUpGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      plan->source[i] = find_in_buffers(plan->ids[i], &buffer_slots[i]);
-      if (plan->source[i] == Source::kVictim) buffer_slots[i] = victims_.find(plan->ids[i]);
+      plan->source[i] = find_in_buffers(plan->ids[i], &plan->slot[i]);
     }
   });
-  Decisions decisions{plan->source, plan->slot, std::move(candidates_), std::move(outcomes_)};
-  batch_sets_->decide(static_cast<uint32_t>(plan->iteration), &decisions);
-  candidates_ = std::move(decisions.candidates);
-  outcomes_ = std::move(decisions.outcomes);
   for (int64_t i = 0; i < count; ++i) {
-    if (buffer_slots[i] >= 0) plan->slot[i] = buffer_slots[i];
+    if (plan->source[i] == Source::kStorage) continue;
+    const bool is_victim = plan->source[i] == Source::kVictim;
+    const int64_t slot = is_victim ? victims_.find(plan->ids[i]) : plan->slot[i];
+    buffered_.push_back({slot, static_cast<uint32_t>(i), plan->source[i]});
+    if (!is_victim) continue;
+    plan->victim_position.push_back(i);
+    plan->victim_slot.push_back(slot);
   }
-  victims_.serve();
 }
 
 void Planner::refresh_lines(int64_t t) {
@@ -306,60 +314,68 @@ void Planner::place_candidates(uint32_t t) {
                       [&](int64_t begin, int64_t end) { cache_->place(candidates, begin, end); });
 }
 
-/// Writes the moves that the outcomes ask for, and passes rows to the victim buffer, in order.
+/// Writes the moves that the outcomes ask for, and passes rows to the victim buffer, in order. A
+/// GPU keeps its moves.
 void Planner::record_moves(Plan* plan) {
-  constexpr size_t kScoresAhead = 24;
-  has_displaced_ = false;
+  if (batch_sets_)
+    return spill_leaving(plan, leaving_.size(), [&](size_t i) { return leaving_[i]; });
+  const uint32_t now = static_cast<uint32_t>(plan->iteration) + 1;
+  spill_leaving(plan, outcomes_.size(), [&](size_t i) -> Leaving {
+    constexpr size_t kScoresAhead = 24;
+    if (i + kScoresAhead < outcomes_.size()) prefetch_score(i + kScoresAhead);
+    const Outcome& outcome = outcomes_[i];
+    const Access& row = candidates_[i].access;
+    if (outcome.line < 0) return {row.id, row.next_use, row.next_position, now, outcome.score};
+    return {outcome.evicted_id, outcome.evicted_next_use, outcome.evicted_next_position,
+            outcome.evicted_touched, outcome.score};
+  });
   plan->insert_position.reserve(outcomes_.size());
   plan->insert_line.reserve(outcomes_.size());
   plan->evict_line.reserve(outcomes_.size());
   plan->evict_slot.reserve(outcomes_.size());
   plan->evict_word.reserve(outcomes_.size());
-  for (size_t i = 0; i < outcomes_.size(); ++i) {
+  plan->add_moves(outcomes_.size(), [&](size_t i) {
     const Outcome& outcome = outcomes_[i];
-    const Candidate& row = candidates_[i];
-    if (i + kScoresAhead < outcomes_.size()) {
-      prefetch_score(outcomes_[i + kScoresAhead], candidates_[i + kScoresAhead]);
-    }
-    if (outcome.line >= 0) {
-      plan->insert_position.push_back(row.position);
-      plan->insert_line.push_back(outcome.line);
-      if (outcome.evicted_id == kEmptyTag) continue;
-      plan->evict_line.push_back(outcome.line);
-      const Spilled spilled =
-          spill({outcome.evicted_id, outcome.evicted_next_use, outcome.evicted_next_position},
-                outcome.evicted_touched, outcome, plan);
-      if (spilled.slot >= 0) {
-        victims_.note_move(spilled.slot, number_of_evict(plan->evict_slot.size()));
-      }
-      plan->evict_slot.push_back(spilled.slot);
-      plan->evict_word.push_back(spilled.word);
-      continue;
-    }
-    ++plan->counters.bypasses;
-    const uint32_t touched = static_cast<uint32_t>(plan->iteration) + 1;
-    const Spilled spilled = spill(row.access, touched, outcome, plan);
-    if (spilled.slot < 0) continue;
-    victims_.note_move(spilled.slot, number_of_spill(plan->spill_slot.size()));
-    plan->spill_position.push_back(row.position);
-    plan->spill_slot.push_back(spilled.slot);
-    plan->spill_word.push_back(spilled.word);
-  }
+    return Move{candidates_[i].position, outcome.line, outcome.evicted_id != kEmptyTag};
+  });
   plan->counters.evictions = static_cast<int64_t>(plan->evict_line.size());
-  if (has_displaced_) drop_displaced(plan);
+  plan->counters.bypasses = static_cast<int64_t>(outcomes_.size() - plan->insert_line.size());
+}
+
+/// Passes the rows that leave to the victim buffer, if there is one, in the order of the moves. A
+/// row that entered it and then gave way to another of the same plan does not: two copies into one
+/// slot would race.
+template <class LeavingOf>
+void Planner::spill_leaving(Plan* plan, size_t count, const LeavingOf& leaving_of) {
+  if (!victims_.is_on()) return;
+  has_displaced_ = false;
+  plan->leaving_slot.assign(count, -1);
+  plan->leaving_word.assign(count, 0);
+  for (size_t i = 0; i < count; ++i) {
+    const Leaving row = leaving_of(i);
+    if (row.id == kEmptyTag) continue;
+    const Spilled spilled = spill(row, plan);
+    if (spilled.slot < 0) continue;
+    victims_.note_move(spilled.slot, static_cast<uint32_t>(i));
+    plan->leaving_slot[i] = spilled.slot;
+    plan->leaving_word[i] = spilled.word;
+  }
+  for (size_t i = 0; has_displaced_ && i < count; ++i) {
+    int64_t& slot = plan->leaving_slot[i];
+    if (slot < 0 || victims_.is_last_move(slot, static_cast<uint32_t>(i))) continue;
+    slot = -1;
+    plan->leaving_word[i] = 0;
+  }
 }
 
 /// Puts a row that leaves the device into the victim buffer, if it takes it. A next use counts once
-/// it is pushed: with a trace, lines know more. `touched`: 1 + the iteration that requested it
-/// last.
-Planner::Spilled Planner::spill(const Access& row, uint32_t touched, const Outcome& outcome,
-                                Plan* plan) {
-  if (!victims_.is_on()) return {};
+/// it is pushed: with a trace, lines know more.
+Planner::Spilled Planner::spill(const Leaving& row, Plan* plan) {
   const bool is_known = row.next_use != kNoNextUse && row.next_use < num_pushed_;
   if (!is_known && !victims_.takes_unknown()) return {};
   const auto rank = [&] {
-    if (scores_.empty()) return touched;
-    return has_outcome_scores_ ? outcome.score : score_of(row.id);
+    if (scores_.empty()) return row.touched;
+    return has_outcome_scores_ ? row.score : score_of(row.id);
   };
   const VictimBuffer::Entry entry =
       is_known ? victims_.put(row.id, row.next_use) : victims_.put_unknown(row.id, rank());
@@ -375,11 +391,10 @@ uint32_t Planner::score_of(int64_t id) const {
   return id < static_cast<int64_t>(scores_.size()) ? score_bits(scores_[id]) : 0;
 }
 
-/// Scores are far apart in memory.
-LSM_ONLY_PREFETCHES void Planner::prefetch_score(const Outcome& outcome,
-                                                 const Candidate& row) const {
+/// For the i-th outcome. Scores are far apart in memory.
+LSM_ONLY_PREFETCHES void Planner::prefetch_score(size_t i) const {
   if (has_outcome_scores_ || !victims_.takes_unknown()) return;
-  const int64_t id = outcome.line < 0 ? row.access.id : outcome.evicted_id;
+  const int64_t id = outcomes_[i].line < 0 ? candidates_[i].access.id : outcomes_[i].evicted_id;
   if (id >= 0 && id < static_cast<int64_t>(scores_.size())) __builtin_prefetch(&scores_[id]);
 }
 
@@ -391,27 +406,6 @@ uint64_t Planner::word_of(uint32_t next_use, uint32_t position) const {
           ? 0
           : std::upper_bound(starts.begin(), starts.end(), int64_t{position}) - starts.begin() - 1;
   return pack_metadata({next_use, rank, position});
-}
-
-/// Takes out of the moves those rows that entered the victim buffer and then gave way to another of
-/// the same plan: two copies into one slot would race.
-void Planner::drop_displaced(Plan* plan) {
-  for (size_t i = 0; i < plan->evict_slot.size(); ++i) {
-    int64_t& slot = plan->evict_slot[i];
-    if (slot < 0 || victims_.is_last_move(slot, number_of_evict(i))) continue;
-    slot = -1;
-    plan->evict_word[i] = 0;
-  }
-  size_t kept = 0;
-  for (size_t i = 0; i < plan->spill_slot.size(); ++i) {
-    if (!victims_.is_last_move(plan->spill_slot[i], number_of_spill(i))) continue;
-    plan->spill_slot[kept] = plan->spill_slot[i];
-    plan->spill_word[kept] = plan->spill_word[i];
-    plan->spill_position[kept++] = plan->spill_position[i];
-  }
-  plan->spill_slot.resize(kept);
-  plan->spill_word.resize(kept);
-  plan->spill_position.resize(kept);
 }
 
 }  // namespace lsm::cache

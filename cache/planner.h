@@ -78,17 +78,19 @@ class Planner {
   void refresh_lines(int64_t t);
   void decide_on_sets(Plan* plan);
   void decide_on_batch(Plan* plan);
+  void find_buffered(Plan* plan);
   void count_sources(Plan* plan) const;
   void look_up(Plan* plan);
   Source find_in_buffers(int64_t id, int64_t* slot) const;
   void bucket_candidates(Plan* plan);
   void place_candidates(uint32_t t);
   void record_moves(Plan* plan);
-  Spilled spill(const Access& row, uint32_t touched, const Outcome& outcome, Plan* plan);
+  template <class LeavingOf>
+  void spill_leaving(Plan* plan, size_t count, const LeavingOf& leaving_of);
+  Spilled spill(const Leaving& row, Plan* plan);
   uint32_t score_of(int64_t id) const;
-  void prefetch_score(const Outcome& outcome, const Candidate& row) const;
+  void prefetch_score(size_t i) const;
   uint64_t word_of(uint32_t next_use, uint32_t position) const;
-  void drop_displaced(Plan* plan);
 
   PlannerConfig config_;
   bool has_trace_;
@@ -120,7 +122,9 @@ class Planner {
   std::vector<uint32_t> offsets_;      // [num_sets + 1]
   std::vector<Candidate> candidates_;  // by set
   std::vector<Outcome> outcomes_;      // of candidates_
-  bool has_displaced_ = false;         // a row of the victim buffer has given way to another
+  std::vector<BufferedRow> buffered_;
+  std::vector<Leaving> leaving_;
+  bool has_displaced_ = false;  // a row of the victim buffer has given way to another
 };
 
 }  // namespace lsm::cache

@@ -24,6 +24,15 @@ struct Outcome {
   uint32_t score;  // of the row without a line, evicted or bypassed; if the policy needs scores
 };
 
+/// The row that leaves the device for a candidate: the one in its line, or the candidate itself.
+struct Leaving {
+  int64_t id;  // kEmptyTag: none
+  uint32_t next_use;
+  uint32_t next_position;  // if positions are kept
+  uint32_t touched;        // 1 + the iteration that requested it last
+  uint32_t score;          // if the policy needs scores
+};
+
 /// A candidate for a line.
 struct Candidate {
   Access access;

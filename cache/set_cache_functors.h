@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "cache/gpu_set_cache.h"
 #include "cache/next_use_chain_functors.h"
 #include "cache/plan.h"
 #include "cache/policy/line.h"
@@ -86,6 +87,7 @@ struct LookUp {
       const bool asks_line = way < 0 && (asks_cache || tier == Source::kVictim);
       rows.key[i] = asks_line ? set : sets.num_sets;
       rows.position[i] = static_cast<uint32_t>(i);
+      if (!asks_cache) return;
       rows.slot[i] = way < 0 ? -1 : int64_t{set} * sets.ways + way;
       if (way < 0) return;
       rows.source[i] = Source::kCache;
@@ -99,6 +101,25 @@ struct LookUp {
   }
 };
 
+/// Puts the rows that the host found in their tiers.
+struct SetBuffered {
+  BatchRef rows;
+  const BufferedRow* buffered;
+
+  LSM_HOST_DEVICE void operator()(int64_t i) const {
+    rows.source[buffered[i].position] = buffered[i].source;
+    rows.slot[buffered[i].position] = buffered[i].slot;
+  }
+};
+
+/// The decisions about candidates, in the order of the keys. Not owned.
+struct MovesRef {
+  int64_t* line;     // [n] -1: none
+  uint8_t* evicts;   // [n] whether a row leaves the line
+  Leaving* leaving;  // [n], or null
+  int64_t* counts;   // evictions, bypasses; 0 before
+};
+
 /// A warp per candidate. The first of each set decides for all of the set.
 template <class Policy>
 struct PlaceRows {
@@ -107,7 +128,7 @@ struct PlaceRows {
   const uint32_t* keys;       // [n] sorted
   const uint32_t* positions;  // [n] in the order of the keys, then of the requests
   int64_t count;
-  Outcome* outcomes;  // [n] in the order of the keys
+  MovesRef moves;
 
   template <class Lanes>
   LSM_HOST_DEVICE void operator()(const Lanes& lanes, int64_t i) const {
@@ -115,38 +136,34 @@ struct PlaceRows {
     if (set == sets.num_sets || (i > 0 && keys[i - 1] == set)) return;
     SetView<Policy> view = sets.view_of(set);
     Turn turn = {rows.t, set, 0};
+    int64_t num_evicted = 0, num_bypassed = 0;  // as the first lane counts them
     for (int64_t j = i; j < count && keys[j] == set; ++j) {
       const Access& row = rows.row(positions[j]);
       const Newcomer newcomer = {row.id, row.next_use, sets.score_of(row.id)};
       const Placement placed = place(lanes, sets.policy, view, turn, newcomer);
       lanes.each([&](int lane) {
         if (lane != 0) return;
+        const bool evicts = placed.way >= 0 && placed.evicted_id != kEmptyTag;
         const int64_t line = placed.way < 0 ? -1 : int64_t{set} * sets.ways + placed.way;
-        outcomes[j] = {
-            line, placed.evicted_id,      placed.evicted_next_use,
-            0,    placed.evicted_touched, line < 0 ? newcomer.score : placed.evicted_score};
-        if (line < 0 || sets.next_positions == nullptr) return;
-        outcomes[j].evicted_next_position = sets.next_positions[line];
+        moves.line[j] = line;
+        moves.evicts[j] = evicts;
+        num_evicted += evicts;
+        num_bypassed += line < 0;
+        if (moves.leaving == nullptr) return;
+        if (line < 0) {
+          moves.leaving[j] = {row.id, row.next_use, row.next_position, rows.t + 1, newcomer.score};
+          return;
+        }
+        moves.leaving[j] = {placed.evicted_id, placed.evicted_next_use, sets.next_positions[line],
+                            placed.evicted_touched, placed.evicted_score};
         sets.next_positions[line] = row.next_position;
       });
     }
-  }
-};
-
-/// Lists and counts the candidates, which come first.
-struct ListAsking {
-  BatchRef rows;
-  const uint32_t* keys;       // [count] sorted
-  const uint32_t* positions;  // [count] in the order of the keys
-  int64_t count;
-  uint32_t num_sets;
-  Candidate* asking;    // [count]
-  int64_t* num_asking;  // 0 before
-
-  LSM_HOST_DEVICE void operator()(int64_t i) const {
-    if (keys[i] == num_sets) return;
-    asking[i] = {rows.row(positions[i]), positions[i]};
-    if (i + 1 == count || keys[i + 1] == num_sets) *num_asking = i + 1;
+    lanes.each([&](int lane) {
+      if (lane != 0) return;
+      if (num_evicted > 0) atomic_add(&moves.counts[0], num_evicted);
+      if (num_bypassed > 0) atomic_add(&moves.counts[1], num_bypassed);
+    });
   }
 };
 

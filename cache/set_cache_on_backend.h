@@ -3,10 +3,13 @@
 // a warp per set.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <memory>
+#include <mutex>
 #include <utility>
 
+#include "cache/gpu_moves_on_backend.h"
 #include "cache/gpu_set_cache.h"
 #include "cache/next_use_chain_on_backend.h"
 #include "cache/policies.h"
@@ -22,7 +25,9 @@ class SetCacheOnBackend final : public GpuSetCache {
   /// `config` as checked by check_config().
   SetCacheOnBackend(std::unique_ptr<Backend> backend, const Policy& policy,
                     const PlannerConfig& config, Scores scores)
-      : backend_(std::move(backend)), policy_(policy), ways_(static_cast<int32_t>(config.ways)) {
+      : memory_(std::make_shared<MovesMemory<Backend>>(std::move(backend))),
+        policy_(policy),
+        ways_(static_cast<int32_t>(config.ways)) {
     backend_->enter();
     const int64_t num_sets = config.num_lines / config.ways;
     check_argument(num_sets < UINT32_MAX,
@@ -35,7 +40,7 @@ class SetCacheOnBackend final : public GpuSetCache {
     states_.assign(num_sets, 0);
     extra_.assign(num_sets * Policy::extra_words(ways_), 0);
     if (keeps_positions(config)) next_positions_.assign(config.num_lines, 0);
-    num_asking_.assign(1, 0);
+    counts_.assign(kNumCounts, 0);
     upload_scores(scores);
     backend_->synchronize();
   }
@@ -46,6 +51,7 @@ class SetCacheOnBackend final : public GpuSetCache {
   bool needs_scores() const override { return Policy::kNeedsScore; }
 
   void push(std::span<const int64_t> ids) override {
+    const std::lock_guard lock(memory_->mutex());
     backend_->enter();
     const EnteringRef entering = chain_.push(ids);
     if (!Policy::kNeedsWindow && next_positions_.data() == nullptr) return;
@@ -53,24 +59,38 @@ class SetCacheOnBackend final : public GpuSetCache {
   }
 
   void refresh() override {
+    const std::lock_guard lock(memory_->mutex());
     backend_->enter();
     backend_->for_each(int64_t{num_sets_} * ways_, RefreshLine<Policy>{sets()});
   }
 
   void decide(uint32_t t, Decisions* decisions) override {
+    const std::lock_guard lock(memory_->mutex());
     backend_->enter();
     const int64_t count = static_cast<int64_t>(decisions->source.size());
-    const BatchRef rows = {chain_.ref(),          source_.upload(decisions->source),
-                           slot_.grow(count),     key_.grow(count),
-                           position_.grow(count), t};
+    auto arrays = memory_->take();
+    const BatchRef rows = {chain_.ref(),
+                           reinterpret_cast<Source*>(arrays->source.grow(count)),
+                           arrays->slot.grow(count),
+                           key_.grow(count),
+                           position_.grow(count),
+                           t};
+    backend_->fill(rows.source, static_cast<int>(Source::kStorage), count * sizeof(Source));
+    if (!decisions->buffered.empty()) {
+      backend_->for_each(static_cast<int64_t>(decisions->buffered.size()),
+                         SetBuffered{rows, buffered_.upload(decisions->buffered)});
+    }
     backend_->for_each_warp(count, LookUp<Policy>{sets(), rows});
-    place(rows, count);
-    download(rows, count, decisions);
+    place(rows, count, *arrays);
+    const int64_t num_asking = download(rows, count, decisions);
     chain_.retire();
+    decisions->moves =
+        std::make_shared<MovesOnBackend<Backend>>(memory_, std::move(arrays), count, num_asking);
   }
 
   void set_scores(Scores scores) override {
     if constexpr (Policy::kNeedsScore) {
+      const std::lock_guard lock(memory_->mutex());
       backend_->enter();
       backend_->synchronize();  // queued work may still read the present scores
       upload_scores(scores);
@@ -105,37 +125,43 @@ class SetCacheOnBackend final : public GpuSetCache {
             num_sets_,     Modulus(num_sets_),     ways_,          Policy::extra_words(ways_)};
   }
 
-  void place(const BatchRef& rows, int64_t count) {
+  bool keeps_leaving() const { return next_positions_.data() != nullptr; }
+
+  void place(const BatchRef& rows, int64_t count, MoveArrays<Backend>& arrays) {
+    backend_->fill(counts_.data(), 0, kNumCounts * sizeof(int64_t));
     if (count == 0) return;
     uint32_t* const keys = sorted_key_.grow(count);
-    uint32_t* const positions = sorted_position_.grow(count);
+    uint32_t* const positions = arrays.position.grow(count);
     const int bits = std::bit_width(num_sets_);  // num_sets_ itself is a key
     backend_->sort_pairs(rows.key, keys, rows.position, positions, count, bits);
-    backend_->for_each_warp(
-        count, PlaceRows<Policy>{sets(), rows, keys, positions, count, outcome_.grow(count)});
-    backend_->fill(num_asking_.data(), 0, sizeof(int64_t));
-    backend_->for_each(count, ListAsking{rows, keys, positions, count, num_sets_,
-                                         asking_.grow(count), num_asking_.data()});
+    const MovesRef moves = {arrays.line.grow(count), arrays.evicts.grow(count),
+                            keeps_leaving() ? leaving_.grow(count) : nullptr, counts_.data()};
+    backend_->for_each_warp(count, PlaceRows<Policy>{sets(), rows, keys, positions, count, moves});
   }
 
-  void download(const BatchRef& rows, int64_t count, Decisions* decisions) {
-    decisions->candidates.clear();
-    decisions->outcomes.clear();
-    if (count == 0) return;
-    int64_t num_asking = 0;
-    backend_->download(&num_asking, num_asking_.data(), sizeof(num_asking));
+  /// Returns how many rows ask for a line.
+  int64_t download(const BatchRef& rows, int64_t count, Decisions* decisions) {
+    int64_t counts[kNumCounts];
     backend_->download(decisions->source.data(), rows.source, count * sizeof(Source));
-    backend_->download(decisions->slot.data(), rows.slot, count * sizeof(int64_t));
+    backend_->download(counts, counts_.data(), sizeof(counts));
     backend_->synchronize();
-    decisions->candidates.resize(num_asking);
-    decisions->outcomes.resize(num_asking);
-    backend_->download(decisions->candidates.data(), asking_.data(),
-                       num_asking * sizeof(Candidate));
-    backend_->download(decisions->outcomes.data(), outcome_.data(), num_asking * sizeof(Outcome));
+    decisions->num_evictions = counts[0];
+    decisions->num_bypasses = counts[1];
+    const int64_t num_asking = std::ranges::count_if(decisions->source, [](Source source) {
+      return source == Source::kVictim || source == Source::kStorage;
+    });
+    decisions->leaving.clear();
+    if (!keeps_leaving() || num_asking == 0) return num_asking;
+    decisions->leaving.resize(num_asking);
+    backend_->download(decisions->leaving.data(), leaving_.data(), num_asking * sizeof(Leaving));
     backend_->synchronize();
+    return num_asking;
   }
 
-  const std::unique_ptr<Backend> backend_;  // outlives the arrays
+  static constexpr int kNumCounts = 2;  // evictions, bypasses
+
+  const std::shared_ptr<MovesMemory<Backend>> memory_;  // outlives the arrays
+  Backend* const backend_ = &memory_->backend();
   const Policy policy_;
   const int32_t ways_;
   uint32_t num_sets_ = 0;
@@ -148,15 +174,12 @@ class SetCacheOnBackend final : public GpuSetCache {
   Array<float> scores_{*backend_};
   NextUseChainOnBackend<Backend> chain_{*backend_};
   // State of the batch in decide().
-  Array<Source> source_{*backend_};
-  Array<int64_t> slot_{*backend_};
+  Array<BufferedRow> buffered_{*backend_};
   Array<uint32_t> key_{*backend_};
   Array<uint32_t> position_{*backend_};
   Array<uint32_t> sorted_key_{*backend_};
-  Array<uint32_t> sorted_position_{*backend_};
-  Array<Candidate> asking_{*backend_};
-  Array<Outcome> outcome_{*backend_};
-  Array<int64_t> num_asking_{*backend_};
+  Array<Leaving> leaving_{*backend_};
+  Array<int64_t> counts_{*backend_};
 };
 
 template <class Backend>

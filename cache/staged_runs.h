@@ -22,25 +22,25 @@ enum class Staging : uint8_t {
 /// `from`, from + 1, .. are those of positions first, first + 1, ... All rows of storage are in a
 /// run. Runs may include other rows, up to kMaxGapBytes between two, which must be written
 /// afterwards.
-/// source, slot: by position; a row of storage is number slot[i] of staging.
-template <class Copy>
-void for_each_staged_run(std::span<const uint8_t> source, std::span<const int64_t> slot,
-                         int64_t row_bytes, const Copy& copy) {
+/// source: by position; a row of storage is number row_of(i) of staging.
+template <class RowOf, class Copy>
+void for_each_staged_run(std::span<const uint8_t> source, const RowOf& row_of, int64_t row_bytes,
+                         const Copy& copy) {
   // Bytes that PCIe moves in about the time of starting another copy.
   constexpr int64_t kMaxGapBytes = 64 << 10;
   int64_t first = 0;
   int64_t end = 0;  // no run yet
   for (int64_t i = 0; i < static_cast<int64_t>(source.size()); ++i) {
     if (source[i] != static_cast<uint8_t>(RowSource::kStorage)) continue;
-    const bool goes_on =
-        end > first && slot[i] - i == slot[first] - first && (i - end) * row_bytes <= kMaxGapBytes;
+    const bool goes_on = end > first && row_of(i) - i == row_of(first) - first &&
+                         (i - end) * row_bytes <= kMaxGapBytes;
     if (!goes_on) {
-      if (end > first) copy(first, slot[first], end - first);
+      if (end > first) copy(first, row_of(first), end - first);
       first = i;
     }
     end = i + 1;
   }
-  if (end > first) copy(first, slot[first], end - first);
+  if (end > first) copy(first, row_of(first), end - first);
 }
 
 }  // namespace lsm

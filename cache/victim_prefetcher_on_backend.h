@@ -79,29 +79,26 @@ class VictimPrefetcherOnBackend {
   }
 
   /// Makes the following replay wait for the copies. Returns the number of the plan's victims, the
-  /// first ones, that are in rows().
-  int64_t finish(const PlanMoves& plan) {
+  /// first ones, that are in rows(). `victim_slots`: of all of them, in the order of their
+  /// positions.
+  int64_t finish(std::span<const int64_t> victim_slots) {
     std::unique_lock lock(mutex_);
     wait_for_thread(lock);
     if (!has_rows_) return 0;
     has_rows_ = false;
     replays_.block(copied_);
-    return count_matching(plan);
+    return count_matching(victim_slots);
   }
 
  private:
   using Event = typename Backend::Event;
 
   /// Number of gathered rows that are this plan's own.
-  int64_t count_matching(const PlanMoves& plan) const {
-    int64_t matching = 0;
-    for (size_t i = 0; i < plan.source.size(); ++i) {
-      if (plan.source[i] != static_cast<uint8_t>(RowSource::kVictim)) continue;
-      if (matching == static_cast<int64_t>(slots_.size())) break;
-      if (slots_[matching] != plan.slot[i]) return 0;
-      ++matching;
-    }
-    return matching;
+  int64_t count_matching(std::span<const int64_t> victim_slots) const {
+    const size_t count = std::min(slots_.size(), victim_slots.size());
+    const bool is_same =
+        std::ranges::equal(std::span(slots_).first(count), victim_slots.first(count));
+    return is_same ? static_cast<int64_t>(count) : 0;
   }
 
   void wait_for_thread(std::unique_lock<std::mutex>& lock) {

@@ -37,6 +37,7 @@ NvmeOptions = _core.NvmeOptions
 OwnerHash = _core.OwnerHash
 OwnerMap = _core.OwnerMap
 PeerBlock = _core.PeerBlock
+Plan = _core.Plan
 PlanArray = _core.PlanArray
 Planner = _core.Planner
 PlannerConfig = _core.PlannerConfig
@@ -120,6 +121,7 @@ __all__ = [
     "OwnerHash",
     "OwnerMap",
     "PeerBlock",
+    "Plan",
     "PlanArray",
     "Planner",
     "PlannerConfig",

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import Any
 
@@ -88,9 +87,12 @@ class PlannerConfig(PlannerOptions):
         return config
 
 
-@dataclass(frozen=True)
 class Plan:
     """The moves of one iteration; host tensors.
+
+    A plan that was made on a GPU keeps its moves there, for an executor. The host gets ``ids``,
+    ``source`` and ``counters``; the first access to another tensor copies all of them, and blocks.
+    Precondition of that access: the plan has not been replayed.
 
     ``ids`` [n] int64: the requests. ``source`` [n] uint8: a Source. ``slot`` [n] int64: the line,
     the victim slot, the index in the list of static or constant ids, or -1 for storage.
@@ -113,9 +115,6 @@ class Plan:
     Moves are in the order of the decisions: by set, then by request.
     """
 
-    iteration: int
-    ids: torch.Tensor
-    source: torch.Tensor
     slot: torch.Tensor
     evict_line: torch.Tensor
     evict_slot: torch.Tensor
@@ -127,16 +126,37 @@ class Plan:
     spill_word: torch.Tensor
     tag_slot: torch.Tensor
     tag_word: torch.Tensor
-    counters: dict[str, int]
+
+    def __init__(self, plan: native.Plan) -> None:
+        self.iteration: int = plan.iteration
+        self.ids = native.as_tensor(plan.take_ids(), torch.int64)
+        self.source = native.as_tensor(plan.take_source(), torch.uint8)
+        self.counters: dict[str, int] = dict(zip(COUNTERS, plan.counters(), strict=True))
+        self.on_gpu = plan if plan.is_on_gpu else None
+        """What an executor replays instead of moves(); None: a plan of the host."""
+        self._native = plan
+
+    def __getattr__(self, name: str) -> torch.Tensor:
+        if name not in _LISTED:
+            raise AttributeError(name)
+        self._native.read_back()
+        for each in _LISTED:
+            words = getattr(self._native, f"take_{each}")()
+            self.__dict__[each] = native.as_tensor(words, torch.int64)
+        return self.__dict__[name]
 
     def moves(self) -> dict[str, torch.Tensor]:
         """The tensors that a replay needs, by name: all but ``ids``."""
-        return {name: getattr(self, name) for name in _MOVES}
+        return {name: getattr(self, name) for name in ("source", *_LISTED)}
+
+    def victim_slots(self) -> torch.Tensor:
+        """Slots of the rows that the victim buffer serves, in their order: [v] int64."""
+        if self.on_gpu is None:
+            return self.slot[self.source == Source.VICTIM]
+        return native.as_tensor(self.on_gpu.copy_victim_slot(), torch.int64)
 
 
-_MOVES = tuple(
-    field.name for field in fields(Plan) if field.name not in ("iteration", "ids", "counters")
-)
+_LISTED = tuple(Plan.__annotations__)
 
 
 class Planner:
@@ -226,24 +246,7 @@ class Planner:
         """The plan of the next iteration. It depends on the batches pushed so far: push ``window``
         of them first, or all that remain. Raises ValueError if the batch of this iteration is
         missing."""
-        plan = self._native.plan()
-        return Plan(
-            iteration=plan.iteration,
-            ids=native.as_tensor(plan.take_ids(), torch.int64),
-            source=native.as_tensor(plan.take_source(), torch.uint8),
-            slot=native.as_tensor(plan.take_slot(), torch.int64),
-            evict_line=native.as_tensor(plan.take_evict_line(), torch.int64),
-            evict_slot=native.as_tensor(plan.take_evict_slot(), torch.int64),
-            evict_word=native.as_tensor(plan.take_evict_word(), torch.int64),
-            insert_position=native.as_tensor(plan.take_insert_position(), torch.int64),
-            insert_line=native.as_tensor(plan.take_insert_line(), torch.int64),
-            spill_position=native.as_tensor(plan.take_spill_position(), torch.int64),
-            spill_slot=native.as_tensor(plan.take_spill_slot(), torch.int64),
-            spill_word=native.as_tensor(plan.take_spill_word(), torch.int64),
-            tag_slot=native.as_tensor(plan.take_tag_slot(), torch.int64),
-            tag_word=native.as_tensor(plan.take_tag_word(), torch.int64),
-            counters=dict(zip(COUNTERS, plan.counters(), strict=True)),
-        )
+        return Plan(self._native.plan())
 
     def metadata_bytes(self) -> dict[str, int]:
         """Bytes of metadata: of all lines (``lines``), of the window (``window``) and of the victim

@@ -7,7 +7,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import fields
 from typing import TypeVar
 
 import torch
@@ -168,10 +167,12 @@ class TrialPlanner:
 
 
 def _check_same(plan: Plan, other: Plan) -> None:
-    for name in (field.name for field in fields(Plan)):
-        mine, its = getattr(plan, name), getattr(other, name)
-        same = torch.equal(mine, its) if isinstance(mine, torch.Tensor) else mine == its
-        if not same:
+    pairs = {name: (mine, other.moves()[name]) for name, mine in plan.moves().items()}
+    pairs["ids"] = plan.ids, other.ids
+    same = {name: torch.equal(*pair) for name, pair in pairs.items()}
+    same["counters"] = plan.counters == other.counters
+    for name, is_same in same.items():
+        if not is_same:
             raise RuntimeError(
                 f"iteration {plan.iteration}: the plans of host and GPU differ in {name}, which is "
                 "a fault of this program: please report it, and set cache.planner=host"

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from lsm import native
-from lsm.cache.planner import Source
 from lsm.cache.rows import CacheRows
 from lsm.cache.staging import Staging
 from lsm.comm.request import RowTarget
@@ -106,7 +105,7 @@ class GpuTiers:
     def open_batch(self, batch: CachedRows) -> None:
         """As Tiers.open_batch(). Prefetched rows have a buffer of their own."""
         plan = batch.plan
-        self._victims[plan.iteration] = plan.slot[plan.source == Source.VICTIM]
+        self._victims[plan.iteration] = plan.victim_slots()
 
     def replay(self, batch: CachedRows, targets: Sequence[RowTarget] | None = None) -> None:
         """As Tiers.replay(). Blocks until the rows have arrived, so that they can be used in any
@@ -114,15 +113,16 @@ class GpuTiers:
         plan = batch.plan
         self._victims.pop(plan.iteration, None)
         assert batch.rows is not None, "start_reads() gives the batch its memory"
+        moves: dict[str, Any] = {"plan": plan.on_gpu, "source": plan.source}
+        if plan.on_gpu is None:
+            moves = {"iteration": plan.iteration, **plan.moves()}
         into: dict[str, Any] = {"targets": targets}
         if targets is None:
             batch.delivered = self._empty_rows(len(plan.ids))
             into = {"out": batch.delivered}
         with self._staging.batch(plan.source):
             with current(self._device):
-                self._executor.replay(
-                    iteration=plan.iteration, **plan.moves(), staged=batch.rows, **into
-                )
+                self._executor.replay(**moves, staged=batch.rows, **into)
             following = self._victims.get(plan.iteration + 1)
             if following is not None and len(following):
                 self._executor.prefetch(following)

@@ -15,10 +15,10 @@ import gpu_counts
 from gpu_counts import Counts
 
 # What an iteration took when the count was last made smaller.
-LAUNCHES = {"sample": 26, "push": 3.2, "plan": 6, "replay": 3}
-WAITS = {"sample": 10, "push": 1, "plan": 2, "replay": 1}
-COPIED_BYTES_PER_100K_IDS = 5.62e6
-HOST_ACCESSES_PER_100K_IDS = 9.4e6  # those of polls among them, which differ from run to run
+LAUNCHES = {"sample": 20, "push": 3.2, "plan": 5, "replay": 2}
+WAITS = {"sample": 7, "push": 1, "plan": 1, "replay": 1}
+COPIED_BYTES_PER_100K_IDS = 0.9e6
+HOST_ACCESSES_PER_100K_IDS = 4e6  # those of polls among them, which differ from run to run
 
 EMULATED = os.environ.get("LSM_EMULATED_CORE")
 BYTES = "bytes over PCIe per 100K planned ids, beside rows"

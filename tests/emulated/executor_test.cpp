@@ -13,10 +13,19 @@ CheckedExecutor make_executor(const GpuExecutorOptions& options, Storage& storag
           std::make_unique<GpuMemory>()};
 }
 
+/// That replays plans where they were made.
+CheckedExecutor make_planning_executor(const GpuExecutorOptions& options, Storage& storage,
+                                       const PlannerCase& planned) {
+  CheckedExecutor made = make_executor(options, storage, planned);
+  made.sets = cache::make_gpu_set_cache(planned.config, planned.scores, kDevice, kTimeoutSecs);
+  return made;
+}
+
 TEST_CASE("emulated executor") {
   const std::vector<int64_t> all = {1, 2, 3, 7, 16, 20, 48, 100, 129, 512, 1000, 2048, 4095, 4096};
   for (const int64_t row_bytes : is_part() ? std::vector<int64_t>{3, 48} : all) {
     check_rows_of_plans(row_bytes, make_executor);
+    check_rows_of_plans(row_bytes, make_planning_executor);
   }
 }
 

@@ -29,6 +29,15 @@ MUTATIONS = [
         "data race",
     ),
     Mutation(
+        "moves of a plan are written before they were replayed",
+        "cache/gpu_moves_on_backend.h",
+        "    free_.pop_back();\n    backend_->block(arrays->replayed);",
+        "    free_.pop_back();\n    if (!PLANTED) backend_->block(arrays->replayed);",
+        "race",
+        "executor",
+        "data race",
+    ),
+    Mutation(
         "a read-back before its copy is done",
         "kernels/core/cuda_backend.h",
         'done_.wait(timeout_secs_, "work in a stream of its own");',

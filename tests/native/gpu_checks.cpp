@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <deque>
 #include <numeric>
 #include <span>
+#include <utility>
 
 #include "kernels/sample/sampler.h"
 
@@ -83,7 +85,11 @@ void replay(const CheckedExecutor& checked, const cache::Plan& plan, int64_t row
                         plan.spill_slot,
                         plan.spill_word,
                         plan.tag_slot,
-                        plan.tag_word};
+                        plan.tag_word,
+                        plan.on_gpu.get(),
+                        plan.leaving_slot,
+                        plan.victim_position,
+                        plan.victim_slot};
   const size_t bytes = plan.ids.size() * static_cast<size_t>(row_bytes);
   const std::span staged(checked.memory->staging(bytes), bytes);
   for (size_t i = 0; i < plan.ids.size(); ++i) {
@@ -97,6 +103,15 @@ void replay(const CheckedExecutor& checked, const cache::Plan& plan, int64_t row
   checked.executor->replay(moves, staged, {out, bytes});
   checked.executor->synchronize();
   expect_rows(plan, checked.memory->fetch(out, bytes), row_bytes);
+}
+
+std::vector<int64_t> victims_of(const cache::Plan& plan) {
+  if (plan.on_gpu) return plan.victim_slot;
+  std::vector<int64_t> victims;
+  for (size_t i = 0; i < plan.slot.size(); ++i) {
+    if (plan.source[i] == cache::Source::kVictim) victims.push_back(plan.slot[i]);
+  }
+  return victims;
 }
 
 template <class T>
@@ -160,6 +175,7 @@ void check_plans(const PlannerCase& planned, std::unique_ptr<cache::GpuSetCache>
     planned.push_until(*twin, t);
     host->plan(&plan);
     twin->plan(&other);
+    other.list();
     LSM_EXPECT(plan.source == other.source && plan.slot == other.slot, planned.name(), ", ", t);
     LSM_EXPECT(plan.insert_line == other.insert_line && plan.evict_slot == other.evict_slot &&
                    plan.evict_word == other.evict_word && plan.spill_word == other.spill_word,
@@ -169,31 +185,29 @@ void check_plans(const PlannerCase& planned, std::unique_ptr<cache::GpuSetCache>
 }
 
 void check_rows_of_plans(int64_t row_bytes, const MakeExecutor& make) {
+  constexpr int64_t kAhead = 3;
   uint64_t seed = 300 + 3 * static_cast<uint64_t>(row_bytes);
   RowFiles files({kNumNodes, row_bytes, 4096, 1});
-  for (const char* policy : {"lookahead", "hybrid", "lru"}) {
-    const auto planned = PlannerCase::draw(++seed, policy, "pool", kNumNodes);
-    const auto planner = planned.make_planner(1);
+  for (const auto& [policy, mode] : {std::pair("lookahead", "pool"), std::pair("hybrid", "queues"),
+                                     std::pair("lru", "pool"), std::pair("clock", "none")}) {
+    const auto planned = PlannerCase::draw(++seed, policy, mode, kNumNodes);
     const auto storage = files.open("posix");
     const GpuExecutorOptions options{planned.config.num_lines, planned.victim_slots(),
                                      static_cast<int64_t>(seed % 3) * 4, 60};
     CheckedExecutor checked = make(options, *storage, planned);
     if (!checked.memory) checked.memory = std::make_unique<AnyMemory>();
-    std::vector<cache::Plan> made(static_cast<size_t>(planned.num_batches()));
+    const auto planner =
+        checked.sets ? make_twin(planned, std::move(checked.sets)) : planned.make_planner(1);
+    std::deque<cache::Plan> made;
     for (int64_t t = 0; t < planned.num_batches(); ++t) {
-      planned.push_until(*planner, t);
-      planner->plan(&made[static_cast<size_t>(t)]);
-    }
-    for (size_t t = 0; t < made.size(); ++t) {
-      checked.executor->set_staging(t % 2 == 0 ? Staging::kCopy : Staging::kGather);
-      replay(checked, made[t], row_bytes);
-      if (t + 1 == made.size()) break;
-      std::vector<int64_t> victims;
-      for (size_t i = 0; i < made[t + 1].slot.size(); ++i) {
-        if (made[t + 1].source[i] != cache::Source::kVictim) continue;
-        victims.push_back(made[t + 1].slot[i]);
+      while (planner->num_planned() < std::min(t + kAhead, planned.num_batches())) {
+        planned.push_until(*planner, planner->num_planned());
+        planner->plan(&made.emplace_back());
       }
-      checked.executor->prefetch(victims);
+      checked.executor->set_staging(t % 2 == 0 ? Staging::kCopy : Staging::kGather);
+      replay(checked, made.front(), row_bytes);
+      made.pop_front();
+      if (!made.empty()) checked.executor->prefetch(victims_of(made.front()));
     }
   }
 }

@@ -33,13 +33,15 @@ void check_plans(const PlannerCase& planned, std::unique_ptr<cache::GpuSetCache>
 
 struct CheckedExecutor {
   std::unique_ptr<GpuExecutor> executor;
-  std::unique_ptr<CheckedMemory> memory;  // null: any
+  std::unique_ptr<CheckedMemory> memory;               // null: any
+  std::unique_ptr<cache::GpuSetCache> sets = nullptr;  // that plan where it replays; null: the host
 };
 using MakeExecutor =
     std::function<CheckedExecutor(const GpuExecutorOptions&, Storage&, const PlannerCase&)>;
 
 /// Plans of several policies are replayed in both ways, with rows staged in both ways and with
-/// prefetching: each row that arrives is that of the files.
+/// prefetching: each row that arrives is that of the files. Some plans are made when an earlier one
+/// is replayed.
 void check_rows_of_plans(int64_t row_bytes, const MakeExecutor& make);
 
 /// A random graph in CSC form.

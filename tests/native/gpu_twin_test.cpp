@@ -129,8 +129,35 @@ CheckedExecutor make_executor(const GpuExecutorOptions& options, Storage& storag
           nullptr};
 }
 
+/// That replays plans where they were made.
+CheckedExecutor make_planning_executor(const GpuExecutorOptions& options, Storage& storage,
+                                       const PlannerCase& planned) {
+  CheckedExecutor made = make_executor(options, storage, planned);
+  made.sets = cache::make_set_cache_on_backend(std::make_unique<ThreadBackend>(), planned.config,
+                                               planned.scores);
+  return made;
+}
+
 TEST_CASE("GPU twins: rows of plans") {
   for (const int64_t row_bytes : {1, 20, 48, 4096}) check_rows_of_plans(row_bytes, make_executor);
+  for (const int64_t row_bytes : {3, 48}) check_rows_of_plans(row_bytes, make_planning_executor);
+}
+
+TEST_CASE("GPU twins: plans elsewhere are refused") {
+  const auto planned = PlannerCase::draw(900, "lru", "none", kNumNodes);
+  RowFiles files({kNumNodes, 8, 4096, 1});
+  const auto storage = files.open("posix");
+  const auto sets =
+      cache::make_twin_set_cache(planned.config, planned.scores, cache::SetCachePlace::kTwin);
+  sets->push({});
+  cache::Decisions decisions;
+  sets->decide(0, &decisions);
+  PlanMoves moves;
+  moves.on_gpu = decisions.moves.get();
+  const CheckedExecutor checked =
+      make_executor({planned.config.num_lines, 0, 0, 60}, *storage, planned);
+  expect_throw<ArgumentError>("made where it is replayed",
+                              [&] { checked.executor->replay(moves, {}, {}); });
 }
 
 /// Runs cover the rows of storage, in order and where they lie, and no gap is wider than it may be.
@@ -149,7 +176,8 @@ TEST_CASE("GPU twins: runs of staged rows") {
     }
     int64_t end = 0;
     std::vector<bool> is_covered(source.size());
-    for_each_staged_run(source, slot, row_bytes, [&](int64_t first, int64_t from, int64_t count) {
+    const auto row_of = [&](int64_t i) { return slot[static_cast<size_t>(i)]; };
+    for_each_staged_run(source, row_of, row_bytes, [&](int64_t first, int64_t from, int64_t count) {
       LSM_EXPECT(count > 0 && first >= end, "run at ", first);
       const bool goes_on = end > 0 && slot[end - 1] - (end - 1) == from - first;
       LSM_EXPECT(!goes_on || (first - end) * row_bytes > 64 << 10, "one run would do at ", first);
