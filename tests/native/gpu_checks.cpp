@@ -136,7 +136,7 @@ void check_samples_of(const Sampling& sampling, const MakeSamplers& make) {
       }
       graph.indptr.push_back(static_cast<int64_t>(graph.indices.size()));
     }
-    for (const auto& fanouts : {std::vector<int64_t>{5, -1}, {80, 3, 0, 2}}) {
+    for (const auto& fanouts : {std::vector<int64_t>{5, -1}, {-1, 5}, {80, 3, 0, 2}}) {
       const auto host = make_neighbor_sampler(view_of(graph.indptr), view_of(graph.indices),
                                               fanouts, 1, sampling);
       for (const auto& sampler : make(graph, fanouts, sampling)) {
