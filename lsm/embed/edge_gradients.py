@@ -142,7 +142,7 @@ class _Batch:
         of_source, of_relation = compose_backward(
             options.model, of_query, source, relation, side.inverse
         )
-        self._grads[given] += of_source
+        self._grads[given].add_(of_source)
         self._add_relations(relation_ids, relation, of_relation)
 
     def gradients(self) -> Gradients:
@@ -169,7 +169,7 @@ class _Batch:
         them to those that use their gradient.
         """
         scores, margin = self._scores, self._margin
-        entities = self._embeddings[negatives]
+        entities, of_entities = self._embeddings[negatives], self._grads[negatives]
         positives = scores.of_pairs(query, target).add_(margin)
         rows, columns = equal_pairs(self._ids[negatives], self._ids[missing])
         of_query = torch.empty_like(query)
@@ -189,17 +189,9 @@ class _Batch:
                 self._options.loss, positives[block], block_scores, self._options.margin
             )
             self._loss += loss
-            is_added = self._shared or first > 0
-            of_entities = self._grads[negatives]
-            if is_added:
-                of_entities = self._workspace.take(
-                    "block", len(entities), entities.shape[1], entities
-                )
             of_query[block] = scores.of_all_backward(
-                block_scores, query[block], entities, of_entities
+                block_scores, query[block], entities, of_entities, self._shared or first > 0
             )
-            if is_added:
-                self._grads[negatives] += of_entities
         scores.of_pairs_backward(positives, query, target, of_query, self._grads[missing])
         return of_query
 

@@ -38,10 +38,10 @@ class Scores(Protocol):
         ...
 
     def of_all_backward(
-        self, grad: Tensor, queries: Tensor, entities: Tensor, of_entities: Tensor
+        self, grad: Tensor, queries: Tensor, entities: Tensor, of_entities: Tensor, add: bool
     ) -> Tensor:
-        """Gradients of queries, given those of :meth:`of_all`; writes those of entities. May
-        overwrite ``grad``."""
+        """Gradients of queries, given those of :meth:`of_all`; writes those of entities, or adds
+        them. May overwrite ``grad``."""
         ...
 
 
@@ -66,9 +66,9 @@ class DotScores:
         torch.mm(queries, entities.T, out=out)
 
     def of_all_backward(
-        self, grad: Tensor, queries: Tensor, entities: Tensor, of_entities: Tensor
+        self, grad: Tensor, queries: Tensor, entities: Tensor, of_entities: Tensor, add: bool
     ) -> Tensor:
-        torch.mm(grad.T, queries, out=of_entities)
+        _add_product(of_entities, grad.T, queries, add)
         return grad @ entities
 
 
@@ -97,11 +97,11 @@ class EuclideanScores:
         _distances(queries, entities, out).neg_()
 
     def of_all_backward(
-        self, grad: Tensor, queries: Tensor, entities: Tensor, of_entities: Tensor
+        self, grad: Tensor, queries: Tensor, entities: Tensor, of_entities: Tensor, add: bool
     ) -> Tensor:
         distances = _distances(queries, entities, torch.empty_like(grad))
         ratio = _quotient(grad, distances)
-        torch.mm(ratio.T, queries, out=of_entities)
+        _add_product(of_entities, ratio.T, queries, add)
         of_entities.addcmul_(entities, ratio.sum(0)[:, None], value=-1)
         return (ratio @ entities).addcmul_(queries, ratio.sum(1, keepdim=True), value=-1)
 
@@ -138,14 +138,19 @@ class _ElementScores:
             out[rows] = self.of_pairs(queries[rows, None], entities)
 
     def of_all_backward(
-        self, grad: Tensor, queries: Tensor, entities: Tensor, of_entities: Tensor
+        self, grad: Tensor, queries: Tensor, entities: Tensor, of_entities: Tensor, add: bool
     ) -> Tensor:
         if host_kernels.takes(queries):
-            return host_kernels.distance_scores_backward(
-                self.kind, grad, queries, entities, of_entities
+            out = torch.empty_like(of_entities) if add else of_entities
+            of_queries = host_kernels.distance_scores_backward(
+                self.kind, grad, queries, entities, out
             )
+            if add:
+                of_entities += out
+            return of_queries
         of_queries = torch.empty_like(queries)
-        of_entities.zero_()
+        if not add:
+            of_entities.zero_()
         for rows in _blocks(queries, entities):
             pull = self.pull(grad[rows], queries[rows, None], entities)
             of_queries[rows] = -pull.sum(1)
@@ -192,6 +197,11 @@ def scores_of(model: ModelName) -> Scores:
 def _distances(queries: Tensor, entities: Tensor, out: Tensor) -> Tensor:
     torch.add(entities.square().sum(1), queries.square().sum(1, keepdim=True), out=out)
     return out.addmm_(queries, entities.T, alpha=-2).clamp_(min=0).sqrt_()
+
+
+def _add_product(out: Tensor, a: Tensor, b: Tensor, add: bool) -> None:
+    """Writes a @ b to ``out``, or adds it."""
+    torch.addmm(out, a, b, beta=int(add), out=out)
 
 
 def _quotient(grad: Tensor, distance: Tensor) -> Tensor:
