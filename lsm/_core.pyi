@@ -32,6 +32,9 @@ __all__: list[str] = [
     "GpuScatter",
     "GpuSubmission",
     "HostBuffer",
+    "LockedBlock",
+    "LockedBuffer",
+    "LockedPool",
     "Mailbox",
     "MappedBlock",
     "MappedFile",
@@ -113,6 +116,19 @@ class BufferPool:
     def take(self, bytes: int) -> HostBuffer: ...
     @property
     def idle_bytes(self) -> int: ...
+
+class LockedBlock:
+    def __init__(self, bytes: int, device: int) -> None: ...
+    @property
+    def size(self) -> int: ...
+
+class LockedBuffer:
+    @property
+    def size(self) -> int: ...
+
+class LockedPool:
+    def __init__(self, max_idle_bytes: int, device: int) -> None: ...
+    def take(self, bytes: int) -> LockedBuffer: ...
 
 class ThreadPool:
     def __init__(self, num_threads: int) -> None: ...

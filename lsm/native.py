@@ -29,6 +29,9 @@ GpuPool = _core.GpuPool
 GpuSampler = _core.GpuSampler
 GpuScatter = _core.GpuScatter
 HostBuffer = _core.HostBuffer
+LockedBlock = _core.LockedBlock
+LockedBuffer = _core.LockedBuffer
+LockedPool = _core.LockedPool
 Mailbox = _core.Mailbox
 MappedBlock = _core.MappedBlock
 MappedFile = _core.MappedFile
@@ -113,6 +116,9 @@ __all__ = [
     "GpuSampler",
     "GpuScatter",
     "HostBuffer",
+    "LockedBlock",
+    "LockedBuffer",
+    "LockedPool",
     "Mailbox",
     "MappedBlock",
     "MappedFile",
@@ -185,7 +191,8 @@ __all__ = [
 
 
 def as_tensor(
-    buffer: HostBuffer | PeerBlock | PlanArray | SharedBuffer, dtype: torch.dtype
+    buffer: HostBuffer | LockedBlock | LockedBuffer | PeerBlock | PlanArray | SharedBuffer,
+    dtype: torch.dtype,
 ) -> torch.Tensor:
     """The bytes of ``buffer`` as a 1-D tensor of ``dtype``, without a copy.
 

@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <iterator>
 #include <new>
 
 #include "kernels/core/huge_pages.h"
@@ -52,13 +51,7 @@ bool HostBlock::suits(size_t bytes) const {
 }
 
 Pool<HostBlock>::Blocks HostBlock::trim(Pool<HostBlock>::Blocks& idle, size_t max_bytes) {
-  size_t bytes = Pool<HostBlock>::num_bytes(idle);
-  auto kept = idle.begin();
-  for (; bytes > max_bytes; ++kept) bytes -= (*kept)->capacity();
-  Pool<HostBlock>::Blocks dropped(std::make_move_iterator(idle.begin()),
-                                  std::make_move_iterator(kept));
-  idle.erase(idle.begin(), kept);
-  return dropped;
+  return Pool<HostBlock>::take_oldest(idle, max_bytes);
 }
 
 }  // namespace lsm

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -42,7 +44,7 @@ enum class Trims { kOnReturn, kBeforeMaking };
 /// `max_idle_bytes` of returned blocks. Thread-safe. A Block has data(), capacity() and
 ///
 ///   static constexpr Trims kTrims;
-///   static std::unique_ptr<Block> make(size_t bytes, size_t headroom);
+///   static std::unique_ptr<Block> make(size_t bytes, size_t headroom);  // unless the pool is told
 ///   bool suits(size_t bytes) const;  // whether it is large enough, and not too large
 ///   static Blocks trim(Blocks& idle, size_t max_bytes);  // takes out what is to be given up
 template <class Block>
@@ -50,12 +52,15 @@ class Pool : public std::enable_shared_from_this<Pool<Block>> {
  public:
   using Blocks = std::vector<std::unique_ptr<Block>>;
 
-  explicit Pool(size_t max_idle_bytes) : max_idle_bytes_(max_idle_bytes) {}
+  using Make = std::function<std::unique_ptr<Block>(size_t bytes, size_t headroom)>;
+
+  explicit Pool(size_t max_idle_bytes, Make make = &Block::make)
+      : max_idle_bytes_(max_idle_bytes), make_(std::move(make)) {}
 
   std::shared_ptr<PooledBuffer<Block>> take(size_t bytes) {
     std::unique_ptr<Block> block = take_idle(bytes);
     // An eighth of headroom lets the next, slightly larger batch fit the same block.
-    if (!block) block = Block::make(bytes, bytes / 8);
+    if (!block) block = make_(bytes, bytes / 8);
     return std::make_shared<PooledBuffer<Block>>(this->shared_from_this(), std::move(block), bytes);
   }
 
@@ -68,6 +73,17 @@ class Pool : public std::enable_shared_from_this<Pool<Block>> {
     size_t bytes = 0;
     for (const auto& block : blocks) bytes += block->capacity();
     return bytes;
+  }
+
+  /// For Block::trim(): takes out of `idle` what returned first, until `max_bytes` are left at
+  /// most.
+  static Blocks take_oldest(Blocks& idle, size_t max_bytes) {
+    size_t bytes = num_bytes(idle);
+    auto kept = idle.begin();
+    for (; bytes > max_bytes; ++kept) bytes -= (*kept)->capacity();
+    Blocks dropped(std::make_move_iterator(idle.begin()), std::make_move_iterator(kept));
+    idle.erase(idle.begin(), kept);
+    return dropped;
   }
 
  private:
@@ -98,6 +114,7 @@ class Pool : public std::enable_shared_from_this<Pool<Block>> {
   }
 
   const size_t max_idle_bytes_;
+  const Make make_;
   mutable std::mutex mutex_;
   Blocks idle_;  // in the order in which they returned
 };

@@ -22,7 +22,7 @@ from lsm.data.feature_files import FeatureFiles
 from lsm.data.graph_store import GraphStore
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.loader import FeatureLoader
-from lsm.features.memory import pinned_rows, pooled_rows
+from lsm.features.memory import locked_rows, pinned_rows, pooled_rows
 from lsm.features.tiers import HostTiers, Tiers
 from lsm.features.tiers_gpu import GpuOptions, GpuTiers
 from lsm.storage.engine import Storage
@@ -148,7 +148,10 @@ def _gpu_tiers(
     cache: CacheOptions,
     idle_bytes: int,
 ) -> Tiers:
-    take_rows = pinned_rows(files) if device.type == "cuda" else pooled_rows(files, idle_bytes)
+    if device.type == "cuda":
+        take_rows = locked_rows(files, idle_bytes, device)
+    else:
+        take_rows = pooled_rows(files, idle_bytes)
     return GpuTiers(
         storage,
         files,

@@ -61,7 +61,7 @@ def place_topology(topology: Topology, placement: str, device: torch.device) -> 
             )
     try:
         return SimpleNamespace(
-            indptr=topology.indptr.pin_memory(), indices=topology.indices.pin_memory()
+            indptr=_locked(topology.indptr, device), indices=_locked(topology.indices, device)
         )
     except RuntimeError as error:
         first = str(error).strip().partition("\n")[0]
@@ -69,6 +69,12 @@ def place_topology(topology: Topology, placement: str, device: torch.device) -> 
             f"could not page-lock {format_bytes(topology_bytes(topology))} for the topology "
             f"({first}); set topology.placement=host, or raise `ulimit -l`"
         ) from error
+
+
+def _locked(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A copy in page-locked memory of its size; torch's would have the next power of two."""
+    block = native.LockedBlock(tensor.nbytes, device.index or 0)
+    return native.as_tensor(block, tensor.dtype).view(tensor.shape).copy_(tensor)
 
 
 class DeviceNeighborSampler:

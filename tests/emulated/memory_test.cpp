@@ -11,7 +11,9 @@
 #include "kernels/core/backend_array.h"
 #include "kernels/core/cuda_backend.h"
 #include "kernels/core/cuda_info.h"
+#include "kernels/core/page_lock.h"
 #include "kernels/gather/gpu_gather.h"
+#include "tests/emulated/runtime/memory.h"
 #include "tests/emulated/tests.h"
 
 namespace lsm::testing {
@@ -143,11 +145,31 @@ TEST_CASE("emulated memory: work beside a capture") {
       LSM_EXPECT(prefix[count] == count, prefix[count]);
       auto batch = pool->take(4096 * count);
       batch.reset();
-      const PinnedBlock staged(4096 * count);
+      const LockedBlock staged(4096 * count, kDevice);
     }
   }).join();
   cudaGraph_t graph = nullptr;
   check_cuda(cudaStreamEndCapture(training.get(), &graph), "end the capture");
+}
+
+/// What is locked is what was asked for, and comes from the pool again.
+TEST_CASE("emulated memory: page-locked memory has its size") {
+  constexpr size_t kBytes = (size_t{17} << 20) + 100;
+  const auto make = [](size_t bytes, size_t) {
+    return std::make_unique<LockedBlock>(bytes, kDevice);
+  };
+  const auto pool = std::make_shared<LockedPool>(size_t{64} << 20, make);
+  auto buffer = pool->take(kBytes);
+  const std::byte* const first = buffer->data();
+  LSM_EXPECT(emulated::is_reachable(first, kBytes), "not all is locked");
+  LSM_EXPECT(!emulated::is_reachable(first, kBytes + 1), "more is locked");
+  buffer.reset();
+  LSM_EXPECT(pool->take(kBytes - 5)->data() == first, "a block that came back");
+  {
+    const LockedBlock alone(kBytes, kDevice);
+    LSM_EXPECT(emulated::is_reachable(alone.data(), kBytes), "not all is locked");
+  }
+  std::thread([&] { pool->take(2 * kBytes); }).join();
 }
 
 TEST_CASE("emulated memory: devices") {

@@ -108,6 +108,6 @@ def test_a_topology_that_cannot_be_page_locked(monkeypatch):
         raise RuntimeError("CUDA error: out of memory\nmore words")
 
     topology = SimpleNamespace(indptr=torch.arange(3), indices=torch.arange(2, dtype=torch.int32))
-    monkeypatch.setattr(torch.Tensor, "pin_memory", refuse)
+    monkeypatch.setattr(native, "LockedBlock", refuse)
     with pytest.raises(RuntimeError, match=r"page-lock 32 B for the topology .*placement=host"):
         place_topology(topology, "uva", GPU)
