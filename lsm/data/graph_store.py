@@ -64,10 +64,7 @@ class GraphStore:
         ``meta.json`` that cannot be used). ``lsm data verify`` checks the contents.
         """
         store = cls(Path(path), layout.read_meta(Path(path)))
-        for name, expected in store.meta.files.items():
-            problem = size_problem(store.path / name, expected)
-            if problem is not None:
-                raise problem
+        check_sizes(store.path, store.meta.files)
         return store
 
     @property
@@ -297,6 +294,14 @@ def _one_writer(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def check_sizes(store: Path, files: dict[str, FileMeta]) -> None:
+    """Raises the ``size_problem`` of the first of ``files`` that has one."""
+    for name, expected in files.items():
+        problem = size_problem(store / name, expected)
+        if problem is not None:
+            raise problem
 
 
 def size_problem(path: Path, expected: FileMeta) -> OSError | ValueError | None:

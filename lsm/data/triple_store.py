@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from lsm.data import triple_format as layout
-from lsm.data.graph_store import size_problem
+from lsm.data.graph_store import check_sizes
 from lsm.data.names import find_names, names_at, read_names
 from lsm.data.npy_header import read_header
 from lsm.data.stripes import read_exactly
@@ -34,10 +34,7 @@ class TripleStore:
         """Opens the store at ``path``; reads ``meta.json`` and checks every file's size. Raises
         FileNotFoundError, or ValueError for a store of another kind or damage."""
         store = cls(Path(path), read_triple_meta(Path(path)))
-        for name, expected in store.meta.files.items():
-            problem = size_problem(store.path / name, expected)
-            if problem is not None:
-                raise problem
+        check_sizes(store.path, store.meta.files)
         return store
 
     @property
