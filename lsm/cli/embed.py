@@ -8,9 +8,13 @@ from typing import Annotated
 
 import typer
 
+from lsm.cli.arguments import Explain, Overrides, PrintConfig
+
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Embeddings of nodes, from disk."
 )
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="run.dir of a run.")]
 
 
 @app.command("train")
@@ -19,15 +23,9 @@ def train_command(
         str,
         typer.Argument(metavar="CONFIG", help="YAML file, or the name of one in configs/embed/."),
     ],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Override config keys.")
-    ] = None,
-    print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print the whole configuration and stop.")
-    ] = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Print every key with its meaning and default.")
-    ] = False,
+    overrides: Overrides = None,
+    print_config: PrintConfig = False,
+    explain: Explain = False,
 ) -> None:
     """Train and test embeddings; the last line of output is a summary as JSON.
 
@@ -57,7 +55,7 @@ def train_command(
 
 @app.command("eval")
 def eval_command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="run.dir of a run.")],
+    run: Run,
     overrides: Annotated[
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE", help="Override eval.*, data.path, train.num_threads."),
@@ -76,7 +74,6 @@ def eval_command(
     typer.echo(json.dumps(evaluate_run(EmbeddingRun.open(run, overrides or []), split)))
 
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="run.dir of a run.")]
 StoreOption = Annotated[
     Path | None, typer.Option("--store", help="The store of the run, where it has moved.")
 ]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lsm.cli.arguments import Explain, Overrides, PrintConfig
+
 if TYPE_CHECKING:
     from lsm.config.schema import Config
 
@@ -15,18 +17,12 @@ def train(
     config: Annotated[
         str, typer.Argument(metavar="CONFIG", help="YAML file, or the name of one in configs/.")
     ],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Override config keys.")
-    ] = None,
+    overrides: Overrides = None,
     profile: Annotated[
         bool, typer.Option("--profile", help="Write a torch.profiler trace of ten iterations.")
     ] = False,
-    print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print the whole configuration and stop.")
-    ] = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Print every key with its meaning and default.")
-    ] = False,
+    print_config: PrintConfig = False,
+    explain: Explain = False,
 ) -> None:
     """Train and test a node classifier; the last line of output is its summary as JSON.
 
