@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Protocol
 
 import torch
@@ -106,17 +107,18 @@ class EuclideanScores:
         return (ratio @ entities).addcmul_(queries, ratio.sum(1, keepdim=True), value=-1)
 
 
-class _ElementScores:
+class _ElementScores(ABC):
     """Negative distances that no matrix product computes."""
 
     kind: native.Distance
 
+    @abstractmethod
     def of_pairs(self, queries: Tensor, entities: Tensor) -> Tensor:
-        raise NotImplementedError
+        """As in Scores, also of rows that broadcast."""
 
+    @abstractmethod
     def pull(self, grad: Tensor, queries: Tensor, entities: Tensor) -> Tensor:
         """Gradients of entities, and with the other sign of queries, given those of pairs."""
-        raise NotImplementedError
 
     def of_pairs_backward(
         self,

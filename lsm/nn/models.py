@@ -8,6 +8,7 @@ weight, relative to the mean weight of its destination's edges.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -22,7 +23,7 @@ from lsm.loader.batch import Batch, Layer
 from lsm.nn.options import ModelOptions
 
 
-class SampledGNN(nn.Module):
+class SampledGNN(nn.Module, ABC):
     """A stack of convolutions with ReLU and dropout between them. Subclasses define convolve().
 
     ``convs[l]`` maps [num_src, width] to [num_dst, width'] over ``batch.layers()[l]``.
@@ -34,9 +35,9 @@ class SampledGNN(nn.Module):
         self._num_classes = int(convs[-1].out_channels)  # type: ignore[arg-type]
         self.dropout = dropout
 
+    @abstractmethod
     def convolve(self, conv: nn.Module, x: Tensor, layer: Layer) -> Tensor:
         """Output of one convolution: x [num_src, in] -> [num_dst, out]."""
-        raise NotImplementedError
 
     def forward(self, batch: Batch) -> Tensor:
         """Class scores of the seeds: [batch_size, num_classes] float32.
