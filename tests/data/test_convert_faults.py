@@ -14,18 +14,16 @@ from lsm.data.convert.npy import convert_npy
 from lsm.data.graph_store import GraphStore
 from lsm.data.verify import verify_store
 from lsm.data.writer import StoreWriter
-from support.store_files import python_command, random_graph, save_npy
+from support.store_files import PEAK_MIB, python_command, random_graph, save_npy
 
-CONVERT = """
+CONVERT = (
+    PEAK_MIB
+    + """
 import resource, sys
 from lsm.data.convert.npy import convert_npy
 limit = int(sys.argv[3])
 if limit:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-def peak_mib():
-    # Not ru_maxrss: exec keeps the one of the process that started this one.
-    lines = open("/proc/self/status").read().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 before = peak_mib()
 try:
     convert_npy(sys.argv[1], sys.argv[2])
@@ -33,6 +31,7 @@ except OSError as error:
     sys.exit(f"error: {error}")
 print(before, peak_mib())
 """
+)
 
 
 def sparse_graph(directory, num_rows, dim=1024):

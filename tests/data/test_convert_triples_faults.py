@@ -13,9 +13,11 @@ from lsm.data import TripleStore
 from lsm.data.convert.triples import convert_triples
 from lsm.data.verify import verify_store
 from lsm.data.writer import StoreWriter
-from support.store_files import python_command
+from support.store_files import PEAK_MIB, python_command
 
-CONVERT = """
+CONVERT = (
+    PEAK_MIB
+    + """
 import resource, signal, sys
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -23,9 +25,6 @@ from lsm.data.convert.triples import convert_triples
 limit, memory_bytes = int(sys.argv[3]), int(sys.argv[4])
 if limit:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-def peak_mib():
-    lines = open("/proc/self/status").read().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 before = peak_mib()
 try:
     convert_triples(sys.argv[1], sys.argv[2], memory_bytes=memory_bytes)
@@ -33,6 +32,7 @@ except OSError as error:
     sys.exit(f"error: {error}")
 print(before, peak_mib())
 """
+)
 NUM_TRIPLES = 2_000_000
 SMALL = 8 << 20
 

@@ -1,7 +1,6 @@
 """Stores whose files hold nonsense are refused by name, before memory is taken for them."""
 
 import contextlib
-import hashlib
 import json
 import random
 import resource
@@ -15,7 +14,7 @@ from lsm.data.convert.array_file import ArrayFile
 from lsm.data.convert.npy import convert_npy
 from lsm.data.graph_store import GraphStore
 from lsm.data.verify import verify_store
-from support.store_files import random_graph, save_npy
+from support.store_files import list_again, random_graph, save_npy
 
 
 @pytest.fixture
@@ -26,9 +25,7 @@ def store(tmp_path):
 def replace(store, name, content):
     """Puts ``content`` in place of the file ``name``, with the right checksum in meta.json."""
     (store / name).write_bytes(content)
-    meta = json.loads((store / "meta.json").read_text())
-    meta["files"][name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    (store / "meta.json").write_text(json.dumps(meta))
+    list_again(store, name)
 
 
 def npy(text: str) -> bytes:

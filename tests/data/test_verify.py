@@ -1,6 +1,5 @@
 """`lsm data verify` finds each kind of damage and names the file, the place and the remedy."""
 
-import hashlib
 import json
 
 import numpy as np
@@ -10,7 +9,7 @@ from typer.testing import CliRunner
 from lsm.cli.data import app
 from lsm.data.convert.npy import convert_npy
 from lsm.data.verify import verify_store
-from support.store_files import random_graph, save_npy
+from support.store_files import list_again, random_graph, save_npy
 
 
 @pytest.fixture
@@ -23,13 +22,6 @@ def replace(store, name, array):
     """Puts ``array`` in place of the file ``name``, with the right checksum in meta.json."""
     np.save(store / name, array)
     list_again(store, name)
-
-
-def list_again(store, name):
-    content = (store / name).read_bytes()
-    meta = json.loads((store / "meta.json").read_text())
-    meta["files"][name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    (store / "meta.json").write_text(json.dumps(meta))
 
 
 def only_problem(store):

@@ -12,7 +12,7 @@ from lsm.embed import open_run, run_state
 from lsm.embed.export import export
 from support.command import lsm
 from support.embed_runs import make_run
-from support.store_files import python_command
+from support.store_files import PEAK_MIB, python_command
 
 NAMES = ["plain", "with blank", "tab\there", "back\\slash", "ünïcode", "two\nlines", *"abcdef"]
 RELATIONS = ["r 1", "r2"]
@@ -169,17 +169,17 @@ def test_a_full_disk(tmp_path, disk):
     assert list((disk / "out").iterdir()) == []
 
 
-EXPORT = """
+EXPORT = (
+    PEAK_MIB
+    + """
 import sys
-def peak_mib():
-    lines = open("/proc/self/status").read().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 from lsm.embed import open_run
 from lsm.embed.export import export
 before = peak_mib()
 export(open_run(sys.argv[1]), sys.argv[2], sys.argv[3], ids=True)
 print(before, peak_mib())
 """
+)
 
 
 @pytest.mark.parametrize("form", ["npy", "safetensors"])
