@@ -1,5 +1,6 @@
 """Fixtures for tests of several rooms."""
 
+import signal
 import tarfile
 
 import pytest
@@ -24,6 +25,15 @@ def carried_graph(tmp_path_factory):
     with tarfile.open(archive) as files:
         files.extractall(folder, filter="data")
     return folder / "amazon-computers"
+
+
+@pytest.fixture
+def kept_handlers():
+    """Restores the signal handlers: after Stopped, signals stay requests in the process."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -139,7 +139,7 @@ def test_other_settings_do_not_continue_a_run(store, tmp_path):
     train(config(store, tmp_path, "embed.lr=0.2", "checkpoint.resume=never"))
 
 
-def test_a_signal_ends_in_a_checkpoint(store, tmp_path, monkeypatch):
+def test_a_signal_ends_in_a_checkpoint(store, tmp_path, monkeypatch, kept_handlers):
     train(config(store, tmp_path / "whole", "embed.partitions=4"))
     settings = config(store, tmp_path / "cut", "embed.partitions=4")
     requests = iter([None] * 7 + ["SIGTERM"])

@@ -90,7 +90,7 @@ def test_a_cache_that_holds_the_graph_leaves_nothing_to_read_for_evaluation(stor
 
 
 def test_a_run_that_is_stopped_while_validating_goes_on_to_the_same_losses(
-    store, tmp_path, monkeypatch
+    store, tmp_path, monkeypatch, kept_handlers
 ):
     plain, stopped = tmp_path / "plain", tmp_path / "stopped"
     train(config(store, plain, "storage.engine=memory"))
@@ -106,13 +106,8 @@ def test_a_run_that_is_stopped_while_validating_goes_on_to_the_same_losses(
         return whole(model, loader, world, device, advance_and_stop)
 
     monkeypatch.setattr(lsm.train.trainer, "evaluate", evaluate)
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)}
-    try:
-        with pytest.raises(Stopped):
-            train(config(store, stopped, *LOOKAHEAD))
-    finally:  # after Stopped, signals stay requests
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with pytest.raises(Stopped):
+        train(config(store, stopped, *LOOKAHEAD))
     assert [epoch["epoch"] for epoch in epochs(stopped)] == [1]
     monkeypatch.setattr(lsm.train.trainer, "evaluate", whole)
     train(config(store, stopped, *LOOKAHEAD))
