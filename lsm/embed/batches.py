@@ -25,11 +25,12 @@ class StepBatches:
         columns: int,
         batch_size: int,
         seed: int,
+        device: torch.device,
     ) -> None:
         """``buckets``: of the training edges, by the partitions of ``layout``. ``columns``: of an
-        edge, 3, or 2 without relations."""
+        edge, 3, or 2 without relations. ``device``: shuffles edges, and holds batches."""
         self._buckets, self._layout, self._columns = buckets, layout, columns
-        self._batch_size, self._seed = batch_size, seed
+        self._batch_size, self._seed, self._device = batch_size, seed, device
 
     def count(self, step: Step) -> int:
         """Batches of ``step``: as many on every rank as the rank with most edges needs."""
@@ -62,7 +63,7 @@ class StepBatches:
             yield torch.cat(pending)
             num_batches -= 1
         for _ in range(num_batches):
-            yield torch.empty((0, self._columns), dtype=torch.int64)
+            yield torch.empty((0, self._columns), dtype=torch.int64, device=self._device)
 
     def _size(self, bucket: Bucket) -> int:
         starts, k = self._buckets.starts, bucket[0] * self._layout.partitions + bucket[1]
@@ -70,8 +71,10 @@ class StepBatches:
 
     def _shuffled(self, step: Step, bucket: Bucket) -> Tensor:
         edges = torch.from_numpy(self._buckets.edges(*bucket).astype(np.int64, copy=False))
+        edges = edges.to(self._device)
         key = native.batch_key(self._seed, step.epoch, *bucket)
-        edges = edges[torch.randperm(len(edges), generator=torch.Generator().manual_seed(key))]
+        generator = torch.Generator(self._device).manual_seed(key)
+        edges = edges[torch.randperm(len(edges), generator=generator, device=self._device)]
         for column, partition in ((0, bucket[0]), (-1, bucket[1])):
             first = step.frames[partition] * self._layout.frame_rows
             edges[:, column] += first - self._layout.starts[partition]

@@ -98,6 +98,10 @@ class EmbedConfig(Section):
     """Records and progress bars."""
     dist: DistConfig = DistConfig()
     """Jobs of several ranks."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device that trains, and whose memory holds the partitions of the buffer. auto: this rank's
+    GPU if it works (see `lsm doctor`), else the CPU; cuda: an error if it does not work. Draws of
+    negatives differ between the two, and so do the numbers of a run."""
 
     @property
     def run_dir(self) -> Path:

@@ -24,6 +24,7 @@ from lsm.embed.adagrad import initial_rows
 from lsm.embed.batches import StepBatches
 from lsm.embed.config import EmbedConfig, fingerprint
 from lsm.embed.edge_trainer import EdgeTrainer
+from lsm.embed.frames import make_frames
 from lsm.embed.itinerary import Itinerary
 from lsm.embed.order import Order, make_order
 from lsm.embed.partition_buffer import PartitionBuffer
@@ -33,6 +34,7 @@ from lsm.embed.run_state import Position, RunState
 from lsm.embed.slots import SlotBoard, Slots
 from lsm.storage.transfers import Transfers
 from lsm.train.checkpoint import check_settings
+from lsm.train.placement import choose_job_device
 from lsm.train.torch_setup import set_up_torch
 
 logger = logging.getLogger(__name__)
@@ -56,7 +58,7 @@ class EmbedJob:
     slots: Slots
     buffer: PartitionBuffer
     relations: Tensor | None
-    """[relation rows, width] float32; the same on every rank."""
+    """[relation rows, width] float32 on the device that trains; the same on every rank."""
     edges: EdgeTrainer
     batches: StepBatches
     position: Position
@@ -72,7 +74,8 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
     """Opens the store and the partitions, new or those of the last checkpoint; closes them at the
     end. ``run_dir``: the same on every rank, held by rank 0. Raises ValueError, RuntimeError or
     OSError if the store cannot be trained on."""
-    set_up_torch(config.train.num_threads, world, torch.device("cpu"))
+    device = choose_job_device(config.device, world)
+    set_up_torch(config.train.num_threads, world, device)
     if world.local_size != world.size:
         raise ValueError(
             f"world size: lsm embed runs on one machine, and {world.local_size} of {world.size} "
@@ -85,7 +88,7 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
     )
     layout = PartitionLayout.of(store.partition_starts(options.partitions).tolist(), options.width)
     itinerary = Itinerary(order, world.rank, config.train.seed)
-    _check_memory(layout, itinerary)
+    _check_memory(layout, itinerary, device)
     settings = fingerprint(config, world.size, identity(store))
     state = find_state(config, run_dir, settings) if world.is_main else None
     state = collectives.broadcast_object(state, world)
@@ -94,11 +97,12 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
     with Transfers(path, config.storage) as transfers:
         files = PartitionFiles(transfers, layout, board, config.dist.timeout_secs)
         slots = Slots(state.table.slots if state else [1] * layout.partitions)
-        buffer = PartitionBuffer(files, slots, itinerary.num_frames)
+        buffer = PartitionBuffer(files, slots, make_frames(layout, itinerary.num_frames, device))
         if state is None:
             relations = _new_table(config, store, layout, buffer, world)
         else:
             relations = run_state.load_relations(run_dir, state)
+        relations = None if relations is None else relations.to(device)
         collectives.barrier(world)  # every partition is there
         yield EmbedJob(
             config=config,
@@ -119,6 +123,7 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
                 store.meta.columns,
                 config.train.batch_size,
                 config.train.seed,
+                device,
             ),
             position=state.position if state else Position(),
             is_new=state is None,
@@ -190,13 +195,16 @@ def find_state(config: EmbedConfig, run_dir: Path, settings: dict[str, Any]) -> 
     return state
 
 
-def _check_memory(layout: PartitionLayout, itinerary: Itinerary) -> None:
+def _check_memory(layout: PartitionLayout, itinerary: Itinerary, device: torch.device) -> None:
     needed, free = itinerary.num_frames * layout.frame_bytes, available_bytes_per_rank()
+    where = ""
+    if device.type == "cuda":
+        free, where = torch.cuda.mem_get_info(device)[0], f" of {device}"
     if needed > free:
         raise ValueError(
             f"embed.buffer: {itinerary.num_frames} frames of {format_bytes(layout.frame_bytes)} "
-            f"take {format_bytes(needed)}, and {format_bytes(free)} of memory are free; raise "
-            "embed.partitions"
+            f"take {format_bytes(needed)}, and {format_bytes(free)} of memory{where} are free; "
+            "raise embed.partitions"
         )
 
 

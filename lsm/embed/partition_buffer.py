@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import mmap
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 
-import torch
 from torch import Tensor
 
-from lsm.core.limits import MOST_BYTES
-from lsm.core.units import format_bytes
+from lsm.embed.frames import Frames
 from lsm.embed.itinerary import Step
 from lsm.embed.partition_files import PartitionFiles
 from lsm.embed.slots import SlotAccess, Slots
@@ -23,16 +20,12 @@ class PartitionBuffer:
     """Frames of one contiguous table. While the partitions of a step are trained in theirs, a
     thread writes back what the spare frame held, and fills it with the next partition."""
 
-    def __init__(self, files: PartitionFiles, slots: Slots, num_frames: int) -> None:
-        """``num_frames``: with the one in flight, if anything is ever loaded. Raises
-        RuntimeError if there is no memory for them."""
-        layout = files.layout
-        self._files, self._slots, self._layout = files, slots, layout
-        self._memory = _map(num_frames * layout.frame_bytes)
-        self.rows: Tensor = torch.frombuffer(self._memory, dtype=torch.float32).view(
-            -1, layout.width
-        )
-        """[num_frames * frame_rows, width] float32; its address is a multiple of the page."""
+    def __init__(self, files: PartitionFiles, slots: Slots, frames: Frames) -> None:
+        """``frames``: with the one in flight, if anything is ever loaded."""
+        self._files, self._slots, self._layout = files, slots, files.layout
+        self._frames = frames
+        self.rows: Tensor = frames.rows
+        """[frames * frame_rows, width] float32."""
         self._pending: Future[None] | None = None
 
     def frame(self, number: int) -> Tensor:
@@ -51,7 +44,12 @@ class PartitionBuffer:
     def fill(self, step: Step) -> None:
         """Reads the partitions of ``step`` into their frames; blocks."""
         for partition, frame in step.frames.items():
-            self._files.swap(self.frame(frame), None, self._slots.read(partition))
+            self.read(partition, frame)
+
+    def read(self, partition: int, frame: int) -> Tensor:
+        """Reads ``partition`` as it was written last into ``frame``; returns its rows. Blocks."""
+        self._swap(frame, None, self._slots.read(partition))
+        return self.partition(partition, frame)
 
     def write_new(self, partition: int, initialise: Callable[[Tensor], None] | None) -> None:
         """Writes ``partition`` for the first time, with the rows that ``initialise`` fills; None:
@@ -59,7 +57,7 @@ class PartitionBuffer:
         write = self._slots.write(partition)
         if initialise is not None:
             initialise(self.partition(partition, 0))
-            self._files.swap(self.frame(0), write, None)
+            self._swap(0, write, None)
 
     def start(self, step: Step) -> None:
         """Begins the moves of ``step``: returns at once.
@@ -84,8 +82,10 @@ class PartitionBuffer:
         assert self._pending is None, "the moves of the step before have not been awaited"
         if write is None and read is None:
             return
-        frame = self.frame(step.spare)
-        self._pending = _in_thread(lambda: self._files.swap(frame, write, read))
+        frame, trained = self.frame(step.spare), self._frames.mark()
+        self._pending = _in_thread(
+            lambda: self._frames.swap(self._files, frame, write, read, trained)
+        )
 
     def finish(self) -> None:
         """Returns when the moves of the step have ended; raises what they raised, and TimeoutError
@@ -109,7 +109,10 @@ class PartitionBuffer:
             for partition in state:
                 write = self._slots.write(partition)
                 if partition in step.frames:
-                    self._files.swap(self.frame(step.frames[partition]), write, None)
+                    self._swap(step.frames[partition], write, None)
+
+    def _swap(self, frame: int, write: SlotAccess | None, read: SlotAccess | None) -> None:
+        self._frames.swap(self._files, self.frame(frame), write, read, self._frames.mark())
 
 
 def _in_thread(body: Callable[[], None]) -> Future[None]:
@@ -126,17 +129,3 @@ def _in_thread(body: Callable[[], None]) -> Future[None]:
 
     threading.Thread(target=run, name="lsm-partitions", daemon=True).start()
     return future
-
-
-def _map(num_bytes: int) -> mmap.mmap:
-    try:
-        if num_bytes > MOST_BYTES:
-            raise OSError
-        memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except (OSError, ValueError):
-        raise RuntimeError(
-            f"embed.buffer: no memory for frames of {format_bytes(num_bytes)}; lower embed.dim, or "
-            "raise embed.partitions"
-        ) from None
-    memory.madvise(mmap.MADV_HUGEPAGE)  # random rows of a large table: few TLB misses
-    return memory

@@ -234,7 +234,7 @@ class EmbedTrainer:
         return [(first_row(f), first_row(f) + num_rows(p)) for p, f in step.frames.items()]
 
     def _sum_relations(self, gradients: Tensor) -> None:
-        collectives.all_reduce_sum(gradients, self.job.world)
+        gradients.copy_(collectives.all_reduce_sum(gradients.cpu(), self.job.world))
 
     def _validation_is_due(self) -> bool:
         every = self.job.config.train.eval_every
@@ -261,16 +261,19 @@ class EmbedTrainer:
             job.buffer.write_back(self._step)  # for the others to read
             collectives.barrier(job.world)
         with span("evaluate"):
-            return self._evaluator.evaluate(split, Blocks(self._blocks), job.relations)
+            relations = None if job.relations is None else job.relations.cpu()
+            return self._evaluator.evaluate(split, Blocks(self._blocks), relations)
 
     def _blocks(self) -> Iterator[tuple[int, Tensor]]:
-        """All rows, those that are not resident by way of the spare frame."""
+        """All rows, on the host; those that are not resident by way of the spare frame."""
         layout, buffer, step = self.job.layout, self.job.buffer, self._step
         for partition in range(layout.partitions):
-            frame = step.frames.get(partition, step.spare)
-            if partition not in step.frames:
-                self.job.files.swap(buffer.frame(frame), None, self.job.slots.read(partition))
-            yield layout.starts[partition], buffer.partition(partition, frame)
+            frame = step.frames.get(partition)
+            if frame is None:
+                rows = buffer.read(partition, step.spare)
+            else:
+                rows = buffer.partition(partition, frame)
+            yield layout.starts[partition], rows.cpu()
 
     def _count_time(self) -> None:
         now = time.perf_counter()

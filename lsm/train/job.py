@@ -90,7 +90,7 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
     """A context with the job of ``config``, which closes its features at the end. Raises ValueError
     or OSError, on every rank alike, if the store cannot be trained on.
     """
-    device = choose_job_device(config, world)
+    device = choose_job_device(config.device, world)
     settings = config.train
     set_up_torch(settings.num_threads, world, device, settings.precision, settings.deterministic)
     store = open_store(config, world)

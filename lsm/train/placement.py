@@ -36,14 +36,15 @@ Sampler = NeighborSampler | DeviceNeighborSampler
 _PLANNED_ID_BYTES = 50  # of an id of the window, where the planner is on the GPU
 
 
-def choose_job_device(config: Config, world: World) -> torch.device:
-    """The device of this rank. Raises RuntimeError, on every rank, if only some have a GPU."""
-    device = choose_device(config.device, world.local_rank)
+def choose_job_device(name: str, world: World) -> torch.device:
+    """The device of this rank, which ``name`` (auto, cpu, cuda) stands for. Raises RuntimeError, on
+    every rank, if only some have a GPU."""
+    device = choose_device(name, world.local_rank)
     has_gpu = torch.tensor([float(device.type == "cuda")])
     num_gpus = int(collectives.all_reduce_sum(has_gpu, world).item())
     if 0 < num_gpus < world.size:
         raise RuntimeError(
-            f"device={config.device}: {num_gpus} of {world.size} ranks have a GPU that works, and "
+            f"device={name}: {num_gpus} of {world.size} ranks have a GPU that works, and "
             "this one has "
             + ("one" if device.type == "cuda" else "none")
             + "; set device=cpu, or start one process per GPU (see `lsm doctor`)"

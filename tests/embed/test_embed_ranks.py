@@ -39,7 +39,9 @@ def store(tmp_path_factory):
 def test_every_edge_is_trained_once_per_epoch(store, name, n, c, ranks):
     opened = TripleStore.open(store)
     layout = PartitionLayout.of(opened.partition_starts(n).tolist(), 4)
-    batches = StepBatches(opened.buckets("train", n), layout, 3, 32, seed=3)
+    batches = StepBatches(
+        opened.buckets("train", n), layout, 3, 32, seed=3, device=torch.device("cpu")
+    )
     order = make_order(name, n, c, ranks)
     expected = np.array(opened.edges("train"), np.int64)
     expected = expected[np.lexsort(expected.T)]

@@ -10,14 +10,17 @@ import torch
 from lsm import native
 from lsm.data.triple_store import TripleStore
 from lsm.distributed.signals import Stopped
-from lsm.embed import trainer
+from lsm.embed import job, trainer
 from lsm.embed.adagrad import initial_rows
 from lsm.embed.edge_trainer import EdgeTrainer
+from lsm.embed.frames import GpuFrames
 from lsm.embed.itinerary import Itinerary
 from lsm.embed.order import make_order
 from lsm.embed.run import EmbeddingRun
 from lsm.embed.trainer import EmbedTrainer, train
 from support.engines import QUEUED_ENGINES
+from support.gpus import WITHOUT_GPU
+from support.partitions import twin_frames
 from support.triples import config, make_triples, tables
 
 
@@ -73,6 +76,31 @@ def test_training_from_disk_equals_training_in_memory(store, tmp_path, engine, n
     summary = train(settings)
     assert tables(tmp_path / "run") == in_memory(settings)
     assert (summary["partitions"], summary["epochs"], summary["world_size"]) == (n, 2, 1)
+
+
+def test_frames_in_gpu_memory_change_no_number(store, tmp_path, monkeypatch):
+    """The host stands for the GPU: partitions pass through page-locked memory all the same."""
+    settings = config(store, tmp_path / "run", "embed.partitions=6", "train.eval_every=1")
+    monkeypatch.setattr(job, "make_frames", lambda *shape, device=None: twin_frames(*shape[:2]))
+    made = []
+    monkeypatch.setattr(GpuFrames, "swap", recorded(GpuFrames.swap, made))
+    train(settings)
+    assert len(made) > 12
+    assert tables(tmp_path / "run") == in_memory(settings)
+
+
+def recorded(method, calls):
+    def call(self, *arguments):
+        calls.append(arguments)
+        return method(self, *arguments)
+
+    return call
+
+
+@WITHOUT_GPU
+def test_without_a_gpu_device_cuda_is_one_clear_error(store, tmp_path):
+    with pytest.raises(RuntimeError, match=r"^device=cuda: .*; or set device=cpu"):
+        train(config(store, tmp_path / "run", "device=cuda"))
 
 
 def test_prefetching_changes_no_number(store, tmp_path):

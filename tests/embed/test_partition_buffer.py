@@ -9,10 +9,11 @@ import torch
 
 from lsm import native
 from lsm.embed import partition_buffer, partition_files
+from lsm.embed.frames import HostFrames
 from lsm.embed.partition_layout import PartitionLayout
 from lsm.embed.slots import SlotAccess, SlotBoard, Slots
 from support.engines import QUEUED_ENGINES
-from support.partitions import WIDTH, change, table
+from support.partitions import WIDTH, change, table, twin_frames
 
 EPOCHS = 3
 
@@ -30,13 +31,14 @@ def reference(made, epochs):
     return rows.numpy()
 
 
+@pytest.mark.parametrize("make", [HostFrames, twin_frames])
 @pytest.mark.parametrize("engine", QUEUED_ENGINES)
 @pytest.mark.parametrize(
     ("order", "n", "c"),
     [("best", 1, 3), ("best", 4, 3), ("best", 8, 3), ("beta", 7, 4), ("random", 6, 3)],
 )
-def test_the_file_has_what_was_trained(tmp_path, engine, order, n, c):
-    with table(tmp_path, order=order, n=n, c=c, engine=engine) as made:
+def test_the_file_has_what_was_trained(tmp_path, engine, order, n, c, make):
+    with table(tmp_path, order=order, n=n, c=c, engine=engine, make=make) as made:
         made.buffer.fill(made.itinerary.epoch(0)[0])
         for epoch in range(EPOCHS):
             last = made.epoch(epoch)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from lsm.embed import partition_files
+from lsm.embed.frames import GpuFrames, HostFrames
 from lsm.embed.itinerary import Itinerary
 from lsm.embed.order import make_order
 from lsm.embed.partition_buffer import PartitionBuffer
@@ -22,13 +23,14 @@ WIDTH = 5
 class Table:
     """Everything that moves the partitions of one rank."""
 
-    def __init__(self, path, transfers, layout, order, seed=0):
+    def __init__(self, path, transfers, layout, order, seed=0, make=HostFrames):
         self.path, self.transfers, self.layout = path, transfers, layout
         self.board = SlotBoard(layout.partitions)
         self.files = PartitionFiles(transfers, layout, self.board, timeout_secs=5)
         self.slots = Slots([1] * layout.partitions)
         self.itinerary = Itinerary(order, 0, seed)
-        self.buffer = PartitionBuffer(self.files, self.slots, self.itinerary.num_frames)
+        self.frames = make(layout, self.itinerary.num_frames)
+        self.buffer = PartitionBuffer(self.files, self.slots, self.frames)
         for partition in range(layout.partitions):
             self.buffer.write_new(partition, lambda rows, p=partition: rows.copy_(self.new(p)))
 
@@ -58,17 +60,24 @@ class Table:
         return step
 
 
+def twin_frames(layout, num_frames):
+    """Frames of a GPU that the host stands for."""
+    return GpuFrames(layout, num_frames, torch.device("cpu"))
+
+
 def change(rows, bucket, side):
     """Not commutative, so that the order of buckets shows."""
     rows[:, 1 + side] = rows[:, 1 + side] * 0.75 + bucket[1 - side] + rows[:, 0] / 1024
 
 
 @contextmanager
-def table(folder, num_entities=1000, *, order="best", n=8, c=3, engine="posix", **options):
+def table(
+    folder, num_entities=1000, *, order="best", n=8, c=3, engine="posix", make=HostFrames, **options
+):
     starts = [p * num_entities // n for p in range(n + 1)]
     layout = PartitionLayout.of(starts, WIDTH)
     path = folder / partition_files.FILE_NAME
     partition_files.create(path, layout)
     options = TransferOptions(engine=engine, timeout_secs=5.0, chunk_bytes=8192, **options)
     with Transfers(path, options) as transfers:
-        yield Table(path, transfers, layout, make_order(order, n, c))
+        yield Table(path, transfers, layout, make_order(order, n, c), make=make)

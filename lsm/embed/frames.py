@@ -1,0 +1,138 @@
+"""The memory that partitions are trained in: frames of one contiguous table."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from lsm import native
+from lsm.core.device import current, locking
+from lsm.core.limits import MOST_BYTES
+from lsm.core.units import format_bytes
+from lsm.embed.partition_files import PartitionFiles
+from lsm.embed.partition_layout import PartitionLayout
+from lsm.embed.slots import SlotAccess
+
+
+class Frames(Protocol):
+    """A table of frames, and how one of them moves to and from disk."""
+
+    rows: Tensor
+    """[frames * frame_rows, width] float32."""
+
+    def mark(self) -> object:
+        """The point up to which this thread has queued work on ``rows``."""
+        ...
+
+    def swap(
+        self,
+        files: PartitionFiles,
+        frame: Tensor,
+        write: SlotAccess | None,
+        read: SlotAccess | None,
+        trained: object,
+    ) -> None:
+        """``files.swap(frame, write, read)``, once the work up to the mark ``trained`` is done.
+        Blocks; one call at a time, from any thread."""
+        ...
+
+
+class HostFrames:
+    """Frames in host memory, which disks read and write themselves."""
+
+    def __init__(self, layout: PartitionLayout, num_frames: int) -> None:
+        """Raises RuntimeError if there is no memory for them."""
+        self.rows = _map(num_frames * layout.frame_bytes).view(-1, layout.width)
+
+    def mark(self) -> None:
+        pass
+
+    def swap(
+        self,
+        files: PartitionFiles,
+        frame: Tensor,
+        write: SlotAccess | None,
+        read: SlotAccess | None,
+        trained: object,
+    ) -> None:
+        files.swap(frame, write, read)
+
+
+class GpuFrames:
+    """Frames in GPU memory. A frame on its way to or from disk passes through page-locked memory of
+    the size of one frame, by copies in a stream of their own."""
+
+    def __init__(self, layout: PartitionLayout, num_frames: int, device: torch.device) -> None:
+        """``device``: a GPU; the host stands for one in tests. Raises RuntimeError if there is no
+        memory for them."""
+        self._device = device
+        shape = (num_frames * layout.frame_rows, layout.width)
+        try:
+            self.rows = torch.zeros(shape, device=device)
+        except torch.OutOfMemoryError:
+            raise _no_memory(num_frames * layout.frame_bytes, f" on {device}") from None
+        if device.type == "cpu":
+            self._staging = _map(layout.frame_bytes).view(-1, layout.width)
+            return
+        self._stream = torch.cuda.Stream(device)
+        with locking(layout.frame_bytes, "embed.dim smaller or embed.partitions larger"):
+            block = native.LockedBlock(layout.frame_bytes, device.index)
+        self._staging = native.as_tensor(block, torch.float32).view(-1, layout.width)
+
+    def mark(self) -> object:
+        if self._device.type == "cpu":
+            return None
+        return torch.cuda.current_stream(self._device).record_event()
+
+    def swap(
+        self,
+        files: PartitionFiles,
+        frame: Tensor,
+        write: SlotAccess | None,
+        read: SlotAccess | None,
+        trained: object,
+    ) -> None:
+        if write is not None:
+            self._copy(self._staging, frame, trained)
+        files.swap(self._staging, write, read)
+        if read is not None:
+            self._copy(frame, self._staging, trained)
+
+    def _copy(self, target: Tensor, source: Tensor, trained: object) -> None:
+        if self._device.type == "cpu":
+            target.copy_(source)
+            return
+        assert isinstance(trained, torch.cuda.Event)
+        with current(self._device), torch.cuda.stream(self._stream):
+            self._stream.wait_event(trained)
+            target.copy_(source, non_blocking=True)
+            self._stream.synchronize()
+
+
+def make_frames(layout: PartitionLayout, num_frames: int, device: torch.device) -> Frames:
+    """Frames in the memory of ``device``."""
+    if device.type == "cuda":
+        return GpuFrames(layout, num_frames, device)
+    return HostFrames(layout, num_frames)
+
+
+def _map(num_bytes: int) -> Tensor:
+    """Zeros [num_bytes / 4] float32; the address is a multiple of the page."""
+    try:
+        if num_bytes > MOST_BYTES:
+            raise OSError
+        memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, ValueError):
+        raise _no_memory(num_bytes) from None
+    memory.madvise(mmap.MADV_HUGEPAGE)  # random rows of a large table: few TLB misses
+    return torch.frombuffer(memory, dtype=torch.float32)
+
+
+def _no_memory(num_bytes: int, where: str = "") -> RuntimeError:
+    return RuntimeError(
+        f"embed.buffer: no memory{where} for frames of {format_bytes(num_bytes)}; lower embed.dim, "
+        "or raise embed.partitions"
+    )
