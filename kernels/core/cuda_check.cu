@@ -37,13 +37,13 @@ CudaError::CudaError(cudaError_t error, const std::string& what)
     : std::runtime_error(concat("CUDA: ", what, ": ", cudaGetErrorName(error), " (",
                                 cudaGetErrorString(error), ")", remedy(error))),
       code(error) {
-  // A failed launch or allocation also stays the thread's last error, for others to stumble over.
+  // Clears the thread's last error too: a later call of other code would report it.
   cudaGetLastError();
 }
 
 void use_device(int device) {
-  // Not only if cudaGetDevice() differs: torch chooses the thread's device through a runtime of its
-  // own, and what ours remembers may be out of date.
+  // Also if cudaGetDevice() returns this device: torch has a CUDA runtime of its own, so that the
+  // answer of this one may be out of date.
   check_cuda(cudaSetDevice(device), "choose the device");
 }
 
@@ -80,7 +80,8 @@ void CudaEvent::wait(double timeout_secs, const char* what) const {
     if (waited.count() > timeout_secs) {
       throw TimeoutError(concat("the GPU did not finish within ", timeout_secs, " s: ", what));
     }
-    // Most waits are shorter than a sleep; a long one should not take a core.
+    // Polls at first, because most waits are shorter than a sleep; then sleeps, to leave the core
+    // free.
     if (waited.count() < 200e-6) {
       std::this_thread::yield();
     } else {

@@ -8,7 +8,7 @@ namespace lsm {
 CudaInfo find_cuda() {
   CudaInfo info;
   info.toolkit_version = CUDART_VERSION;
-  // Without a driver this says 0, and success.
+  // Without a driver the call returns success and version 0.
   if (cudaDriverGetVersion(&info.driver_version) != cudaSuccess) info.driver_version = 0;
   int count = 0;
   cudaError_t error = cudaGetDeviceCount(&count);
@@ -24,7 +24,7 @@ CudaInfo find_cuda() {
   if (error != cudaSuccess) {
     info.problem = cudaGetErrorString(error);
     info.gpus.clear();
-    cudaGetLastError();  // it is not for others to find
+    cudaGetLastError();  // a later call would report it
   } else if (count == 0) {
     info.problem = "no CUDA-capable device is detected";
   }

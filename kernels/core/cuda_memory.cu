@@ -26,7 +26,7 @@ cudaMemPool_t make_pool(int device) {
   return pool;
 }
 
-/// Lives as long as the process, as streams in which memory is freed may.
+/// Lives as long as the process: memory may be freed in a stream that lives as long.
 cudaMemPool_t pool_of(int device) {
   static std::mutex mutex;
   static std::map<int, cudaMemPool_t>* const pools = new std::map<int, cudaMemPool_t>;
@@ -56,7 +56,7 @@ void trim_memory(int device) noexcept {
   try {
     cudaMemPoolTrimTo(pool_of(device), 0);
   } catch (const CudaError&) {
-    // There is no pool, so that there is nothing in it.
+    // No pool was made, so no memory is in it.
   }
 }
 

@@ -15,8 +15,8 @@ enum class LineLocks : uint8_t {
   kSystem,  // the same at system scope, as in caches that other GPUs or the host read
 };
 
-/// Row ids[i] of `source` goes to row i of `out`; all of it is memory of the device, or
-/// page-locked.
+/// Copies row ids[i] of `source` to row i of `out`. All pointers are to memory of the device or
+/// page-locked memory.
 struct GpuGather {
   const std::byte* source;
   const int64_t* ids;  // [count], checked
@@ -29,7 +29,7 @@ struct GpuGather {
 /// Queues the gather to `stream` (a cudaStream_t as a number) of GPU `device`. Throws
 /// std::runtime_error in a build without CUDA.
 void gather_on_gpu(const GpuGather& gather, LineLocks locks, int device, intptr_t stream);
-/// The same by a host loop.
+/// The same, by a loop on the host.
 void gather_by_twin(const GpuGather& gather, LineLocks locks);
 
 }  // namespace lsm

@@ -41,7 +41,8 @@ class GpuSampler {
   /// Copies the last sample.
   virtual void copy_to(const SampleOutput& output) = 0;
 
-  /// Copies the indices of its edges into the CSC, [num_edges]. Precondition: they were recorded.
+  /// Copies its edge ids, which are positions in the CSC, [num_edges]. Precondition: they were
+  /// recorded.
   virtual void copy_edge_ids(int64_t* out) = 0;
 };
 

@@ -19,11 +19,11 @@ namespace {
 constexpr uint32_t kBlockBytes = 4096;
 constexpr uint64_t kImageBytes = 64 << 20;
 constexpr double kTimeoutSecs = 20;
-// Looks at a queue that a warp waits for; each crosses the bus, so these take seconds.
+// Polls of a queue before a warp gives up. Each crosses the bus, so this many take seconds.
 constexpr uint32_t kMaxLooks = 2'000'000;
 
-/// Blocks that are copied to wherever a transfer goes, as the controller's DMA engine would: host
-/// memory or a GPU's. In a stream of its own, so that no kernel that waits for a read delays it.
+/// Copies blocks to the target of a transfer, host or GPU memory, in place of the controller's DMA
+/// engine. It has a stream of its own, so that no kernel that waits for a read delays it.
 class CopiedBlocks final : public BlockSource {
  public:
   CopiedBlocks(int device, std::span<const std::byte> memory)
@@ -210,7 +210,7 @@ void WaveRun::make_wave() {
   wave_.num_completed = num_completed_.get();
 }
 
-/// New random reads; nothing of the ones before is left.
+/// Draws new random reads and clears the buffers.
 void WaveRun::draw(uint64_t seed) {
   const uint32_t num_blocks = options_.read_bytes / kBlockBytes;
   const uint64_t num_places = kImageBytes / kBlockBytes - num_blocks + 1;
@@ -250,7 +250,7 @@ void WaveRun::verify() {
   }
 }
 
-/// The reads that fit in the queues in whole groups of a warp.
+/// The number of reads that the queues hold, in whole groups of a warp.
 uint32_t most_reads(const WaveOptions& options) {
   return options.num_queues * ((options.depth - 1) / 32) * 32;
 }

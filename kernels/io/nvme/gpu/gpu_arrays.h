@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Owners of memory that kernels reach, on the device that is current when they are made. They may
-// be let go by threads that never chose a device, and would use the first. For .cu files.
+// Owners of memory that kernels access, on the device that is current at construction. Destructors
+// choose that device themselves: a thread that never chose one has the first. For .cu files.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace lsm::nvme {
 
-/// Makes memory that exists reachable for the GPU.
+/// Registers host memory, so that the GPU can access it.
 class MappedRange {
  public:
   MappedRange(void* memory, size_t bytes, unsigned flags, const std::string& what)
@@ -30,7 +30,7 @@ class MappedRange {
   MappedRange(const MappedRange&) = delete;
   MappedRange& operator=(const MappedRange&) = delete;
 
-  /// Where the GPU sees `pointer`, which points into the range.
+  /// The GPU's address of `pointer`, which points into the range.
   template <class T>
   T* on_device(T* pointer) const {
     const auto offset = reinterpret_cast<std::byte*>(pointer) - static_cast<std::byte*>(memory_);
@@ -43,7 +43,7 @@ class MappedRange {
   void* on_device_ = nullptr;
 };
 
-/// `count` elements of the GPU's memory, all zero once `stream` is there.
+/// `count` elements of GPU memory. They are zero for all later work in `stream`.
 template <class T>
 class GpuArray {
  public:

@@ -17,7 +17,7 @@ constexpr uint32_t kAllLanes = 0xffffffff;
 
 static_assert(kGroupSize == kWarp);
 
-/// Index of the read that command `id` of queue `queue` is for: groups are dealt round robin.
+/// Index of the read of command `id` of queue `queue`: queues take groups in turn.
 __device__ uint32_t read_of(const GpuWave& wave, uint32_t queue, uint32_t id) {
   return (id / kWarp * wave.num_queues + queue) * kWarp + id % kWarp;
 }
@@ -44,15 +44,15 @@ __device__ uint32_t num_groups(const GpuWave& wave) {
   return (wave.num_reads + kWarp - 1) / kWarp;
 }
 
-/// Which reads of group `group` are to be submitted, a bit each.
+/// A bit for each read of group `group`: 1 if it is to be submitted.
 __device__ uint32_t members_of(const GpuWave& wave, uint32_t group) {
   if (wave.members != nullptr) return wave.members[group];
   const uint32_t size = min(kWarp, wave.num_reads - group * kWarp);
   return kAllLanes >> (kWarp - size);
 }
 
-/// Submits group `group` with at most one doorbell; returns how many there was room for. By a whole
-/// warp.
+/// Submits group `group` with at most one doorbell. Returns the number of reads for which the queue
+/// had room. All lanes of a warp call it.
 __device__ uint32_t submit_group(const GpuWave& wave, uint32_t group, uint32_t lane) {
   const uint32_t members = members_of(wave, group);
   if (members == 0) return 0;
@@ -79,12 +79,13 @@ __global__ void submit(GpuWave wave) {
   }
 }
 
-/// The completions of one queue that are there, 32 at a look; returns how many. ReadWorker i looks
-/// at position consumed + i (Legend, section 5); those in a row from the first on are taken.
+/// Takes the completions that have arrived in one queue, up to 32 per poll. Returns their number.
+/// Lane i polls position consumed + i (Legend, section 5); completions before the first gap are
+/// taken.
 __device__ uint32_t take(const GpuWave& wave, uint32_t index, uint32_t lane) {
   const QueuePair queue = wave.queues[index];  // a copy, as in submit_group()
   uint32_t taken = 0;
-  // Bounded: there are no more than the capacity.
+  // Bounded: a queue has no more completions than its capacity.
   while (taken < queue.depth) {
     const uint64_t first = queue.state->consumed;
     Completion entry;
@@ -92,11 +93,11 @@ __device__ uint32_t take(const GpuWave& wave, uint32_t index, uint32_t lane) {
     const uint32_t missing = ~__ballot_sync(kAllLanes, there);
     const uint32_t count = missing == 0 ? kWarp : __ffs(missing) - 1;
     if (lane < count) {
-      // An identifier of the controller's own making belongs to no read.
+      // A faulty controller may return an identifier that no read has.
       const uint32_t read = read_of(wave, index, entry.command_id());
       if (read < wave.num_reads) wave.statuses[read] = entry.status();
     }
-    __syncwarp();  // all have read their entries, and `consumed`
+    __syncwarp();  // every lane has read its entry and `consumed`
     if (lane == 0) finish_taking(queue, first + count);
     __syncwarp();
     taken += count;
@@ -105,7 +106,7 @@ __device__ uint32_t take(const GpuWave& wave, uint32_t index, uint32_t lane) {
   return taken;
 }
 
-/// Adds to the wave's count. The host may watch it: statuses come before.
+/// Adds to the wave's count, after the statuses: the host may poll the count.
 __device__ void count_completed(const GpuWave& wave, uint32_t taken, uint32_t lane) {
   if (lane != 0 || taken == 0) return;
   ::cuda::atomic_ref<uint32_t, ::cuda::thread_scope_system>(*wave.num_completed)

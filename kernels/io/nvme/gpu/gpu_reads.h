@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Reads that a GPU submits and completes by itself, in two kernels (Helios, 3.1): no thread waits
-// for a disk, and the grid of either is a setting.
+// Reads that a GPU submits and completes, in two kernels (Helios, 3.1): no thread waits for a disk,
+// and the grid of each kernel is a setting.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -27,8 +27,8 @@ struct GpuWave {
   const QueuePair* queues;  // [num_queues], in no other use
   uint32_t num_queues;
   uint32_t num_reads;
-  const BlockRange* blocks;  // [num_reads]: what to read, at most a buffer
-  const uint32_t* bytes;     // [num_reads]: what that is, in bytes
+  const BlockRange* blocks;  // [num_reads]: blocks of each read, at most a buffer
+  const uint32_t* bytes;     // [num_reads]: their bytes
   const uint32_t* members;   // [ceil(num_reads / 32)]: which of each 32 to submit; null: all
   uint32_t buffer_pages;     // pages of a buffer, at most 513: lists are not chained
   const uint64_t* pages;     // [num_reads * buffer_pages]: the controller's addresses of buffers
