@@ -38,6 +38,8 @@ py::dict transfer_stats(const lsm::Transfers& transfers) {
   result["bytes_read"] = transfers.stats().bytes_read.load();
   result["bytes_written"] = transfers.stats().bytes_written.load();
   result["short_transfers"] = transfers.stats().short_transfers.load();
+  result["commands"] = transfers.stats().commands.load();
+  result["doorbells"] = transfers.stats().doorbells.load();
   return result;
 }
 
@@ -51,6 +53,7 @@ void lsm::bind_transfers(py::module_& module) {
       .def("stats", &transfer_stats)
       .def_property_readonly("direct", &lsm::Transfers::direct)
       .def_property_readonly("block_bytes", &lsm::Transfers::block_bytes)
+      .def_property_readonly("num_bytes", &lsm::Transfers::num_bytes)
       .def(
           "inject_fault",
           [](lsm::Transfers& transfers, lsm::Fault fault, int64_t nth, int64_t value) {

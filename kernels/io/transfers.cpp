@@ -54,4 +54,9 @@ Transfers::Next Transfers::complete(SwapChunks& chunks, SwapChunk& chunk, int64_
   return chunks.advance(chunk, result) ? Next::kAgain : Next::kEnd;
 }
 
+void Transfers::count_batch(int64_t commands) {
+  stats_.commands.fetch_add(commands);
+  stats_.doorbells.fetch_add(1);
+}
+
 }  // namespace lsm

@@ -22,6 +22,8 @@ struct TransferStats {
   std::atomic<int64_t> bytes_read{0};
   std::atomic<int64_t> bytes_written{0};
   std::atomic<int64_t> short_transfers{0};
+  std::atomic<int64_t> commands{0};   // nvme: put on the queue
+  std::atomic<int64_t> doorbells{0};  // nvme: rung for them
 };
 
 /// Moves long blocks between memory and a file or drive, in chunks at a queue depth. Unlike
@@ -46,6 +48,8 @@ class Transfers {
   virtual bool direct() const { return true; }
   /// Unit of offsets, lengths and addresses.
   virtual int64_t block_bytes() const = 0;
+  /// Size of the file or drive.
+  virtual int64_t num_bytes() const = 0;
   const TransferStats& stats() const { return stats_; }
   FaultInjector& faults() { return faults_; }
 
@@ -61,6 +65,8 @@ class Transfers {
   /// The next step after a transfer that returned `result` (bytes, or -errno): end the chunk,
   /// submit it again, or ignore the completion as if the disk had lost it.
   Next complete(SwapChunks& chunks, SwapChunk& chunk, int64_t result);
+  /// Counts `commands` that one doorbell was rung for.
+  void count_batch(int64_t commands);
 
   const std::string engine_;
   const std::string target_;

@@ -45,6 +45,12 @@ void WritableFile::sync() const {
   }
 }
 
+int64_t WritableFile::num_bytes() const {
+  const off_t end = lseek(descriptor_, 0, SEEK_END);
+  if (end < 0) throw SystemError(errno, path_, concat("lseek: ", std::strerror(errno)));
+  return end;
+}
+
 void WritableFile::open_with(int extra_flags) {
   descriptor_ = open(path_.c_str(), O_RDWR | O_CLOEXEC | extra_flags);
   if (descriptor_ < 0)

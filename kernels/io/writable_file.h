@@ -23,6 +23,8 @@ class WritableFile {
   bool direct() const { return direct_; }
   /// Unit of offsets, lengths and addresses.
   int64_t block_bytes() const { return block_bytes_; }
+  /// Throws SystemError.
+  int64_t num_bytes() const;
   /// Throws SystemError. Blocks until all writes are durable.
   void sync() const;
 

@@ -15,6 +15,7 @@
 #include "kernels/io/nvme/transport/sysfs_transport.h"
 #include "tests/guest/checks.h"
 #include "tests/guest/harness.h"
+#include "tests/guest/transfer_checks.h"
 
 namespace lsm::guest {
 namespace {
@@ -159,7 +160,7 @@ void unbind(const std::string& address) {
   if (fs::exists(file)) write_file(file, address);
 }
 
-void run_sysfs(Checks& checks, const std::string& a, const std::string& b) {
+void run_sysfs(Checks& checks, const std::string& a, const std::string& b, const std::string& c) {
   const bool has_driver = fs::exists(kDriver);
   const char* no_driver = "this kernel has no nvme driver built in";
   checks.run("bad_devices", [&] { check_bad_devices(a); });
@@ -174,6 +175,9 @@ void run_sysfs(Checks& checks, const std::string& a, const std::string& b) {
     run_queue_checks(checks, drive);
   }
   run_engine_checks(checks, {"sysfs", a, b});
+  unbind(c);
+  run_transfer_checks(checks, "sysfs", c);
+  checks.run("killed_writer", [&] { check_killed_writer("sysfs", c); });
   checks.run("start_after_kill", [&] { check_start_after_kill(b, "b1"); });
   checks.run_if(has_driver, no_driver, "kernel_takes_over",
                 [&] { check_kernel_takes_over(b, "b1"); });
@@ -185,12 +189,11 @@ void run_sysfs(Checks& checks, const std::string& a, const std::string& b) {
 }
 
 /// The kernel module itself, as far as it goes without a GPU.
-void run_libnvm(Checks& checks, const std::string& a, const std::string& b) {
-  unbind(a);
-  unbind(b);
+void run_libnvm(Checks& checks, const std::vector<std::string>& addresses) {
+  std::ranges::for_each(addresses, unbind);
   load_module("/libnvm.ko");
-  await([] { return fs::exists("/dev/libnvm1"); }, "/dev/libnvm1");
-  checks.run("bound", [&] { check_bound_to(a, "libnvm helper"); });
+  await([] { return fs::exists("/dev/libnvm2"); }, "/dev/libnvm2");
+  checks.run("bound", [&] { check_bound_to(addresses.at(0), "libnvm helper"); });
   checks.run("gpu_support", [] {
     const std::string problem = nvme::libnvm_problem("/dev/libnvm0");
     expect(problem.find("built without GPU support") != std::string::npos, "got: " + problem);
@@ -202,6 +205,7 @@ void run_libnvm(Checks& checks, const std::string& a, const std::string& b) {
     run_queue_checks(checks, drive);
   }
   run_engine_checks(checks, {"libnvm", "/dev/libnvm0", "/dev/libnvm1"});
+  run_transfer_checks(checks, "libnvm", "/dev/libnvm2");
   checks.run("nothing_left_mapped", [] {
     unload_module("libnvm");
     const std::string log = kernel_log();
@@ -232,8 +236,8 @@ int main() {
     const std::vector<std::string> addresses = lsm::nvme::find_controllers();
     const auto asked = [&](const char* what) { return line.find(what) != std::string::npos; };
     if (asked("guest=iommu")) run_iommu(checks, addresses.at(0));
-    if (asked("guest=sysfs")) run_sysfs(checks, addresses.at(0), addresses.at(1));
-    if (asked("guest=libnvm")) run_libnvm(checks, addresses.at(0), addresses.at(1));
+    if (asked("guest=sysfs")) run_sysfs(checks, addresses.at(0), addresses.at(1), addresses.at(2));
+    if (asked("guest=libnvm")) run_libnvm(checks, addresses);
   } catch (const std::exception& error) {
     std::printf("guest failed: %s\n", error.what());
   }

@@ -32,6 +32,11 @@ COMMON = (
     "engine_too_small",
     "engine_named_twice",
     "last_page",
+    "partitions",
+    "doorbells",
+    "past_the_end",
+    "read_only",
+    "bad_medium",
 )
 SYSFS = (
     "bad_devices",
@@ -41,22 +46,47 @@ SYSFS = (
     "start_after_kill",
     "kernel_takes_over",
     "kernel_takes_over_after_kill",
+    "killed_writer",
     *COMMON,
 )
 LIBNVM = ("bound", "gpu_support", "nothing_left_mapped", *COMMON)
 IMAGE_BYTES = 8 << 20
+READ_ONLY = ("a1", "a2", "a3", "b1", "c3")
+# As in tests/guest/transfer_checks.h.
+PARTITIONS, FRAME_BYTES = 4, 131 * 4096
+BAD_WRITE, BAD_READ, AFTER_BAD = 1 << 20, 2 << 20, 4 << 20
+
+
+def raw(image, drive):
+    """Arguments for the medium ``drive``: the file ``image``."""
+    return ["-drive", f"file={image},id={drive},if=none,format=raw"]
+
+
+def read_only(image, drive):
+    """A medium that refuses writes."""
+    return ["-drive", f"file={image},id={drive},if=none,format=raw,readonly=on"]
+
+
+def damaged(image, drive):
+    """A medium with a block that cannot be written and one that cannot be read; no flush works."""
+    faults = [("write", BAD_WRITE // 512), ("read", BAD_READ // 512), ("flush", -1)]
+    options = [f"driver=blkdebug,node-name={drive},image.driver=file,image.filename={image}"]
+    for number, (kind, sector) in enumerate(faults):
+        rule = {"event": "none", "iotype": kind, "sector": sector, "errno": 5}
+        options += [f"inject-error.{number}.{key}={value}" for key, value in rule.items()]
+    return ["-blockdev", ",".join(options)]
 
 
 def controller(name, address, *namespaces):
     """Arguments for an NVMe controller with ``namespaces``: (image, bytes per block, bytes of
-    metadata per block) each."""
+    metadata per block, and the medium, if it is not ``raw``) each."""
     arguments = [
         "-device",
         f"nvme,id={name},serial=lsm-{name},addr={address},max_ioqpairs=16,mdts=10",
     ]
-    for number, (image, block_bytes, metadata_bytes) in enumerate(namespaces, 1):
+    for number, (image, block_bytes, metadata_bytes, *medium) in enumerate(namespaces, 1):
         drive = f"{name}{number}"
-        arguments += ["-drive", f"file={image},id={drive},if=none,format=raw"]
+        arguments += (medium[0] if medium else raw)(image, drive)
         blocks = f"logical_block_size={block_bytes},physical_block_size={block_bytes}"
         blocks += f",ms={metadata_bytes}"
         arguments += ["-device", f"nvme-ns,drive={drive},bus={name},nsid={number},{blocks}"]
@@ -64,18 +94,22 @@ def controller(name, address, *namespaces):
 
 
 class Run:
-    """A guest with two controllers that has run its checks. text: its output; before, after: the
+    """A guest with three controllers that has run its checks. text: its output; before, after: the
     images of the namespaces."""
 
     def __init__(self, folder, transport, files=None):
         random = np.random.default_rng(6)
-        self.before = {name: random.bytes(IMAGE_BYTES) for name in ("a1", "a2", "a3", "b1")}
+        names = ("a1", "a2", "a3", "b1", "c1", "c2", "c4")
+        self.before = {name: random.bytes(IMAGE_BYTES) for name in names}
+        self.before["c3"] = self.before["b1"]
         for name, content in self.before.items():
             (folder / name).write_bytes(content)
         of_a = [("a1", 512, 0), ("a2", 4096, 0), ("a3", 512, 8)]
         devices = controller("a", 4, *((folder / name, *blocks) for name, *blocks in of_a))
         devices += controller("b", 5, (folder / "b1", 512, 0))
-        images = {f"images/{name}": content for name, content in self.before.items()}
+        of_c = [("c1", 512, 0), ("c2", 4096, 0), ("c3", 512, 0, read_only), ("c4", 512, 0, damaged)]
+        devices += controller("c", 6, *((folder / name, *blocks) for name, *blocks in of_c))
+        images = {f"images/{name}": self.before[name] for name in ("a1", "a2", "a3", "b1")}
         self.text = boot(
             folder,
             devices=devices,
@@ -92,13 +126,35 @@ class Run:
         assert outcome == "ok", self.text
 
     def check_complete(self, names):
-        """Every check of the guest is a test, and none wrote to a namespace."""
+        """Every check of the guest is a test, and those that read wrote to no namespace."""
         assert set(outcomes(self.text)) == set(names)
-        assert digests(self.before) == digests(self.after)
+        assert digests(self.before, READ_ONLY) == digests(self.after, READ_ONLY)
+
+    def check_written(self):
+        """The namespaces hold the partitions that the guest wrote, and nothing else of it."""
+        for name in ("c1", "c2"):
+            assert self.after[name] == with_partitions(self.before[name], self.before["b1"])
+        before, after = self.before["c4"], self.after["c4"]
+        frame = self.before["b1"][:FRAME_BYTES]
+        assert after[AFTER_BAD : AFTER_BAD + FRAME_BYTES] == frame
+        kept = [(0, BAD_WRITE), (BAD_WRITE + FRAME_BYTES, AFTER_BAD), (AFTER_BAD + FRAME_BYTES, -1)]
+        for first, end in [*kept, (BAD_WRITE, BAD_WRITE + 512)]:
+            assert before[first:end] == after[first:end]
 
 
-def digests(images):
-    return {name: hashlib.sha256(content).hexdigest() for name, content in images.items()}
+def with_partitions(image, source):
+    """``image`` after training wrote version 0 of every partition to slot 0, and version 1 to
+    slot 1: parts of ``source``."""
+    written = bytearray(image)
+    for number in range(2 * PARTITIONS):
+        first = number * 131 % 1024 * 4096
+        offset = number * FRAME_BYTES
+        written[offset : offset + FRAME_BYTES] = source[first : first + FRAME_BYTES]
+    return bytes(written)
+
+
+def digests(images, names):
+    return {name: hashlib.sha256(images[name]).hexdigest() for name in names}
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +174,12 @@ def test_sysfs(sysfs, name):
     sysfs.check(name)
 
 
-def test_sysfs_is_complete_and_wrote_nothing(sysfs):
+def test_sysfs_is_complete_and_reads_write_nothing(sysfs):
     sysfs.check_complete(SYSFS)
+
+
+def test_partitions_written_over_sysfs_are_on_the_drive(sysfs):
+    sysfs.check_written()
 
 
 @pytest.mark.parametrize("name", LIBNVM)
@@ -127,8 +187,12 @@ def test_libnvm(libnvm, name):
     libnvm.check(name)
 
 
-def test_libnvm_is_complete_and_wrote_nothing(libnvm):
+def test_libnvm_is_complete_and_reads_write_nothing(libnvm):
     libnvm.check_complete(LIBNVM)
+
+
+def test_partitions_written_over_libnvm_are_on_the_drive(libnvm):
+    libnvm.check_written()
 
 
 def test_a_controller_behind_an_iommu_is_refused(tmp_path):

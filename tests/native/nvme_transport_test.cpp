@@ -8,6 +8,7 @@
 
 #include "kernels/core/buffer.h"
 #include "kernels/io/nvme/engine/namespaces.h"
+#include "kernels/io/nvme/engine/nvme_transfers.h"
 #include "kernels/io/nvme/transport/dma_arena.h"
 #include "kernels/io/nvme/transport/libnvm_transport.h"
 #include "kernels/io/nvme/transport/pci_function.h"
@@ -56,6 +57,44 @@ TEST_CASE("nvme: reads through libnvm") {
     LSM_EXPECT(machine.num_mappings() > 0, "nothing was mapped");
   }
   LSM_EXPECT(machine.num_mappings() == 0, machine.num_mappings(), " mappings were left");
+}
+
+/// What training writes through the module is in the file behind its controller.
+TEST_CASE("nvme: writes through libnvm") {
+  constexpr int64_t kPage = 4096;
+  constexpr int64_t kBytes = 37 * kPage;
+  const FakeFunction files;
+  const std::string path = (files.folder / "blocks").string();
+  Random random(4);
+  std::string content(128 * kPage, '\0');
+  for (char& byte : content) byte = static_cast<char>(random.next());
+  files.write("blocks", content);
+  const auto module = std::make_shared<FakeModuleState>();
+  {
+    std::vector<EmulatedNamespace> namespaces = {
+        {std::make_shared<FileBlocks>(path, 0, true), 512}};
+    OpenTransports opened;
+    opened.transports.push_back(std::make_unique<LibnvmTransport>(
+        std::make_unique<FakeLibnvmNode>(module, ControllerOptions{}, std::move(namespaces))));
+    opened.namespaces.push_back({0, 1});
+    NvmeTransfers transfers("/dev/libnvm0", std::move(opened),
+                            {.queue_depth = 5, .chunk_bytes = 4 * kPage}, 10.0);
+    LSM_EXPECT(transfers.num_bytes() == 128 * kPage, transfers.num_bytes());
+    const HostBlock frame(kBytes);
+    std::memcpy(frame.data(), content.data() + 64 * kPage, kBytes);
+    const SwapSums sums = transfers.swap({frame.data(), kBytes, 2 * kPage, 80 * kPage}, 20.0);
+    LSM_EXPECT(std::memcmp(frame.data(), content.data() + 80 * kPage, kBytes) == 0, "wrong bytes");
+    LSM_EXPECT(transfers.swap({frame.data(), kBytes, {}, 2 * kPage}, 20.0).read == sums.written,
+               "other bytes were written");
+    transfers.sync();
+    const TransferStats& stats = transfers.stats();
+    LSM_EXPECT(stats.commands == 30 && stats.doorbells < 30, stats.commands, " commands, ",
+               stats.doorbells, " doorbells");
+    LSM_EXPECT(!module->host.empty(), "nothing was mapped");
+  }
+  LSM_EXPECT(module->host.empty(), module->host.size(), " mappings were left");
+  content.replace(2 * kPage, kBytes, content, 64 * kPage, kBytes);
+  LSM_EXPECT(files.read("blocks") == content, "the file differs");
 }
 
 /// The module only unmaps for the thread that mapped, whichever threads ask.

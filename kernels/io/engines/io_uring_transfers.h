@@ -22,6 +22,7 @@ class IoUringTransfers final : public Transfers {
   void sync() override { file_.sync(); }
   bool direct() const override { return file_.direct(); }
   int64_t block_bytes() const override { return file_.block_bytes(); }
+  int64_t num_bytes() const override { return file_.num_bytes(); }
 
  private:
   class Ring;

@@ -17,6 +17,7 @@ class PosixTransfers final : public Transfers {
   void sync() override { file_.sync(); }
   bool direct() const override { return file_.direct(); }
   int64_t block_bytes() const override { return file_.block_bytes(); }
+  int64_t num_bytes() const override { return file_.num_bytes(); }
 
  private:
   void run(SwapChunks& chunks, const Deadline& deadline) override;

@@ -1,7 +1,7 @@
 """Writes the features of a store to NVMe namespaces, where the ``nvme`` engine reads them.
 
-This is the only code that writes to a drive. It writes through the kernel's driver, as to any block
-device, so the queue code has no write command.
+It writes through the kernel's driver, as to any block device: queues that read features take no
+write command.
 """
 
 from __future__ import annotations

@@ -18,14 +18,21 @@ namespace {
 
 constexpr RowLayout kAnySize{0, kPageBytes, kPageBytes, 1};
 
+OpenTransports open_writable(const std::string& target, TransportOptions options) {
+  options.emulated.writable = true;
+  return open_transports(options, {target}, kAnySize);
+}
+
 }  // namespace
 
 NvmeTransfers::NvmeTransfers(std::string target, const TransferOptions& options,
                              const NvmeOptions& nvme)
-    : Transfers("nvme", target, options), command_timeout_secs_(nvme.command_timeout_secs) {
-  TransportOptions transport = nvme.transport;
-  transport.emulated.writable = true;
-  OpenTransports opened = open_transports(transport, {std::move(target)}, kAnySize);
+    : NvmeTransfers(target, open_writable(target, nvme.transport), options,
+                    nvme.command_timeout_secs) {}
+
+NvmeTransfers::NvmeTransfers(std::string target, OpenTransports opened,
+                             const TransferOptions& options, double command_timeout_secs)
+    : Transfers("nvme", std::move(target), options), command_timeout_secs_(command_timeout_secs) {
   controller_ =
       std::make_unique<Controller>(std::move(opened.transports.front()), command_timeout_secs_);
   space_ = controller_->identify_namespace(opened.namespaces.front().namespace_id);
@@ -62,6 +69,7 @@ void NvmeTransfers::submit(const std::vector<uint16_t>& added) {
                             static_cast<uint64_t>(chunk.position()) / space_.block_bytes};
     return TransferCommand::make(chunk.writes, slot, blocks, buffers_->pointer(slot, bytes));
   });
+  count_batch(static_cast<int64_t>(added.size()));
 }
 
 bool NvmeTransfers::end(SwapChunks& chunks, uint16_t slot, uint16_t status, bool* is_lost) {
@@ -121,13 +129,15 @@ void NvmeTransfers::run(SwapChunks& chunks, const Deadline& deadline) {
 
 void NvmeTransfers::sync() {
   const std::lock_guard lock(mutex_);
-  submit_batch(queue_->pair(), 1, [&](uint32_t) { return TransferCommand::flush(0, space_.id); });
+  const auto id = static_cast<uint16_t>(slots_.size());  // of no transfer that may still end
+  submit_batch(queue_->pair(), 1, [&](uint32_t) { return TransferCommand::flush(id, space_.id); });
   const Deadline deadline(command_timeout_secs_);
   Backoff backoff;
   bool done = false;
   uint16_t status = kSuccess;
   while (!done) {
     take_completions(queue_->pair(), 1, [&](const Completion& entry) {
+      if (entry.command_id() != id) return;
       done = true;
       status = entry.status();
     });

@@ -9,6 +9,7 @@
 #include "kernels/io/nvme/controller/controller.h"
 #include "kernels/io/nvme/engine/options.h"
 #include "kernels/io/nvme/engine/read_buffers.h"
+#include "kernels/io/nvme/engine/transports.h"
 #include "kernels/io/transfers.h"
 
 namespace lsm::nvme {
@@ -21,11 +22,15 @@ class NvmeTransfers final : public Transfers {
   /// `target`: for emulated, the file with the namespace's blocks, which is written to; for sysfs
   /// and libnvm, the name of a namespace (namespaces.h). Throws as NvmeStorage does.
   NvmeTransfers(std::string target, const TransferOptions& options, const NvmeOptions& nvme);
+  /// `opened`: one namespace.
+  NvmeTransfers(std::string target, OpenTransports opened, const TransferOptions& options,
+                double command_timeout_secs);
   ~NvmeTransfers() override;
 
   /// A flush command.
   void sync() override;
   int64_t block_bytes() const override;
+  int64_t num_bytes() const override { return static_cast<int64_t>(space_.bytes()); }
 
  private:
   int64_t chunk_bytes() const override { return chunk_bytes_; }

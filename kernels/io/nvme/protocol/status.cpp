@@ -14,7 +14,7 @@ struct StatusName {
   const char* name;
 };
 
-// Those that a read, or our set-up, may meet (4.6.1.2).
+// Those that a read, a write, or our set-up, may meet (4.6.1.2).
 constexpr StatusName kNames[] = {
     {0x000, "success"},
     {0x001, "invalid command opcode"},
@@ -30,6 +30,7 @@ constexpr StatusName kNames[] = {
     {0x013, "PRP offset invalid"},
     {0x01c, "sanitize failed"},
     {0x01d, "sanitize in progress"},
+    {0x020, "namespace is write-protected"},
     {0x080, "LBA out of range"},
     {0x081, "capacity exceeded"},
     {0x082, "namespace not ready"},
@@ -39,6 +40,8 @@ constexpr StatusName kNames[] = {
     {0x101, "invalid queue identifier"},
     {0x102, "invalid queue size"},
     {0x10c, "invalid queue deletion"},
+    {0x182, "write to a read-only range"},
+    {0x280, "write fault"},
     {0x281, "unrecovered read error"},
     {0x282, "end-to-end guard check error"},
     {0x283, "end-to-end application tag check error"},
