@@ -19,15 +19,18 @@ namespace {
 std::unique_ptr<lsm::Transfers> open_engine(const std::string& engine, std::string path,
                                             int queue_depth, int64_t chunk_bytes,
                                             lsm::DirectMode direct,
-                                            const lsm::nvme::NvmeOptions& nvme) {
-  return lsm::open_transfers(engine, std::move(path), {queue_depth, chunk_bytes}, direct, nvme);
+                                            const lsm::nvme::NvmeOptions& nvme, bool read_only) {
+  return lsm::open_transfers(engine, std::move(path), {queue_depth, chunk_bytes, read_only}, direct,
+                             nvme);
 }
 
 std::pair<uint64_t, uint64_t> swap(lsm::Transfers& transfers, const lsm::TensorView& memory,
                                    std::optional<int64_t> write_to,
-                                   std::optional<int64_t> read_from, double timeout_secs) {
+                                   std::optional<int64_t> read_from, double timeout_secs,
+                                   int64_t first_page) {
   const auto bytes = memory.as_bytes("memory");
-  const lsm::Swap swap{bytes.data(), static_cast<int64_t>(bytes.size()), write_to, read_from};
+  const auto num_bytes = static_cast<int64_t>(bytes.size());
+  const lsm::Swap swap{bytes.data(), num_bytes, write_to, read_from, first_page};
   py::gil_scoped_release release;
   const lsm::SwapSums sums = transfers.swap(swap, timeout_secs);
   return {sums.written, sums.read};
@@ -48,7 +51,7 @@ py::dict transfer_stats(const lsm::Transfers& transfers) {
 void lsm::bind_transfers(py::module_& module) {
   py::class_<lsm::Transfers>(module, "Transfers")
       .def("swap", &swap, py::arg("memory"), py::arg("write_to"), py::arg("read_from"),
-           py::arg("timeout_secs"))
+           py::arg("timeout_secs"), py::arg("first_page") = 0)
       .def("sync", &lsm::Transfers::sync, py::call_guard<py::gil_scoped_release>())
       .def("stats", &transfer_stats)
       .def_property_readonly("direct", &lsm::Transfers::direct)
@@ -62,5 +65,5 @@ void lsm::bind_transfers(py::module_& module) {
           py::arg("fault"), py::arg("nth") = 0, py::arg("value") = 0);
   module.def("open_transfers", &open_engine, py::arg("engine"), py::arg("path"),
              py::arg("queue_depth"), py::arg("chunk_bytes"), py::arg("direct"), py::arg("nvme"),
-             py::call_guard<py::gil_scoped_release>());
+             py::arg("read_only") = false, py::call_guard<py::gil_scoped_release>());
 }

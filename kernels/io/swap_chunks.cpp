@@ -66,9 +66,10 @@ bool SwapChunks::advance(SwapChunk& chunk, int64_t result) {
 }
 
 uint64_t SwapChunks::sum(const SwapChunk& chunk) const {
-  // By pages, each with its place, so that neither the size of chunks nor their order matters.
+  // By pages, each with its place, so that neither the size of chunks nor their order matters, and
+  // the sums of parts of a block add up.
   uint64_t total = 0;
-  const int64_t first = chunk.index * chunk_bytes_ / kPageBytes;
+  const int64_t first = swap_.first_page + chunk.index * chunk_bytes_ / kPageBytes;
   for (int64_t page = 0; page < chunk.bytes / kPageBytes; ++page) {
     total += checksum64(chunk.memory + page * kPageBytes, kPageBytes,
                         static_cast<uint64_t>(first + page));

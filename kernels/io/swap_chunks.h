@@ -18,6 +18,7 @@ struct Swap {
   int64_t bytes = 0;
   std::optional<int64_t> write_to;   // offset in the file
   std::optional<int64_t> read_from;  // offset in the file
+  int64_t first_page = 0;            // of the memory in a larger block, for the checksums
 };
 
 /// Checksums of the bytes written and read; 0 for a transfer that was not requested.

@@ -13,7 +13,8 @@
 
 namespace lsm {
 
-WritableFile::WritableFile(std::string path, DirectMode mode) : path_(std::move(path)) {
+WritableFile::WritableFile(std::string path, DirectMode mode, bool read_only)
+    : path_(std::move(path)), read_only_(read_only) {
   try {
     open_with(0);
     if (mode == DirectMode::kOff) return;
@@ -52,7 +53,8 @@ int64_t WritableFile::num_bytes() const {
 }
 
 void WritableFile::open_with(int extra_flags) {
-  descriptor_ = open(path_.c_str(), O_RDWR | O_CLOEXEC | extra_flags);
+  const int access = read_only_ ? O_RDONLY : O_RDWR;
+  descriptor_ = open(path_.c_str(), access | O_CLOEXEC | extra_flags);
   if (descriptor_ < 0)
     throw SystemError(errno, path_, concat("cannot open: ", std::strerror(errno)));
 }

@@ -8,12 +8,12 @@
 
 namespace lsm {
 
-/// Owns the descriptor of a file that is read and written in blocks.
+/// Owns the descriptor of a file that is read and, unless read_only, written in blocks.
 class WritableFile {
  public:
   /// Opens `path`, which exists. Throws SystemError if it cannot be opened, and for kOn if it does
   /// not support direct transfers.
-  WritableFile(std::string path, DirectMode mode);
+  WritableFile(std::string path, DirectMode mode, bool read_only = false);
   ~WritableFile();
   WritableFile(const WritableFile&) = delete;
   WritableFile& operator=(const WritableFile&) = delete;
@@ -33,6 +33,7 @@ class WritableFile {
   void close_it();
 
   std::string path_;
+  bool read_only_;
   int descriptor_ = -1;
   bool direct_ = false;
   int64_t block_bytes_ = 4096;

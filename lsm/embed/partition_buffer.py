@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 
 from torch import Tensor
 
+from lsm.embed.background import in_thread, result_of
 from lsm.embed.frames import Frames
 from lsm.embed.itinerary import Step
 from lsm.embed.partition_files import PartitionFiles
 from lsm.embed.slots import SlotAccess, Slots
-
-_GRACE_SECS = 5.0
 
 
 class PartitionBuffer:
@@ -83,7 +81,7 @@ class PartitionBuffer:
         if write is None and read is None:
             return
         frame, trained = self.frame(step.spare), self._frames.mark()
-        self._pending = _in_thread(
+        self._pending = in_thread(
             lambda: self._frames.swap(self._files, frame, write, read, trained)
         )
 
@@ -91,15 +89,8 @@ class PartitionBuffer:
         """Returns when the moves of the step have ended; raises what they raised, and TimeoutError
         if their thread is stuck in a system call for longer than their time-outs."""
         pending, self._pending = self._pending, None
-        if pending is None:
-            return
-        limit = self._files.timeout_secs + _GRACE_SECS
-        if not wait([pending], limit).done:
-            raise TimeoutError(
-                f"partitions were not moved in {limit:g} s (storage.timeout_secs): the disk does "
-                "not answer"
-            )
-        pending.result()
+        if pending is not None:
+            result_of(pending, self._files.timeout_secs)
 
     def write_back(self, step: Step) -> None:
         """Writes the partitions of ``step`` to their slots, after its moves; blocks. Every rank
@@ -113,19 +104,3 @@ class PartitionBuffer:
 
     def _swap(self, frame: int, write: SlotAccess | None, read: SlotAccess | None) -> None:
         self._frames.swap(self._files, self.frame(frame), write, read, self._frames.mark())
-
-
-def _in_thread(body: Callable[[], None]) -> Future[None]:
-    """The result of ``body``, run by a thread of its own that does not keep the process alive."""
-    future: Future[None] = Future()
-
-    def run() -> None:
-        try:
-            body()
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(None)
-
-    threading.Thread(target=run, name="lsm-partitions", daemon=True).start()
-    return future

@@ -13,11 +13,13 @@ import torch
 from lsm.core.units import format_bytes
 from lsm.distributed.watchdog import awaiting
 from lsm.embed.partition_layout import PartitionLayout
+from lsm.embed.partition_reader import DamagedError
 from lsm.embed.slots import SlotAccess, SlotBoard
 from lsm.storage.transfers import Transfers
 
 FILE_NAME = "partitions.bin"
 _POLL_SECS = 0.001
+_REMEDY = "the last checkpoint resumes if its slots are intact"
 
 
 def create(path: Path, layout: PartitionLayout) -> None:
@@ -115,13 +117,7 @@ class PartitionFiles:
             return
         expected = self._board.checksum(read.partition, read.slot)
         if found != expected:
-            raise OSError(
-                errno.EIO,
-                f"partition {read.partition} was read with checksum {found:016x}, but written with "
-                f"{expected:016x}: the disk lost or changed data; the last checkpoint resumes if "
-                "its slots are intact",
-                str(self._transfers.path),
-            )
+            raise DamagedError(self._transfers.path, read.partition, found, expected, _REMEDY)
 
     def _offset(self, access: SlotAccess | None) -> int | None:
         return None if access is None else self.layout.slot_offset(access.partition, access.slot)

@@ -11,7 +11,7 @@ rows of the same width; those from the number of relations on are reciprocal (``
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +25,17 @@ from lsm.embed import partition_files, run_state
 from lsm.embed.config import EmbedConfig
 from lsm.embed.job import open_store
 from lsm.embed.partition_layout import PartitionLayout
+from lsm.embed.partition_reader import (
+    BYTES_AHEAD,
+    DamagedError,
+    StoredSlot,
+    read_partitions,
+)
 from lsm.embed.run_state import RunState
+from lsm.storage.transfers import Transfers
 
 CONFIG_NAME = "config.yaml"
-_BLOCK_BYTES = 16 << 20
+_REMEDY = "restore the file, or train again with checkpoint.resume=never"
 _MAY_CHANGE = ("eval.", "data.path=", "train.num_threads=")
 
 
@@ -40,6 +47,7 @@ class EmbeddingRun:
         self.path, self.config, self.state = path, config, state
         self.layout = PartitionLayout(tuple(state.table.starts), state.table.width)
         partition_files.check(self._file, self.layout)
+        self._verified: set[int] = set()
 
     @classmethod
     def open(cls, path: str | Path, overrides: Sequence[str] = ()) -> EmbeddingRun:
@@ -72,27 +80,26 @@ class EmbeddingRun:
         """The store that the run was trained on, which has the names."""
         return open_store(self.config)
 
-    def blocks(self, max_bytes: int = _BLOCK_BYTES) -> Iterator[tuple[int, Tensor]]:
+    def blocks(self, max_bytes: int = BYTES_AHEAD) -> Iterator[tuple[int, Tensor]]:
         """All embeddings by ascending id: (first id, [n, dim] float32). A block takes about
-        ``max_bytes`` while it is read, and is a view of memory of its own. Raises OSError."""
-        table, layout = self.state.table, self.layout
-        size = max(1, max_bytes // layout.row_bytes)
-        with open(self._file, "rb", buffering=0) as file:
-            for partition, slot in enumerate(table.slots):
-                offset, num_rows = layout.slot_offset(partition, slot), layout.num_rows(partition)
-                for first in range(0, num_rows, size):
-                    rows = np.empty((min(size, num_rows - first), table.width), np.float32)
-                    read_exactly(file.fileno(), rows, offset + first * layout.row_bytes)
-                    yield layout.starts[partition] + first, torch.from_numpy(rows)[:, : table.dim]
+        ``max_bytes``, and is a view of memory of its own; the next one is read meanwhile. Checksums
+        are verified: a partition that is damaged ends in an error before its last block. Raises
+        OSError, RuntimeError if the run was trained on meanwhile."""
+        for first, rows in self._read(range(self.layout.partitions), max_bytes):
+            yield first, rows[:, : self.dim]
 
     def rows(self, ids: Sequence[int]) -> Tensor:
         """Embeddings of entities ``ids``, each read from disk by itself: [len(ids), dim] float32.
-        Raises OSError."""
+        The first read of a partition reads all of it, to verify its checksum. Raises OSError,
+        RuntimeError if the run was trained on meanwhile."""
         table, layout = self.state.table, self.layout
         rows = np.empty((len(ids), table.dim), np.float32)
         with open(self._file, "rb", buffering=0) as file:
             for row, number in zip(rows, ids, strict=True):
                 partition = bisect_right(layout.starts, number) - 1
+                if partition not in self._verified:
+                    for _ in self._read([partition]):
+                        pass
                 offset = layout.slot_offset(partition, table.slots[partition])
                 offset += (number - layout.starts[partition]) * layout.row_bytes
                 read_exactly(file.fileno(), row, offset)
@@ -110,6 +117,23 @@ class EmbeddingRun:
         """Embeddings of relations, [rows, dim] float32; None for a model without them."""
         rows = run_state.load_relations(self.path, self.state)
         return None if rows is None else rows[:, : self.dim]
+
+    def _read(
+        self, partitions: Iterable[int], max_bytes: int = BYTES_AHEAD
+    ) -> Iterator[tuple[int, Tensor]]:
+        """First entity and rows [n, width] of blocks of ``partitions``, which are verified."""
+        table, listed = self.state.table, list(partitions)
+        sources = [(p, StoredSlot(table.slots[p], table.checksums[p])) for p in listed]
+        options = self.config.storage
+        if options.engine == "io_uring":  # which may be missing where the run is read
+            options = options.model_copy(update={"engine": "auto"})
+        with Transfers(self._file, options, read_only=True) as transfers:
+            try:
+                yield from read_partitions(transfers, self.layout, sources, _REMEDY, max_bytes)
+            except DamagedError:
+                self.require_unchanged()  # or else the slot was written to since
+                raise
+        self._verified.update(listed)
 
     @property
     def _file(self) -> Path:

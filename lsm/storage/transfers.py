@@ -43,11 +43,16 @@ class Transfers:
     """Moves blocks of memory to and from ``path``, which exists. Calls block; one at a time."""
 
     def __init__(
-        self, path: Path, options: TransferOptions, nvme: native.NvmeOptions | None = None
+        self,
+        path: Path,
+        options: TransferOptions,
+        nvme: native.NvmeOptions | None = None,
+        *,
+        read_only: bool = False,
     ) -> None:
         """``nvme``: of the engine nvme, whose drive ``path`` names for a transport other than
-        emulated. Raises OSError for the file, ValueError for options, RuntimeError where the engine
-        cannot run."""
+        emulated. ``read_only``: a file need not be writable, and writes fail. Raises OSError for
+        the file, ValueError for options, RuntimeError where the engine cannot run."""
         self._check(options)
         problem = native.io_uring_problem() if options.engine == "auto" else ""
         self.engine = ("posix" if problem else "io_uring") if options.engine == "auto" else ""
@@ -61,6 +66,7 @@ class Transfers:
             chunk_bytes=options.chunk_bytes,
             direct=getattr(native.DirectMode, options.direct),
             nvme=nvme or native.NvmeOptions(),
+            read_only=read_only,
         )
 
     @staticmethod
@@ -73,17 +79,23 @@ class Transfers:
             )
 
     def swap(
-        self, memory: torch.Tensor, *, write_to: int | None = None, read_from: int | None = None
+        self,
+        memory: torch.Tensor,
+        *,
+        write_to: int | None = None,
+        read_from: int | None = None,
+        first_page: int = 0,
     ) -> tuple[int, int]:
         """Writes ``memory`` at the offset ``write_to``, then fills it from ``read_from``; each if
         given. Chunks are read as soon as they are written. Returns the checksums of both, 0 for
-        one that is not given.
+        one that is not given. Those of the parts of a block add up, modulo 2**64, to that of the
+        block, if ``first_page`` is the page in the block with which a part begins.
 
         memory: contiguous, on the host; address, bytes and offsets are multiples of BLOCK_BYTES.
         Raises OSError, TimeoutError after ``storage.timeout_secs``; then nothing more is moved.
         """
         self._memory = memory  # kept for transfers that a time-out leaves in flight
-        return self._engine().swap(memory, write_to, read_from, self._timeout_secs)
+        return self._engine().swap(memory, write_to, read_from, self._timeout_secs, first_page)
 
     @property
     def timeout_secs(self) -> float:

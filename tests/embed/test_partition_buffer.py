@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lsm import native
-from lsm.embed import partition_buffer, partition_files
+from lsm.embed import background, partition_files
 from lsm.embed.frames import HostFrames
 from lsm.embed.partition_layout import PartitionLayout
 from lsm.embed.slots import SlotAccess, SlotBoard, Slots
@@ -99,7 +99,7 @@ def test_a_stuck_system_call_is_an_error_of_the_step(tmp_path, monkeypatch):
     with table(tmp_path) as made:
         step, ending = made.itinerary.epoch(0)[0], threading.Event()
         made.buffer.fill(step)
-        monkeypatch.setattr(partition_buffer, "_GRACE_SECS", 0.1)
+        monkeypatch.setattr(background, "_GRACE_SECS", 0.1)
         made.transfers._timeout_secs = made.files._timeout_secs = 0.0
         monkeypatch.setattr(made.transfers, "swap", lambda *_, **__: ending.wait(20))
         made.buffer.start(step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from lsm.embed.job import identity
 from lsm.embed.partition_layout import PartitionLayout
 from lsm.embed.run import CONFIG_NAME
 from lsm.embed.run_state import Position, RunState, TableState
+from lsm.storage.transfers import TransferOptions, Transfers
 from support.triples import config
 
 
@@ -47,11 +49,20 @@ def make_run(
     if relations is not None:
         table = torch.full((len(relations), width), torch.nan)
         table[:, :dim] = torch.from_numpy(relations)
+    checksums = checksums_of(path / partition_files.FILE_NAME, layout, slots)
     state = RunState(
         settings={"store": identity(TripleStore.open(store))} if store else {},
         position=Position(),
-        table=TableState(starts=starts, width=width, dim=dim, slots=slots, checksums=slots),
+        table=TableState(starts=starts, width=width, dim=dim, slots=slots, checksums=checksums),
         relations=None,
     )
     run_state.save_state(path, state, table)
     return path
+
+
+def checksums_of(file: Path, layout: PartitionLayout, slots: list[int]) -> list[int]:
+    """Of the slots as they are."""
+    memory = torch.frombuffer(mmap.mmap(-1, layout.frame_bytes), dtype=torch.uint8)
+    with Transfers(file, TransferOptions(engine="posix"), read_only=True) as transfers:
+        offsets = [layout.slot_offset(p, slot) for p, slot in enumerate(slots)]
+        return [transfers.swap(memory, read_from=offset)[1] for offset in offsets]

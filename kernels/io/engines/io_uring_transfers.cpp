@@ -78,7 +78,7 @@ class IoUringTransfers::Ring {
 IoUringTransfers::IoUringTransfers(std::string path, const TransferOptions& options,
                                    DirectMode direct)
     : Transfers("io_uring", path, options),
-      file_(std::move(path), direct),
+      file_(std::move(path), direct, options.read_only),
       ring_(std::make_unique<Ring>(static_cast<unsigned>(options.queue_depth))) {}
 
 IoUringTransfers::~IoUringTransfers() = default;

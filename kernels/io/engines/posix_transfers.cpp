@@ -12,7 +12,7 @@ namespace lsm {
 
 PosixTransfers::PosixTransfers(std::string path, const TransferOptions& options, DirectMode direct)
     : Transfers("posix", path, options),
-      file_(std::move(path), direct),
+      file_(std::move(path), direct, options.read_only),
       pool_(std::min(options.queue_depth, kMostThreads)) {}
 
 void PosixTransfers::run(SwapChunks& chunks, const Deadline& deadline) {

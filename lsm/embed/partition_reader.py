@@ -1,0 +1,122 @@
+"""Reads partitions from disk in order, a block ahead, and verifies their checksums."""
+
+from __future__ import annotations
+
+import errno
+import math
+import mmap
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from lsm.embed.background import in_thread, result_of
+from lsm.embed.partition_layout import PartitionLayout
+from lsm.storage.transfers import BLOCK_BYTES, Transfers
+
+BYTES_AHEAD = 16 << 20
+_SUMS = 1 << 64
+
+
+@dataclass(frozen=True)
+class StoredSlot:
+    """Where a partition lies on disk, and the checksum of its slot."""
+
+    slot: int
+    checksum: int
+
+
+Source = StoredSlot | Tensor
+"""A partition on disk, or its rows in memory [num_rows, width] float32."""
+
+
+class DamagedError(OSError):
+    """A partition was read with another checksum than it was written with (errno EIO)."""
+
+    def __init__(self, path: Path, partition: int, found: int, expected: int, remedy: str) -> None:
+        super().__init__(
+            errno.EIO,
+            f"partition {partition} was read with checksum {found:016x}, but written with "
+            f"{expected:016x}: the disk lost or changed data; {remedy}",
+            str(path),
+        )
+
+
+def read_partitions(
+    transfers: Transfers,
+    layout: PartitionLayout,
+    sources: Iterable[tuple[int, Source]],
+    remedy: str,
+    max_bytes: int = BYTES_AHEAD,
+) -> Iterator[tuple[int, Tensor]]:
+    """Rows of partitions, block by block: first entity, and rows [n, width] float32.
+
+    ``sources``: partitions, in the order of the blocks. A thread reads the next block meanwhile. A
+    block from disk takes about ``max_bytes``, or a few pages where rows do not end with one sooner,
+    and is memory of its own. The last block of a partition comes after its checksum was verified.
+    ``remedy``: of damage, for the message. Raises DamagedError, other OSError, TimeoutError.
+    """
+    listed = list(sources)
+    pieces = _pieces(layout, listed, max_bytes)
+    reading = _begin(transfers, layout, next(pieces, None))
+    try:
+        for partition, source in listed:
+            if isinstance(source, Tensor):
+                yield layout.starts[partition], source
+                continue
+            total, row, end = 0, 0, layout.num_rows(partition)
+            while row < layout.frame_rows:
+                current, reading = reading, None
+                assert current is not None
+                rows, checksum = result_of(current, transfers.timeout_secs)
+                reading = _begin(transfers, layout, next(pieces, None))
+                total = (total + checksum) % _SUMS
+                first, row = row, row + len(rows)
+                if row >= layout.frame_rows and total != source.checksum:
+                    raise DamagedError(transfers.path, partition, total, source.checksum, remedy)
+                if first < end:
+                    yield layout.starts[partition] + first, rows[: end - first]
+    finally:
+        if reading is not None:  # the file is not closed under a read
+            reading.exception(transfers.timeout_secs)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Whole rows and whole pages of a slot. ``offset``: in the file; ``first``: in the slot."""
+
+    offset: int
+    first: int
+    num_bytes: int
+
+
+def _pieces(
+    layout: PartitionLayout, sources: Iterable[tuple[int, Source]], max_bytes: int
+) -> Iterator[_Piece]:
+    unit = math.lcm(BLOCK_BYTES, layout.row_bytes)
+    size = max(1, max_bytes // unit) * unit
+    for partition, source in sources:
+        if isinstance(source, StoredSlot):
+            offset = layout.slot_offset(partition, source.slot)
+            for first in range(0, layout.frame_bytes, size):
+                num_bytes = min(size, layout.frame_bytes - first)
+                yield _Piece(offset + first, first, num_bytes)
+
+
+def _begin(
+    transfers: Transfers, layout: PartitionLayout, piece: _Piece | None
+) -> Future[tuple[Tensor, int]] | None:
+    """Rows of the piece, and their part of the checksum."""
+    if piece is None:
+        return None
+
+    def read() -> tuple[Tensor, int]:
+        memory = mmap.mmap(-1, piece.num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        rows = torch.frombuffer(memory, dtype=torch.float32).view(-1, layout.width)
+        page = piece.first // BLOCK_BYTES
+        return rows, transfers.swap(rows, read_from=piece.offset, first_page=page)[1]
+
+    return in_thread(read)
