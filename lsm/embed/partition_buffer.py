@@ -42,12 +42,7 @@ class PartitionBuffer:
     def fill(self, step: Step) -> None:
         """Reads the partitions of ``step`` into their frames; blocks."""
         for partition, frame in step.frames.items():
-            self.read(partition, frame)
-
-    def read(self, partition: int, frame: int) -> Tensor:
-        """Reads ``partition`` as it was written last into ``frame``; returns its rows. Blocks."""
-        self._swap(frame, None, self._slots.read(partition))
-        return self.partition(partition, frame)
+            self._swap(frame, None, self._slots.read(partition))
 
     def write_new(self, partition: int, initialise: Callable[[Tensor], None] | None) -> None:
         """Writes ``partition`` for the first time, with the rows that ``initialise`` fills; None:

@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -13,7 +14,7 @@ import torch
 from lsm.core.units import format_bytes
 from lsm.distributed.watchdog import awaiting
 from lsm.embed.partition_layout import PartitionLayout
-from lsm.embed.partition_reader import DamagedError
+from lsm.embed.partition_reader import DamagedError, StoredSlot, read_partitions
 from lsm.embed.slots import SlotAccess, SlotBoard
 from lsm.storage.transfers import Transfers
 
@@ -88,6 +89,18 @@ class PartitionFiles:
             self._await(read)
         self._move(frame, write, read)
 
+    def read_ahead(
+        self, sources: Iterable[tuple[int, SlotAccess | Callable[[], torch.Tensor]]]
+    ) -> Iterator[tuple[int, torch.Tensor]]:
+        """Rows of partitions, block by block: first entity, and rows [n, width] float32 on the
+        host. ``sources``: partitions, with the read of each, or a function that returns its rows.
+        A thread reads the next block meanwhile. Raises as ``swap``.
+
+        Precondition: what is read has been written, and nothing else moves until the end.
+        """
+        stored = [(p, self._stored(s) if isinstance(s, SlotAccess) else s) for p, s in sources]
+        return read_partitions(self._transfers, self.layout, stored, _REMEDY)
+
     @property
     def timeout_secs(self) -> float:
         """Longest time that a swap takes: a write, a wait for another rank and a read."""
@@ -118,6 +131,10 @@ class PartitionFiles:
         expected = self._board.checksum(read.partition, read.slot)
         if found != expected:
             raise DamagedError(self._transfers.path, read.partition, found, expected, _REMEDY)
+
+    def _stored(self, read: SlotAccess) -> StoredSlot:
+        assert self._board.is_written(read)
+        return StoredSlot(read.slot, self._board.checksum(read.partition, read.slot))
 
     def _offset(self, access: SlotAccess | None) -> int | None:
         return None if access is None else self.layout.slot_offset(access.partition, access.slot)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import mmap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +29,8 @@ class StoredSlot:
     checksum: int
 
 
-Source = StoredSlot | Tensor
-"""A partition on disk, or its rows in memory [num_rows, width] float32."""
+Source = StoredSlot | Callable[[], Tensor]
+"""A partition on disk, or a function that returns its rows, [num_rows, width] float32."""
 
 
 class DamagedError(OSError):
@@ -64,8 +64,8 @@ def read_partitions(
     reading = _begin(transfers, layout, next(pieces, None))
     try:
         for partition, source in listed:
-            if isinstance(source, Tensor):
-                yield layout.starts[partition], source
+            if not isinstance(source, StoredSlot):
+                yield layout.starts[partition], source()
                 continue
             total, row, end = 0, 0, layout.num_rows(partition)
             while row < layout.frame_rows:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -28,6 +28,7 @@ from lsm.embed.job import EmbedJob, open_job
 from lsm.embed.ranking import Ranking
 from lsm.embed.run import CONFIG_NAME
 from lsm.embed.run_state import RunState, TableState, save_state
+from lsm.embed.slots import SlotAccess
 from lsm.train.checkpoint import write_bytes_atomic
 from lsm.train.metrics import Metrics
 from lsm.train.run_dir import RunDirectory
@@ -265,15 +266,15 @@ class EmbedTrainer:
             return self._evaluator.evaluate(split, Blocks(self._blocks), relations)
 
     def _blocks(self) -> Iterator[tuple[int, Tensor]]:
-        """All rows, on the host; those that are not resident by way of the spare frame."""
-        layout, buffer, step = self.job.layout, self.job.buffer, self._step
-        for partition in range(layout.partitions):
-            frame = step.frames.get(partition)
-            if frame is None:
-                rows = buffer.read(partition, step.spare)
-            else:
-                rows = buffer.partition(partition, frame)
-            yield layout.starts[partition], rows.cpu()
+        """All rows, on the host; those that are not resident are read a block ahead."""
+        job, frames = self.job, self._step.frames
+
+        def source(partition: int) -> SlotAccess | Callable[[], Tensor]:
+            if partition not in frames:
+                return job.slots.read(partition)
+            return lambda: job.buffer.partition(partition, frames[partition]).cpu()
+
+        return job.files.read_ahead((p, source(p)) for p in range(job.layout.partitions))
 
     def _count_time(self) -> None:
         now = time.perf_counter()

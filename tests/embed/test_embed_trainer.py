@@ -2,6 +2,7 @@
 
 import json
 import math
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from lsm.embed.itinerary import Itinerary
 from lsm.embed.order import make_order
 from lsm.embed.run import EmbeddingRun
 from lsm.embed.trainer import EmbedTrainer, train
+from lsm.storage.transfers import Transfers
 from support.engines import QUEUED_ENGINES
 from support.gpus import WITHOUT_GPU
 from support.partitions import twin_frames
@@ -196,6 +198,33 @@ def test_training_stops_when_validation_gets_no_better(store, tmp_path, monkeypa
     assert (summary["valid_mrr"], summary["best_epoch"]) == (0.5, 2)
     with pytest.raises(ValueError, match="holds a finished run"):
         train(config(store, tmp_path, *stopping))
+
+
+def test_a_validation_reads_ahead_what_is_not_resident(store, tmp_path, monkeypatch):
+    reads, swap, evaluate = [], Transfers.swap, trainer.Evaluator.evaluate
+    evaluating = threading.Event()
+
+    def recorded(self, memory, **options):
+        if evaluating.is_set():
+            is_ahead = threading.current_thread() is not threading.main_thread()
+            reads.append((is_ahead, options.get("write_to"), options["read_from"]))
+        return swap(self, memory, **options)
+
+    def evaluated(self, split, blocks, relations):
+        evaluating.set()
+        passes = [list(blocks), list(blocks)]
+        evaluating.clear()
+        firsts = [[(first, len(rows)) for first, rows in blocks] for blocks in passes]
+        assert firsts[0] == firsts[1]
+        assert sum(count for _, count in firsts[0]) == 240
+        return evaluate(self, split, blocks, relations)
+
+    monkeypatch.setattr(Transfers, "swap", recorded)
+    monkeypatch.setattr(trainer.Evaluator, "evaluate", evaluated)
+    train(config(store, tmp_path, "embed.partitions=8", "train.epochs=1", "train.eval_every=1"))
+    assert len(reads) == 2 * 2 * 5  # validation and test, two passes, all but the resident three
+    assert {(is_ahead, write_to) for is_ahead, write_to, _ in reads} == {(True, None)}
+    assert len({read_from for _, _, read_from in reads}) == 5
 
 
 def test_a_loss_that_is_not_finite_is_one_line(store, tmp_path):

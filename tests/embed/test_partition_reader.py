@@ -74,7 +74,7 @@ def opened(path, engine="posix", **options):
 @pytest.mark.parametrize("max_bytes", [1, 20_000, 1 << 20])
 def test_blocks_are_all_rows_in_order(table, engine, max_bytes):
     path, layout, rows, sources = table
-    sources[1] = (1, torch.from_numpy(rows[1].copy()))  # a partition in memory
+    sources[1] = (1, lambda: torch.from_numpy(rows[1].copy()))  # a partition in memory
     with opened(path, engine, chunk_bytes=8192) as transfers:
         blocks = list(read_partitions(transfers, layout, sources, "", max_bytes))
     firsts = [first for first, _ in blocks]
