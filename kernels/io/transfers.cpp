@@ -24,6 +24,8 @@ SwapSums Transfers::swap(const Swap& swap, double timeout_secs) {
                      is_aligned(swap.read_from.value_or(0)),
                  "swap: expected memory, length and offsets that are multiples of ", block);
   check_argument(swap.write_to || swap.read_from, "swap: expected an offset to write or to read");
+  check_argument(!options_.read_only || !swap.write_to, "swap: expected no write to ", target_,
+                 ", which was opened for reading");
   const std::lock_guard lock(mutex_);
   if (given_up_) {
     throw std::runtime_error(

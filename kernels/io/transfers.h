@@ -16,7 +16,7 @@ namespace lsm {
 struct TransferOptions {
   int queue_depth = 8;              // chunks in flight
   int64_t chunk_bytes = 2LL << 20;  // longest single transfer
-  bool read_only = false;           // files; writes then fail
+  bool read_only = false;           // writes then fail
 };
 
 struct TransferStats {

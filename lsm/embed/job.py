@@ -19,7 +19,7 @@ from lsm.data.triple_store import TripleStore
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.distributed.host_memory import available_bytes_per_rank
-from lsm.embed import partition_files, run_state
+from lsm.embed import partition_drive, partition_files, run_state
 from lsm.embed.adagrad import initial_rows
 from lsm.embed.batches import StepBatches
 from lsm.embed.config import EmbedConfig, fingerprint
@@ -74,6 +74,12 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
     """Opens the store and the partitions, new or those of the last checkpoint; closes them at the
     end. ``run_dir``: the same on every rank, held by rank 0. Raises ValueError, RuntimeError or
     OSError if the store cannot be trained on."""
+    if config.storage.transport != "emulated" and world.size > 1:
+        raise ValueError(
+            f"storage.transport: {world.size} ranks would share {config.storage.device}, and a "
+            "controller belongs to one process; start one rank, or use the kernel's driver "
+            "(storage.engine=io_uring)"
+        )
     device = choose_job_device(config.device, world)
     set_up_torch(config.train.num_threads, world, device)
     if world.local_size != world.size:
@@ -92,9 +98,7 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
     settings = fingerprint(config, world.size, identity(store))
     state = find_state(config, run_dir, settings) if world.is_main else None
     state = collectives.broadcast_object(state, world)
-    path = run_dir / partition_files.FILE_NAME
-    board = _make_files(path, layout, state, world)
-    with Transfers(path, config.storage) as transfers:
+    with _open_partitions(config, layout, state, world, run_dir) as (transfers, board):
         files = PartitionFiles(transfers, layout, board, config.dist.timeout_secs)
         slots = Slots(state.table.slots if state else [1] * layout.partitions)
         buffer = PartitionBuffer(files, slots, make_frames(layout, itinerary.num_frames, device))
@@ -208,25 +212,41 @@ def _check_memory(layout: PartitionLayout, itinerary: Itinerary, device: torch.d
         )
 
 
-def _make_files(
-    path: Path, layout: PartitionLayout, state: RunState | None, world: World
-) -> SlotBoard:
-    """The board of slots; rank 0 makes the files that ranks share, or checks them."""
-    board_path = path.with_name(BOARD_NAME) if world.size > 1 else None
-    if world.is_main:
+@contextmanager
+def _open_partitions(
+    config: EmbedConfig,
+    layout: PartitionLayout,
+    state: RunState | None,
+    world: World,
+    run_dir: Path,
+) -> Iterator[tuple[Transfers, SlotBoard]]:
+    """The file or drive of partitions, and the board of their slots. Rank 0 makes what ranks share,
+    or checks it."""
+    storage, path = config.storage, run_dir / partition_files.FILE_NAME
+    if world.is_main and storage.device is None:
         if state is None:
-            run_state.remove_run(path.parent)
+            run_state.remove_run(run_dir)
             partition_files.create(path, layout)
         else:
+            partition_drive.require_file(path)
             partition_files.check(path, layout)
-        if board_path is not None:
-            board_path.write_bytes(bytes(SlotBoard.num_bytes(layout.partitions)))
+    board_path = run_dir / BOARD_NAME if world.size > 1 else None
+    if world.is_main and board_path is not None:
+        board_path.write_bytes(bytes(SlotBoard.num_bytes(layout.partitions)))
     collectives.barrier(world)
     board = SlotBoard(layout.partitions, board_path)
     if state is not None and world.is_main:
         for partition, slot in enumerate(state.table.slots):
             board.restore(partition, slot, state.table.checksums[partition])
-    return board
+    with Transfers(path, storage) as transfers:
+        if world.is_main and storage.device is not None:
+            if state is None:
+                partition_drive.claim(transfers, layout, run_dir, storage.erase)
+                run_state.remove_run(run_dir)
+            else:
+                partition_drive.check(transfers, layout, run_dir)
+        collectives.barrier(world)
+        yield transfers, board
 
 
 def _new_table(

@@ -2,6 +2,8 @@
 
 A run directory holds ``config.yaml`` (the configuration), ``state.json`` (``run_state``: position,
 table, relations), ``partitions.bin`` and ``relations-*.bin``, and once finished ``result.json``.
+A run on a drive (``storage.devices``) has ``drive.json`` instead of ``partitions.bin``; its slots
+lie from the first byte of the drive on.
 Partition p has the entities ``starts[p]`` to ``starts[p + 1] - 1`` of the table in ``state.json``.
 Its rows of ``width`` float32 values, of which the first ``dim`` are the embedding, lie in
 ``partitions.bin`` from byte ``slot_offset(p, slots[p])`` on (``PartitionLayout``). Relations are
@@ -11,7 +13,8 @@ rows of the same width; those from the number of relations on are reciprocal (``
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +24,7 @@ from torch import Tensor
 from lsm.config.load import load_tree
 from lsm.data.stripes import read_exactly
 from lsm.data.triple_store import TripleStore
-from lsm.embed import partition_files, run_state
+from lsm.embed import partition_drive, partition_files, run_state
 from lsm.embed.config import EmbedConfig
 from lsm.embed.job import open_store
 from lsm.embed.partition_layout import PartitionLayout
@@ -36,7 +39,7 @@ from lsm.storage.transfers import Transfers
 
 CONFIG_NAME = "config.yaml"
 _REMEDY = "restore the file, or train again with checkpoint.resume=never"
-_MAY_CHANGE = ("eval.", "data.path=", "train.num_threads=")
+_MAY_CHANGE = ("eval.", "data.path=", "train.num_threads=", "storage.devices=")
 
 
 class EmbeddingRun:
@@ -46,7 +49,9 @@ class EmbeddingRun:
         """Use ``EmbeddingRun.open``."""
         self.path, self.config, self.state = path, config, state
         self.layout = PartitionLayout(tuple(state.table.starts), state.table.width)
-        partition_files.check(self._file, self.layout)
+        if config.storage.device is None:
+            partition_drive.require_file(self._file)
+            partition_files.check(self._file, self.layout)
         self._verified: set[int] = set()
 
     @classmethod
@@ -94,15 +99,14 @@ class EmbeddingRun:
         RuntimeError if the run was trained on meanwhile."""
         table, layout = self.state.table, self.layout
         rows = np.empty((len(ids), table.dim), np.float32)
-        with open(self._file, "rb", buffering=0) as file:
-            for row, number in zip(rows, ids, strict=True):
-                partition = bisect_right(layout.starts, number) - 1
-                if partition not in self._verified:
-                    for _ in self._read([partition]):
-                        pass
+        of_id = [bisect_right(layout.starts, number) - 1 for number in ids]
+        for partition in sorted(set(of_id) - self._verified):
+            for _ in self._read([partition]):
+                pass
+        with self._reading() as read:
+            for row, number, partition in zip(rows, ids, of_id, strict=True):
                 offset = layout.slot_offset(partition, table.slots[partition])
-                offset += (number - layout.starts[partition]) * layout.row_bytes
-                read_exactly(file.fileno(), row, offset)
+                read(row, offset + (number - layout.starts[partition]) * layout.row_bytes)
         return torch.from_numpy(rows)
 
     def require_unchanged(self) -> None:
@@ -124,16 +128,34 @@ class EmbeddingRun:
         """First entity and rows [n, width] of blocks of ``partitions``, which are verified."""
         table, listed = self.state.table, list(partitions)
         sources = [(p, StoredSlot(table.slots[p], table.checksums[p])) for p in listed]
-        options = self.config.storage
-        if options.engine == "io_uring":  # which may be missing where the run is read
-            options = options.model_copy(update={"engine": "auto"})
-        with Transfers(self._file, options, read_only=True) as transfers:
+        with self._transfers() as transfers:
             try:
                 yield from read_partitions(transfers, self.layout, sources, _REMEDY, max_bytes)
             except DamagedError:
                 self.require_unchanged()  # or else the slot was written to since
                 raise
         self._verified.update(listed)
+
+    @contextmanager
+    def _transfers(self) -> Iterator[Transfers]:
+        """The file or drive, opened for reading. Raises ValueError for a drive of another run."""
+        options = self.config.storage
+        if options.engine == "io_uring":  # which may be missing where the run is read
+            options = options.model_copy(update={"engine": "auto"})
+        with Transfers(self._file, options, read_only=True) as transfers:
+            if options.device is not None:
+                partition_drive.check(transfers, self.layout, self.path)
+            yield transfers
+
+    @contextmanager
+    def _reading(self) -> Iterator[Callable[[np.ndarray, int], None]]:
+        """Fills an array from any byte of the file or drive on."""
+        if self.config.storage.device is not None:
+            with self._transfers() as transfers:
+                yield lambda out, offset: partition_drive.read_at(transfers, out, offset)
+            return
+        with open(self._file, "rb", buffering=0) as file:
+            yield lambda out, offset: read_exactly(file.fileno(), out, offset)
 
     @property
     def _file(self) -> Path:

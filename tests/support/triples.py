@@ -50,14 +50,16 @@ def config(store: Path, run_dir: Path, *more: str):
     return load_embed_config("base", overrides(store, run_dir, *more))
 
 
-def tables(run_dir: Path):
-    """Everything that a run has learnt, as bytes: rows with state, and relations with state."""
+def tables(run_dir: Path, drive: Path | None = None):
+    """Everything that a run has learnt, as bytes: rows with state, and relations with state.
+    ``drive``: the file with the namespace of a run on a drive."""
     from lsm.embed import run_state
     from lsm.embed.run import EmbeddingRun
 
     run = EmbeddingRun.open(run_dir)
     layout, slots = run.layout, run.state.table.slots
-    content = np.fromfile(run_dir / "partitions.bin", np.float32)
+    path = drive or run_dir / "partitions.bin"
+    content = np.fromfile(path, np.float32, layout.file_bytes // 4)
     content = content.reshape(2, layout.partitions, layout.frame_rows, layout.width)
     rows = [content[slot, p, : layout.num_rows(p)] for p, slot in enumerate(slots)]
     relations = run_state.load_relations(run_dir, run.state)

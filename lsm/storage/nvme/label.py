@@ -1,4 +1,5 @@
-"""The label of a namespace: its last block names the store whose features lie before it.
+"""The label of a namespace: its last block names what lies before it, the features of a store, or
+the partitions of an embedding run.
 
 A namespace has no file names. Without a label, a drive with other features, or drives of a striped
 set in the wrong order, would go unnoticed until a model has been trained on them.
@@ -13,13 +14,26 @@ from typing import Any
 from lsm.data.feature_files import FeatureFiles
 
 LABEL_BYTES = 4096
-_KIND = "lsm-gnn features"
+FEATURES, PARTITIONS = "lsm-gnn features", "lsm-gnn partitions"
+"""Kinds of labels."""
+
+
+def write_label(kind: str, fields: dict[str, Any]) -> bytes:
+    """A label of ``kind`` with ``fields``, LABEL_BYTES long."""
+    text = json.dumps({"kind": kind, **fields}).encode()
+    if len(text) > LABEL_BYTES:
+        raise ValueError(f"a label takes {LABEL_BYTES} bytes, and {kind} need {len(text)}")
+    return text.ljust(LABEL_BYTES, b"\0")
+
+
+def label_offset(num_bytes: int) -> int:
+    """Where the label of a namespace of ``num_bytes`` begins."""
+    return num_bytes // LABEL_BYTES * LABEL_BYTES - LABEL_BYTES
 
 
 def make_label(files: FeatureFiles, index: int, count: int) -> bytes:
     """The label of namespace ``index`` of ``count`` that hold copies of ``files``."""
-    text = json.dumps({"kind": _KIND, **_expected(files, index, count)})
-    return text.encode().ljust(LABEL_BYTES, b"\0")
+    return write_label(FEATURES, _expected(files, index, count))
 
 
 def check_label(label: bytes, files: FeatureFiles, drives: Sequence[str], index: int) -> None:
@@ -28,7 +42,7 @@ def check_label(label: bytes, files: FeatureFiles, drives: Sequence[str], index:
     load = (
         f"write them with `lsm data load-nvme {files.folder} ...` while the kernel's driver has it"
     )
-    found = read_label(label)
+    found = read_label(label, FEATURES)
     if found is None:
         raise ValueError(f"{drives[index]}: holds no features (no label in its last block); {load}")
     for key, expected in _expected(files, index, len(drives)).items():
@@ -40,13 +54,23 @@ def check_label(label: bytes, files: FeatureFiles, drives: Sequence[str], index:
             )
 
 
-def read_label(label: bytes) -> dict[str, Any] | None:
-    """The fields of ``label``, or None if it is none."""
+def read_label(label: bytes, kind: str) -> dict[str, Any] | None:
+    """The fields of ``label``, or None if it is none of ``kind``."""
     try:
         fields = json.loads(label.rstrip(b"\0"))
     except (ValueError, RecursionError):
         return None
-    return fields if isinstance(fields, dict) and fields.get("kind") == _KIND else None
+    return fields if isinstance(fields, dict) and fields.get("kind") == kind else None
+
+
+def describe_label(label: bytes) -> str | None:
+    """What lies before ``label``, in words; None if it is no label."""
+    features, partitions = (read_label(label, kind) for kind in (FEATURES, PARTITIONS))
+    if features is not None:
+        return f"features of store {features.get('store')!r}"
+    if partitions is not None:
+        return f"the partitions of the run in {partitions.get('run_dir')}"
+    return None
 
 
 def _expected(files: FeatureFiles, index: int, count: int) -> dict[str, Any]:

@@ -18,14 +18,12 @@ from lsm.data.format import feature_file_bytes
 from lsm.data.graph_store import GraphStore
 from lsm.data.sink import FileSink
 from lsm.data.stripes import StripedReader, StripedWriter
-from lsm.storage.nvme.label import LABEL_BYTES, make_label, read_label
+from lsm.storage.nvme.contents import PARTITION_TABLE, START_BYTES, describe_contents
+from lsm.storage.nvme.label import LABEL_BYTES, label_offset, make_label
 from lsm.storage.nvme.machine import Machine, Namespace, find_namespace, use_of
 
 _CHUNK_BYTES = 16 << 20
 _OTHER_DEVICE = "the device holds less than its size says (thin provisioning?); choose another"
-_PROBED_BYTES = 64 << 10
-"""Bytes at the start of a drive that are searched: every common file system, RAID and partition
-table has its signature there."""
 
 
 def load_namespaces(
@@ -146,17 +144,14 @@ class _Device:
     def content(self) -> str:
         """The present contents, in words, for the user who confirms. Raises ValueError for a
         partition table, even if the kernel does not know its partitions."""
-        first = os.pread(self._fd, _PROBED_BYTES, 0)
-        label = read_label(os.pread(self._fd, LABEL_BYTES, self._label_offset))
-        if label is not None:
-            return f"features of store {label.get('store')!r}"
-        blocks = (512, self.namespace.block_bytes)
-        if first[510:512] == b"\x55\xaa" or any(first[b : b + 8] == b"EFI PART" for b in blocks):
+        start = os.pread(self._fd, START_BYTES, 0)
+        found = describe_contents(start, os.pread(self._fd, LABEL_BYTES, self._label_offset))
+        if found == PARTITION_TABLE:
             raise ValueError(
                 f"{self.namespace.path}: holds a partition table; it was left as it is. If nothing "
                 f"on it is needed: wipefs --all {self.namespace.path}"
             )
-        return "data of another kind" if any(first) else "nothing at its start"
+        return found or "nothing at its start"
 
     def write_label(self, label: bytes) -> None:
         """Replaces the last block. Blocks until it is durable."""
@@ -165,4 +160,4 @@ class _Device:
 
     @property
     def _label_offset(self) -> int:
-        return self.namespace.num_bytes // LABEL_BYTES * LABEL_BYTES - LABEL_BYTES
+        return label_offset(self.namespace.num_bytes)

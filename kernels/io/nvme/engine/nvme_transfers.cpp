@@ -18,8 +18,8 @@ namespace {
 
 constexpr RowLayout kAnySize{0, kPageBytes, kPageBytes, 1};
 
-OpenTransports open_writable(const std::string& target, TransportOptions options) {
-  options.emulated.writable = true;
+OpenTransports open_target(const std::string& target, TransportOptions options, bool writable) {
+  options.emulated.writable = writable;
   return open_transports(options, {target}, kAnySize);
 }
 
@@ -27,7 +27,7 @@ OpenTransports open_writable(const std::string& target, TransportOptions options
 
 NvmeTransfers::NvmeTransfers(std::string target, const TransferOptions& options,
                              const NvmeOptions& nvme)
-    : NvmeTransfers(target, open_writable(target, nvme.transport), options,
+    : NvmeTransfers(target, open_target(target, nvme.transport, !options.read_only), options,
                     nvme.command_timeout_secs) {}
 
 NvmeTransfers::NvmeTransfers(std::string target, OpenTransports opened,
