@@ -257,7 +257,7 @@ cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cuda
   CUstream_st& stream = stream_of(handle, "cudaMemcpyAsync");
   const int device = device_of(stream);
   if (bytes == 0) return cudaSuccess;
-  const bool is_to_pageable = !is_reachable(target, bytes);
+  const bool is_to_pageable = !is_pageable_reachable() && !is_reachable(target, bytes);
   count_copy(target, source, bytes);
   std::vector<std::byte> staged;
   if (!is_reachable(source, bytes)) {

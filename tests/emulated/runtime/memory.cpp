@@ -89,13 +89,6 @@ Memory& memory() {
   return *all;
 }
 
-/// Whether kernels may read and write any memory of the process, as where the host's page tables
-/// are the GPU's too: for callers whose memory is not page-locked (the Python tests of the twins).
-bool is_pageable_reachable() {
-  static const bool is_reachable = std::getenv("LSM_EMULATED_PAGEABLE") != nullptr;
-  return is_reachable;
-}
-
 }  // namespace
 
 void report(const char* format, ...) {
@@ -205,6 +198,11 @@ bool is_allocated(const void* start) {
 bool is_on_gpu(const void* start) {
   const auto address = reinterpret_cast<uintptr_t>(start);
   return memory().has(address) && memory().place(address) != kHost;
+}
+
+bool is_pageable_reachable() {
+  static const bool is_reachable = std::getenv("LSM_EMULATED_PAGEABLE") != nullptr;
+  return is_reachable;
 }
 
 bool is_reachable(const void* start, size_t bytes) {

@@ -53,6 +53,9 @@ bool is_allocated(const void* memory);
 bool is_on_gpu(const void* memory);
 /// Whether `bytes` from `memory` on are page-locked or of a device.
 bool is_reachable(const void* memory, size_t bytes);
+/// Whether kernels and copies treat all memory of the process as page-locked: for callers whose
+/// memory would be, or would be a GPU's (the Python tests of the twins).
+bool is_pageable_reachable();
 
 /// Memory that nobody has written holds this.
 inline constexpr unsigned char kPoison = 0xDB;
