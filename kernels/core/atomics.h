@@ -15,28 +15,29 @@
 
 namespace lsm {
 
-/// Lowers *target to `value` if that is less.
+/// Lowers *target to `value` if that is less. Returns what it held.
 template <class T>
-LSM_HOST_DEVICE void atomic_min(T* target, T value) {
+LSM_HOST_DEVICE T atomic_min(T* target, T value) {
 #if defined(__CUDA_ARCH__)
-  cuda::atomic_ref<T, cuda::thread_scope_device>(*target).fetch_min(value,
-                                                                    cuda::memory_order_relaxed);
+  return cuda::atomic_ref<T, cuda::thread_scope_device>(*target).fetch_min(
+      value, cuda::memory_order_relaxed);
 #else
   const std::atomic_ref<T> shared(*target);
   T held = shared.load(std::memory_order_relaxed);
   while (value < held && !shared.compare_exchange_weak(held, value, std::memory_order_relaxed)) {
   }
+  return held;
 #endif
 }
 
-/// Adds `value` to *target.
+/// Adds `value` to *target. Returns what it held.
 template <class T>
-LSM_HOST_DEVICE void atomic_add(T* target, T value) {
+LSM_HOST_DEVICE T atomic_add(T* target, T value) {
 #if defined(__CUDA_ARCH__)
-  cuda::atomic_ref<T, cuda::thread_scope_device>(*target).fetch_add(value,
-                                                                    cuda::memory_order_relaxed);
+  return cuda::atomic_ref<T, cuda::thread_scope_device>(*target).fetch_add(
+      value, cuda::memory_order_relaxed);
 #else
-  std::atomic_ref<T>(*target).fetch_add(value, std::memory_order_relaxed);
+  return std::atomic_ref<T>(*target).fetch_add(value, std::memory_order_relaxed);
 #endif
 }
 
@@ -48,6 +49,20 @@ LSM_HOST_DEVICE T atomic_load(T* target) {
 #else
   return std::atomic_ref<T>(*target).load(std::memory_order_relaxed);
 #endif
+}
+
+/// What *target holds once it is not zero. Precondition: a running thread writes it, and waits for
+/// nothing before.
+template <class T>
+LSM_HOST_DEVICE T atomic_await(T* target) {
+  T held = atomic_load(target);
+  while (held == 0) {
+#if defined(__CUDA_ARCH__)
+    __nanosleep(32);
+#endif
+    held = atomic_load(target);
+  }
+  return held;
 }
 
 /// Writes `value` to *target, which others read.

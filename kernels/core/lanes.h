@@ -60,6 +60,17 @@ class HostLanes {
     return -1;
   }
 
+  /// Replaces every lane's value by the sum of those of lower lanes. Returns the sum of all.
+  LSM_HOST_DEVICE int64_t sum_before(Var<int64_t>& values) const {
+    int64_t sum = 0;
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const int64_t value = values[lane];
+      values[lane] = sum;
+      sum += value;
+    }
+    return sum;
+  }
+
  private:
   bool backwards_;
 };
@@ -123,6 +134,23 @@ class GpuWarp {
     return __ffs(static_cast<int>(__ballot_sync(0xFFFFFFFFu, votes[0]))) - 1;
 #else
     return votes[0] ? 0 : -1;
+#endif
+  }
+
+  LSM_HOST_DEVICE int64_t sum_before(Var<int64_t>& values) const {
+    const int64_t value = values[0];
+#if defined(__CUDA_ARCH__)
+    const int lane = static_cast<int>(threadIdx.x % kLanes);
+    int64_t sum = value;
+    for (int step = 1; step < kLanes; step *= 2) {
+      const int64_t lower = __shfl_sync(0xFFFFFFFFu, sum, (lane - step) & (kLanes - 1));
+      if (lane >= step) sum += lower;
+    }
+    values[0] = sum - value;
+    return __shfl_sync(0xFFFFFFFFu, sum, kLanes - 1);
+#else
+    values[0] = 0;
+    return value;
 #endif
   }
 };

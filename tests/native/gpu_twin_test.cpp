@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -14,6 +15,7 @@
 #include "cache/gpu_set_cache.h"
 #include "cache/next_use_chain_on_backend.h"
 #include "cache/set_cache_on_backend.h"
+#include "kernels/core/ordered_sum.h"
 #include "kernels/sample/gpu_sampler.h"
 #include "kernels/sample/sampler_on_backend.h"
 #include "tests/native/gpu_checks.h"
@@ -195,6 +197,49 @@ TEST_CASE("GPU twins: runs of staged rows") {
       LSM_EXPECT(source[i] != kStorage || is_covered[i], "position ", i);
     }
   }
+}
+
+/// Items of an OrderedSum: squares of what the values were.
+struct SquaredItems {
+  static constexpr int kTile = 64;
+
+  const int64_t* values;
+  const int64_t* num_values;
+  int64_t* sums;
+  int64_t* total;
+
+  int64_t count() const { return *num_values; }
+  int64_t value(int64_t i) const { return values[i] * values[i]; }
+  void place(int64_t i, int64_t value, int64_t before) const { sums[i] = value + before; }
+  void end(int64_t sum) const { *total += sum; }
+};
+
+/// The items may be fewer than those that there are warps for.
+template <class Backend>
+void check_ordered_sums(Backend backend) {
+  Random random(17);
+  for (const int64_t count : {0, 1, 31, 64, 65, 128, 3000}) {
+    std::vector<int64_t> values(static_cast<size_t>(count));
+    for (int64_t& value : values) value = random.between(0, 1'000'000);
+    std::vector<int64_t> expected(values.size()), sums(values.size());
+    std::transform_inclusive_scan(values.begin(), values.end(), expected.begin(), std::plus<>(),
+                                  [](int64_t value) { return value * value; });
+    for (const int64_t most : {count, count + 1, 2 * count + 700}) {
+      using Sum = OrderedSum<SquaredItems>;
+      std::vector<uint64_t> state(static_cast<size_t>(Sum::state_words(most)));
+      int64_t total = 0;
+      backend.for_each_warp(Sum::num_tiles(most),
+                            Sum{{values.data(), &count, sums.data(), &total}, state.data()});
+      LSM_EXPECT(sums == expected, count, " of ", most);
+      LSM_EXPECT(total == (count > 0 ? expected.back() : 0), count, " of ", most);
+    }
+  }
+}
+
+TEST_CASE("GPU twins: sums in order") {
+  check_ordered_sums(HostBackend());
+  check_ordered_sums(HostBackend(true));
+  check_ordered_sums(ThreadBackend());
 }
 
 TEST_CASE("GPU twins: samples") {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <barrier>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -61,6 +62,15 @@ class ThreadLanes {
     const auto* const found = std::find(warp_.words, warp_.words + kLanes, 1u);
     warp_.barrier.arrive_and_wait();
     return found == warp_.words + kLanes ? -1 : static_cast<int>(found - warp_.words);
+  }
+
+  int64_t sum_before(Var<int64_t>& values) const {
+    share(static_cast<uint64_t>(values[0]));
+    const uint64_t before = std::accumulate(warp_.words, warp_.words + lane_, uint64_t{0});
+    const uint64_t sum = std::accumulate(warp_.words, warp_.words + kLanes, uint64_t{0});
+    warp_.barrier.arrive_and_wait();
+    values[0] = static_cast<int64_t>(before);
+    return static_cast<int64_t>(sum);
   }
 
  private:

@@ -5,6 +5,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <sched.h>
+
 #include <atomic>
 #include <bit>
 #include <tuple>
@@ -115,6 +117,10 @@ T __shfl_xor_sync(uint32_t mask, T value, int lanes, const char* file = __builti
                   int line = __builtin_LINE()) {
   return emulated::shuffle(emulated::Meeting::kShuffleXor, mask, value,
                            static_cast<uint32_t>(lanes), file, line);
+}
+/// Workers are more than the machine may have cores.
+inline void __nanosleep(unsigned) {
+  sched_yield();
 }
 inline void __threadfence_system() {
   emulated::fence_system();
