@@ -54,7 +54,7 @@ LSM_HOST_DEVICE inline void heap_sort(uint32_t* values, uint32_t size) {
 }
 
 /// Chooses positions for the nodes that do not take all their edges: those with the smallest draws,
-/// in ascending order.
+/// in ascending order. There may be fewer nodes than warps.
 template <class Id>
 struct ChooseNodes {
   const Id* indices;
@@ -65,7 +65,8 @@ struct ChooseNodes {
 
   template <class Warp>
   LSM_HOST_DEVICE void operator()(const Warp& warp, int64_t i) const {
-    const uint32_t count = static_cast<uint32_t>(nodes.count[i]);
+    if (i >= nodes.count()) return;
+    const uint32_t count = static_cast<uint32_t>(nodes.num_drawn(i));
     const uint32_t degree = nodes.degree[i];
     if (count == degree || count == 0) return;
     uint64_t* const heap = heaps + nodes.offset[i];
@@ -86,7 +87,7 @@ struct ChooseNodes {
   template <class Warp>
   LSM_HOST_DEVICE uint32_t offer(const Warp& warp, int64_t i, uint64_t begin, uint64_t* heap,
                                  uint32_t size) const {
-    const uint32_t count = static_cast<uint32_t>(nodes.count[i]);
+    const uint32_t count = static_cast<uint32_t>(nodes.num_drawn(i));
     const uint32_t degree = nodes.degree[i];
     const Id* const sources = indices + nodes.first[i];
     typename Warp::template Var<uint64_t> offered;

@@ -26,7 +26,7 @@ struct CollectCandidates {
   int64_t* error;
 
   LSM_HOST_DEVICE void operator()(int64_t e) const {
-    const int64_t i = node_of(all, 0, num_expanded, e);
+    const int64_t i = node_of(all.offset, 0, num_expanded, e);
     const int64_t id = indices[all.first[i] + (e - all.offset[i])];
     slot[e] = 0;
     if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(num_nodes)) {
@@ -71,7 +71,7 @@ struct MarkKept {
   }
 };
 
-/// The kept edges of each node; `kept` has counts and offsets of its own. For i in [0, m].
+/// The kept edges of each node; `kept` has offsets of its own. For i in [0, num_expanded].
 struct CountKept {
   Expanded all;
   Expanded kept;
@@ -80,7 +80,7 @@ struct CountKept {
 
   LSM_HOST_DEVICE void operator()(int64_t i) const {
     kept.offset[i] = rank[all.offset[i]];
-    if (i < num_expanded) kept.count[i] = rank[all.offset[i + 1]] - rank[all.offset[i]];
+    if (i == num_expanded) kept.sizes[2].edges = kept.first_edge() + kept.offset[i];
   }
 };
 
@@ -97,7 +97,8 @@ struct PlaceKept {
 
   LSM_HOST_DEVICE void operator()(int64_t e) const {
     if (is_kept[e] == 0) return;
-    positions[rank[e]] = static_cast<uint32_t>(e - all.offset[node_of(all, 0, num_expanded, e)]);
+    positions[rank[e]] =
+        static_cast<uint32_t>(e - all.offset[node_of(all.offset, 0, num_expanded, e)]);
     of_edge[rank[e]] = coefficients[place[slot[e]]];
   }
 };
@@ -111,7 +112,7 @@ struct WeighEdges {
 
   LSM_HOST_DEVICE void operator()(int64_t i) const {
     const int64_t begin = kept.offset[i];
-    const int64_t end = begin + kept.count[i];
+    const int64_t end = kept.offset[i + 1];
     double divisor = debias ? kept.degree[i] : 0;
     for (int64_t e = begin; !debias && e < end; ++e) divisor += of_edge[e];
     for (int64_t e = begin; e < end; ++e) weights[e] = static_cast<float>(of_edge[e] / divisor);

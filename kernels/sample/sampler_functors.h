@@ -16,12 +16,12 @@ namespace lsm::device_sample {
 
 /// Local indices are below, and names of edges of the current hop from here on.
 inline constexpr int64_t kFirstEdge = int64_t{1} << 40;
-inline constexpr int64_t kNoError = INT64_MAX;
+inline constexpr int64_t kNoError = 0x7F7F7F7F7F7F7F7F;  // a fill
 
 /// From ids to what is known of them, at most half full. Not owned.
 struct Table {
   int64_t* ids;     // [mask + 1] -1: empty
-  int64_t* values;  // [mask + 1] a local index, or kFirstEdge + the first edge of this hop
+  int64_t* values;  // [mask + 1] a local index, or kFirstEdge + the first edge that names it
   uint64_t mask;
 
   /// The slot of `id`, which may be new.
@@ -42,44 +42,48 @@ struct Table {
   }
 };
 
-/// Enters nodes by number. Of equal ids the lowest number stays.
+/// Enters nodes by number. Of equal ids the lowest number stays, and the lowest of the others is
+/// `repeated`.
 struct EnterNodes {
   Table table;
   const int64_t* n_id;
+  int64_t* repeated;
 
   LSM_HOST_DEVICE void operator()(int64_t i) const {
-    atomic_min(table.values + table.enter(n_id[i]), i);
+    const int64_t held = atomic_min(table.values + table.enter(n_id[i]), i);
+    if (held < kFirstEdge) atomic_min(repeated, held < i ? i : held);
   }
 };
 
-/// Finds the lowest seed that is not where its id was entered: it is repeated.
-struct CheckSeeds {
-  Table table;
-  const int64_t* n_id;
-  int64_t* error;
-
-  LSM_HOST_DEVICE void operator()(int64_t i) const {
-    if (table.values[table.enter(n_id[i])] != i) atomic_min(error, i);
-  }
+/// Size of a batch between two hops.
+struct BatchSize {
+  int64_t nodes;
+  int64_t edges;
 };
 
-/// The nodes that a hop expands: [m] from `begin` on.
+/// The nodes that a hop expands: those that the hop before has found. The host knows how many there
+/// may be at most, and kernels find out how many there are.
 struct Expanded {
   const int64_t* n_id;
-  int64_t begin;
-  int64_t* first;    // [m] of its in-edges in the graph
-  uint32_t* degree;  // [m]
-  int64_t* count;    // [m] of edges to draw
-  int64_t* offset;   // [m + 1] of them in the hop
+  BatchSize* sizes;  // [3] before the last hop, before this one, and after it
+  int64_t* first;    // [count()] of its in-edges in the graph
+  uint32_t* degree;  // [count()]
+  int64_t* offset;   // [count() + 1] of its drawn edges in the hop
+
+  LSM_HOST_DEVICE int64_t begin() const { return sizes[0].nodes; }
+  LSM_HOST_DEVICE int64_t count() const { return sizes[1].nodes - sizes[0].nodes; }
+  LSM_HOST_DEVICE int64_t first_edge() const { return sizes[1].edges; }  // in the batch
+  LSM_HOST_DEVICE int64_t num_edges() const { return sizes[2].edges - sizes[1].edges; }
+  LSM_HOST_DEVICE int64_t num_drawn(int64_t i) const { return offset[i + 1] - offset[i]; }
 };
 
 /// The last of nodes [low, high) whose edges begin at `e` or before. Precondition: those of `high`
 /// begin later.
-LSM_HOST_DEVICE inline int64_t node_of(const Expanded& nodes, int64_t low, int64_t high,
+LSM_HOST_DEVICE inline int64_t node_of(const int64_t* offset, int64_t low, int64_t high,
                                        int64_t e) {
   while (high - low > 1) {
     const int64_t middle = (low + high) / 2;
-    if (nodes.offset[middle] <= e) {
+    if (offset[middle] <= e) {
       low = middle;
     } else {
       high = middle;
@@ -90,14 +94,14 @@ LSM_HOST_DEVICE inline int64_t node_of(const Expanded& nodes, int64_t low, int64
 
 /// The same for one edge of a warp: each step leaves one of kLanes + 1 parts.
 template <class Lanes>
-LSM_HOST_DEVICE int64_t node_of_warp(const Lanes& lanes, const Expanded& nodes, int64_t low,
+LSM_HOST_DEVICE int64_t node_of_warp(const Lanes& lanes, const int64_t* offset, int64_t low,
                                      int64_t high, int64_t e) {
   while (high - low > 1) {
     const int64_t part = (high - low + Lanes::kLanes) / (Lanes::kLanes + 1);
     typename Lanes::template Var<bool> is_later;
     lanes.each([&](int lane) {
       const int64_t node = low + (lane + 1) * part;
-      is_later[lane] = node >= high || nodes.offset[node] > e;
+      is_later[lane] = node >= high || offset[node] > e;
     });
     const int first = lanes.first(is_later);
     if (first < 0) {
@@ -110,21 +114,6 @@ LSM_HOST_DEVICE int64_t node_of_warp(const Lanes& lanes, const Expanded& nodes, 
   return low;
 }
 
-struct CountEdges {
-  const int64_t* indptr;
-  Expanded nodes;
-  uint64_t limit;
-
-  LSM_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t id = nodes.n_id[nodes.begin + i];
-    const int64_t first = indptr[id];
-    const uint64_t degree = static_cast<uint64_t>(indptr[id + 1] - first);
-    nodes.first[i] = first;
-    nodes.degree[i] = static_cast<uint32_t>(degree);
-    nodes.count[i] = static_cast<int64_t>(degree < limit ? degree : limit);
-  }
-};
-
 /// Draws positions for the nodes that do not take all their edges.
 struct DrawNodes {
   Expanded nodes;
@@ -132,12 +121,14 @@ struct DrawNodes {
   uint32_t hop;
   uint32_t* positions;  // by edge of the hop
 
-  LSM_HOST_DEVICE void operator()(int64_t i) const {
-    const uint32_t count = static_cast<uint32_t>(nodes.count[i]);
+  LSM_HOST_DEVICE void operator()(int64_t i) const { draw(i, nodes.num_drawn(i), nodes.offset[i]); }
+
+  LSM_HOST_DEVICE void draw(int64_t i, int64_t num_drawn, int64_t offset) const {
+    const uint32_t count = static_cast<uint32_t>(num_drawn);
     const uint32_t degree = nodes.degree[i];
     if (count == degree || count == 0) return;
-    PhiloxStream random(key, static_cast<uint64_t>(nodes.n_id[nodes.begin + i]), hop);
-    uint32_t* const drawn = positions + nodes.offset[i];
+    PhiloxStream random(key, static_cast<uint64_t>(nodes.n_id[nodes.begin() + i]), hop);
+    uint32_t* const drawn = positions + offset;
     // A list of any length, where the host takes a table from some count on: the draw is the same.
     if (degree <= 64) {
       draw_floyd(random, degree, count, TakenBits(), drawn);
@@ -147,20 +138,49 @@ struct DrawNodes {
   }
 };
 
-/// The edges of a hop, numbered from 0. There may be fewer than it has room for.
-struct HopEdges {
+/// Items of an OrderedSum: nodes, with the number of edges to draw. Also draws them, unless
+/// `draw.positions` is null.
+struct CountEdges {
+  static constexpr int kTile = 32;
+
+  const int64_t* indptr;
+  uint64_t limit;
+  Expanded nodes;
+  DrawNodes draw;
+
+  LSM_HOST_DEVICE int64_t count() const { return nodes.count(); }
+
+  LSM_HOST_DEVICE int64_t value(int64_t i) const {
+    const int64_t id = nodes.n_id[nodes.begin() + i];
+    const int64_t first = indptr[id];
+    const uint64_t degree = static_cast<uint64_t>(indptr[id + 1] - first);
+    nodes.first[i] = first;
+    nodes.degree[i] = static_cast<uint32_t>(degree);
+    return static_cast<int64_t>(degree < limit ? degree : limit);
+  }
+
+  LSM_HOST_DEVICE void place(int64_t i, int64_t num_drawn, int64_t before) const {
+    nodes.offset[i] = before;
+    if (draw.positions != nullptr) draw.draw(i, num_drawn, before);
+  }
+
+  LSM_HOST_DEVICE void end(int64_t total) const {
+    nodes.offset[count()] = total;
+    nodes.sizes[2].edges = nodes.first_edge() + total;
+  }
+};
+
+/// The edges of a batch.
+struct Edges {
   Table table;
   int64_t* sources;       // ids, then local indices
   int64_t* destinations;  // local indices
   uint32_t* slot;         // of the source's id
-  int64_t* is_first;      // 1 if no edge before names that id
-  int64_t* rank;          // of these, how many come before
   int64_t* edge_ids;      // numbers in the graph, or null: not wanted
-  const int64_t* count;   // [1]
 };
 
-/// Finds out where each edge comes from, and who names an id first. A warp for kEdges of them,
-/// whose nodes it looks for together. Also extends the batch's indptr by the nodes.
+/// Finds out where each edge of a hop comes from, and who names an id first. A warp for kEdges of
+/// them, whose nodes it looks for together. Also extends the batch's indptr by the nodes.
 template <class Id>
 struct LoadSources {
   static constexpr int64_t kEdges = 32;
@@ -168,79 +188,89 @@ struct LoadSources {
   const Id* indices;
   int64_t num_nodes;
   Expanded nodes;
-  int64_t num_expanded;
-  const uint32_t* positions;
-  HopEdges edges;
-  int64_t* error;
-  int64_t old_edges;  // of the batch
-  int64_t* indptr;    // from the first node of the hop on
+  const uint32_t* positions;  // by edge of the hop
+  Edges edges;
+  int64_t* damaged;  // an edge
+  int64_t* indptr;
 
-  /// Warps for up to `most_edges` edges.
-  LSM_HOST_DEVICE int64_t num_warps(int64_t most_edges) const {
-    const int64_t most = most_edges > num_expanded + 1 ? most_edges : num_expanded + 1;
+  /// Warps for up to `most_edges` edges into up to `most_nodes` nodes.
+  static int64_t num_warps(int64_t most_nodes, int64_t most_edges) {
+    const int64_t most = most_edges > most_nodes + 1 ? most_edges : most_nodes + 1;
     return (most + kEdges - 1) / kEdges;
   }
 
   template <class Lanes>
   LSM_HOST_DEVICE void operator()(const Lanes& lanes, int64_t warp) const {
     const int64_t begin = warp * kEdges;
-    const int64_t num_edges = *edges.count;
+    const int64_t num_expanded = nodes.count(), num_edges = nodes.num_edges();
     const int64_t end = begin + kEdges < num_edges ? begin + kEdges : num_edges;
     int64_t first = 0, last = 0;
     if (begin < end) {
-      first = node_of_warp(lanes, nodes, 0, num_expanded, begin);
-      last = node_of_warp(lanes, nodes, first, num_expanded, end - 1);
+      first = node_of_warp(lanes, nodes.offset, 0, num_expanded, begin);
+      last = node_of_warp(lanes, nodes.offset, first, num_expanded, end - 1);
     }
     lanes.each([&](int lane) {
       for (int64_t e = begin + lane; e < begin + kEdges; e += Lanes::kLanes) {
-        if (e <= num_expanded) indptr[e] = old_edges + nodes.offset[e];
-        if (e < end) load(e, node_of(nodes, first, last + 1, e));
+        if (e <= num_expanded) indptr[nodes.begin() + e] = nodes.first_edge() + nodes.offset[e];
+        if (e < end) load(e, node_of(nodes.offset, first, last + 1, e));
       }
     });
   }
 
  private:
   LSM_HOST_DEVICE void load(int64_t e, int64_t i) const {
-    const bool takes_all = nodes.count[i] == static_cast<int64_t>(nodes.degree[i]);
+    const bool takes_all = nodes.num_drawn(i) == static_cast<int64_t>(nodes.degree[i]);
     const int64_t position = takes_all ? e - nodes.offset[i] : int64_t{positions[e]};
     const int64_t id = indices[nodes.first[i] + position];
-    edges.destinations[e] = nodes.begin + i;
-    edges.sources[e] = id;
-    if (edges.edge_ids != nullptr) edges.edge_ids[e] = nodes.first[i] + position;
-    edges.slot[e] = 0;
+    const int64_t at = nodes.first_edge() + e;
+    edges.destinations[at] = nodes.begin() + i;
+    edges.sources[at] = id;
+    if (edges.edge_ids != nullptr) edges.edge_ids[at] = nodes.first[i] + position;
+    edges.slot[at] = 0;
     if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(num_nodes)) {
-      atomic_min(error, e);
+      atomic_min(damaged, at);
       return;
     }
-    edges.slot[e] = edges.table.enter(id);
-    atomic_min(edges.table.values + edges.slot[e], kFirstEdge + e);
+    edges.slot[at] = edges.table.enter(id);
+    atomic_min(edges.table.values + edges.slot[at], kFirstEdge + at);
   }
 };
 
-struct MarkFirst {
-  HopEdges edges;
+/// Items of an OrderedSum: the edges of a hop, of which those that name a node first give it the
+/// next number. A slot of the table changes from that edge to the number.
+struct NumberNodes {
+  static constexpr int kTile = 128;
 
-  LSM_HOST_DEVICE void operator()(int64_t e) const {
-    edges.is_first[e] = e < *edges.count && edges.table.values[edges.slot[e]] == kFirstEdge + e;
-  }
-};
-
-/// Gives new nodes their numbers, and sources those of their nodes. A slot of the table changes
-/// from the edge that names the node first to its number: whoever looks finds one or the other.
-struct Relabel {
-  HopEdges edges;
-  int64_t num_nodes;  // before this hop
+  Expanded nodes;
+  Edges edges;
   int64_t* n_id;
 
+  LSM_HOST_DEVICE int64_t count() const { return nodes.num_edges(); }
+
+  LSM_HOST_DEVICE int64_t value(int64_t e) const {
+    const int64_t at = nodes.first_edge() + e;
+    return atomic_load(edges.table.values + edges.slot[at]) == kFirstEdge + at;
+  }
+
+  LSM_HOST_DEVICE void place(int64_t e, int64_t is_first, int64_t before) const {
+    if (is_first == 0) return;
+    const int64_t at = nodes.first_edge() + e, local = nodes.sizes[1].nodes + before;
+    n_id[local] = edges.sources[at];
+    atomic_store(edges.table.values + edges.slot[at], local);
+  }
+
+  LSM_HOST_DEVICE void end(int64_t total) const {
+    nodes.sizes[2].nodes = nodes.sizes[1].nodes + total;
+  }
+};
+
+/// Gives sources the numbers of their nodes. For edges of a batch from `first` on.
+struct Relabel {
+  Edges edges;
+  int64_t first;
+
   LSM_HOST_DEVICE void operator()(int64_t e) const {
-    int64_t* const value = edges.table.values + edges.slot[e];
-    const int64_t held = atomic_load(value);
-    const int64_t local = held < kFirstEdge ? held : num_nodes + edges.rank[held - kFirstEdge];
-    if (edges.is_first[e] != 0) {
-      n_id[local] = edges.sources[e];
-      atomic_store(value, local);
-    }
-    edges.sources[e] = local;
+    edges.sources[first + e] = edges.table.values[edges.slot[first + e]];
   }
 };
 

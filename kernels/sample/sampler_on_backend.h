@@ -1,6 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// GpuSampler on a Backend. A wait per hop, for the numbers of its edges and of its new nodes; one
-// more where its fanout does not say how much memory it takes at most.
+// GpuSampler on a Backend. Hops whose fanouts bound their memory run one after the other: kernels
+// leave the sizes that the next ones need in GPU memory, and the host reads all of them at the end.
+// A hop without a bound takes two waits, one for the number of its edges.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 
 #include "kernels/core/backend_array.h"
 #include "kernels/core/check.h"
+#include "kernels/core/ordered_sum.h"
 #include "kernels/core/philox.h"
 #include "kernels/sample/gpu_sampler.h"
 #include "kernels/sample/labor_functors.h"
@@ -30,6 +32,7 @@ class SamplerOnBackend final : public GpuSampler {
         sampling_(sampling) {
     backend_->enter();
     error_.grow(kNumErrors);
+    batch_sizes_.grow(static_cast<int64_t>(fanouts_.size()) + 2);
   }
   ~SamplerOnBackend() override { backend_->drain(); }
 
@@ -41,10 +44,16 @@ class SamplerOnBackend final : public GpuSampler {
     sizes_ = {};
     capacity_ = 0;
     add_seeds(seeds);
-    for (size_t hop = 0; hop < fanouts_.size(); ++hop) {
-      expand(static_cast<uint32_t>(hop), fanouts_[hop], seeds);
+    for (size_t hop = 0; hop < fanouts_.size();) {
+      const size_t next = expand(hop);
+      finish(hop, next, seeds);
+      hop = next;
     }
-    if (fanouts_.empty()) check_seeds(seeds, read(error_.data()));
+    if (fanouts_.empty()) {
+      make_room({0, 0});
+      backend_->fill(indptr_.data(), 0, sizeof(int64_t));
+      check_seeds(seeds, read(error_.data()));
+    }
     return sizes_;
   }
 
@@ -73,6 +82,13 @@ class SamplerOnBackend final : public GpuSampler {
   static constexpr int64_t kMaxNodes = int64_t{1} << 30;
   static constexpr int64_t kMostEdges = int64_t{1} << 20;
   static constexpr int64_t kNumErrors = 2;  // a repeated seed, a damaged edge
+  using SumOfCounts = OrderedSum<device_sample::CountEdges>;
+  using SumOfNew = OrderedSum<device_sample::NumberNodes>;
+
+  /// At most: nodes that a hop expands, and edges into them.
+  struct Bound {
+    int64_t nodes, edges;
+  };
 
   void add_seeds(std::span<const int64_t> seeds) {
     const int64_t count = static_cast<int64_t>(seeds.size());
@@ -82,14 +98,8 @@ class SamplerOnBackend final : public GpuSampler {
     }
     n_id_.upload(seeds);
     sizes_.num_nodes = count;
-    reserve(std::min(most_nodes(count), graph_.num_nodes));
-    const int64_t none[kNumErrors] = {device_sample::kNoError, device_sample::kNoError};
-    backend_->upload(error_.data(), none, sizeof(none));
-    const device_sample::CheckSeeds check{table(), n_id_.data(), error_.data()};
-    backend_->for_each(count, check);
-    const int64_t zero = 0;
-    backend_->upload(indptr_.grow(1), &zero, sizeof(zero));
     sizes_.num_sampled_nodes.push_back(count);
+    backend_->fill(error_.data(), 0x7F, kNumErrors * sizeof(int64_t));  // kNoError
   }
 
   /// Throws if the seed at position `bad` was there before.
@@ -98,61 +108,138 @@ class SamplerOnBackend final : public GpuSampler {
                    bad == device_sample::kNoError ? 0 : seeds[bad], " again at position ", bad);
   }
 
-  /// Nodes of a batch with so many seeds, at most, after as many hops as have few enough.
-  int64_t most_nodes(int64_t num_seeds) const {
-    int64_t total = num_seeds, last = num_seeds;
-    for (const int64_t fanout : fanouts_) {
-      const int64_t edges = most_edges(last, fanout);
-      if (edges < 0 || total + edges > kMostEdges) break;
-      total += edges;
-      last = edges;
+  /// Of the hops from `hop` on until the first without one. It is in their fanouts: the memory for
+  /// as many edges as there may be must not cost more than to wait.
+  std::vector<Bound> bounds_from(size_t hop) const {
+    std::vector<Bound> bounds;
+    if (sampling_.kind == SamplingKind::kLadies) return bounds;
+    Bound next{sizes_.num_nodes - sizes_.num_expanded, 0};
+    for (int64_t left = kMostEdges; hop < fanouts_.size(); ++hop) {
+      const int64_t fanout = fanouts_[hop];
+      if (fanout < 0 || (fanout > 0 && next.nodes > left / fanout)) break;
+      next.edges = next.nodes * fanout;
+      left -= next.edges;
+      bounds.push_back(next);
+      next.nodes = std::min(next.edges, graph_.num_nodes);
     }
-    return total;
+    return bounds;
   }
 
-  /// Edges into `count` nodes, or -1 where that has to be found out: the memory for as many as
-  /// there may be costs more than to wait.
-  int64_t most_edges(int64_t count, int64_t fanout) const {
-    if (sampling_.kind == SamplingKind::kLadies || fanout < 0) return -1;
-    if (fanout > kMostEdges || count * fanout > kMostEdges) return -1;
-    return count * fanout;
+  /// Queues the hops from `hop` on that need no sizes on the host between them; at least one.
+  /// Returns the next.
+  size_t expand(size_t hop) {
+    const std::vector<Bound> bounds = bounds_from(hop);
+    const int64_t num_known = sizes_.num_nodes - sizes_.num_expanded;
+    const device_sample::BatchSize known[] = {{sizes_.num_expanded, 0},
+                                              {sizes_.num_nodes, sizes_.num_edges}};
+    backend_->upload(batch_sizes_.data() + hop, known, sizeof(known));
+    if (bounds.empty()) {
+      expand_counted(static_cast<uint32_t>(hop), num_known);
+      return hop + 1;
+    }
+    Bound most{num_known, 0};
+    int64_t num_words = 0;
+    for (const Bound& bound : bounds) {
+      most = {std::max(most.nodes, bound.nodes), most.edges + bound.edges};
+      num_words += SumOfCounts::state_words(bound.nodes) + SumOfNew::state_words(bound.edges);
+    }
+    make_room(most);
+    clear_state(num_words);
+    for (const Bound& bound : bounds) expand_bounded(static_cast<uint32_t>(hop++), bound);
+    return hop;
   }
 
-  void expand(uint32_t hop, int64_t fanout, std::span<const int64_t> seeds) {
-    const int64_t begin = sizes_.num_expanded;
-    const int64_t count = sizes_.num_nodes - begin;
+  void expand_bounded(uint32_t hop, const Bound& most) {
+    const bool draws = sampling_.kind == SamplingKind::kNeighbor;
+    const device_sample::Expanded nodes = expanded(hop, most.nodes);
+    const device_sample::DrawNodes draw{nodes, key(), hop, positions_.data()};
+    count_edges(nodes, most.nodes, fanouts_[hop], draws ? draw : device_sample::DrawNodes{});
+    if (!draws) choose(nodes, most, hop);
+    load(nodes, most);
+  }
+
+  /// A hop into `count` nodes whose edges are counted before there is memory for them.
+  void expand_counted(uint32_t hop, int64_t count) {
     const bool is_ladies = sampling_.kind == SamplingKind::kLadies;
-    device_sample::Expanded nodes = count_edges(begin, count, is_ladies ? -1 : fanout);
-    if (is_ladies) nodes = choose_layer_of(nodes, count, fanout, hop);
-    const int64_t bound = most_edges(count, fanout);
-    const int64_t most = bound < 0 ? read(nodes.offset + count) : bound;
-    reserve(std::min(sizes_.num_nodes + most, graph_.num_nodes));
+    make_room({count, 0});
+    clear_state(SumOfCounts::state_words(count));
+    device_sample::Expanded nodes = expanded(hop, count);
+    count_edges(nodes, count, is_ladies ? -1 : fanouts_[hop], {});
+    Bound most{count, read(nodes.offset + count)};
+    if (is_ladies) {
+      nodes = choose_layer_of(nodes, count, most.edges, fanouts_[hop], hop);
+      most.edges = read(nodes.offset + count);
+    }
+    make_room(most);
     nodes.n_id = n_id_.data();  // which may have grown
-    const device_sample::HopEdges edges = draw(nodes, count, most, hop);
-    const auto [new_nodes, new_edges] = relabel(edges, most, seeds);
-    sizes_.num_expanded = sizes_.num_nodes;
-    sizes_.num_nodes += new_nodes;
-    sizes_.num_edges += new_edges;
-    sizes_.num_sampled_nodes.push_back(new_nodes);
-    sizes_.num_sampled_edges.push_back(new_edges);
+    clear_state(SumOfNew::state_words(most.edges));
+    if (sampling_.kind == SamplingKind::kLabor) {
+      choose(nodes, most, hop);
+    } else if (!is_ladies) {
+      backend_->for_each(count, device_sample::DrawNodes{nodes, key(), hop, positions_.data()});
+    }
+    load(nodes, most);
   }
 
-  device_sample::Expanded count_edges(int64_t begin, int64_t count, int64_t fanout) {
-    const device_sample::Expanded nodes{n_id_.data(),           begin,
-                                        first_.grow(count),     degree_.grow(count),
-                                        count_.grow(count + 1), offset_.grow(count + 1)};
+  uint64_t key() const {
+    return batch_key(batch_.seed, batch_.epoch, batch_.iteration, batch_.rank);
+  }
+
+  /// The nodes of a hop, at most `most`.
+  device_sample::Expanded expanded(uint32_t hop, int64_t most) {
+    return {n_id_.data(), batch_sizes_.data() + hop, first_.grow(most), degree_.grow(most),
+            offset_.grow(most + 1)};
+  }
+
+  void count_edges(const device_sample::Expanded& nodes, int64_t most, int64_t fanout,
+                   const device_sample::DrawNodes& draw) {
     const uint64_t limit = fanout < 0 ? UINT64_MAX : static_cast<uint64_t>(fanout);
-    backend_->for_each(count, device_sample::CountEdges{graph_.indptr, nodes, limit});
-    backend_->exclusive_sum(nodes.count, nodes.offset, count);
-    return nodes;
+    sum(device_sample::CountEdges{graph_.indptr, limit, nodes, draw}, most);
+  }
+
+  /// LABOR's edges.
+  void choose(const device_sample::Expanded& nodes, const Bound& most, uint32_t hop) {
+    backend_->for_each_warp(
+        most.nodes,
+        device_sample::ChooseNodes<Id>{indices(), nodes, SourceDraws::of(sampling_, batch_, hop),
+                                       heaps_.grow(most.edges), positions_.data()});
+  }
+
+  /// Loads the drawn edges, and numbers the nodes that they name first.
+  void load(const device_sample::Expanded& nodes, const Bound& most) {
+    using Load = device_sample::LoadSources<Id>;
+    backend_->for_each_warp(Load::num_warps(most.nodes, most.edges),
+                            Load{indices(), graph_.num_nodes, nodes, positions_.data(), edges(),
+                                 error_.data() + 1, indptr_.data()});
+    sum(device_sample::NumberNodes{nodes, edges(), n_id_.data()}, most.edges);
+  }
+
+  /// Reads the sizes of hops [first, last) and throws their errors.
+  void finish(size_t first, size_t last, std::span<const int64_t> seeds) {
+    std::vector<device_sample::BatchSize> read_sizes(last - first);
+    backend_->download(read_sizes.data(), batch_sizes_.data() + first + 2,
+                       read_sizes.size() * sizeof(device_sample::BatchSize));
+    int64_t bad[kNumErrors] = {};
+    backend_->download(bad, error_.data(), sizeof(bad));
+    backend_->synchronize();
+    check_seeds(seeds, bad[0]);
+    if (bad[1] != device_sample::kNoError) throw_damaged(read(edges().sources + bad[1]));
+    const int64_t old_edges = sizes_.num_edges;
+    for (const device_sample::BatchSize& size : read_sizes) {
+      sizes_.num_sampled_nodes.push_back(size.nodes - sizes_.num_nodes);
+      sizes_.num_sampled_edges.push_back(size.edges - sizes_.num_edges);
+      sizes_.num_expanded = sizes_.num_nodes;
+      sizes_.num_nodes = size.nodes;
+      sizes_.num_edges = size.edges;
+    }
+    backend_->for_each(sizes_.num_edges - old_edges, device_sample::Relabel{edges(), old_edges});
   }
 
   /// Of `all` edges into the nodes, those to keep: their positions and weights. The host chooses
   /// among the candidates, of which there are as many as nodes that the hop could reach.
   device_sample::Expanded choose_layer_of(const device_sample::Expanded& all, int64_t count,
-                                          int64_t size, uint32_t hop) {
-    const int64_t num_edges = read(all.offset + count);
-    uint32_t* const slot = slot_.grow(num_edges);
+                                          int64_t num_edges, int64_t size, uint32_t hop) {
+    uint32_t* const slot = candidate_slot_.grow(num_edges);
     const int64_t most = std::min(num_edges, graph_.num_nodes);
     const int64_t num_slots =
         static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(2 * most + 1)));
@@ -160,11 +247,10 @@ class SamplerOnBackend final : public GpuSampler {
                                           static_cast<uint64_t>(num_slots - 1)};
     backend_->fill(candidates.ids, 0xFF, num_slots * sizeof(int64_t));
     backend_->fill(candidates.values, 0, num_slots * sizeof(int64_t));
-    backend_->for_each(num_edges,
-                       device_sample::CollectCandidates<Id>{
-                           static_cast<const Id*>(graph_.indices), graph_.num_nodes, all, count,
-                           mass_shift(count), candidates, slot, error_.data() + 1});
-    int64_t* const place = rank_.grow(num_slots + 1);
+    backend_->for_each(num_edges, device_sample::CollectCandidates<Id>{
+                                      indices(), graph_.num_nodes, all, count, mass_shift(count),
+                                      candidates, slot, error_.data() + 1});
+    int64_t* const place = place_.grow(num_slots + 1);
     const double* const coefficients = choose(candidates, num_slots, place, all, count, size, hop);
     return keep(all, count, num_edges, slot, place, coefficients);
   }
@@ -173,7 +259,7 @@ class SamplerOnBackend final : public GpuSampler {
   const double* choose(const device_sample::Table& candidates, int64_t num_slots, int64_t* place,
                        const device_sample::Expanded& all, int64_t count, int64_t size,
                        uint32_t hop) {
-    int64_t* const is_used = is_first_.grow(num_slots + 1);
+    int64_t* const is_used = is_used_.grow(num_slots + 1);
     backend_->for_each(num_slots, device_sample::FlagSlots{candidates, is_used});
     backend_->exclusive_sum(is_used, place, num_slots);
     const int64_t bad = read(error_.data() + 1);
@@ -185,8 +271,7 @@ class SamplerOnBackend final : public GpuSampler {
     backend_->download(host.data(), list, host.size() * sizeof(LayerCandidate));
     backend_->synchronize();
     std::vector<double> coefficients(num_candidates);
-    const uint64_t key = batch_key(batch_.seed, batch_.epoch, batch_.iteration, batch_.rank);
-    choose_layer(host, size, key, hop, sampling_.debias, coefficients);
+    choose_layer(host, size, key(), hop, sampling_.debias, coefficients);
     return coefficients_.upload(coefficients);
   }
 
@@ -198,7 +283,6 @@ class SamplerOnBackend final : public GpuSampler {
     backend_->for_each(num_edges, device_sample::MarkKept{slot, place, coefficients, is_kept});
     backend_->exclusive_sum(is_kept, rank, num_edges);
     device_sample::Expanded kept = all;
-    kept.count = kept_count_.grow(count + 1);
     kept.offset = kept_offset_.grow(count + 1);
     backend_->for_each(count + 1, device_sample::CountKept{all, kept, count, rank});
     const int64_t num_kept = read(rank + num_edges);
@@ -219,11 +303,9 @@ class SamplerOnBackend final : public GpuSampler {
     backend_->download(offset.data(), all.offset, offset.size() * sizeof(int64_t));
     backend_->download(first.data(), all.first, first.size() * sizeof(int64_t));
     backend_->synchronize();
-    const device_sample::Expanded host{nullptr, 0, nullptr, nullptr, nullptr, offset.data()};
-    const int64_t i = device_sample::node_of(host, 0, count, edge);
+    const int64_t i = device_sample::node_of(offset.data(), 0, count, edge);
     Id id = 0;
-    backend_->download(&id, static_cast<const Id*>(graph_.indices) + first[i] + edge - offset[i],
-                       sizeof(Id));
+    backend_->download(&id, indices() + first[i] + edge - offset[i], sizeof(Id));
     backend_->synchronize();
     throw_damaged(id);
   }
@@ -233,63 +315,51 @@ class SamplerOnBackend final : public GpuSampler {
                                "; the topology is damaged: check it with `lsm data verify`"));
   }
 
-  /// `most`: edges, at most.
-  device_sample::HopEdges draw(const device_sample::Expanded& nodes, int64_t count, int64_t most,
-                               uint32_t hop) {
-    const int64_t old_edges = sizes_.num_edges;
-    const Id* const indices = static_cast<const Id*>(graph_.indices);
-    uint32_t* const positions = positions_.grow(most);  // LADIES has written them
-    if (sampling_.kind == SamplingKind::kLabor) {
-      backend_->for_each_warp(count, device_sample::ChooseNodes<Id>{
-                                         indices, nodes, SourceDraws::of(sampling_, batch_, hop),
-                                         heaps_.grow(most), positions});
-    } else if (sampling_.kind == SamplingKind::kNeighbor) {
-      const uint64_t key = batch_key(batch_.seed, batch_.epoch, batch_.iteration, batch_.rank);
-      backend_->for_each(count, device_sample::DrawNodes{nodes, key, hop, positions});
-    }
-    const device_sample::HopEdges edges{
-        table(),
-        sources_.grow(old_edges + most, old_edges) + old_edges,
-        destinations_.grow(old_edges + most, old_edges) + old_edges,
-        slot_.grow(most),
-        is_first_.grow(most + 1),
-        rank_.grow(most + 1),
-        records_edge_ids_ ? edge_ids_.grow(old_edges + most, old_edges) + old_edges : nullptr,
-        nodes.offset + count};
-    const device_sample::LoadSources<Id> load{
-        indices,
-        graph_.num_nodes,
-        nodes,
-        count,
-        positions,
-        edges,
-        error_.data() + 1,
-        old_edges,
-        indptr_.grow(nodes.begin + count + 1, nodes.begin + 1) + nodes.begin};
-    backend_->for_each_warp(load.num_warps(most), load);
-    return edges;
-  }
-
-  /// Returns the numbers of new nodes and of edges, of which there are at most `most`.
-  std::pair<int64_t, int64_t> relabel(const device_sample::HopEdges& edges, int64_t most,
-                                      std::span<const int64_t> seeds) {
-    backend_->for_each(most, device_sample::MarkFirst{edges});
-    backend_->exclusive_sum(edges.is_first, edges.rank, most);
-    int64_t bad[kNumErrors] = {}, new_edges = 0;
-    backend_->download(bad, error_.data(), sizeof(bad));
-    backend_->download(&new_edges, edges.count, sizeof(new_edges));
-    const int64_t new_nodes = read(edges.rank + most);
-    check_seeds(seeds, bad[0]);
-    if (bad[1] != device_sample::kNoError) throw_damaged(read(edges.sources + bad[1]));
-    backend_->for_each(new_edges, device_sample::Relabel{edges, sizes_.num_nodes, n_id_.data()});
-    return {new_nodes, new_edges};
-  }
-
   int64_t read(const int64_t* value) {
     int64_t result = 0;
     backend_->download(&result, value, sizeof(result));
     backend_->synchronize();
     return result;
+  }
+
+  const Id* indices() const { return static_cast<const Id*>(graph_.indices); }
+
+  device_sample::Table table() const {
+    return {table_ids_.data(), table_values_.data(), static_cast<uint64_t>(capacity_ - 1)};
+  }
+
+  device_sample::Edges edges() const {
+    return {table(), sources_.data(), destinations_.data(), slot_.data(),
+            records_edge_ids_ ? edge_ids_.data() : nullptr};
+  }
+
+  /// Zeroes what the next sums need.
+  void clear_state(int64_t num_words) {
+    backend_->fill(state_.grow(num_words), 0, num_words * sizeof(uint64_t));
+    num_words_used_ = 0;
+  }
+
+  template <class Items>
+  void sum(const Items& items, int64_t most) {
+    using Sum = OrderedSum<Items>;
+    backend_->for_each_warp(Sum::num_tiles(most), Sum{items, state_.data() + num_words_used_});
+    num_words_used_ += Sum::state_words(most);
+  }
+
+  /// Makes room for hops that expand up to `most.nodes` nodes each, and have up to `most.edges`
+  /// edges together.
+  void make_room(const Bound& most) {
+    reserve(std::min(sizes_.num_nodes + most.edges, graph_.num_nodes));
+    first_.grow(most.nodes);
+    degree_.grow(most.nodes);
+    offset_.grow(most.nodes + 1);
+    const int64_t old_edges = sizes_.num_edges, num_edges = old_edges + most.edges;
+    sources_.grow(num_edges, old_edges);
+    destinations_.grow(num_edges, old_edges);
+    slot_.grow(num_edges);
+    if (records_edge_ids_) edge_ids_.grow(num_edges, old_edges);
+    indptr_.grow(sizes_.num_nodes + most.edges + 1, sizes_.num_expanded);
+    positions_.grow(most.edges);
   }
 
   /// Makes room for `max_nodes` nodes, and enters those there are. The table is made anew only if
@@ -298,18 +368,14 @@ class SamplerOnBackend final : public GpuSampler {
     check_argument(max_nodes <= kMaxNodes, "a batch of up to ", max_nodes,
                    " nodes; at most 2^30 are supported: use smaller batches or fanouts");
     const int64_t num_nodes = sizes_.num_nodes;
-    n_id_.grow(max_nodes, num_nodes);
+    const int64_t* const n_id = n_id_.grow(max_nodes, num_nodes);
     const int64_t needed =
         static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(2 * max_nodes + 1)));
     if (needed <= capacity_) return;
     capacity_ = needed;
     backend_->fill(table_ids_.grow(needed), 0xFF, needed * sizeof(int64_t));     // -1
     backend_->fill(table_values_.grow(needed), 0x7F, needed * sizeof(int64_t));  // above all
-    backend_->for_each(num_nodes, device_sample::EnterNodes{table(), n_id_.data()});
-  }
-
-  device_sample::Table table() const {
-    return {table_ids_.data(), table_values_.data(), static_cast<uint64_t>(capacity_ - 1)};
+    backend_->for_each(num_nodes, device_sample::EnterNodes{table(), n_id, error_.data()});
   }
 
   const std::unique_ptr<Backend> backend_;  // outlives the arrays
@@ -319,35 +385,37 @@ class SamplerOnBackend final : public GpuSampler {
   BatchName batch_;
   bool records_edge_ids_ = false;
   SampleSizes sizes_;
-  int64_t capacity_ = 0;  // of the table, in this batch
+  int64_t capacity_ = 0;        // of the table, in this batch
+  int64_t num_words_used_ = 0;  // of state_
   // The subgraph.
   Array<int64_t> n_id_{*backend_};
   Array<int64_t> sources_{*backend_};
   Array<int64_t> destinations_{*backend_};
   Array<int64_t> indptr_{*backend_};
   Array<int64_t> edge_ids_{*backend_};
+  Array<uint32_t> slot_{*backend_};
   Array<int64_t> table_ids_{*backend_};
   Array<int64_t> table_values_{*backend_};
+  Array<device_sample::BatchSize> batch_sizes_{*backend_};  // empty, of the seeds, after each hop
+  Array<int64_t> error_{*backend_};
   // Of a hop.
   Array<int64_t> first_{*backend_};
   Array<uint32_t> degree_{*backend_};
-  Array<int64_t> count_{*backend_};
   Array<int64_t> offset_{*backend_};
   Array<uint32_t> positions_{*backend_};
   Array<uint64_t> heaps_{*backend_};
-  Array<uint32_t> slot_{*backend_};
-  Array<int64_t> is_first_{*backend_};
-  Array<int64_t> rank_{*backend_};
-  Array<int64_t> error_{*backend_};
+  Array<uint64_t> state_{*backend_};  // of sums
   // Of LADIES.
   Array<float> weights_{*backend_};
   Array<int64_t> candidate_ids_{*backend_};
   Array<int64_t> mass_{*backend_};
+  Array<uint32_t> candidate_slot_{*backend_};
+  Array<int64_t> is_used_{*backend_};
+  Array<int64_t> place_{*backend_};
   Array<LayerCandidate> candidates_{*backend_};
   Array<double> coefficients_{*backend_};
   Array<int64_t> is_kept_{*backend_};
   Array<int64_t> kept_rank_{*backend_};
-  Array<int64_t> kept_count_{*backend_};
   Array<int64_t> kept_offset_{*backend_};
   Array<double> of_edge_{*backend_};
 };

@@ -15,8 +15,8 @@ import gpu_counts
 from gpu_counts import Counts
 
 # What an iteration took when the count was last made smaller.
-LAUNCHES = {"sample": 20, "push": 3.2, "plan": 5, "replay": 2}
-WAITS = {"sample": 3, "push": 1, "plan": 1, "replay": 1}
+LAUNCHES = {"sample": 8, "push": 3.2, "plan": 5, "replay": 2}
+WAITS = {"sample": 2, "push": 1, "plan": 1, "replay": 1}
 COPIED_BYTES_PER_100K_IDS = 0.9e6
 HOST_ACCESSES_PER_100K_IDS = 4e6  # those of polls among them, which differ from run to run
 

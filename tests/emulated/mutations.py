@@ -67,6 +67,17 @@ MUTATIONS = [
         "data race",
     ),
     Mutation(
+        "the sum of a tile is written plainly",
+        "kernels/core/ordered_sum.h",
+        "if (lane == 0) atomic_store(words + tile, kAll |",
+        "const uint64_t all = kAll | static_cast<uint64_t>(earlier + sum);\n"
+        "      if (lane == 0 && PLANTED) words[tile] = all;\n"
+        "      if (lane == 0 && !PLANTED) atomic_store(words + tile, kAll |",
+        "race",
+        "sampler",
+        "data race",
+    ),
+    Mutation(
         "cudaSetDevice is missing",
         "kernels/core/cuda_backend.h",
         "void enter() const { use_device(device_); }",
@@ -87,8 +98,10 @@ MUTATIONS = [
     Mutation(
         "a kernel touches freed memory",
         "kernels/sample/sampler_on_backend.h",
-        "    nodes.n_id = n_id_.data();  // which may have grown",
-        "    if (!PLANTED) nodes.n_id = n_id_.data();",
+        "    const int64_t* const n_id = n_id_.grow(max_nodes, num_nodes);",
+        "    const int64_t* const before = n_id_.data();\n"
+        "    const int64_t* const grown = n_id_.grow(max_nodes, num_nodes);\n"
+        "    const int64_t* const n_id = PLANTED ? before : grown;",
         "memory",
         "sampler",
         "freed",

@@ -47,6 +47,20 @@ def test_larger_graph(fanouts):
     assert_same(sampled, NeighborSampler(graph, fanouts, 5).sample(seeds, epoch=0, iteration=0))
 
 
+@pytest.mark.parametrize("sampling", ["neighbor", "labor"])
+def test_more_edges_than_memory_is_reserved_for(sampling):
+    """They are counted before they are drawn."""
+    graph = random_graph(20_000, 150_000)
+    seeds = torch.randperm(20_000, generator=torch.Generator().manual_seed(0))[:18_000]
+    host = NeighborSampler(graph, [60, 2], 5, sampling=sampling)
+    sampler = DeviceNeighborSampler(
+        graph, graph, [60, 2], 5, sampling=sampling, device=native.TWIN_BACKWARDS
+    )
+    for iteration in range(2):
+        sampled = sampler.sample(seeds, epoch=0, iteration=iteration)
+        assert_same(sampled, host.sample(seeds, epoch=0, iteration=iteration))
+
+
 def test_slots_at_the_same_time():
     graph = random_graph(3000, 20_000)
     sampler = DeviceNeighborSampler(
