@@ -136,7 +136,7 @@ test-nvme: setup
 	set -e; export PATH="$$PATH:$(abspath $(BIN))"; \
 	  cmake -S . -B build/guest -DLSM_NATIVE_TESTS=ON -DLSM_IO_URING=OFF; \
 	  cmake --build build/guest --target nvme_guest --parallel $$(nproc)
-	LSM_GUEST=build/guest $(BIN)/python -m pytest tests/guest/test_nvme_guest.py -rs
+	LSM_GUEST=build/guest $(BIN)/python -m pytest tests/guest -rs
 
 # Compiling needs nvcc only. The result must also link into a module that loads without a driver, so
 # it is built and imported in a folder where no test finds it.

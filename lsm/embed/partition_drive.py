@@ -87,12 +87,12 @@ def read_at(transfers: Transfers, out: np.ndarray, offset: int) -> None:
     """Fills ``out`` from byte ``offset`` on, which need not begin a page."""
     first = offset // BLOCK_BYTES * BLOCK_BYTES
     end = -(-(offset + out.nbytes) // BLOCK_BYTES) * BLOCK_BYTES
-    content = _read(transfers, first, end - first)[offset - first :]
+    content = read(transfers, first, end - first)[offset - first :]
     out.reshape(-1).view(np.uint8)[:] = np.frombuffer(content, np.uint8, out.nbytes)
 
 
 def _read_label(transfers: Transfers) -> dict[str, object] | None:
-    last = _read(transfers, label_offset(transfers.num_bytes), LABEL_BYTES)
+    last = read(transfers, label_offset(transfers.num_bytes), LABEL_BYTES)
     return read_label(last, PARTITIONS)
 
 
@@ -100,10 +100,10 @@ def _contents(transfers: Transfers) -> str:
     """What the drive holds, in words; empty if nothing was found."""
     size = transfers.num_bytes // BLOCK_BYTES * BLOCK_BYTES
     edge = min(_EDGE_BYTES, size)
-    start, end = _read(transfers, 0, edge), _read(transfers, size - edge, edge)
+    start, end = read(transfers, 0, edge), read(transfers, size - edge, edge)
     pages = np.linspace(0, size // BLOCK_BYTES - 1, _SAMPLES, dtype=np.int64).tolist()
-    samples = [_read(transfers, page * BLOCK_BYTES, BLOCK_BYTES) for page in pages]
-    last = _read(transfers, label_offset(transfers.num_bytes), LABEL_BYTES)
+    samples = [read(transfers, page * BLOCK_BYTES, BLOCK_BYTES) for page in pages]
+    last = read(transfers, label_offset(transfers.num_bytes), LABEL_BYTES)
     return describe_contents(start[:START_BYTES], last, start, end, *samples)
 
 
@@ -126,7 +126,7 @@ def _record(run_dir: Path) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def _read(transfers: Transfers, offset: int, num_bytes: int) -> bytes:
+def read(transfers: Transfers, offset: int, num_bytes: int) -> bytes:
     memory = _memory(num_bytes)
     transfers.swap(memory, read_from=offset)
     return memory.numpy().tobytes()

@@ -214,6 +214,35 @@ void run_libnvm(Checks& checks, const std::vector<std::string>& addresses) {
   });
 }
 
+/// The lines of /command: variables of the environment, an empty line, arguments.
+void run_command(const std::vector<std::string>& addresses) {
+  std::ranges::for_each(addresses, unbind);
+  write_file("/proc/sys/vm/nr_hugepages", "64");
+  std::ifstream file("/command");
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  std::vector<char*> words[2];
+  size_t part = 0;
+  for (std::string& line : lines) {
+    if (line.empty()) {
+      part = 1;
+    } else {
+      words[part].push_back(line.data());
+    }
+  }
+  for (std::vector<char*>& list : words) list.push_back(nullptr);
+  mkdir("/tmp", 0755);
+  const pid_t child = fork();
+  if (child == 0) {
+    execve(words[1][0], words[1].data(), words[0].data());
+    std::perror(words[1][0]);
+    _exit(1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  std::printf("command ended with %d\n", status);
+}
+
 /// With an IOMMU that translates, physical addresses would lead the device astray.
 void run_iommu(Checks& checks, const std::string& address) {
   unbind(address);
@@ -237,6 +266,7 @@ int main() {
     const auto asked = [&](const char* what) { return line.find(what) != std::string::npos; };
     if (asked("guest=iommu")) run_iommu(checks, addresses.at(0));
     if (asked("guest=sysfs")) run_sysfs(checks, addresses.at(0), addresses.at(1), addresses.at(2));
+    if (asked("guest=command")) run_command(addresses);
     if (asked("guest=libnvm")) run_libnvm(checks, addresses);
   } catch (const std::exception& error) {
     std::printf("guest failed: %s\n", error.what());

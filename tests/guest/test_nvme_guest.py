@@ -10,7 +10,16 @@ import hashlib
 import numpy as np
 import pytest
 
-from support.qemu_guest import MODULE, boot, missing, outcomes
+from support.qemu_guest import (
+    BAD_WRITE,
+    MODULE,
+    boot,
+    controller,
+    damaged,
+    missing,
+    outcomes,
+    read_only,
+)
 
 pytestmark = [
     pytest.mark.qemu,
@@ -54,43 +63,7 @@ IMAGE_BYTES = 8 << 20
 READ_ONLY = ("a1", "a2", "a3", "b1", "c3")
 # As in tests/guest/transfer_checks.h.
 PARTITIONS, FRAME_BYTES = 4, 131 * 4096
-BAD_WRITE, BAD_READ, AFTER_BAD = 1 << 20, 2 << 20, 4 << 20
-
-
-def raw(image, drive):
-    """Arguments for the medium ``drive``: the file ``image``."""
-    return ["-drive", f"file={image},id={drive},if=none,format=raw"]
-
-
-def read_only(image, drive):
-    """A medium that refuses writes."""
-    return ["-drive", f"file={image},id={drive},if=none,format=raw,readonly=on"]
-
-
-def damaged(image, drive):
-    """A medium with a block that cannot be written and one that cannot be read; no flush works."""
-    faults = [("write", BAD_WRITE // 512), ("read", BAD_READ // 512), ("flush", -1)]
-    options = [f"driver=blkdebug,node-name={drive},image.driver=file,image.filename={image}"]
-    for number, (kind, sector) in enumerate(faults):
-        rule = {"event": "none", "iotype": kind, "sector": sector, "errno": 5}
-        options += [f"inject-error.{number}.{key}={value}" for key, value in rule.items()]
-    return ["-blockdev", ",".join(options)]
-
-
-def controller(name, address, *namespaces):
-    """Arguments for an NVMe controller with ``namespaces``: (image, bytes per block, bytes of
-    metadata per block, and the medium, if it is not ``raw``) each."""
-    arguments = [
-        "-device",
-        f"nvme,id={name},serial=lsm-{name},addr={address},max_ioqpairs=16,mdts=10",
-    ]
-    for number, (image, block_bytes, metadata_bytes, *medium) in enumerate(namespaces, 1):
-        drive = f"{name}{number}"
-        arguments += (medium[0] if medium else raw)(image, drive)
-        blocks = f"logical_block_size={block_bytes},physical_block_size={block_bytes}"
-        blocks += f",ms={metadata_bytes}"
-        arguments += ["-device", f"nvme-ns,drive={drive},bus={name},nsid={number},{blocks}"]
-    return arguments
+AFTER_BAD = 4 << 20
 
 
 class Run:

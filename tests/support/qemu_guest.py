@@ -8,14 +8,19 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from support.cpio import write_archive
+
 GUEST = Path(os.environ.get("LSM_GUEST", ""))
 KERNEL = GUEST / "vmlinuz"
 BINARY = GUEST / "tests/guest/nvme_guest"
 MODULE = GUEST / "libnvm.ko"
 
+BAD_WRITE, BAD_READ = 1 << 20, 2 << 20
+"""Bytes of a ``damaged`` medium in a sector that cannot be written, or read."""
+
+_SECTOR_BYTES = 512
 # random.trust_cpu: no wait for entropy; mitigations=off: of no use here, and slow under emulation.
 _COMMAND_LINE = "console=ttyS0 quiet panic=-1 random.trust_cpu=on mitigations=off"
-_DIRECTORY, _EXECUTABLE, _FILE = 0o040755, 0o100755, 0o100644
 
 
 def missing() -> str:
@@ -36,17 +41,25 @@ def boot(
     devices: list[str],
     command_line: str = "",
     files: dict[str, bytes] | None = None,
+    archive: Path | None = None,
+    memory_mib: int = 512,
     timeout_secs: float = 240.0,
 ) -> str:
-    """The output of the guest until it powered itself off; ``files`` lie at its root.
+    """The output of the guest until it powered itself off; ``files`` lie at its root,
+    and so do those of ``archive`` (``python_guest.pack``).
 
     Fails with that text if it does not end in time, which is many times what it takes: a machine
     that is busy with other work may be slow.
     """
     initramfs = folder / "initramfs.cpio"
-    initramfs.write_bytes(_cpio({"init": BINARY.read_bytes(), **(files or {})}))
+    with open(initramfs, "wb") as file:
+        write_archive(file, {"init": BINARY, **(files or {})})
+        if archive is not None:
+            with open(archive, "rb") as more:
+                shutil.copyfileobj(more, file)
     log = folder / "serial.log"
-    command = ["qemu-system-x86_64", "-M", "q35,accel=tcg", "-cpu", "max", "-smp", "2", "-m", "512"]
+    command = ["qemu-system-x86_64", "-M", "q35,accel=tcg", "-cpu", "max", "-smp", "2"]
+    command += ["-m", str(memory_mib)]
     command += ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]
     command += ["-serial", f"file:{log}", "-kernel", str(KERNEL), "-initrd", str(initramfs)]
     command += ["-append", f"{_COMMAND_LINE} {command_line}", *devices]
@@ -74,18 +87,37 @@ def outcomes(text: str) -> dict[str, str]:
     return found
 
 
-def _cpio(files: dict[str, bytes]) -> bytes:
-    """An archive in the format "newc" (Linux, driver-api/early-userspace/buffer-format)."""
-    folders = {str(parent) for name in files for parent in Path(name).parents} - {"."}
-    members = [(name, _DIRECTORY, b"") for name in sorted(folders)]
-    members += [
-        (name, _EXECUTABLE if name == "init" else _FILE, data) for name, data in files.items()
+def raw(image, drive):
+    """Arguments for the medium ``drive``: the file ``image``."""
+    return ["-drive", f"file={image},id={drive},if=none,format=raw"]
+
+
+def read_only(image, drive):
+    """A medium that refuses writes."""
+    return ["-drive", f"file={image},id={drive},if=none,format=raw,readonly=on"]
+
+
+def damaged(image, drive):
+    """A medium with a block that cannot be written and one that cannot be read; no flush works."""
+    faults = {"write": BAD_WRITE // _SECTOR_BYTES, "read": BAD_READ // _SECTOR_BYTES, "flush": -1}
+    options = [f"driver=blkdebug,node-name={drive},image.driver=file,image.filename={image}"]
+    for number, (kind, sector) in enumerate(faults.items()):
+        rule = {"event": "none", "iotype": kind, "sector": sector, "errno": 5}
+        options += [f"inject-error.{number}.{key}={value}" for key, value in rule.items()]
+    return ["-blockdev", ",".join(options)]
+
+
+def controller(name, address, *namespaces):
+    """Arguments for an NVMe controller with ``namespaces``: (image, bytes per block, bytes of
+    metadata per block, and the medium, if it is not ``raw``) each."""
+    arguments = [
+        "-device",
+        f"nvme,id={name},serial=lsm-{name},addr={address},max_ioqpairs=16,mdts=10",
     ]
-    archive = bytearray()
-    for number, (name, mode, data) in enumerate([*members, ("TRAILER!!!", 0, b"")], 1):
-        path = name.encode() + b"\0"
-        fields = [number, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(path), 0]
-        archive += b"070701" + b"".join(b"%08x" % field for field in fields) + path
-        archive += bytes(-len(archive) % 4) + data
-        archive += bytes(-len(archive) % 4)
-    return bytes(archive)
+    for number, (image, block_bytes, metadata_bytes, *medium) in enumerate(namespaces, 1):
+        drive = f"{name}{number}"
+        arguments += (medium[0] if medium else raw)(image, drive)
+        blocks = f"logical_block_size={block_bytes},physical_block_size={block_bytes}"
+        blocks += f",ms={metadata_bytes}"
+        arguments += ["-device", f"nvme-ns,drive={drive},bus={name},nsid={number},{blocks}"]
+    return arguments
