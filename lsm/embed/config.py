@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from lsm.config.load import find_config, load_tree
 from lsm.config.run import DistConfig, MetricsConfig, RunConfig, default_run_dir
@@ -44,6 +44,23 @@ class EmbedTrainConfig(Section):
     """Epochs between two validations. 0: none."""
     patience: NonNegative = 0
     """Validations without a higher MRR after which training stops. 0: train all epochs."""
+    select: Literal["best", "last"] = "best"
+    """Embeddings to test and to keep: those of the validation with the highest MRR, which take half
+    as much disk again, or those of the last epoch. Without validations: of the last epoch."""
+
+    @model_validator(mode="after")
+    def _can_stop(self) -> EmbedTrainConfig:
+        if self.patience and not self.eval_every:
+            raise ValueError(
+                f"train.patience: {self.patience} counts validations, and there are none; set "
+                "train.eval_every=1"
+            )
+        return self
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the best embeddings are kept beside those that are trained."""
+        return self.select == "best" and self.eval_every > 0
 
 
 class EmbedEvalConfig(Section):
@@ -128,5 +145,5 @@ def fingerprint(
     ``store``: what tells the store from others."""
     values = config.model_dump(mode="json")
     keys = {f"embed.{key}": value for key, value in values["embed"].items()}
-    keys |= {f"train.{key}": values["train"][key] for key in ("batch_size", "seed")}
+    keys |= {f"train.{key}": values["train"][key] for key in ("batch_size", "seed", "select")}
     return keys | {"world size": world_size, "store": store}

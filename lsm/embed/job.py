@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from lsm.embed.order import Order, make_order
 from lsm.embed.partition_buffer import PartitionBuffer
 from lsm.embed.partition_files import PartitionFiles
 from lsm.embed.partition_layout import PartitionLayout
-from lsm.embed.run_state import Position, RunState
+from lsm.embed.run_state import KeptTables, Position, RunState
 from lsm.embed.slots import SlotBoard, Slots
 from lsm.storage.transfers import Transfers
 from lsm.train.checkpoint import check_settings
@@ -63,6 +63,8 @@ class EmbedJob:
     batches: StepBatches
     position: Position
     """Where training starts."""
+    best: KeptTables | None
+    """The best tables that the checkpoint names."""
     is_new: bool
     """True if there is no checkpoint yet."""
     settings: dict[str, Any]
@@ -88,6 +90,10 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
             "ranks are on this one"
         )
     store = open_store(config)
+    if config.train.eval_every and not store.num_edges["valid"]:
+        raise ValueError(
+            f"train.eval_every: {store.path} has no validation edges; set train.eval_every=0"
+        )
     options = config.embed
     order = make_order(
         options.order, options.partitions, options.buffer, world.size, seed=config.train.seed
@@ -98,14 +104,20 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
     settings = fingerprint(config, world.size, identity(store))
     state = find_state(config, run_dir, settings) if world.is_main else None
     state = collectives.broadcast_object(state, world)
+    had_slots = state.table.num_slots if state else 2
+    layout = replace(layout, num_slots=max(had_slots, 3 if config.train.keeps_best else 2))
     with _open_partitions(config, layout, state, world, run_dir) as (transfers, board):
         files = PartitionFiles(transfers, layout, board, config.dist.timeout_secs)
-        slots = Slots(state.table.slots if state else [1] * layout.partitions)
+        slots = Slots(
+            state.table.slots if state else [1] * layout.partitions,
+            state.best.slots if state and state.best else None,
+            layout.num_slots,
+        )
         buffer = PartitionBuffer(files, slots, make_frames(layout, itinerary.num_frames, device))
         if state is None:
             relations = _new_table(config, store, layout, buffer, world)
         else:
-            relations = run_state.load_relations(run_dir, state)
+            relations = run_state.load_relations(run_dir, state.relations, layout.width)
         relations = None if relations is None else relations.to(device)
         collectives.barrier(world)  # every partition is there
         yield EmbedJob(
@@ -130,6 +142,7 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
                 device,
             ),
             position=state.position if state else Position(),
+            best=state.best if state else None,
             is_new=state is None,
             settings=settings,
         )
@@ -229,22 +242,26 @@ def _open_partitions(
             partition_files.create(path, layout)
         else:
             partition_drive.require_file(path)
-            partition_files.check(path, layout)
+            partition_files.check(path, replace(layout, num_slots=state.table.num_slots))
+            partition_files.grow(path, layout)
     board_path = run_dir / BOARD_NAME if world.size > 1 else None
     if world.is_main and board_path is not None:
-        board_path.write_bytes(bytes(SlotBoard.num_bytes(layout.partitions)))
+        board_path.write_bytes(bytes(SlotBoard.num_bytes(layout.partitions, layout.num_slots)))
     collectives.barrier(world)
-    board = SlotBoard(layout.partitions, board_path)
+    board = SlotBoard(layout.partitions, board_path, layout.num_slots)
     if state is not None and world.is_main:
-        for partition, slot in enumerate(state.table.slots):
-            board.restore(partition, slot, state.table.checksums[partition])
+        for named in (state.table, state.kept):
+            for partition, slot in enumerate(named.slots):
+                board.restore(partition, slot, named.checksums[partition])
     with Transfers(path, storage) as transfers:
         if world.is_main and storage.device is not None:
             if state is None:
                 partition_drive.claim(transfers, layout, run_dir, storage.erase)
                 run_state.remove_run(run_dir)
             else:
-                partition_drive.check(transfers, layout, run_dir)
+                had = replace(layout, num_slots=state.table.num_slots)
+                partition_drive.check(transfers, had, run_dir)
+                partition_drive.grow(transfers, layout, run_dir)
         collectives.barrier(world)
         yield transfers, board
 

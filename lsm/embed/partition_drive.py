@@ -33,13 +33,7 @@ def claim(transfers: Transfers, layout: PartitionLayout, run_dir: Path, erase: s
     A drive that holds anything but an earlier table of this run is left as it is, unless ``erase``
     names it. Raises ValueError for it and for one that is too small, OSError.
     """
-    needed = layout.file_bytes + LABEL_BYTES
-    if transfers.num_bytes < needed:
-        raise ValueError(
-            f"storage.devices: {transfers.path} has {format_bytes(transfers.num_bytes)}, and 2 "
-            f"slots x {layout.partitions} partitions x {format_bytes(layout.frame_bytes)} need "
-            f"{format_bytes(needed)}; name a larger drive, or set a smaller embed.dim"
-        )
+    _require_room(transfers, layout)
     run, label = _name_of(run_dir), _read_label(transfers)
     if label is None or label.get("run") != run:
         found = _contents(transfers)
@@ -51,9 +45,16 @@ def claim(transfers: Transfers, layout: PartitionLayout, run_dir: Path, erase: s
     run = run or uuid.uuid4().hex
     record = {"run": run, "device": str(transfers.path)}
     write_bytes_atomic(run_dir / RECORD_NAME, (json.dumps(record) + "\n").encode())
-    fields = {"run": run, "run_dir": str(run_dir.resolve()), "bytes": layout.file_bytes}
-    _move(transfers, write_label(PARTITIONS, fields), label_offset(transfers.num_bytes))
-    transfers.sync()
+    _label(transfers, layout, run_dir, run)
+
+
+def grow(transfers: Transfers, layout: PartitionLayout, run_dir: Path) -> None:
+    """Takes room for all slots of ``layout`` on the drive of the run; those that it has stay.
+    Raises ValueError for a drive that is too small, OSError."""
+    label, run = _read_label(transfers), _name_of(run_dir)
+    if run is not None and label is not None and label.get("bytes") != layout.file_bytes:
+        _require_room(transfers, layout)
+        _label(transfers, layout, run_dir, run)
 
 
 def check(transfers: Transfers, layout: PartitionLayout, run_dir: Path) -> None:
@@ -66,10 +67,11 @@ def check(transfers: Transfers, layout: PartitionLayout, run_dir: Path) -> None:
             f"{_known_device(run_dir)}; name their drive, or set checkpoint.resume=never to start "
             "afresh"
         )
-    if label.get("bytes") != layout.file_bytes:
+    has = label.get("bytes")
+    if not isinstance(has, int) or has < layout.file_bytes:
         raise ValueError(
             f"storage.devices: {transfers.path}: expected {layout.file_bytes} bytes of partitions, "
-            f"got {label.get('bytes')}; set checkpoint.resume=never to start afresh"
+            f"got {has}; set checkpoint.resume=never to start afresh"
         )
 
 
@@ -89,6 +91,24 @@ def read_at(transfers: Transfers, out: np.ndarray, offset: int) -> None:
     end = -(-(offset + out.nbytes) // BLOCK_BYTES) * BLOCK_BYTES
     content = read(transfers, first, end - first)[offset - first :]
     out.reshape(-1).view(np.uint8)[:] = np.frombuffer(content, np.uint8, out.nbytes)
+
+
+def _require_room(transfers: Transfers, layout: PartitionLayout) -> None:
+    needed = layout.file_bytes + LABEL_BYTES
+    if transfers.num_bytes < needed:
+        remedy = "name a larger drive, or set a smaller embed.dim"
+        remedy += ", or train.select=last, which needs 2 slots" if layout.num_slots > 2 else ""
+        raise ValueError(
+            f"storage.devices: {transfers.path} has {format_bytes(transfers.num_bytes)}, and "
+            f"{layout.num_slots} slots x {layout.partitions} partitions x "
+            f"{format_bytes(layout.frame_bytes)} need {format_bytes(needed)}; {remedy}"
+        )
+
+
+def _label(transfers: Transfers, layout: PartitionLayout, run_dir: Path, run: str) -> None:
+    fields = {"run": run, "run_dir": str(run_dir.resolve()), "bytes": layout.file_bytes}
+    _move(transfers, write_label(PARTITIONS, fields), label_offset(transfers.num_bytes))
+    transfers.sync()
 
 
 def _read_label(transfers: Transfers) -> dict[str, object] | None:

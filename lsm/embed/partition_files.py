@@ -30,19 +30,31 @@ def create(path: Path, layout: PartitionLayout) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
+    try:
+        grow(path, layout)
+    except (OSError, RuntimeError):
+        path.unlink(missing_ok=True)
+        raise
+
+
+def grow(path: Path, layout: PartitionLayout) -> None:
+    """Gives the file all blocks of ``layout``; those it has stay. Raises as ``create``."""
+    has = path.stat().st_size if path.exists() else 0
     free = shutil.disk_usage(path.parent).free
+    room = f"{format_bytes(free)} free" + (f" beside {format_bytes(has)} of it" if has else "")
+    remedy = "choose another run.dir, or a smaller embed.dim"
+    remedy += ", or train.select=last, which needs 2 slots" if layout.num_slots > 2 else ""
     problem = RuntimeError(
-        f"run.dir: {path} needs 2 slots x {layout.partitions} partitions x "
+        f"run.dir: {path} needs {layout.num_slots} slots x {layout.partitions} partitions x "
         f"{format_bytes(layout.frame_bytes)} = {format_bytes(layout.file_bytes)}, and its disk has "
-        f"{format_bytes(free)} free; choose another run.dir, or a smaller embed.dim"
+        f"{room}; {remedy}"
     )
-    if layout.file_bytes > free:
+    if layout.file_bytes - has > free:
         raise problem
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         os.posix_fallocate(descriptor, 0, layout.file_bytes)
     except OSError as error:
-        path.unlink()
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise problem from None
         raise
@@ -51,9 +63,9 @@ def create(path: Path, layout: PartitionLayout) -> None:
 
 
 def check(path: Path, layout: PartitionLayout) -> None:
-    """ValueError unless the file at ``path`` has the size that ``layout`` gives it."""
+    """ValueError unless the file at ``path`` has the slots of ``layout``."""
     size = path.stat().st_size
-    if size != layout.file_bytes:
+    if size < layout.file_bytes:
         raise ValueError(
             f"{path}: expected {layout.file_bytes} bytes, got {size}; it is damaged: set "
             "checkpoint.resume=never to start afresh"

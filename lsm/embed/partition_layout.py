@@ -18,11 +18,13 @@ class PartitionLayout:
 
     starts: tuple[int, ...]
     width: int
+    num_slots: int = 2
+    """On disk, of each partition."""
 
     @classmethod
-    def of(cls, starts: Sequence[int], width: int) -> PartitionLayout:
+    def of(cls, starts: Sequence[int], width: int, num_slots: int = 2) -> PartitionLayout:
         """``starts``: first entity of each partition, and the end."""
-        return cls(tuple(starts), width)
+        return cls(tuple(starts), width, num_slots)
 
     @property
     def partitions(self) -> int:
@@ -49,13 +51,13 @@ class PartitionLayout:
 
     @property
     def file_bytes(self) -> int:
-        """Of the file of partitions: two slots for each."""
-        return 2 * self.partitions * self.frame_bytes
+        """Of the file of partitions."""
+        return self.num_slots * self.partitions * self.frame_bytes
 
     def num_rows(self, partition: int) -> int:
         """Entities of ``partition``."""
         return self.starts[partition + 1] - self.starts[partition]
 
     def slot_offset(self, partition: int, slot: int) -> int:
-        """First byte in the file of slot 0 or 1 of ``partition``."""
+        """First byte in the file of a slot of ``partition``."""
         return (slot * self.partitions + partition) * self.frame_bytes

@@ -6,7 +6,8 @@ A run on a drive (``storage.devices``) has ``drive.json`` instead of ``partition
 lie from the first byte of the drive on.
 Partition p has the entities ``starts[p]`` to ``starts[p + 1] - 1`` of the table in ``state.json``.
 Its rows of ``width`` float32 values, of which the first ``dim`` are the embedding, lie in
-``partitions.bin`` from byte ``slot_offset(p, slots[p])`` on (``PartitionLayout``). Relations are
+``partitions.bin`` from byte ``slot_offset(p, slots[p])`` on (``PartitionLayout``), where ``slots``
+are those of ``best`` or, without one, of ``table``. Relations are
 rows of the same width; those from the number of relations on are reciprocal (``embed.reciprocal``).
 """
 
@@ -43,12 +44,14 @@ _MAY_CHANGE = ("eval.", "data.path=", "train.num_threads=", "storage.devices=")
 
 
 class EmbeddingRun:
-    """The last checkpoint of a run, opened for reading: the result, once the run has finished."""
+    """The embeddings that the last checkpoint of a run keeps, opened for reading: the result, once
+    the run has finished."""
 
     def __init__(self, path: Path, config: EmbedConfig, state: RunState) -> None:
         """Use ``EmbeddingRun.open``."""
         self.path, self.config, self.state = path, config, state
-        self.layout = PartitionLayout(tuple(state.table.starts), state.table.width)
+        table = state.table
+        self.layout = PartitionLayout(tuple(table.starts), table.width, table.num_slots)
         if config.storage.device is None:
             partition_drive.require_file(self._file)
             partition_files.check(self._file, self.layout)
@@ -97,15 +100,15 @@ class EmbeddingRun:
         """Embeddings of entities ``ids``, each read from disk by itself: [len(ids), dim] float32.
         The first read of a partition reads all of it, to verify its checksum. Raises OSError,
         RuntimeError if the run was trained on meanwhile."""
-        table, layout = self.state.table, self.layout
-        rows = np.empty((len(ids), table.dim), np.float32)
+        slots, layout = self.state.kept.slots, self.layout
+        rows = np.empty((len(ids), self.dim), np.float32)
         of_id = [bisect_right(layout.starts, number) - 1 for number in ids]
         for partition in sorted(set(of_id) - self._verified):
             for _ in self._read([partition]):
                 pass
         with self._reading() as read:
             for row, number, partition in zip(rows, ids, of_id, strict=True):
-                offset = layout.slot_offset(partition, table.slots[partition])
+                offset = layout.slot_offset(partition, slots[partition])
                 read(row, offset + (number - layout.starts[partition]) * layout.row_bytes)
         return torch.from_numpy(rows)
 
@@ -119,15 +122,16 @@ class EmbeddingRun:
 
     def relations(self) -> Tensor | None:
         """Embeddings of relations, [rows, dim] float32; None for a model without them."""
-        rows = run_state.load_relations(self.path, self.state)
+        kept = self.state.kept.relations
+        rows = run_state.load_relations(self.path, kept, self.layout.width)
         return None if rows is None else rows[:, : self.dim]
 
     def _read(
         self, partitions: Iterable[int], max_bytes: int = BYTES_AHEAD
     ) -> Iterator[tuple[int, Tensor]]:
         """First entity and rows [n, width] of blocks of ``partitions``, which are verified."""
-        table, listed = self.state.table, list(partitions)
-        sources = [(p, StoredSlot(table.slots[p], table.checksums[p])) for p in listed]
+        kept, listed = self.state.kept, list(partitions)
+        sources = [(p, StoredSlot(kept.slots[p], kept.checksums[p])) for p in listed]
         with self._transfers() as transfers:
             try:
                 yield from read_partitions(transfers, self.layout, sources, _REMEDY, max_bytes)

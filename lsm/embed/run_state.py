@@ -1,6 +1,7 @@
 """The state of a run on disk: one small file, renamed into place, that names all the rest.
 
-``state.json`` holds the position, and names the slot of every partition and the file of relations.
+``state.json`` holds the position, and names the slot of every partition and the file of relations,
+of the tables that training continues from and, where ``train.select`` is best, of the best so far.
 Whatever a killed run wrote after it lies in other slots and other files.
 """
 
@@ -36,9 +37,11 @@ class TableState(_Strict):
     dim: int = Field(ge=1)
     """Floats of the embedding."""
     slots: list[int]
-    """Slot of each partition, 0 or 1."""
+    """Slot of each partition."""
     checksums: list[int]
     """Of those slots (kernels/core/checksum.h)."""
+    num_slots: int = Field(default=2, ge=2, le=3)
+    """Slots that each partition has."""
 
 
 class RelationsState(_Strict):
@@ -48,6 +51,14 @@ class RelationsState(_Strict):
     """Beside this one; float32, row by row."""
     rows: int = Field(ge=1)
     crc32: int
+
+
+class KeptTables(_Strict):
+    """What a run is read for: of the table of entities, the slots; and the table of relations."""
+
+    slots: list[int]
+    checksums: list[int]
+    relations: RelationsState | None
 
 
 class Position(_Strict):
@@ -82,21 +93,36 @@ class RunState(_Strict):
     position: Position
     table: TableState
     relations: RelationsState | None
+    best: KeptTables | None = None
+    """Of the best validation, if it is kept."""
+
+    @property
+    def kept(self) -> KeptTables:
+        """The tables to read: the best, or the last."""
+        if self.best is not None:
+            return self.best
+        slots, checksums = self.table.slots, self.table.checksums
+        return KeptTables(slots=slots, checksums=checksums, relations=self.relations)
 
 
 def load_state(run_dir: Path) -> RunState:
     """The state in ``run_dir``. FileNotFoundError without one, ValueError for a damaged one."""
     state = read_versioned(run_dir / STATE_NAME, RunState, SCHEMA_VERSION, _REMEDY)
-    table = state.table
-    counts = {len(table.slots), len(table.checksums), len(table.starts) - 1}
-    if len(counts) > 1 or not set(table.slots) <= {0, 1} or table.dim > table.width:
+    table, slots = state.table, set(range(state.table.num_slots))
+    counts = {len(table.starts) - 1, len(table.slots), len(table.checksums)}
+    counts |= {len(state.kept.slots), len(state.kept.checksums)}
+    is_named = slots.issuperset(table.slots) and slots.issuperset(state.kept.slots)
+    if len(counts) > 1 or not is_named or table.dim > table.width:
         raise ValueError(f"{run_dir / STATE_NAME}: it contradicts itself; {_REMEDY}")
     return state
 
 
-def save_state(run_dir: Path, state: RunState, relations: Tensor | None) -> RunState:
-    """Writes ``state`` with the table ``relations``, and removes the table of the state before.
-    Returns the state with the name of the file. Raises RuntimeError if there is no room."""
+def save_state(
+    run_dir: Path, state: RunState, relations: Tensor | None, *, is_best: bool = False
+) -> RunState:
+    """Writes ``state`` with the table ``relations``, and removes tables that it does not name.
+    ``is_best``: its tables are the best so far. Returns the state with the name of the file. Raises
+    RuntimeError if there is no room."""
     named = None
     if relations is not None:
         at = state.position
@@ -105,23 +131,27 @@ def save_state(run_dir: Path, state: RunState, relations: Tensor | None) -> RunS
         write_bytes_atomic(run_dir / name, content)
         named = RelationsState(file=name, rows=len(relations), crc32=zlib.crc32(content))
     state = state.model_copy(update={"relations": named})
+    if is_best:
+        last = state.model_copy(update={"best": None})
+        state = state.model_copy(update={"best": last.kept})
     write_bytes_atomic(run_dir / STATE_NAME, (state.model_dump_json() + "\n").encode())
+    files = {table.file for table in (named, state.kept.relations) if table is not None}
     for path in run_dir.glob("relations-*.bin"):
-        if named is None or path.name != named.file:
+        if path.name not in files:
             path.unlink(missing_ok=True)
     return state
 
 
-def load_relations(run_dir: Path, state: RunState) -> Tensor | None:
-    """The table of relations [rows, width] float32. ValueError for a damaged one."""
-    if state.relations is None:
+def load_relations(run_dir: Path, named: RelationsState | None, width: int) -> Tensor | None:
+    """The table of relations ``named``: [rows, width] float32. ValueError for a damaged one."""
+    if named is None:
         return None
-    path = run_dir / state.relations.file
+    path = run_dir / named.file
     content = path.read_bytes()
-    if zlib.crc32(content) != state.relations.crc32:
+    if zlib.crc32(content) != named.crc32:
         raise ValueError(f"{path}: its checksum differs from that in {STATE_NAME}; {_REMEDY}")
     table = torch.frombuffer(bytearray(content), dtype=torch.float32)
-    return table.view(state.relations.rows, state.table.width)
+    return table.view(named.rows, width)
 
 
 def remove_run(run_dir: Path) -> None:

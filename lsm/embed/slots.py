@@ -1,7 +1,8 @@
-"""Which of a partition's two slots on disk is written, read, and named by the last checkpoint.
+"""Which of a partition's slots on disk is written, read, and named by the last checkpoint.
 
-A partition is always written to the slot that the last checkpoint does not name, so a run that is
-killed finds the slots of its checkpoint as they were. Ranks in lock-step plan the same writes in
+A partition is always written to a slot that the last checkpoint does not name, neither to continue
+from nor as the best table so far, so a run that is killed finds the slots of its checkpoint as they
+were. That takes two slots, and three to keep the best. Ranks in lock-step plan the same writes in
 the same order, so that each knows where any partition lies without asking.
 """
 
@@ -28,9 +29,10 @@ class SlotBoard:
     """Checksum of every slot, and how often each partition was written since the run started;
     shared by the ranks of a machine through a file."""
 
-    def __init__(self, partitions: int, path: Path | None = None) -> None:
-        """``path``: an existing file of ``num_bytes(partitions)``; None: memory of this process."""
-        shape = (3, partitions)
+    def __init__(self, partitions: int, path: Path | None = None, num_slots: int = 2) -> None:
+        """``path``: an existing file of ``num_bytes(partitions, num_slots)``; None: memory of this
+        process."""
+        shape = (num_slots + 1, partitions)  # checksums by slot, then numbers of writes
         self._table: np.ndarray = (
             np.zeros(shape, np.uint64)
             if path is None
@@ -38,15 +40,15 @@ class SlotBoard:
         )
 
     @staticmethod
-    def num_bytes(partitions: int) -> int:
+    def num_bytes(partitions: int, num_slots: int = 2) -> int:
         """Size of the file."""
-        return 3 * partitions * 8
+        return (num_slots + 1) * partitions * 8
 
     def post(self, write: SlotAccess, checksum: int) -> None:
         """Says that ``write`` has ended, with ``checksum``. Checksums come before the number of
         writes, which tells readers that they may look."""
         self._table[write.slot, write.partition] = checksum
-        self._table[2, write.partition] = write.number
+        self._table[-1, write.partition] = write.number
 
     def restore(self, partition: int, slot: int, checksum: int) -> None:
         """Takes over the checksum of a slot that a checkpoint names."""
@@ -57,14 +59,19 @@ class SlotBoard:
 
     def is_written(self, access: SlotAccess) -> bool:
         """Whether the writes that ``access`` builds on have ended."""
-        return int(self._table[2, access.partition]) >= access.number
+        return int(self._table[-1, access.partition]) >= access.number
 
 
 class Slots:
     """The slots of all partitions, as every rank reckons them."""
 
-    def __init__(self, saved: Sequence[int]) -> None:
-        """``saved``: the slot of each partition that the last checkpoint names."""
+    def __init__(
+        self, saved: Sequence[int], best: Sequence[int] | None = None, num_slots: int = 2
+    ) -> None:
+        """``saved``: the slot of each partition that the last checkpoint continues from; ``best``:
+        that of the best table, if it names one, which takes ``num_slots`` of 3."""
+        self._num_slots = num_slots
+        self._best = None if best is None else list(best)
         self._saved = list(saved)
         self._current = list(saved)
         self._writes = [0] * len(self._saved)
@@ -76,7 +83,12 @@ class Slots:
 
     def write(self, partition: int) -> SlotAccess:
         """The next write of ``partition``."""
-        self._current[partition] = 1 - self._saved[partition]
+        named = {self._saved[partition]}
+        if self._best is not None:
+            named.add(self._best[partition])
+        if self._current[partition] in named:
+            free = (slot for slot in range(self._num_slots) if slot not in named)
+            self._current[partition] = next(free)
         self._writes[partition] += 1
         return self.read(partition)
 
@@ -84,6 +96,8 @@ class Slots:
         """A read of what was written last."""
         return SlotAccess(partition, self._current[partition], self._writes[partition])
 
-    def save(self) -> None:
-        """A checkpoint that names ``current`` is on the disk."""
+    def save(self, *, is_best: bool = False) -> None:
+        """A checkpoint that names ``current`` is on the disk; ``is_best``: also as the best."""
         self._saved = list(self._current)
+        if is_best:
+            self._best = list(self._current)

@@ -27,7 +27,13 @@ from lsm.embed.itinerary import Step
 from lsm.embed.job import EmbedJob, open_job
 from lsm.embed.ranking import Ranking
 from lsm.embed.run import CONFIG_NAME
-from lsm.embed.run_state import RunState, TableState, save_state
+from lsm.embed.run_state import (
+    KeptTables,
+    RunState,
+    TableState,
+    load_relations,
+    save_state,
+)
 from lsm.embed.slots import SlotAccess
 from lsm.train.checkpoint import write_bytes_atomic
 from lsm.train.metrics import Metrics
@@ -93,6 +99,7 @@ class EmbedTrainer:
         self._last_time = time.perf_counter()
         self._bytes_before = (job.position.bytes_read, job.position.bytes_written)
         self._step = self._current_step()
+        self._best = job.best  # on rank 0
 
     def begin(self) -> None:
         """Fills the buffer. A new run, whose table is on disk already, writes its first state."""
@@ -135,13 +142,16 @@ class EmbedTrainer:
         record |= self._count_bytes() | {"seconds": time.perf_counter() - started}
         self.metrics.epoch(record)
         every = job.config.checkpoint.every_epochs
-        if self.is_done or (every and position.epoch % every == 0):
-            self._save()
+        is_best = job.config.train.keeps_best and position.best_epoch == position.epoch
+        if is_best or self.is_done or (every and position.epoch % every == 0):
+            self._save(is_best=is_best)
 
     def finish(self) -> dict[str, Any]:
-        """Tests the embeddings, writes the summary, and returns it."""
+        """Tests the embeddings that are kept, writes the summary, and returns it."""
         job, position = self.job, self.position
-        test = self._evaluate("test")
+        best = collectives.broadcast_object(self._best, job.world)
+        is_last = best is None or position.best_epoch == position.epoch
+        test = self._evaluate("test") if is_last else self._test(best)
         self._count_time()
         summary = {
             "test_mrr": test.mrr if test else None,
@@ -156,6 +166,7 @@ class EmbedTrainer:
             "protocol": test.protocol if test else None,
             "valid_mrr": position.best_mrr if position.best_epoch >= 0 else None,
             "best_epoch": position.best_epoch if position.best_epoch >= 0 else None,
+            "kept_epoch": position.epoch if is_last else position.best_epoch,
             "stopped_early": position.stopped_early,
         }
         if job.world.is_main:
@@ -265,6 +276,16 @@ class EmbedTrainer:
             relations = None if job.relations is None else job.relations.cpu()
             return self._evaluator.evaluate(split, Blocks(self._blocks), relations)
 
+    def _test(self, best: KeptTables) -> Ranking | None:
+        """The ranking of the test edges by tables on disk."""
+        job = self.job
+        watchdog.at(f"epoch {self.position.best_epoch}, split test")
+        relations = load_relations(job.run_dir, best.relations, job.layout.width)
+        reads = [(p, SlotAccess(p, slot, 0)) for p, slot in enumerate(best.slots)]
+        with span("evaluate"):
+            blocks = Blocks(lambda: job.files.read_ahead(reads))
+            return self._evaluator.evaluate("test", blocks, relations)
+
     def _blocks(self) -> Iterator[tuple[int, Tensor]]:
         """All rows, on the host; those that are not resident are read a block ahead."""
         job, frames = self.job, self._step.frames
@@ -307,15 +328,15 @@ class EmbedTrainer:
             "command continues"
         )
 
-    def _save(self) -> None:
+    def _save(self, *, is_best: bool = False) -> None:
         """Writes a checkpoint, after the metrics that lead up to it: every resident partition, then
-        the file that names its slot."""
+        the file that names its slot. ``is_best``: the tables are the best so far."""
         job = self.job
         with span("checkpoint"):
             job.buffer.write_back(self._step)
-            self._name_slots()
+            self._name_slots(is_best=is_best)
 
-    def _name_slots(self) -> None:
+    def _name_slots(self, *, is_best: bool = False) -> None:
         """Syncs what every rank has written, and names it in the file of the state."""
         job = self.job
         job.files.sync()
@@ -330,10 +351,15 @@ class EmbedTrainer:
                 dim=job.config.embed.dim,
                 slots=slots,
                 checksums=[job.files.checksum(p, slot) for p, slot in enumerate(slots)],
+                num_slots=job.layout.num_slots,
             )
             state = RunState(
-                settings=job.settings, position=self.position, table=table, relations=None
+                settings=job.settings,
+                position=self.position,
+                table=table,
+                relations=None,
+                best=self._best,
             )
-            save_state(job.run_dir, state, job.relations)
+            self._best = save_state(job.run_dir, state, job.relations, is_best=is_best).best
         collectives.barrier(job.world)
-        job.slots.save()
+        job.slots.save(is_best=is_best)

@@ -56,10 +56,10 @@ def test_a_full_disk_at_a_checkpoint_leaves_the_one_before(store, disk, tmp_path
 
     whole, count = trainer.save_state, iter(range(100))
 
-    def save_state(*arguments):
+    def save_state(*arguments, **options):
         if next(count) == 3:
             filler.write_bytes(bytes(max(0, shutil.disk_usage(disk).free - 100)))
-        return whole(*arguments)
+        return whole(*arguments, **options)
 
     with monkeypatch.context() as patched:
         patched.setattr(trainer, "save_state", save_state)

@@ -195,7 +195,7 @@ def test_training_stops_when_validation_gets_no_better(store, tmp_path, monkeypa
     stopping = ("train.epochs=9", "train.eval_every=1", "train.patience=2")
     summary = train(config(store, tmp_path, *stopping))
     assert summary["epochs"] == 4
-    assert (summary["valid_mrr"], summary["best_epoch"]) == (0.5, 2)
+    assert (summary["valid_mrr"], summary["best_epoch"], summary["kept_epoch"]) == (0.5, 2, 2)
     with pytest.raises(ValueError, match="holds a finished run"):
         train(config(store, tmp_path, *stopping))
 

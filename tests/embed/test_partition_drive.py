@@ -143,7 +143,7 @@ def test_a_run_that_starts_afresh_takes_its_own_drive(store, whole, drive, tmp_p
 def test_a_run_killed_before_its_first_checkpoint_takes_its_drive_again(
     store, whole, drive, tmp_path, monkeypatch
 ):
-    def fail(*_):
+    def fail(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -215,3 +215,25 @@ def test_ranks_do_not_share_a_controller(store, tmp_path, monkeypatch):
         job.open_job(settings, world, tmp_path / "run"),
     ):
         pass
+
+
+def test_a_run_on_a_drive_gets_room_for_the_best(store, drive, tmp_path):
+    """After epochs without validations."""
+    later = ("train.epochs=4", "train.eval_every=1")
+    for name, more in (("files", SETTINGS), ("drive", on(drive))):
+        train(config(store, tmp_path / name, *more))
+        train(config(store, tmp_path / name, *more, *later))
+    layout = EmbeddingRun.open(tmp_path / "drive").layout
+    assert layout.num_slots == 3
+    assert read_label(label_of(drive), "lsm-gnn partitions")["bytes"] == layout.file_bytes
+    for kept in (False, True):
+        assert tables(tmp_path / "drive", drive, kept=kept) == tables(tmp_path / "files", kept=kept)
+
+
+def test_a_drive_without_room_for_the_best_is_said(store, drive, tmp_path):
+    settings = ("embed.dim=640", "train.epochs=1")
+    train(config(store, tmp_path / "run", *on(drive), *settings))
+    needs = r"and 3 slots x 6 partitions x .* need .*or train\.select=last, which needs 2 slots"
+    more = ("train.epochs=2", "train.eval_every=1")
+    with pytest.raises(ValueError, match=needs):
+        train(config(store, tmp_path / "run", *on(drive), *settings, *more))

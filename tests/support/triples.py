@@ -50,18 +50,20 @@ def config(store: Path, run_dir: Path, *more: str):
     return load_embed_config("base", overrides(store, run_dir, *more))
 
 
-def tables(run_dir: Path, drive: Path | None = None):
-    """Everything that a run has learnt, as bytes: rows with state, and relations with state.
-    ``drive``: the file with the namespace of a run on a drive."""
+def tables(run_dir: Path, drive: Path | None = None, *, kept: bool = False):
+    """Everything that a run has learnt, as bytes: rows with state, and relations with state. Those
+    that it continues from; ``kept``: those that it is read for. ``drive``: the file with the
+    namespace of a run on a drive."""
     from lsm.embed import run_state
     from lsm.embed.run import EmbeddingRun
 
     run = EmbeddingRun.open(run_dir)
-    layout, slots = run.layout, run.state.table.slots
+    layout, slots = run.layout, run.state.kept.slots if kept else run.state.table.slots
     path = drive or run_dir / "partitions.bin"
     content = np.fromfile(path, np.float32, layout.file_bytes // 4)
-    content = content.reshape(2, layout.partitions, layout.frame_rows, layout.width)
+    content = content.reshape(-1, layout.partitions, layout.frame_rows, layout.width)
     rows = [content[slot, p, : layout.num_rows(p)] for p, slot in enumerate(slots)]
-    relations = run_state.load_relations(run_dir, run.state)
+    named = run.state.kept.relations if kept else run.state.relations
+    relations = run_state.load_relations(run_dir, named, layout.width)
     found = [np.concatenate(rows).tobytes()]
     return found + ([] if relations is None else [relations.numpy().tobytes()])
