@@ -41,6 +41,11 @@ struct ListedRows {
   LSM_HOST_DEVICE std::byte* target(int64_t j) const { return rows.target(j); }
 };
 
+/// The same, each to its own place of rows.out.
+struct PlacedRows : ListedRows {
+  LSM_HOST_DEVICE std::byte* target(int64_t j) const { return rows.target(position[j]); }
+};
+
 /// Says that rows are in a tier, in this order.
 struct SetTier {
   const uint32_t* position;  // [k]

@@ -19,19 +19,31 @@
 
 namespace lsm {
 
+/// One for each kind of work, which goes on beside the others.
+template <class Backend>
+struct ExecutorBackends {
+  std::unique_ptr<Backend> near;    // kernels that touch GPU memory only
+  std::unique_ptr<Backend> far;     // copies over PCIe, by few blocks of a kernel
+  std::unique_ptr<Backend> copies;  // the prefetcher's
+};
+
+/// Of each plan, a kernel on `near` gathers the rows that are in GPU memory, and one on `far` those
+/// behind PCIe meanwhile; then a kernel on `far` writes the rows that leave into the victim buffer,
+/// and one on `near` those that enter lines. `near` owns the arrays, and ends after `far`.
 template <class Backend>
 class ExecutorOnBackend final : public GpuExecutor {
  public:
-  ExecutorOnBackend(std::unique_ptr<Backend> backend, std::unique_ptr<Backend> copies,
-                    const GpuExecutorOptions& options, Storage& storage,
-                    std::span<const int64_t> static_ids, std::span<const int64_t> constant_ids)
-      : backend_(std::move(backend)),
+  ExecutorOnBackend(ExecutorBackends<Backend> backends, const GpuExecutorOptions& options,
+                    Storage& storage, std::span<const int64_t> static_ids,
+                    std::span<const int64_t> constant_ids)
+      : backend_(std::move(backends.near)),
+        far_(std::move(backends.far)),
         options_(options),
         row_bytes_(storage.layout().row_bytes),
         num_static_(static_cast<int64_t>(static_ids.size())),
         num_constant_(static_cast<int64_t>(constant_ids.size())),
         check_({num_static_, options.num_lines, options.victim_slots, num_constant_}),
-        prefetch_(std::move(copies), *backend_, options, row_bytes_) {
+        prefetch_(std::move(backends.copies), *backend_, options, row_bytes_) {
     backend_->enter();
     lines_.assign(options.num_lines * row_bytes_, 0);
     static_rows_.assign(num_static_ * row_bytes_, 0);
@@ -41,7 +53,10 @@ class ExecutorOnBackend final : public GpuExecutor {
     fill_static(storage, static_ids);
   }
 
-  ~ExecutorOnBackend() override { backend_->drain(); }
+  ~ExecutorOnBackend() override {
+    far_->drain();
+    backend_->drain();
+  }
 
   void replay(const PlanMoves& plan, std::span<const std::byte> staged,
               std::span<std::byte> out) override {
@@ -51,6 +66,7 @@ class ExecutorOnBackend final : public GpuExecutor {
     if (plan.on_gpu == nullptr) check_(plan);
     backend_->enter();
     const Lists lists = begin(plan);
+    list_far(plan, num_prefetched_, /*keeps_near=*/false);
     gather(plan, lists, staged.data(), out.data());
     move_kept(lists, {out.data(), nullptr, row_bytes_});
   }
@@ -63,7 +79,8 @@ class ExecutorOnBackend final : public GpuExecutor {
     backend_->enter();
     backend_->synchronize();  // also for the last replay's own moves
     const Lists lists = begin(plan);
-    fill_scratch(plan, lists, staged.data());
+    list_far(plan, 0, /*keeps_near=*/true);
+    fill_scratch(lists, staged.data());
     deliver(lists, targets);
     backend_->record(delivered_);
     move_kept(lists, {scratch_.data(), lists.slot, row_bytes_});
@@ -158,7 +175,7 @@ class ExecutorOnBackend final : public GpuExecutor {
     if (plan.on_gpu != nullptr) {
       lists = take(plan);
       num_prefetched = prefetch_.finish(plan.victim_slot);
-      for (const int64_t position : plan.victim_position.first(num_prefetched)) {
+      for (const int64_t position : plan.victim_position) {
         victim_position_now_.push_back(static_cast<uint32_t>(position));
       }
     } else {
@@ -171,9 +188,10 @@ class ExecutorOnBackend final : public GpuExecutor {
       }
       num_prefetched = prefetch_.finish(victim_slot_now_);
     }
-    victim_position_now_.resize(num_prefetched);
+    num_prefetched_ = num_prefetched;
     if (num_prefetched > 0) {
-      backend_->for_each(num_prefetched, SetTier{prefetched_.upload(victim_position_now_),
+      const auto prefetched = std::span<const uint32_t>(victim_position_now_).first(num_prefetched);
+      backend_->for_each(num_prefetched, SetTier{prefetched_.upload(prefetched),
                                                  TierRows::kPrefetched, lists.tier_of, lists.slot});
     }
     return lists;
@@ -224,14 +242,58 @@ class ExecutorOnBackend final : public GpuExecutor {
             nullptr};
   }
 
-  TierRows tiers(const Lists& lists, const std::byte* staged, const std::byte* scratch,
-                 std::byte* out) const {
+  /// Lists the rows behind PCIe, first those from storage: far_source_, far_position_. Of the
+  /// victims those from number `first_victim` on. keeps_near: lists rows in GPU memory too that
+  /// enter a line or the victim buffer.
+  void list_far(const PlanMoves& plan, int64_t first_victim, bool keeps_near) {
+    far_position_.clear();
+    const auto list = [&](RowSource source) {
+      for (size_t i = 0; i < plan.source.size(); ++i) {
+        if (plan.source[i] == static_cast<uint8_t>(source)) {
+          far_position_.push_back(static_cast<uint32_t>(i));
+        }
+      }
+    };
+    list(RowSource::kStorage);
+    num_staged_ = static_cast<int64_t>(far_position_.size());
+    far_position_.insert(far_position_.end(), victim_position_now_.begin() + first_victim,
+                         victim_position_now_.end());
+    if (num_constant_ > 0) list(RowSource::kConstant);
+    if (!keeps_near) return;
+    is_kept_.assign(plan.source.size(), 0);
+    for (const int64_t position : plan.spill_position) is_kept_[position] = 1;
+    for (const int64_t position : plan.insert_position) is_kept_[position] = 1;
+    for (const uint32_t position : far_position_) is_kept_[position] = 0;
+    for (size_t i = 0; i < is_kept_.size(); ++i) {
+      if (is_kept_[i] != 0) far_position_.push_back(static_cast<uint32_t>(i));
+    }
+  }
+
+  /// Makes what is queued to `far` from now on wait for all that is queued to `near`.
+  void fork() {
+    backend_->record(forked_);
+    far_->block(forked_);
+  }
+  /// The opposite.
+  void join() {
+    far_->record(joined_);
+    backend_->block(joined_);
+  }
+
+  TierRows tiers(const Lists& lists, const std::byte* staged, std::byte* out) const {
     return {{static_rows_.data(), lines_.data(), victims_.data(), constant_rows_.data(), staged,
-             prefetch_.rows(), scratch},
+             prefetch_.rows(), scratch_.data()},
             lists.tier_of,
             lists.slot,
             out,
             row_bytes_};
+  }
+  /// Those of `rows` that are in GPU memory.
+  static TierRows near_of(TierRows rows) {
+    for (const RowSource far : {RowSource::kVictim, RowSource::kConstant, RowSource::kStorage}) {
+      rows.tier[static_cast<size_t>(far)] = nullptr;
+    }
+    return rows;
   }
 
   uintptr_t tiers_alignment(const std::byte* staged) const {
@@ -242,45 +304,40 @@ class ExecutorOnBackend final : public GpuExecutor {
   /// Copies all rows of the plan to `out`.
   void gather(const PlanMoves& plan, const Lists& lists, const std::byte* staged, std::byte* out) {
     const auto count = static_cast<int64_t>(plan.source.size());
+    const uintptr_t alignment = tiers_alignment(staged) | alignment_bits(0, out);
+    const uint32_t* const positions = far_list_.upload(far_position_);
+    fork();
     const bool are_copied = staging_ == Staging::kCopy;
     if (are_copied) {
       copy_staged(plan.source, [](int64_t i) { return i; }, staged, out);
+      join();
     }
-    copy_rows_on(*backend_, count, row_bytes_, tiers_alignment(staged) | alignment_bits(0, out),
-                 tiers(lists, are_copied ? nullptr : staged, nullptr, out));
+    const TierRows rows = tiers(lists, are_copied ? nullptr : staged, out);
+    copy_rows_on(*far_, static_cast<int64_t>(far_position_.size()), row_bytes_, alignment,
+                 PlacedRows{{rows, positions}});
+    copy_rows_on(*backend_, count, row_bytes_, alignment, near_of(rows));
+    join();
   }
 
   /// Copies to the GPU the rows that lie behind PCIe, and rows that later steps need after their
   /// place may have been written. Updates the tiers and slots of the lists.
-  void fill_scratch(const PlanMoves& plan, const Lists& lists, const std::byte* staged) {
-    const auto is_near = [](uint8_t source) {
-      return source == static_cast<uint8_t>(RowSource::kStatic) ||
-             source == static_cast<uint8_t>(RowSource::kCache);
-    };
-    is_kept_.assign(plan.source.size(), 0);
-    for (const int64_t position : plan.spill_position) is_kept_[position] = 1;
-    for (const int64_t position : plan.insert_position) is_kept_[position] = 1;
-    far_source_.clear();
-    far_position_.clear();
-    for (size_t i = 0; i < plan.source.size(); ++i) {
-      if (is_near(plan.source[i]) && is_kept_[i] == 0) continue;
-      far_source_.push_back(plan.source[i]);
-      far_position_.push_back(static_cast<uint32_t>(i));
-    }
+  void fill_scratch(const Lists& lists, const std::byte* staged) {
     const auto count = static_cast<int64_t>(far_position_.size());
     scratch_.grow(count * row_bytes_);
     if (count == 0) return;
+    const uint32_t* const positions = far_list_.upload(far_position_);
+    fork();
     const bool are_copied = staging_ == Staging::kCopy;
     if (are_copied) {
+      staged_source_.assign(num_staged_, static_cast<uint8_t>(RowSource::kStorage));
       copy_staged(
-          far_source_, [&](int64_t j) { return int64_t{far_position_[j]}; }, staged,
+          staged_source_, [&](int64_t j) { return int64_t{far_position_[j]}; }, staged,
           scratch_.data());
     }
-    const uint32_t* const positions = far_.upload(far_position_);
-    const TierRows rows = tiers(lists, are_copied ? nullptr : staged, nullptr, scratch_.data());
-    copy_rows_on(*backend_, count, row_bytes_,
-                 tiers_alignment(staged) | alignment_bits(0, scratch_.data()),
-                 ListedRows{rows, positions});
+    copy_rows_on(
+        *far_, count, row_bytes_, tiers_alignment(staged) | alignment_bits(0, scratch_.data()),
+        ListedRows{tiers(lists, are_copied ? nullptr : staged, scratch_.data()), positions});
+    join();
     backend_->for_each(count, SetTier{positions, TierRows::kScratch, lists.tier_of, lists.slot});
   }
 
@@ -305,12 +362,10 @@ class ExecutorOnBackend final : public GpuExecutor {
       }
     }
     if (row_of_now_.empty()) return;
-    const WantedRows copies{tiers(lists, nullptr, scratch_.data(), nullptr),
-                            row_of_.upload(row_of_now_),
-                            place_.upload(place_now_),
-                            starts_.upload(starts_now_),
-                            bases_.upload(bases_now_),
-                            static_cast<int64_t>(bases_now_.size())};
+    const WantedRows copies{
+        tiers(lists, nullptr, nullptr), row_of_.upload(row_of_now_),
+        place_.upload(place_now_),      starts_.upload(starts_now_),
+        bases_.upload(bases_now_),      static_cast<int64_t>(bases_now_.size())};
     copy_rows_on(*backend_, static_cast<int64_t>(row_of_now_.size()), row_bytes_, alignment,
                  copies);
   }
@@ -318,10 +373,12 @@ class ExecutorOnBackend final : public GpuExecutor {
   /// Steps 2 and 3 of a replay.
   void move_kept(const Lists& lists, const MovedRows& moved) {
     if (lists.num_leaving > 0) {
-      copy_rows_on(*backend_, lists.num_leaving, row_bytes_,
+      fork();
+      copy_rows_on(*far_, lists.num_leaving, row_bytes_,
                    alignment_bits(row_bytes_, moved.rows, lines_.data(), victims_.data()),
                    LeavingRows{moved, lines_.data(), victims_.data(), lists.leaving_position,
                                lists.leaving_line, lists.leaving_slot});
+      join();
     }
     copy_rows_on(*backend_, lists.num_inserted, row_bytes_,
                  alignment_bits(row_bytes_, moved.rows, lines_.data()),
@@ -337,12 +394,13 @@ class ExecutorOnBackend final : public GpuExecutor {
                    std::byte* out) {
     for_each_staged_run(source, row_of, row_bytes_,
                         [&](int64_t first, int64_t from, int64_t count) {
-                          backend_->copy(out + first * row_bytes_, staged + from * row_bytes_,
-                                         static_cast<size_t>(count * row_bytes_));
+                          far_->copy(out + first * row_bytes_, staged + from * row_bytes_,
+                                     static_cast<size_t>(count * row_bytes_));
                         });
   }
 
-  const std::unique_ptr<Backend> backend_;  // outlives its allocations
+  const std::unique_ptr<Backend> backend_;  // `near`; outlives its allocations
+  const std::unique_ptr<Backend> far_;
   const GpuExecutorOptions options_;
   const int64_t row_bytes_;
   const int64_t num_static_;
@@ -362,7 +420,9 @@ class ExecutorOnBackend final : public GpuExecutor {
   std::vector<int64_t> leaving_line_now_;
   std::vector<int64_t> leaving_slot_now_;
   std::vector<uint32_t> inserted_position_now_;
-  std::vector<uint8_t> far_source_;
+  int64_t num_prefetched_ = 0;
+  int64_t num_staged_ = 0;
+  std::vector<uint8_t> staged_source_;
   std::vector<uint32_t> far_position_;
   std::vector<uint8_t> is_kept_;
   std::vector<int32_t> row_of_now_;
@@ -377,14 +437,16 @@ class ExecutorOnBackend final : public GpuExecutor {
   Array<int64_t> leaving_slot_{*backend_};
   Array<uint32_t> inserted_position_{*backend_};
   Array<int64_t> inserted_line_{*backend_};
+  Array<uint32_t> far_list_{*backend_};
   // Of one with several targets.
   Array<std::byte> scratch_{*backend_};
-  Array<uint32_t> far_{*backend_};
   Array<int32_t> row_of_{*backend_};
   Array<int32_t> place_{*backend_};
   Array<int64_t> starts_{*backend_};
   Array<std::byte*> bases_{*backend_};
   typename Backend::Event delivered_{*backend_};
+  typename Backend::Event forked_{*backend_};
+  typename Backend::Event joined_{*backend_};
 };
 
 }  // namespace lsm

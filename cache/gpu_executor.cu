@@ -9,10 +9,13 @@ namespace lsm {
 std::unique_ptr<GpuExecutor> make_gpu_executor(const GpuExecutorOptions& options, Storage& storage,
                                                std::span<const int64_t> static_ids,
                                                std::span<const int64_t> constant_ids, int device) {
+  const auto backend = [&](GpuShare share) {
+    return std::make_unique<CudaBackend>(device, options.timeout_secs, share);
+  };
   return std::make_unique<ExecutorOnBackend<CudaBackend>>(
-      std::make_unique<CudaBackend>(device, options.timeout_secs),
-      std::make_unique<CudaBackend>(device, options.timeout_secs), options, storage, static_ids,
-      constant_ids);
+      ExecutorBackends<CudaBackend>{backend(GpuShare::kWhole), backend(GpuShare::kFar),
+                                    backend(GpuShare::kFar)},
+      options, storage, static_ids, constant_ids);
 }
 
 }  // namespace lsm

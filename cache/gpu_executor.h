@@ -23,8 +23,9 @@ struct GpuExecutorOptions {
 
 /// Replays plans on a GPU: copies only, no decisions. Cache and static partition are GPU memory,
 /// victim and constant buffer page-locked host memory that kernels read and write over PCIe.
-/// Precondition: plans are replayed in the order in which they were made. All copies run in one
-/// stream, so in that order. Not thread-safe.
+/// Rows behind PCIe are moved in a stream of their own, by so few thread blocks that a kernel which
+/// trains meanwhile keeps its SMs. Precondition: plans are replayed in the order in which they were
+/// made. Not thread-safe.
 class GpuExecutor {
  public:
   virtual ~GpuExecutor() = default;
@@ -62,7 +63,7 @@ class GpuExecutor {
   /// Throws TimeoutError. Blocks until all queued work has ended.
   virtual void synchronize() = 0;
 
-  /// The cudaStream_t that replay() queues to, as a number; 0 for the twin.
+  /// The cudaStream_t in which rows are complete, as a number; 0 for the twin.
   virtual intptr_t stream() const = 0;
 
   virtual int64_t row_bytes() const = 0;

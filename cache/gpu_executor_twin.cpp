@@ -9,9 +9,10 @@ namespace lsm {
 std::unique_ptr<GpuExecutor> make_twin_executor(const GpuExecutorOptions& options, Storage& storage,
                                                 std::span<const int64_t> static_ids,
                                                 std::span<const int64_t> constant_ids) {
-  return std::make_unique<ExecutorOnBackend<HostBackend>>(std::make_unique<HostBackend>(),
-                                                          std::make_unique<HostBackend>(), options,
-                                                          storage, static_ids, constant_ids);
+  const auto backend = [] { return std::make_unique<HostBackend>(); };
+  return std::make_unique<ExecutorOnBackend<HostBackend>>(
+      ExecutorBackends<HostBackend>{backend(), backend(), backend()}, options, storage, static_ids,
+      constant_ids);
 }
 
 #if !LSM_HAS_CUDA

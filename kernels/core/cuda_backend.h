@@ -23,8 +23,12 @@ namespace lsm {
 class CudaBackend {
  public:
   /// Every wait takes at most `timeout_secs`.
-  CudaBackend(int device, double timeout_secs)
-      : device_(device), timeout_secs_(timeout_secs), stream_(device), done_(device) {}
+  CudaBackend(int device, double timeout_secs, GpuShare share = GpuShare::kWhole)
+      : device_(device),
+        timeout_secs_(timeout_secs),
+        share_(share),
+        stream_(device, share),
+        done_(device) {}
   ~CudaBackend() {
     free_in_stream(scratch_, stream());
     drain();
@@ -81,11 +85,11 @@ class CudaBackend {
 
   template <class F>
   void for_each(int64_t count, const F& f) {
-    CudaLauncher(stream()).for_each(count, f);
+    CudaLauncher(stream(), share_).for_each(count, f);
   }
   template <class F>
   void for_each_warp(int64_t count, const F& f) {
-    CudaLauncher(stream()).for_each_warp(count, f);
+    CudaLauncher(stream(), share_).for_each_warp(count, f);
   }
 
   void exclusive_sum(const int64_t* values, int64_t* sums, int64_t count) {
@@ -170,6 +174,7 @@ class CudaBackend {
 
   const int device_;
   const double timeout_secs_;
+  const GpuShare share_;
   CudaStream stream_;
   CudaEvent done_;
   Transfers transfers_;

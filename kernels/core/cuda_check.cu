@@ -1,6 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 #include "kernels/core/cuda_check.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -90,10 +91,16 @@ void CudaEvent::wait(double timeout_secs, const char* what) const {
   }
 }
 
-CudaStream::CudaStream(int device) {
+CudaStream::CudaStream(int device, GpuShare share) {
   const RelaxedCapture relaxed;
   use_device(device);
-  check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "create a stream");
+  // The lower the number, the higher the priority.
+  int lowest = 0;
+  int highest = 0;
+  check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "ask for priorities of streams");
+  const int priority = share == GpuShare::kFar ? lowest : std::max(highest, lowest - 1);
+  check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority),
+             "create a stream");
 }
 
 CudaStream::~CudaStream() {

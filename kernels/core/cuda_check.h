@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
@@ -67,10 +68,25 @@ class CudaEvent {
   cudaEvent_t event_ = nullptr;
 };
 
+/// The share of a GPU that the kernels of a stream take. The only place that knows priorities.
+enum class GpuShare : uint8_t {
+  // For kernels that find their data in GPU memory and end soon; often someone waits for them. As
+  // many blocks as there is work for, which go before those of streams of the lowest priority, as
+  // torch's are by default.
+  kWhole,
+  // For kernels that wait for the bus. kFarBlocks blocks keep it busy, and leave the other SMs to
+  // training meanwhile; and all others go before them.
+  kFar,
+};
+
+/// Blocks of 256 threads, each with four 16-byte loads under way: 256 KiB in flight, where the
+/// bus moves 50 to 100 KB in the time of a round trip.
+inline constexpr int kFarBlocks = 16;
+
 /// Owns a stream that does not wait for the legacy default stream.
 class CudaStream {
  public:
-  explicit CudaStream(int device);
+  explicit CudaStream(int device, GpuShare share = GpuShare::kWhole);
   ~CudaStream();
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;

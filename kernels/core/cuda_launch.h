@@ -42,7 +42,9 @@ __global__ void __launch_bounds__(kBlockThreads)
 /// Queues functors over items to a stream of the current device.
 class CudaLauncher {
  public:
-  explicit CudaLauncher(cudaStream_t stream) : stream_(stream) {}
+  explicit CudaLauncher(cudaStream_t stream, GpuShare share = GpuShare::kWhole)
+      : stream_(stream),
+        max_blocks_(share == GpuShare::kFar ? kFarBlocks : cuda_launch_detail::kMaxBlocks) {}
 
   /// Calls f(i) for i in [0, count).
   template <class F>
@@ -63,12 +65,13 @@ class CudaLauncher {
   }
 
  private:
-  static unsigned num_blocks(int64_t count, int64_t per_block) {
+  unsigned num_blocks(int64_t count, int64_t per_block) const {
     const int64_t blocks = (count + per_block - 1) / per_block;
-    return static_cast<unsigned>(std::min(blocks, cuda_launch_detail::kMaxBlocks));
+    return static_cast<unsigned>(std::min(blocks, max_blocks_));
   }
 
   cudaStream_t stream_;
+  int64_t max_blocks_;
 };
 
 }  // namespace lsm

@@ -2,6 +2,7 @@
 // Rows of plans that executors on the emulated GPU replay, in all ways and of many sizes.
 #include <doctest/doctest.h>
 
+#include "tests/emulated/runtime/counts.h"
 #include "tests/emulated/tests.h"
 
 namespace lsm::testing {
@@ -26,6 +27,18 @@ TEST_CASE("emulated executor") {
   for (const int64_t row_bytes : is_part() ? std::vector<int64_t>{3, 48} : all) {
     check_rows_of_plans(row_bytes, make_executor);
     check_rows_of_plans(row_bytes, make_planning_executor);
+  }
+}
+
+/// Waiting for PCIe is not to hold SMs that training needs: rows behind it are moved by few blocks,
+/// in streams before which all others go.
+TEST_CASE("emulated executor leaves SMs to training") {
+  const emulated::CallCounts& counts = emulated::call_counts();
+  for (const auto& make : {make_executor, make_planning_executor}) {
+    const int64_t far_bytes = counts.far_bytes, held = counts.far_bytes_holding_sms;
+    check_rows_of_plans(48, make);
+    LSM_EXPECT(counts.far_bytes_holding_sms == held, "bytes: ", counts.far_bytes_holding_sms - held,
+               " of ", counts.far_bytes - far_bytes);
   }
 }
 

@@ -87,6 +87,25 @@ MUTATIONS = [
         "current device",
     ),
     Mutation(
+        "rows behind the bus are read by many blocks",
+        "kernels/core/cuda_launch.h",
+        "max_blocks_(share == GpuShare::kFar ? kFarBlocks : cuda_launch_detail::kMaxBlocks) {}",
+        "max_blocks_(share == GpuShare::kFar && !PLANTED ? kFarBlocks\n"
+        "                                                    : cuda_launch_detail::kMaxBlocks) {}",
+        "memory",
+        "SMs",
+        "bytes: ",
+    ),
+    Mutation(
+        "streams of rows behind the bus have priority",
+        "kernels/core/cuda_check.cu",
+        "const int priority = share == GpuShare::kFar ? lowest",
+        "const int priority = share == GpuShare::kFar && !PLANTED ? lowest",
+        "memory",
+        "SMs",
+        "bytes: ",
+    ),
+    Mutation(
         "a vector access is misaligned",
         "kernels/gather/copy_rows_functors.h",
         "  if (alignment % sizeof(Word16) == 0) {",

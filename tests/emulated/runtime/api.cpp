@@ -44,8 +44,10 @@ void launch(const char* kernel, const LaunchShape& shape, const LaunchBody& body
   if (shape.shared_bytes != 0) report("%s: shared memory is not played", kernel);
   const int device = device_of(stream);
   ++call_counts().launches;
+  constexpr unsigned kFewBlocks = 16;
+  const bool holds_sms = shape.num_blocks > kFewBlocks || !has_lowest_priority(stream);
   enqueue(stream, [=] {
-    run_kernel(kernel, device, shape, body);
+    run_kernel(kernel, device, shape, body, holds_sms);
     body.destroy(body.parameters);
   });
 }
@@ -96,8 +98,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   *properties = {"Emulated GPU", 9, 0, size_t{16} << 30};
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
-  *value = 4;
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  // Of writes of other devices: they are not ordered, as in the worst of machines.
+  const bool is_ordering = attribute == cudaDevAttrGPUDirectRDMAWritesOrdering;
+  *value = is_ordering ? cudaGPUDirectRDMAWritesOrderingNone : 4;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTarget,
+                                               cudaFlushGPUDirectRDMAWritesScope) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* name, int bytes, int device) {

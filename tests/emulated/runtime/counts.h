@@ -27,6 +27,8 @@ struct CallCounts {
   std::atomic<int64_t> to_gpu_bytes{0}, from_gpu_bytes{0};
   /// Of kernels, in page-locked memory; seen by the memory build.
   std::atomic<int64_t> far_bytes{0};
+  /// Those of kernels that hold many SMs, or whose stream goes before training.
+  std::atomic<int64_t> far_bytes_holding_sms{0};
   /// cudaMalloc, cudaFree and their like for host memory.
   std::atomic<int64_t> allocations{0};
   /// Loads and stores of the host's code, eight bytes of a range each; seen by the memory build.

@@ -37,6 +37,7 @@ struct OwnMemory {
   uintptr_t stack, stack_bytes, parameters, parameter_bytes;
   const char* kernel;
   int device;
+  bool holds_sms;
   KernelCounts* counts;
 };
 

@@ -10,6 +10,12 @@
 namespace emulated {
 namespace {
 
+inline void count_far(int64_t bytes) {
+  call_counts().far_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  if (!own_memory->holds_sms) return;
+  call_counts().far_bytes_holding_sms.fetch_add(bytes, std::memory_order_relaxed);
+}
+
 template <size_t kBytes, bool kIsRead = false>
 inline void check(const void* memory, const char* what) {
   const auto address = reinterpret_cast<uintptr_t>(memory);
@@ -24,7 +30,7 @@ inline void check(const void* memory, const char* what) {
            own_memory->device, what, kBytes, address);
   }
   if (!check_kernel(own_memory, own_memory->device, address, kBytes, what)) return;
-  call_counts().far_bytes.fetch_add(kBytes, std::memory_order_relaxed);
+  count_far(kBytes);
   if (kIsRead) own_memory->counts->far_reads.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -33,7 +39,7 @@ void check_range(const void* memory, size_t bytes, const char* what) {
   if (bytes == 0) return;
   if (own_memory != nullptr) {
     if (!check_kernel(own_memory, own_memory->device, address, bytes, what)) return;
-    call_counts().far_bytes.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+    count_far(static_cast<int64_t>(bytes));
   } else if (!is_on_device) {
     check_host(address, bytes, what);
     const auto words = static_cast<int64_t>((bytes + 7) / 8);

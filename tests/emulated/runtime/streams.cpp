@@ -48,6 +48,7 @@ using namespace emulated;
 /// Like Point never freed.
 struct CUstream_st {
   int device;
+  int priority;
   std::atomic<bool> is_destroyed{false};
   Lock lock;
   Change has_changed;
@@ -101,8 +102,12 @@ namespace {
 
 std::atomic<CUstream_st*> all_streams{nullptr};
 
-CUstream_st& make_stream(int device) {
-  auto* const stream = new CUstream_st{.device = device};
+// The lower, the sooner, as CUDA has it. Streams run in any order here.
+constexpr int kLowestPriority = 0;
+constexpr int kHighestPriority = -5;
+
+CUstream_st& make_stream(int device, int priority = kLowestPriority) {
+  auto* const stream = new CUstream_st{.device = device, .priority = priority};
   stream->next = all_streams;
   while (!all_streams.compare_exchange_weak(stream->next, stream)) {
   }
@@ -151,6 +156,10 @@ void check_captures(const char* call) {
 
 int device_of(const CUstream_st& stream) {
   return stream.device;
+}
+
+bool has_lowest_priority(const CUstream_st& stream) {
+  return stream.priority == kLowestPriority;
 }
 
 void enqueue(CUstream_st& stream, std::function<void()> run) {
@@ -206,9 +215,18 @@ cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
+  *lowest = kLowestPriority;
+  *highest = kHighestPriority;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
   if (flags != cudaStreamNonBlocking) report("a stream that waits for the default one: not played");
-  *stream = &make_stream(chosen_device);
+  if (priority > kLowestPriority || priority < kHighestPriority) {
+    report("a stream of priority %d, which CUDA would take for another", priority);
+  }
+  *stream = &make_stream(chosen_device, priority);
   return cudaSuccess;
 }
 

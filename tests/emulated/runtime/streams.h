@@ -21,6 +21,7 @@ void check_current(int device, const char* call);
 /// Ends the process if it is none, or one of another device than the current one.
 CUstream_st& stream_of(cudaStream_t stream, const char* call);
 int device_of(const CUstream_st& stream);
+bool has_lowest_priority(const CUstream_st& stream);
 
 /// Ends the process, naming `call`, if it spoils a capture: one of global mode is under way, and
 /// this thread's mode is not relaxed.

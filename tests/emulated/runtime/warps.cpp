@@ -29,6 +29,7 @@ struct Grid {
   int device;
   LaunchShape shape;
   LaunchBody body;
+  bool holds_sms;
   KernelCounts* counts;
   uint32_t warps_per_block;
   std::vector<uint32_t> order;     // of all warps
@@ -107,6 +108,7 @@ class Warp {
                   grid.body.parameter_bytes,
                   grid.kernel,
                   grid.device,
+                  grid.holds_sms,
                   grid.counts};
       order_[i] = i;
     }
@@ -222,10 +224,12 @@ class Workers {
 
 }  // namespace
 
-void run_kernel(const char* kernel, int device, const LaunchShape& shape, const LaunchBody& body) {
+void run_kernel(const char* kernel, int device, const LaunchShape& shape, const LaunchBody& body,
+                bool holds_sms) {
   static Workers* const workers = new Workers;
   static thread_local Chance chance;
-  Grid grid{.kernel = kernel, .device = device, .shape = shape, .body = body};
+  Grid grid{
+      .kernel = kernel, .device = device, .shape = shape, .body = body, .holds_sms = holds_sms};
   grid.counts = &counts_of(kernel);
   ++grid.counts->launches;
   grid.warps_per_block = (shape.block_threads + kLanes - 1) / kLanes;

@@ -7,6 +7,8 @@
 namespace emulated {
 
 /// Runs all threads of the grid, and returns when they have ended. By the thread of a stream.
-void run_kernel(const char* kernel, int device, const LaunchShape& shape, const LaunchBody& body);
+/// `holds_sms`: whether it runs beside training, which has to wait for SMs then.
+void run_kernel(const char* kernel, int device, const LaunchShape& shape, const LaunchBody& body,
+                bool holds_sms);
 
 }  // namespace emulated
