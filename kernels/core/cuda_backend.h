@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cub/device/device_radix_sort.cuh>
-#include <cub/device/device_scan.cuh>
 
 #include <algorithm>
 #include <cstddef>
@@ -90,15 +89,6 @@ class CudaBackend {
   template <class F>
   void for_each_warp(int64_t count, const F& f) {
     CudaLauncher(stream(), share_).for_each_warp(count, f);
-  }
-
-  void exclusive_sum(const int64_t* values, int64_t* sums, int64_t count) {
-    fill(sums, 0, sizeof(int64_t));
-    if (count == 0) return;
-    with_scratch("sum", [&](void* scratch, size_t& bytes) {
-      return cub::DeviceScan::InclusiveSum(scratch, bytes, values, sums + 1, num_items(count),
-                                           stream());
-    });
   }
 
   void sort_pairs(const uint32_t* keys_in, uint32_t* keys_out, const uint32_t* values_in,

@@ -57,16 +57,6 @@ class HostBackend {
     for (int64_t i = 0; i < count; ++i) f(warp, backwards_ ? count - 1 - i : i);
   }
 
-  /// sums[i] = values[0] + .. + values[i - 1] for i in [0, count]; `sums` has count + 1 elements.
-  void exclusive_sum(const int64_t* values, int64_t* sums, int64_t count) {
-    int64_t sum = 0;
-    for (int64_t i = 0; i <= count; ++i) {
-      const int64_t value = i < count ? values[i] : 0;
-      sums[i] = sum;
-      sum += value;
-    }
-  }
-
   /// Sorts by the low `bits` bits of the keys; equal keys keep their order. in and out differ.
   void sort_pairs(const uint32_t* keys_in, uint32_t* keys_out, const uint32_t* values_in,
                   uint32_t* values_out, int64_t count, int bits) {

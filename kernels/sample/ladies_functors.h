@@ -38,37 +38,59 @@ struct CollectCandidates {
   }
 };
 
-struct FlagSlots {
-  Table candidates;
-  int64_t* is_used;  // by slot
-
-  LSM_HOST_DEVICE void operator()(int64_t slot) const {
-    is_used[slot] = candidates.ids[slot] != -1;
-  }
-};
-
+/// Items of an OrderedSum: slots of the table, whose candidates are listed in their order.
 struct ListCandidates {
+  static constexpr int kTile = 128;
+
+  int64_t num_slots;
   Table candidates;
   Table batch;
-  const int64_t* place;  // by slot
+  int64_t* number;  // by slot: place in the list
   LayerCandidate* list;
+  int64_t* num_candidates;
 
-  LSM_HOST_DEVICE void operator()(int64_t slot) const {
+  LSM_HOST_DEVICE int64_t count() const { return num_slots; }
+  LSM_HOST_DEVICE int64_t value(int64_t slot) const { return candidates.ids[slot] != -1; }
+
+  LSM_HOST_DEVICE void place(int64_t slot, int64_t is_used, int64_t before) const {
+    if (is_used == 0) return;
     const int64_t id = candidates.ids[slot];
-    if (id == -1) return;
-    list[place[slot]] = {id, static_cast<uint64_t>(candidates.values[slot]), batch.contains(id)};
+    number[slot] = before;
+    list[before] = {id, static_cast<uint64_t>(candidates.values[slot]), batch.contains(id)};
   }
+
+  LSM_HOST_DEVICE void end(int64_t total) const { *num_candidates = total; }
 };
 
-struct MarkKept {
-  const uint32_t* slot;
-  const int64_t* place;
-  const double* coefficients;
-  int64_t* is_kept;  // by edge
+/// Items of an OrderedSum: edges, of which those with a kept source are compacted.
+struct KeepEdges {
+  static constexpr int kTile = 128;
 
-  LSM_HOST_DEVICE void operator()(int64_t e) const {
-    is_kept[e] = coefficients[place[slot[e]]] > 0;
+  int64_t num_edges;
+  Expanded all;
+  int64_t num_expanded;
+  const uint32_t* slot;
+  const int64_t* number;
+  const double* coefficients;  // by place in the list of candidates
+  int64_t* rank;               // [num_edges + 1] kept edges before each
+  uint32_t* positions;         // by kept edge
+  double* of_edge;             // coefficients by kept edge
+
+  LSM_HOST_DEVICE int64_t count() const { return num_edges; }
+  LSM_HOST_DEVICE int64_t value(int64_t e) const { return coefficient(e) > 0; }
+
+  LSM_HOST_DEVICE void place(int64_t e, int64_t is_kept, int64_t before) const {
+    rank[e] = before;
+    if (is_kept == 0) return;
+    const int64_t i = node_of(all.offset, 0, num_expanded, e);
+    positions[before] = static_cast<uint32_t>(e - all.offset[i]);
+    of_edge[before] = coefficient(e);
   }
+
+  LSM_HOST_DEVICE void end(int64_t total) const { rank[num_edges] = total; }
+
+ private:
+  LSM_HOST_DEVICE double coefficient(int64_t e) const { return coefficients[number[slot[e]]]; }
 };
 
 /// The kept edges of each node; `kept` has offsets of its own. For i in [0, num_expanded].
@@ -81,25 +103,6 @@ struct CountKept {
   LSM_HOST_DEVICE void operator()(int64_t i) const {
     kept.offset[i] = rank[all.offset[i]];
     if (i == num_expanded) kept.sizes[2].edges = kept.first_edge() + kept.offset[i];
-  }
-};
-
-struct PlaceKept {
-  Expanded all;
-  int64_t num_expanded;
-  const uint32_t* slot;
-  const int64_t* place;
-  const double* coefficients;
-  const int64_t* is_kept;
-  const int64_t* rank;
-  uint32_t* positions;  // by kept edge
-  double* of_edge;      // coefficients by kept edge
-
-  LSM_HOST_DEVICE void operator()(int64_t e) const {
-    if (is_kept[e] == 0) return;
-    positions[rank[e]] =
-        static_cast<uint32_t>(e - all.offset[node_of(all.offset, 0, num_expanded, e)]);
-    of_edge[rank[e]] = coefficients[place[slot[e]]];
   }
 };
 

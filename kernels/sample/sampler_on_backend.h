@@ -166,10 +166,7 @@ class SamplerOnBackend final : public GpuSampler {
     device_sample::Expanded nodes = expanded(hop, count);
     count_edges(nodes, count, is_ladies ? -1 : fanouts_[hop], {});
     Bound most{count, read(nodes.offset + count)};
-    if (is_ladies) {
-      nodes = choose_layer_of(nodes, count, most.edges, fanouts_[hop], hop);
-      most.edges = read(nodes.offset + count);
-    }
+    if (is_ladies) nodes = choose_layer_of(nodes, &most, fanouts_[hop], hop);
     make_room(most);
     nodes.n_id = n_id_.data();  // which may have grown
     clear_state(SumOfNew::state_words(most.edges));
@@ -235,64 +232,72 @@ class SamplerOnBackend final : public GpuSampler {
     backend_->for_each(sizes_.num_edges - old_edges, device_sample::Relabel{edges(), old_edges});
   }
 
-  /// Of `all` edges into the nodes, those to keep: their positions and weights. The host chooses
-  /// among the candidates, of which there are as many as nodes that the hop could reach.
-  device_sample::Expanded choose_layer_of(const device_sample::Expanded& all, int64_t count,
-                                          int64_t num_edges, int64_t size, uint32_t hop) {
-    uint32_t* const slot = candidate_slot_.grow(num_edges);
-    const int64_t most = std::min(num_edges, graph_.num_nodes);
+  /// Of `most.edges` edges into the nodes, those to keep: their positions and weights. Counts them
+  /// in `most`. The host chooses among the candidates, of which there are as many as nodes that the
+  /// hop could reach.
+  device_sample::Expanded choose_layer_of(const device_sample::Expanded& all, Bound* most,
+                                          int64_t size, uint32_t hop) {
+    const int64_t num_candidates = std::min(most->edges, graph_.num_nodes);
     const int64_t num_slots =
-        static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(2 * most + 1)));
+        static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(2 * num_candidates + 1)));
     const device_sample::Table candidates{candidate_ids_.grow(num_slots), mass_.grow(num_slots),
                                           static_cast<uint64_t>(num_slots - 1)};
     backend_->fill(candidates.ids, 0xFF, num_slots * sizeof(int64_t));
     backend_->fill(candidates.values, 0, num_slots * sizeof(int64_t));
-    backend_->for_each(num_edges, device_sample::CollectCandidates<Id>{
-                                      indices(), graph_.num_nodes, all, count, mass_shift(count),
-                                      candidates, slot, error_.data() + 1});
-    int64_t* const place = place_.grow(num_slots + 1);
-    const double* const coefficients = choose(candidates, num_slots, place, all, count, size, hop);
-    return keep(all, count, num_edges, slot, place, coefficients);
+    backend_->for_each(most->edges,
+                       device_sample::CollectCandidates<Id>{
+                           indices(), graph_.num_nodes, all, most->nodes, mass_shift(most->nodes),
+                           candidates, candidate_slot_.grow(most->edges), error_.data() + 1});
+    const std::vector<LayerCandidate> list =
+        list_candidates(candidates, num_slots, num_candidates, all, most->nodes);
+    std::vector<double> coefficients(list.size());
+    choose_layer(list, size, key(), hop, sampling_.debias, coefficients);
+    coefficients_.upload(coefficients);
+    return keep(all, most);
   }
 
-  /// Returns the coefficients of candidates by their place, which it writes by slot.
-  const double* choose(const device_sample::Table& candidates, int64_t num_slots, int64_t* place,
-                       const device_sample::Expanded& all, int64_t count, int64_t size,
-                       uint32_t hop) {
-    int64_t* const is_used = is_used_.grow(num_slots + 1);
-    backend_->for_each(num_slots, device_sample::FlagSlots{candidates, is_used});
-    backend_->exclusive_sum(is_used, place, num_slots);
-    const int64_t bad = read(error_.data() + 1);
+  /// Of up to `most`.
+  std::vector<LayerCandidate> list_candidates(const device_sample::Table& candidates,
+                                              int64_t num_slots, int64_t most,
+                                              const device_sample::Expanded& all, int64_t count) {
+    const device_sample::ListCandidates items{num_slots,
+                                              candidates,
+                                              table(),
+                                              number_.grow(num_slots),
+                                              candidates_.grow(most),
+                                              num_candidates_.grow(1)};
+    clear_state(OrderedSum<device_sample::ListCandidates>::state_words(num_slots));
+    sum(items, num_slots);
+    int64_t bad = 0;
+    backend_->download(&bad, error_.data() + 1, sizeof(bad));
+    std::vector<LayerCandidate> list(read(items.num_candidates));
     if (bad != device_sample::kNoError) throw_damaged(all, count, bad);
-    const int64_t num_candidates = read(place + num_slots);
-    LayerCandidate* const list = candidates_.grow(num_candidates);
-    backend_->for_each(num_slots, device_sample::ListCandidates{candidates, table(), place, list});
-    std::vector<LayerCandidate> host(num_candidates);
-    backend_->download(host.data(), list, host.size() * sizeof(LayerCandidate));
+    backend_->download(list.data(), items.list, list.size() * sizeof(LayerCandidate));
     backend_->synchronize();
-    std::vector<double> coefficients(num_candidates);
-    choose_layer(host, size, key(), hop, sampling_.debias, coefficients);
-    return coefficients_.upload(coefficients);
+    return list;
   }
 
-  device_sample::Expanded keep(const device_sample::Expanded& all, int64_t count, int64_t num_edges,
-                               const uint32_t* slot, const int64_t* place,
-                               const double* coefficients) {
-    int64_t* const is_kept = is_kept_.grow(num_edges + 1);
-    int64_t* const rank = kept_rank_.grow(num_edges + 1);
-    backend_->for_each(num_edges, device_sample::MarkKept{slot, place, coefficients, is_kept});
-    backend_->exclusive_sum(is_kept, rank, num_edges);
+  device_sample::Expanded keep(const device_sample::Expanded& all, Bound* most) {
+    const int64_t count = most->nodes, num_edges = most->edges;
+    const device_sample::KeepEdges items{num_edges,
+                                         all,
+                                         count,
+                                         candidate_slot_.data(),
+                                         number_.data(),
+                                         coefficients_.data(),
+                                         kept_rank_.grow(num_edges + 1),
+                                         positions_.grow(num_edges),
+                                         of_edge_.grow(num_edges)};
+    clear_state(OrderedSum<device_sample::KeepEdges>::state_words(num_edges));
+    sum(items, num_edges);
     device_sample::Expanded kept = all;
     kept.offset = kept_offset_.grow(count + 1);
-    backend_->for_each(count + 1, device_sample::CountKept{all, kept, count, rank});
-    const int64_t num_kept = read(rank + num_edges);
+    backend_->for_each(count + 1, device_sample::CountKept{all, kept, count, items.rank});
+    most->edges = read(items.rank + num_edges);
     const int64_t old_edges = sizes_.num_edges;
-    double* const of_edge = of_edge_.grow(num_kept);
-    float* const weights = weights_.grow(old_edges + num_kept, old_edges) + old_edges;
-    backend_->for_each(
-        num_edges, device_sample::PlaceKept{all, count, slot, place, coefficients, is_kept, rank,
-                                            positions_.grow(num_kept), of_edge});
-    backend_->for_each(count, device_sample::WeighEdges{kept, sampling_.debias, of_edge, weights});
+    float* const weights = weights_.grow(old_edges + most->edges, old_edges) + old_edges;
+    backend_->for_each(count,
+                       device_sample::WeighEdges{kept, sampling_.debias, items.of_edge, weights});
     return kept;
   }
 
@@ -410,11 +415,10 @@ class SamplerOnBackend final : public GpuSampler {
   Array<int64_t> candidate_ids_{*backend_};
   Array<int64_t> mass_{*backend_};
   Array<uint32_t> candidate_slot_{*backend_};
-  Array<int64_t> is_used_{*backend_};
-  Array<int64_t> place_{*backend_};
+  Array<int64_t> number_{*backend_};
+  Array<int64_t> num_candidates_{*backend_};
   Array<LayerCandidate> candidates_{*backend_};
   Array<double> coefficients_{*backend_};
-  Array<int64_t> is_kept_{*backend_};
   Array<int64_t> kept_rank_{*backend_};
   Array<int64_t> kept_offset_{*backend_};
   Array<double> of_edge_{*backend_};

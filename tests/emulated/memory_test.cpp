@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <numeric>
 #include <thread>
+#include <vector>
 
 #include "comm/gpu_memory.h"
 #include "comm/gpu_pool.h"
@@ -94,6 +96,32 @@ struct Training {
   }
 };
 
+/// Numbers that the GPU sorts, in memory that grows; also CUB's does.
+class SortedNumbers {
+ public:
+  explicit SortedNumbers(CudaBackend& backend) : backend_(backend) {}
+
+  /// Sorts `count` numbers. They have arrived when the backend has been waited for.
+  void sort(int64_t count) {
+    numbers_.resize(count);
+    std::iota(numbers_.rbegin(), numbers_.rend(), 0u);
+    const uint32_t* const keys = keys_.upload(numbers_);
+    backend_.sort_pairs(keys, sorted_.grow(count), keys, values_.grow(count), count, 32);
+    backend_.download(numbers_.data(), sorted_.data(), count * sizeof(uint32_t));
+  }
+
+  void check() const {
+    for (uint32_t i = 0; i < numbers_.size(); ++i) {
+      LSM_EXPECT(numbers_[i] == i, numbers_[i], " at ", i);
+    }
+  }
+
+ private:
+  CudaBackend& backend_;
+  BackendArray<uint32_t, CudaBackend> keys_{backend_}, sorted_{backend_}, values_{backend_};
+  std::vector<uint32_t> numbers_;
+};
+
 /// A kernel of another stream runs from the first growth to the last.
 TEST_CASE("emulated memory: growth waits for nothing else") {
   use_device(kDevice);
@@ -105,18 +133,14 @@ TEST_CASE("emulated memory: growth waits for nothing else") {
     CudaBackend backend(kDevice, kTimeoutSecs);
     backend.enter();
     CudaLauncher(training.get()).for_each(1, Training{may_end});
-    BackendArray<int64_t, CudaBackend> values(backend), sums(backend);
+    SortedNumbers numbers(backend);
     BackendArray<std::byte, CudaBackend> large(backend);
-    std::vector<int64_t> ones(1, 1), prefix;
     for (const int64_t count : {10, 1000, 5000, 20'000}) {
-      ones.resize(count, 1);
-      prefix.resize(count + 1);
-      backend.exclusive_sum(values.upload(ones), sums.grow(count + 1), count);
-      backend.download(prefix.data(), sums.data(), (count + 1) * sizeof(int64_t));
+      numbers.sort(count);
       large.upload(std::vector<std::byte>(400 * count));  // also the memory it passes through
       large.upload(std::vector<std::byte>(400 * count));
       backend.synchronize();
-      for (int64_t i = 0; i <= count; ++i) LSM_EXPECT(prefix[i] == i, prefix[i], " at ", i);
+      numbers.check();
     }
     std::atomic_ref(*may_end).store(1);
   }
@@ -134,15 +158,11 @@ TEST_CASE("emulated memory: work beside a capture") {
   std::thread([&] {
     CudaBackend backend(kDevice, kTimeoutSecs);
     backend.enter();
-    BackendArray<int64_t, CudaBackend> values(backend), sums(backend);
-    std::vector<int64_t> ones, prefix;
+    SortedNumbers numbers(backend);
     for (const int64_t count : {10, 1000}) {
-      ones.resize(count, 1);
-      prefix.resize(count + 1);
-      backend.exclusive_sum(values.upload(ones), sums.grow(count + 1), count);
-      backend.download(prefix.data(), sums.data(), (count + 1) * sizeof(int64_t));
+      numbers.sort(count);
       backend.synchronize();
-      LSM_EXPECT(prefix[count] == count, prefix[count]);
+      numbers.check();
       auto batch = pool->take(4096 * count);
       batch.reset();
       const LockedBlock staged(4096 * count, kDevice);

@@ -1,8 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Devices, memory, copies, launches and the algorithms of CUB.
+// Devices, memory, copies, launches and the algorithm of CUB.
 #include <cuda_runtime.h>
 #include <cub/device/device_radix_sort.cuh>
-#include <cub/device/device_scan.cuh>
 
 #include <unistd.h>
 
@@ -296,31 +295,6 @@ cudaError_t cudaMemsetAsync(void* target, int byte, size_t bytes, cudaStream_t h
 }
 
 namespace cub {
-
-cudaError_t DeviceScan::InclusiveSum(void* scratch, size_t& scratch_bytes, const int64_t* values,
-                                     int64_t* sums, int count, cudaStream_t handle) {
-  if (scratch == nullptr) {
-    scratch_bytes = 256 + static_cast<size_t>(count) / 8;
-    return cudaSuccess;
-  }
-  CUstream_st& stream = stream_of(handle, "InclusiveSum");
-  call_counts().launches += 2;  // the tiles' states, and the scan
-  enqueue(stream, [=, device = device_of(stream), bytes = scratch_bytes] {
-    writes(device, static_cast<std::byte*>(scratch), bytes, "the scratch memory of a sum");
-    const auto* const from = reads(device, values, static_cast<size_t>(count), "a sum of");
-    auto* const to = writes(device, sums, static_cast<size_t>(count), "a sum to");
-    int64_t sum = 0;
-    for (int i = 0; i < count; ++i) {
-      unsigned char poison[sizeof(int64_t)];
-      std::fill_n(poison, sizeof poison, kPoison);
-      if (std::memcmp(from + i, poison, sizeof poison) == 0) {
-        report("InclusiveSum on device %d: element %d of %d was never written", device, i, count);
-      }
-      to[i] = sum += from[i];
-    }
-  });
-  return cudaSuccess;
-}
 
 cudaError_t DeviceRadixSort::SortPairs(void* scratch, size_t& scratch_bytes,
                                        const uint32_t* keys_in, uint32_t* keys_out,
