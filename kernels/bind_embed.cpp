@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -19,6 +20,8 @@
 #include "kernels/embed/find_pairs.h"
 #include "kernels/embed/order_search.h"
 #include "kernels/embed/softmax_loss.h"
+#include "kernels/embed/take_rows.h"
+#include "kernels/embed/trilinear.h"
 
 namespace py = pybind11;
 
@@ -46,6 +49,14 @@ float* matrix(const lsm::TensorView& tensor, int64_t rows, int64_t columns, cons
   return floats.data();
 }
 
+/// The data of a vector of `count` floats.
+float* vector(const lsm::TensorView& tensor, int64_t count, const char* name) {
+  const auto floats = tensor.as<float>(name);
+  lsm::check_argument(tensor.num_dims == 1 && tensor.shape[0] == count, name, ": expected [", count,
+                      "]");
+  return floats.data();
+}
+
 double softmax_loss(const lsm::TensorView& positives, const lsm::TensorView& negatives,
                     lsm::ThreadPool& pool) {
   const auto of_edges = positives.as<float>("positives");
@@ -68,6 +79,19 @@ void update_rows(const lsm::TensorView& rows, const lsm::TensorView& ids,
   lsm::update_rows(table, id_span, of_ids, pool);
 }
 
+void take_rows(const lsm::TensorView& table, const lsm::TensorView& ids, const lsm::TensorView& out,
+               lsm::ThreadPool& pool) {
+  const auto id_span = ids.as<const int64_t>("ids");
+  lsm::check_argument(table.dtype == lsm::dtype_of<float>() && table.on_host &&
+                          table.num_dims == 2 && (table.shape[1] == 1 || table.strides[1] == 1),
+                      "table: expected rows of float32 in host memory, each contiguous");
+  const lsm::FloatRows rows{reinterpret_cast<const float*>(table.data), table.shape[0],
+                            table.shape[1], table.strides[0]};
+  float* taken = matrix(out, ids.shape[0], rows.dim, "out");
+  py::gil_scoped_release release;
+  lsm::take_rows(rows, id_span, taken, pool);
+}
+
 void add_rows(const lsm::TensorView& table, const lsm::TensorView& ids,
               const lsm::TensorView& rows) {
   const auto id_span = ids.as<const int64_t>("ids");
@@ -76,6 +100,62 @@ void add_rows(const lsm::TensorView& table, const lsm::TensorView& ids,
   const float* added = matrix(rows, ids.shape[0], dim, "rows");
   py::gil_scoped_release release;
   lsm::add_rows(sums, table.shape[0], dim, id_span, added);
+}
+
+/// Of rows [n, dim] `entities`, `relations`, which may be null, and `targets`.
+lsm::EdgeRows edge_rows(lsm::Query kind, bool conjugate, const lsm::TensorView& entities,
+                        const std::optional<lsm::TensorView>& relations,
+                        const lsm::TensorView& targets) {
+  const int64_t num_edges = entities.shape[0];
+  const int64_t dim = entities.shape[1];
+  lsm::check_argument(kind == lsm::Query::kEntity || relations, "relations: expected rows");
+  return {kind,
+          conjugate,
+          num_edges,
+          dim,
+          matrix(entities, num_edges, dim, "entities"),
+          relations ? matrix(*relations, num_edges, dim, "relations") : nullptr,
+          matrix(targets, num_edges, dim, "targets")};
+}
+
+void make_queries(lsm::Query kind, bool conjugate, const lsm::TensorView& entities,
+                  const std::optional<lsm::TensorView>& relations, const lsm::TensorView& targets,
+                  const lsm::TensorView& queries, const lsm::TensorView& scores,
+                  lsm::ThreadPool& pool) {
+  const auto edges = edge_rows(kind, conjugate, entities, relations, targets);
+  float* made = matrix(queries, edges.num_edges, edges.dim, "queries");
+  float* of_edges = vector(scores, edges.num_edges, "scores");
+  py::gil_scoped_release release;
+  lsm::make_queries(edges, made, of_edges, pool);
+}
+
+void add_query_gradients(lsm::Query kind, bool conjugate, const lsm::TensorView& entities,
+                         const std::optional<lsm::TensorView>& relations,
+                         const lsm::TensorView& targets, const lsm::TensorView& queries,
+                         const lsm::TensorView& of_scores, const lsm::TensorView& of_queries,
+                         const lsm::TensorView& of_entities, const lsm::TensorView& of_targets,
+                         lsm::ThreadPool& pool) {
+  const auto edges = edge_rows(kind, conjugate, entities, relations, targets);
+  const float* made = matrix(queries, edges.num_edges, edges.dim, "queries");
+  const lsm::EdgeGradients gradients{vector(of_scores, edges.num_edges, "of_scores"),
+                                     matrix(of_queries, edges.num_edges, edges.dim, "of_queries"),
+                                     matrix(of_entities, edges.num_edges, edges.dim, "of_entities"),
+                                     matrix(of_targets, edges.num_edges, edges.dim, "of_targets")};
+  py::gil_scoped_release release;
+  lsm::add_query_gradients(edges, made, gradients, pool);
+}
+
+/// Where ids[column] == wanted[row], scores[row, column] = -inf.
+void mask_equal(const lsm::TensorView& scores, const lsm::TensorView& ids,
+                const lsm::TensorView& wanted) {
+  const auto all = ids.as<const int64_t>("ids");
+  const auto of_rows = wanted.as<const int64_t>("wanted");
+  float* data = matrix(scores, wanted.shape[0], ids.shape[0], "scores");
+  py::gil_scoped_release release;
+  const lsm::IdPairs pairs = lsm::find_pairs(all, of_rows);
+  for (size_t i = 0; i < pairs.rows.size(); ++i) {
+    data[pairs.rows[i] * ids.shape[0] + pairs.columns[i]] = -std::numeric_limits<float>::infinity();
+  }
 }
 
 void complex_product(const lsm::TensorView& a, const lsm::TensorView& b, const lsm::TensorView& out,
@@ -160,7 +240,22 @@ void bind_embed(py::module_& module) {
              py::arg("pool"));
   module.def("update_rows", &::update_rows, py::arg("rows"), py::arg("ids"), py::arg("gradients"),
              py::arg("lr"), py::arg("eps"), py::arg("pool"));
+  module.def("take_rows", &::take_rows, py::arg("table"), py::arg("ids"), py::arg("out"),
+             py::arg("pool"));
   module.def("add_rows", &::add_rows, py::arg("table"), py::arg("ids"), py::arg("rows"));
+  py::enum_<Query>(module, "Query")
+      .value("ENTITY", Query::kEntity)
+      .value("ELEMENT_PRODUCT", Query::kElementProduct)
+      .value("COMPLEX_PRODUCT", Query::kComplexProduct);
+  module.def("make_queries", &::make_queries, py::arg("kind"), py::arg("conjugate"),
+             py::arg("entities"), py::arg("relations"), py::arg("targets"), py::arg("queries"),
+             py::arg("scores"), py::arg("pool"));
+  module.def("add_query_gradients", &::add_query_gradients, py::arg("kind"), py::arg("conjugate"),
+             py::arg("entities"), py::arg("relations"), py::arg("targets"), py::arg("queries"),
+             py::arg("of_scores"), py::arg("of_queries"), py::arg("of_entities"),
+             py::arg("of_targets"), py::arg("pool"));
+  module.def("mask_equal", &::mask_equal, py::arg("scores"), py::arg("ids"), py::arg("wanted"),
+             "Where ids[column] == wanted[row], scores[row, column] = -inf.");
   module.def("complex_product", &::complex_product, py::arg("a"), py::arg("b"), py::arg("out"),
              py::arg("conjugate"), py::arg("pool"));
   module.def("complex_product_backward", &::complex_product_backward, py::arg("gradient"),

@@ -47,6 +47,7 @@ __all__: list[str] = [
     "PlanArray",
     "Planner",
     "PlannerConfig",
+    "Query",
     "SampleSizes",
     "SampledSubgraph",
     "Sampling",
@@ -59,6 +60,7 @@ __all__: list[str] = [
     "ThreadPool",
     "Ticket",
     "Transfers",
+    "add_query_gradients",
     "add_rows",
     "batch_key",
     "build_info",
@@ -81,6 +83,8 @@ __all__: list[str] = [
     "io_uring_problem",
     "labor_draws",
     "libnvm_problem",
+    "make_queries",
+    "mask_equal",
     "measure_nvme_reads",
     "measure_nvme_waves",
     "merge_lists",
@@ -99,6 +103,7 @@ __all__: list[str] = [
     "simulate_cache",
     "simulate_optimal",
     "softmax_loss",
+    "take_rows",
     "unique_relabel",
     "unpack_metadata",
     "update_rows",
@@ -489,6 +494,42 @@ class Transfers:
 class MappedFile:
     def __init__(self, path: str) -> None: ...
 
+class Query:
+    """
+    Members:
+
+      ENTITY
+
+      ELEMENT_PRODUCT
+
+      COMPLEX_PRODUCT
+    """
+
+    COMPLEX_PRODUCT: typing.ClassVar[Query]
+    ELEMENT_PRODUCT: typing.ClassVar[Query]
+    ENTITY: typing.ClassVar[Query]
+    __members__: typing.ClassVar[dict[str, Query]]
+    @typing.overload
+    def __eq__(self, other: Query) -> bool: ...
+    @typing.overload
+    def __eq__(self, other: typing.Any) -> bool: ...
+    def __getstate__(self) -> int: ...
+    def __hash__(self) -> int: ...
+    def __index__(self) -> int: ...
+    def __init__(self, value: int) -> None: ...
+    def __int__(self) -> int: ...
+    @typing.overload
+    def __ne__(self, other: Query) -> bool: ...
+    @typing.overload
+    def __ne__(self, other: typing.Any) -> bool: ...
+    def __repr__(self) -> str: ...
+    def __setstate__(self, state: int) -> None: ...
+    def __str__(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+
 class Distance:
     """
     Members:
@@ -856,6 +897,19 @@ class MappedBlock:
     ) -> None: ...
     def part(self, offset: int, bytes: int) -> typing_extensions.CapsuleType: ...
 
+def add_query_gradients(
+    kind: Query,
+    conjugate: bool,
+    entities: torch.Tensor | numpy.ndarray,
+    relations: torch.Tensor | numpy.ndarray | None,
+    targets: torch.Tensor | numpy.ndarray,
+    queries: torch.Tensor | numpy.ndarray,
+    of_scores: torch.Tensor | numpy.ndarray,
+    of_queries: torch.Tensor | numpy.ndarray,
+    of_entities: torch.Tensor | numpy.ndarray,
+    of_targets: torch.Tensor | numpy.ndarray,
+    pool: ThreadPool,
+) -> None: ...
 def add_rows(
     table: torch.Tensor | numpy.ndarray,
     ids: torch.Tensor | numpy.ndarray,
@@ -960,6 +1014,25 @@ def labor_draws(
     ids: collections.abc.Sequence[int],
 ) -> list[int]: ...
 def libnvm_problem(path: str) -> str: ...
+def make_queries(
+    kind: Query,
+    conjugate: bool,
+    entities: torch.Tensor | numpy.ndarray,
+    relations: torch.Tensor | numpy.ndarray | None,
+    targets: torch.Tensor | numpy.ndarray,
+    queries: torch.Tensor | numpy.ndarray,
+    scores: torch.Tensor | numpy.ndarray,
+    pool: ThreadPool,
+) -> None: ...
+def mask_equal(
+    scores: torch.Tensor | numpy.ndarray,
+    ids: torch.Tensor | numpy.ndarray,
+    wanted: torch.Tensor | numpy.ndarray,
+) -> None:
+    """
+    Where ids[column] == wanted[row], scores[row, column] = -inf.
+    """
+
 def measure_nvme_reads(
     sparse: bool, depth: int, batch: int, read_bytes: int, reads: int, file: str, memory_bytes: int
 ) -> dict: ...
@@ -1054,6 +1127,12 @@ def softmax_loss(
     negatives: torch.Tensor | numpy.ndarray,
     pool: ThreadPool,
 ) -> float: ...
+def take_rows(
+    table: torch.Tensor | numpy.ndarray,
+    ids: torch.Tensor | numpy.ndarray,
+    out: torch.Tensor | numpy.ndarray,
+    pool: ThreadPool,
+) -> None: ...
 def unique_relabel(
     ids: torch.Tensor | numpy.ndarray,
     unique: torch.Tensor | numpy.ndarray,

@@ -58,6 +58,11 @@ Transfers = _core.Transfers
 TWIN = _core.TWIN
 TWIN_BACKWARDS = _core.TWIN_BACKWARDS
 add_rows = _core.add_rows
+Query = _core.Query
+mask_equal = _core.mask_equal
+add_query_gradients = _core.add_query_gradients
+make_queries = _core.make_queries
+take_rows = _core.take_rows
 batch_key = _core.batch_key
 build_info = _core.build_info
 check_mapped = _core.check_mapped
@@ -131,6 +136,7 @@ __all__ = [
     "PlanArray",
     "Planner",
     "PlannerConfig",
+    "Query",
     "SampledSubgraph",
     "Sampling",
     "SamplingKind",
@@ -142,6 +148,7 @@ __all__ = [
     "ThreadError",
     "ThreadPool",
     "Transfers",
+    "add_query_gradients",
     "add_rows",
     "as_device_tensor",
     "as_tensor",
@@ -166,6 +173,8 @@ __all__ = [
     "io_uring_problem",
     "labor_draws",
     "libnvm_problem",
+    "make_queries",
+    "mask_equal",
     "measure_nvme_reads",
     "measure_nvme_waves",
     "merge_lists",
@@ -184,6 +193,7 @@ __all__ = [
     "simulate_cache",
     "simulate_optimal",
     "softmax_loss",
+    "take_rows",
     "unique_relabel",
     "unpack_metadata",
     "update_rows",

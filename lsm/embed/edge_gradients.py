@@ -10,7 +10,7 @@ from torch import Tensor
 from lsm.embed import host_kernels
 from lsm.embed.composition import compose, compose_backward
 from lsm.embed.losses import loss_and_gradient
-from lsm.embed.negatives import Candidates, NegativeDraws, all_rows, equal_pairs
+from lsm.embed.negatives import Candidates, NegativeDraws, all_rows, mask_equal
 from lsm.embed.options import DISTANCE_MODELS, EmbedOptions
 from lsm.embed.regularizer import add_penalty
 from lsm.embed.scores import scores_of
@@ -73,7 +73,6 @@ def gradients_of(
         slice(first, min(first + options.chunk, len(edges)))
         for first in range(0, len(edges), options.chunk)
     ]
-    heads, tails = sides[0].given, sides[0].missing
     if options.num_negatives == "all":
         negatives = [all_rows(candidates, edges.device)]
         end = 2 * len(edges) + len(negatives[0])
@@ -83,12 +82,19 @@ def gradients_of(
         negatives = [draws.draw(side.missing, generator) for side in sides for _ in chunks]
         firsts = range(2 * len(edges), 2 * len(edges) + sum(map(len, negatives)), draws.count)
         places = [slice(first, first + draws.count) for first in firsts]
-    ids = torch.cat((heads, tails, *negatives))
+    ids = torch.cat((sides[0].given, sides[0].missing, *negatives))
     batch = _Batch(options, tables, generator, ids, len(edges), workspace)
-    for number, side in enumerate(sides):
-        for chunk in chunks:
-            batch.add_chunk(side, chunk, number == 1, places.pop(0))
+    for number, chunk in enumerate(chunks):
+        batch.add_chunk(chunk, sides, (places[number], places[len(chunks) + number]))
     return batch.gradients()
+
+
+class _Rows(NamedTuple):
+    """Of entities ``ids`` [k]: embeddings and gradients [k, dim]."""
+
+    ids: Tensor
+    embeddings: Tensor
+    grads: Tensor
 
 
 class _Batch:
@@ -109,47 +115,103 @@ class _Batch:
         # Distances are negative scores: without a margin, no edge would be likelier than not.
         has_margin = options.loss == "logistic" and options.model in DISTANCE_MODELS
         self._margin = options.margin if has_margin else 0.0
-        self._relations = tables.relations
+        self._tables = tables
+        self._in_one_pass = (
+            options.model in host_kernels.QUERIES
+            and options.dropout == 0
+            and host_kernels.takes(tables.entities)
+        )
         self._loss = torch.zeros((), dtype=torch.float64, device=ids.device)
-        self._embeddings = workspace.take("embeddings", len(ids), options.dim, tables.entities)
-        torch.index_select(tables.entities, 0, ids, out=self._embeddings)
         self._grads = workspace.take("gradients", len(ids), options.dim, tables.entities)
         # The others are written by one chunk each.
-        self._shared = options.num_negatives == "all"
-        self._grads[: len(ids) if self._shared else 2 * num_edges].zero_()
+        self._all_negatives = None
+        if options.num_negatives == "all":
+            self._all_negatives = self._rows("negatives", slice(2 * num_edges, len(ids)))
+            self._all_negatives.grads.zero_()
         self._relation_grads = (
             None if tables.relations is None else torch.zeros_like(tables.relations)
         )
 
-    def add_chunk(self, side: Side, chunk: slice, is_head: bool, negatives: slice) -> None:
-        """``chunk``: edges; ``negatives``: places in ``ids`` of the negatives."""
-        options = self._options
-        heads, tails = chunk, slice(chunk.start + self._num_edges, chunk.stop + self._num_edges)
-        given, missing = (tails, heads) if is_head else (heads, tails)
-        source, target = self._embeddings[given], self._embeddings[missing]
+    def add_chunk(
+        self, chunk: slice, sides: tuple[Side, Side], negatives: tuple[slice, slice]
+    ) -> None:
+        """Both sides of the edges ``chunk``, whose embeddings and gradients stay in a core's cache
+        meanwhile. ``negatives``: places in ``ids`` of the negatives of each side."""
+        heads = self._rows("heads", chunk)
+        tails = self._rows(
+            "tails", slice(chunk.start + self._num_edges, chunk.stop + self._num_edges)
+        )
+        for rows in (heads, tails):
+            rows.grads.zero_()
+        self._add_side(sides[0], chunk, heads, tails, negatives[0])
+        self._add_side(sides[1], chunk, tails, heads, negatives[1])
+        for rows in (heads, tails):  # each side has both once
+            self._loss += add_penalty(self._options, rows.embeddings, rows.grads, times=2)
+
+    def gradients(self) -> Gradients:
+        return Gradients(float(self._loss), self._ids, self._grads, self._relation_grads)
+
+    def _rows(self, name: str, places: slice) -> _Rows:
+        """Of the ids at ``places``, until the next call for ``name``."""
+        ids = self._ids[places]
+        table = self._tables.entities
+        embeddings = self._workspace.take(name, len(ids), self._options.dim, table)
+        _take_rows(table, ids, embeddings)
+        return _Rows(ids, embeddings, self._grads[places])
+
+    def _add_side(
+        self, side: Side, chunk: slice, given: _Rows, missing: _Rows, negatives: slice
+    ) -> None:
+        options, relations = self._options, self._tables.relations
         relation_ids = None if side.relations is None else side.relations[chunk]
         relation = None
-        if self._relations is not None and relation_ids is not None:
-            relation = self._relations.index_select(0, relation_ids)
+        if relations is not None and relation_ids is not None:
+            relation = self._workspace.take("relations", len(relation_ids), options.dim, relations)
+            _take_rows(relations, relation_ids, relation)
 
-        query = compose(options.model, source, relation, side.inverse)
+        entities = self._all_negatives or self._rows("negatives", negatives)
+        add = self._add_queries if self._in_one_pass else self._add_composed
+        of_relation = add(side, given, relation, missing, entities)
+        self._add_relations(relation_ids, relation, of_relation)
+
+    def _add_queries(
+        self, side: Side, given: _Rows, relation: Tensor | None, missing: _Rows, negatives: _Rows
+    ) -> Tensor:
+        """The gradients of relations, by native kernels."""
+        options = self._options
+        edges = host_kernels.EdgeRows(
+            options.model, side.inverse, given.embeddings, relation, missing.embeddings
+        )
+        query = self._workspace.take("queries", len(given.ids), options.dim, given.embeddings)
+        positives = query.new_empty(len(query))
+        host_kernels.make_queries(edges, query, positives)
+        of_query = self._contrast(query, positives, missing.ids, negatives)
+        host_kernels.add_query_gradients(
+            edges, query, positives, of_query, given.grads, missing.grads
+        )
+        return of_query
+
+    def _add_composed(
+        self, side: Side, given: _Rows, relation: Tensor | None, missing: _Rows, negatives: _Rows
+    ) -> Tensor | None:
+        """The gradients of relations, by the steps of a model."""
+        model = self._options.model
+        query = compose(model, given.embeddings, relation, side.inverse)
         kept = self._dropout(query)
         if kept is not None:
             query = query * kept
-        of_query = self._contrast(query, target, missing, negatives)
+        positives = self._scores.of_pairs(query, missing.embeddings).add_(self._margin)
+        of_query = self._contrast(query, positives, missing.ids, negatives)
+        self._scores.of_pairs_backward(
+            positives, query, missing.embeddings, of_query, missing.grads
+        )
         if kept is not None:
             of_query *= kept
-        of_source, of_relation = compose_backward(
-            options.model, of_query, source, relation, side.inverse
+        of_given, of_relation = compose_backward(
+            model, of_query, given.embeddings, relation, side.inverse
         )
-        self._grads[given].add_(of_source)
-        self._add_relations(relation_ids, relation, of_relation)
-
-    def gradients(self) -> Gradients:
-        """The sums, with the penalties of heads and tails, which each side has once."""
-        ends = slice(0, 2 * self._num_edges)
-        self._loss += add_penalty(self._options, self._embeddings[ends], self._grads[ends], times=2)
-        return Gradients(float(self._loss), self._ids, self._grads, self._relation_grads)
+        given.grads.add_(of_given)
+        return of_relation
 
     def _add_relations(
         self, ids: Tensor | None, relation: Tensor | None, grads: Tensor | None
@@ -162,37 +224,32 @@ class _Batch:
         else:
             self._relation_grads.index_add_(0, ids, grads)
 
-    def _contrast(self, query: Tensor, target: Tensor, missing: slice, negatives: slice) -> Tensor:
-        """The gradient of queries [c, dim]; adds those of targets and negatives, and the loss.
+    def _contrast(
+        self, query: Tensor, positives: Tensor, missing: Tensor, negatives: _Rows
+    ) -> Tensor:
+        """The gradient of queries [c, dim]; adds those of negatives, and the loss. ``positives``
+        [c]: scores, which their gradient replaces; ``missing`` [c]: ids that are no negatives.
 
         Edges take turns in blocks, whose scores stay in a core's cache from the product that makes
         them to those that use their gradient.
         """
-        scores, margin = self._scores, self._margin
-        entities, of_entities = self._embeddings[negatives], self._grads[negatives]
-        positives = scores.of_pairs(query, target).add_(margin)
-        rows, columns = equal_pairs(self._ids[negatives], self._ids[missing])
-        of_query = torch.empty_like(query)
+        options, scores, entities = self._options, self._scores, negatives.embeddings
+        of_query = self._workspace.take("of_queries", len(query), options.dim, query)
         size = max(LEAST_BLOCK, SCORE_BYTES // (entities.element_size() * len(entities)))
         for first in range(0, len(query), size):
             block = slice(first, min(first + size, len(query)))
-            block_scores = self._workspace.take(
-                "scores", block.stop - block.start, len(entities), query
-            )
-            scores.of_all(query[block], entities, block_scores)
-            if margin:
-                block_scores += margin
-            if len(rows):
-                inside = (rows >= block.start) & (rows < block.stop)
-                block_scores[rows[inside] - block.start, columns[inside]] = -torch.inf
+            queries = query[block]
+            of_all = self._workspace.take("scores", len(queries), len(entities), query)
+            scores.of_all(queries, entities, of_all)
+            if self._margin:
+                of_all += self._margin
+            mask_equal(of_all, negatives.ids, missing[block])
             loss, positives[block] = loss_and_gradient(
-                self._options.loss, positives[block], block_scores, self._options.margin
+                options.loss, positives[block], of_all, options.margin
             )
             self._loss += loss
-            of_query[block] = scores.of_all_backward(
-                block_scores, query[block], entities, of_entities, self._shared or first > 0
-            )
-        scores.of_pairs_backward(positives, query, target, of_query, self._grads[missing])
+            add = self._all_negatives is not None or first > 0
+            scores.of_all_backward(of_all, queries, entities, of_query[block], negatives.grads, add)
         return of_query
 
     def _dropout(self, query: Tensor) -> Tensor | None:
@@ -202,3 +259,10 @@ class _Batch:
             return None
         kept = torch.empty_like(query).bernoulli_(1 - share, generator=self._generator)
         return kept.div_(1 - share)
+
+
+def _take_rows(table: Tensor, ids: Tensor, out: Tensor) -> None:
+    if host_kernels.takes(table):
+        host_kernels.take_rows(table, ids, out)
+    else:
+        torch.index_select(table, 0, ids, out=out)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +23,69 @@ def takes(tensor: Tensor) -> bool:
 def softmax_loss(positives: Tensor, negatives: Tensor) -> float:
     """The summed cross-entropy of scores [c] and [c, k], which their gradients replace."""
     return native.softmax_loss(positives.numpy(), negatives.numpy(), _pool())
+
+
+QUERIES: dict[str, native.Query] = {
+    "dot": native.Query.ENTITY,
+    "distmult": native.Query.ELEMENT_PRODUCT,
+    "complex": native.Query.COMPLEX_PRODUCT,
+}
+"""Models whose queries and gradients take one pass each."""
+
+
+class EdgeRows(NamedTuple):
+    """Rows [c, dim] of edges: ``relations``, None for dot, make queries of ``entities``, which are
+    scored against ``targets``. ``inverse``: as in :class:`lsm.embed.sides.Side`."""
+
+    model: str
+    inverse: bool
+    entities: Tensor
+    relations: Tensor | None
+    targets: Tensor
+
+
+def make_queries(edges: EdgeRows, queries: Tensor, scores: Tensor) -> None:
+    """Writes queries [c, dim] and their scores [c] against the targets."""
+    native.make_queries(
+        QUERIES[edges.model],
+        edges.inverse,
+        edges.entities.numpy(),
+        None if edges.relations is None else edges.relations.numpy(),
+        edges.targets.numpy(),
+        queries.numpy(),
+        scores.numpy(),
+        _pool(),
+    )
+
+
+def add_query_gradients(
+    edges: EdgeRows,
+    queries: Tensor,
+    of_scores: Tensor,
+    of_queries: Tensor,
+    of_entities: Tensor,
+    of_targets: Tensor,
+) -> None:
+    """Adds the gradients of entities and targets [c, dim], given those of scores, and those of
+    queries by all else, which the gradients of relations replace."""
+    native.add_query_gradients(
+        QUERIES[edges.model],
+        edges.inverse,
+        edges.entities.numpy(),
+        None if edges.relations is None else edges.relations.numpy(),
+        edges.targets.numpy(),
+        queries.numpy(),
+        of_scores.numpy(),
+        of_queries.numpy(),
+        of_entities.numpy(),
+        of_targets.numpy(),
+        _pool(),
+    )
+
+
+def mask_equal(scores: Tensor, ids: Tensor, wanted: Tensor) -> None:
+    """Makes scores [c, k] -inf where ids[column] == wanted[row]."""
+    native.mask_equal(scores.numpy(), ids.numpy(), wanted.numpy())
 
 
 def complex_product(a: Tensor, b: Tensor, conjugate: bool) -> Tensor:
@@ -49,10 +113,14 @@ def distance_scores(kind: native.Distance, queries: Tensor, entities: Tensor, ou
 
 
 def distance_scores_backward(
-    kind: native.Distance, grad: Tensor, queries: Tensor, entities: Tensor, of_entities: Tensor
-) -> Tensor:
-    """Gradients of queries, given those of the scores; writes those of entities."""
-    of_queries = torch.empty_like(queries)
+    kind: native.Distance,
+    grad: Tensor,
+    queries: Tensor,
+    entities: Tensor,
+    of_queries: Tensor,
+    of_entities: Tensor,
+) -> None:
+    """Writes the gradients of queries and entities, given those of the scores."""
     native.distance_scores_backward(
         kind,
         grad.numpy(),
@@ -62,7 +130,11 @@ def distance_scores_backward(
         of_entities.numpy(),
         _pool(),
     )
-    return of_queries
+
+
+def take_rows(table: Tensor, ids: Tensor, out: Tensor) -> None:
+    """Writes the rows ``ids`` [m] of ``table`` [n, dim], whose rows may lie apart, to ``out``."""
+    native.take_rows(table.numpy(), ids.numpy(), out.numpy(), _pool())
 
 
 def add_rows(table: Tensor, ids: Tensor, rows: Tensor) -> None:

@@ -39,10 +39,16 @@ class Scores(Protocol):
         ...
 
     def of_all_backward(
-        self, grad: Tensor, queries: Tensor, entities: Tensor, of_entities: Tensor, add: bool
-    ) -> Tensor:
-        """Gradients of queries, given those of :meth:`of_all`; writes those of entities, or adds
-        them. May overwrite ``grad``."""
+        self,
+        grad: Tensor,
+        queries: Tensor,
+        entities: Tensor,
+        of_queries: Tensor,
+        of_entities: Tensor,
+        add: bool,
+    ) -> None:
+        """Writes the gradients of queries, given those of :meth:`of_all`; writes those of entities,
+        or adds them. May overwrite ``grad``."""
         ...
 
 
@@ -67,10 +73,16 @@ class DotScores:
         torch.mm(queries, entities.T, out=out)
 
     def of_all_backward(
-        self, grad: Tensor, queries: Tensor, entities: Tensor, of_entities: Tensor, add: bool
-    ) -> Tensor:
+        self,
+        grad: Tensor,
+        queries: Tensor,
+        entities: Tensor,
+        of_queries: Tensor,
+        of_entities: Tensor,
+        add: bool,
+    ) -> None:
         _add_product(of_entities, grad.T, queries, add)
-        return grad @ entities
+        torch.mm(grad, entities, out=of_queries)
 
 
 class EuclideanScores:
@@ -98,13 +110,20 @@ class EuclideanScores:
         _distances(queries, entities, out).neg_()
 
     def of_all_backward(
-        self, grad: Tensor, queries: Tensor, entities: Tensor, of_entities: Tensor, add: bool
-    ) -> Tensor:
+        self,
+        grad: Tensor,
+        queries: Tensor,
+        entities: Tensor,
+        of_queries: Tensor,
+        of_entities: Tensor,
+        add: bool,
+    ) -> None:
         distances = _distances(queries, entities, torch.empty_like(grad))
         ratio = _quotient(grad, distances)
         _add_product(of_entities, ratio.T, queries, add)
         of_entities.addcmul_(entities, ratio.sum(0)[:, None], value=-1)
-        return (ratio @ entities).addcmul_(queries, ratio.sum(1, keepdim=True), value=-1)
+        torch.mm(ratio, entities, out=of_queries)
+        of_queries.addcmul_(queries, ratio.sum(1, keepdim=True), value=-1)
 
 
 class _ElementScores(ABC):
@@ -140,24 +159,28 @@ class _ElementScores(ABC):
             out[rows] = self.of_pairs(queries[rows, None], entities)
 
     def of_all_backward(
-        self, grad: Tensor, queries: Tensor, entities: Tensor, of_entities: Tensor, add: bool
-    ) -> Tensor:
+        self,
+        grad: Tensor,
+        queries: Tensor,
+        entities: Tensor,
+        of_queries: Tensor,
+        of_entities: Tensor,
+        add: bool,
+    ) -> None:
         if host_kernels.takes(queries):
             out = torch.empty_like(of_entities) if add else of_entities
-            of_queries = host_kernels.distance_scores_backward(
-                self.kind, grad, queries, entities, out
+            host_kernels.distance_scores_backward(
+                self.kind, grad, queries, entities, of_queries, out
             )
             if add:
                 of_entities += out
-            return of_queries
-        of_queries = torch.empty_like(queries)
+            return
         if not add:
             of_entities.zero_()
         for rows in _blocks(queries, entities):
             pull = self.pull(grad[rows], queries[rows, None], entities)
             of_queries[rows] = -pull.sum(1)
             of_entities += pull.sum(0)
-        return of_queries
 
 
 class ManhattanScores(_ElementScores):

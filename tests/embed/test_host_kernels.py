@@ -77,7 +77,8 @@ def test_distances_and_gradients_of_all_pairs(scores, num_queries, num_entities,
     )
     wide = queries.double(), entities.double()
     expected = torch.empty(entities.shape, dtype=torch.float64)
-    expected_of_queries = scores.of_all_backward(grad.double(), *wide, expected, add=False)
+    expected_of_queries = torch.empty(queries.shape, dtype=torch.float64)
+    scores.of_all_backward(grad.double(), *wide, expected_of_queries, expected, add=False)
     distances = grad.double()
     scores.of_all(*wide, distances)
     torch.testing.assert_close(out.double(), distances, rtol=1e-5, atol=1e-5)
@@ -104,3 +105,55 @@ def test_wrong_shapes_are_named():
         native.distance_scores(
             native.Distance.MANHATTAN, torch.zeros(3, 4), torch.zeros(5, 3), torch.zeros(3, 5), pool
         )
+
+
+@pytest.mark.parametrize("num_threads", THREADS)
+@pytest.mark.parametrize("width", [7, 14])
+def test_rows_that_lie_apart_are_taken(width, num_threads):
+    table, ids = randn(90, width), torch.randint(90, (300,))
+    out = torch.empty(300, 7)
+    native.take_rows(table[:, :7], ids, out, native.ThreadPool(num_threads))
+    assert torch.equal(out, table[ids, :7])
+    with pytest.raises(ValueError, match=r"ids: expected ids in \[0, 90\), got 90"):
+        native.take_rows(table[:, :7], ids.fill_(90), out, native.ThreadPool(num_threads))
+
+
+@pytest.mark.parametrize("num_threads", THREADS)
+@pytest.mark.parametrize("conjugate", [False, True])
+@pytest.mark.parametrize("dim", [2, 16, 34, 100])
+@pytest.mark.parametrize("kind", list(native.Query.__members__.values()))
+def test_queries_and_their_gradients_are_those_of_autograd(kind, dim, conjugate, num_threads):
+    pool = native.ThreadPool(num_threads)
+    entities, relations, targets, of_queries = (randn(150, dim, seed=seed) for seed in range(4))
+    of_scores = randn(150, seed=4)
+    leaves = [rows.double().requires_grad_() for rows in (entities, relations, targets)]
+    if kind == native.Query.COMPLEX_PRODUCT:
+        first, second = (torch.complex(*rows.chunk(2, 1)) for rows in leaves[:2])
+        product = first * (second.conj() if conjugate else second)
+        expected = torch.cat((product.real, product.imag), 1)
+    else:
+        expected = leaves[0] * (leaves[1] if kind == native.Query.ELEMENT_PRODUCT else 1)
+    expected_scores = (expected * leaves[2]).sum(1)
+    (expected * of_queries.double()).sum().backward(retain_graph=True)
+    expected_scores.backward(of_scores.double())
+
+    edges = (kind, conjugate, entities, relations, targets)
+    queries, scores = torch.empty_like(entities), torch.empty(150)
+    native.make_queries(*edges, queries, scores, pool)
+    torch.testing.assert_close(queries.double(), expected.detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(scores.double(), expected_scores.detach(), rtol=1e-5, atol=1e-5)
+    of_entities, of_targets = torch.ones_like(entities), torch.ones_like(targets)
+    native.add_query_gradients(
+        *edges, queries, of_scores, of_queries, of_entities, of_targets, pool
+    )
+    close = {"rtol": 1e-5, "atol": 1e-5}
+    torch.testing.assert_close(of_entities.double() - 1, leaves[0].grad, **close)
+    torch.testing.assert_close(of_targets.double() - 1, leaves[2].grad, **close)
+    if kind != native.Query.ENTITY:
+        torch.testing.assert_close(of_queries.double(), leaves[1].grad, **close)
+
+
+def test_scores_of_equal_ids_are_masked():
+    scores, ids, wanted = torch.zeros(3, 4), torch.tensor([5, 7, 5, 9]), torch.tensor([5, 6, 9])
+    native.mask_equal(scores, ids, wanted)
+    assert torch.equal(scores == -torch.inf, ids == wanted[:, None])

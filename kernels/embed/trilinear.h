@@ -1,0 +1,43 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Queries of models whose score is the inner product of a query with an entity, and the edges'
+// share of the gradients: one pass over the rows of a chunk, instead of one for each step.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/core/thread_pool.h"
+
+namespace lsm {
+
+/// What a query is. complex: a * b, or a * conj(b) if `conjugate`, where rows have first all real
+/// parts, then all imaginary parts.
+enum class Query { kEntity, kElementProduct, kComplexProduct };
+
+/// Rows of `dim` floats. Edge i has `entities[i]` and `relations[i]`, which make its query, and is
+/// scored against `targets[i]`. `relations`: null for Query::kEntity.
+struct EdgeRows {
+  Query kind;
+  bool conjugate;
+  int64_t num_edges;
+  int64_t dim;
+  const float* entities;
+  const float* relations;
+  const float* targets;
+};
+
+/// Writes the queries [num_edges, dim] and their inner products with the targets [num_edges].
+void make_queries(const EdgeRows& edges, float* queries, float* scores, ThreadPool& pool);
+
+/// Given gradients of `scores`, and those of queries by all else in `of_queries`: adds the
+/// gradients of entities and targets, and replaces `of_queries` by those of relations; for
+/// Query::kEntity, with any values.
+struct EdgeGradients {
+  const float* of_scores;
+  float* of_queries;
+  float* of_entities;
+  float* of_targets;
+};
+void add_query_gradients(const EdgeRows& edges, const float* queries,
+                         const EdgeGradients& gradients, ThreadPool& pool);
+
+}  // namespace lsm
