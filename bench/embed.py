@@ -6,6 +6,10 @@ batches alone, with operands that stay in the processor's caches: the scores, an
 queries and of negatives. The two take turns; ``share_of_products`` is the median of the rounds'
 ratios. CPU-seconds are those of the process. ``--check`` first compares a batch's gradients with
 those of float64.
+
+``--peer-python`` also runs ``peers/torchbiggraph_train.py`` on batches of the same sizes, between
+the thirds of the rounds: as it comes, and with a C library that keeps freed memory, as ours does.
+Its chunks have as many edges as negatives, and so have ours by default.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import time
 import torch
 from torch import Tensor
 
-from common import parser, publish, spread, take_turns
+from common import BENCH, PEER_MALLOC, parser, publish, run_program, spread, take_turns
 from lsm.core.allocator import keep_freed_memory
 from lsm.embed.adagrad import initial_rows
 from lsm.embed.edge_gradients import LEAST_BLOCK, SCORE_BYTES, Tables, Workspace, gradients_of
@@ -30,13 +34,15 @@ def parse_args() -> argparse.Namespace:
     arguments.add_argument("--model", default="complex")
     arguments.add_argument("--dim", type=int, default=100)
     arguments.add_argument("--negatives", type=int, default=1000)
-    arguments.add_argument("--chunk", type=int, default=EmbedOptions().chunk)
+    arguments.add_argument("--chunk", type=int, default=1000)
     arguments.add_argument("--batch-size", type=int, default=10_000)
     arguments.add_argument("--nodes", type=int, default=1_000_000)
     arguments.add_argument("--relations", type=int, default=1000)
     arguments.add_argument("--rounds", type=int, default=15)
     arguments.add_argument("--threads", type=int, default=1)
     arguments.add_argument("--check", action="store_true")
+    arguments.add_argument("--peer-python", help="with PyTorch-BigGraph: bench/peers/README.md")
+    arguments.add_argument("--peer-rounds", type=int, default=3, help="batches of a third")
     return arguments.parse_args()
 
 
@@ -75,6 +81,24 @@ def products(options: EmbedOptions, num_edges: int) -> None:
         torch.mm(scores[:count], entities, out=of_queries[:count])
 
 
+def peer(args: argparse.Namespace, environment: dict[str, str]) -> list[float]:
+    """Edges per CPU-second of each batch of PyTorch-BigGraph."""
+    command = [args.peer_python, BENCH / "peers" / "torchbiggraph_train.py"]
+    for name in ("dim", "negatives", "batch_size", "nodes", "relations", "threads"):
+        command += [f"--{name.replace('_', '-')}", getattr(args, name)]
+    command += ["--rounds", args.peer_rounds]
+    return run_program(command, env=environment, timeout=300)["edges_per_cpu_s"]
+
+
+def against_peers(args: argparse.Namespace, ours: list[float], peers: dict) -> dict:
+    rate = statistics.median(ours)
+    return {
+        name: spread("edges_per_cpu_s", rates)
+        | {"ours_against_it": rate / statistics.median(rates)}
+        for name, rates in peers.items()
+    }
+
+
 def main() -> None:
     args = parse_args()
     torch.set_num_threads(args.threads)
@@ -105,7 +129,16 @@ def main() -> None:
         return args.batch_size / (time.process_time() - start)
 
     train(0), multiply(0)
-    rates = take_turns(args.rounds, {"train": train, "products": multiply})
+    rates: dict[str, list[float]] = {"train": [], "products": []}
+    peers: dict[str, list[float]] = {"as it comes": [], "keeps freed memory": []}
+    for part in range(3):
+        rounds = range(args.rounds)[part::3]
+        made = take_turns(len(rounds), {"train": train, "products": multiply})
+        for name, values in made.items():
+            rates[name] += values
+        if args.peer_python:
+            peers["as it comes"] += peer(args, {})
+            peers["keeps freed memory"] += peer(args, PEER_MALLOC)
     ratios = [a / b for a, b in zip(rates["train"], rates["products"], strict=True)]
     results = {
         "bench": "embed",
@@ -114,6 +147,8 @@ def main() -> None:
         "products_edges_per_cpu_s": statistics.median(rates["products"]),
         **spread("share_of_products", ratios),
     }
+    if args.peer_python:
+        results["torchbiggraph"] = against_peers(args, rates["train"], peers)
     publish(results, args)
 
 
