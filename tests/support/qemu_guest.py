@@ -19,8 +19,9 @@ BAD_WRITE, BAD_READ = 1 << 20, 2 << 20
 """Bytes of a ``damaged`` medium in a sector that cannot be written, or read."""
 
 _SECTOR_BYTES = 512
-# random.trust_cpu: no wait for entropy; mitigations=off: of no use here, and slow under emulation.
-_COMMAND_LINE = "console=ttyS0 quiet panic=-1 random.trust_cpu=on mitigations=off"
+# random.trust_cpu: no wait for entropy; mitigations=off: of no use here, and slow under emulation;
+# no_timer_check: a timer looks broken, and the kernel panics, if the host is busy for a moment.
+_COMMAND_LINE = "console=ttyS0 quiet panic=-1 random.trust_cpu=on mitigations=off no_timer_check"
 
 
 def missing() -> str:
