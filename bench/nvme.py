@@ -7,9 +7,12 @@
 2. Engines: the same random rows of one file in the page cache by ``nvme`` and a peer, io_uring
    unless told otherwise, at the same depth, in turn.
 3. Faults: reads under error statuses, delays, disorder and lost completions; how each one ended.
-4. On a GPU, where there is one: waves of reads over 64 queues against the number of thread blocks,
+4. Transfers: frames of a file in the page cache are written and read in swaps, as partitions of
+   embeddings are, by ``nvme`` and the peer; commands for each doorbell.
+5. On a GPU, where there is one: waves of reads over 64 queues against the number of thread blocks,
    split into submit and complete kernels (ours) and synchronous (as BaM does it), on the same
-   controller, into page-locked memory and into the GPU's. ``--only-gpu``: nothing else.
+   controller, into page-locked memory and into the GPU's. ``--only-gpu`` and
+   ``--only-transfers``: nothing else.
 
 Medians over rounds; prints one JSON record. Fails if any read delivers a wrong byte.
 """
@@ -17,6 +20,7 @@ Medians over rounds; prints one JSON record. Fails if any read delivers a wrong 
 from __future__ import annotations
 
 import argparse
+import mmap
 import time
 from collections import Counter, deque
 from functools import partial
@@ -32,9 +36,13 @@ from lsm.core.units import parse_bytes
 from lsm.storage.engine import Storage
 from lsm.storage.measure import scratch_file
 from lsm.storage.options import StorageOptions
+from lsm.storage.transfers import BLOCK_BYTES, TransferOptions, Transfers
 
 READ_BYTES = 4096
 ROWS_PER_REQUEST = 1024
+FRAMES = 8
+CHUNKS = {"64KiB": 64 << 10, "2MiB": 2 << 20}
+TRANSFER_DEPTH = 8  # the default of embeddings
 
 
 def parse_args() -> argparse.Namespace:
@@ -48,6 +56,7 @@ def parse_args() -> argparse.Namespace:
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--gpu-reads", type=int, default=32_768, help="of a wave")
     arguments.add_argument("--only-gpu", action="store_true")
+    arguments.add_argument("--only-transfers", action="store_true")
     return arguments.parse_args()
 
 
@@ -151,6 +160,47 @@ def faults(path: Path, args) -> dict:
     return {"emulation": emulation, "ends": dict(ends), "longest_request_secs": round(longest, 3)}
 
 
+def transfers(path: Path, name: str, chunk_bytes: int, args, round_number: int) -> dict:
+    """Each frame of the file's first half is read, and written to the second while the next one is
+    read."""
+    size = path.stat().st_size // (2 * FRAMES) // BLOCK_BYTES * BLOCK_BYTES
+    content = np.memmap(path, np.uint8, "r+", shape=(2, FRAMES, size))
+    marks = content.reshape(-1, BLOCK_BYTES)[:, :8].view(np.int64)
+    marks[:, 0] = np.arange(len(marks)) + (round_number << 32)  # no two pages alike
+    frame = torch.frombuffer(mmap.mmap(-1, size), dtype=torch.uint8)
+    options = TransferOptions(
+        engine=name, chunk_bytes=chunk_bytes, queue_depth=TRANSFER_DEPTH, direct="off"
+    )
+    with Transfers(path, options) as engine:
+        engine.swap(frame, read_from=0)
+        counted, start, cpu = engine.stats(), time.perf_counter(), time.process_time()
+        for k in range(FRAMES):
+            engine.swap(frame, write_to=(FRAMES + k) * size, read_from=(k + 1) % FRAMES * size)
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+        stats = {key: value - counted[key] for key, value in engine.stats().items()}
+    if not np.array_equal(content[0], content[1]) or marks[0, 0] != round_number << 32:
+        raise SystemExit(f"{name}: wrong bytes")
+    moved = stats["bytes_read"] + stats["bytes_written"]
+    result = {"gb_per_s": moved / seconds / 1e9, "cpu_secs_per_gb": cpu / moved * 1e9}
+    if name == "nvme":
+        result |= {key: stats[key] for key in ("commands", "doorbells")}
+    return result
+
+
+def transfer_rates(args) -> dict:
+    """By length of a chunk, then by engine."""
+    results = {}
+    with scratch_file(args.dir, args.size) as path:
+        for label, chunk_bytes in CHUNKS.items():
+            engines = {
+                name: partial(transfers, path, name, chunk_bytes, args)
+                for name in ("nvme", args.peer)
+            }
+            by_engine = take_turns(args.rounds, engines)
+            results[label] = {name: medians(runs) for name, runs in by_engine.items()}
+    return results
+
+
 def gpu(args) -> dict:
     """Reads per second by thread blocks; True if split kernels on 30% of the SMs reach the rate of
     synchronous ones on all SMs."""
@@ -199,8 +249,10 @@ def main() -> None:
     problem = gpu_problem(0)
     if args.only_gpu and problem is not None:
         raise SystemExit(f"no GPU to measure: {problem}")
-    results = {} if args.only_gpu else on_host(args)
-    if problem is None:
+    results = {} if args.only_gpu or args.only_transfers else on_host(args)
+    if not args.only_gpu:
+        results["transfers"] = transfer_rates(args)
+    if problem is None and not args.only_transfers:
         results["gpu"] = gpu(args)
     publish({"nvme": results}, args)
 

@@ -140,6 +140,10 @@ def test_nvme(bench, tmp_path):
     assert set(record["engines"]) == {"nvme", "posix"}
     assert sum(record["faults"]["ends"].values()) == 8192
     assert "hung" not in record["faults"]["ends"]
+    counts = record["transfers"]["64KiB"]["nvme"]  # frames of 512 KiB, read and written
+    assert counts["commands"] == 8 * 2 * 8
+    assert 8 <= counts["doorbells"] <= counts["commands"]
+    assert set(record["transfers"]["2MiB"]) == {"nvme", "posix"}
     assert list(tmp_path.iterdir()) == []
 
 
