@@ -228,3 +228,14 @@ def test_exchange():
     assert measured == {"all_to_all_single", "shm", "gloo", "twin_ipc", "twin_gloo"}
     assert results["twin_nccl"].startswith("comm.transport=nccl: rank 0: the host stands for a GPU")
     assert all(results[name]["rows_ms"] > 0 for name in measured)
+
+
+def test_embed_export(bench, tmp_path):
+    formats = "npy,safetensors,tsv,word2vec"
+    options = ["--rows", 5000, "--dim", 8, "--partitions", 3, "--formats", formats]
+    record = bench("embed_export.py", "--dir", tmp_path, "--check", *options)
+    assert [found["format"] for found in record["exports"]] == formats.split(",")
+    for found in record["exports"]:
+        assert found["written_bytes"] > 5000 * 8 * 2
+        assert found["peak_bytes"] > record["import_peak_bytes"] / 2
+    assert list(tmp_path.iterdir()) == []

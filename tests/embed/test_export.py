@@ -195,6 +195,18 @@ def test_memory_does_not_grow_with_the_embeddings(tmp_path, form):
     assert peak - before < 80
 
 
+@pytest.mark.parametrize("form", ["tsv", "word2vec"])
+def test_memory_of_text_does_not_grow_with_the_embeddings(tmp_path, form):
+    starts = [0, 30_000, 60_000]  # 29 MiB, of which Python would make 240 MiB of floats
+    run = make_run(tmp_path / "run", None, starts, None, None, "embed.dim=128")
+    command = python_command(EXPORT, run, tmp_path / "out", form)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd="/")
+    assert done.returncode == 0, done.stderr
+    before, peak = map(float, done.stdout.split())
+    # A block of 4 MiB of values and its floats, the next block, what is imported late.
+    assert peak - before < 120
+
+
 def test_the_command(run, tmp_path, monkeypatch, capsys):
     path, rows, _ = run
     out = tmp_path / "out"
