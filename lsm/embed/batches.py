@@ -16,7 +16,7 @@ from lsm.embed.partition_layout import PartitionLayout
 
 
 class StepBatches:
-    """Cuts the edges of steps into batches, bucket after bucket; a batch may span two."""
+    """Cuts the edges of steps into batches."""
 
     def __init__(
         self,
@@ -41,41 +41,31 @@ class StepBatches:
         """Batches ``first``, ``first + 1``, ... of this rank: [b, columns] int64, head and tail as
         rows of the buffer; without edges where other ranks have more.
 
-        The edges of a bucket are shuffled by the seed, the epoch and the bucket.
+        The edges of all buckets of the step are shuffled together, by the seed, the epoch and the
+        step. Bucket after bucket, a batch would have all edges of an entity in one of n partitions,
+        and so each entity fewer and larger updates: embeddings get worse.
         """
-        left = self._batch_size * first  # edges to skip
-        pending: list[Tensor] = []
-        num_pending, num_batches = 0, self.count(step) - first
-        for bucket in step.buckets:
-            if left >= self._size(bucket):
-                left -= self._size(bucket)
-                continue
-            edges = self._shuffled(step, bucket)[left:]
-            left = 0
-            while num_pending + len(edges) >= self._batch_size:
-                taken = self._batch_size - num_pending
-                yield torch.cat([*pending, edges[:taken]])
-                pending, num_pending, edges = [], 0, edges[taken:]
-                num_batches -= 1
-            pending.append(edges)
-            num_pending += len(edges)
-        if num_pending:
-            yield torch.cat(pending)
-            num_batches -= 1
-        for _ in range(num_batches):
-            yield torch.empty((0, self._columns), dtype=torch.int64, device=self._device)
+        edges, size = self._shuffled(step), self._batch_size
+        for number in range(first, self.count(step)):
+            yield edges[number * size : (number + 1) * size]
 
     def _size(self, bucket: Bucket) -> int:
         starts, k = self._buckets.starts, bucket[0] * self._layout.partitions + bucket[1]
         return int(starts[k + 1] - starts[k])
 
-    def _shuffled(self, step: Step, bucket: Bucket) -> Tensor:
-        edges = torch.from_numpy(self._buckets.edges(*bucket).astype(np.int64, copy=False))
-        edges = edges.to(self._device)
-        key = native.batch_key(self._seed, step.epoch, *bucket)
+    def _shuffled(self, step: Step) -> Tensor:
+        edges = torch.cat([self._rows(step, bucket) for bucket in step.buckets] or [self._none()])
+        key = native.batch_key(self._seed, step.epoch, step.number, 0)
         generator = torch.Generator(self._device).manual_seed(key)
-        edges = edges[torch.randperm(len(edges), generator=generator, device=self._device)]
+        return edges[torch.randperm(len(edges), generator=generator, device=self._device)]
+
+    def _rows(self, step: Step, bucket: Bucket) -> Tensor:
+        """The edges of ``bucket``, as rows of the buffer."""
+        edges = torch.from_numpy(self._buckets.edges(*bucket).astype(np.int64))
         for column, partition in ((0, bucket[0]), (-1, bucket[1])):
             first = step.frames[partition] * self._layout.frame_rows
             edges[:, column] += first - self._layout.starts[partition]
-        return edges
+        return edges.to(self._device)
+
+    def _none(self) -> Tensor:
+        return torch.empty((0, self._columns), dtype=torch.int64, device=self._device)

@@ -50,13 +50,12 @@ def in_memory(settings, epochs=2):
     for epoch in range(epochs):
         iteration = 0
         for step in itinerary.epoch(epoch):
-            shuffled = []
-            for i, j in step.buckets:
-                bucket = torch.from_numpy(edges[(of_edge[0] == i) & (of_edge[1] == j)])
-                generator = torch.Generator().manual_seed(native.batch_key(seed, epoch, i, j))
-                shuffled.append(bucket[torch.randperm(len(bucket), generator=generator)])
+            of_step = [edges[(of_edge[0] == i) & (of_edge[1] == j)] for i, j in step.buckets]
+            of_step = torch.from_numpy(np.concatenate(of_step))
+            key = native.batch_key(seed, epoch, step.number, 0)
+            order = torch.randperm(len(of_step), generator=torch.Generator().manual_seed(key))
             residents = [(int(starts[p]), int(starts[p + 1])) for p in sorted(step.frames)]
-            for batch in torch.cat(shuffled).split(size):
+            for batch in of_step[order].split(size):
                 key = native.batch_key(seed, epoch, iteration, 0)
                 edge_trainer.train(batch, residents, key, iteration)
                 iteration += 1
