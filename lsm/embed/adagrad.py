@@ -10,11 +10,21 @@ from lsm.embed.options import EmbedOptions
 
 
 def initial_rows(options: EmbedOptions, count: int, seed: int) -> Tensor:
-    """[count, width] float32: embeddings drawn from a normal distribution, state 0."""
-    generator = torch.Generator().manual_seed(seed)
-    rows = torch.zeros(count, options.width)
-    rows[:, : options.dim].normal_(std=options.init_scale, generator=generator)
+    """[count, width] float32, as :func:`initialise` fills them."""
+    rows = torch.empty(count, options.width)
+    initialise(options, rows, seed)
     return rows
+
+
+def initialise(options: EmbedOptions, rows: Tensor, seed: int) -> None:
+    """Fills rows [n, width] of float32: embeddings drawn from a normal distribution, state 0. The
+    draws are the host's on every device; rows of the host take no more memory meanwhile."""
+    if rows.device.type != "cpu":
+        rows.copy_(initial_rows(options, len(rows), seed))
+        return
+    generator = torch.Generator().manual_seed(seed)
+    rows.zero_()
+    rows[:, : options.dim].normal_(std=options.init_scale, generator=generator)
 
 
 def update_rows(options: EmbedOptions, rows: Tensor, ids: Tensor, grads: Tensor) -> None:

@@ -20,7 +20,7 @@ from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.distributed.host_memory import available_bytes_per_rank
 from lsm.embed import partition_drive, partition_files, run_state
-from lsm.embed.adagrad import initial_rows
+from lsm.embed.adagrad import initialise
 from lsm.embed.batches import StepBatches
 from lsm.embed.config import EmbedConfig, fingerprint
 from lsm.embed.edge_trainer import EdgeTrainer
@@ -277,7 +277,7 @@ def _new_table(
     options, seed = config.embed, config.train.seed
 
     def fill(rows: Tensor, key: int) -> None:
-        rows.copy_(initial_rows(options, len(rows), native.batch_key(seed, key, 0, 0)))
+        initialise(options, rows, native.batch_key(seed, key, 0, 0))
 
     for partition in range(layout.partitions):
         mine = partition % world.size == world.rank
