@@ -12,6 +12,7 @@ import torch
 import lsm
 from lsm.ablation.trace_sampling import sample_trace
 from lsm.data.synth import synthesize
+from lsm.embed.order import make_order
 from support.store_files import REPOSITORY
 
 
@@ -196,6 +197,17 @@ def test_limited_training(bench, store):
     assert "failed" not in every | cached
     assert "hit_ratio" not in every
     assert 0 < cached["hit_ratio"] < 1
+
+
+def test_embed_disk(bench, tmp_path):
+    sizes = ["--nodes", 2000, "--edges-per-node", 1, "--dim", 6, "--partitions", 7]
+    sizes += ["--batch-size", 500, "--chunk", 100, "--limit", "none", "--form", "best"]
+    record = bench("embed_disk.py", "--dir", tmp_path, *sizes)
+    loads = len(make_order("best", 7, 3, 1).loads)
+    for form in record["forms"].values():
+        assert form["moved_bytes"] / record["frame_bytes"] == 2 * loads
+        assert form["against_bound"] > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
 def test_defaults(tmp_path, store):
