@@ -82,11 +82,14 @@ void prefetch(Executor& self, const lsm::TensorView& victim_slots) {
   self.executor->prefetch(slots);
 }
 
-/// staging: gather or copy.
+/// staging: gather, copy or resident.
 void set_staging(Executor& self, const std::string& staging) {
-  lsm::check_argument(staging == "gather" || staging == "copy",
-                      "staging: expected gather or copy, got '", staging, "'");
-  self.executor->set_staging(staging == "copy" ? lsm::Staging::kCopy : lsm::Staging::kGather);
+  using lsm::Staging;
+  if (staging == "gather") return self.executor->set_staging(Staging::kGather);
+  if (staging == "copy") return self.executor->set_staging(Staging::kCopy);
+  lsm::check_argument(staging == "resident", "staging: expected gather, copy or resident, got '",
+                      staging, "'");
+  self.executor->set_staging(Staging::kResident);
 }
 
 }  // namespace

@@ -17,33 +17,52 @@ struct TierRows {
   static constexpr uint8_t kPrefetched = 5;
   static constexpr uint8_t kScratch = 6;
 
-  const std::byte* tier[kNumTiers];  // kStorage: the staged rows, or null if they are in place
+  const std::byte* tier[kNumTiers];  // null: rows that another copy moves, as those of storage
   const uint8_t* tier_of;            // [n]
-  const int64_t* slot;               // [n] not looked at for a row of storage: it is row i there
+  const int64_t* slot;               // [n]
   std::byte* out;
   int64_t row_bytes;
 
   LSM_HOST_DEVICE const std::byte* source(int64_t i) const {
     const uint8_t tier_now = tier_of[i];
-    const int64_t row = tier_now == static_cast<uint8_t>(RowSource::kStorage) ? i : slot[i];
-    assert(tier_now < kNumTiers && row >= 0);
-    return tier[tier_now] == nullptr ? nullptr : tier[tier_now] + row * row_bytes;
+    assert(tier_now < kNumTiers);
+    if (tier[tier_now] == nullptr) return nullptr;
+    assert(slot[i] >= 0);
+    return tier[tier_now] + slot[i] * row_bytes;
   }
   LSM_HOST_DEVICE std::byte* target(int64_t i) const { return out + i * row_bytes; }
 };
 
-/// Some of such rows, to the beginning of rows.out.
+/// Some of such rows, first those from storage, which lie in this order in `staged`.
 struct ListedRows {
   TierRows rows;
+  const std::byte* staged;
   const uint32_t* position;  // [k]
+  int64_t num_staged;
 
-  LSM_HOST_DEVICE const std::byte* source(int64_t j) const { return rows.source(position[j]); }
-  LSM_HOST_DEVICE std::byte* target(int64_t j) const { return rows.target(j); }
+  LSM_HOST_DEVICE const std::byte* source(int64_t j) const {
+    return j < num_staged ? staged + j * rows.row_bytes : rows.source(position[j]);
+  }
 };
 
-/// The same, each to its own place of rows.out.
-struct PlacedRows : ListedRows {
-  LSM_HOST_DEVICE std::byte* target(int64_t j) const { return rows.target(position[j]); }
+/// Those from number `first` on, each to its own place of rows.out.
+struct PlacedRows {
+  ListedRows listed;
+  int64_t first;
+
+  LSM_HOST_DEVICE const std::byte* source(int64_t j) const { return listed.source(first + j); }
+  LSM_HOST_DEVICE std::byte* target(int64_t j) const {
+    return listed.rows.target(listed.position[first + j]);
+  }
+};
+
+/// The same, to rows of rows.out by their numbers in the list.
+struct CompactRows {
+  ListedRows listed;
+  int64_t first;
+
+  LSM_HOST_DEVICE const std::byte* source(int64_t j) const { return listed.source(first + j); }
+  LSM_HOST_DEVICE std::byte* target(int64_t j) const { return listed.rows.target(first + j); }
 };
 
 /// Says that rows are in a tier, in this order.

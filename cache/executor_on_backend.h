@@ -11,7 +11,6 @@
 #include "cache/executor_functors.h"
 #include "cache/gpu_executor.h"
 #include "cache/gpu_moves_on_backend.h"
-#include "cache/staged_runs.h"
 #include "cache/victim_prefetcher_on_backend.h"
 #include "kernels/core/backend_array.h"
 #include "kernels/core/check.h"
@@ -60,20 +59,19 @@ class ExecutorOnBackend final : public GpuExecutor {
 
   void replay(const PlanMoves& plan, std::span<const std::byte> staged,
               std::span<std::byte> out) override {
-    check_staged(plan, staged);
-    check_argument(out.size() == staged.size(), "out: expected ", plan.source.size(), " rows of ",
-                   row_bytes_, " bytes, got ", out.size(), " bytes");
+    check_rows("out", static_cast<int64_t>(plan.source.size()), out.size());
+    list_staged(plan, staged);
     if (plan.on_gpu == nullptr) check_(plan);
     backend_->enter();
     const Lists lists = begin(plan);
     list_far(plan, num_prefetched_, /*keeps_near=*/false);
-    gather(plan, lists, staged.data(), out.data());
+    gather(lists, static_cast<int64_t>(plan.source.size()), staged.data(), out.data());
     move_kept(lists, {out.data(), nullptr, row_bytes_});
   }
 
   void replay_to(const PlanMoves& plan, std::span<const std::byte> staged,
                  std::span<const RowTargets> targets) override {
-    check_staged(plan, staged);
+    list_staged(plan, staged);
     check_targets(targets, static_cast<int64_t>(plan.source.size()));
     if (plan.on_gpu == nullptr) check_(plan);
     backend_->enter();
@@ -147,10 +145,28 @@ class ExecutorOnBackend final : public GpuExecutor {
     }
   }
 
-  void check_staged(const PlanMoves& plan, std::span<const std::byte> staged) const {
-    check_argument(staged.size() == plan.source.size() * static_cast<size_t>(row_bytes_),
-                   "staged: expected ", plan.source.size(), " rows of ", row_bytes_, " bytes, got ",
-                   staged.size(), " bytes");
+  void check_rows(const char* name, int64_t num_rows, size_t num_bytes) const {
+    check_argument(num_bytes == static_cast<size_t>(num_rows * row_bytes_), name, ": expected ",
+                   num_rows, " rows of ", row_bytes_, " bytes, got ", num_bytes, " bytes");
+  }
+
+  /// Begins far_position_ with the rows from storage, in the order in which they are staged.
+  void list_staged(const PlanMoves& plan, std::span<const std::byte> staged) {
+    far_position_.clear();
+    list(plan, RowSource::kStorage);
+    num_staged_ = static_cast<int64_t>(far_position_.size());
+    check_rows("staged", num_staged_, staged.size());
+  }
+  /// Appends the positions of the rows of this tier. Without a branch per row: which rows the cache
+  /// holds cannot be predicted.
+  void list(const PlanMoves& plan, RowSource source) {
+    size_t count = far_position_.size();
+    far_position_.resize(count + plan.source.size());
+    for (size_t i = 0; i < plan.source.size(); ++i) {
+      far_position_[count] = static_cast<uint32_t>(i);
+      count += plan.source[i] == static_cast<uint8_t>(source) ? 1 : 0;
+    }
+    far_position_.resize(count);
   }
 
   /// The moves of the plan that is replayed, in the memory of the backend.
@@ -242,23 +258,13 @@ class ExecutorOnBackend final : public GpuExecutor {
             nullptr};
   }
 
-  /// Lists the rows behind PCIe, first those from storage: far_source_, far_position_. Of the
-  /// victims those from number `first_victim` on. keeps_near: lists rows in GPU memory too that
-  /// enter a line or the victim buffer.
+  /// Appends to far_position_ the other rows behind PCIe. Of the victims those from number
+  /// `first_victim` on. keeps_near: lists rows in GPU memory too that enter a line or the victim
+  /// buffer.
   void list_far(const PlanMoves& plan, int64_t first_victim, bool keeps_near) {
-    far_position_.clear();
-    const auto list = [&](RowSource source) {
-      for (size_t i = 0; i < plan.source.size(); ++i) {
-        if (plan.source[i] == static_cast<uint8_t>(source)) {
-          far_position_.push_back(static_cast<uint32_t>(i));
-        }
-      }
-    };
-    list(RowSource::kStorage);
-    num_staged_ = static_cast<int64_t>(far_position_.size());
     far_position_.insert(far_position_.end(), victim_position_now_.begin() + first_victim,
                          victim_position_now_.end());
-    if (num_constant_ > 0) list(RowSource::kConstant);
+    if (num_constant_ > 0) list(plan, RowSource::kConstant);
     if (!keeps_near) return;
     is_kept_.assign(plan.source.size(), 0);
     for (const int64_t position : plan.spill_position) is_kept_[position] = 1;
@@ -280,8 +286,8 @@ class ExecutorOnBackend final : public GpuExecutor {
     backend_->block(joined_);
   }
 
-  TierRows tiers(const Lists& lists, const std::byte* staged, std::byte* out) const {
-    return {{static_rows_.data(), lines_.data(), victims_.data(), constant_rows_.data(), staged,
+  TierRows tiers(const Lists& lists, std::byte* out) const {
+    return {{static_rows_.data(), lines_.data(), victims_.data(), constant_rows_.data(), nullptr,
              prefetch_.rows(), scratch_.data()},
             lists.tier_of,
             lists.slot,
@@ -290,31 +296,37 @@ class ExecutorOnBackend final : public GpuExecutor {
   }
   /// Those of `rows` that are in GPU memory.
   static TierRows near_of(TierRows rows) {
-    for (const RowSource far : {RowSource::kVictim, RowSource::kConstant, RowSource::kStorage}) {
-      rows.tier[static_cast<size_t>(far)] = nullptr;
-    }
+    rows.tier[static_cast<size_t>(RowSource::kVictim)] = nullptr;
+    rows.tier[static_cast<size_t>(RowSource::kConstant)] = nullptr;
     return rows;
   }
 
   uintptr_t tiers_alignment(const std::byte* staged) const {
     return alignment_bits(row_bytes_, lines_.data(), static_rows_.data(), victims_.data(),
-                          constant_rows_.data(), staged, prefetch_.rows());
+                          constant_rows_.data(), staged, prefetch_.rows(), scratch_.data());
   }
 
   /// Copies all rows of the plan to `out`.
-  void gather(const PlanMoves& plan, const Lists& lists, const std::byte* staged, std::byte* out) {
-    const auto count = static_cast<int64_t>(plan.source.size());
-    const uintptr_t alignment = tiers_alignment(staged) | alignment_bits(0, out);
+  void gather(const Lists& lists, int64_t count, const std::byte* staged, std::byte* out) {
+    const TierRows rows = tiers(lists, out);
     const uint32_t* const positions = far_list_.upload(far_position_);
+    const auto num_far = static_cast<int64_t>(far_position_.size());
+    const std::byte* near_staged = staging_ == Staging::kResident ? staged : nullptr;
+    if (staging_ == Staging::kCopy) near_staged = copied_.grow(num_staged_ * row_bytes_);
+    const uintptr_t alignment = tiers_alignment(staged) |
+                                alignment_bits(0, near_staged, static_cast<const std::byte*>(out));
     fork();
-    const bool are_copied = staging_ == Staging::kCopy;
-    if (are_copied) {
-      copy_staged(plan.source, [](int64_t i) { return i; }, staged, out);
+    if (staging_ == Staging::kCopy) {
+      far_->copy(copied_.data(), staged, static_cast<size_t>(num_staged_ * row_bytes_));
       join();
     }
-    const TierRows rows = tiers(lists, are_copied ? nullptr : staged, out);
-    copy_rows_on(*far_, static_cast<int64_t>(far_position_.size()), row_bytes_, alignment,
-                 PlacedRows{{rows, positions}});
+    const int64_t first = near_staged == nullptr ? 0 : num_staged_;
+    copy_rows_on(*far_, num_far - first, row_bytes_, alignment,
+                 PlacedRows{{rows, staged, positions, num_staged_}, first});
+    if (near_staged != nullptr) {
+      copy_rows_on(*backend_, num_staged_, row_bytes_, alignment,
+                   PlacedRows{{rows, near_staged, positions, num_staged_}, 0});
+    }
     copy_rows_on(*backend_, count, row_bytes_, alignment, near_of(rows));
     join();
   }
@@ -326,17 +338,15 @@ class ExecutorOnBackend final : public GpuExecutor {
     scratch_.grow(count * row_bytes_);
     if (count == 0) return;
     const uint32_t* const positions = far_list_.upload(far_position_);
+    const ListedRows rows{tiers(lists, scratch_.data()), staged, positions, num_staged_};
+    const bool by_copy = staging_ != Staging::kGather;
     fork();
-    const bool are_copied = staging_ == Staging::kCopy;
-    if (are_copied) {
-      staged_source_.assign(num_staged_, static_cast<uint8_t>(RowSource::kStorage));
-      copy_staged(
-          staged_source_, [&](int64_t j) { return int64_t{far_position_[j]}; }, staged,
-          scratch_.data());
+    if (by_copy) {
+      far_->copy(scratch_.data(), staged, static_cast<size_t>(num_staged_ * row_bytes_));
     }
-    copy_rows_on(
-        *far_, count, row_bytes_, tiers_alignment(staged) | alignment_bits(0, scratch_.data()),
-        ListedRows{tiers(lists, are_copied ? nullptr : staged, scratch_.data()), positions});
+    const int64_t first = by_copy ? num_staged_ : 0;
+    copy_rows_on(*far_, count - first, row_bytes_, tiers_alignment(staged),
+                 CompactRows{rows, first});
     join();
     backend_->for_each(count, SetTier{positions, TierRows::kScratch, lists.tier_of, lists.slot});
   }
@@ -346,7 +356,7 @@ class ExecutorOnBackend final : public GpuExecutor {
     place_now_.clear();
     starts_now_.clear();
     bases_now_.clear();
-    uintptr_t alignment = tiers_alignment(nullptr) | alignment_bits(0, scratch_.data());
+    uintptr_t alignment = tiers_alignment(nullptr);
     for (const RowTargets& target : targets) {
       if (target.row_of.empty()) continue;
       starts_now_.push_back(static_cast<int64_t>(row_of_now_.size()));
@@ -362,10 +372,9 @@ class ExecutorOnBackend final : public GpuExecutor {
       }
     }
     if (row_of_now_.empty()) return;
-    const WantedRows copies{
-        tiers(lists, nullptr, nullptr), row_of_.upload(row_of_now_),
-        place_.upload(place_now_),      starts_.upload(starts_now_),
-        bases_.upload(bases_now_),      static_cast<int64_t>(bases_now_.size())};
+    const WantedRows copies{tiers(lists, nullptr),     row_of_.upload(row_of_now_),
+                            place_.upload(place_now_), starts_.upload(starts_now_),
+                            bases_.upload(bases_now_), static_cast<int64_t>(bases_now_.size())};
     copy_rows_on(*backend_, static_cast<int64_t>(row_of_now_.size()), row_bytes_, alignment,
                  copies);
   }
@@ -385,18 +394,6 @@ class ExecutorOnBackend final : public GpuExecutor {
                  InsertedRows{moved, lines_.data(), lists.inserted_position, lists.inserted_line});
     if (lists.arrays != nullptr) backend_->record(lists.arrays->replayed);
     prefetch_.mark_replayed();
-  }
-
-  /// Runs before the gather, which overwrites the extra rows of runs. Row row_of(i) of staging is
-  /// row i of `source`.
-  template <class RowOf>
-  void copy_staged(std::span<const uint8_t> source, const RowOf& row_of, const std::byte* staged,
-                   std::byte* out) {
-    for_each_staged_run(source, row_of, row_bytes_,
-                        [&](int64_t first, int64_t from, int64_t count) {
-                          far_->copy(out + first * row_bytes_, staged + from * row_bytes_,
-                                     static_cast<size_t>(count * row_bytes_));
-                        });
   }
 
   const std::unique_ptr<Backend> backend_;  // `near`; outlives its allocations
@@ -422,7 +419,6 @@ class ExecutorOnBackend final : public GpuExecutor {
   std::vector<uint32_t> inserted_position_now_;
   int64_t num_prefetched_ = 0;
   int64_t num_staged_ = 0;
-  std::vector<uint8_t> staged_source_;
   std::vector<uint32_t> far_position_;
   std::vector<uint8_t> is_kept_;
   std::vector<int32_t> row_of_now_;
@@ -438,6 +434,7 @@ class ExecutorOnBackend final : public GpuExecutor {
   Array<uint32_t> inserted_position_{*backend_};
   Array<int64_t> inserted_line_{*backend_};
   Array<uint32_t> far_list_{*backend_};
+  Array<std::byte> copied_{*backend_};  // staged rows, with Staging::kCopy
   // Of one with several targets.
   Array<std::byte> scratch_{*backend_};
   Array<int32_t> row_of_{*backend_};

@@ -9,10 +9,16 @@
 
 #include "cache/plan_moves.h"
 #include "cache/row_targets.h"
-#include "cache/staged_runs.h"
 #include "kernels/io/storage.h"
 
 namespace lsm {
+
+/// The path of rows from storage to a batch.
+enum class Staging : uint8_t {
+  kGather,  // page-locked memory: a kernel reads them over PCIe, and writes them to their places
+  kCopy,    // page-locked memory: a copy engine moves them to the GPU, and a kernel to their places
+  kResident,  // they are in GPU memory already
+};
 
 struct GpuExecutorOptions {
   int64_t num_lines = 0;      // rows of the cache, in GPU memory
@@ -34,8 +40,9 @@ class GpuExecutor {
   ///   1. rows of the memory tiers, and of `staged`, -> out
   ///   2. evicted lines, and spilled rows of `out`, -> victim slots
   ///   3. inserted rows of `out` -> lines
-  /// `staged`: page-locked host memory with the rows from storage, that of position i at row i. It
-  /// must not change until synchronize() has returned. `out`: GPU memory with a row per position.
+  /// `staged`: the rows from storage, in the order of their positions, in page-locked host memory,
+  /// or with kResident in GPU memory. It must not change until synchronize() has returned. `out`:
+  /// GPU memory with a row per position.
   /// Throws ArgumentError as CacheExecutor::replay() does. Moves that this GPU decided
   /// (PlanMoves::on_gpu) are trusted and changed; the caller may drop them on return.
   virtual void replay(const PlanMoves& plan, std::span<const std::byte> staged,

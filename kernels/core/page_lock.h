@@ -38,14 +38,18 @@ class LockedBlock {
 
   // For Pool. To unlock memory waits for the GPU, so that blocks go only where others are made.
   static constexpr Trims kTrims = Trims::kBeforeMaking;
-  bool suits(size_t bytes) const { return capacity() >= bytes && capacity() / 2 <= bytes + kSmall; }
+  /// An eighth larger at most, as new blocks are: the rows that a batch reads become fewer while a
+  /// cache fills, and page-locked memory is counted.
+  bool suits(size_t bytes) const {
+    return capacity() >= bytes && capacity() - capacity() / 9 <= bytes + kSmall;
+  }
   /// Takes the blocks that returned first out of `idle`.
   static Pool<LockedBlock>::Blocks trim(Pool<LockedBlock>::Blocks& idle, size_t max_bytes) {
     return Pool<LockedBlock>::take_oldest(idle, max_bytes);
   }
 
  private:
-  static constexpr size_t kSmall = size_t{2} << 20;
+  static constexpr size_t kSmall = size_t{64} << 10;
 
   HostBlock block_;
   size_t bytes_;

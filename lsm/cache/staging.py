@@ -16,6 +16,7 @@ from lsm.cache.trial import Trial
 logger = logging.getLogger(__name__)
 
 OPTIONS = ("gather", "copy")
+_RESIDENT = "resident"
 
 TRY_AGAIN = 1000
 """Batches between two trials of auto. As the cache fills, fewer rows of a batch come from storage,
@@ -26,9 +27,10 @@ class Staging:
     """Chooses the path of rows from staging to an executor's replays
     (native.GpuExecutor.set_staging).
 
-    option: gather: the kernel that gathers a batch reads rows over PCIe; copy: the copy engines
-    move runs of rows; auto: tries both in turn on the run's own batches, at the start and every
-    TRY_AGAIN batches, and takes the faster. The delivered rows are the same. clock: seconds.
+    option: gather: a kernel reads rows over PCIe; copy: a copy engine moves all of them to the GPU,
+    where a kernel brings them to their places; resident: rows are in GPU memory already; auto:
+    tries gather and copy in turn on the run's own batches, at the start and every TRY_AGAIN
+    batches, and takes the faster. The delivered rows are the same. clock: seconds.
     """
 
     def __init__(
@@ -38,7 +40,7 @@ class Staging:
         *,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        if option not in ("auto", *OPTIONS):
+        if option not in ("auto", _RESIDENT, *OPTIONS):
             raise ValueError(f"staging: expected auto, gather or copy, got {option!r}")
         self._executor = executor
         self._clock = clock

@@ -9,6 +9,7 @@ import torch
 from lsm.cache.planner import Plan, Source
 from lsm.comm.request import Request
 from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
+from lsm.features.memory import TakeRows
 from lsm.storage.engine import Ticket
 from lsm.storage.read_scheduler import ReadScheduler
 
@@ -75,6 +76,14 @@ class CachedRows:
         self.rows = rows
         if len(missing):
             self.ticket = reads.submit(self.plan.ids[missing], rows, missing)
+
+    def read_staged(self, take_rows: TakeRows, reads: ReadScheduler) -> None:
+        """Starts reading the rows that no tier holds into memory of their own, in their order."""
+        missing = self.missing()
+        self.staged = take_rows(len(missing))
+        self.positions = missing.int()
+        if len(missing):
+            self.ticket = reads.submit(self.plan.ids[missing], self.staged)
 
     def missing(self) -> torch.Tensor:
         """Positions of the rows that no tier holds: [k] int64."""

@@ -103,11 +103,7 @@ class HostTiers:
         if self._take_staged is None:
             batch.read_to(self.take_rows(len(batch.plan.ids)), reads)
             return
-        missing = batch.missing()
-        batch.staged = self._take_staged(len(missing))
-        batch.positions = missing.int()
-        if len(missing):
-            batch.ticket = reads.submit(batch.plan.ids[missing], batch.staged)
+        batch.read_staged(self._take_staged, reads)
 
     def open_batch(self, batch: CachedRows) -> None:
         """As Tiers.open_batch(). Allocates the batch, into which rows are prefetched."""

@@ -89,7 +89,9 @@ class GpuTiers:
             timeout_secs=storage.timeout_secs,
             device=native.TWIN if device.type == "cpu" else device.index,
         )
-        self._staging = Staging("gather" if take_rows is None else options.staging, self._executor)
+        self._staging = Staging(
+            "resident" if take_rows is None else options.staging, self._executor
+        )
         self._victims: dict[int, torch.Tensor] = {}  # victim slots by coming iteration
         self.prefetched_rows = 0
 
@@ -99,8 +101,8 @@ class GpuTiers:
         return self._executor.device_bytes
 
     def start_reads(self, batch: CachedRows, reads: ReadScheduler) -> None:
-        """As Tiers.start_reads(). Staged rows lie at their positions in the batch."""
-        batch.read_to(self.take_rows(len(batch.plan.ids)), reads)
+        """As Tiers.start_reads()."""
+        batch.read_staged(self.take_rows, reads)
 
     def open_batch(self, batch: CachedRows) -> None:
         """As Tiers.open_batch(). Prefetched rows have a buffer of their own."""
@@ -112,7 +114,7 @@ class GpuTiers:
         stream; this thread has nothing else to do."""
         plan = batch.plan
         self._victims.pop(plan.iteration, None)
-        assert batch.rows is not None, "start_reads() gives the batch its memory"
+        assert batch.staged is not None, "start_reads() takes the memory"
         moves: dict[str, Any] = {"plan": plan.on_gpu, "source": plan.source}
         if plan.on_gpu is None:
             moves = {"iteration": plan.iteration, **plan.moves()}
@@ -122,7 +124,7 @@ class GpuTiers:
             into = {"out": batch.delivered}
         with self._staging.batch(plan.source):
             with current(self._device):
-                self._executor.replay(**moves, staged=batch.rows, **into)
+                self._executor.replay(**moves, staged=batch.staged, **into)
             following = self._victims.get(plan.iteration + 1)
             if following is not None and len(following):
                 self._executor.prefetch(following)

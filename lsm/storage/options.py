@@ -81,9 +81,9 @@ class StorageOptions(Section):
     """O_DIRECT, which bypasses the page cache. auto: where the file system supports it; on: an
     error where it does not."""
     staging: Literal["auto", "gather", "copy"] = "auto"
-    """Path of rows from page-locked memory to a cache on the GPU. gather: the kernel that gathers a
-    batch reads them over PCIe; copy: the copy engines move runs of rows; auto: the first batches,
-    and again every 1000, try both, and the faster one continues. Rows are the same."""
+    """Path of rows from page-locked memory to a cache on the GPU. gather: a kernel reads them over
+    PCIe; copy: a copy engine moves them, and a kernel brings them to their places; auto: the first
+    batches, and again every 1000, try both, and the faster one continues. Rows are the same."""
     timeout_secs: Seconds = 60.0
     """Longest wait for the rows of one batch, in seconds. A longer one is an error."""
     emulation: Annotated[Mapping[str, Any], Field(exclude=True)] = Field({})

@@ -139,6 +139,12 @@ def share_out(config: Config, facts: Facts) -> MemoryPlan:
     return _Sharing(config, facts).plan()
 
 
+def idle_bytes(batch_bytes: int, staging_bytes: int) -> int:
+    """Idle memory that a pool of rows keeps. On the host it is that of batches which are counted;
+    page-locked memory, which holds rows from storage only, counts it as well."""
+    return max(2 * batch_bytes, staging_bytes // 4)
+
+
 class _Sharing:
     """One division of a budget: plan() once."""
 
@@ -272,7 +278,8 @@ class _Sharing:
         budget."""
         staged = max(self._rows, min(self._staging(), _MAX_READ_AHEAD * self._rows))
         twice = self._facts.shares_cache and self._config.cache.policy != "none"
-        return int((2 if twice else 1) * _HEADROOM * staged)
+        in_flight = int((2 if twice else 1) * _HEADROOM * staged)
+        return in_flight + (idle_bytes(self._rows, self._staging()) if self._facts.on_gpu else 0)
 
     def _prefetch(self) -> int:
         prefetch = self._config.sampler.prefetch

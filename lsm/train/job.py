@@ -37,7 +37,7 @@ from lsm.storage.engine import select_engine
 from lsm.storage.options import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
 from lsm.storage.short_profile import Found, find_on_machines
-from lsm.train.budget import MemoryPlan
+from lsm.train.budget import MemoryPlan, idle_bytes
 from lsm.train.drives import check_drives_of_ranks
 from lsm.train.memory_facts import plan_memory
 from lsm.train.placement import (
@@ -262,7 +262,7 @@ def _open_features(
             pool_bytes=settled(config.sampler.staging_bytes),
         ),
         # Twice a batch in each of two pools: one batch is filled while another trains.
-        idle_bytes=2 * max(2 * plan.batch_bytes, settled(config.sampler.staging_bytes) // 4),
+        idle_bytes=2 * idle_bytes(plan.batch_bytes, settled(config.sampler.staging_bytes)),
         num_threads=max(1, cores_per_rank(world) // 2),
     )
 

@@ -17,6 +17,7 @@ from support.executor_plans import (
     STORAGE,
     VICTIM,
     Tiers,
+    as_tensors,
     make_plan,
     open_rows,
 )
@@ -68,11 +69,10 @@ def test_memory_that_is_not_aligned(tmp_path):
     with storage:
         executor, tiers = open_gpu_executor(storage), Tiers(rows)
         for shift in (1, 4, 8):
-            memory = np.arange(48 + shift, dtype=np.uint8)
-            staged = memory[shift:].reshape(3, 16)
+            staged = np.arange(48, dtype=np.uint8).reshape(3, 16)
             expected = staged.copy()
             tiers.replay(plan, expected)
-            assert np.array_equal(replay(executor, plan, staged), expected)
+            assert np.array_equal(replay(executor, plan, staged, shift=shift), expected)
 
 
 def test_a_prefetched_row_is_that_of_its_own_plan(tmp_path):
@@ -95,14 +95,28 @@ def test_a_prefetched_row_is_that_of_its_own_plan(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("num_staged", "num_out", "message"),
+    [
+        (1, 3, "staged: expected 2 rows of 8 bytes, got 8 bytes"),
+        (3, 3, "staged: expected 2 rows of 8 bytes, got 24 bytes"),
+        (2, 2, "out: expected 3 rows of 8 bytes, got 16 bytes"),
+    ],
+)
+def test_memory_of_a_wrong_size(tmp_path, num_staged, num_out, message):
+    _, storage = open_rows(tmp_path, 8)
+    plan = make_plan(source=[STORAGE, 0, STORAGE], slot=[-1, 0, -1])
+    with storage:
+        executor = open_gpu_executor(storage)
+        staged, out = (torch.zeros(count, 8, dtype=torch.uint8) for count in (num_staged, num_out))
+        with pytest.raises(ValueError, match=message):
+            executor.replay(iteration=0, **as_tensors(plan, 0), staged=staged, out=out)
+
+
+@pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"source": [CACHE], "slot": [LINES]}, "slot: expected 0 to 15 for source 1, got 16"),
         ({"evict_line": [0], "evict_slot": [SLOTS]}, "evict_slot: expected 0 to 6, got 7"),
-        (
-            {"source": [STORAGE] * 3, "slot": [-1] * 3},
-            "staged: expected 3 rows of 8 bytes, got 8 bytes",
-        ),
     ],
 )
 def test_a_wrong_plan_moves_nothing(tmp_path, fields, message):
@@ -112,7 +126,9 @@ def test_a_wrong_plan_moves_nothing(tmp_path, fields, message):
         plan = make_plan(**{"source": [0], "slot": [0]} | fields)
         with pytest.raises(ValueError, match=message):
             replay(executor, plan, np.zeros((1, 8), np.uint8))
-        with pytest.raises(ValueError, match="staging: expected gather or copy, got 'move'"):
+        with pytest.raises(
+            ValueError, match="staging: expected gather, copy or resident, got 'move'"
+        ):
             executor.set_staging("move")
         with pytest.raises(ValueError, match=r"victim_slots: expected slots in \[0, 7\), got 7"):
             executor.prefetch(torch.tensor([SLOTS]))

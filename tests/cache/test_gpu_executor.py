@@ -48,7 +48,7 @@ def test_moves_of_many_blocks(tmp_path, row_bytes, staging):
         staged = torch.from_numpy(rng.integers(0, 256, (num_rows, row_bytes), np.uint8))
         expected = torch.where(is_read[:, None], staged, lines[slot])
         out = torch.empty(num_rows, row_bytes, dtype=torch.uint8, device="cuda:0")
-        pinned = staged.pin_memory()
+        pinned = staged[is_read].pin_memory()
         torch.cuda.synchronize()
         inserted = is_read.nonzero().view(-1)
         executor.replay(

@@ -45,8 +45,17 @@ std::byte* GpuMemory::rows(size_t bytes) {
   return data;
 }
 
-std::byte* GpuMemory::staging(size_t bytes) {
-  return staging_.emplace_back(std::make_unique<PinnedBlock>(bytes))->data();
+std::byte* GpuMemory::staging(std::span<const std::byte> contents) {
+  auto& block = staging_.emplace_back(std::make_unique<PinnedBlock>(contents.size()));
+  std::ranges::copy(contents, block->data());
+  return block->data();
+}
+
+std::byte* GpuMemory::resident(std::span<const std::byte> contents) {
+  auto made = std::make_unique<GpuBytes>(contents);
+  std::byte* const data = made->data();
+  rows_[data] = std::move(made);
+  return data;
 }
 
 std::vector<std::byte> GpuMemory::fetch(const std::byte* rows, size_t) {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "kernels/gather/gpu_gather.h"
 #include "tests/emulated/runtime/memory.h"
 #include "tests/emulated/tests.h"
+#include "tests/native/testing.h"
 
 namespace lsm::testing {
 namespace {
@@ -190,6 +192,33 @@ TEST_CASE("emulated memory: page-locked memory has its size") {
     LSM_EXPECT(emulated::is_reachable(alone.data(), kBytes), "not all is locked");
   }
   std::thread([&] { pool->take(2 * kBytes); }).join();
+}
+
+/// A pool holds hardly more than its buffers while what a batch reads becomes less, and settles.
+TEST_CASE("emulated memory: page-locked memory follows what is read") {
+  constexpr size_t kInFlight = 6;
+  constexpr int64_t kFirstBytes = 4 << 20;
+  size_t num_made = 0;
+  const auto make = [&](size_t bytes, size_t headroom) {
+    ++num_made;
+    return std::make_unique<LockedBlock>(bytes + headroom, kDevice);
+  };
+  constexpr size_t kIdle = size_t{2} * kFirstBytes;
+  const auto pool = std::make_shared<LockedPool>(kIdle, make);
+  Random random(11);
+  std::deque<std::shared_ptr<LockedBuffer>> in_flight;
+  size_t num_made_before = 0;
+  for (int64_t t = 0; t < 400; ++t) {
+    if (in_flight.size() == kInFlight) in_flight.pop_front();
+    // From all rows to a third of them, then a few percent more or less.
+    const int64_t mean = kFirstBytes - kFirstBytes * 2 / 3 * std::min<int64_t>(t, 100) / 100;
+    const int64_t bytes = mean + random.between(-mean / 20, mean / 20);
+    in_flight.push_back(pool->take(static_cast<size_t>(bytes)));
+    const size_t locked = in_flight.back()->block().capacity();
+    LSM_EXPECT(locked <= (static_cast<size_t>(bytes) + (64 << 10)) * 9 / 8, locked, " for ", bytes);
+    if (t == 200) num_made_before = num_made;
+  }
+  LSM_EXPECT(num_made - num_made_before <= 2 * kInFlight, num_made - num_made_before);
 }
 
 TEST_CASE("emulated memory: devices") {

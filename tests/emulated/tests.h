@@ -47,7 +47,8 @@ class GpuBytes {
 class GpuMemory final : public CheckedMemory {
  public:
   std::byte* rows(size_t bytes) override;
-  std::byte* staging(size_t bytes) override;
+  std::byte* staging(std::span<const std::byte> contents) override;
+  std::byte* resident(std::span<const std::byte> contents) override;
   std::vector<std::byte> fetch(const std::byte* rows, size_t bytes) override;
 
  private:

@@ -18,7 +18,12 @@ namespace {
 class AnyMemory final : public CheckedMemory {
  public:
   std::byte* rows(size_t bytes) override { return take(bytes); }
-  std::byte* staging(size_t bytes) override { return take(bytes); }
+  std::byte* staging(std::span<const std::byte> contents) override {
+    std::byte* const memory = take(contents.size());
+    std::ranges::copy(contents, memory);
+    return memory;
+  }
+  std::byte* resident(std::span<const std::byte> contents) override { return staging(contents); }
   std::vector<std::byte> fetch(const std::byte* rows, size_t bytes) override {
     return {rows, rows + bytes};
   }
@@ -56,22 +61,24 @@ void expect_rows(const cache::Plan& plan, std::span<const std::byte> rows, int64
 void replay_to(const CheckedExecutor& checked, const PlanMoves& moves, const cache::Plan& plan,
                std::span<const std::byte> staged, int64_t row_bytes) {
   const auto count = static_cast<int64_t>(plan.ids.size());
+  const size_t bytes = plan.ids.size() * static_cast<size_t>(row_bytes);
   std::vector<int32_t> in_order(plan.ids.size());
   std::iota(in_order.begin(), in_order.end(), 0);
   const std::vector<int32_t> backwards(in_order.rbegin(), in_order.rend());
-  std::byte* const first = checked.memory->rows(staged.size());
-  std::byte* const second = checked.memory->rows(staged.size());
+  std::byte* const first = checked.memory->rows(bytes);
+  std::byte* const second = checked.memory->rows(bytes);
   checked.executor->replay_to(moves, staged,
                               std::array<RowTargets, 3>{{{in_order, first, count, {}},
                                                          {{}, nullptr, 0, {}},
                                                          {in_order, second, count, backwards}}});
   checked.executor->wait_delivered();
-  expect_rows(plan, checked.memory->fetch(first, staged.size()), row_bytes);
-  expect_rows(plan, checked.memory->fetch(second, staged.size()), row_bytes, true);
+  expect_rows(plan, checked.memory->fetch(first, bytes), row_bytes);
+  expect_rows(plan, checked.memory->fetch(second, bytes), row_bytes, true);
 }
 
 /// One batch of `planned` through the executor, its rows from storage as the files have them.
-void replay(const CheckedExecutor& checked, const cache::Plan& plan, int64_t row_bytes) {
+void replay(const CheckedExecutor& checked, const cache::Plan& plan, int64_t row_bytes,
+            bool is_resident) {
   const auto* source = reinterpret_cast<const uint8_t*>(plan.source.data());
   const PlanMoves moves{plan.iteration,
                         {source, plan.source.size()},
@@ -91,13 +98,13 @@ void replay(const CheckedExecutor& checked, const cache::Plan& plan, int64_t row
                         plan.victim_position,
                         plan.victim_slot};
   const size_t bytes = plan.ids.size() * static_cast<size_t>(row_bytes);
-  const std::span staged(checked.memory->staging(bytes), bytes);
+  std::vector<std::byte> read;
   for (size_t i = 0; i < plan.ids.size(); ++i) {
     if (plan.source[i] != cache::Source::kStorage) continue;
-    for (int64_t b = 0; b < row_bytes; ++b) {
-      staged[i * static_cast<size_t>(row_bytes) + static_cast<size_t>(b)] = byte_of(plan.ids[i], b);
-    }
+    for (int64_t b = 0; b < row_bytes; ++b) read.push_back(byte_of(plan.ids[i], b));
   }
+  const std::span staged(
+      is_resident ? checked.memory->resident(read) : checked.memory->staging(read), read.size());
   if (plan.iteration % 3 > 0) return replay_to(checked, moves, plan, staged, row_bytes);
   std::byte* const out = checked.memory->rows(bytes);
   checked.executor->replay(moves, staged, {out, bytes});
@@ -204,8 +211,11 @@ void check_rows_of_plans(int64_t row_bytes, const MakeExecutor& make) {
         planned.push_until(*planner, planner->num_planned());
         planner->plan(&made.emplace_back());
       }
-      checked.executor->set_staging(t % 2 == 0 ? Staging::kCopy : Staging::kGather);
-      replay(checked, made.front(), row_bytes);
+      constexpr Staging kWays[] = {Staging::kCopy, Staging::kGather, Staging::kResident,
+                                   Staging::kGather};
+      const Staging way = kWays[t % 4];
+      checked.executor->set_staging(way);
+      replay(checked, made.front(), row_bytes, way == Staging::kResident);
       made.pop_front();
       if (!made.empty()) checked.executor->prefetch(victims_of(made.front()));
     }

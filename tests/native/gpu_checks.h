@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "cache/gpu_executor.h"
@@ -23,7 +24,9 @@ class CheckedMemory {
   /// Where rows are delivered to.
   virtual std::byte* rows(size_t bytes) = 0;
   /// Host memory that it reads, as long as this lives.
-  virtual std::byte* staging(size_t bytes) = 0;
+  virtual std::byte* staging(std::span<const std::byte> contents) = 0;
+  /// Its own memory, the same.
+  virtual std::byte* resident(std::span<const std::byte> contents) = 0;
   /// What rows() has.
   virtual std::vector<std::byte> fetch(const std::byte* rows, size_t bytes) = 0;
 };
@@ -39,7 +42,7 @@ struct CheckedExecutor {
 using MakeExecutor =
     std::function<CheckedExecutor(const GpuExecutorOptions&, Storage&, const PlannerCase&)>;
 
-/// Plans of several policies are replayed in both ways, with rows staged in both ways and with
+/// Plans of several policies are replayed in both ways, with rows staged in all ways and with
 /// prefetching: each row that arrives is that of the files. Some plans are made when an earlier one
 /// is replayed.
 void check_rows_of_plans(int64_t row_bytes, const MakeExecutor& make);

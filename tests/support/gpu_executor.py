@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from lsm import native
+from lsm.cache.staging import OPTIONS
 from support.executor_plans import (
     CACHE,
     CONSTANT_IDS,
@@ -21,6 +22,7 @@ from support.executor_plans import (
 )
 
 TWIN = -1
+WAYS = (*OPTIONS, "resident")  # a twin's memory is the host's
 
 
 def open_gpu_executor(storage, prefetch_rows=0, device=TWIN):
@@ -36,12 +38,21 @@ def open_gpu_executor(storage, prefetch_rows=0, device=TWIN):
     )
 
 
-def replay(executor, plan, staged, iteration=0):
+def staged_rows(plan, rows, shift=0):
+    """The rows from storage among ``rows``, one after the other, ``shift`` bytes off alignment."""
+    chosen = rows[plan["source"] == STORAGE]
+    memory = np.empty(shift + chosen.nbytes, np.uint8)
+    memory[shift:] = chosen.reshape(-1)
+    return torch.from_numpy(memory[shift:].reshape(chosen.shape))
+
+
+def replay(executor, plan, staged, iteration=0, shift=0):
     """The rows that the batch gets. ``staged``: rows by position, of which storage's are read."""
     tensors = as_tensors(plan, iteration)
     on_gpu = executor.device >= 0
-    staged = torch.from_numpy(staged)
-    out = torch.full_like(staged, 7, device=f"cuda:{executor.device}" if on_gpu else "cpu")
+    place = f"cuda:{executor.device}" if on_gpu else "cpu"
+    out = torch.full(staged.shape, 7, dtype=torch.uint8, device=place)
+    staged = staged_rows(plan, staged, shift)
     if on_gpu:
         staged = staged.pin_memory()
         torch.cuda.synchronize()
@@ -54,7 +65,7 @@ def replay_to(executor, plan, staged, targets, iteration):
     """The memory of each target."""
     tensors = as_tensors(plan, iteration)
     on_gpu = executor.device >= 0
-    staged = torch.from_numpy(staged)
+    staged = staged_rows(plan, staged)
     lists = [tuple(map(torch.from_numpy, target)) for target in targets]
     if on_gpu:
         staged = staged.pin_memory()
@@ -112,7 +123,7 @@ def replayed_plans(directory, seed, row_bytes, prefetch_rows, device, num_plans)
 def check_random_plans(directory, seed, row_bytes, prefetch_rows, device=TWIN, num_plans=6):
     cases = replayed_plans(directory, seed, row_bytes, prefetch_rows, device, num_plans)
     for rng, executor, plans, iteration, staged, expected in cases:
-        executor.set_staging("copy" if rng.random() < 0.5 else "gather")
+        executor.set_staging(rng.choice(WAYS if executor.device < 0 else OPTIONS))
         assert np.array_equal(replay(executor, plans[iteration], staged, iteration), expected)
         # Of the next plan, of one that is not the next, or of none.
         if iteration + 1 < num_plans and rng.random() < 0.8:
@@ -124,7 +135,7 @@ def check_random_targets(directory, seed, row_bytes, prefetch_rows, device=TWIN,
     cases = replayed_plans(directory, seed, row_bytes, prefetch_rows, device, num_plans)
     for rng, executor, plans, iteration, staged, expected in cases:
         targets = random_targets(rng, len(staged), row_bytes)
-        executor.set_staging("copy" if rng.random() < 0.5 else "gather")
+        executor.set_staging(rng.choice(WAYS if executor.device < 0 else OPTIONS))
         delivered = replay_to(executor, plans[iteration], staged, targets, iteration)
         for (row_of, memory, place), got in zip(targets, delivered, strict=True):
             memory = np.full_like(memory, 77)

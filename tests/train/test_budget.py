@@ -156,6 +156,15 @@ def test_a_cache_on_a_gpu_takes_what_the_gpu_has():
     assert none.config.cache.policy == "none"
 
 
+def test_page_locked_memory_counts_what_a_pool_keeps():
+    """Staging of 256 MiB with an eighth of headroom in each block, and idle blocks."""
+    done = plan(replace(FACTS, on_gpu=True, device_room=777 * 256 * 100))
+    assert done.config.sampler.staging_bytes == 256 * MIB
+    rows = FACTS.batch.nodes * FACTS.row_bytes
+    in_flight = int(1.125 * max(rows, min(256 * MIB, 64 * rows)))
+    assert done.terms["staging"] == in_flight + max(2 * rows, 64 * MIB)
+
+
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
     """Most of a run on it is the window: 256 graphs of [15, 10, 5] neighbours, rows of 16 bytes."""
