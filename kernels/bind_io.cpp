@@ -42,7 +42,8 @@ py::list submit(lsm::Storage& storage, const py::list& reads) {
         item.cast<std::tuple<lsm::TensorView, lsm::TensorView, std::optional<lsm::TensorView>>>();
     lsm::RowRead& request = requests.emplace_back();
     request.rows = ids.as<const int64_t>("ids");
-    request.output = out.as_bytes("out");
+    request.on_gpu = !out.on_host;
+    request.output = out.as_bytes_on(out.on_host ? -1 : storage.gpu(), "out");
     if (!positions) continue;
     request.positions = positions->as<const int64_t>("positions");
     lsm::check_argument(request.positions.size() == request.rows.size(), "positions: expected ",

@@ -115,7 +115,8 @@ void bind_nvme(py::module_& module) {
           [](NvmeOptions& options) -> EmulationOptions& { return options.transport.emulated; },
           py::return_value_policy::reference_internal)
       .def_readwrite("command_timeout_secs", &NvmeOptions::command_timeout_secs)
-      .def_readonly("submission", &NvmeOptions::submission);
+      .def_readonly("submission", &NvmeOptions::submission)
+      .def_readwrite("gpu", &NvmeOptions::gpu);
   module.def("measure_nvme_reads", &measure, py::arg("sparse"), py::arg("depth"), py::arg("batch"),
              py::arg("read_bytes"), py::arg("reads"), py::arg("file"), py::arg("memory_bytes"));
   module.def("measure_nvme_waves", &measure_waves, py::arg("num_blocks"), py::arg("read_bytes"),

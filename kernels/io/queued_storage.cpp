@@ -29,7 +29,8 @@ Storage::Requests QueuedStorage::start(std::span<const RowRead> reads) {
   Requests requests;
   for (const RowRead& read : reads) {
     requests.push_back(std::make_shared<Request>(
-        read.output.data(), concat(engine_, ": reading ", read.rows.size(), " rows of ", where)));
+        read.output.data(), concat(engine_, ": reading ", read.rows.size(), " rows of ", where),
+        read.on_gpu));
   }
   const MergeRule rule{block_bytes(), max_read_bytes(), options_.max_gap_bytes};
   auto group =

@@ -32,6 +32,17 @@ void ReadGroup::complete(const Extent& extent, const std::byte* data) {
   }
 }
 
+void ReadGroup::begin(const Extent& extent, const std::byte* data, std::vector<PieceCopy>& copies) {
+  outstanding_.fetch_sub(1, std::memory_order_relaxed);
+  for (uint32_t i = extent.first_piece; i < extent.last_piece; ++i) {
+    const Piece& piece = plan_.pieces[i];
+    Request* const request = requests_[piece.request].get();
+    std::byte* const target = request->begin(piece);
+    if (target == nullptr) continue;
+    copies.push_back({data + (piece.file_offset - extent.offset), target, piece.length, request});
+  }
+}
+
 void ReadGroup::fail(const Extent& extent, const std::exception_ptr& error) {
   outstanding_.fetch_sub(1, std::memory_order_relaxed);
   for (uint32_t i = extent.first_piece; i < extent.last_piece; ++i) {

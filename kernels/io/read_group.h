@@ -29,6 +29,8 @@ class ReadGroup {
 
   /// Delivers the pieces of an extent, whose bytes `data` holds, to their requests.
   void complete(const Extent& extent, const std::byte* data);
+  /// The same for a caller that copies the pieces: appends those that are wanted.
+  void begin(const Extent& extent, const std::byte* data, std::vector<PieceCopy>& copies);
   void fail(const Extent& extent, const std::exception_ptr& error);
   /// Fails every extent that no worker has taken, with the reason `why`.
   void fail_rest(const char* why);

@@ -16,6 +16,7 @@ struct RowRead {
   std::span<const int64_t> rows;
   std::span<const int64_t> positions;
   std::span<std::byte> output;
+  bool on_gpu = false;  // output is memory of Storage::gpu()
 };
 
 /// A run of bytes of one file that goes to one place of one request's output.

@@ -9,16 +9,33 @@
 
 namespace lsm {
 
-Request::Request(std::byte* output, std::string description)
-    : output_(output), description_(std::move(description)) {}
+Request::Request(std::byte* output, std::string description, bool on_gpu)
+    : output_(output), description_(std::move(description)), on_gpu_(on_gpu) {}
 
 void Request::deliver(const Piece& piece, const std::byte* data) {
+  std::byte* const target = begin(piece);
+  if (target == nullptr) return;
+  std::memcpy(target, data, piece.length);
+  end();
+}
+
+std::byte* Request::begin(const Piece& piece) {
   // Announce the copy, then look at the flag; cancel() does it in the opposite order. With
   // sequentially consistent accesses one of the two sees the other.
   copying_.fetch_add(1);
-  if (!cancelled_.load()) std::memcpy(output_ + piece.destination, data, piece.length);
+  if (!cancelled_.load()) return output_ + piece.destination;
+  end();
+  return nullptr;
+}
+
+void Request::end() {
   copying_.fetch_sub(1);
   finish_one();
+}
+
+void Request::fail_copy(const std::exception_ptr& error) {
+  copying_.fetch_sub(1);
+  fail(error);
 }
 
 void Request::fail(std::exception_ptr error) {

@@ -13,20 +13,37 @@
 
 namespace lsm {
 
+class Request;
+
+/// A copy of a piece's bytes to its place, announced by Request::begin().
+struct PieceCopy {
+  const std::byte* from;
+  std::byte* to;
+  uint32_t bytes;
+  Request* request;
+};
+
 /// One submitted request: the destination of its rows, and its progress. Workers deliver its pieces
 /// in any order; one caller waits. After wait() has returned or thrown, or cancel() has returned,
 /// nothing writes to the output any more.
 class Request {
  public:
-  Request(std::byte* output, std::string description);
+  Request(std::byte* output, std::string description, bool on_gpu = false);
 
   const std::string& description() const { return description_; }
+  /// True if the output is memory of a GPU.
+  bool on_gpu() const { return on_gpu_; }
 
   /// Sets the number of pieces. Must precede the delivery of any.
   void expect(int64_t num_pieces) { num_pieces_ = num_pieces, remaining_.store(num_pieces); }
 
   /// Copies a piece's bytes from `data` to the output.
   void deliver(const Piece& piece, const std::byte* data);
+  /// The same for a caller that copies: announces the copy, and returns its target. Null if the
+  /// request was cancelled, which ends the piece. Otherwise end() or fail_copy() must follow.
+  std::byte* begin(const Piece& piece);
+  void end();
+  void fail_copy(const std::exception_ptr& error);
   /// Ends a piece without data. wait() throws the first error.
   void fail(std::exception_ptr error);
 
@@ -43,6 +60,7 @@ class Request {
 
   std::byte* const output_;
   const std::string description_;
+  const bool on_gpu_;
   int64_t num_pieces_ = 0;
 
   std::atomic<int64_t> remaining_{0};

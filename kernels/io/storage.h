@@ -51,6 +51,8 @@ class Storage {
   virtual std::vector<std::string> notes() const { return {}; }
   virtual int64_t block_bytes() const { return 4096; }
   virtual bool direct() const { return false; }
+  /// The GPU whose memory outputs may be; -1: outputs are host memory.
+  virtual int gpu() const { return -1; }
 
  protected:
   Storage(std::string engine, const RowLayout& layout)

@@ -72,6 +72,11 @@ def open_features(
     if cache is None:
         if share is not None:
             raise ValueError("share: ranks share a cache, and there is none; give cache as well")
+        if storage is not None and storage.engine == "nvme" and storage.read_to == "gpu":
+            raise ValueError(
+                "storage.read_to=gpu: expected a cache, whose batches take rows from there; set "
+                "cache.policy, or storage.read_to=host"
+            )
         take_rows = pinned_rows(files) if on_gpu else pooled_rows(files, idle_bytes)
         return FeatureLoader(files, open_storage(files, storage), take_rows)
     cache, gpu = cache.resolved(), gpu or GpuOptions()
@@ -160,7 +165,7 @@ def _gpu_tiers(
         constant_ids,
         device=device,
         options=gpu,
-        take_rows=None if storage.engine == "gds" else take_rows,
+        take_rows=None if storage.reads_to_gpu else take_rows,
         prefetch_iterations=cache.victim.prefetch,
     )
 

@@ -136,8 +136,12 @@ class Storage:
         self.merge_iterations: int | Literal["half"] = 1 if merged == "auto" else merged
         nvme = nvme_options(options)
         if self.engine == "nvme" and options.submit_from == "gpu":
-            nvme.submission.device = _submitting_gpu()
+            nvme.submission.device = _gpu_for("submit_from")
             nvme.submission.num_blocks = options.submit_blocks or 0
+        self.reads_to_gpu = self.engine == "nvme" and options.read_to == "gpu"
+        """True if rows can be read into GPU memory."""
+        if self.reads_to_gpu:
+            nvme.gpu = _gpu_for("read_to")
 
         def open_as(engine: str) -> native.Storage:
             num_threads = options.num_threads or _DEFAULT_THREADS[engine]
@@ -273,14 +277,13 @@ def _check_buffers(engine: str, options: StorageOptions, num_threads: int) -> No
         )
 
 
-def _submitting_gpu() -> int:
+def _gpu_for(key: str) -> int:
     """Index of the current GPU, which is the one that trains. Raises RuntimeError without a GPU."""
     index = torch.cuda.current_device() if torch.cuda.is_available() else 0
     problem = gpu_problem(index)
     if problem is not None:
         raise RuntimeError(
-            f"storage.submit_from=gpu: {problem}; or set storage.submit_from=host (see "
-            "`lsm doctor`)"
+            f"storage.{key}=gpu: {problem}; or set storage.{key}=host (see `lsm doctor`)"
         )
     return index
 

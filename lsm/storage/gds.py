@@ -143,6 +143,7 @@ class GdsStorage(Storage):
             self._files.close()
             raise
         self.engine = "gds"
+        self.reads_to_gpu = True
         self._num_files = len(paths)
         self._stripe_bytes = stripe_bytes
         self._max_read_bytes = settled(options.max_read_bytes)

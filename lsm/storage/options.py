@@ -47,7 +47,10 @@ class StorageOptions(Section):
     """nvme: longest wait for one command, in seconds. A longer one is an error."""
     submit_from: Literal["host", "gpu"] = "host"
     """nvme: processor that submits commands and takes completions. gpu: kernels of the GPU that
-    trains; rows still land in host memory."""
+    trains."""
+    read_to: Literal["host", "gpu"] = "host"
+    """nvme: memory that drives write rows to. gpu: memory of the GPU that trains, under libnvm with
+    GPU support or emulated; needs a cache, whose batches take rows from there."""
     submit_blocks: Positive | None = None
     """submit_from=gpu: most thread blocks of such a kernel. null: 30% of the GPU's SMs."""
     queue_depth: Annotated[int, Field(ge=1, le=DEEPEST_QUEUE)] = 128

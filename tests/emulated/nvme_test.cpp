@@ -4,10 +4,16 @@
 #include <numeric>
 #include <thread>
 
+#include "kernels/core/deadline.h"
+#include "kernels/io/nvme/engine/gpu_landing.h"
 #include "kernels/io/nvme/engine/gpu_measure.h"
+#include "kernels/io/nvme/engine/read_worker.h"
 #include "kernels/io/nvme/gpu/gpu_arrays.h"
+#include "kernels/io/nvme/transport/libnvm_transport.h"
 #include "tests/emulated/runtime/counts.h"
 #include "tests/emulated/tests.h"
+#include "tests/native/fake_libnvm.h"
+#include "tests/native/testing.h"
 
 namespace lsm::testing {
 namespace {
@@ -41,6 +47,99 @@ TEST_CASE("emulated nvme: reads") {
       }
     }
   }
+}
+
+/// Rows in `memory`, from its first byte on.
+void expect_rows(std::span<const std::byte> memory, const std::vector<int64_t>& ids,
+                 int64_t row_bytes) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto row = memory.subspan(i * static_cast<size_t>(row_bytes), row_bytes);
+    LSM_EXPECT(is_row(row, ids[i]), "row ", ids[i], " of ", row_bytes, " bytes");
+  }
+}
+
+std::vector<int64_t> some_ids(Random& random, int64_t num_ids, int64_t num_rows) {
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < num_ids; ++i) ids.push_back(random.between(0, num_rows - 1));
+  return ids;
+}
+
+/// A drive writes to buffers in GPU memory; from there rows go to GPU memory and to the host's.
+TEST_CASE("emulated nvme: reads land in GPU memory") {
+  for (const int64_t row_bytes : {99, 100, 4096, 9000}) {
+    RowFiles files({kNumRows, row_bytes, 4096, 2});
+    for (const int submitting : {-1, kDevice}) {
+      const EngineOptions options{.queue_depth = 24, .num_threads = 2};
+      nvme::NvmeOptions nvme{.submission = {submitting, 1}, .gpu = kDevice};
+      nvme.transport.emulated.num_controllers = 2;
+      const auto storage = files.open("nvme", options, nvme);
+      Random random(4);
+      const auto ids = some_ids(random, is_part() ? 40 : 150, kNumRows);
+      const size_t bytes = ids.size() * static_cast<size_t>(row_bytes);
+      const GpuBytes near(bytes);
+      std::vector<std::byte> far(bytes);
+      const RowRead wanted[] = {{ids, {}, {near.data(), bytes}, true}, {ids, {}, far}};
+      for (const auto& request : storage->submit(wanted)) request->wait(kTimeoutSecs);
+      expect_rows(near.fetch(), ids, row_bytes);
+      expect_rows(far, ids, row_bytes);
+    }
+  }
+}
+
+/// The same through the kernel module libnvm, played, which maps pages of the GPU's for the drive;
+/// its controller finds only those.
+TEST_CASE("emulated nvme: reads land in GPU memory under libnvm") {
+  constexpr int64_t kRowBytes = 4096;
+  std::vector<std::byte> image(kNumRows * kRowBytes);
+  for (int64_t id = 0; id < kNumRows; ++id) {
+    for (int64_t b = 0; b < kRowBytes; ++b) image[id * kRowBytes + b] = byte_of(id, b);
+  }
+  const auto module = std::make_shared<FakeModuleState>();
+  std::vector<nvme::EmulatedNamespace> namespaces = {
+      {nvme::make_gpu_blocks(std::make_shared<nvme::MemoryBlocks>(image), kDevice), 512}};
+  const auto node = [&] {
+    return std::make_unique<FakeLibnvmNode>(module, nvme::ControllerOptions{}, namespaces);
+  };
+  {
+    nvme::Controller controller(std::make_unique<nvme::LibnvmTransport>(node()), 20);
+    const nvme::NamespaceInfo space = controller.identify_namespace(1);
+    ReadStats stats;
+    FaultInjector faults;
+    nvme::ReadWorker worker(controller, {.depth = 16, .max_read_bytes = 32 << 10, .gpu = kDevice},
+                            stats, faults);
+    LSM_EXPECT(module->device.size() == 1, module->device.size(), " mappings of the GPU's memory");
+    Random random(5);
+    const auto ids = some_ids(random, is_part() ? 40 : 200, kNumRows);
+    const size_t bytes = ids.size() * kRowBytes;
+    const GpuBytes rows(bytes);
+    const RowRead read{ids, {}, {rows.data(), bytes}, true};
+    const auto request = std::make_shared<Request>(rows.data(), "rows", true);
+    ReadQueue queue;
+    queue.push(std::make_shared<ReadGroup>(
+        plan_reads({&read, 1}, {kNumRows, kRowBytes, 4096, 1}, {512, 32 << 10, 0}),
+        std::vector{request}, stats.outstanding));
+    const std::string path = "/dev/libnvm0";
+    std::vector<Claim> claims;
+    for (const Deadline deadline(kTimeoutSecs); !request->done();) {
+      LSM_EXPECT(!deadline.passed(), "reads did not end");
+      claims.clear();
+      queue.claim(claims, worker.room(), false);
+      for (Claim& claim : claims) worker.add({std::move(claim), &space, &path});
+      worker.submit();
+      worker.take();
+      worker.deliver();
+    }
+    request->wait(kTimeoutSecs);
+    expect_rows(rows.fetch(), ids, kRowBytes);
+  }
+  LSM_EXPECT(module->device.empty() && module->host.empty(), "mappings are left");
+  module->gpu_support = false;
+  nvme::Controller controller(std::make_unique<nvme::LibnvmTransport>(node()), 20);
+  ReadStats stats;
+  FaultInjector faults;
+  expect_throw<std::runtime_error>("built without GPU support", [&] {
+    nvme::ReadWorker(controller, {.depth = 16, .gpu = kDevice}, stats, faults);
+  });
 }
 
 /// The measurement compares every byte.

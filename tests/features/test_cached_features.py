@@ -72,6 +72,12 @@ def test_a_feature_loader_with_a_cache_keeps_rows(store, rows):
     assert sums["hits"] > 0
 
 
+def test_rows_in_gpu_memory_need_a_cache(store):
+    storage = StorageOptions(engine="nvme", read_to="gpu")
+    with pytest.raises(ValueError, match=r"^storage\.read_to=gpu: expected a cache.*read_to=host"):
+        open_features(store, storage=storage)
+
+
 @pytest.mark.parametrize("policy", ONLINE_POLICIES)
 @pytest.mark.parametrize("num_bytes", SIZES, ids=["set", "small", "middle", "all"])
 @pytest.mark.parametrize("victim_mode", ["none", "queues", "pool"])

@@ -27,6 +27,19 @@ def test_reads(tmp_path, row_bytes, submit_blocks):
             assert np.array_equal(read(storage, ids), rows[ids])
 
 
+@pytest.mark.parametrize("row_bytes", [99, 4096, 9000])
+@pytest.mark.parametrize("submit_from", ["host", "gpu"])
+def test_reads_through_gpu_memory(tmp_path, row_bytes, submit_from):
+    """Controllers write to buffers in GPU memory, from where rows come to the host."""
+    rows = random_rows(600, row_bytes)
+    paths = write_stripes(tmp_path, rows, 2)
+    options = {"submit_from": submit_from, "read_to": "gpu", "queue_depth": 24}
+    with open_rows(paths, rows, num_threads=2, **options) as storage:
+        assert storage.reads_to_gpu
+        ids = np.random.default_rng(7).integers(0, 600, 200)
+        assert np.array_equal(read(storage, ids), rows[ids])
+
+
 @pytest.mark.parametrize("into_device_memory", [False, True])
 @pytest.mark.parametrize("read_bytes", [4096, 3 * 4096])
 def test_waves(read_bytes, into_device_memory):

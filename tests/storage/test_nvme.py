@@ -224,16 +224,22 @@ def test_submission_from_a_gpu_that_is_missing(tmp_path):
     paths = write_stripes(tmp_path, rows, 1)
     with pytest.raises(RuntimeError, match=r"submit_from=gpu: .* set storage\.submit_from=host"):
         open_rows(paths, rows, submit_from="gpu")
+    with pytest.raises(RuntimeError, match=r"read_to=gpu: .* set storage\.read_to=host"):
+        open_rows(paths, rows, read_to="gpu")
     with open_rows(paths, rows, submit_from="host", submit_blocks=3) as storage:
         assert np.array_equal(read(storage, range(4)), rows)
 
 
 @pytest.mark.skipif(native.find_cuda().toolkit_version > 0, reason="built with CUDA")
-def test_the_native_engine_refuses_a_gpu_it_was_not_built_for(tmp_path):
+@pytest.mark.parametrize("key", ["submit_from", "read_to"])
+def test_the_native_engine_refuses_a_gpu_it_was_not_built_for(tmp_path, key):
     paths = write_stripes(tmp_path, random_rows(4, 100), 1)
     nvme = native.NvmeOptions()
-    nvme.submission.device = 0
-    with pytest.raises(RuntimeError, match=r"submit_from=gpu needs CUDA.*LSM_CUDA=ON"):
+    if key == "read_to":
+        nvme.gpu = 0
+    else:
+        nvme.submission.device = 0
+    with pytest.raises(RuntimeError, match=rf"{key}=gpu needs CUDA.*LSM_CUDA=ON"):
         native.open_storage(
             engine="nvme",
             paths=[str(path) for path in paths],

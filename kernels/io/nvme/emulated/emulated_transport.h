@@ -30,6 +30,9 @@ class EmulatedTransport final : public Transport {
     return controller_.memory().map(data, bytes, DmaShape::kPages);
   }
 
+  /// Precondition: the namespaces' sources can write there.
+  DmaMemory map_gpu_memory(std::byte* data, size_t bytes) override { return map(data, bytes); }
+
   const EmulatedController& controller() const { return controller_; }
 
  private:

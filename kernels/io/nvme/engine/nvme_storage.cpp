@@ -28,6 +28,7 @@ class NvmeStorage::WorkerThread {
     WorkerOptions worker{static_cast<size_t>(options.queue_depth),
                          static_cast<size_t>(storage.max_read_bytes_),
                          storage.nvme_.command_timeout_secs, queue_id};
+    worker.gpu = storage.nvme_.gpu;
     for (size_t i = 0; i < storage.controllers_.size(); ++i) {
       worker.make_queue = storage.queue_makers_[i];
       workers_.push_back(std::make_unique<ReadWorker>(*storage.controllers_[i], worker,
@@ -123,7 +124,9 @@ WorkerQueueMaker NvmeStorage::queue_maker(Controller& controller) const {
 }
 
 void NvmeStorage::open_namespaces() {
-  OpenTransports opened = open_transports(nvme_.transport, paths_, layout_);
+  TransportOptions options = nvme_.transport;
+  options.emulated.gpu = nvme_.gpu;
+  OpenTransports opened = open_transports(options, paths_, layout_);
   for (auto& transport : opened.transports) {
     controllers_.push_back(
         std::make_unique<Controller>(std::move(transport), nvme_.command_timeout_secs));

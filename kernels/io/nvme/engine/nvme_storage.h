@@ -15,8 +15,9 @@ namespace lsm::nvme {
 
 /// Reads rows through NVMe queue pairs of our own. Each of `num_threads` workers has a queue pair
 /// on every controller and keeps up to `queue_depth` commands in flight there. Part k of the rows
-/// lies on namespace k, from its first block on. Reads land in buffers of the worker's and are
-/// copied out, so that an abandoned command never writes into memory of others.
+/// lies on namespace k, from its first block on. Reads land in buffers of the worker's, in host
+/// memory or in a GPU's, and are copied out, so that an abandoned command never writes into memory
+/// of others.
 class NvmeStorage final : public QueuedStorage {
  public:
   /// `paths`: one per namespace; transports.h gives their meaning. Throws ArgumentError for options
@@ -27,6 +28,7 @@ class NvmeStorage final : public QueuedStorage {
 
   int64_t block_bytes() const override { return block_bytes_; }
   /// True if blocks come from the drive, not from the page cache; the emulated drive reads files.
+  int gpu() const override { return nvme_.gpu; }
   bool direct() const override { return nvme_.transport.transport != "emulated"; }
 
  protected:

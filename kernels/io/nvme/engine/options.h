@@ -16,6 +16,7 @@ struct NvmeOptions {
   TransportOptions transport = {};
   double command_timeout_secs = 10.0;  // longest wait for one command
   GpuSubmission submission = {};
+  int gpu = -1;  // the GPU whose memory drives write to; -1: host memory
 };
 
 }  // namespace lsm::nvme

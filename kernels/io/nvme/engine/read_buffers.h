@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/io/nvme/engine/gpu_landing.h"
 #include "kernels/io/nvme/protocol/prp.h"
 #include "kernels/io/nvme/transport/transport.h"
 
@@ -13,11 +14,14 @@ namespace lsm::nvme {
 /// Buffers of equal size for reads of one controller, each with memory for its PRP lists.
 class ReadBuffers {
  public:
-  ReadBuffers(Transport& transport, size_t count, size_t bytes)
+  /// In memory of `landing`, or of the host if it is null.
+  ReadBuffers(Transport& transport, size_t count, size_t bytes, GpuLanding* landing = nullptr)
       : count_(count),
         buffer_pages_((bytes + kPageBytes - 1) / kPageBytes),
         list_pages_(num_list_pages(static_cast<uint32_t>(buffer_pages_))),
-        data_(transport.allocate(count * buffer_pages_ * kPageBytes, DmaShape::kPages)) {
+        data_(landing != nullptr
+                  ? landing->allocate(transport, count * buffer_pages_ * kPageBytes)
+                  : transport.allocate(count * buffer_pages_ * kPageBytes, DmaShape::kPages)) {
     if (list_pages_ > 0) {
       lists_ = transport.allocate(count * list_pages_ * kPageBytes, DmaShape::kPages);
     }

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "kernels/core/check.h"
 #include "kernels/io/nvme/protocol/status.h"
@@ -42,7 +43,9 @@ ReadWorker::ReadWorker(Controller& controller, const WorkerOptions& options, Rea
       stats_(stats),
       faults_(faults),
       slots_(num_slots(options)),
-      buffers_(controller.transport(), slots_.size(), options.max_read_bytes) {
+      landing_(options.gpu < 0 ? nullptr
+                               : make_gpu_landing(options.gpu, options.command_timeout_secs)),
+      buffers_(controller.transport(), slots_.size(), options.max_read_bytes, landing_.get()) {
   for (size_t i = slots_.size(); i > 0; --i) free_.push_back(static_cast<uint16_t>(i - 1));
   open();
 }
@@ -167,6 +170,11 @@ void ReadWorker::deliver() {
     const Extent& extent = *slot.read.claim.extent;
     if (done.result == static_cast<int64_t>(extent.bytes)) {
       stats_.bytes_read.fetch_add(done.result, std::memory_order_relaxed);
+      if (landing_) {
+        slot.read.claim.group->begin(extent, buffers_.data(done.slot), copies_);
+        landed_.push_back(done.slot);
+        continue;
+      }
       slot.read.claim.group->complete(extent, buffers_.data(done.slot));
     } else {
       fail(slot, error_of(slot, done));
@@ -174,6 +182,22 @@ void ReadWorker::deliver() {
     release(done.slot);
   }
   done_.clear();
+  if (landing_) copy_landed();
+}
+
+void ReadWorker::copy_landed() {
+  const std::vector<PieceCopy> copies = std::exchange(copies_, {});
+  const std::vector<uint16_t> landed = std::exchange(landed_, {});
+  try {
+    landing_->copy(copies);
+  } catch (const std::exception& error) {
+    for (const PieceCopy& copy : copies) copy.request->fail_copy(std::current_exception());
+    for (const uint16_t slot : landed) release(slot);
+    give_up(error);
+    return;
+  }
+  for (const PieceCopy& copy : copies) copy.request->end();
+  for (const uint16_t slot : landed) release(slot);
 }
 
 void ReadWorker::expire() {

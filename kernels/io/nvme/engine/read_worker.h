@@ -21,6 +21,7 @@ struct WorkerOptions {
   double command_timeout_secs = 10.0;
   uint16_t queue_id = 1;
   WorkerQueueMaker make_queue = HostQueue::make;
+  int gpu = -1;  // in whose memory reads land; -1: the host's
 };
 
 /// A read and the place of its bytes.
@@ -73,6 +74,7 @@ class ReadWorker {
 
   void open();
   void renew();
+  void copy_landed();
   void fail(Slot& slot, std::exception_ptr error);
   void release(uint16_t index);
   /// Fails all reads, in flight or added later, with `error`. Precondition: `error` is being
@@ -88,6 +90,7 @@ class ReadWorker {
   ReadStats& stats_;
   FaultInjector& faults_;
   std::vector<Slot> slots_;
+  const std::unique_ptr<GpuLanding> landing_;  // null: reads land in host memory
   ReadBuffers buffers_;
   std::unique_ptr<WorkerQueue> queue_;
   std::vector<uint16_t> free_;
@@ -95,6 +98,9 @@ class ReadWorker {
   std::vector<BufferRead> reads_;
   std::vector<ReadEnd> ends_;
   std::vector<Done> done_;
+  // With a landing_: completed reads whose pieces are to be copied.
+  std::vector<uint16_t> landed_;
+  std::vector<PieceCopy> copies_;
   size_t in_flight_ = 0;
   size_t lost_ = 0;
   std::exception_ptr broken_;  // the reason why the queue takes no more reads

@@ -4,6 +4,7 @@
 #include "kernels/core/check.h"
 #include "kernels/io/feature_files.h"
 #include "kernels/io/nvme/emulated/emulated_transport.h"
+#include "kernels/io/nvme/engine/gpu_landing.h"
 #include "kernels/io/nvme/engine/namespaces.h"
 
 namespace lsm::nvme {
@@ -21,9 +22,10 @@ OpenTransports open_emulated(const EmulationOptions& options, const std::vector<
   OpenTransports result;
   for (size_t i = 0; i < paths.size(); ++i) {
     const size_t controller = i % options.num_controllers;
-    namespaces[controller].push_back(
-        {std::make_shared<FileBlocks>(paths[i], options.most_bytes, options.writable),
-         options.block_bytes});
+    std::shared_ptr<BlockSource> blocks =
+        std::make_shared<FileBlocks>(paths[i], options.most_bytes, options.writable);
+    if (options.gpu >= 0) blocks = make_gpu_blocks(std::move(blocks), options.gpu);
+    namespaces[controller].push_back({std::move(blocks), options.block_bytes});
     result.namespaces.push_back({controller, static_cast<uint32_t>(namespaces[controller].size())});
   }
   for (size_t i = 0; i < options.num_controllers; ++i) {

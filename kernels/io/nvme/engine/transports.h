@@ -18,6 +18,7 @@ struct EmulationOptions {
   uint32_t num_controllers = 1;  // over which the store's files are dealt round robin
   uint64_t most_bytes = 0;       // of a namespace; 0: as many as its file has
   bool writable = false;
+  int gpu = -1;  // to whose memory they write as well; -1: host memory only
   ControllerOptions controller = {};
 };
 

@@ -2,6 +2,7 @@
 #include "kernels/io/nvme/engine/gpu_queue.h"
 
 #include "kernels/core/check.h"
+#include "kernels/io/nvme/engine/gpu_landing.h"
 #include "kernels/io/nvme/engine/gpu_measure.h"
 
 namespace lsm::nvme {
@@ -9,6 +10,14 @@ namespace lsm::nvme {
 #if !LSM_HAS_CUDA
 WorkerQueueMaker make_gpu_queues(Transport&, const GpuSubmission&, double) {
   throw_without_cuda("storage.submit_from=gpu");
+}
+
+std::unique_ptr<GpuLanding> make_gpu_landing(int, double) {
+  throw_without_cuda("storage.read_to=gpu");
+}
+
+std::shared_ptr<BlockSource> make_gpu_blocks(std::shared_ptr<BlockSource>, int) {
+  throw_without_cuda("storage.read_to=gpu");
 }
 
 std::vector<WaveRates> measure_waves(const WaveOptions&) {

@@ -25,11 +25,9 @@ class LibnvmTransport final : public Transport {
   size_t register_bytes() const override { return register_bytes_; }
   DmaMemory allocate(size_t bytes, DmaShape shape) override;
 
-  /// Lets the controller reach `bytes` at `data` (both multiples of kGpuPageBytes) in GPU memory.
-  /// The caller owns the memory, which must outlive the result; `data` of the result is `data`.
-  /// Throws ArgumentError for a bad alignment; std::runtime_error if the module cannot map it, with
-  /// a note if it lacks GPU support.
-  DmaMemory map_gpu_memory(std::byte* data, size_t bytes);
+  /// As Transport::map_gpu_memory(). Throws ArgumentError for a bad alignment; std::runtime_error
+  /// if the module cannot map it, with a note if it lacks GPU support.
+  DmaMemory map_gpu_memory(std::byte* data, size_t bytes) override;
 
  private:
   void map_registers();

@@ -52,6 +52,11 @@ class Transport {
   /// remedy, if there is none of this shape.
   virtual DmaMemory allocate(size_t bytes, DmaShape shape) = 0;
 
+  /// Lets the controller reach `bytes` at `data` (both multiples of 64 KiB) in GPU memory. The
+  /// caller owns the memory, which must outlive the result; `data` of the result is `data`. Throws
+  /// std::runtime_error where the controller cannot reach a GPU.
+  virtual DmaMemory map_gpu_memory(std::byte* data, size_t bytes);
+
  protected:
   Transport() = default;
 };
