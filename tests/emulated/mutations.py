@@ -94,7 +94,7 @@ MUTATIONS = [
         "                                                    : cuda_launch_detail::kMaxBlocks) {}",
         "memory",
         "SMs",
-        "bytes: ",
+        "bytes over the bus",
     ),
     Mutation(
         "streams of rows behind the bus have priority",
@@ -103,7 +103,7 @@ MUTATIONS = [
         "const int priority = share == GpuShare::kFar && !PLANTED ? lowest",
         "memory",
         "SMs",
-        "bytes: ",
+        "bytes over the bus",
     ),
     Mutation(
         "a vector access is misaligned",

@@ -71,7 +71,7 @@ def is_found(build: Path, mutation: Mutation) -> bool:
         LSM_EMULATED_PART="1",
         LSM_EMULATED_MUTATION=mutation.name,
     )
-    found = ended.returncode != 0 and mutation.found in ended.stderr
+    found = ended.returncode != 0 and mutation.found in ended.stdout + ended.stderr
     print(f"{mutation.name:45} {mutation.build:6} {'found' if found else 'NOT FOUND'}", flush=True)
     if not found:
         print(ended.stdout, ended.stderr, sep="\n")
