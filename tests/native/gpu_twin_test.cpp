@@ -125,9 +125,10 @@ TEST_CASE("GPU twins: next uses") {
 
 CheckedExecutor make_executor(const GpuExecutorOptions& options, Storage& storage,
                               const PlannerCase& planned) {
+  const auto backend = [] { return std::make_unique<ThreadBackend>(); };
   return {std::make_unique<ExecutorOnBackend<ThreadBackend>>(
-              std::make_unique<ThreadBackend>(), std::make_unique<ThreadBackend>(), options,
-              storage, planned.static_ids, planned.constant_ids),
+              ExecutorBackends<ThreadBackend>{backend(), backend(), backend()}, options, storage,
+              planned.static_ids, planned.constant_ids),
           nullptr};
 }
 
