@@ -90,9 +90,6 @@ def test_bad_input():
         twin(graph, [2]).sample(torch.tensor([7, 1, 7]), epoch=0, iteration=0)
     with pytest.raises(ValueError, match="num_neighbors: expected -1"):
         twin(graph, [-2])
-    damaged = from_edges([0, 99], [1, 1], 3)
-    with pytest.raises(ValueError, match=r"expected ids in \[0, 3\), got 99; the topology is dam"):
-        twin(damaged, [-1]).sample(torch.tensor([1]), epoch=0, iteration=0)
     # The sampler is of use afterwards.
     sampler = twin(graph, [2])
     with pytest.raises(ValueError, match="distinct"):
@@ -100,6 +97,18 @@ def test_bad_input():
     seeds = torch.tensor([7, 9])
     host = NeighborSampler(graph, [2]).sample(seeds, epoch=0, iteration=0)
     assert_same(sampler.sample(seeds, epoch=0, iteration=0), host)
+
+
+@pytest.mark.parametrize(
+    ("fanouts", "sampling"), [([-1], "neighbor"), ([2, 2], "neighbor"), ([2], "ladies")]
+)
+def test_a_damaged_topology(fanouts, sampling):
+    damaged = from_edges([0, 99], [1, 1], 3)
+    sampler = DeviceNeighborSampler(
+        damaged, damaged, fanouts, sampling=sampling, device=native.TWIN
+    )
+    with pytest.raises(ValueError, match=r"expected ids in \[0, 3\), got 99; the topology is dam"):
+        sampler.sample(torch.tensor([1]), epoch=0, iteration=0)
 
 
 def test_placement():
