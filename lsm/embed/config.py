@@ -40,6 +40,9 @@ class EmbedTrainConfig(Section):
     """Seed of initial embeddings, shuffling, negatives, dropout and the names of partitions."""
     num_threads: Annotated[int, Field(ge=0, le=MOST_THREADS)] = 0
     """Threads of torch per rank. 0: this machine's cores divided by its ranks."""
+    precision: Literal["fp32", "tf32"] = "fp32"
+    """Arithmetic of matrix products. tf32: a GPU multiplies with 10 bits of mantissa; sums, rows
+    and state stay float32."""
     eval_every: NonNegative = 0
     """Epochs between two validations. 0: none."""
     patience: NonNegative = 0
@@ -145,5 +148,6 @@ def fingerprint(
     ``store``: what tells the store from others."""
     values = config.model_dump(mode="json")
     keys = {f"embed.{key}": value for key, value in values["embed"].items()}
-    keys |= {f"train.{key}": values["train"][key] for key in ("batch_size", "seed", "select")}
+    of_training = ("batch_size", "precision", "seed", "select")
+    keys |= {f"train.{key}": values["train"][key] for key in of_training}
     return keys | {"world size": world_size, "store": store}

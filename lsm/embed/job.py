@@ -83,7 +83,7 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
             "(storage.engine=io_uring)"
         )
     device = choose_job_device(config.device, world)
-    set_up_torch(config.train.num_threads, world, device)
+    set_up_torch(config.train.num_threads, world, device, config.train.precision)
     if world.local_size != world.size:
         raise ValueError(
             f"world size: lsm embed runs on one machine, and {world.local_size} of {world.size} "
