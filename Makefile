@@ -155,7 +155,7 @@ cuda-check: setup
 SANITIZER ?=
 KERNEL_TESTS := tests/features/test_gpu_cached_features.py tests/cache/test_gpu_planner.py \
   tests/cache/test_gpu_executor.py tests/native/test_gpu_gather.py tests/sampler/test_gpu_sampler.py \
-  tests/storage/test_gpu_nvme.py
+  tests/storage/test_gpu_nvme.py tests/embed/test_gpu_kernels.py
 WATCHED := PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --error-exitcode=1
 # BUILT=1: tests the present build.
 BUILT ?=

@@ -18,5 +18,6 @@ void bind_sampling(pybind11::module_& module);
 void bind_gpu_sampling(pybind11::module_& module);
 void bind_store(pybind11::module_& module);
 void bind_embed(pybind11::module_& module);
+void bind_gpu_embed(pybind11::module_& module);
 
 }  // namespace lsm

@@ -13,6 +13,7 @@ import typing_extensions
 
 __all__: list[str] = [
     "COUNTER_NAMES",
+    "SUM_WINDOW",
     "TWIN",
     "TWIN_BACKWARDS",
     "BufferPool",
@@ -22,6 +23,8 @@ __all__: list[str] = [
     "CudaInfo",
     "DirectMode",
     "Distance",
+    "EdgeLoss",
+    "EdgeModel",
     "EmulationOptions",
     "Fault",
     "GpuBuffer",
@@ -43,6 +46,7 @@ __all__: list[str] = [
     "OwnerHash",
     "OwnerMap",
     "PeerBlock",
+    "Penalty",
     "Plan",
     "PlanArray",
     "Planner",
@@ -70,19 +74,24 @@ __all__: list[str] = [
     "complex_product",
     "complex_product_backward",
     "count_degrees",
+    "distance_gradients_on",
     "distance_scores",
     "distance_scores_backward",
+    "distances_on",
     "draw_positions",
     "draw_simd",
+    "edge_gradients_on",
     "fill_csc",
     "find_cuda",
     "find_pairs",
+    "form_queries_on",
     "gather_on",
     "gather_rows",
     "in_degree",
     "io_uring_problem",
     "labor_draws",
     "libnvm_problem",
+    "losses_on",
     "make_queries",
     "mask_equal",
     "measure_nvme_reads",
@@ -103,10 +112,12 @@ __all__: list[str] = [
     "simulate_cache",
     "simulate_optimal",
     "softmax_loss",
+    "sum_rows_on",
     "take_rows",
     "unique_relabel",
     "unpack_metadata",
     "update_rows",
+    "update_rows_on",
 ]
 
 class ThreadError(RuntimeError):
@@ -567,6 +578,123 @@ class Distance:
     @property
     def value(self) -> int: ...
 
+class EdgeModel:
+    """
+    Members:
+
+      dot
+
+      distmult
+
+      complex
+
+      transe_l1
+
+      transe_l2
+
+      rotate
+    """
+
+    __members__: typing.ClassVar[dict[str, EdgeModel]]
+    complex: typing.ClassVar[EdgeModel]
+    distmult: typing.ClassVar[EdgeModel]
+    dot: typing.ClassVar[EdgeModel]
+    rotate: typing.ClassVar[EdgeModel]
+    transe_l1: typing.ClassVar[EdgeModel]
+    transe_l2: typing.ClassVar[EdgeModel]
+    @typing.overload
+    def __eq__(self, other: EdgeModel) -> bool: ...
+    @typing.overload
+    def __eq__(self, other: typing.Any) -> bool: ...
+    def __getstate__(self) -> int: ...
+    def __hash__(self) -> int: ...
+    def __index__(self) -> int: ...
+    def __init__(self, value: int) -> None: ...
+    def __int__(self) -> int: ...
+    @typing.overload
+    def __ne__(self, other: EdgeModel) -> bool: ...
+    @typing.overload
+    def __ne__(self, other: typing.Any) -> bool: ...
+    def __repr__(self) -> str: ...
+    def __setstate__(self, state: int) -> None: ...
+    def __str__(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+
+class EdgeLoss:
+    """
+    Members:
+
+      softmax
+
+      logistic
+
+      margin
+    """
+
+    __members__: typing.ClassVar[dict[str, EdgeLoss]]
+    logistic: typing.ClassVar[EdgeLoss]
+    margin: typing.ClassVar[EdgeLoss]
+    softmax: typing.ClassVar[EdgeLoss]
+    @typing.overload
+    def __eq__(self, other: EdgeLoss) -> bool: ...
+    @typing.overload
+    def __eq__(self, other: typing.Any) -> bool: ...
+    def __getstate__(self) -> int: ...
+    def __hash__(self) -> int: ...
+    def __index__(self) -> int: ...
+    def __init__(self, value: int) -> None: ...
+    def __int__(self) -> int: ...
+    @typing.overload
+    def __ne__(self, other: EdgeLoss) -> bool: ...
+    @typing.overload
+    def __ne__(self, other: typing.Any) -> bool: ...
+    def __repr__(self) -> str: ...
+    def __setstate__(self, state: int) -> None: ...
+    def __str__(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+
+class Penalty:
+    """
+    Members:
+
+      none
+
+      floats
+
+      complex
+    """
+
+    __members__: typing.ClassVar[dict[str, Penalty]]
+    complex: typing.ClassVar[Penalty]
+    floats: typing.ClassVar[Penalty]
+    none: typing.ClassVar[Penalty]
+    @typing.overload
+    def __eq__(self, other: Penalty) -> bool: ...
+    @typing.overload
+    def __eq__(self, other: typing.Any) -> bool: ...
+    def __getstate__(self) -> int: ...
+    def __hash__(self) -> int: ...
+    def __index__(self) -> int: ...
+    def __init__(self, value: int) -> None: ...
+    def __int__(self) -> int: ...
+    @typing.overload
+    def __ne__(self, other: Penalty) -> bool: ...
+    @typing.overload
+    def __ne__(self, other: typing.Any) -> bool: ...
+    def __repr__(self) -> str: ...
+    def __setstate__(self, state: int) -> None: ...
+    def __str__(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+
 class PlannerConfig:
     policy: str
     victim_mode: str
@@ -950,6 +1078,17 @@ def count_degrees(
     first_edge: int,
     degrees: torch.Tensor | numpy.ndarray,
 ) -> None: ...
+def distance_gradients_on(
+    model: EdgeModel,
+    queries: torch.Tensor | numpy.ndarray,
+    entities: torch.Tensor | numpy.ndarray,
+    of_scores: torch.Tensor | numpy.ndarray,
+    of_queries: torch.Tensor | numpy.ndarray,
+    of_entities: torch.Tensor | numpy.ndarray,
+    add: bool,
+    device: int,
+    stream: int,
+) -> None: ...
 def distance_scores(
     kind: Distance,
     queries: torch.Tensor | numpy.ndarray,
@@ -966,6 +1105,14 @@ def distance_scores_backward(
     of_entities: torch.Tensor | numpy.ndarray,
     pool: ThreadPool,
 ) -> None: ...
+def distances_on(
+    model: EdgeModel,
+    queries: torch.Tensor | numpy.ndarray,
+    entities: torch.Tensor | numpy.ndarray,
+    out: torch.Tensor | numpy.ndarray,
+    device: int,
+    stream: int,
+) -> None: ...
 def draw_positions(key: int, id: int, hop: int, degree: int, count: int) -> list[int]: ...
 def draw_simd(
     key: int,
@@ -974,6 +1121,24 @@ def draw_simd(
     degrees: typing.Annotated[collections.abc.Sequence[int], "FixedSize(16)"],
     count: int,
 ) -> list[list[int] | None]: ...
+def edge_gradients_on(
+    model: EdgeModel,
+    inverse: bool,
+    entities: torch.Tensor | numpy.ndarray,
+    relations: torch.Tensor | numpy.ndarray | None,
+    ends: torch.Tensor | numpy.ndarray,
+    relation_rows: torch.Tensor | numpy.ndarray | None,
+    kept: torch.Tensor | numpy.ndarray | None,
+    of_queries: torch.Tensor | numpy.ndarray,
+    of_positives: torch.Tensor | numpy.ndarray,
+    of_ends: torch.Tensor | numpy.ndarray,
+    of_relations: torch.Tensor | numpy.ndarray | None,
+    losses: torch.Tensor | numpy.ndarray,
+    penalty: Penalty,
+    weight: float,
+    device: int,
+    stream: int,
+) -> None: ...
 def fill_csc(
     pool: ThreadPool,
     edges: torch.Tensor | numpy.ndarray,
@@ -992,6 +1157,19 @@ def find_pairs(
     [2, n] int64: rows and columns with ids[column] == wanted[row], rows ascending.
     """
 
+def form_queries_on(
+    model: EdgeModel,
+    inverse: bool,
+    entities: torch.Tensor | numpy.ndarray,
+    relations: torch.Tensor | numpy.ndarray | None,
+    ends: torch.Tensor | numpy.ndarray,
+    relation_rows: torch.Tensor | numpy.ndarray | None,
+    kept: torch.Tensor | numpy.ndarray | None,
+    queries: torch.Tensor | numpy.ndarray,
+    positives: torch.Tensor | numpy.ndarray,
+    device: int,
+    stream: int,
+) -> None: ...
 def gather_on(
     source: torch.Tensor | numpy.ndarray,
     ids: torch.Tensor | numpy.ndarray,
@@ -1018,6 +1196,19 @@ def labor_draws(
     ids: collections.abc.Sequence[int],
 ) -> list[int]: ...
 def libnvm_problem(path: str) -> str: ...
+def losses_on(
+    loss: EdgeLoss,
+    margin: float,
+    shift: float,
+    chunk: int,
+    negatives: torch.Tensor | numpy.ndarray,
+    missing: torch.Tensor | numpy.ndarray,
+    scores: torch.Tensor | numpy.ndarray,
+    positives: torch.Tensor | numpy.ndarray,
+    losses: torch.Tensor | numpy.ndarray,
+    device: int,
+    stream: int,
+) -> None: ...
 def make_queries(
     kind: Query,
     conjugate: bool,
@@ -1131,6 +1322,15 @@ def softmax_loss(
     negatives: torch.Tensor | numpy.ndarray,
     pool: ThreadPool,
 ) -> float: ...
+def sum_rows_on(
+    sorted_rows: torch.Tensor | numpy.ndarray,
+    places: torch.Tensor | numpy.ndarray,
+    gradients: torch.Tensor | numpy.ndarray,
+    partial: torch.Tensor | numpy.ndarray,
+    out: torch.Tensor | numpy.ndarray,
+    device: int,
+    stream: int,
+) -> None: ...
 def take_rows(
     table: torch.Tensor | numpy.ndarray,
     ids: torch.Tensor | numpy.ndarray,
@@ -1151,6 +1351,17 @@ def update_rows(
     eps: float,
     pool: ThreadPool,
 ) -> None: ...
+def update_rows_on(
+    rows: torch.Tensor | numpy.ndarray,
+    sorted_rows: torch.Tensor | numpy.ndarray,
+    places: torch.Tensor | numpy.ndarray,
+    gradients: torch.Tensor | numpy.ndarray,
+    partial: torch.Tensor | numpy.ndarray,
+    lr: float,
+    eps: float,
+    device: int,
+    stream: int,
+) -> None: ...
 
 COUNTER_NAMES: list = [
     "requests",
@@ -1164,5 +1375,6 @@ COUNTER_NAMES: list = [
     "spilled",
     "victim_overflow",
 ]
+SUM_WINDOW: int = 128
 TWIN: int = -1
 TWIN_BACKWARDS: int = -2

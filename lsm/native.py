@@ -22,6 +22,8 @@ CacheExecutor = _core.CacheExecutor
 CudaInfo = _core.CudaInfo
 DirectMode = _core.DirectMode
 Distance = _core.Distance
+EdgeLoss = _core.EdgeLoss
+EdgeModel = _core.EdgeModel
 Fault = _core.Fault
 GpuBuffer = _core.GpuBuffer
 GpuExecutor = _core.GpuExecutor
@@ -40,6 +42,7 @@ NvmeOptions = _core.NvmeOptions
 OwnerHash = _core.OwnerHash
 OwnerMap = _core.OwnerMap
 PeerBlock = _core.PeerBlock
+Penalty = _core.Penalty
 Plan = _core.Plan
 PlanArray = _core.PlanArray
 Planner = _core.Planner
@@ -51,6 +54,7 @@ SamplingKind = _core.SamplingKind
 SharedBuffer = _core.SharedBuffer
 SharedPool = _core.SharedPool
 StopFlag = _core.StopFlag
+SUM_WINDOW = _core.SUM_WINDOW
 Storage = _core.Storage
 StorageTicket = _core.Ticket
 ThreadError = _core.ThreadError
@@ -68,19 +72,24 @@ check_planner_config = _core.check_planner_config
 complex_product = _core.complex_product
 complex_product_backward = _core.complex_product_backward
 count_degrees = _core.count_degrees
+distance_gradients_on = _core.distance_gradients_on
 distance_scores = _core.distance_scores
 distance_scores_backward = _core.distance_scores_backward
+distances_on = _core.distances_on
 draw_positions = _core.draw_positions
 draw_simd = _core.draw_simd
+edge_gradients_on = _core.edge_gradients_on
 fill_csc = _core.fill_csc
 find_cuda = _core.find_cuda
 find_pairs = _core.find_pairs
+form_queries_on = _core.form_queries_on
 gather_on = _core.gather_on
 gather_rows = _core.gather_rows
 in_degree = _core.in_degree
 io_uring_problem = _core.io_uring_problem
 labor_draws = _core.labor_draws
 libnvm_problem = _core.libnvm_problem
+losses_on = _core.losses_on
 mask_equal = _core.mask_equal
 make_queries = _core.make_queries
 measure_nvme_reads = _core.measure_nvme_reads
@@ -101,12 +110,15 @@ search_order = _core.search_order
 simulate_cache = _core.simulate_cache
 simulate_optimal = _core.simulate_optimal
 softmax_loss = _core.softmax_loss
+sum_rows_on = _core.sum_rows_on
 take_rows = _core.take_rows
 unpack_metadata = _core.unpack_metadata
 update_rows = _core.update_rows
+update_rows_on = _core.update_rows_on
 
 __all__ = [
     "COUNTER_NAMES",
+    "SUM_WINDOW",
     "TWIN",
     "TWIN_BACKWARDS",
     "BufferPool",
@@ -114,6 +126,8 @@ __all__ = [
     "CudaInfo",
     "DirectMode",
     "Distance",
+    "EdgeLoss",
+    "EdgeModel",
     "Fault",
     "GpuBuffer",
     "GpuExecutor",
@@ -132,6 +146,7 @@ __all__ = [
     "OwnerHash",
     "OwnerMap",
     "PeerBlock",
+    "Penalty",
     "Plan",
     "PlanArray",
     "Planner",
@@ -160,19 +175,24 @@ __all__ = [
     "complex_product",
     "complex_product_backward",
     "count_degrees",
+    "distance_gradients_on",
     "distance_scores",
     "distance_scores_backward",
+    "distances_on",
     "draw_positions",
     "draw_simd",
+    "edge_gradients_on",
     "fill_csc",
     "find_cuda",
     "find_pairs",
+    "form_queries_on",
     "gather_on",
     "gather_rows",
     "in_degree",
     "io_uring_problem",
     "labor_draws",
     "libnvm_problem",
+    "losses_on",
     "make_queries",
     "mask_equal",
     "measure_nvme_reads",
@@ -193,10 +213,12 @@ __all__ = [
     "simulate_cache",
     "simulate_optimal",
     "softmax_loss",
+    "sum_rows_on",
     "take_rows",
     "unique_relabel",
     "unpack_metadata",
     "update_rows",
+    "update_rows_on",
 ]
 
 

@@ -49,6 +49,23 @@ class HostLanes {
     return lowest;
   }
 
+  /// The sum of the values of all lanes, added in the order of GpuWarp.
+  LSM_HOST_DEVICE float sum(const Var<float>& values) const {
+    Var<float> sums = values;
+    for (int step = kLanes / 2; step > 0; step /= 2) {
+      for (int lane = 0; lane < step; ++lane) sums[lane] += sums[lane + step];
+    }
+    return sums[0];
+  }
+  /// The largest value of all lanes.
+  LSM_HOST_DEVICE float max(const Var<float>& values) const {
+    float largest = values[0];
+    for (int lane = 1; lane < kLanes; ++lane) {
+      largest = values[lane] > largest ? values[lane] : largest;
+    }
+    return largest;
+  }
+
   /// The value of `lane`.
   LSM_HOST_DEVICE int32_t get(const Var<int32_t>& values, int lane) const { return values[lane]; }
 
@@ -121,6 +138,24 @@ class GpuWarp {
     return lowest;
   }
 
+  LSM_HOST_DEVICE float sum(const Var<float>& values) const {
+    float sum = values[0];
+#if defined(__CUDA_ARCH__)
+    for (int step = kLanes / 2; step > 0; step /= 2) sum += exchanged(sum, step);
+#endif
+    return sum;
+  }
+  LSM_HOST_DEVICE float max(const Var<float>& values) const {
+    float largest = values[0];
+#if defined(__CUDA_ARCH__)
+    for (int step = kLanes / 2; step > 0; step /= 2) {
+      const float other = exchanged(largest, step);
+      largest = other > largest ? other : largest;
+    }
+#endif
+    return largest;
+  }
+
   LSM_HOST_DEVICE int32_t get(const Var<int32_t>& values, int lane) const {
 #if defined(__CUDA_ARCH__)
     return __shfl_sync(0xFFFFFFFFu, values[0], lane);
@@ -153,6 +188,14 @@ class GpuWarp {
     return value;
 #endif
   }
+
+ private:
+#if defined(__CUDA_ARCH__)
+  /// The value of the lane whose number differs in the bit `step`.
+  static __device__ float exchanged(float value, int step) {
+    return __uint_as_float(__shfl_xor_sync(0xFFFFFFFFu, __float_as_uint(value), step));
+  }
+#endif
 };
 
 #endif

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lsm.embed import gpu_kernels
 from lsm.embed.adagrad import update_rows
 from lsm.embed.edge_gradients import Tables, Workspace, gradients_of
+from lsm.embed.gpu_gradients import gradients_on_gpu
 from lsm.embed.negatives import Candidates
 from lsm.embed.options import EmbedOptions
 
@@ -36,12 +38,20 @@ class EdgeTrainer:
     left out; other edges of the graph among the negatives are not.
     """
 
-    def __init__(self, rows: Tensor, relations: Tensor | None, options: EmbedOptions) -> None:
+    def __init__(
+        self,
+        rows: Tensor,
+        relations: Tensor | None,
+        options: EmbedOptions,
+        *,
+        is_twin: bool = False,
+    ) -> None:
         """``rows``: [n, options.width] float32, embeddings followed by optimiser state. Between
         batches the caller may put other entities into them. ``relations``: the same of
         ``options.relation_rows(num_relations)`` rows; None for dot, which ignores it. Both are
-        updated in place. Raises ValueError for another shape or dtype, and without relations for
-        another model than dot."""
+        updated in place, on the device that they are on. ``is_twin``: the host stands for a GPU, in
+        tests. Raises ValueError for another shape or dtype, and without relations for another model
+        than dot."""
         _check_table("rows", rows, options)
         if not options.has_relations:
             relations = None
@@ -60,6 +70,9 @@ class EdgeTrainer:
         self._options = options
         self._rows, self._relations = rows, relations
         self._workspace = Workspace()
+        on_gpu = is_twin or rows.device.type == "cuda"
+        self._gradients_of = gradients_on_gpu if on_gpu else gradients_of
+        self._update_rows = gpu_kernels.update_rows if on_gpu else update_rows
         self._tables = Tables(
             rows[:, : options.dim], None if relations is None else relations[:, : options.dim]
         )
@@ -83,18 +96,20 @@ class EdgeTrainer:
         """
         options = self._options
         generator = _generator(seed, step, edges.device)
-        found = gradients_of(options, self._tables, edges, candidates, generator, self._workspace)
+        found = self._gradients_of(
+            options, self._tables, edges, candidates, generator, self._workspace
+        )
         if not math.isfinite(found.loss):
             raise FloatingPointError(
                 f"the loss of step {step} is {found.loss}; set a smaller embed.lr (now "
                 f"{options.lr:g})"
             )
-        update_rows(options, self._rows, found.ids, found.grads)
+        self._update_rows(options, self._rows, found.ids, found.grads)
         if self._relations is not None and found.relations is not None:
             if reduce is not None:
                 reduce(found.relations)
             ids = torch.arange(len(self._relations), device=edges.device)
-            update_rows(options, self._relations, ids, found.relations)
+            self._update_rows(options, self._relations, ids, found.relations)
         return BatchLoss(found.loss, 2 * len(edges))
 
 

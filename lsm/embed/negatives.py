@@ -30,16 +30,19 @@ class NegativeDraws:
     def draw(self, ends: Tensor, generator: torch.Generator) -> Tensor:
         """[count] int64 rows. ``ends``: the rows [b] on the corrupted side of the batch, one of
         which is as likely as its degree in the batch is high."""
-        device = ends.device
-        numbers = torch.randint(
-            int(self._ends[-1]), (self._num_uniform,), generator=generator, device=device
-        )
+        return self.draw_many(ends, generator, 1)[0]
+
+    def draw_many(self, ends: Tensor, generator: torch.Generator, times: int) -> Tensor:
+        """[times, count]: :meth:`draw` several times, for few launches on a GPU."""
+        device, shape = ends.device, (times, self._num_uniform)
+        numbers = torch.randint(int(self._ends[-1]), shape, generator=generator, device=device)
         which = torch.searchsorted(self._ends.to(device), numbers, right=True)
         uniform = numbers + self._shifts.to(device)[which]
         if not self._num_by_degree:
             return uniform
-        edges = torch.randint(len(ends), (self._num_by_degree,), generator=generator, device=device)
-        return torch.cat((uniform, ends[edges]))
+        shape = (times, self._num_by_degree)
+        edges = torch.randint(len(ends), shape, generator=generator, device=device)
+        return torch.cat((uniform, ends[edges]), 1)
 
 
 def check_candidates(candidates: Candidates) -> None:

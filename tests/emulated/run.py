@@ -19,6 +19,7 @@ SANITIZER = "halt_on_error=1:second_deadlock_stack=1:exitcode=66"
 PYTHON_TESTS = [
     "tests/cache/test_executor_twin.py",
     "tests/native/test_gather_twin.py",
+    "tests/embed/test_gpu_twin.py",
     "tests/sampler/test_sampler_twin.py",
     "tests/bench/test_gpu_counts.py",
 ]

@@ -128,6 +128,12 @@ inline void __threadfence_system() {
 inline int __popc(uint32_t bits) {
   return std::popcount(bits);
 }
+inline uint32_t __float_as_uint(float value) {
+  return std::bit_cast<uint32_t>(value);
+}
+inline float __uint_as_float(uint32_t bits) {
+  return std::bit_cast<float>(bits);
+}
 inline int __ffs(int bits) {
   return __builtin_ffs(bits);
 }

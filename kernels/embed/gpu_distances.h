@@ -1,0 +1,40 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Scores that no matrix product computes, of chunks of queries against the entities of each chunk,
+// on a GPU.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/embed/gpu_edges.h"
+
+namespace lsm {
+
+/// Rows of `dim` floats. All of it is memory of the device.
+struct DistanceChunks {
+  EdgeModel model;  // kTransEL1 or kRotatE
+  int64_t chunks;
+  int64_t num_queries;   // of a chunk
+  int64_t num_entities;  // of a chunk
+  int64_t dim;
+  const float* queries;   // [chunks, num_queries, dim]
+  const float* entities;  // [chunks, num_entities, dim]
+};
+
+struct DistanceGradients {
+  const float* of_scores;  // [chunks, num_queries, num_entities]
+  float* of_queries;       // [chunks, num_queries, dim]; written
+  float* of_entities;      // [chunks, num_entities, dim]; written, or added to
+  bool adds;               // to of_entities
+};
+
+/// Both queue to `stream` (a cudaStream_t as a number) of GPU `device`; `scores`: [chunks,
+/// num_queries, num_entities]. Throw std::runtime_error in a build without CUDA.
+void distances_on_gpu(const DistanceChunks& rows, float* scores, int device, intptr_t stream);
+void distance_gradients_on_gpu(const DistanceChunks& rows, const DistanceGradients& gradients,
+                               int device, intptr_t stream);
+/// The same by a host loop.
+void distances_by_twin(const DistanceChunks& rows, float* scores);
+void distance_gradients_by_twin(const DistanceChunks& rows, const DistanceGradients& gradients);
+
+}  // namespace lsm

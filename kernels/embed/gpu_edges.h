@@ -1,0 +1,57 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// What a batch of edges needs on a GPU beside the scores of its negatives: queries, scores of the
+// edges themselves, and all gradients of heads, tails and relations in one pass.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lsm {
+
+enum class EdgeModel : uint8_t { kDot, kDistMult, kComplEx, kTransEL1, kTransEL2, kRotatE };
+
+/// Penalties of cubed moduli: of floats, or of complex numbers.
+enum class Penalty : uint8_t { kNone, kFloats, kComplex };
+
+/// Edges with both sides corrupted. Side 0: heads form queries, tails are missing; side 1: the
+/// other way round. All of it is memory of the device.
+struct EdgeBatch {
+  EdgeModel model;
+  bool inverse;  // side 1 has the relations of side 0, inverted
+  int64_t count;
+  int64_t dim;
+  const float* entities;  // rows of `entity_stride` floats, of which `dim` are the embedding
+  int64_t entity_stride;
+  const float* relations;  // the same; null for kDot
+  int64_t relation_stride;
+  const int64_t* ends;           // [2, count]: heads, tails
+  const int64_t* relation_rows;  // [2, count]: of side 0, of side 1
+  const float* kept;             // [2, count, dim]: factors of queries (dropout), or null
+};
+
+struct EdgeQueries {
+  float* queries;    // [2, count, dim]
+  float* positives;  // [2, count]: scores of the edges
+};
+
+struct EdgeGradients {
+  const float* of_queries;    // [2, count, dim]: those that come from negatives
+  const float* of_positives;  // [2, count]
+  float* of_ends;             // [2, count, dim]: of heads, of tails
+  float* of_relations;        // [2, count, dim]: of side 0, of side 1; null for kDot
+  float* losses;              // [2, count]: side 0 gets the edge's penalty added
+  Penalty penalty;
+  float weight;  // of a penalty, per edge and side
+};
+
+/// Both queue to `stream` (a cudaStream_t as a number) of GPU `device`. Throw std::runtime_error in
+/// a build without CUDA.
+void form_queries_on_gpu(const EdgeBatch& edges, const EdgeQueries& out, int device,
+                         intptr_t stream);
+void edge_gradients_on_gpu(const EdgeBatch& edges, const EdgeGradients& gradients, int device,
+                           intptr_t stream);
+/// The same by a host loop.
+void form_queries_by_twin(const EdgeBatch& edges, const EdgeQueries& out);
+void edge_gradients_by_twin(const EdgeBatch& edges, const EdgeGradients& gradients);
+
+}  // namespace lsm

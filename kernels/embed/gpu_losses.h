@@ -1,0 +1,33 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Losses of edges against negatives on a GPU, with gradients that replace the scores.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lsm {
+
+enum class EdgeLoss : uint8_t { kSoftmax, kLogistic, kMargin };
+
+/// Scores of edges and their negatives. All of it is memory of the device.
+struct ScoredEdges {
+  EdgeLoss loss;
+  float margin;  // kMargin: how much higher than a negative an edge should score
+  float shift;   // added to all scores
+  int64_t count;
+  int64_t num_negatives;
+  int64_t chunk;             // edges that share negatives
+  const int32_t* negatives;  // [chunks, num_negatives]: their ids ...
+  const int32_t* missing;    // [count]: ... of which the edge's own is left out
+  float* scores;             // [count, num_negatives]; becomes the gradient
+  float* positives;          // [count]; becomes the gradient
+  float* losses;             // [count]; written
+};
+
+/// Queues to `stream` (a cudaStream_t as a number) of GPU `device`. Throws std::runtime_error in a
+/// build without CUDA.
+void losses_on_gpu(const ScoredEdges& edges, int device, intptr_t stream);
+/// The same by a host loop.
+void losses_by_twin(const ScoredEdges& edges);
+
+}  // namespace lsm

@@ -1,0 +1,169 @@
+"""Loss of a batch of edges and its gradients on a GPU: all chunks at once, in a few launches.
+
+Native kernels form queries, turn scores into losses and gradients, and go back to the rows of
+edges; matrix products are torch's. The gradients are those of ``lsm.embed.edge_gradients`` for the
+same negatives; the order of every sum is a function of the batch alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lsm.embed import gpu_kernels
+from lsm.embed.batched_scores import BatchedScores, batched_scores
+from lsm.embed.edge_gradients import Gradients, Tables, Workspace
+from lsm.embed.gpu_kernels import EdgeRows
+from lsm.embed.negatives import Candidates, NegativeDraws, all_rows
+from lsm.embed.options import DISTANCE_MODELS, EmbedOptions
+from lsm.embed.sides import sides_of
+
+SCORE_BYTES = 1 << 29
+"""Of the scores that are in memory at once."""
+
+
+def gradients_on_gpu(
+    options: EmbedOptions,
+    tables: Tables,
+    edges: Tensor,
+    candidates: Candidates,
+    generator: torch.Generator,
+    workspace: Workspace,
+) -> Gradients:
+    """As :func:`lsm.embed.edge_gradients.gradients_of`, of tables and edges on the device of
+    ``generator``."""
+    num_relation_rows = 0 if tables.relations is None else len(tables.relations)
+    sides = sides_of(options, edges, num_relation_rows)
+    negatives = _draw(options, [side.missing for side in sides], candidates, generator)
+    ends = torch.stack((sides[0].given, sides[0].missing))
+    relation_rows = None
+    if sides[0].relations is not None and sides[1].relations is not None:
+        relation_rows = torch.stack((sides[0].relations, sides[1].relations))
+    kept = None
+    if options.dropout > 0:
+        kept = tables.entities.new_empty(2, len(edges), options.dim)
+        kept.bernoulli_(1 - options.dropout, generator=generator).div_(1 - options.dropout)
+    rows = EdgeRows(
+        options, tables.entities, tables.relations, ends, relation_rows, sides[1].inverse, kept
+    )
+    return _Batch(rows, negatives, workspace).gradients()
+
+
+def _draw(
+    options: EmbedOptions,
+    missing: list[Tensor],
+    candidates: Candidates,
+    generator: torch.Generator,
+) -> Tensor:
+    """Ids of negatives [2, chunks, k]; with all candidates, one chunk."""
+    if options.num_negatives == "all":
+        return all_rows(candidates, generator.device).expand(2, 1, -1)
+    draws = NegativeDraws(candidates, options.num_negatives, options.degree_fraction)
+    num_chunks = -(-len(missing[0]) // options.chunk)
+    return torch.stack([draws.draw_many(ends, generator, num_chunks) for ends in missing])
+
+
+class _Block(NamedTuple):
+    """Edges whose scores are made at once: ``chunks`` chunks of ``edges`` edges each, from edge
+    ``first`` of chunk ``chunk`` on."""
+
+    chunk: int
+    chunks: int
+    first: int
+    edges: int
+    is_first: bool
+    """Of its chunks; the gradients of later blocks are added to those of the first."""
+
+
+class _Batch:
+    """Arrays of a batch. Rows of gradients: heads [b], tails [b], negatives of both sides."""
+
+    def __init__(self, rows: EdgeRows, negatives: Tensor, workspace: Workspace) -> None:
+        options, table = rows.options, rows.entities
+        self._rows, self._options, self._negatives = rows, options, negatives
+        self._num_edges = rows.ends.shape[1]
+        self._chunk = self._num_edges if options.num_negatives == "all" else options.chunk
+        self._scores: BatchedScores = batched_scores(options.model)
+        shape = (2, self._num_edges)
+        self._ids = torch.cat((rows.ends.flatten(), negatives.flatten()))
+        self._missing = rows.ends.flip(0).int()
+        self._grads = workspace.take("gradients", len(self._ids), options.dim, table)
+        self._queries = table.new_empty(*shape, options.dim)
+        self._of_queries = torch.empty_like(self._queries)
+        self._positives, self._losses = table.new_empty(shape), table.new_empty(shape)
+        has_margin = options.loss == "logistic" and options.model in DISTANCE_MODELS
+        self._shift = options.margin if has_margin else 0.0
+
+    def gradients(self) -> Gradients:
+        rows, num_edges = self._rows, self._num_edges
+        gpu_kernels.form_queries(rows, self._queries, self._positives)
+        if num_edges:
+            self._contrast()
+        else:
+            self._grads.zero_()  # of all candidates
+        of_relations = None
+        if rows.relations is not None:
+            of_relations = self._grads.new_empty(2 * num_edges, self._options.dim)
+        gpu_kernels.edge_gradients(
+            rows,
+            self._of_queries,
+            self._positives,
+            self._grads[: 2 * num_edges],
+            of_relations,
+            self._losses,
+        )
+        sums = None
+        if of_relations is not None and rows.relation_rows is not None:
+            num_rows = 0 if rows.relations is None else len(rows.relations)
+            sums = gpu_kernels.sum_rows(rows.relation_rows.flatten(), of_relations, num_rows)
+        loss = float(self._losses.sum(dtype=torch.float64))
+        return Gradients(loss, self._ids, self._grads, sums)
+
+    def _contrast(self) -> None:
+        """Losses, and the gradients of queries, of negatives and of the edges' own scores."""
+        ids = self._negatives
+        # The same memory for all blocks, of which each writes what it uses.
+        entities = self._rows.entities.index_select(0, ids.flatten()).view(*ids.shape, -1)
+        of_entities = self._grads[2 * self._num_edges :].view(entities.shape)
+        for side in range(2):
+            for block in self._blocks(ids.shape[2]):
+                chunks = slice(block.chunk, block.chunk + block.chunks)
+                edges = slice(block.first, block.first + block.chunks * block.edges)
+                shape = (block.chunks, block.edges, -1)
+                queries = self._queries[side, edges].view(shape)
+                kept = self._scores.of_all(queries, entities[side, chunks])
+                gpu_kernels.losses(
+                    self._options.loss,
+                    self._options.margin,
+                    self._shift,
+                    ids[side, chunks].int(),
+                    self._missing[side, edges],
+                    kept.scores.view(-1, ids.shape[2]),
+                    self._positives[side, edges],
+                    self._losses[side, edges],
+                )
+                self._scores.of_all_backward(
+                    kept,
+                    queries,
+                    entities[side, chunks],
+                    self._of_queries[side, edges].view(shape),
+                    of_entities[side, chunks],
+                    add=not block.is_first,
+                )
+
+    def _blocks(self, num_negatives: int) -> Iterator[_Block]:
+        """All edges: as many chunks at once as SCORE_BYTES takes, or parts of one."""
+        most = max(1, SCORE_BYTES // (4 * num_negatives))  # edges
+        whole, rest = divmod(self._num_edges, self._chunk)
+        step = most // self._chunk
+        for chunk in range(0, whole, step) if step else ():
+            chunks = min(step, whole - chunk)
+            yield _Block(chunk, chunks, chunk * self._chunk, self._chunk, True)
+        for chunk in range(whole if step else 0, whole + bool(rest)):
+            start = chunk * self._chunk
+            end = min(start + self._chunk, self._num_edges)
+            for first in range(start, end, most):
+                yield _Block(chunk, 1, first, min(most, end - first), first == start)

@@ -1,0 +1,77 @@
+"""Kernels of embeddings on a GPU: against float64 there, and the same bits when called again."""
+
+from typing import get_args
+
+import pytest
+import torch
+
+from lsm.embed import gpu_kernels
+from lsm.embed.adagrad import initial_rows, update_rows_by_torch
+from lsm.embed.edge_gradients import Tables, Workspace, gradients_of
+from lsm.embed.gpu_gradients import gradients_on_gpu
+from lsm.embed.options import EmbedOptions, LossName, ModelName
+from support.gpus import ON_A_GPU
+
+pytestmark = ON_A_GPU
+
+GPU = "cuda:0"
+NODES, RELATIONS, EDGES = 500, 7, 3000
+
+
+def random_edges():
+    generator = torch.Generator().manual_seed(1)
+    columns = [torch.randint(n, (EDGES,), generator=generator) for n in (NODES, RELATIONS, NODES)]
+    return torch.stack(columns, 1).to(GPU)
+
+
+@pytest.mark.parametrize("loss", get_args(LossName))
+@pytest.mark.parametrize("model", get_args(ModelName))
+def test_gradients(model, loss):
+    options = EmbedOptions(
+        model=model, loss=loss, dim=100, num_negatives="all", regularizer="n3", init_scale=0.3
+    )
+    options = options.model_copy(update={"regularizer_weight": 0.01})
+    rows = initial_rows(options, NODES, 1)[:, :100].to(GPU)
+    relations = initial_rows(options, options.relation_rows(RELATIONS), 2)[:, :100].to(GPU)
+    tables = Tables(rows, relations if options.has_relations else None)
+    wide = Tables(*(None if table is None else table.double() for table in tables))
+    found, again, expected = (
+        method(options, each, random_edges(), [(0, 400)], torch.Generator(GPU), Workspace())
+        for method, each in (
+            (gradients_on_gpu, tables),
+            (gradients_on_gpu, tables),
+            (gradients_of, wide),
+        )
+    )
+    assert found.loss == again.loss
+    assert torch.equal(found.grads, again.grads)
+    assert found.loss == pytest.approx(expected.loss, rel=1e-4)
+    sums = [
+        torch.zeros(NODES, 100, dtype=torch.float64, device=GPU).index_add_(
+            0, g.ids, g.grads.double()
+        )
+        for g in (found, expected)
+    ]
+    torch.testing.assert_close(*sums, rtol=1e-3, atol=1e-3)
+    if options.has_relations:
+        assert torch.equal(found.relations, again.relations)
+        pair = found.relations.double(), expected.relations
+        torch.testing.assert_close(*pair, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("optimizer", ["adagrad", "row_adagrad"])
+@pytest.mark.parametrize("dim", [1, 100, 300])
+@pytest.mark.parametrize("most", [1, 5, 400_000])
+def test_updates(most, dim, optimizer):
+    """One row with all gradients, a few with many each, and many with few."""
+    options = EmbedOptions(model="distmult", dim=dim, optimizer=optimizer)
+    generator = torch.Generator(GPU).manual_seed(3)
+    ids = torch.randint(most, (50_000,), generator=generator, device=GPU)
+    grads = torch.randn(len(ids), dim, generator=generator, device=GPU)
+    start = torch.rand(most, options.width, generator=generator, device=GPU)
+    rows, again, expected = start.clone(), start.clone(), start.double()
+    gpu_kernels.update_rows(options, rows, ids, grads)
+    gpu_kernels.update_rows(options, again, ids, grads)
+    update_rows_by_torch(options, expected, ids, grads.double())
+    assert torch.equal(rows, again)
+    torch.testing.assert_close(rows.double(), expected, rtol=1e-3, atol=1e-3)
