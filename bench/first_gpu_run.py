@@ -36,7 +36,7 @@ LIMIT_SECS = 480
 # Time for a stopped step to end, and for this script itself.
 MARGIN_SECS = 20
 SANITIZERS = ("memcheck", "synccheck", "initcheck")
-BENCH_PARTS = ("gather", "cold", "planner", "sample", "training")
+BENCH_PARTS = ("gather", "cold", "planner", "sample", "training", "embed")
 BUILDING = ("pybind11", "pytest", "pytest-timeout", "hypothesis", "psutil", "scipy")
 PROGRAMS = ("make", "c++", "nvcc")
 OFFLINE_PROGRAMS = ("cmake", "ninja")

@@ -6,7 +6,8 @@ in page-locked memory through the executor, by both ways of ``storage.staging``,
 as many bytes to the GPU. planner: ids per second with the sets on the host and on the GPU, plans
 alone and with the pushes that go before. sample: edges per second on the GPU, the topology in its
 memory and read over UVA, one batch at a time and several, against host threads. training: see
-gpu_training.py. Medians over ``--rounds`` with their spread, after one that is not counted.
+gpu_training.py. embed: see gpu_embed.py. Medians over ``--rounds`` with their spread, after one
+that is not counted.
 ``--count`` measures nothing: it counts launches, waits and bytes on the emulated GPU.
 ``--check`` compares every result with the host's. ``reach`` in the record has what is aimed at. A
 part that fails says so in the record, and the others are measured all the same.
@@ -242,13 +243,17 @@ def reach(results: dict) -> dict:
         "ids pushed and planned per second": ("planner", "device", 200e6),
         "sampling over UVA, against host threads": ("sample", "ratio", 3),
         "training, against all features in GPU memory": ("training", "ratio", 0.9),
+        "embeddings, dot: batches per second": ("embed", "dot_tf32", 1000),
+        "embeddings, complex: batches per second": ("embed", "complex_tf32", 1000),
+        "embeddings, slowest model against fastest": ("embed", "slowest_to_fastest", 0.9),
     }
     lines = {}
     for what, (part, key, least) in aims.items():
         if key not in results.get(part, {}):
             continue
         value = results[part][key]
-        value = value["ids_per_s"] if isinstance(value, dict) else value
+        if isinstance(value, dict):
+            value = value["ids_per_s" if part == "planner" else "batches_per_s"]
         lines[what] = {"measured": value, "at_least": least, "reached": value >= least}
     return lines
 
@@ -271,6 +276,12 @@ def training(options: argparse.Namespace, directory: Path) -> dict:
     from gpu_training import bench_training  # the other parts need no torch_geometric
 
     return bench_training(options, GPU, directory)
+
+
+def embed(options: argparse.Namespace, _directory: Path) -> dict:
+    from gpu_embed import bench_embed
+
+    return bench_embed(options, GPU, timed, rates)
 
 
 def run(parts: list[str], options: argparse.Namespace) -> dict:
@@ -301,6 +312,7 @@ PARTS = {
     "planner": lambda options, _directory: bench_planner(options),
     "sample": lambda options, _directory: bench_sample(options),
     "training": training,
+    "embed": embed,
 }
 
 
@@ -321,6 +333,11 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     options.add_argument("--skew", type=float, default=2.0)
     options.add_argument("--iterations", type=int, default=100, help="of training, per round")
     options.add_argument("--train-rounds", type=int, default=5)
+    options.add_argument("--embed-edges", type=int, default=100_000, help="of a batch")
+    options.add_argument("--embed-negatives", type=int, default=1000, help="of a chunk")
+    options.add_argument("--embed-dim", type=int, default=100)
+    options.add_argument("--embed-nodes", type=int, default=1_000_000)
+    options.add_argument("--embed-relations", type=int, default=1000)
     options.add_argument("--rounds", type=int, default=20)
     options.add_argument("--only", nargs="+", choices=PARTS)
     options.add_argument("--check", action="store_true")

@@ -19,6 +19,8 @@ TINY = (
     *("--planner-lines", "640", "--ids", "300", "--nodes", "2000", "--edges", "9000"),
     *("--host-threads", "2", "--sample-lanes", "2", "--rounds", "3", "--train-nodes", "3000"),
     *("--train-dim", "8", "--iterations", "2", "--train-rounds", "1", "--check"),
+    *("--embed-edges", "60", "--embed-negatives", "20", "--embed-dim", "6"),
+    *("--embed-nodes", "90", "--embed-relations", "3"),
 )
 
 
@@ -35,7 +37,7 @@ def test_all_parts(on_host, tmp_path):
     assert set(made["gather"]) == {
         *("copy", "locks_none", "locks_device", "locks_system", "ratio", "seconds")
     }
-    assert len(made["reach"]) == 5
+    assert len(made["reach"]) == 8
     for line in made["reach"].values():
         assert line["measured"] > 0
         assert line["reached"] == (line["measured"] >= line["at_least"])

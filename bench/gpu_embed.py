@@ -1,0 +1,127 @@
+"""Batches of edges that embeddings are trained on per second, on a GPU. Part of ``bench/gpu.py``.
+
+A batch has random edges, of which both sides are corrupted, and chunks that share negatives; the
+table, with Adagrad's state, is in GPU memory. The time is that of EdgeTrainer.train: draws,
+queries, scores, losses, gradients and updates. Each model trains with matrix products of float32
+and, where scores are such products, of TF32, which Legend takes. ``products`` are the three
+products of such a batch alone, by the same arithmetic. Legend takes 10.4 ms for the gradients of
+such a batch on an A100.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import get_args
+
+import torch
+
+from lsm.embed.adagrad import initial_rows
+from lsm.embed.edge_gradients import Tables, Workspace, gradients_of
+from lsm.embed.edge_trainer import EdgeTrainer
+from lsm.embed.gpu_gradients import gradients_on_gpu
+from lsm.embed.options import EmbedOptions, ModelName
+
+Timed = Callable[[Callable[[], None], int], list[float]]
+Rates = Callable[[float, list[float], str], dict[str, float]]
+PRECISIONS = {"fp32": "highest", "tf32": "high"}
+ELEMENTWISE = ("transe_l1", "rotate")
+"""Models that have no matrix product among their scores."""
+
+
+def random_edges(args: argparse.Namespace, device: torch.device) -> torch.Tensor:
+    generator = torch.Generator(device).manual_seed(1)
+    limits = (args.embed_nodes, args.embed_relations, args.embed_nodes)
+    shape = (args.embed_edges,)
+    columns = [torch.randint(n, shape, generator=generator, device=device) for n in limits]
+    return torch.stack(columns, 1)
+
+
+def options_of(args: argparse.Namespace, model: ModelName) -> EmbedOptions:
+    return EmbedOptions(
+        model=model, dim=args.embed_dim, num_negatives=args.embed_negatives, init_scale=0.1
+    )
+
+
+def new_tables(options: EmbedOptions, args: argparse.Namespace, device: torch.device):
+    rows = initial_rows(options, args.embed_nodes, seed=1).to(device)
+    relations = initial_rows(options, options.relation_rows(args.embed_relations), seed=2)
+    return rows, relations.to(device)
+
+
+def check(options: EmbedOptions, args: argparse.Namespace, device: torch.device) -> None:
+    """Raises RuntimeError unless a batch has the gradients that torch computes in float64 there."""
+    options = options.model_copy(update={"num_negatives": "all"})
+    tables = [table[:, : options.dim] for table in new_tables(options, args, device)]
+    if not options.has_relations:
+        tables[1] = None
+    edges, candidates = random_edges(args, device)[:1000], [(0, min(1000, args.embed_nodes))]
+    made = []
+    for method, dtype in ((gradients_on_gpu, torch.float32), (gradients_of, torch.float64)):
+        typed = Tables(*(None if table is None else table.to(dtype) for table in tables))
+        generator = torch.Generator(device).manual_seed(1)
+        found = method(options, typed, edges, candidates, generator, Workspace())
+        dense = torch.zeros_like(typed.entities, dtype=torch.float64)
+        dense.index_add_(0, found.ids, found.grads.double())
+        made.append((found.loss, dense, found.relations))
+    (loss, rows, relations), (expected, *wanted) = made
+    close = abs(loss - expected) < 1e-4 * abs(expected)
+    close &= torch.allclose(rows, wanted[0], rtol=1e-3, atol=1e-4)
+    if relations is not None:
+        close &= torch.allclose(relations.double(), wanted[1], rtol=1e-3, atol=1e-4)
+    if not close:
+        raise RuntimeError(f"{options.model}: the gradients differ from those of float64")
+
+
+def products(args: argparse.Namespace, device: torch.device) -> Callable[[], None]:
+    """The matrix products of both sides of a batch, in chunks as a batch has them."""
+    chunk = min(EmbedOptions().chunk, args.embed_edges)
+    chunks = max(1, 2 * args.embed_edges // chunk)
+    queries = torch.ones(chunks, chunk, args.embed_dim, device=device)
+    entities = torch.ones(chunks, args.embed_negatives, args.embed_dim, device=device)
+    scores = torch.empty(chunks, chunk, args.embed_negatives, device=device)
+    of_queries, of_entities = torch.empty_like(queries), torch.empty_like(entities)
+
+    def multiply() -> None:
+        torch.bmm(queries, entities.mT, out=scores)
+        torch.bmm(scores, entities, out=of_queries)
+        torch.bmm(scores.mT, queries, out=of_entities)
+
+    return multiply
+
+
+def bench_embed(args: argparse.Namespace, device: torch.device, timed: Timed, rates: Rates) -> dict:
+    edges = random_edges(args, device)
+    results: dict = {}
+    for name, precision in PRECISIONS.items():
+        torch.set_float32_matmul_precision(precision)
+        results[f"products_{name}"] = rates(
+            1, timed(products(args, device), args.rounds), "batches_per_s"
+        )
+    for model in get_args(ModelName):
+        options = options_of(args, model)
+        torch.set_float32_matmul_precision("highest")
+        if args.check:
+            check(options, args, device)
+        for name, precision in PRECISIONS.items():
+            if name != "fp32" and model in ELEMENTWISE:
+                continue
+            torch.set_float32_matmul_precision(precision)
+            rows, relations = new_tables(options, args, device)
+            trainer = EdgeTrainer(rows, relations, options, is_twin=device.type == "cpu")
+            candidates, steps = [(0, args.embed_nodes)], iter(range(1 << 30))
+
+            def train(trainer=trainer, candidates=candidates, steps=steps) -> None:
+                trainer.train(edges, candidates, seed=0, step=next(steps))
+
+            spent = timed(train, args.rounds)
+            key = model if name == "fp32" else f"{model}_{name}"
+            results[key] = rates(1, spent, "batches_per_s")
+            results[key]["ms"] = 1e3 / results[key]["batches_per_s"]
+            del rows, relations, trainer, train
+    torch.set_float32_matmul_precision("highest")
+    best = [
+        results[f"{m}_tf32" if f"{m}_tf32" in results else m]["batches_per_s"]
+        for m in get_args(ModelName)
+    ]
+    return results | {"slowest_to_fastest": min(best) / max(best)}
