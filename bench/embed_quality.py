@@ -37,6 +37,7 @@ def parse_args() -> argparse.Namespace:
     arguments.add_argument("--forms", default="memory,disk")
     arguments.add_argument("--accept", default="", help="other commits, of runs that have ended")
     arguments.add_argument("--set", action="append", default=[], help="more keys of both forms")
+    arguments.add_argument("--disk-set", action="append", default=[], help="more, from disk")
     arguments.add_argument("--timeout-secs", type=float, default=36000, help="of one run")
     return arguments.parse_args()
 
@@ -77,7 +78,7 @@ def train(config: str, form: str, keys: list[str], args: argparse.Namespace) -> 
 def main() -> None:
     args = parse_args()
     args.dir.mkdir(parents=True, exist_ok=True)
-    on_disk = [f"embed.partitions={args.partitions}", f"embed.buffer={args.buffer}"]
+    on_disk = [f"embed.partitions={args.partitions}", f"embed.buffer={args.buffer}", *args.disk_set]
     common = ["metrics.tensorboard=false", "metrics.jsonl=false", *args.set]
     results = []
     for config in args.configs.split(","):
