@@ -2,9 +2,10 @@
 
 Two hops are sampled, their ids are pushed and planned on the GPU, and the plan is replayed: one
 GPU, rows in its memory, misses in page-locked memory. Counts are means over iterations after a
-warm-up in which the cache fills and memory grows. All figures are counts, which are the same on
-every machine; times need a GPU. ``make test-emulated`` builds the module that this loads in place
-of lsm._core, and holds the figures.
+warm-up in which the cache fills and memory grows. In a second run the threads of a pipeline do the
+same, and the waits of the thread that takes the batches are counted: that one would train. All
+figures are counts, which are the same on every machine; times need a GPU. ``make test-emulated``
+builds the module that this loads in place of lsm._core, and holds the figures.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class Counts:
     far_bytes: float
     allocations: float
     host_accesses: float
+    waits_of_thread: float
+    """Of the waits, those of the thread that reads the counts."""
 
     def __add__(self, other: Counts) -> Counts:
         return self._each(lambda name: getattr(self, name) + getattr(other, name))
@@ -86,36 +89,83 @@ class Parts:
         return result
 
 
+class Setting:
+    """The store, and what the batches of both runs are made of."""
+
+    def __init__(self, options: argparse.Namespace, directory: Path) -> None:
+        import torch
+        from gpu_training import make_store
+
+        nodes = options.nodes
+        self.store = make_store(directory / "rows", nodes, 12 * nodes, options.dim, skew=2)
+        self.window = 16
+        generator = torch.Generator().manual_seed(1)
+        self.seeds = [
+            torch.randperm(nodes, generator=generator)[: options.seeds]
+            for _ in range(options.warmup + options.iterations + self.window - 1)
+        ]
+
+    def sampler(self):
+        from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
+
+        topology = self.store.topology()
+        return DeviceNeighborSampler(topology, topology, FANOUTS, device=-1, num_slots=2)
+
+    def features(self):
+        from lsm.cache.options import CacheOptions
+        from lsm.features.open import TWIN, open_features
+        from lsm.features.tiers_gpu import GpuOptions
+        from lsm.storage.options import StorageOptions
+
+        store = self.store
+        cache = CacheOptions(bytes=store.num_nodes * store.row_bytes // 4, window=self.window)
+        storage = StorageOptions(engine="memory")
+        gpu = GpuOptions(planner="device", staging="gather")
+        return open_features(store, cache, storage, device=TWIN, gpu=gpu)
+
+
+def count_pipeline(read: Callable[[], Counts], setting: Setting) -> tuple[Counts, int]:
+    """The counts of an epoch of a pipeline, read by the thread that takes its batches; and how many
+    batches these are."""
+    from lsm.loader.pipeline import Pipeline
+    from lsm.storage.read_ahead import ReadAhead
+
+    sampler, seeds = setting.sampler(), setting.seeds
+    with setting.features() as rows:
+        pipeline = Pipeline(
+            lambda iteration: sampler.sample(seeds[iteration], epoch=0, iteration=iteration),
+            rows,
+            first=0,
+            last=len(seeds),
+            read_ahead=ReadAhead.fixed(4),
+            staging_bytes=1 << 30,
+            num_threads=2,
+            timeout_secs=60.0,
+        )
+        try:
+            before = read()
+            taken = sum(len(prepared.x) > 0 for prepared in pipeline)
+            return read() - before, taken
+        finally:
+            pipeline.close()
+
+
 def count(read: Callable[[], Counts], options: argparse.Namespace, directory: Path) -> dict:
     """The counts of each part, and those that the project has limits for."""
-    import torch
-    from gpu_training import make_store
-
-    from lsm.cache.options import CacheOptions
-    from lsm.features.open import TWIN, open_features
-    from lsm.features.tiers_gpu import GpuOptions
-    from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
-    from lsm.storage.options import StorageOptions
-
-    store = make_store(directory / "rows", options.nodes, 12 * options.nodes, options.dim, skew=2)
-    topology = store.topology()
-    sampler = DeviceNeighborSampler(topology, topology, FANOUTS, device=-1)
-    cache = CacheOptions(bytes=store.num_nodes * store.row_bytes // 4, window=16)
-    storage = StorageOptions(engine="memory")
-    gpu = GpuOptions(planner="device", staging="gather")
+    setting = Setting(options, directory)
+    store, sampler = setting.store, setting.sampler()
     parts, moved, planned = Parts(read), 0, 0
-    generator = torch.Generator().manual_seed(1)
     graphs = []
     total = options.warmup + options.iterations
-    with open_features(store, cache, storage, device=TWIN, gpu=gpu) as rows:
+    with setting.features() as rows:
 
         def sample(iteration: int):
-            seeds = torch.randperm(store.num_nodes, generator=generator)[: options.seeds]
+            seeds = setting.seeds[iteration]
             return parts.run(
                 "sample", lambda: sampler.sample(seeds, epoch=0, iteration=iteration).n_id
             )
 
-        ahead = cache.window - 1
+        ahead = setting.window - 1
         for iteration in range(total + ahead):
             if iteration == options.warmup + ahead:
                 parts.sums.clear()
@@ -133,7 +183,13 @@ def count(read: Callable[[], Counts], options: argparse.Namespace, directory: Pa
             moved += counters["misses"] + len(ids) + inserted
             planned += len(ids)
             parts.run("replay", batch.result)
-    return summary(parts.sums, options.iterations, planned, moved * store.row_bytes)
+    made = summary(parts.sums, options.iterations, planned, moved * store.row_bytes)
+    taken, batches = count_pipeline(read, setting)
+    made["counts"]["host waits of the thread that trains"] = {
+        "now": taken.waits_of_thread,
+        "at_most": 0,
+    }
+    return {**made, "pipeline": {"batches": batches, **vars(taken)}}
 
 
 def summary(sums: dict[str, Counts], iterations: int, planned: int, row_bytes: int) -> dict:

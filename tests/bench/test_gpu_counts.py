@@ -51,6 +51,10 @@ def test_counts_do_not_grow(tmp_path):
     assert 0 < counts[BYTES]["now"] < COPIED_BYTES_PER_100K_IDS
     accesses = counts["host loads and stores per 100K planned ids"]["now"]
     assert 0 < accesses < HOST_ACCESSES_PER_100K_IDS
+    # Other threads than the one that takes a pipeline's batches do all the waiting.
+    assert counts["host waits of the thread that trains"]["now"] == 0
+    assert made["pipeline"]["batches"] > 0
+    assert made["pipeline"]["waits"] >= made["pipeline"]["batches"]
     # Nothing is left out: the parts are the whole iteration.
     launches = counts["launches per iteration"]["now"]
     assert launches == pytest.approx(sum(c["launches"] for c in parts.values()), abs=0.5)
@@ -61,7 +65,7 @@ def test_figures_of_counts():
     """Two iterations that plan 500 ids each and move 1,000 bytes of rows."""
 
     def counts(launches, waits, up, down, far=0.0, accesses=0.0):
-        return Counts(launches, waits, up, down, far, 0.0, accesses)
+        return Counts(launches, waits, up, down, far, 0.0, accesses, 0.0)
 
     sums = {
         "sample": counts(40, 20, 7000, 7000, 7000, 7000),  # not a part of planning

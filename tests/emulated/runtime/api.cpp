@@ -277,7 +277,7 @@ cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cuda
     std::memcpy(target, staged.empty() ? source : staged.data(), bytes);
   });
   if (is_to_pageable) {
-    ++call_counts().waits;
+    count_wait();
     wait_for(mark(stream));
   }
   return cudaSuccess;

@@ -37,4 +37,7 @@ struct CallCounts {
 
 CallCounts& call_counts();
 
+/// Counts a wait of this thread.
+void count_wait();
+
 }  // namespace emulated

@@ -261,6 +261,13 @@ CallCounts& call_counts() {
   return counts;
 }
 
+static thread_local int64_t waits_of_thread = 0;
+
+void count_wait() {
+  ++call_counts().waits;
+  ++waits_of_thread;
+}
+
 void check_host(uintptr_t address, size_t bytes, const char* what) {
   const Memory& all = memory();
   if (!all.has(address)) return;
@@ -280,7 +287,7 @@ void check_host(uintptr_t address, size_t bytes, const char* what) {
 
 }  // namespace emulated
 
-/// For bench/gpu_counts.py, in the order of CallCounts.
+/// For bench/gpu_counts.py, in the order of CallCounts; then the waits of the calling thread.
 extern "C" [[gnu::visibility("default")]] void emulated_call_counts(int64_t* counts) {
   const emulated::CallCounts& all = emulated::call_counts();
   int next = 0;
@@ -289,4 +296,5 @@ extern "C" [[gnu::visibility("default")]] void emulated_call_counts(int64_t* cou
         &all.allocations, &all.host_accesses}) {
     counts[next++] = *count;
   }
+  counts[next] = emulated::waits_of_thread;
 }

@@ -259,7 +259,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   check_captures("cudaStreamSynchronize");
-  ++call_counts().waits;
+  count_wait();
   wait_for(mark(stream_of(stream, "cudaStreamSynchronize")));
   return cudaSuccess;
 }
@@ -293,7 +293,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   Point* const point = live_event(event, "cudaEventQuery").point;
   if (point == nullptr) return cudaSuccess;
   if (!point->is_passed) return cudaErrorNotReady;
-  if (!point->is_found.exchange(true)) ++call_counts().waits;
+  if (!point->is_found.exchange(true)) count_wait();
   point->token.acquire();
   return cudaSuccess;
 }
