@@ -163,43 +163,6 @@ TEST_CASE("GPU twins: plans elsewhere are refused") {
                               [&] { checked.executor->replay(moves, {}, {}); });
 }
 
-/// Runs cover the rows of storage, in order and where they lie, and no gap is wider than it may be.
-TEST_CASE("GPU twins: runs of staged rows") {
-  constexpr auto kStorage = static_cast<uint8_t>(RowSource::kStorage);
-  Random random(9);
-  for (int round = 0; round < 300; ++round) {
-    const int64_t row_bytes = random.pick<int64_t>({100, 20'000, 70'000});
-    std::vector<uint8_t> source(static_cast<size_t>(random.between(0, 40)));
-    std::vector<int64_t> slot(source.size());
-    int64_t dropped = 0;  // rows of staging that are not in the batch
-    for (size_t i = 0; i < source.size(); ++i) {
-      source[i] = random.chance(60) ? kStorage : 1;
-      dropped += random.chance(10) ? 1 : 0;
-      slot[i] = static_cast<int64_t>(i) + dropped;
-    }
-    int64_t end = 0;
-    std::vector<bool> is_covered(source.size());
-    const auto row_of = [&](int64_t i) { return slot[static_cast<size_t>(i)]; };
-    for_each_staged_run(source, row_of, row_bytes, [&](int64_t first, int64_t from, int64_t count) {
-      LSM_EXPECT(count > 0 && first >= end, "run at ", first);
-      const bool goes_on = end > 0 && slot[end - 1] - (end - 1) == from - first;
-      LSM_EXPECT(!goes_on || (first - end) * row_bytes > 64 << 10, "one run would do at ", first);
-      end = first + count;
-      LSM_EXPECT(source[first] == kStorage && source[end - 1] == kStorage, "ends of ", first);
-      int64_t gap = 0;
-      for (int64_t i = first; i < end; ++i) {
-        gap = source[i] == kStorage ? 0 : gap + row_bytes;
-        LSM_EXPECT(source[i] != kStorage || slot[i] == from + i - first, "position ", i);
-        LSM_EXPECT(gap <= 64 << 10, "gap at ", i);
-        is_covered[i] = true;
-      }
-    });
-    for (size_t i = 0; i < source.size(); ++i) {
-      LSM_EXPECT(source[i] != kStorage || is_covered[i], "position ", i);
-    }
-  }
-}
-
 /// Items of an OrderedSum: squares of what the values were.
 struct SquaredItems {
   static constexpr int kTile = 64;
