@@ -10,12 +10,16 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+import lsm
+from lsm import native
 from support.cpio import write_archive
 
+_PACKAGE = Path(lsm.__file__).parent
 _LOADER = Path("/lib64/ld-linux-x86-64.so.2")
-_APART = ("/proc/", "/sys/", "/dev/", "/tmp/")
+_APART = ("/proc/", "/sys/", "/dev/")
 _LOOKED_FOR = ("torch/bin/torch_shm_manager",)
 """Files that have to be there, though nobody opens them."""
 _NOTE = """
@@ -46,13 +50,16 @@ def pack(out: Path, program: str, here: list[str], there: list[str]) -> None:
     command = [sys.executable, "-c", _NOTE, str(noted), program, *here]
     environment = {**os.environ, "PYTHONPATH": _python_path()}
     subprocess.run(command, check=True, timeout=300, env=environment)
-    opened = [Path(path) for path in json.loads(noted.read_text()) if not path.startswith(_APART)]
-    files = {path for path in opened if path.is_file()}
+    opened = [path for path in json.loads(noted.read_text()) if not path.startswith(_APART)]
+    files = {Path(path) for path in opened if not _is_made(path) and Path(path).is_file()}
     files |= {_source(path) for path in files if path.suffix == ".pyc"}
     interpreter = Path(sys.executable).resolve()
     files |= {Path(program), interpreter, _LOADER}
     files |= {p for folder in sys.path for f in _LOOKED_FOR if (p := Path(folder, f)).is_file()}
     named = {str(name).lstrip("/"): path for path in files for name in _names(path)}
+    # An editable install has the native module elsewhere, and a hook that finds it there.
+    core = Path(sys.modules[native.BufferPool.__module__].__file__)
+    named[str(_PACKAGE / core.name).lstrip("/")] = core
     with open(out, "wb") as file:
         write_archive(
             file, {"command": _command([interpreter, program, *there], files).encode(), **named}
@@ -74,8 +81,14 @@ def _command(words: list[Path | str], files: set[Path]) -> str:
     return "\n".join([*lines, "", *map(str, words), ""])
 
 
+def _is_made(path: str) -> bool:
+    """Whether the program wrote it, and no package holds it."""
+    packages = (str(_PACKAGE.parent), *filter(None, sys.path))
+    return path.startswith(f"{tempfile.gettempdir()}/") and not path.startswith(packages)
+
+
 def _python_path() -> str:
-    return ":".join(path for path in sys.path if path)
+    return ":".join((str(_PACKAGE.parent), *filter(None, sys.path)))
 
 
 def _source(bytecode: Path) -> Path:
