@@ -17,7 +17,7 @@ SMALL = (
     "accumulator.batch_sizes=[2, 8]",
     "accumulator.rows=1500",
     "accumulator.repeats=1",
-    "accumulator.seconds=0.005",
+    "accumulator.seconds=0.05",
 )
 
 
