@@ -68,7 +68,8 @@ class Landing final : public GpuLanding {
     use_device(device_);
     const size_t whole = (bytes + kGpuPageBytes - 1) / kGpuPageBytes * kGpuPageBytes;
     const auto owner = std::make_shared<MappedMemory>(transport, whole, stream_.get());
-    check_cuda(cudaStreamSynchronize(stream_.get()), "clear buffers");
+    copied_.record(stream_.get());
+    copied_.wait(timeout_secs_, "clear buffers");
     return {owner->mapped.data, owner->mapped.bytes, owner->mapped.pages, owner};
   }
 

@@ -27,8 +27,8 @@ class NvmeStorage final : public QueuedStorage {
   ~NvmeStorage() override;
 
   int64_t block_bytes() const override { return block_bytes_; }
-  /// True if blocks come from the drive, not from the page cache; the emulated drive reads files.
   int gpu() const override { return nvme_.gpu; }
+  /// True if blocks come from the drive, not from the page cache; the emulated drive reads files.
   bool direct() const override { return nvme_.transport.transport != "emulated"; }
 
  protected:
