@@ -42,8 +42,8 @@ class StepBatches:
         rows of the buffer; without edges where other ranks have more.
 
         The edges of all buckets of the step are shuffled together, by the seed, the epoch and the
-        step. Bucket after bucket, a batch would have all edges of an entity in one of n partitions,
-        and so each entity fewer and larger updates: embeddings get worse.
+        step. Bucket after bucket, a batch would have edges of two partitions alone, and so each
+        entity fewer and larger updates.
         """
         edges, size = self._shuffled(step), self._batch_size
         for number in range(first, self.count(step)):

@@ -11,7 +11,7 @@ from lsm.embed import host_kernels
 from lsm.embed.composition import compose, compose_backward
 from lsm.embed.losses import loss_and_gradient
 from lsm.embed.negatives import Candidates, NegativeDraws, all_rows, mask_equal
-from lsm.embed.options import DISTANCE_MODELS, EmbedOptions
+from lsm.embed.options import EmbedOptions
 from lsm.embed.regularizer import add_penalty
 from lsm.embed.scores import scores_of
 from lsm.embed.sides import Side, sides_of
@@ -112,9 +112,6 @@ class _Batch:
         self._ids, self._num_edges = ids, num_edges
         self._options, self._generator, self._workspace = options, generator, workspace
         self._scores = scores_of(options.model)
-        # Distances are negative scores: without a margin, no edge would be likelier than not.
-        has_margin = options.loss == "logistic" and options.model in DISTANCE_MODELS
-        self._margin = options.margin if has_margin else 0.0
         self._tables = tables
         self._in_one_pass = (
             options.model in host_kernels.QUERIES
@@ -200,7 +197,7 @@ class _Batch:
         kept = self._dropout(query)
         if kept is not None:
             query = query * kept
-        positives = self._scores.of_pairs(query, missing.embeddings).add_(self._margin)
+        positives = self._scores.of_pairs(query, missing.embeddings).add_(self._options.score_shift)
         of_query = self._contrast(query, positives, missing.ids, negatives)
         self._scores.of_pairs_backward(
             positives, query, missing.embeddings, of_query, missing.grads
@@ -241,15 +238,18 @@ class _Batch:
             queries = query[block]
             of_all = self._workspace.take("scores", len(queries), len(entities), query)
             scores.of_all(queries, entities, of_all)
-            if self._margin:
-                of_all += self._margin
+            kept = scores.keep(of_all)
+            if options.score_shift:
+                of_all += options.score_shift
             mask_equal(of_all, negatives.ids, missing[block])
             loss, positives[block] = loss_and_gradient(
                 options.loss, positives[block], of_all, options.margin
             )
             self._loss += loss
             add = self._all_negatives is not None or first > 0
-            scores.of_all_backward(of_all, queries, entities, of_query[block], negatives.grads, add)
+            scores.of_all_backward(
+                of_all, kept, queries, entities, of_query[block], negatives.grads, add
+            )
         return of_query
 
     def _dropout(self, query: Tensor) -> Tensor | None:

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from lsm.embed import gpu_kernels
-from lsm.embed.batched_scores import BatchedScores, batched_scores
 from lsm.embed.edge_gradients import Gradients, Tables, Workspace
-from lsm.embed.gpu_kernels import EdgeRows
+from lsm.embed.gpu_kernels import EdgeBatch
 from lsm.embed.negatives import Candidates, NegativeDraws, all_rows
-from lsm.embed.options import DISTANCE_MODELS, EmbedOptions
+from lsm.embed.options import EmbedOptions
+from lsm.embed.scores import scores_of
 from lsm.embed.sides import sides_of
 
 SCORE_BYTES = 1 << 29
@@ -46,7 +46,7 @@ def gradients_on_gpu(
     if options.dropout > 0:
         kept = tables.entities.new_empty(2, len(edges), options.dim)
         kept.bernoulli_(1 - options.dropout, generator=generator).div_(1 - options.dropout)
-    rows = EdgeRows(
+    rows = EdgeBatch(
         options, tables.entities, tables.relations, ends, relation_rows, sides[1].inverse, kept
     )
     return _Batch(rows, negatives, workspace).gradients()
@@ -81,12 +81,12 @@ class _Block(NamedTuple):
 class _Batch:
     """Arrays of a batch. Rows of gradients: heads [b], tails [b], negatives of both sides."""
 
-    def __init__(self, rows: EdgeRows, negatives: Tensor, workspace: Workspace) -> None:
+    def __init__(self, rows: EdgeBatch, negatives: Tensor, workspace: Workspace) -> None:
         options, table = rows.options, rows.entities
         self._rows, self._options, self._negatives = rows, options, negatives
         self._num_edges = rows.ends.shape[1]
         self._chunk = self._num_edges if options.num_negatives == "all" else options.chunk
-        self._scores: BatchedScores = batched_scores(options.model)
+        self._scores = scores_of(options.model)
         shape = (2, self._num_edges)
         self._ids = torch.cat((rows.ends.flatten(), negatives.flatten()))
         self._missing = rows.ends.flip(0).int()
@@ -94,8 +94,6 @@ class _Batch:
         self._queries = table.new_empty(*shape, options.dim)
         self._of_queries = torch.empty_like(self._queries)
         self._positives, self._losses = table.new_empty(shape), table.new_empty(shape)
-        has_margin = options.loss == "logistic" and options.model in DISTANCE_MODELS
-        self._shift = options.margin if has_margin else 0.0
 
     def gradients(self) -> Gradients:
         rows, num_edges = self._rows, self._num_edges
@@ -134,18 +132,21 @@ class _Batch:
                 edges = slice(block.first, block.first + block.chunks * block.edges)
                 shape = (block.chunks, block.edges, -1)
                 queries = self._queries[side, edges].view(shape)
-                kept = self._scores.of_all(queries, entities[side, chunks])
+                scores = queries.new_empty(block.chunks, block.edges, ids.shape[2])
+                self._scores.of_all(queries, entities[side, chunks], scores)
+                kept = self._scores.keep(scores)
                 gpu_kernels.losses(
                     self._options.loss,
                     self._options.margin,
-                    self._shift,
+                    self._options.score_shift,
                     ids[side, chunks].int(),
                     self._missing[side, edges],
-                    kept.scores.view(-1, ids.shape[2]),
+                    scores.view(-1, ids.shape[2]),
                     self._positives[side, edges],
                     self._losses[side, edges],
                 )
                 self._scores.of_all_backward(
+                    scores,
                     kept,
                     queries,
                     entities[side, chunks],

@@ -13,7 +13,7 @@ from lsm.embed.options import EmbedOptions, LossName, ModelName
 
 
 @dataclass(frozen=True)
-class EdgeRows:
+class EdgeBatch:
     """Edges with both sides corrupted, and their tables. ``ends``: [2, b] int64, heads and tails;
     ``relation_rows``: [2, b] int64, of the side whose tails are missing and of the other;
     ``inverse``: the latter's are inverted. ``kept``: factors of queries [2, b, dim], for
@@ -28,13 +28,13 @@ class EdgeRows:
     kept: Tensor | None = None
 
 
-def form_queries(edges: EdgeRows, queries: Tensor, positives: Tensor) -> None:
+def form_queries(edges: EdgeBatch, queries: Tensor, positives: Tensor) -> None:
     """Writes queries [2, b, dim] and the scores of edges [2, b]."""
     native.form_queries_on(**_batch(edges), queries=queries, positives=positives, **_place(queries))
 
 
 def edge_gradients(
-    edges: EdgeRows,
+    edges: EdgeBatch,
     of_queries: Tensor,
     of_positives: Tensor,
     of_ends: Tensor,
@@ -45,10 +45,6 @@ def edge_gradients(
     dim], given those of queries, by negatives, and of the edges' scores. Adds penalties to them and
     to ``losses`` [2, b]."""
     options = edges.options
-    penalty = native.Penalty.none
-    if options.regularizer != "none" and options.regularizer_weight > 0:
-        is_complex = options.regularizer == "n3" and options.model in ("complex", "rotate")
-        penalty = native.Penalty.complex if is_complex else native.Penalty.floats
     native.edge_gradients_on(
         **_batch(edges),
         of_queries=of_queries,
@@ -56,7 +52,7 @@ def edge_gradients(
         of_ends=of_ends,
         of_relations=of_relations,
         losses=losses,
-        penalty=penalty,
+        penalty=getattr(native.Penalty, options.penalised),
         weight=options.regularizer_weight,
         **_place(of_ends),
     )
@@ -145,7 +141,7 @@ def _partial(ids: Tensor, grads: Tensor) -> Tensor:
     return grads.new_empty(2 * num_windows, grads.shape[1])
 
 
-def _batch(edges: EdgeRows) -> dict[str, Any]:
+def _batch(edges: EdgeBatch) -> dict[str, Any]:
     return {
         "model": getattr(native.EdgeModel, edges.options.model),
         "inverse": edges.inverse,

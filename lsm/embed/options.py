@@ -84,7 +84,7 @@ class EmbedOptions(Section):
 
     @model_validator(mode="after")
     def _has_complex_numbers(self) -> EmbedOptions:
-        if self.model in ("complex", "rotate") and self.dim % 2:
+        if self.is_complex and self.dim % 2:
             raise ValueError(
                 f"embed.dim: expected an even number for embed.model={self.model}, got {self.dim}; "
                 f"set embed.dim={self.dim + 1}"
@@ -95,6 +95,24 @@ class EmbedOptions(Section):
     def has_relations(self) -> bool:
         """Whether the model scores relations."""
         return self.model != "dot"
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether an embedding is of complex numbers."""
+        return self.model in ("complex", "rotate")
+
+    @property
+    def score_shift(self) -> float:
+        """Added to all scores. Distances are negative scores: without it, logistic would find no
+        edge likelier than not."""
+        return self.margin if self.loss == "logistic" and self.model in DISTANCE_MODELS else 0.0
+
+    @property
+    def penalised(self) -> Literal["none", "floats", "complex"]:
+        """The numbers whose cubed moduli are the penalty."""
+        if self.regularizer == "none" or self.regularizer_weight == 0:
+            return "none"
+        return "complex" if self.regularizer == "n3" and self.is_complex else "floats"
 
     @property
     def state_width(self) -> int:

@@ -15,10 +15,10 @@ def add_penalty(
 
     n3 is the nuclear 3-norm of Lacroix et al. (2018); l3 differs from it in complex models only.
     """
-    weight = times * options.regularizer_weight
-    if options.regularizer == "none" or weight == 0:
+    if options.penalised == "none":
         return 0.0
-    if options.regularizer == "n3" and options.model in ("complex", "rotate"):
+    weight = times * options.regularizer_weight
+    if options.penalised == "complex":
         real, imaginary = embeddings.chunk(2, -1)
         modulus = real.hypot(imaginary)
         factors = modulus.repeat(1, 2)

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from lsm.core.versioned_json import read_versioned
+from lsm.embed.partition_files import FILE_NAME
 from lsm.train.checkpoint import write_bytes_atomic
 
 SCHEMA_VERSION = 1
@@ -157,5 +158,5 @@ def load_relations(run_dir: Path, named: RelationsState | None, width: int) -> T
 def remove_run(run_dir: Path) -> None:
     """Deletes the state, then all that it names."""
     (run_dir / STATE_NAME).unlink(missing_ok=True)
-    for path in [*run_dir.glob("relations-*.bin"), run_dir / "partitions.bin"]:
+    for path in [*run_dir.glob("relations-*.bin"), run_dir / FILE_NAME]:
         path.unlink(missing_ok=True)

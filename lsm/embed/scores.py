@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lsm import native
-from lsm.embed import host_kernels
+from lsm.embed import gpu_kernels, host_kernels
 from lsm.embed.options import ModelName
 
 BLOCK_BYTES = 8 << 20
@@ -35,12 +35,18 @@ class Scores(Protocol):
         ...
 
     def of_all(self, queries: Tensor, entities: Tensor, out: Tensor) -> None:
-        """Writes to ``out`` [c, k]: of each query with each of the entities [k, dim]."""
+        """Writes to ``out`` [c, k]: of each query with each of the entities [k, dim]. A GPU takes
+        several chunks at once: queries [g, c, dim], entities [g, k, dim], scores [g, c, k]."""
+        ...
+
+    def keep(self, scores: Tensor) -> Tensor | None:
+        """What the way back needs of the scores by :meth:`of_all`, before a loss replaces them."""
         ...
 
     def of_all_backward(
         self,
         grad: Tensor,
+        kept: Tensor | None,
         queries: Tensor,
         entities: Tensor,
         of_queries: Tensor,
@@ -48,7 +54,7 @@ class Scores(Protocol):
         add: bool,
     ) -> None:
         """Writes the gradients of queries, given those of :meth:`of_all`; writes those of entities,
-        or adds them. May overwrite ``grad``."""
+        or adds them. May overwrite ``grad``. ``kept``: by :meth:`keep`."""
         ...
 
 
@@ -70,19 +76,23 @@ class DotScores:
         of_entities.addcmul_(queries, grad[:, None])
 
     def of_all(self, queries: Tensor, entities: Tensor, out: Tensor) -> None:
-        torch.mm(queries, entities.T, out=out)
+        _multiply(out, queries, entities.mT)
+
+    def keep(self, scores: Tensor) -> Tensor | None:
+        return None
 
     def of_all_backward(
         self,
         grad: Tensor,
+        kept: Tensor | None,
         queries: Tensor,
         entities: Tensor,
         of_queries: Tensor,
         of_entities: Tensor,
         add: bool,
     ) -> None:
-        _add_product(of_entities, grad.T, queries, add)
-        torch.mm(grad, entities, out=of_queries)
+        _multiply(of_entities, grad.mT, queries, add)
+        _multiply(of_queries, grad, entities)
 
 
 class EuclideanScores:
@@ -107,28 +117,37 @@ class EuclideanScores:
         of_entities += difference
 
     def of_all(self, queries: Tensor, entities: Tensor, out: Tensor) -> None:
-        _distances(queries, entities, out).neg_()
+        squares = entities.square().sum(-1)[..., None, :]
+        torch.add(squares, queries.square().sum(-1, keepdim=True), out=out)
+        _multiply(out, queries, entities.mT, add=True, factor=-2)
+        out.clamp_(min=0).sqrt_().neg_()
+
+    def keep(self, scores: Tensor) -> Tensor | None:
+        """Distances."""
+        return -scores
 
     def of_all_backward(
         self,
         grad: Tensor,
+        kept: Tensor | None,
         queries: Tensor,
         entities: Tensor,
         of_queries: Tensor,
         of_entities: Tensor,
         add: bool,
     ) -> None:
-        distances = _distances(queries, entities, torch.empty_like(grad))
-        ratio = _quotient(grad, distances)
-        _add_product(of_entities, ratio.T, queries, add)
-        of_entities.addcmul_(entities, ratio.sum(0)[:, None], value=-1)
-        torch.mm(ratio, entities, out=of_queries)
-        of_queries.addcmul_(queries, ratio.sum(1, keepdim=True), value=-1)
+        assert kept is not None
+        ratio = _quotient(grad, kept)
+        _multiply(of_entities, ratio.mT, queries, add)
+        of_entities.addcmul_(entities, ratio.sum(-2)[..., None], value=-1)
+        _multiply(of_queries, ratio, entities)
+        of_queries.addcmul_(queries, ratio.sum(-1, keepdim=True), value=-1)
 
 
 class _ElementScores(ABC):
-    """Negative distances that no matrix product computes."""
+    """Negative distances that no matrix product computes. Chunks go to a GPU's kernels."""
 
+    model: ModelName
     kind: native.Distance
 
     @abstractmethod
@@ -152,21 +171,33 @@ class _ElementScores(ABC):
         of_entities += pull
 
     def of_all(self, queries: Tensor, entities: Tensor, out: Tensor) -> None:
+        if queries.ndim == 3:
+            gpu_kernels.distances(self.model, queries, entities, out)
+            return
         if host_kernels.takes(queries):
             host_kernels.distance_scores(self.kind, queries, entities, out)
             return
         for rows in _blocks(queries, entities):
             out[rows] = self.of_pairs(queries[rows, None], entities)
 
+    def keep(self, scores: Tensor) -> Tensor | None:
+        return None
+
     def of_all_backward(
         self,
         grad: Tensor,
+        kept: Tensor | None,
         queries: Tensor,
         entities: Tensor,
         of_queries: Tensor,
         of_entities: Tensor,
         add: bool,
     ) -> None:
+        if queries.ndim == 3:
+            gpu_kernels.distance_gradients(
+                self.model, queries, entities, grad, of_queries, of_entities, add
+            )
+            return
         if host_kernels.takes(queries):
             out = torch.empty_like(of_entities) if add else of_entities
             host_kernels.distance_scores_backward(
@@ -186,6 +217,7 @@ class _ElementScores(ABC):
 class ManhattanScores(_ElementScores):
     """Negative sums of absolute differences."""
 
+    model = "transe_l1"
     kind = native.Distance.MANHATTAN
 
     def of_pairs(self, queries: Tensor, entities: Tensor) -> Tensor:
@@ -198,6 +230,7 @@ class ManhattanScores(_ElementScores):
 class ModulusScores(_ElementScores):
     """Negative sums of the moduli of complex differences."""
 
+    model = "rotate"
     kind = native.Distance.MODULUS
 
     def of_pairs(self, queries: Tensor, entities: Tensor) -> Tensor:
@@ -219,14 +252,10 @@ def scores_of(model: ModelName) -> Scores:
     return ModulusScores() if model == "rotate" else DotScores()
 
 
-def _distances(queries: Tensor, entities: Tensor, out: Tensor) -> Tensor:
-    torch.add(entities.square().sum(1), queries.square().sum(1, keepdim=True), out=out)
-    return out.addmm_(queries, entities.T, alpha=-2).clamp_(min=0).sqrt_()
-
-
-def _add_product(out: Tensor, a: Tensor, b: Tensor, add: bool) -> None:
-    """Writes a @ b to ``out``, or adds it."""
-    torch.addmm(out, a, b, beta=int(add), out=out)
+def _multiply(out: Tensor, a: Tensor, b: Tensor, add: bool = False, factor: float = 1) -> None:
+    """Writes factor * a @ b to ``out``, or adds it; of matrices, or of a batch of them."""
+    product = torch.addmm if out.ndim == 2 else torch.baddbmm
+    product(out, a, b, beta=int(add), alpha=factor, out=out)
 
 
 def _quotient(grad: Tensor, distance: Tensor) -> Tensor:

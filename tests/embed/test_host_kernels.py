@@ -78,7 +78,7 @@ def test_distances_and_gradients_of_all_pairs(scores, num_queries, num_entities,
     wide = queries.double(), entities.double()
     expected = torch.empty(entities.shape, dtype=torch.float64)
     expected_of_queries = torch.empty(queries.shape, dtype=torch.float64)
-    scores.of_all_backward(grad.double(), *wide, expected_of_queries, expected, add=False)
+    scores.of_all_backward(grad.double(), None, *wide, expected_of_queries, expected, add=False)
     distances = grad.double()
     scores.of_all(*wide, distances)
     torch.testing.assert_close(out.double(), distances, rtol=1e-5, atol=1e-5)
