@@ -6,6 +6,7 @@ Without any it is not called, so no pointer, hand or bit moves.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from lsm.reference.hashing import mix64, philox4x32
@@ -17,22 +18,22 @@ if TYPE_CHECKING:
 NEVER = 2**62
 
 
-class Policy:
+class Policy(ABC):
     """``planner`` answers next_use(node, t), score(node), node_of(set, way); it has the config."""
 
     def __init__(self, planner: ReferencePlanner) -> None:
         self.planner = planner
 
-    def refresh(self, t: int) -> None:
+    def refresh(self, t: int) -> None:  # noqa: B027  most policies need none of these three
         """Iteration t begins; the batches of its window are known."""
 
-    def on_hit(self, set_: int, way: int, t: int) -> None: ...
+    def on_hit(self, set_: int, way: int, t: int) -> None: ...  # noqa: B027
 
-    def on_insert(self, set_: int, way: int, t: int) -> None: ...
+    def on_insert(self, set_: int, way: int, t: int) -> None: ...  # noqa: B027
 
+    @abstractmethod
     def victim(self, set_: int, ways: list[int], t: int, num_evicted: int) -> int | None:
         """The way to evict, ``num_evicted`` having left this set at t before; None: bypass."""
-        raise NotImplementedError
 
     def admits(self, node: int, set_: int, way: int, t: int) -> bool:
         """True if ``node`` may replace the victim."""
@@ -69,8 +70,9 @@ class Window(Random):
 class Keyed(Policy):
     """Evicts the lowest key, ties the lowest way."""
 
+    @abstractmethod
     def key(self, set_: int, way: int, t: int) -> Any:
-        raise NotImplementedError
+        """Comparable with the keys of the other ways of the set."""
 
     def victim(self, set_: int, ways: list[int], t: int, num_evicted: int) -> int | None:
         return min(ways, key=lambda way: (self.key(set_, way, t), way))

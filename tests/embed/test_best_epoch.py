@@ -14,17 +14,12 @@ from lsm.embed.run import EmbeddingRun
 from lsm.embed.slots import Slots
 from lsm.embed.trainer import EmbedTrainer, train
 from support.training import run_forked, run_job
-from support.triples import config, make_triples, overrides, tables
+from support.triples import config, overrides, tables
 
 MRR = {1: 0.3, 2: 0.5, 3: 0.4, 4: 0.6, 5: 0.1, 6: 0.6, 7: 0.2}
 BEST = 4
 SETTINGS = ("embed.partitions=6", "train.eval_every=1", "checkpoint.every_steps=9")
 CRASH = __file__.replace("embed/test_best_epoch.py", "support/crash_embed.py")
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_triples(tmp_path_factory.mktemp("triples") / "store")
 
 
 @pytest.fixture

@@ -16,24 +16,10 @@ from lsm.embed.trainer import train
 from lsm.storage.transfers import Transfers
 from support.command import lsm
 from support.engines import QUEUED_ENGINES
-from support.triples import config, make_triples, overrides, tables
+from support.triples import SIX_PARTITIONS, config, overrides, tables
 
-SETTINGS = ("embed.partitions=6", "checkpoint.every_steps=9")
 SWAPS = 90
-"""Fewer than a run of SETTINGS makes."""
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_triples(tmp_path_factory.mktemp("triples") / "store")
-
-
-@pytest.fixture(scope="module")
-def whole(store, tmp_path_factory):
-    """What an undisturbed run learns."""
-    folder = tmp_path_factory.mktemp("whole")
-    train(config(store, folder, *SETTINGS))
-    return tables(folder)
+"""Fewer than a run of SIX_PARTITIONS makes."""
 
 
 @pytest.fixture
@@ -59,7 +45,7 @@ def at_swap(monkeypatch, number, action):
 def test_after_an_error_of_the_disk_the_checkpoint_resumes(
     store, whole, tmp_path, monkeypatch, generator, engine
 ):
-    settings = config(store, tmp_path / "run", *SETTINGS, f"storage.engine={engine}")
+    settings = config(store, tmp_path / "run", *SIX_PARTITIONS, f"storage.engine={engine}")
 
     def fail(transfers, swap, memory, options):
         transfers.inject_fault(native.Fault.error, 0, errno.EIO)
@@ -93,7 +79,7 @@ def write_half(transfers, memory, options, keep_first):
 
 def test_after_a_torn_write_the_checkpoint_resumes(store, whole, tmp_path, monkeypatch, generator):
     """Half of a partition is written, then the machine ends: again and again."""
-    settings = config(store, tmp_path / "run", *SETTINGS, "embed.dim=8")
+    settings = config(store, tmp_path / "run", *SIX_PARTITIONS, "embed.dim=8")
 
     def tear(transfers, swap, memory, options):
         if options.get("write_to") is not None:
@@ -119,7 +105,7 @@ def test_after_a_torn_write_the_checkpoint_resumes(store, whole, tmp_path, monke
 @pytest.mark.parametrize("trial", range(3))
 def test_a_lost_write_is_never_trained_on(store, whole, tmp_path, monkeypatch, generator, trial):
     """The disk says that it wrote, and did not: the same numbers, or an error that says so."""
-    settings = config(store, tmp_path / "run", *SETTINGS)
+    settings = config(store, tmp_path / "run", *SIX_PARTITIONS)
     lost = []
 
     def lose(transfers, swap, memory, options):
@@ -154,7 +140,7 @@ def test_a_lost_write_is_never_trained_on(store, whole, tmp_path, monkeypatch, g
 
 
 def test_a_damaged_checkpoint_is_one_line(store, tmp_path, monkeypatch, capsys):
-    settings = overrides(store, tmp_path, *SETTINGS, "train.epochs=1")
+    settings = overrides(store, tmp_path, *SIX_PARTITIONS, "train.epochs=1")
     assert lsm(monkeypatch, "embed", "train", "base", *settings) == 0
     more = [*settings, "train.epochs=2"]
     state, (relations,) = tmp_path / STATE_NAME, tmp_path.glob("relations-*.bin")

@@ -8,23 +8,9 @@ import pytest
 
 from lsm.embed.trainer import train
 from support.training import run_forked
-from support.triples import config, make_triples, overrides, tables
+from support.triples import SIX_PARTITIONS, config, overrides, tables
 
 CRASH = __file__.replace("embed/test_embed_kills.py", "support/crash_embed.py")
-SETTINGS = ("embed.partitions=6", "checkpoint.every_steps=9")
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_triples(tmp_path_factory.mktemp("triples") / "store")
-
-
-@pytest.fixture(scope="module")
-def whole(store, tmp_path_factory):
-    """What an uninterrupted run learns."""
-    folder = tmp_path_factory.mktemp("whole")
-    train(config(store, folder, *SETTINGS))
-    return tables(folder)
 
 
 @pytest.mark.parametrize("where", ["batch", "swap", "state"])
@@ -34,7 +20,7 @@ def test_a_killed_run_continues_to_the_same_numbers(store, whole, tmp_path, wher
     print(f"seed {seed}")
     generator = random.Random(seed)
     killed = 0
-    settings = ["base", *overrides(store, tmp_path / "run", *SETTINGS)]
+    settings = ["base", *overrides(store, tmp_path / "run", *SIX_PARTITIONS)]
     for _ in range(3):
         number = generator.randrange({"batch": 30, "swap": 25, "state": 4}[where])
         delay_ms = generator.choice([0, 0.2, 1, 3])
@@ -44,12 +30,12 @@ def test_a_killed_run_continues_to_the_same_numbers(store, whole, tmp_path, wher
         killed += ended.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL)
     assert killed
     if not (tmp_path / "run" / "result.json").exists():
-        train(config(store, tmp_path / "run", *SETTINGS))
+        train(config(store, tmp_path / "run", *SIX_PARTITIONS))
     assert tables(tmp_path / "run") == whole
 
 
 def test_a_full_disk_at_a_checkpoint_leaves_the_one_before(store, disk, tmp_path, monkeypatch):
-    settings = config(store, disk / "run", *SETTINGS, "embed.dim=8", "metrics.jsonl=false")
+    settings = config(store, disk / "run", *SIX_PARTITIONS, "embed.dim=8", "metrics.jsonl=false")
     filler = disk / "filler"
 
     from lsm.embed import trainer
@@ -67,5 +53,5 @@ def test_a_full_disk_at_a_checkpoint_leaves_the_one_before(store, disk, tmp_path
             train(settings)
     filler.unlink()
     train(settings)
-    train(config(store, tmp_path, *SETTINGS, "embed.dim=8", "metrics.jsonl=false"))
+    train(config(store, tmp_path, *SIX_PARTITIONS, "embed.dim=8", "metrics.jsonl=false"))
     assert tables(disk / "run") == tables(tmp_path)

@@ -12,15 +12,10 @@ from lsm.embed.itinerary import Itinerary
 from lsm.embed.order import make_order
 from lsm.embed.partition_layout import PartitionLayout
 from support.training import run_job, run_ranks
-from support.triples import NUM_ENTITIES, make_triples, overrides, tables
+from support.triples import NUM_ENTITIES, overrides, tables
 
 CRASH = __file__.replace("embed/test_embed_ranks.py", "support/crash_embed.py")
 SETTINGS = ("embed.partitions=8", "checkpoint.every_steps=5")
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_triples(tmp_path_factory.mktemp("triples") / "store")
 
 
 @pytest.mark.parametrize(

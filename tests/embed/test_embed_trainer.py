@@ -24,12 +24,7 @@ from lsm.storage.transfers import Transfers
 from support.engines import QUEUED_ENGINES
 from support.gpus import WITHOUT_GPU
 from support.partitions import twin_frames
-from support.triples import config, make_triples, tables
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_triples(tmp_path_factory.mktemp("triples") / "store")
+from support.triples import config, tables
 
 
 def in_memory(settings, epochs=2):

@@ -4,14 +4,9 @@ import pytest
 
 from lsm.embed.trainer import train
 from support.gpus import ON_A_GPU
-from support.triples import config, make_triples, tables
+from support.triples import config, tables
 
 pytestmark = ON_A_GPU
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_triples(tmp_path_factory.mktemp("triples") / "store")
 
 
 @pytest.mark.parametrize("model", ["distmult", "complex", "transe_l1", "transe_l2", "rotate"])

@@ -14,24 +14,10 @@ from lsm.embed.trainer import train
 from lsm.storage.nvme.label import LABEL_BYTES, read_label, write_label
 from lsm.storage.transfers import TransferOptions
 from support.training import run_forked
-from support.triples import config, make_triples, overrides, tables
+from support.triples import SIX_PARTITIONS, config, overrides, tables
 
 CRASH = __file__.replace("embed/test_partition_drive.py", "support/crash_embed.py")
-SETTINGS = ("embed.partitions=6", "checkpoint.every_steps=9")
 DRIVE_BYTES = (3 << 20) + 512  # the label lies in the last whole page
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_triples(tmp_path_factory.mktemp("triples") / "store")
-
-
-@pytest.fixture(scope="module")
-def whole(store, tmp_path_factory):
-    """What a run in files learns."""
-    folder = tmp_path_factory.mktemp("whole")
-    train(config(store, folder, *SETTINGS))
-    return tables(folder)
 
 
 @pytest.fixture
@@ -42,7 +28,7 @@ def drive(tmp_path):
 
 
 def on(drive, *more):
-    return (*SETTINGS, "storage.engine=nvme", f"storage.devices=[{drive}]", *more)
+    return (*SIX_PARTITIONS, "storage.engine=nvme", f"storage.devices=[{drive}]", *more)
 
 
 def put(drive, offset, data):
@@ -69,7 +55,7 @@ def test_a_run_on_a_drive_learns_what_one_in_files_does(store, whole, drive, tmp
 
 
 def test_a_run_on_a_drive_is_read_as_one_in_files(store, drive, tmp_path):
-    for name, more in (("files", SETTINGS), ("drive", on(drive))):
+    for name, more in (("files", SIX_PARTITIONS), ("drive", on(drive))):
         train(config(store, tmp_path / name, *more))
     in_files, on_drive = (open_run(tmp_path / name) for name in ("files", "drive"))
     ids = [239, 0, 7, 100, 7]
@@ -127,7 +113,7 @@ def test_the_drive_of_another_run_is_left_as_it_is(store, whole, drive, tmp_path
 
 
 def test_a_refused_drive_leaves_the_run_of_its_directory(store, whole, drive, tmp_path):
-    train(config(store, tmp_path / "run", *SETTINGS))
+    train(config(store, tmp_path / "run", *SIX_PARTITIONS))
     put(drive, 0, b"XFSB")
     with pytest.raises(ValueError, match="holds an XFS file system"):
         train(config(store, tmp_path / "run", *on(drive, "checkpoint.resume=never")))
@@ -163,7 +149,7 @@ def test_a_run_continues_on_its_own_drive_only(store, drive, tmp_path):
         train(config(store, tmp_path / "run", *on(other, f"storage.erase={other}")))
     assert not any(other.read_bytes())
     with pytest.raises(ValueError, match=rf"lie on a drive \(they were written to {drive}\)"):
-        train(config(store, tmp_path / "run", *SETTINGS))
+        train(config(store, tmp_path / "run", *SIX_PARTITIONS))
     renamed = drive.rename(tmp_path / "renamed")
     train(config(store, tmp_path / "run", *on(renamed)))
     with pytest.raises(ValueError, match="holds nothing, and not the partitions of"):
@@ -171,7 +157,7 @@ def test_a_run_continues_on_its_own_drive_only(store, drive, tmp_path):
 
 
 def test_a_file_of_partitions_is_not_taken_for_a_drive(store, drive, tmp_path):
-    train(config(store, tmp_path / "run", *SETTINGS, "train.epochs=1"))
+    train(config(store, tmp_path / "run", *SIX_PARTITIONS, "train.epochs=1"))
     with pytest.raises(ValueError, match="holds nothing, and not the partitions of"):
         train(config(store, tmp_path / "run", *on(drive)))
     assert not (tmp_path / "run" / RECORD_NAME).exists()
@@ -220,7 +206,7 @@ def test_ranks_do_not_share_a_controller(store, tmp_path, monkeypatch):
 def test_a_run_on_a_drive_gets_room_for_the_best(store, drive, tmp_path):
     """After epochs without validations."""
     later = ("train.epochs=4", "train.eval_every=1")
-    for name, more in (("files", SETTINGS), ("drive", on(drive))):
+    for name, more in (("files", SIX_PARTITIONS), ("drive", on(drive))):
         train(config(store, tmp_path / name, *more))
         train(config(store, tmp_path / name, *more, *later))
     layout = EmbeddingRun.open(tmp_path / "drive").layout

@@ -18,7 +18,6 @@ from support.command import lsm
 from support.embed_runs import make_run
 from support.engines import QUEUED_ENGINES
 from support.mounts import make_read_only
-from support.triples import make_triples
 
 STARTS = [0, 700, 1500, 2100]
 WIDTH = 6
@@ -159,11 +158,6 @@ def test_the_file_is_not_closed_under_a_read(table, monkeypatch):
         threading.Timer(0.1, may_go.set).start()
         blocks.close()
         assert may_go.is_set()
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_triples(tmp_path_factory.mktemp("triples") / "store")
 
 
 @pytest.fixture

@@ -21,9 +21,7 @@ from lsm.embed.embeddings import open_run
 from lsm.embed.run import EmbeddingRun
 from lsm.embed.trainer import train
 from lsm.storage.transfers import Transfers
-from support.triples import config, make_triples, tables
-
-SETTINGS = ("embed.partitions=6", "checkpoint.every_steps=9")
+from support.triples import SIX_PARTITIONS, config, make_triples, tables
 
 
 class Checks:
@@ -37,7 +35,7 @@ class Checks:
         """Of a run on the drive, or on another namespace of it."""
         drive = f"storage.devices=[{self.name}{namespace}]"
         keys = ("storage.engine=nvme", f"storage.transport={self.transport}", drive)
-        return config(self.store, self.folder / run, *SETTINGS, *keys, *more)
+        return config(self.store, self.folder / run, *SIX_PARTITIONS, *keys, *more)
 
     def on_the_drive(self, run: str) -> list[bytes]:
         """What ``run`` has learnt."""
@@ -60,7 +58,7 @@ class Checks:
 
     def same_numbers(self) -> None:
         """A run on the drive learns what a run in a file does, to the bit."""
-        train(config(self.store, self.folder / "file", *SETTINGS, "storage.engine=posix"))
+        train(config(self.store, self.folder / "file", *SIX_PARTITIONS, "storage.engine=posix"))
         train(self.settings("drive"))
         assert self.on_the_drive("drive") == tables(self.folder / "file")
         ids = [0, 239, 7]

@@ -19,6 +19,9 @@ FAST = (
     "dist.timeout_secs=20",
 )
 
+SIX_PARTITIONS = ("embed.partitions=6", "checkpoint.every_steps=9")
+"""Of a run whose partitions move, with checkpoints in the middle of its steps."""
+
 
 def make_triples(path: Path, *, relations: int = NUM_RELATIONS) -> Path:
     """A store whose relation r leads from entity e to e + 7 * (r + 1), with noise."""
