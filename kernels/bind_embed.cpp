@@ -129,20 +129,21 @@ void make_queries(lsm::Query kind, bool conjugate, const lsm::TensorView& entiti
   lsm::make_queries(edges, made, of_edges, pool);
 }
 
-void add_query_gradients(lsm::Query kind, bool conjugate, const lsm::TensorView& entities,
-                         const std::optional<lsm::TensorView>& relations,
-                         const lsm::TensorView& targets, const lsm::TensorView& queries,
-                         const lsm::TensorView& of_scores, const lsm::TensorView& of_queries,
-                         const lsm::TensorView& of_entities, const lsm::TensorView& of_targets,
-                         lsm::ThreadPool& pool) {
+void query_gradients(lsm::Query kind, bool conjugate, const lsm::TensorView& entities,
+                     const std::optional<lsm::TensorView>& relations,
+                     const lsm::TensorView& targets, const lsm::TensorView& queries,
+                     const lsm::TensorView& of_scores, const lsm::TensorView& of_queries,
+                     const lsm::TensorView& of_entities, const lsm::TensorView& of_targets,
+                     bool add, lsm::ThreadPool& pool) {
   const auto edges = edge_rows(kind, conjugate, entities, relations, targets);
   const float* made = matrix(queries, edges.num_edges, edges.dim, "queries");
   const lsm::EdgeGradients gradients{vector(of_scores, edges.num_edges, "of_scores"),
                                      matrix(of_queries, edges.num_edges, edges.dim, "of_queries"),
                                      matrix(of_entities, edges.num_edges, edges.dim, "of_entities"),
-                                     matrix(of_targets, edges.num_edges, edges.dim, "of_targets")};
+                                     matrix(of_targets, edges.num_edges, edges.dim, "of_targets"),
+                                     add};
   py::gil_scoped_release release;
-  lsm::add_query_gradients(edges, made, gradients, pool);
+  lsm::query_gradients(edges, made, gradients, pool);
 }
 
 /// Where ids[column] == wanted[row], scores[row, column] = -inf.
@@ -250,10 +251,10 @@ void bind_embed(py::module_& module) {
   module.def("make_queries", &::make_queries, py::arg("kind"), py::arg("conjugate"),
              py::arg("entities"), py::arg("relations"), py::arg("targets"), py::arg("queries"),
              py::arg("scores"), py::arg("pool"));
-  module.def("add_query_gradients", &::add_query_gradients, py::arg("kind"), py::arg("conjugate"),
+  module.def("query_gradients", &::query_gradients, py::arg("kind"), py::arg("conjugate"),
              py::arg("entities"), py::arg("relations"), py::arg("targets"), py::arg("queries"),
              py::arg("of_scores"), py::arg("of_queries"), py::arg("of_entities"),
-             py::arg("of_targets"), py::arg("pool"));
+             py::arg("of_targets"), py::arg("add"), py::arg("pool"));
   module.def("mask_equal", &::mask_equal, py::arg("scores"), py::arg("ids"), py::arg("wanted"),
              "Where ids[column] == wanted[row], scores[row, column] = -inf.");
   module.def("complex_product", &::complex_product, py::arg("a"), py::arg("b"), py::arg("out"),

@@ -64,7 +64,6 @@ __all__: list[str] = [
     "ThreadPool",
     "Ticket",
     "Transfers",
-    "add_query_gradients",
     "add_rows",
     "batch_key",
     "build_info",
@@ -105,6 +104,7 @@ __all__: list[str] = [
     "philox2x32",
     "philox4x32",
     "policy_names",
+    "query_gradients",
     "read_last_page",
     "reverse_pagerank",
     "scatter_rows",
@@ -1029,19 +1029,6 @@ class MappedBlock:
     ) -> None: ...
     def part(self, offset: int, bytes: int) -> typing_extensions.CapsuleType: ...
 
-def add_query_gradients(
-    kind: Query,
-    conjugate: bool,
-    entities: torch.Tensor | numpy.ndarray,
-    relations: torch.Tensor | numpy.ndarray | None,
-    targets: torch.Tensor | numpy.ndarray,
-    queries: torch.Tensor | numpy.ndarray,
-    of_scores: torch.Tensor | numpy.ndarray,
-    of_queries: torch.Tensor | numpy.ndarray,
-    of_entities: torch.Tensor | numpy.ndarray,
-    of_targets: torch.Tensor | numpy.ndarray,
-    pool: ThreadPool,
-) -> None: ...
 def add_rows(
     table: torch.Tensor | numpy.ndarray,
     ids: torch.Tensor | numpy.ndarray,
@@ -1278,6 +1265,20 @@ def philox4x32(
     counter: typing.Annotated[collections.abc.Sequence[int], "FixedSize(4)"], key: int
 ) -> typing.Annotated[list[int], "FixedSize(4)"]: ...
 def policy_names() -> list[str]: ...
+def query_gradients(
+    kind: Query,
+    conjugate: bool,
+    entities: torch.Tensor | numpy.ndarray,
+    relations: torch.Tensor | numpy.ndarray | None,
+    targets: torch.Tensor | numpy.ndarray,
+    queries: torch.Tensor | numpy.ndarray,
+    of_scores: torch.Tensor | numpy.ndarray,
+    of_queries: torch.Tensor | numpy.ndarray,
+    of_entities: torch.Tensor | numpy.ndarray,
+    of_targets: torch.Tensor | numpy.ndarray,
+    add: bool,
+    pool: ThreadPool,
+) -> None: ...
 def read_last_page(options: NvmeOptions, name: str) -> bytes: ...
 def reverse_pagerank(
     indptr: torch.Tensor | numpy.ndarray,

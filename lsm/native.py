@@ -62,7 +62,6 @@ ThreadPool = _core.ThreadPool
 Transfers = _core.Transfers
 TWIN = _core.TWIN
 TWIN_BACKWARDS = _core.TWIN_BACKWARDS
-add_query_gradients = _core.add_query_gradients
 add_rows = _core.add_rows
 batch_key = _core.batch_key
 build_info = _core.build_info
@@ -103,6 +102,7 @@ peer_access_problem = _core.peer_access_problem
 philox2x32 = _core.philox2x32
 philox4x32 = _core.philox4x32
 policy_names = _core.policy_names
+query_gradients = _core.query_gradients
 read_last_page = _core.read_last_page
 reverse_pagerank = _core.reverse_pagerank
 scatter_rows = _core.scatter_rows
@@ -163,7 +163,6 @@ __all__ = [
     "ThreadError",
     "ThreadPool",
     "Transfers",
-    "add_query_gradients",
     "add_rows",
     "as_device_tensor",
     "as_tensor",
@@ -206,6 +205,7 @@ __all__ = [
     "philox2x32",
     "philox4x32",
     "policy_names",
+    "query_gradients",
     "read_last_page",
     "reverse_pagerank",
     "scatter_rows",

@@ -25,21 +25,25 @@ using Ints [[gnu::vector_size(4 * kLanes)]] = int32_t;
 /// x = exp(x) for x <= 0 with a relative error of 2e-7; 0 where the result would be denormal.
 [[gnu::always_inline]] inline void exp_of_negative(Floats& x) {
   constexpr float kLeast = -87.0f;
-  const Floats clamped = x < kLeast ? Floats{} + kLeast : x;
-  // Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
-  constexpr float kShift = 12582912.0f;
-  const Floats shifted = clamped * 1.44269504f + kShift;
+  // Adding 1.5 * 2^23 leaves the nearest integer in the low bits; 127 more are the exponent's bias.
+  constexpr float kShift = 12582912.0f + 127.0f;
+  const Floats shifted = x * 1.44269504f + kShift;
   const Floats power = shifted - kShift;
   // log(2) in two parts: the first has few bits, so that its product with `power` is exact.
-  const Floats rest = clamped - power * 0.693359375f + power * 2.12194440e-4f;
-  Floats sum = rest * 1.9875691500e-4f + 1.3981999507e-3f;
-  sum = sum * rest + 8.3334519073e-3f;
-  sum = sum * rest + 4.1665795894e-2f;
-  sum = sum * rest + 1.6666665459e-1f;
-  sum = sum * rest + 5.0000001201e-1f;
-  sum = sum * (rest * rest) + rest + 1.0f;
-  const Ints exponent = reinterpret_cast<Ints>(shifted) - std::bit_cast<int32_t>(kShift) + 127;
-  x = x < kLeast ? Floats{} : sum * reinterpret_cast<Floats>(exponent << 23);
+  const Floats rest = x - power * 0.693359375f + power * 2.12194440e-4f;
+  // Of degree 6 with the least relative error, 3e-9, for |rest| <= log(2) / 2.
+  Floats sum = rest * 1.38145988e-3f + 8.36871658e-3f;
+  sum = sum * rest + 4.16683890e-2f;
+  sum = sum * rest + 1.66665211e-1f;
+  sum = sum * rest + 4.99999940e-1f;
+  sum = sum * rest + 1.0f;
+  sum = sum * rest + 1.0f;
+  const Floats value = sum * reinterpret_cast<Floats>(reinterpret_cast<Ints>(shifted) << 23);
+  x = x < kLeast ? Floats{} : value;  // -inf and others too low made `value` any number
+}
+
+[[gnu::always_inline]] inline void keep_larger(Floats& most, const FloatsInRow& other) {
+  most = other > most ? other : most;
 }
 
 /// One edge: returns its loss.
@@ -55,8 +59,15 @@ float softmax_row(float& positive, float* negatives, int64_t count) {
   FloatsInRow* rest = reinterpret_cast<FloatsInRow*>(padded);
   const int64_t num_vectors = whole / kLanes;
 
-  Floats most = rest[0] > rest[1] ? rest[0] : rest[1];
-  for (int64_t i = 0; i < num_vectors; ++i) most = vectors[i] > most ? vectors[i] : most;
+  // Several maxima, for each awaits the one before.
+  Floats maxima[] = {rest[0], rest[1], rest[0], rest[1]};
+  const int64_t in_fours = num_vectors - num_vectors % 4;
+  for (int64_t i = 0; i < in_fours; i += 4) {
+    for (int j = 0; j < 4; ++j) keep_larger(maxima[j], vectors[i + j]);
+  }
+  for (int64_t i = in_fours; i < num_vectors; ++i) keep_larger(maxima[0], vectors[i]);
+  for (int j = 1; j < 4; ++j) maxima[0] = maxima[j] > maxima[0] ? maxima[j] : maxima[0];
+  const Floats most = maxima[0];
   float largest = most[0];
   for (int l = 1; l < kLanes; ++l) largest = std::max(largest, most[l]);
 

@@ -44,19 +44,23 @@ float make_query(Query kind, float sign, int64_t dim, const float* __restrict a,
   return inner_product(dim, query, target);
 }
 
-/// One edge. `factor`: the gradient of its score.
-LSM_VECTOR_CLONES
-void add_gradients(Query kind, float sign, int64_t dim, float factor, const float* __restrict a,
-                   const float* __restrict b, const float* __restrict target,
-                   const float* __restrict query, float* __restrict of_query,
-                   float* __restrict of_a, float* __restrict of_target) {
-  for (int64_t i = 0; i < dim; ++i) of_target[i] += factor * query[i];
+template <bool kAdd>
+[[gnu::always_inline]] inline void put(float& to, float value) {
+  to = kAdd ? to + value : value;
+}
+
+template <bool kAdd>
+[[gnu::always_inline]] inline void put_gradients(
+    Query kind, float sign, int64_t dim, float factor, const float* __restrict a,
+    const float* __restrict b, const float* __restrict target, const float* __restrict query,
+    float* __restrict of_query, float* __restrict of_a, float* __restrict of_target) {
+  for (int64_t i = 0; i < dim; ++i) put<kAdd>(of_target[i], factor * query[i]);
   if (kind == Query::kEntity) {
-    for (int64_t i = 0; i < dim; ++i) of_a[i] += of_query[i] + factor * target[i];
+    for (int64_t i = 0; i < dim; ++i) put<kAdd>(of_a[i], of_query[i] + factor * target[i]);
   } else if (kind == Query::kElementProduct) {
     for (int64_t i = 0; i < dim; ++i) {
       const float gradient = of_query[i] + factor * target[i];
-      of_a[i] += gradient * b[i];
+      put<kAdd>(of_a[i], gradient * b[i]);
       of_query[i] = gradient * a[i];
     }
   } else {
@@ -65,12 +69,27 @@ void add_gradients(Query kind, float sign, int64_t dim, float factor, const floa
       const float g_re = of_query[i] + factor * target[i];
       const float g_im = of_query[half + i] + factor * target[half + i];
       const float b_im = sign * b[half + i];
-      of_a[i] += g_re * b[i] - g_im * b_im;
-      of_a[half + i] += g_im * b[i] + g_re * b_im;
+      put<kAdd>(of_a[i], g_re * b[i] - g_im * b_im);
+      put<kAdd>(of_a[half + i], g_im * b[i] + g_re * b_im);
       of_query[i] = g_re * a[i] + g_im * a[half + i];
       of_query[half + i] = sign * (g_re * a[half + i] - g_im * a[i]);
     }
   }
+}
+
+/// One edge. `factor`: the gradient of its score.
+LSM_VECTOR_CLONES
+void write_gradients(Query kind, float sign, int64_t dim, float factor, const float* a,
+                     const float* b, const float* target, const float* query, float* of_query,
+                     float* of_a, float* of_target) {
+  put_gradients<false>(kind, sign, dim, factor, a, b, target, query, of_query, of_a, of_target);
+}
+
+LSM_VECTOR_CLONES
+void add_gradients(Query kind, float sign, int64_t dim, float factor, const float* a,
+                   const float* b, const float* target, const float* query, float* of_query,
+                   float* of_a, float* of_target) {
+  put_gradients<true>(kind, sign, dim, factor, a, b, target, query, of_query, of_a, of_target);
 }
 
 float sign_of(const EdgeRows& edges) {
@@ -93,15 +112,15 @@ void make_queries(const EdgeRows& edges, float* queries, float* scores, ThreadPo
   });
 }
 
-void add_query_gradients(const EdgeRows& edges, const float* queries,
-                         const EdgeGradients& gradients, ThreadPool& pool) {
+void query_gradients(const EdgeRows& edges, const float* queries, const EdgeGradients& gradients,
+                     ThreadPool& pool) {
+  const auto put_of_edge = gradients.add ? add_gradients : write_gradients;
   pool.parallel_for(edges.num_edges, kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t at = i * edges.dim;
-      add_gradients(edges.kind, sign_of(edges), edges.dim, gradients.of_scores[i],
-                    edges.entities + at, relation_at(edges, at), edges.targets + at, queries + at,
-                    gradients.of_queries + at, gradients.of_entities + at,
-                    gradients.of_targets + at);
+      put_of_edge(edges.kind, sign_of(edges), edges.dim, gradients.of_scores[i],
+                  edges.entities + at, relation_at(edges, at), edges.targets + at, queries + at,
+                  gradients.of_queries + at, gradients.of_entities + at, gradients.of_targets + at);
     }
   });
 }

@@ -28,16 +28,17 @@ struct EdgeRows {
 /// Writes the queries [num_edges, dim] and their inner products with the targets [num_edges].
 void make_queries(const EdgeRows& edges, float* queries, float* scores, ThreadPool& pool);
 
-/// Given gradients of `scores`, and those of queries by all else in `of_queries`: adds the
-/// gradients of entities and targets, and replaces `of_queries` by those of relations; for
-/// Query::kEntity, with any values.
+/// Given gradients of `scores`, and those of queries by all else in `of_queries`: writes the
+/// gradients of entities and targets, or adds them, and replaces `of_queries` by those of
+/// relations; for Query::kEntity, with any values.
 struct EdgeGradients {
   const float* of_scores;
   float* of_queries;
   float* of_entities;
   float* of_targets;
+  bool add;
 };
-void add_query_gradients(const EdgeRows& edges, const float* queries,
-                         const EdgeGradients& gradients, ThreadPool& pool);
+void query_gradients(const EdgeRows& edges, const float* queries, const EdgeGradients& gradients,
+                     ThreadPool& pool);
 
 }  // namespace lsm

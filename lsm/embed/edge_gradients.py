@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lsm.embed import host_kernels
 from lsm.embed.composition import compose, compose_backward
-from lsm.embed.losses import loss_and_gradient
+from lsm.embed.losses import replace_by_gradients
 from lsm.embed.negatives import Candidates, NegativeDraws, all_rows, mask_equal
 from lsm.embed.options import EmbedOptions
 from lsm.embed.regularizer import add_penalty
@@ -118,7 +118,7 @@ class _Batch:
             and options.dropout == 0
             and host_kernels.takes(tables.entities)
         )
-        self._loss = torch.zeros((), dtype=torch.float64, device=ids.device)
+        self._loss = 0.0
         self._grads = workspace.take("gradients", len(ids), options.dim, tables.entities)
         # The others are written by one chunk each.
         self._all_negatives = None
@@ -138,15 +138,13 @@ class _Batch:
         tails = self._rows(
             "tails", slice(chunk.start + self._num_edges, chunk.stop + self._num_edges)
         )
-        for rows in (heads, tails):
-            rows.grads.zero_()
-        self._add_side(sides[0], chunk, heads, tails, negatives[0])
-        self._add_side(sides[1], chunk, tails, heads, negatives[1])
+        self._add_side(sides[0], chunk, heads, tails, negatives[0], add=False)
+        self._add_side(sides[1], chunk, tails, heads, negatives[1], add=True)
         for rows in (heads, tails):  # each side has both once
             self._loss += add_penalty(self._options, rows.embeddings, rows.grads, times=2)
 
     def gradients(self) -> Gradients:
-        return Gradients(float(self._loss), self._ids, self._grads, self._relation_grads)
+        return Gradients(self._loss, self._ids, self._grads, self._relation_grads)
 
     def _rows(self, name: str, places: slice) -> _Rows:
         """Of the ids at ``places``, until the next call for ``name``."""
@@ -157,8 +155,15 @@ class _Batch:
         return _Rows(ids, embeddings, self._grads[places])
 
     def _add_side(
-        self, side: Side, chunk: slice, given: _Rows, missing: _Rows, negatives: slice
+        self,
+        side: Side,
+        chunk: slice,
+        given: _Rows,
+        missing: _Rows,
+        negatives: slice,
+        add: bool,
     ) -> None:
+        """``add``: to the gradients of the edges' rows, which are written otherwise."""
         options, relations = self._options, self._tables.relations
         relation_ids = None if side.relations is None else side.relations[chunk]
         relation = None
@@ -167,12 +172,18 @@ class _Batch:
             _take_rows(relations, relation_ids, relation)
 
         entities = self._all_negatives or self._rows("negatives", negatives)
-        add = self._add_queries if self._in_one_pass else self._add_composed
-        of_relation = add(side, given, relation, missing, entities)
+        go_back = self._by_kernels if self._in_one_pass else self._by_steps
+        of_relation = go_back(side, given, relation, missing, entities, add)
         self._add_relations(relation_ids, relation, of_relation)
 
-    def _add_queries(
-        self, side: Side, given: _Rows, relation: Tensor | None, missing: _Rows, negatives: _Rows
+    def _by_kernels(
+        self,
+        side: Side,
+        given: _Rows,
+        relation: Tensor | None,
+        missing: _Rows,
+        negatives: _Rows,
+        add: bool,
     ) -> Tensor:
         """The gradients of relations, by native kernels."""
         options = self._options
@@ -180,19 +191,28 @@ class _Batch:
             options.model, side.inverse, given.embeddings, relation, missing.embeddings
         )
         query = self._workspace.take("queries", len(given.ids), options.dim, given.embeddings)
-        positives = query.new_empty(len(query))
+        positives = query.new_empty(query.shape[0])
         host_kernels.make_queries(edges, query, positives)
         of_query = self._contrast(query, positives, missing.ids, negatives)
-        host_kernels.add_query_gradients(
-            edges, query, positives, of_query, given.grads, missing.grads
+        host_kernels.query_gradients(
+            edges, query, positives, of_query, given.grads, missing.grads, add
         )
         return of_query
 
-    def _add_composed(
-        self, side: Side, given: _Rows, relation: Tensor | None, missing: _Rows, negatives: _Rows
+    def _by_steps(
+        self,
+        side: Side,
+        given: _Rows,
+        relation: Tensor | None,
+        missing: _Rows,
+        negatives: _Rows,
+        add: bool,
     ) -> Tensor | None:
         """The gradients of relations, by the steps of a model."""
         model = self._options.model
+        if not add:
+            given.grads.zero_()
+            missing.grads.zero_()
         query = compose(model, given.embeddings, relation, side.inverse)
         kept = self._dropout(query)
         if kept is not None:
@@ -232,20 +252,20 @@ class _Batch:
         """
         options, scores, entities = self._options, self._scores, negatives.embeddings
         of_query = self._workspace.take("of_queries", len(query), options.dim, query)
-        size = max(LEAST_BLOCK, SCORE_BYTES // (entities.element_size() * len(entities)))
-        for first in range(0, len(query), size):
-            block = slice(first, min(first + size, len(query)))
-            queries = query[block]
-            of_all = self._workspace.take("scores", len(queries), len(entities), query)
+        num_edges, num_negatives = query.shape[0], entities.shape[0]
+        size = max(LEAST_BLOCK, SCORE_BYTES // (entities.element_size() * num_negatives))
+        all_scores = self._workspace.take("scores", min(size, num_edges), num_negatives, query)
+        for first in range(0, num_edges, size):
+            block = slice(first, min(first + size, num_edges))
+            queries, of_all = query[block], all_scores[: block.stop - first]
             scores.of_all(queries, entities, of_all)
             kept = scores.keep(of_all)
             if options.score_shift:
                 of_all += options.score_shift
             mask_equal(of_all, negatives.ids, missing[block])
-            loss, positives[block] = loss_and_gradient(
+            self._loss += replace_by_gradients(
                 options.loss, positives[block], of_all, options.margin
             )
-            self._loss += loss
             add = self._all_negatives is not None or first > 0
             scores.of_all_backward(
                 of_all, kept, queries, entities, of_query[block], negatives.grads, add

@@ -58,17 +58,18 @@ def make_queries(edges: EdgeRows, queries: Tensor, scores: Tensor) -> None:
     )
 
 
-def add_query_gradients(
+def query_gradients(
     edges: EdgeRows,
     queries: Tensor,
     of_scores: Tensor,
     of_queries: Tensor,
     of_entities: Tensor,
     of_targets: Tensor,
+    add: bool,
 ) -> None:
-    """Adds the gradients of entities and targets [c, dim], given those of scores, and those of
-    queries by all else, which the gradients of relations replace."""
-    native.add_query_gradients(
+    """Writes the gradients of entities and targets [c, dim], or adds them, given those of scores,
+    and those of queries by all else, which the gradients of relations replace."""
+    native.query_gradients(
         QUERIES[edges.model],
         edges.inverse,
         edges.entities.numpy(),
@@ -79,6 +80,7 @@ def add_query_gradients(
         of_queries.numpy(),
         of_entities.numpy(),
         of_targets.numpy(),
+        add,
         _pool(),
     )
 

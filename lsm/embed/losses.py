@@ -10,19 +10,21 @@ from lsm.embed import host_kernels
 from lsm.embed.options import LossName
 
 
-def loss_and_gradient(
+def replace_by_gradients(
     loss: LossName, positives: Tensor, negatives: Tensor, margin: float
-) -> tuple[Tensor | float, Tensor]:
-    """The sum of the losses of edges with scores ``positives`` [c] and negatives [c, k], and its
-    gradient by ``positives``. Overwrites ``negatives`` by their gradient, and may overwrite
-    ``positives``. A negative of score -inf is left out."""
+) -> float:
+    """The sum of the losses of edges with scores ``positives`` [c] and negatives [c, k], which the
+    gradients of that sum replace. A negative of score -inf is left out."""
     if loss == "softmax" and host_kernels.takes(negatives):
-        return host_kernels.softmax_loss(positives, negatives), positives
+        return host_kernels.softmax_loss(positives, negatives)
     if loss == "softmax":
-        return _softmax(positives, negatives)
-    if loss == "logistic":
-        return _logistic(positives, negatives)
-    return _margin(positives, negatives, margin)
+        total, of_positives = _softmax(positives, negatives)
+    elif loss == "logistic":
+        total, of_positives = _logistic(positives, negatives)
+    else:
+        total, of_positives = _margin(positives, negatives, margin)
+    positives.copy_(of_positives)
+    return float(total)
 
 
 def _softmax(positives: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor]:

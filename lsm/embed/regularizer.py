@@ -8,9 +8,7 @@ from torch import Tensor
 from lsm.embed.options import EmbedOptions
 
 
-def add_penalty(
-    options: EmbedOptions, embeddings: Tensor, grad: Tensor, times: int
-) -> Tensor | float:
+def add_penalty(options: EmbedOptions, embeddings: Tensor, grad: Tensor, times: int) -> float:
     """``times`` the penalty of ``embeddings`` [n, dim], whose gradient is added to ``grad``.
 
     n3 is the nuclear 3-norm of Lacroix et al. (2018); l3 differs from it in complex models only.
@@ -26,4 +24,4 @@ def add_penalty(
         factors = modulus = embeddings.abs()
     # Of |x|^3: 3 |x| x.
     grad.add_(factors.mul(embeddings), alpha=3 * weight)
-    return weight * torch.pow(modulus, 3).sum()
+    return weight * float(torch.pow(modulus, 3).sum())

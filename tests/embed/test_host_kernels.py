@@ -142,15 +142,17 @@ def test_queries_and_their_gradients_are_those_of_autograd(kind, dim, conjugate,
     native.make_queries(*edges, queries, scores, pool)
     torch.testing.assert_close(queries.double(), expected.detach(), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(scores.double(), expected_scores.detach(), rtol=1e-5, atol=1e-5)
-    of_entities, of_targets = torch.ones_like(entities), torch.ones_like(targets)
-    native.add_query_gradients(
-        *edges, queries, of_scores, of_queries, of_entities, of_targets, pool
-    )
     close = {"rtol": 1e-5, "atol": 1e-5}
-    torch.testing.assert_close(of_entities.double() - 1, leaves[0].grad, **close)
-    torch.testing.assert_close(of_targets.double() - 1, leaves[2].grad, **close)
-    if kind != native.Query.ENTITY:
-        torch.testing.assert_close(of_queries.double(), leaves[1].grad, **close)
+    for add, before, kept in ((False, torch.nan, 0.0), (True, 1.0, 1.0)):
+        of_entities, of_targets = (torch.full_like(rows, before) for rows in (entities, targets))
+        of_relations = of_queries.clone()
+        native.query_gradients(
+            *edges, queries, of_scores, of_relations, of_entities, of_targets, add, pool
+        )
+        torch.testing.assert_close(of_entities.double() - kept, leaves[0].grad, **close)
+        torch.testing.assert_close(of_targets.double() - kept, leaves[2].grad, **close)
+        if kind != native.Query.ENTITY:
+            torch.testing.assert_close(of_relations.double(), leaves[1].grad, **close)
 
 
 def test_scores_of_equal_ids_are_masked():
