@@ -26,15 +26,18 @@ class StepBatches:
         batch_size: int,
         seed: int,
         device: torch.device,
+        rounds: int = 1,
     ) -> None:
         """``buckets``: of the training edges, by the partitions of ``layout``. ``columns``: of an
-        edge, 3, or 2 without relations. ``device``: shuffles edges, and holds batches."""
+        edge, 3, or 2 without relations. ``device``: shuffles edges, and holds batches. ``rounds``:
+        of an epoch."""
         self._buckets, self._layout, self._columns = buckets, layout, columns
         self._batch_size, self._seed, self._device = batch_size, seed, device
+        self._rounds = rounds
 
     def count(self, step: Step) -> int:
         """Batches of ``step``: as many on every rank as the rank with most edges needs."""
-        most = max(sum(map(self._size, buckets)) for buckets in step.trained)
+        most = max(sum(self._size(step, b) for b in buckets) for buckets in step.trained)
         return -(-most // self._batch_size)
 
     def of(self, step: Step, first: int = 0) -> Iterator[Tensor]:
@@ -49,9 +52,18 @@ class StepBatches:
         for number in range(first, self.count(step)):
             yield edges[number * size : (number + 1) * size]
 
-    def _size(self, bucket: Bucket) -> int:
-        starts, k = self._buckets.starts, bucket[0] * self._layout.partitions + bucket[1]
-        return int(starts[k + 1] - starts[k])
+    def _size(self, step: Step, bucket: Bucket) -> int:
+        share = self._share(step, bucket)
+        return share.stop - share.start
+
+    def _share(self, step: Step, bucket: Bucket) -> slice:
+        """The part of the edges of ``bucket``, in the order of its epoch, that ``step`` trains."""
+        starts, k = self._buckets.starts, self._number(bucket)
+        size, rounds = int(starts[k + 1] - starts[k]), self._rounds
+        return slice(size * step.round // rounds, size * (step.round + 1) // rounds)
+
+    def _number(self, bucket: Bucket) -> int:
+        return bucket[0] * self._layout.partitions + bucket[1]
 
     def _shuffled(self, step: Step) -> Tensor:
         edges = torch.cat([self._rows(step, bucket) for bucket in step.buckets] or [self._none()])
@@ -60,8 +72,14 @@ class StepBatches:
         return edges[torch.randperm(len(edges), generator=generator, device=self._device)]
 
     def _rows(self, step: Step, bucket: Bucket) -> Tensor:
-        """The edges of ``bucket``, as rows of the buffer."""
+        """The edges of ``bucket`` that ``step`` trains, as rows of the buffer."""
         edges = torch.from_numpy(self._buckets.edges(*bucket).astype(np.int64))
+        if self._rounds > 1:
+            key = native.batch_key(self._seed, step.epoch, self._number(bucket), 0)
+            generator = torch.Generator().manual_seed(key)
+            edges = edges[
+                torch.randperm(len(edges), generator=generator)[self._share(step, bucket)]
+            ]
         for column, partition in ((0, bucket[0]), (-1, bucket[1])):
             first = step.frames[partition] * self._layout.frame_rows
             edges[:, column] += first - self._layout.starts[partition]

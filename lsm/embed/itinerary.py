@@ -1,7 +1,7 @@
-"""The steps of a whole run: an order of one epoch, repeated so that no epoch starts with loads.
+"""The steps of a whole run: an order, walked once per round so that no round starts with loads.
 
-Partitions are alike, so an order stays one when they change names. Every epoch after the first
-gives them names such that the buffers it starts with are those that the epoch before left. The
+Partitions are alike, so an order stays one when they change names. Every round after the first
+gives them names such that the buffers it starts with are those that the round before left. The
 partition loaded last is not given a name that leaves first.
 """
 
@@ -21,6 +21,9 @@ class Step:
 
     epoch: int
     number: int
+    """In the epoch."""
+    round: int
+    """Of the epoch; it trains its share of the edges of each bucket."""
     frames: dict[int, int]
     """Frame of each resident partition, in the order of partitions."""
     spare: int
@@ -42,14 +45,14 @@ class Step:
 
 
 class Itinerary:
-    """The steps of rank ``rank``: a function of the order and the seed."""
+    """The steps of rank ``rank``: a function of the order, the seed and the rounds of an epoch."""
 
-    def __init__(self, order: Order, rank: int, seed: int) -> None:
-        self._order, self._rank, self._seed = order, rank, seed
+    def __init__(self, order: Order, rank: int, seed: int, rounds: int = 1) -> None:
+        self._order, self._rank, self._seed, self._rounds = order, rank, seed, rounds
         self._names = list(range(order.shape.partitions))
         self._frames = {p: frame for frame, p in enumerate(order.states[0][rank])}
         self._spare = order.shape.buffer
-        self._next = 0
+        self._next = self._walks = 0
         self._steps: tuple[Step, ...] = ()
 
     @property
@@ -60,17 +63,20 @@ class Itinerary:
     def epoch(self, epoch: int) -> tuple[Step, ...]:
         """The steps of ``epoch``; epochs are asked for in ascending order."""
         while self._next <= epoch:
-            if self._next:
-                self._names = self._rename()
-            self._steps = tuple(self._walk())
+            self._steps = ()
+            for number in range(self._rounds):
+                if self._walks:
+                    self._names = self._rename()
+                self._steps += tuple(self._walk(number, len(self._steps)))
+                self._walks += 1
             self._next += 1
         assert epoch == self._next - 1, "epochs are asked for in ascending order"
         return self._steps
 
     def _rename(self) -> list[int]:
-        """The partition that each name of the order stands for in the next epoch."""
+        """The partition that each name of the order stands for in the next round."""
         order, last = self._order, self._order.states[-1]
-        generator = random.Random(f"{self._seed} {self._next}")
+        generator = random.Random(f"{self._seed} {self._walks}")
         names = [-1] * order.shape.partitions
         taken = []
         newest = {load.rank: load.loaded for load in order.loads}
@@ -90,7 +96,8 @@ class Itinerary:
         generator.shuffle(rest)
         return [rest.pop() if partition < 0 else partition for partition in names]
 
-    def _walk(self) -> list[Step]:
+    def _walk(self, in_round: int, first: int) -> list[Step]:
+        """The steps of a round, of which ``first`` is the first one's number in the epoch."""
         order, rank, names = self._order, self._rank, self._names
         loads = {(load.step, load.rank): load for load in order.loads}
         steps = []
@@ -106,7 +113,8 @@ class Itinerary:
             steps.append(
                 Step(
                     epoch=self._next,
-                    number=number,
+                    number=first + number,
+                    round=in_round,
                     frames=dict(sorted(self._frames.items())),
                     spare=self._spare,
                     buckets=trained[rank],

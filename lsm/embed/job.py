@@ -99,7 +99,8 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
         options.order, options.partitions, options.buffer, world.size, seed=config.train.seed
     )
     layout = PartitionLayout.of(store.partition_starts(options.partitions).tolist(), options.width)
-    itinerary = Itinerary(order, world.rank, config.train.seed)
+    rounds = options.rounds if order.loads else 1
+    itinerary = Itinerary(order, world.rank, config.train.seed, rounds)
     _check_memory(layout, itinerary, device)
     settings = fingerprint(config, world.size, identity(store))
     state = find_state(config, run_dir, settings) if world.is_main else None
@@ -140,6 +141,7 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
                 config.train.batch_size,
                 config.train.seed,
                 device,
+                rounds,
             ),
             position=state.position if state else Position(),
             best=state.best if state else None,

@@ -81,6 +81,10 @@ class EmbedOptions(Section):
     """Partitions in memory at once, beside one in flight. Ignored with one partition."""
     order: Literal["best", "legend", "beta", "random"] = "best"
     """Order in which partitions are loaded. best: fewest loads, each hidden by training."""
+    rounds: Positive = 1
+    """Rounds of an epoch. Each walks the order, and trains a share of the edges of each bucket,
+    drawn anew every epoch. More rounds mix the edges better, and move as many times the bytes.
+    Ignored where all partitions are in memory."""
 
     @model_validator(mode="after")
     def _has_complex_numbers(self) -> EmbedOptions:

@@ -19,31 +19,31 @@ SETTINGS = ("embed.partitions=8", "checkpoint.every_steps=5")
 
 
 @pytest.mark.parametrize(
-    ("name", "n", "c", "ranks"),
+    ("name", "n", "c", "ranks", "rounds"),
     [
-        ("best", 1, 3, 1),
-        ("best", 8, 3, 1),
-        ("random", 7, 3, 1),
-        ("beta", 6, 4, 1),
-        ("legend", 8, 3, 1),
-        ("best", 8, 3, 2),
-        ("random", 12, 3, 2),
-        ("best", 16, 3, 4),
+        ("best", 1, 3, 1, 1),
+        ("best", 2, 3, 1, 3),
+        ("best", 8, 3, 1, 1),
+        ("best", 8, 3, 1, 2),
+        ("random", 7, 3, 1, 1),
+        ("beta", 6, 4, 1, 1),
+        ("legend", 8, 3, 1, 5),
+        ("best", 8, 3, 2, 1),
+        ("random", 12, 3, 2, 2),
+        ("best", 16, 3, 4, 1),
     ],
 )
-def test_every_edge_is_trained_once_per_epoch(store, name, n, c, ranks):
+def test_every_edge_is_trained_once_per_epoch(store, name, n, c, ranks, rounds):
     opened = TripleStore.open(store)
     layout = PartitionLayout.of(opened.partition_starts(n).tolist(), 4)
-    batches = StepBatches(
-        opened.buckets("train", n), layout, 3, 32, seed=3, device=torch.device("cpu")
-    )
+    batches = StepBatches(opened.buckets("train", n), layout, 3, 32, 3, torch.device("cpu"), rounds)
     order = make_order(name, n, c, ranks)
     expected = np.array(opened.edges("train"), np.int64)
     expected = expected[np.lexsort(expected.T)]
     for epoch in range(2):
         found, counts = [], []
         for rank in range(ranks):
-            itinerary = Itinerary(order, rank, seed=3)
+            itinerary = Itinerary(order, rank, 3, rounds)
             steps = [itinerary.epoch(e) for e in range(epoch + 1)][-1]
             counts.append([batches.count(step) for step in steps])
             for step in steps:

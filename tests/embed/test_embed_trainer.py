@@ -41,11 +41,20 @@ def in_memory(settings, epochs=2):
     edge_trainer = EdgeTrainer(rows, relations, options)
     edges = np.array(store.edges("train"), np.int64)
     of_edge = [np.searchsorted(starts, edges[:, k], side="right") - 1 for k in (0, 2)]
-    itinerary = Itinerary(make_order(options.order, n, options.buffer), 0, seed)
+    order, rounds = make_order(options.order, n, options.buffer), options.rounds
+    itinerary = Itinerary(order, 0, seed, rounds)
     for epoch in range(epochs):
         iteration = 0
         for step in itinerary.epoch(epoch):
-            of_step = [edges[(of_edge[0] == i) & (of_edge[1] == j)] for i, j in step.buckets]
+            of_step = [
+                drawn(
+                    edges[(of_edge[0] == i) & (of_edge[1] == j)],
+                    step.round,
+                    rounds,
+                    native.batch_key(seed, epoch, i * n + j, 0),
+                )
+                for i, j in step.buckets
+            ]
             of_step = torch.from_numpy(np.concatenate(of_step))
             key = native.batch_key(seed, epoch, step.number, 0)
             order = torch.randperm(len(of_step), generator=torch.Generator().manual_seed(key))
@@ -55,6 +64,14 @@ def in_memory(settings, epochs=2):
                 edge_trainer.train(batch, residents, key, iteration)
                 iteration += 1
     return [rows.numpy().tobytes(), relations.numpy().tobytes()]
+
+
+def drawn(edges, number, rounds, key):
+    """The share of round ``number``; one round leaves edges in their order."""
+    if rounds == 1:
+        return edges
+    order = torch.randperm(len(edges), generator=torch.Generator().manual_seed(key)).numpy()
+    return edges[order[len(edges) * number // rounds : len(edges) * (number + 1) // rounds]]
 
 
 @pytest.mark.parametrize("engine", [*QUEUED_ENGINES, "nvme"])
@@ -73,6 +90,26 @@ def test_training_from_disk_equals_training_in_memory(store, tmp_path, engine, n
     summary = train(settings)
     assert tables(tmp_path / "run") == in_memory(settings)
     assert (summary["partitions"], summary["epochs"], summary["world_size"]) == (n, 2, 1)
+
+
+def test_an_epoch_of_several_rounds_equals_one_in_memory(store, tmp_path):
+    more = ("embed.partitions=8", "embed.rounds=3")
+    settings = config(store, tmp_path / "run", *more)
+    summary = train(settings)
+    assert tables(tmp_path / "run") == in_memory(settings)
+    once = train(config(store, tmp_path / "once", "embed.partitions=8"))
+    assert tables(tmp_path / "once") != tables(tmp_path / "run")
+    assert 2 * once["bytes_read"] < summary["bytes_read"] < 3 * once["bytes_read"]
+    first = train(config(store, tmp_path / "half", *more, "train.epochs=1"))
+    assert first["epochs"] == 1
+    train(config(store, tmp_path / "half", *more))
+    assert tables(tmp_path / "half") == tables(tmp_path / "run")
+
+
+def test_rounds_do_not_matter_in_memory(store, tmp_path):
+    for rounds in (1, 4):
+        train(config(store, tmp_path / str(rounds), f"embed.rounds={rounds}"))
+    assert tables(tmp_path / "1") == tables(tmp_path / "4")
 
 
 def test_frames_in_gpu_memory_change_no_number(store, tmp_path, monkeypatch):

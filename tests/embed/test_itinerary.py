@@ -27,30 +27,34 @@ def order(request):
     return make_order(name, partitions, buffer, ranks)
 
 
-def all_steps(order, seed=0):
+def all_steps(order, seed=0, rounds=1):
     """By epoch and number: the step of every rank."""
-    itineraries = [Itinerary(order, rank, seed) for rank in range(order.shape.ranks)]
+    itineraries = [Itinerary(order, rank, seed, rounds) for rank in range(order.shape.ranks)]
     for epoch in range(EPOCHS):
         yield [list(steps) for steps in zip(*(i.epoch(epoch) for i in itineraries), strict=True)]
 
 
-def test_every_bucket_is_trained_once_per_epoch_where_it_is_resident(order):
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_every_bucket_is_trained_once_per_round_where_it_is_resident(order, rounds):
     n = order.shape.partitions
-    for steps in all_steps(order):
+    for steps in all_steps(order, rounds=rounds):
         buckets = []
-        for ranks in steps:
+        for number, ranks in enumerate(steps):
             for step in ranks:
-                buckets += step.buckets
+                assert step.number == number
+                buckets += [(step.round, bucket) for bucket in step.buckets]
                 assert {p for bucket in step.buckets for p in bucket} <= set(step.frames)
                 assert step.trained == tuple(other.buckets for other in ranks)
                 assert [set(state) for state in step.residents] == [set(s.frames) for s in ranks]
-        assert sorted(buckets) == [(i, j) for i in range(n) for j in range(n)]
+        every = [(k, (i, j)) for k in range(rounds) for i in range(n) for j in range(n)]
+        assert sorted(buckets) == every
 
 
-def test_frames_hold_what_was_moved_there(order):
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_frames_hold_what_was_moved_there(order, rounds):
     """A model of every rank's frames, which only the moves change, over all epochs."""
     held = None
-    for steps in all_steps(order):
+    for steps in all_steps(order, rounds=rounds):
         for ranks in steps:
             if held is None:
                 held = [{frame: p for p, frame in step.frames.items()} for step in ranks]
