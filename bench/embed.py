@@ -1,11 +1,11 @@
 """Edges trained per CPU-second, against the matrix products alone: ``python bench/embed.py``.
 
 ``edges_per_cpu_s`` is of EdgeTrainer.train: draws, gathers, scores, loss, gradients and updates of
-random edges, both sides corrupted. ``products_edges_per_cpu_s`` is of the matrix products of such
-batches alone, with operands that stay in the processor's caches: the scores, and the gradients of
-queries and of negatives. The two take turns; ``share_of_products`` is the median of the rounds'
-ratios. CPU-seconds are those of the process. ``--check`` first compares a batch's gradients with
-those of float64.
+random edges, both sides corrupted, with the table in a frame of a run. ``products_edges_per_cpu_s``
+is of the matrix products of such batches alone, with operands that stay in the processor's caches:
+the scores, and the gradients of queries and of negatives. The two take turns; ``share_of_products``
+is the median of the rounds' ratios. CPU-seconds are those of the process. ``--check`` first
+compares a batch's gradients with those of float64.
 
 ``--peer-python`` also runs ``peers/torchbiggraph_train.py`` on batches of the same sizes, between
 the thirds of the rounds: as it comes, and with a C library that keeps freed memory, as ours does.
@@ -23,10 +23,12 @@ from torch import Tensor
 
 from common import BENCH, PEER_MALLOC, parser, publish, run_program, spread, take_turns
 from lsm.core.allocator import keep_freed_memory
-from lsm.embed.adagrad import initial_rows
+from lsm.embed.adagrad import initial_rows, initialise
 from lsm.embed.edge_gradients import LEAST_BLOCK, SCORE_BYTES, Tables, Workspace, gradients_of
 from lsm.embed.edge_trainer import EdgeTrainer
+from lsm.embed.frames import HostFrames
 from lsm.embed.options import EmbedOptions
+from lsm.embed.partition_layout import PartitionLayout
 
 
 def parse_args() -> argparse.Namespace:
@@ -110,7 +112,9 @@ def main() -> None:
         chunk=args.chunk,
         init_scale=0.1,
     )
-    rows = initial_rows(options, args.nodes, seed=1)
+    layout = PartitionLayout.of([0, args.nodes], options.width)
+    rows = HostFrames(layout, 1).rows[: args.nodes]
+    initialise(options, rows, seed=1)
     relations = initial_rows(options, options.relation_rows(args.relations), seed=2)
     trainer = EdgeTrainer(rows, relations, options)
     if args.check:
