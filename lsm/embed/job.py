@@ -34,7 +34,7 @@ from lsm.embed.run_state import KeptTables, Position, RunState
 from lsm.embed.slots import SlotBoard, Slots
 from lsm.storage.transfers import Transfers
 from lsm.train.checkpoint import check_settings
-from lsm.train.placement import choose_job_device
+from lsm.train.devices import choose_job_device
 from lsm.train.torch_setup import set_up_torch
 
 logger = logging.getLogger(__name__)

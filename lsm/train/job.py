@@ -38,11 +38,11 @@ from lsm.storage.options import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
 from lsm.storage.short_profile import Found, find_on_machines
 from lsm.train.budget import MemoryPlan, idle_bytes
+from lsm.train.devices import choose_job_device
 from lsm.train.drives import check_drives_of_ranks
 from lsm.train.memory_facts import plan_memory
 from lsm.train.placement import (
     check_job_room,
-    choose_job_device,
     gradient_backend,
     new_model,
     prefetch_rows,

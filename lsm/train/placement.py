@@ -12,7 +12,7 @@ from torch import nn
 from lsm import native
 from lsm.comm.group import host_identity
 from lsm.config.schema import Config
-from lsm.core.device import PLANNER_LINE_BYTES, check_room, choose_device, model_bytes
+from lsm.core.device import PLANNER_LINE_BYTES, check_room, model_bytes
 from lsm.core.option_types import settled
 from lsm.data.graph_store import GraphStore
 from lsm.distributed import collectives
@@ -34,22 +34,6 @@ logger = logging.getLogger(__name__)
 Sampler = NeighborSampler | DeviceNeighborSampler
 
 _PLANNED_ID_BYTES = 50  # of an id of the window, where the planner is on the GPU
-
-
-def choose_job_device(name: str, world: World) -> torch.device:
-    """The device of this rank, which ``name`` (auto, cpu, cuda) stands for. Raises RuntimeError, on
-    every rank, if only some have a GPU."""
-    device = choose_device(name, world.local_rank)
-    has_gpu = torch.tensor([float(device.type == "cuda")])
-    num_gpus = int(collectives.all_reduce_sum(has_gpu, world).item())
-    if 0 < num_gpus < world.size:
-        raise RuntimeError(
-            f"device={name}: {num_gpus} of {world.size} ranks have a GPU that works, and "
-            "this one has "
-            + ("one" if device.type == "cuda" else "none")
-            + "; set device=cpu, or start one process per GPU (see `lsm doctor`)"
-        )
-    return device
 
 
 def ranks_on_gpu(world: World, device: torch.device) -> int:

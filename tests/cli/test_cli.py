@@ -26,6 +26,15 @@ def test_help_names_the_commands_without_importing_torch():
         assert name in result.stdout
 
 
+def test_embeddings_are_trained_without_importing_pyg():
+    """PyG and what it imports take 100 MiB, which a run in little memory has better uses for."""
+    script = "import sys, lsm.embed.trainer; print('torch_geometric' in sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment()
+    )
+    assert result.stdout.strip() == "False"
+
+
 def test_version(monkeypatch, capsys):
     assert lsm(monkeypatch, "--version") == 0
     assert capsys.readouterr().out == f"lsm {__version__}\n"

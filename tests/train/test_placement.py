@@ -8,7 +8,7 @@ import torch
 from lsm.core.device import PLANNER_LINE_BYTES
 from lsm.data.graph_store import GraphStore
 from lsm.distributed.collectives import World
-from lsm.train import placement
+from lsm.train import devices, placement
 from lsm.train import trainer as train_module
 from lsm.train.trainer import train
 from support.described_gpus import cuda_info
@@ -42,7 +42,7 @@ def test_memory_that_a_job_takes_on_a_gpu(tmp_path):
 
 def test_a_job_that_does_not_fit_is_refused_before_it_allocates(tmp_path, monkeypatch):
     store = make_store(tmp_path / "store")
-    monkeypatch.setattr(placement, "choose_device", lambda *_: torch.device("cuda", 0))
+    monkeypatch.setattr(devices, "choose_device", lambda *_: torch.device("cuda", 0))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (5 << 20, 8 << 20))
     settings = ("cache.policy=lookahead", "cache.bytes=4MiB", "sampler.staging_bytes=2MiB")
     with pytest.raises(ValueError, match=r"cuda:0: the model with .* = 6 MiB, and of its 8 MiB"):
