@@ -13,7 +13,7 @@ from torch import Tensor
 from lsm.embed import gpu_kernels
 from lsm.embed.adagrad import update_rows
 from lsm.embed.edge_gradients import Tables, Workspace, gradients_of
-from lsm.embed.gpu_gradients import gradients_on_gpu
+from lsm.embed.gpu_gradients import gradients_on_gpu, import_fused_softmax
 from lsm.embed.negatives import Candidates
 from lsm.embed.options import EmbedOptions
 
@@ -51,7 +51,7 @@ class EdgeTrainer:
         ``options.relation_rows(num_relations)`` rows; None for dot, which ignores it. Both are
         updated in place, on the device that they are on. ``is_twin``: the host stands for a GPU, in
         tests. Raises ValueError for another shape or dtype, and without relations for another model
-        than dot."""
+        than dot; RuntimeError without Triton if the options need it on a GPU."""
         _check_table("rows", rows, options)
         if not options.has_relations:
             relations = None
@@ -71,6 +71,8 @@ class EdgeTrainer:
         self._rows, self._relations = rows, relations
         self._workspace = Workspace()
         on_gpu = is_twin or rows.device.type == "cuda"
+        if on_gpu and options.gpu_scores == "fused":
+            import_fused_softmax()
         self._gradients_of = gradients_on_gpu if on_gpu else gradients_of
         self._update_rows = gpu_kernels.update_rows if on_gpu else update_rows
         self._tables = Tables(

@@ -1,13 +1,16 @@
 """Loss of a batch of edges and its gradients on a GPU: all chunks at once, in a few launches.
 
 Native kernels form queries, turn scores into losses and gradients, and go back to the rows of
-edges; matrix products are torch's. The gradients are those of ``lsm.embed.edge_gradients`` for the
-same negatives; the order of every sum is a function of the batch alone.
+edges; matrix products are torch's. With ``gpu_scores=fused``, kernels in Triton go from queries to
+losses and gradients without scores in memory. The gradients are those of
+``lsm.embed.edge_gradients`` for the same negatives; the order of every sum is a function of the
+batch alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import ModuleType
 from typing import NamedTuple
 
 import torch
@@ -23,6 +26,18 @@ from lsm.embed.sides import sides_of
 
 SCORE_BYTES = 1 << 29
 """Of the scores that are in memory at once."""
+
+
+def import_fused_softmax() -> ModuleType:
+    """The module of the fused kernels. Raises RuntimeError without Triton."""
+    try:
+        from lsm.embed import fused_softmax
+    except ImportError as error:
+        raise RuntimeError(
+            f"embed.gpu_scores=fused needs Triton, which cannot be imported ({error}); install "
+            "it (torch's builds for CUDA bring it on Linux), or set embed.gpu_scores=stored"
+        ) from error
+    return fused_softmax
 
 
 def gradients_on_gpu(
@@ -123,9 +138,29 @@ class _Batch:
     def _contrast(self) -> None:
         """Losses, and the gradients of queries, of negatives and of the edges' own scores."""
         ids = self._negatives
-        # The same memory for all blocks, of which each writes what it uses.
         entities = self._rows.entities.index_select(0, ids.flatten()).view(*ids.shape, -1)
         of_entities = self._grads[2 * self._num_edges :].view(entities.shape)
+        if self._options.gpu_scores == "fused":
+            self._contrast_fused(entities, of_entities)
+        else:
+            self._contrast_stored(entities, of_entities)
+
+    def _contrast_fused(self, entities: Tensor, of_entities: Tensor) -> None:
+        fused = import_fused_softmax()
+        batch = fused.ContrastBatch(
+            self._queries, entities, self._negatives.int(), self._missing, self._chunk
+        )
+        fused.contrast(
+            self._options.model,
+            batch,
+            self._positives,
+            self._losses,
+            self._of_queries,
+            of_entities,
+        )
+
+    def _contrast_stored(self, entities: Tensor, of_entities: Tensor) -> None:
+        ids = self._negatives
         for side in range(2):
             for block in self._blocks(ids.shape[2]):
                 chunks = slice(block.chunk, block.chunk + block.chunks)

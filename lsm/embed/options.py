@@ -16,6 +16,11 @@ RegularizerName = Literal["none", "n3", "l3"]
 
 DISTANCE_MODELS: tuple[ModelName, ...] = ("transe_l1", "transe_l2", "rotate")
 """Models whose scores are negative distances."""
+PRODUCT_MODELS: tuple[ModelName, ...] = ("dot", "distmult", "complex", "transe_l2")
+"""Models whose scores of a chunk are a matrix product."""
+LARGEST_FUSED_DIM = 512
+"""Tiles of longer rows would be smaller than tensor cores take, or take more shared memory than a
+GPU of compute capability 8.0 has."""
 
 
 def _count_or_all(value: object) -> object:
@@ -58,6 +63,11 @@ class EmbedOptions(Section):
     batch, on the side that is corrupted. The others are drawn uniformly from the resident nodes."""
     chunk: Positive = 512
     """Edges of a batch that share negatives."""
+    gpu_scores: Literal["stored", "fused"] = "stored"
+    """Scores of negatives on a GPU. stored: kept in memory between torch's matrix products; fused:
+    computed block by block in Triton kernels and never stored, for softmax with dot, distmult,
+    complex or transe_l2 and an embed.dim of at most 512. fused has not run on a GPU yet. The host
+    ignores it."""
     regularizer: RegularizerName = "none"
     """Penalty of the embeddings of each edge, and so weighted by frequency. n3: cubed moduli of
     complex numbers (complex, rotate) or of floats; l3: cubed moduli of floats."""
@@ -92,6 +102,23 @@ class EmbedOptions(Section):
             raise ValueError(
                 f"embed.dim: expected an even number for embed.model={self.model}, got {self.dim}; "
                 f"set embed.dim={self.dim + 1}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_fused_kernels(self) -> EmbedOptions:
+        if self.gpu_scores == "stored":
+            return self
+        remedy = "set embed.gpu_scores=stored"
+        if self.loss != "softmax" or self.model not in PRODUCT_MODELS:
+            raise ValueError(
+                "embed.gpu_scores: fused is for embed.loss=softmax and embed.model one of "
+                f"{', '.join(PRODUCT_MODELS)}, got {self.loss} and {self.model}; {remedy}"
+            )
+        if self.dim > LARGEST_FUSED_DIM:
+            raise ValueError(
+                f"embed.gpu_scores: fused is for an embed.dim of at most {LARGEST_FUSED_DIM}, got "
+                f"{self.dim}; {remedy}"
             )
         return self
 

@@ -9,10 +9,15 @@ from support.triples import config, tables
 pytestmark = ON_A_GPU
 
 
-@pytest.mark.parametrize("model", ["distmult", "complex", "transe_l1", "transe_l2", "rotate"])
+STORED = [("stored", name) for name in ("distmult", "complex", "transe_l1", "transe_l2", "rotate")]
+FUSED = [("fused", "complex"), ("fused", "transe_l2")]
+
+
+@pytest.mark.parametrize(("gpu_scores", "model"), STORED + FUSED)
 @pytest.mark.parametrize("partitions", [1, 6])
-def test_a_run_repeats_bit_for_bit(store, tmp_path, model, partitions):
-    more = (f"embed.model={model}", f"embed.partitions={partitions}", "device=cuda")
+def test_a_run_repeats_bit_for_bit(store, tmp_path, gpu_scores, model, partitions):
+    method = (f"embed.model={model}", f"embed.gpu_scores={gpu_scores}")
+    more = (*method, f"embed.partitions={partitions}", "device=cuda")
     runs = [tmp_path / name for name in ("first", "second")]
     for run in runs:
         train(config(store, run, *more))

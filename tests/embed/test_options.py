@@ -25,6 +25,9 @@ def test_reciprocal_relations_have_two_rows():
         ({"lr": 0.0}, "embed.lr: expected more than 0"),
         ({"dropout": 1.0}, "embed.dropout: expected less than 1"),
         ({"model": "hole"}, "embed.model: expected one of"),
+        ({"gpu_scores": "fused", "loss": "margin"}, "embed.gpu_scores: fused is for .*got margin"),
+        ({"gpu_scores": "fused", "model": "rotate"}, "embed.gpu_scores: .*got softmax and rotate"),
+        ({"gpu_scores": "fused", "dim": 514}, "embed.gpu_scores: .*at most 512, got 514; set"),
     ],
 )
 def test_wrong_values_name_their_key(values, message):

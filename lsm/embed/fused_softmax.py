@@ -1,0 +1,283 @@
+"""Softmax loss of edges against negatives, and its gradients, without scores in memory.
+
+Two kernels in Triton, after FlashAttention-2 (Dao, 2023). The first holds queries, takes the
+negatives block by block into an online softmax, and adds up the gradients of the queries. The
+second holds negatives, takes the queries and computes the scores again. Where we differ: the
+softmax starts with the edge's own score, and the gradients of the queries are the output of the
+first kernel, for the loss is the logarithm of its sum. Sizes and order of blocks are fixed and
+there are no atomics, so the results are a function of the batch alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from lsm.embed.options import ModelName
+
+Precision = Literal["ieee", "tf32"]
+
+
+class Tile(NamedTuple):
+    """``held``: rows that a program keeps; ``taken``: rows per step of its loop; ``stages``: steps
+    whose rows are in shared memory at once."""
+
+    held: int
+    taken: int
+    num_warps: int
+    stages: int
+
+
+# By padded dim; these spill at most 128 bytes of registers a thread. Products of float32 have no
+# tensor cores: they unroll into an instruction each, and larger tiles spill kilobytes.
+TILES: dict[Precision, dict[int, Tile]] = {
+    "ieee": {128: Tile(32, 16, 8, 2), 256: Tile(16, 16, 8, 2), 512: Tile(16, 16, 8, 2)},
+    "tf32": {128: Tile(64, 32, 4, 2), 256: Tile(32, 16, 8, 2), 512: Tile(16, 16, 8, 1)},
+}
+
+
+class ContrastBatch(NamedTuple):
+    """Both sides of b edges, in chunks of which the last may be shorter. Tensors are contiguous."""
+
+    queries: Tensor
+    """[2, b, dim] float32"""
+    entities: Tensor
+    """[2, chunks, k, dim] float32: the negatives of each chunk"""
+    ids: Tensor
+    """[2, chunks, k] int32: of the negatives"""
+    missing: Tensor
+    """[2, b] int32: the id that is no negative of the edge"""
+    chunk: int
+    """Edges that share negatives"""
+
+
+def contrast(
+    model: ModelName,
+    batch: ContrastBatch,
+    positives: Tensor,
+    losses: Tensor,
+    of_queries: Tensor,
+    of_entities: Tensor,
+) -> None:
+    """Writes the losses of edges [2, b], the gradients of queries by negatives [2, b, dim], and
+    those of negatives [2, chunks, k, dim]. Gradients replace ``positives`` [2, b], the edges' own
+    scores. All are float32. Products are as precise as torch's, sums are float32. Queues to torch's
+    current stream of the device; on the host Triton's interpreter runs it."""
+    _, num_edges, dim = batch.queries.shape
+    _, num_chunks, num_negatives, _ = batch.entities.shape
+    constants = constants_of(model, dim, torch_precision())
+    held = constants["HELD"]
+    chunk = min(batch.chunk, num_edges)
+    edge_blocks, negative_blocks = triton.cdiv(chunk, held), triton.cdiv(num_negatives, held)
+    inputs = (batch.queries, batch.entities, batch.ids, batch.missing)
+    sizes = (num_edges, num_chunks, chunk, num_negatives)
+    # Both of an edge, rather than the logarithm of its sum, which would round large scores.
+    largest, totals = torch.empty_like(losses), torch.empty_like(losses)
+    with torch.cuda.device_of(batch.queries):
+        edges_kernel[(2 * num_chunks * edge_blocks,)](
+            *inputs,
+            positives,
+            losses,
+            largest,
+            totals,
+            of_queries,
+            *sizes,
+            edge_blocks,
+            **constants,
+        )
+        negatives_kernel[(2 * num_chunks * negative_blocks,)](
+            *inputs, largest, totals, of_entities, *sizes, negative_blocks, **constants
+        )
+
+
+def torch_precision() -> Precision:
+    """That of torch's products of float32 matrices on a GPU."""
+    return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+
+
+def constants_of(model: ModelName, dim: int, precision: Precision) -> dict[str, Any]:
+    """The constants that both kernels are compiled for, and Triton's options."""
+    columns = max(16, triton.next_power_of_2(dim))  # a product takes 16 at least
+    tile = next(tile for most, tile in TILES[precision].items() if columns <= most)
+    return {
+        "DIM": dim,
+        "COLUMNS": columns,
+        "IS_DISTANCE": model == "transe_l2",
+        "PRECISION": precision,
+        "HELD": tile.held,
+        "TAKEN": tile.taken,
+        "num_warps": tile.num_warps,
+        "num_stages": tile.stages,
+        "enable_fp_fusion": True,  # the default differs between versions
+    }
+
+
+# Of these, kernels would be compiled again for multiples of 16, and for 1.
+SIZES = ["num_edges", "num_chunks", "chunk", "num_negatives", "num_blocks"]
+
+
+@triton.jit
+def _load_rows(table, row, is_row, DIM: tl.constexpr, COLUMNS: tl.constexpr, AGAIN: tl.constexpr):
+    """[rows, COLUMNS], with 0 beyond the last row and the last column. ``AGAIN``: of rows that were
+    loaded before; another policy keeps the compiler from holding them in registers till then."""
+    column = tl.arange(0, COLUMNS)
+    is_inside = is_row[:, None] & (column < DIM)[None, :]
+    place = table + row[:, None] * DIM + column[None, :]
+    if AGAIN:
+        return tl.load(place, mask=is_inside, other=0.0, eviction_policy="evict_first")
+    else:
+        return tl.load(place, mask=is_inside, other=0.0)
+
+
+@triton.jit
+def _store_rows(table, row, is_row, value, DIM: tl.constexpr, COLUMNS: tl.constexpr):
+    column = tl.arange(0, COLUMNS)
+    is_inside = is_row[:, None] & (column < DIM)[None, :]
+    tl.store(table + row[:, None] * DIM + column[None, :], value, mask=is_inside)
+
+
+@triton.jit
+def _scores(held, squares, taken, is_pair, IS_DISTANCE: tl.constexpr, PRECISION: tl.constexpr):
+    """[rows held, rows taken], -inf of those that are no pair. ``squares``: of the rows held."""
+    scores = tl.dot(held, tl.trans(taken), input_precision=PRECISION)
+    if IS_DISTANCE:
+        squares = squares[:, None] + tl.sum(taken * taken, 1)[None, :] - 2 * scores
+        # NaN stays NaN, so that the loss shows it.
+        scores = -tl.sqrt(tl.maximum(squares, 0.0, propagate_nan=tl.PropagateNan.ALL))
+    return tl.where(is_pair, scores, float("-inf"))
+
+
+@triton.jit
+def _weights(of_scores, scores, IS_DISTANCE: tl.constexpr):
+    """Factors of the rows taken in the gradients of the rows held, given those of scores. Of a
+    distance, the sum of factors times the row held is to be subtracted; at 0 there is none."""
+    if IS_DISTANCE:
+        return of_scores / tl.where(scores < 0, -scores, float("inf"))
+    else:
+        return of_scores
+
+
+@triton.jit(do_not_specialize=SIZES)
+def edges_kernel(
+    queries,
+    entities,
+    ids,
+    missing,
+    positives,
+    losses,
+    largest_scores,
+    totals,
+    of_queries,
+    num_edges,
+    num_chunks,
+    chunk,
+    num_negatives,
+    num_blocks,
+    DIM: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    IS_DISTANCE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    HELD: tl.constexpr,
+    TAKEN: tl.constexpr,
+):
+    """A program per block of a chunk's edges."""
+    program = tl.program_id(0).to(tl.int64)
+    chunk_of_side = program // num_blocks
+    first = chunk_of_side % num_chunks * chunk
+    end = tl.minimum(first + chunk, num_edges)
+    edge = first + program % num_blocks * HELD + tl.arange(0, HELD)
+    is_edge = edge < end
+    edge += chunk_of_side // num_chunks * num_edges
+    held = _load_rows(queries, edge, is_edge, DIM, COLUMNS, False)
+    squares = tl.sum(held * held, 1)
+    own = tl.load(missing + edge, mask=is_edge, other=0)
+    positive = tl.load(positives + edge, mask=is_edge, other=0.0)
+
+    largest = positive  # which is finite, so that no difference below is of infinities
+    total = tl.full([HELD], 1.0, tl.float32)
+    weight = tl.zeros([HELD], tl.float32)
+    gradient = tl.zeros([HELD, COLUMNS], tl.float32)
+    for start in range(0, num_negatives, TAKEN):
+        negative = start + tl.arange(0, TAKEN)
+        is_negative = negative < num_negatives
+        row = chunk_of_side * num_negatives + negative
+        taken = _load_rows(entities, row, is_negative, DIM, COLUMNS, False)
+        other = tl.load(ids + row, mask=is_negative, other=0)
+        is_pair = is_negative[None, :] & (other[None, :] != own[:, None])
+        scores = _scores(held, squares, taken, is_pair, IS_DISTANCE, PRECISION)
+        larger = tl.maximum(largest, tl.max(scores, 1))
+        shrink = tl.exp(largest - larger)
+        terms = tl.exp(scores - larger[:, None])
+        weights = _weights(terms, scores, IS_DISTANCE)
+        largest = larger
+        total = total * shrink + tl.sum(terms, 1)
+        weight = weight * shrink + tl.sum(weights, 1)
+        gradient = tl.dot(weights, taken, gradient * shrink[:, None], input_precision=PRECISION)
+    if IS_DISTANCE:
+        held = _load_rows(queries, edge, is_edge, DIM, COLUMNS, True)
+        gradient -= held * weight[:, None]
+    _store_rows(of_queries, edge, is_edge, gradient / total[:, None], DIM, COLUMNS)
+    tl.store(largest_scores + edge, largest, mask=is_edge)
+    tl.store(totals + edge, total, mask=is_edge)
+    tl.store(losses + edge, tl.log(total) + (largest - positive), mask=is_edge)
+    tl.store(positives + edge, tl.exp(positive - largest) / total - 1, mask=is_edge)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def negatives_kernel(
+    queries,
+    entities,
+    ids,
+    missing,
+    largest_scores,
+    totals,
+    of_entities,
+    num_edges,
+    num_chunks,
+    chunk,
+    num_negatives,
+    num_blocks,
+    DIM: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    IS_DISTANCE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    HELD: tl.constexpr,
+    TAKEN: tl.constexpr,
+):
+    """A program per block of a chunk's negatives."""
+    program = tl.program_id(0).to(tl.int64)
+    chunk_of_side = program // num_blocks
+    negative = program % num_blocks * HELD + tl.arange(0, HELD)
+    is_negative = negative < num_negatives
+    row = chunk_of_side * num_negatives + negative
+    held = _load_rows(entities, row, is_negative, DIM, COLUMNS, False)
+    squares = tl.sum(held * held, 1)
+    other = tl.load(ids + row, mask=is_negative, other=0)
+
+    first = chunk_of_side % num_chunks * chunk
+    end = tl.minimum(first + chunk, num_edges)
+    side = chunk_of_side // num_chunks * num_edges
+    weight = tl.zeros([HELD], tl.float32)
+    gradient = tl.zeros([HELD, COLUMNS], tl.float32)
+    for start in range(first, end, TAKEN):
+        edge = start + tl.arange(0, TAKEN)
+        is_edge = edge < end
+        edge += side
+        taken = _load_rows(queries, edge, is_edge, DIM, COLUMNS, False)
+        own = tl.load(missing + edge, mask=is_edge, other=0)
+        largest = tl.load(largest_scores + edge, mask=is_edge, other=0.0)
+        total = tl.load(totals + edge, mask=is_edge, other=1.0)
+        is_pair = is_edge[None, :] & (other[:, None] != own[None, :])
+        scores = _scores(held, squares, taken, is_pair, IS_DISTANCE, PRECISION)
+        shares = tl.exp(scores - largest[None, :]) / total[None, :]
+        weights = _weights(shares, scores, IS_DISTANCE)
+        weight += tl.sum(weights, 1)
+        gradient = tl.dot(weights, taken, gradient, input_precision=PRECISION)
+    if IS_DISTANCE:
+        held = _load_rows(entities, row, is_negative, DIM, COLUMNS, True)
+        gradient -= held * weight[:, None]
+    _store_rows(of_entities, row, is_negative, gradient, DIM, COLUMNS)
