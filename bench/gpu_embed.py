@@ -3,14 +3,18 @@
 A batch has random edges, of which both sides are corrupted, and chunks that share negatives; the
 table, with Adagrad's state, is in GPU memory. The time is that of EdgeTrainer.train: draws,
 queries, scores, losses, gradients and updates. Each model trains with matrix products of float32
-and, where scores are such products, of TF32, which Legend takes. ``products`` are the three
-products of such a batch alone, by the same arithmetic. Legend takes 10.4 ms for the gradients of
-such a batch on an A100.
+and, where scores are such products, of TF32, which Legend takes; those models train once with
+stored scores and once with the fused softmax. ``products`` are the three products of such a batch
+alone, by the same arithmetic. If the fused softmax fails, stored scores are measured all the same,
+and ``error`` names the failure. The twins have it by Triton's interpreter only. Legend takes 10.4
+ms for the gradients of such a batch on an A100.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import traceback
 from collections.abc import Callable
 from typing import get_args
 
@@ -20,13 +24,11 @@ from lsm.embed.adagrad import initial_rows
 from lsm.embed.edge_gradients import Tables, Workspace, gradients_of
 from lsm.embed.edge_trainer import EdgeTrainer
 from lsm.embed.gpu_gradients import gradients_on_gpu
-from lsm.embed.options import EmbedOptions, ModelName
+from lsm.embed.options import PRODUCT_MODELS, EmbedOptions, ModelName
 
 Timed = Callable[[Callable[[], None], int], list[float]]
 Rates = Callable[[float, list[float], str], dict[str, float]]
 PRECISIONS = {"fp32": "highest", "tf32": "high"}
-ELEMENTWISE = ("transe_l1", "rotate")
-"""Models that have no matrix product among their scores."""
 
 
 def random_edges(args: argparse.Namespace, device: torch.device) -> torch.Tensor:
@@ -37,10 +39,20 @@ def random_edges(args: argparse.Namespace, device: torch.device) -> torch.Tensor
     return torch.stack(columns, 1)
 
 
-def options_of(args: argparse.Namespace, model: ModelName) -> EmbedOptions:
+def options_of(args: argparse.Namespace, model: ModelName, gpu_scores: str) -> EmbedOptions:
     return EmbedOptions(
-        model=model, dim=args.embed_dim, num_negatives=args.embed_negatives, init_scale=0.1
+        model=model,
+        dim=args.embed_dim,
+        num_negatives=args.embed_negatives,
+        init_scale=0.1,
+        gpu_scores=gpu_scores,
     )
+
+
+def methods(model: ModelName, device: torch.device) -> tuple[str, ...]:
+    """The values of embed.gpu_scores that the model can be measured with."""
+    has_triton = device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
+    return ("stored", "fused") if model in PRODUCT_MODELS and has_triton else ("stored",)
 
 
 def new_tables(options: EmbedOptions, args: argparse.Namespace, device: torch.device):
@@ -70,7 +82,9 @@ def check(options: EmbedOptions, args: argparse.Namespace, device: torch.device)
     if relations is not None:
         close &= torch.allclose(relations.double(), wanted[1], rtol=1e-3, atol=1e-4)
     if not close:
-        raise RuntimeError(f"{options.model}: the gradients differ from those of float64")
+        raise RuntimeError(
+            f"{options.model}, {options.gpu_scores}: the gradients differ from those of float64"
+        )
 
 
 def products(args: argparse.Namespace, device: torch.device) -> Callable[[], None]:
@@ -90,6 +104,39 @@ def products(args: argparse.Namespace, device: torch.device) -> Callable[[], Non
     return multiply
 
 
+def bench_model(
+    options: EmbedOptions,
+    edges: torch.Tensor,
+    args: argparse.Namespace,
+    device: torch.device,
+    timed: Timed,
+    rates: Rates,
+) -> dict:
+    """Batches per second of a model and a method, by precision."""
+    results: dict = {}
+    torch.set_float32_matmul_precision("highest")
+    if args.check:
+        check(options, args, device)
+    for name, precision in PRECISIONS.items():
+        if name != "fp32" and options.model not in PRODUCT_MODELS:
+            continue
+        torch.set_float32_matmul_precision(precision)
+        rows, relations = new_tables(options, args, device)
+        trainer = EdgeTrainer(rows, relations, options, is_twin=device.type == "cpu")
+        candidates, steps = [(0, args.embed_nodes)], iter(range(1 << 30))
+
+        def train(trainer=trainer, candidates=candidates, steps=steps) -> None:
+            trainer.train(edges, candidates, seed=0, step=next(steps))
+
+        spent = timed(train, args.rounds)
+        key = options.model if name == "fp32" else f"{options.model}_{name}"
+        key = f"{key}_fused" if options.gpu_scores == "fused" else key
+        results[key] = rates(1, spent, "batches_per_s")
+        results[key]["ms"] = 1e3 / results[key]["batches_per_s"]
+        del rows, relations, trainer, train
+    return results
+
+
 def bench_embed(args: argparse.Namespace, device: torch.device, timed: Timed, rates: Rates) -> dict:
     edges = random_edges(args, device)
     results: dict = {}
@@ -99,26 +146,15 @@ def bench_embed(args: argparse.Namespace, device: torch.device, timed: Timed, ra
             1, timed(products(args, device), args.rounds), "batches_per_s"
         )
     for model in get_args(ModelName):
-        options = options_of(args, model)
-        torch.set_float32_matmul_precision("highest")
-        if args.check:
-            check(options, args, device)
-        for name, precision in PRECISIONS.items():
-            if name != "fp32" and model in ELEMENTWISE:
-                continue
-            torch.set_float32_matmul_precision(precision)
-            rows, relations = new_tables(options, args, device)
-            trainer = EdgeTrainer(rows, relations, options, is_twin=device.type == "cpu")
-            candidates, steps = [(0, args.embed_nodes)], iter(range(1 << 30))
-
-            def train(trainer=trainer, candidates=candidates, steps=steps) -> None:
-                trainer.train(edges, candidates, seed=0, step=next(steps))
-
-            spent = timed(train, args.rounds)
-            key = model if name == "fp32" else f"{model}_{name}"
-            results[key] = rates(1, spent, "batches_per_s")
-            results[key]["ms"] = 1e3 / results[key]["batches_per_s"]
-            del rows, relations, trainer, train
+        for method in methods(model, device):
+            try:
+                options = options_of(args, model, method)
+                results |= bench_model(options, edges, args, device, timed, rates)
+            except Exception as error:
+                if method == "stored":
+                    raise
+                traceback.print_exc()
+                results["error"] = f"{model}, fused: {type(error).__name__}: {error}"
     torch.set_float32_matmul_precision("highest")
     best = [
         results[f"{m}_tf32" if f"{m}_tf32" in results else m]["batches_per_s"]

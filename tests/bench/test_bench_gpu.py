@@ -45,6 +45,37 @@ def test_all_parts(on_host, tmp_path):
     assert {"commit", "command", "config", "machine", "gpu"} <= set(made)
 
 
+def test_the_fused_softmax_is_measured_beside_stored_scores():
+    """By Triton's interpreter, which is chosen before Triton is imported."""
+    pytest.importorskip("triton", reason="Triton has wheels for Linux on x86-64 only")
+    script = (
+        "import json, sys, torch, gpu; gpu.GPU = torch.device('cpu');"
+        "print(json.dumps(gpu.run(['embed'], gpu.parse_args(sys.argv[1:]))['embed']))"
+    )
+    variables = environment(TRITON_INTERPRET="1")
+    variables["PYTHONPATH"] += f":{REPOSITORY / 'bench'}"
+    command = [sys.executable, "-c", script, *TINY]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=variables, timeout=200, check=True
+    )
+    made = json.loads(done.stdout.splitlines()[-1])
+    assert "error" not in made
+    fused = {key for key in made if key.endswith("_fused")}
+    names = ("dot", "distmult", "complex", "transe_l2")
+    assert fused == {f"{name}{more}_fused" for name in names for more in ("", "_tf32")}
+    assert {key.removesuffix("_fused") for key in fused} <= set(made)
+    assert all(made[key]["ms"] > 0 for key in fused)
+
+
+def test_a_fused_softmax_that_fails_leaves_stored_scores(on_host, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, "lsm.embed.fused_softmax", raising=False)
+    made = gpu.run(["embed"], gpu.parse_args(list(TINY)))
+    assert made["embed"]["error"].startswith("transe_l2, fused: RuntimeError: ")
+    assert "embeddings, dot: batches per second" in made["reach"]
+
+
 def test_a_part_that_fails_leaves_the_others(on_host, monkeypatch):
     def fail(*_arguments):
         raise RuntimeError("CUDA: out of memory")
