@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from lsm.embed.adagrad import initial_rows
 from lsm.embed.edge_trainer import EdgeTrainer
 from lsm.embed.options import LARGEST_FUSED_DIM, PRODUCT_MODELS, EmbedOptions
 from support import interpreter
+from support.gpus import WITHOUT_GPU
 from support.interpreter import Interpreter, train_steps
 
 triton = pytest.importorskip(
@@ -257,3 +259,54 @@ def test_kernels_compile_for_a_gpu(compiled, model, dim, precision, capability):
         assert ("max.NaN.f32" in ptx) == (model == "transe_l2")  # which the interpreter has anyway
         assert shared_bytes <= SHARED_BYTES[capability]
         assert stack_bytes <= 128
+
+
+@pytest.fixture
+def launches(tmp_path, monkeypatch):
+    """The launches of kernels for a GPU of compute capability 9.0 that is not there: each a name, a
+    grid, and the kernel that was compiled for it."""
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+    from triton.runtime.jit import JITFunction
+
+    gpu = SimpleNamespace(
+        get_current_target=lambda: GPUTarget("cuda", 90, 32),
+        get_current_device=lambda: 0,
+        get_current_stream=lambda _device: 0,
+    )
+    made = []
+    run = JITFunction.run
+
+    def only_compile(self, *arguments, grid, warmup, **more):
+        made.append((self.__name__, grid, run(self, *arguments, grid=grid, warmup=True, **more)))
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(JITFunction, "run", only_compile)
+    driver.set_active(gpu)
+    yield made
+    driver.set_active(None)
+    torch.set_float32_matmul_precision("highest")
+
+
+@WITHOUT_GPU  # its tests launch the kernels themselves
+@pytest.mark.parametrize("precision", ["ieee", "tf32"])
+def test_batches_of_any_size_launch_the_same_kernels(launches, precision):
+    """The interpreter has launches of its own. Compiling takes a second."""
+    from lsm.embed.fused_softmax import ContrastBatch, constants_of, contrast
+
+    torch.set_float32_matmul_precision("highest" if precision == "ieee" else "high")
+    wanted, held = [], constants_of("complex", 100, precision)["HELD"]
+    for num_edges, chunk, num_negatives in [(7, 3, 5), (1, 1, 1), (64, 16, 32), (300, 512, 160)]:
+        batch, positives = make_batch(num_edges, chunk, num_negatives, 100)
+        outputs = torch.empty_like(positives), *map(torch.empty_like, batch[:2])
+        contrast("complex", ContrastBatch(*batch), positives, *outputs)
+        chunks = 2 * -(-num_edges // chunk)
+        wanted += [
+            ("edges_kernel", (chunks * -(-min(chunk, num_edges) // held),)),
+            ("negatives_kernel", (chunks * -(-num_negatives // held),)),
+        ]
+    assert [launch[:2] for launch in launches] == wanted
+    compiled = {id(kernel): kernel for _, _, kernel in launches}
+    assert len(compiled) == 2
+    for kernel in compiled.values():
+        assert (".tf32.tf32" in kernel.asm["ptx"]) == (precision == "tf32")
