@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -145,6 +146,19 @@ void query_gradients(lsm::Query kind, bool conjugate, const lsm::TensorView& ent
   lsm::query_gradients(edges, made, gradients, pool);
 }
 
+/// Where ids[column] == wanted[row], scores[row, column] = -inf.
+void mask_equal(const lsm::TensorView& scores, const lsm::TensorView& ids,
+                const lsm::TensorView& wanted) {
+  const auto all = ids.as<const int64_t>("ids");
+  const auto of_rows = wanted.as<const int64_t>("wanted");
+  float* data = matrix(scores, wanted.shape[0], ids.shape[0], "scores");
+  py::gil_scoped_release release;
+  const lsm::IdPairs pairs = lsm::find_pairs(all, of_rows);
+  for (size_t i = 0; i < pairs.rows.size(); ++i) {
+    data[pairs.rows[i] * ids.shape[0] + pairs.columns[i]] = -std::numeric_limits<float>::infinity();
+  }
+}
+
 void complex_product(const lsm::TensorView& a, const lsm::TensorView& b, const lsm::TensorView& out,
                      bool conjugate, lsm::ThreadPool& pool) {
   const lsm::ComplexRows shape{a.shape[0], a.shape[1], conjugate};
@@ -241,6 +255,8 @@ void bind_embed(py::module_& module) {
              py::arg("entities"), py::arg("relations"), py::arg("targets"), py::arg("queries"),
              py::arg("of_scores"), py::arg("of_queries"), py::arg("of_entities"),
              py::arg("of_targets"), py::arg("add"), py::arg("pool"));
+  module.def("mask_equal", &::mask_equal, py::arg("scores"), py::arg("ids"), py::arg("wanted"),
+             "Where ids[column] == wanted[row], scores[row, column] = -inf.");
   module.def("complex_product", &::complex_product, py::arg("a"), py::arg("b"), py::arg("out"),
              py::arg("conjugate"), py::arg("pool"));
   module.def("complex_product_backward", &::complex_product_backward, py::arg("gradient"),

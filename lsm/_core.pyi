@@ -92,6 +92,7 @@ __all__: list[str] = [
     "libnvm_problem",
     "losses_on",
     "make_queries",
+    "mask_equal",
     "measure_nvme_reads",
     "measure_nvme_waves",
     "merge_lists",
@@ -1205,6 +1206,15 @@ def make_queries(
     scores: torch.Tensor | numpy.ndarray,
     pool: ThreadPool,
 ) -> None: ...
+def mask_equal(
+    scores: torch.Tensor | numpy.ndarray,
+    ids: torch.Tensor | numpy.ndarray,
+    wanted: torch.Tensor | numpy.ndarray,
+) -> None:
+    """
+    Where ids[column] == wanted[row], scores[row, column] = -inf.
+    """
+
 def measure_nvme_reads(
     sparse: bool, depth: int, batch: int, read_bytes: int, reads: int, file: str, memory_bytes: int
 ) -> dict: ...

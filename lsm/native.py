@@ -89,6 +89,7 @@ io_uring_problem = _core.io_uring_problem
 labor_draws = _core.labor_draws
 libnvm_problem = _core.libnvm_problem
 losses_on = _core.losses_on
+mask_equal = _core.mask_equal
 make_queries = _core.make_queries
 measure_nvme_reads = _core.measure_nvme_reads
 measure_nvme_waves = _core.measure_nvme_waves
@@ -192,6 +193,7 @@ __all__ = [
     "libnvm_problem",
     "losses_on",
     "make_queries",
+    "mask_equal",
     "measure_nvme_reads",
     "measure_nvme_waves",
     "merge_lists",

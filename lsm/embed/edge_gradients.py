@@ -10,7 +10,7 @@ from torch import Tensor
 from lsm.embed import host_kernels
 from lsm.embed.composition import compose, compose_backward
 from lsm.embed.losses import replace_by_gradients
-from lsm.embed.negatives import Candidates, NegativeDraws, all_rows, equal_pairs
+from lsm.embed.negatives import Candidates, NegativeDraws, all_rows, mask_equal
 from lsm.embed.options import EmbedOptions
 from lsm.embed.regularizer import add_penalty
 from lsm.embed.scores import scores_of
@@ -255,19 +255,20 @@ class _Batch:
         num_edges, num_negatives = query.shape[0], entities.shape[0]
         size = max(LEAST_BLOCK, SCORE_BYTES // (entities.element_size() * num_negatives))
         all_scores = self._workspace.take("scores", min(size, num_edges), num_negatives, query)
-        pairs = equal_pairs(negatives.ids, missing)
-        blocks = zip(query.split(size), of_query.split(size), positives.split(size), strict=True)
-        for number, (queries, of_queries, of_positives) in enumerate(blocks):
-            of_all = all_scores[: queries.shape[0]]
+        for first in range(0, num_edges, size):
+            block = slice(first, min(first + size, num_edges))
+            queries, of_all = query[block], all_scores[: block.stop - first]
             scores.of_all(queries, entities, of_all)
             kept = scores.keep(of_all)
             if options.score_shift:
                 of_all += options.score_shift
-            _leave_out(of_all, pairs, number * size)
-            self._loss += replace_by_gradients(options.loss, of_positives, of_all, options.margin)
-            add = self._all_negatives is not None or number > 0
+            mask_equal(of_all, negatives.ids, missing[block])
+            self._loss += replace_by_gradients(
+                options.loss, positives[block], of_all, options.margin
+            )
+            add = self._all_negatives is not None or first > 0
             scores.of_all_backward(
-                of_all, kept, queries, entities, of_queries, negatives.grads, add
+                of_all, kept, queries, entities, of_query[block], negatives.grads, add
             )
         return of_query
 
@@ -278,15 +279,6 @@ class _Batch:
             return None
         kept = torch.empty_like(query).bernoulli_(1 - share, generator=self._generator)
         return kept.div_(1 - share)
-
-
-def _leave_out(scores: Tensor, pairs: tuple[Tensor, Tensor], first: int) -> None:
-    """Makes scores [c, k] -inf at those ``pairs`` whose rows, ascending, count from ``first``."""
-    rows, columns = pairs
-    if rows.shape[0]:
-        ends = torch.tensor([first, first + scores.shape[0]], device=rows.device)
-        begin, end = torch.searchsorted(rows, ends).tolist()
-        scores[rows[begin:end] - first, columns[begin:end]] = -torch.inf
 
 
 def _take_rows(table: Tensor, ids: Tensor, out: Tensor) -> None:

@@ -85,6 +85,11 @@ def query_gradients(
     )
 
 
+def mask_equal(scores: Tensor, ids: Tensor, wanted: Tensor) -> None:
+    """Makes scores [c, k] -inf where ids[column] == wanted[row]."""
+    native.mask_equal(scores.numpy(), ids.numpy(), wanted.numpy())
+
+
 def complex_product(a: Tensor, b: Tensor, conjugate: bool) -> Tensor:
     """a * b, or a * conj(b), of rows of complex numbers: real parts, then imaginary parts."""
     out = torch.empty_like(a)

@@ -56,6 +56,16 @@ def all_rows(candidates: Candidates, device: torch.device) -> Tensor:
     return torch.cat([torch.arange(first, end, device=device) for first, end in candidates])
 
 
+def mask_equal(scores: Tensor, ids: Tensor, wanted: Tensor) -> None:
+    """Makes scores [c, k] -inf where ids[column] == wanted[row]."""
+    if host_kernels.takes(scores):
+        host_kernels.mask_equal(scores, ids, wanted)
+    else:
+        rows, columns = equal_pairs(ids, wanted)
+        if len(rows):
+            scores[rows, columns] = -torch.inf
+
+
 def equal_pairs(columns: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
     """Every row and column with ``columns[column] == wanted[row]``: [p] each, rows ascending. Both
     lists of ids may repeat some."""
