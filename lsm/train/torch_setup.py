@@ -27,7 +27,9 @@ def set_up_torch(
     check_startable("train.num_threads", num_threads)
     torch.set_num_threads(num_threads)
     on_gpu = device.type == "cuda"
-    torch.use_deterministic_algorithms(deterministic, warn_only=on_gpu)
+    # use_deterministic_algorithms() also tells torch's compiler, and imports it: 100 MiB.
+    mode = ("warn" if on_gpu else "error") if deterministic else "default"
+    torch.set_deterministic_debug_mode(mode)
     has_tf32 = on_gpu and precision == "tf32"
     torch.set_float32_matmul_precision("high" if has_tf32 else "highest")
     # If true, it would fill every new tensor, which finds reads of uninitialised memory but costs a
