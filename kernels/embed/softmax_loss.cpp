@@ -42,7 +42,7 @@ using Ints [[gnu::vector_size(4 * kLanes)]] = int32_t;
   x = x < kLeast ? Floats{} : value;  // -inf and others too low made `value` any number
 }
 
-[[gnu::always_inline]] inline void keep_larger(Floats& most, const FloatsInRow& other) {
+[[gnu::always_inline]] inline void keep_larger(Floats& most, const Floats& other) {
   most = other > most ? other : most;
 }
 
@@ -63,10 +63,10 @@ float softmax_row(float& positive, float* negatives, int64_t count) {
   Floats maxima[] = {rest[0], rest[1], rest[0], rest[1]};
   const int64_t in_fours = num_vectors - num_vectors % 4;
   for (int64_t i = 0; i < in_fours; i += 4) {
-    for (int j = 0; j < 4; ++j) keep_larger(maxima[j], vectors[i + j]);
+    for (int j = 0; j < 4; ++j) keep_larger(maxima[j], Floats(vectors[i + j]));
   }
-  for (int64_t i = in_fours; i < num_vectors; ++i) keep_larger(maxima[0], vectors[i]);
-  for (int j = 1; j < 4; ++j) maxima[0] = maxima[j] > maxima[0] ? maxima[j] : maxima[0];
+  for (int64_t i = in_fours; i < num_vectors; ++i) keep_larger(maxima[0], Floats(vectors[i]));
+  for (int j = 1; j < 4; ++j) keep_larger(maxima[0], maxima[j]);
   const Floats most = maxima[0];
   float largest = most[0];
   for (int l = 1; l < kLanes; ++l) largest = std::max(largest, most[l]);

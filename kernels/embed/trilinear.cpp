@@ -50,10 +50,12 @@ template <bool kAdd>
 }
 
 template <bool kAdd>
-[[gnu::always_inline]] inline void put_gradients(
-    Query kind, float sign, int64_t dim, float factor, const float* __restrict a,
-    const float* __restrict b, const float* __restrict target, const float* __restrict query,
-    float* __restrict of_query, float* __restrict of_a, float* __restrict of_target) {
+[[gnu::always_inline]] inline void put_all(Query kind, float sign, int64_t dim, float factor,
+                                           const float* __restrict a, const float* __restrict b,
+                                           const float* __restrict target,
+                                           const float* __restrict query,
+                                           float* __restrict of_query, float* __restrict of_a,
+                                           float* __restrict of_target) {
   for (int64_t i = 0; i < dim; ++i) put<kAdd>(of_target[i], factor * query[i]);
   if (kind == Query::kEntity) {
     for (int64_t i = 0; i < dim; ++i) put<kAdd>(of_a[i], of_query[i] + factor * target[i]);
@@ -79,17 +81,14 @@ template <bool kAdd>
 
 /// One edge. `factor`: the gradient of its score.
 LSM_VECTOR_CLONES
-void write_gradients(Query kind, float sign, int64_t dim, float factor, const float* a,
-                     const float* b, const float* target, const float* query, float* of_query,
-                     float* of_a, float* of_target) {
-  put_gradients<false>(kind, sign, dim, factor, a, b, target, query, of_query, of_a, of_target);
-}
-
-LSM_VECTOR_CLONES
-void add_gradients(Query kind, float sign, int64_t dim, float factor, const float* a,
+void put_gradients(bool add, Query kind, float sign, int64_t dim, float factor, const float* a,
                    const float* b, const float* target, const float* query, float* of_query,
                    float* of_a, float* of_target) {
-  put_gradients<true>(kind, sign, dim, factor, a, b, target, query, of_query, of_a, of_target);
+  if (add) {
+    put_all<true>(kind, sign, dim, factor, a, b, target, query, of_query, of_a, of_target);
+  } else {
+    put_all<false>(kind, sign, dim, factor, a, b, target, query, of_query, of_a, of_target);
+  }
 }
 
 float sign_of(const EdgeRows& edges) {
@@ -114,13 +113,13 @@ void make_queries(const EdgeRows& edges, float* queries, float* scores, ThreadPo
 
 void query_gradients(const EdgeRows& edges, const float* queries, const EdgeGradients& gradients,
                      ThreadPool& pool) {
-  const auto put_of_edge = gradients.add ? add_gradients : write_gradients;
   pool.parallel_for(edges.num_edges, kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t at = i * edges.dim;
-      put_of_edge(edges.kind, sign_of(edges), edges.dim, gradients.of_scores[i],
-                  edges.entities + at, relation_at(edges, at), edges.targets + at, queries + at,
-                  gradients.of_queries + at, gradients.of_entities + at, gradients.of_targets + at);
+      put_gradients(gradients.add, edges.kind, sign_of(edges), edges.dim, gradients.of_scores[i],
+                    edges.entities + at, relation_at(edges, at), edges.targets + at, queries + at,
+                    gradients.of_queries + at, gradients.of_entities + at,
+                    gradients.of_targets + at);
     }
   });
 }

@@ -26,14 +26,11 @@ class StepBatches:
         batch_size: int,
         seed: int,
         device: torch.device,
-        rounds: int = 1,
     ) -> None:
         """``buckets``: of the training edges, by the partitions of ``layout``. ``columns``: of an
-        edge, 3, or 2 without relations. ``device``: shuffles edges, and holds batches. ``rounds``:
-        of an epoch."""
+        edge, 3, or 2 without relations. ``device``: shuffles edges, and holds batches."""
         self._buckets, self._layout, self._columns = buckets, layout, columns
         self._batch_size, self._seed, self._device = batch_size, seed, device
-        self._rounds = rounds
 
     def count(self, step: Step) -> int:
         """Batches of ``step``: as many on every rank as the rank with most edges needs."""
@@ -59,8 +56,8 @@ class StepBatches:
     def _share(self, step: Step, bucket: Bucket) -> slice:
         """The part of the edges of ``bucket``, in the order of its epoch, that ``step`` trains."""
         starts, k = self._buckets.starts, self._number(bucket)
-        size, rounds = int(starts[k + 1] - starts[k]), self._rounds
-        return slice(size * step.round // rounds, size * (step.round + 1) // rounds)
+        size = int(starts[k + 1] - starts[k])
+        return slice(size * step.round // step.rounds, size * (step.round + 1) // step.rounds)
 
     def _number(self, bucket: Bucket) -> int:
         return bucket[0] * self._layout.partitions + bucket[1]
@@ -74,7 +71,7 @@ class StepBatches:
     def _rows(self, step: Step, bucket: Bucket) -> Tensor:
         """The edges of ``bucket`` that ``step`` trains, as rows of the buffer."""
         edges = torch.from_numpy(self._buckets.edges(*bucket).astype(np.int64))
-        if self._rounds > 1:
+        if step.rounds > 1:
             key = native.batch_key(self._seed, step.epoch, self._number(bucket), 0)
             generator = torch.Generator().manual_seed(key)
             edges = edges[

@@ -97,6 +97,18 @@ class _Rows(NamedTuple):
     grads: Tensor
 
 
+class _SideRows(NamedTuple):
+    """One side of a chunk: the rows of ``Side``, embeddings of its relations, and negatives."""
+
+    inverse: bool
+    given: _Rows
+    relation: Tensor | None
+    missing: _Rows
+    negatives: _Rows
+    add: bool
+    """To the gradients of ``given`` and ``missing``, which are written otherwise."""
+
+
 class _Batch:
     """Adds up the gradients of chunks. ``ids``: heads [b], tails [b], negatives."""
 
@@ -163,7 +175,7 @@ class _Batch:
         negatives: slice,
         add: bool,
     ) -> None:
-        """``add``: to the gradients of the edges' rows, which are written otherwise."""
+        """``add``: as in _SideRows."""
         options, relations = self._options, self._tables.relations
         relation_ids = None if side.relations is None else side.relations[chunk]
         relation = None
@@ -172,60 +184,44 @@ class _Batch:
             _take_rows(relations, relation_ids, relation)
 
         entities = self._all_negatives or self._rows("negatives", negatives)
-        go_back = self._by_kernels if self._in_one_pass else self._by_steps
-        of_relation = go_back(side, given, relation, missing, entities, add)
+        rows = _SideRows(side.inverse, given, relation, missing, entities, add)
+        of_relation = self._by_kernels(rows) if self._in_one_pass else self._by_steps(rows)
         self._add_relations(relation_ids, relation, of_relation)
 
-    def _by_kernels(
-        self,
-        side: Side,
-        given: _Rows,
-        relation: Tensor | None,
-        missing: _Rows,
-        negatives: _Rows,
-        add: bool,
-    ) -> Tensor:
+    def _by_kernels(self, rows: _SideRows) -> Tensor:
         """The gradients of relations, by native kernels."""
-        options = self._options
+        options, given, missing = self._options, rows.given, rows.missing
         edges = host_kernels.EdgeRows(
-            options.model, side.inverse, given.embeddings, relation, missing.embeddings
+            options.model, rows.inverse, given.embeddings, rows.relation, missing.embeddings
         )
         query = self._workspace.take("queries", len(given.ids), options.dim, given.embeddings)
         positives = query.new_empty(query.shape[0])
         host_kernels.make_queries(edges, query, positives)
-        of_query = self._contrast(query, positives, missing.ids, negatives)
+        of_query = self._contrast(query, positives, missing.ids, rows.negatives)
         host_kernels.query_gradients(
-            edges, query, positives, of_query, given.grads, missing.grads, add
+            edges, query, positives, of_query, given.grads, missing.grads, rows.add
         )
         return of_query
 
-    def _by_steps(
-        self,
-        side: Side,
-        given: _Rows,
-        relation: Tensor | None,
-        missing: _Rows,
-        negatives: _Rows,
-        add: bool,
-    ) -> Tensor | None:
+    def _by_steps(self, rows: _SideRows) -> Tensor | None:
         """The gradients of relations, by the steps of a model."""
-        model = self._options.model
-        if not add:
+        model, given, missing = self._options.model, rows.given, rows.missing
+        if not rows.add:
             given.grads.zero_()
             missing.grads.zero_()
-        query = compose(model, given.embeddings, relation, side.inverse)
+        query = compose(model, given.embeddings, rows.relation, rows.inverse)
         kept = self._dropout(query)
         if kept is not None:
             query = query * kept
         positives = self._scores.of_pairs(query, missing.embeddings).add_(self._options.score_shift)
-        of_query = self._contrast(query, positives, missing.ids, negatives)
+        of_query = self._contrast(query, positives, missing.ids, rows.negatives)
         self._scores.of_pairs_backward(
             positives, query, missing.embeddings, of_query, missing.grads
         )
         if kept is not None:
             of_query *= kept
         of_given, of_relation = compose_backward(
-            model, of_query, given.embeddings, relation, side.inverse
+            model, of_query, given.embeddings, rows.relation, rows.inverse
         )
         given.grads.add_(of_given)
         return of_relation

@@ -23,7 +23,8 @@ class Step:
     number: int
     """In the epoch."""
     round: int
-    """Of the epoch; it trains its share of the edges of each bucket."""
+    rounds: int
+    """Of the epoch: round 0, 1, ... of so many. Each trains a share of the edges of a bucket."""
     frames: dict[int, int]
     """Frame of each resident partition, in the order of partitions."""
     spare: int
@@ -52,7 +53,7 @@ class Itinerary:
         self._names = list(range(order.shape.partitions))
         self._frames = {p: frame for frame, p in enumerate(order.states[0][rank])}
         self._spare = order.shape.buffer
-        self._next = self._walks = 0
+        self._next = 0
         self._steps: tuple[Step, ...] = ()
 
     @property
@@ -65,18 +66,18 @@ class Itinerary:
         while self._next <= epoch:
             self._steps = ()
             for number in range(self._rounds):
-                if self._walks:
-                    self._names = self._rename()
+                if before := self._next * self._rounds + number:
+                    self._names = self._rename(before)
                 self._steps += tuple(self._walk(number, len(self._steps)))
-                self._walks += 1
             self._next += 1
         assert epoch == self._next - 1, "epochs are asked for in ascending order"
         return self._steps
 
-    def _rename(self) -> list[int]:
-        """The partition that each name of the order stands for in the next round."""
+    def _rename(self, before: int) -> list[int]:
+        """The partition that each name of the order stands for in the next round, which so many
+        came before."""
         order, last = self._order, self._order.states[-1]
-        generator = random.Random(f"{self._seed} {self._walks}")
+        generator = random.Random(f"{self._seed} {before}")
         names = [-1] * order.shape.partitions
         taken = []
         newest = {load.rank: load.loaded for load in order.loads}
@@ -115,6 +116,7 @@ class Itinerary:
                     epoch=self._next,
                     number=first + number,
                     round=in_round,
+                    rounds=self._rounds,
                     frames=dict(sorted(self._frames.items())),
                     spare=self._spare,
                     buckets=trained[rank],

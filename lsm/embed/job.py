@@ -141,7 +141,6 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
                 config.train.batch_size,
                 config.train.seed,
                 device,
-                rounds,
             ),
             position=state.position if state else Position(),
             best=state.best if state else None,

@@ -36,7 +36,9 @@ SETTINGS = ("embed.partitions=8", "checkpoint.every_steps=5")
 def test_every_edge_is_trained_once_per_epoch(store, name, n, c, ranks, rounds):
     opened = TripleStore.open(store)
     layout = PartitionLayout.of(opened.partition_starts(n).tolist(), 4)
-    batches = StepBatches(opened.buckets("train", n), layout, 3, 32, 3, torch.device("cpu"), rounds)
+    batches = StepBatches(
+        opened.buckets("train", n), layout, 3, 32, seed=3, device=torch.device("cpu")
+    )
     order = make_order(name, n, c, ranks)
     expected = np.array(opened.edges("train"), np.int64)
     expected = expected[np.lexsort(expected.T)]
