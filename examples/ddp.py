@@ -78,6 +78,9 @@ def main() -> None:
                     total[2] / total[1],
                 )
                 print(f"epoch {epoch + 1}: loss {mean_loss:.4f}, read {read:.1%}")
+    # Gloo's threads let go of the last exchange meanwhile. The end of DDP waits
+    # for them, and they would wait for Python's lock.
+    dist.barrier()
     dist.destroy_process_group()
 
 
