@@ -33,7 +33,9 @@ _FREE_SPACE = "free some space there"
 class Topology:
     """In-edges by destination: the in-neighbours of v are ``indices[indptr[v]:indptr[v + 1]]``.
 
-    indptr: [N + 1] int64; indices: [E] int32, or int64 from 2**31 nodes on.
+    indptr: [N + 1] int64; indices: [E] int32, or int64 from 2**31 nodes on. ``indices`` has the
+    edges of a converted graph in the order of ``np.argsort(destinations, kind="stable")``: values
+    of edges, so sorted, are indexed by a batch's ``e_id``.
     """
 
     indptr: torch.Tensor

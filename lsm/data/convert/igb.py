@@ -50,7 +50,8 @@ def convert_igb(
 
     ``paper/node_feat.npy``: float32 [N, 1024] and ``paper/node_label_{19,2K}.npy``: float32 [N],
     each with a .npy header (tiny, small, medium) or without (large, full), as its first bytes show.
-    ``paper__cites__paper/edge_index.npy``: [E, 2], from column 0 to column 1.
+    ``paper__cites__paper/edge_index.npy``: [E, 2], from column 0 to column 1. The store has the
+    edges by destination, those of one destination in the order of the file.
 
     Splits: the labelled nodes in order of id, 60% train, 20% valid, the rest test. ``num_nodes``
     and ``num_labelled`` replace the numbers of ``size``, for a part of a dataset. See

@@ -31,7 +31,9 @@ def convert_npy(
     [N, dim]; ``node_label.npy``: [N], NaN or -1 where unknown; ``train_idx.npy``, ``val_idx.npy``,
     ``test_idx.npy``: [n] node ids, or a mask of the nodes, [N] bool; a mask may also be called
     ``train_mask.npy``, as in PyG. Edges are kept as they are: no self-loops, reverse edges or
-    duplicates are added or removed. Arrays may be of either byte order.
+    duplicates are added or removed. The store has them by destination, those of one destination in
+    the order of ``edge_index``: ``np.argsort(edge_index[1], kind="stable")``. Arrays may be of
+    either byte order.
 
     See ``StoreOptions``. Raises ValueError or OSError and leaves nothing behind.
     """
