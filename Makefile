@@ -264,7 +264,7 @@ dist: setup
 	  { tail -40 build/dist.log; exit 1; }
 	$(RUN) tests/packages/run.py dist $(PIP_ARGS)
 
-# Serve it with: python3 -m http.server --directory build/docs (search needs a server).
+# The pages, and their search, also work when opened as files.
 docs: setup
 ifeq ($(OFFLINE),)
 	$(PIP) mkdocs-material 'mkdocstrings[python]'

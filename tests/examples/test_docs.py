@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import typer
+import yaml
 
 from lsm.cli import app
 from lsm.config.load import load_config
@@ -105,6 +106,15 @@ def test_named_targets_of_make_exist(page):
     words = [word for pair in code for word in "".join(pair).split()[1:]]
     targets = {word for word in words if re.fullmatch(r"[a-z][a-z-]*", word)}
     assert [name for name in targets if not re.search(rf"^{name}:", makefile, re.MULTILINE)] == []
+
+
+def test_search_works_on_pages_opened_as_files():
+    settings = yaml.safe_load((REPOSITORY / "mkdocs.yml").read_text())
+    plugins = [next(iter(p)) if isinstance(p, dict) else p for p in settings["plugins"]]
+    assert plugins.index("search") < plugins.index("offline")
+    # Unless a script has this name, the plugin links to one on another host.
+    [script] = [name for name in settings["extra"]["polyfills"] if "iframe-worker" in name]
+    assert "window.Worker = " in (REPOSITORY / "docs" / script).read_text()
 
 
 def test_the_checks_see_what_they_are_for():
