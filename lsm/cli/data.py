@@ -34,7 +34,7 @@ def _size(text: str | int) -> int:
 Out = Annotated[Path, typer.Option("--out", help="Store directory to make; must not exist.")]
 Name = Annotated[str | None, typer.Option(help="Name of the graph; from the source by default.")]
 Dtype = Annotated[str | None, typer.Option(help="Convert features: float16, float32 or bfloat16.")]
-Stripes = Annotated[int, typer.Option(min=1, help="Files to stripe the features over.")]
+Stripes = Annotated[int, typer.Option(min=1, help="Feature files to write, one for each disk.")]
 StripeBytes = Annotated[
     int,
     typer.Option(

@@ -51,11 +51,12 @@ class MemoryConfig(Section):
     section: ClassVar[str] = "memory"
 
     bytes: AutoBytes = "auto"
-    """Host memory of each rank. It covers the process, the topology in memory, the window, staging,
-    batches and their gradients, the cache and its victim buffer, or the features. Pages of mapped
-    files do not count. auto: the process, and half of the machine's free memory or 85% of that of
-    the control group, whichever is less, divided by the ranks of the machine; or the sum of the
-    other keys, if that is more and is free."""
+    """Host memory that each rank may take, for everything: the process itself, the graph, batches,
+    rows on their way, the cache, or all features. Mapped files do not count, because the kernel
+    drops their pages when it needs memory. auto: half of the machine's free memory, divided by the
+    ranks on this machine, plus the process itself. In a container or a job with a memory limit: at
+    most 85% of the memory that the limit leaves, divided likewise. If sizes that you set need more
+    than auto and that much is free, auto grows to their sum."""
 
 
 class CheckpointConfig(Section):

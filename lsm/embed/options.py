@@ -92,9 +92,10 @@ class EmbedOptions(Section):
     order: Literal["best", "legend", "beta", "random"] = "best"
     """Order in which partitions are loaded. best: fewest loads, each hidden by training."""
     rounds: Positive = 1
-    """Rounds of an epoch. Each walks the order, and trains a share of the edges of each bucket,
-    drawn anew every epoch. More rounds mix the edges better, and move as many times the bytes.
-    Ignored where all partitions are in memory."""
+    """Passes over the partitions in each epoch. With 2, every pass trains half of the edges of each
+    pair of partitions, drawn anew every epoch. More rounds mix the edges better, which raises the
+    quality, and move the partitions that many times. No effect when all partitions are in
+    memory."""
 
     @model_validator(mode="after")
     def _has_complex_numbers(self) -> EmbedOptions:

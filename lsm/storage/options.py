@@ -70,8 +70,9 @@ class StorageOptions(Section):
     128 KiB, by the disk's cost of starting a read against its cost per byte; without a profile
     32 KiB."""
     max_gap_bytes: GapBytes = "auto"
-    """Largest gap of unrequested bytes between two rows that one read spans. auto: the gap that
-    costs less than a second read; without a profile, or over a cache, 0."""
+    """Most unneeded bytes between two rows that are read along with them, so that one read fetches
+    both rows. auto: as many as take less time to read than a second read takes to start; 0 without
+    a profile, or with a cache."""
     merge_iterations: Annotated[
         int | Literal["auto", "half"],
         auto_or_positive("half", most=65_535),
