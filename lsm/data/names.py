@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from lsm.data.close_names import close_names
 from lsm.data.sink import FileSink
 
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
@@ -43,8 +44,21 @@ def read_names(path: Path) -> Iterator[str]:
 
 def find_names(path: Path, names: Sequence[str]) -> list[int]:
     """The ids of ``names``, by one pass over ``path`` that ends at the last of them. ValueError for
-    a name that is not there."""
-    ids = {f"{escaped(name)}\n".encode(): -1 for name in names}
+    a name that is not there, with those that are like it."""
+    found = look_up_names(path, names)
+    if -1 in found:
+        name = names[found.index(-1)]
+        close = " or ".join(map(repr, close_names(name, read_names(path))))
+        remedy = f"; did you mean {close}?" if close else ""
+        raise ValueError(f"{name!r}: expected one of the names in {path}{remedy}")
+    return found
+
+
+def look_up_names(path: Path, names: Sequence[str]) -> list[int]:
+    """The ids of ``names``, -1 for a name that is not there, by one pass over ``path`` that ends at
+    the last of them."""
+    keys = [f"{escaped(name)}\n".encode() for name in names]
+    ids = dict.fromkeys(keys, -1)
     num_missing = len(ids)
     with open(path, "rb") as file:
         for number, line in enumerate(file):
@@ -54,11 +68,7 @@ def find_names(path: Path, names: Sequence[str]) -> list[int]:
             if ids.get(key, 0) < 0:
                 ids[key] = number
                 num_missing -= 1
-    found = [ids[f"{escaped(name)}\n".encode()] for name in names]
-    for name, number in zip(names, found, strict=True):
-        if number < 0:
-            raise ValueError(f"{name!r}: expected one of the names in {path}")
-    return found
+    return [ids[key] for key in keys]
 
 
 def names_at(path: Path, ids: Sequence[int]) -> list[str]:
