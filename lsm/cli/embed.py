@@ -113,7 +113,8 @@ def neighbors_command(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead.")] = False,
 ) -> None:
     """Print the entities whose embeddings are nearest to those of others."""
-    from lsm.embed.embeddings import neighbors_by_name, open_run
+    from lsm.embed.answers import neighbors_by_name
+    from lsm.embed.embeddings import open_run
 
     answers = neighbors_by_name(open_run(run, store), names, k, measure, ids=ids)
     if as_json:
@@ -123,6 +124,107 @@ def neighbors_command(
         typer.echo(name)
         for other, score in found:
             typer.echo(f"  {score:9.6f}  {other}")
+
+
+IdsOption = Annotated[bool, typer.Option("--ids", help="Entities and relations are ids.")]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", help="Write edges and scores to this file, as TSV.")
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace --out.")]
+
+
+@app.command("predict")
+def predict_command(
+    run: Run,
+    head: Annotated[str | None, typer.Option("--head", help="Predict tails of this head.")] = None,
+    relation: Annotated[str | None, typer.Option("--relation", help="Of the edges.")] = None,
+    tail: Annotated[str | None, typer.Option("--tail", help="Predict heads of this tail.")] = None,
+    k: Annotated[int, typer.Option("-k", help="Predictions of each query.")] = 10,
+    unknown_only: Annotated[
+        bool, typer.Option("--unknown-only", help="Leave out edges of train, valid and test.")
+    ] = False,
+    queries: Annotated[
+        Path | None,
+        typer.Option(
+            "--queries", metavar="FILE", help="Lines of head, relation, tail, one side being ?."
+        ),
+    ] = None,
+    ids: IdsOption = False,
+    store: StoreOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON array instead.")] = False,
+    out: OutOption = None,
+    force: ForceOption = False,
+) -> None:
+    """Print the tails that complete a head and a relation best, or the heads."""
+    from lsm.embed import answers
+    from lsm.embed.edge_files import EdgeFile
+    from lsm.embed.embeddings import open_run
+
+    opened = open_run(run, store)
+    if queries is None:
+        rows = [answers.query_row(opened, head, relation, tail, ids=ids)]
+        cells = [[cell or "?" for cell in (head, relation, tail)]]
+        if relation is None:
+            del cells[0][1]
+    elif (head, relation, tail) != (None, None, None):
+        raise ValueError("--queries: expected no --head, --relation and --tail beside it")
+    else:
+        names = None if ids else opened.store
+        cells, rows = answers.read_queries(EdgeFile(queries, opened.run, names, has_queries=True))
+    found = answers.predicted(opened, rows, k, ids=ids, unknown_only=unknown_only)
+    if out is not None:
+        edges = (
+            edge
+            for query, best in zip(cells, found, strict=True)
+            for edge in answers.completed(query, best)
+        )
+        count = answers.write_lines(out, answers.as_lines(edges), force=force)
+        typer.echo(f"{out}: {count:,} edges")
+    elif as_json:
+        typer.echo(
+            json.dumps([answers.as_record(*pair) for pair in zip(cells, found, strict=True)])
+        )
+    else:
+        for query, best in zip(cells, found, strict=True):
+            typer.echo("  ".join(query))
+            for name, score in best:
+                typer.echo(f"  {score:10.6f}  {name}")
+
+
+@app.command("score")
+def score_command(
+    run: Run,
+    triples: Annotated[
+        Path,
+        typer.Option(
+            "--triples", metavar="FILE", help="Lines of head, relation, tail: .tsv, .csv or .gz."
+        ),
+    ],
+    target: Annotated[
+        str, typer.Option("--target", help="Side that the score ranks: tail or head.")
+    ] = "tail",
+    header: Annotated[bool, typer.Option("--header", help="Skip the first line.")] = False,
+    skip_malformed: Annotated[
+        bool, typer.Option("--skip-malformed", help="Leave out bad lines and unknown names.")
+    ] = False,
+    ids: IdsOption = False,
+    store: StoreOption = None,
+    out: OutOption = None,
+    force: ForceOption = False,
+) -> None:
+    """Print the score of each edge of a file, in its order: the line, a tab and the score."""
+    from lsm.embed import answers
+    from lsm.embed.edge_files import EdgeFile
+    from lsm.embed.embeddings import open_run
+
+    opened = open_run(run, store)
+    file = EdgeFile(triples, opened.run, None if ids else opened.store, header=header)
+    lines = answers.as_lines(answers.scored(opened, file, target, skip_malformed=skip_malformed))
+    if out is None:
+        for line in lines:
+            typer.echo(line, nl=False)
+        return
+    typer.echo(f"{out}: {answers.write_lines(out, lines, force=force):,} edges")
 
 
 @app.command("order")

@@ -10,17 +10,31 @@ import torch
 from torch import Tensor
 
 from lsm.data.triple_store import TripleStore
+from lsm.embed import prediction
 from lsm.embed.job import identity
 from lsm.embed.neighbors import MEASURES, nearest
 from lsm.embed.run import EmbeddingRun
 
 Key = str | int
 """Name, or id."""
+TARGETS = ("tail", "head")
+"""Sides of an edge that a score ranks."""
 
 
 def open_run(path: str | Path, store: str | Path | None = None) -> Embeddings:
-    """Opens the directory of a run, to read the embeddings of its last checkpoint. ``store``: that
-    of the run, where it has moved. Raises FileNotFoundError, or ValueError for damage."""
+    """Opens the directory of a run, to read the embeddings that its last checkpoint keeps.
+
+    Args:
+        path: ``run.dir`` of `lsm embed train`.
+        store: The store of the run, where it has moved.
+
+    Returns:
+        The embeddings, of which nothing is read yet.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint in ``path``.
+        ValueError: A file is damaged.
+    """
     overrides = [] if store is None else [f"data.path={store}"]
     return Embeddings(EmbeddingRun.open(path, overrides))
 
@@ -28,11 +42,13 @@ def open_run(path: str | Path, store: str | Path | None = None) -> Embeddings:
 class Embeddings:
     """Embeddings of entities and relations. Nothing is kept in memory: every call reads.
 
-    A name costs a pass over the store's file of names, an id does not.
+    Entities and relations are given by name (str) or by id (int). A name costs a pass over the
+    store's file of names, an id does not. Every method raises OSError for a damaged file of
+    embeddings, and RuntimeError if the run was trained on meanwhile.
     """
 
     def __init__(self, run: EmbeddingRun) -> None:
-        """Use ``lsm.embed.open_run``."""
+        """Use ``lsm.embed.open_run``, which makes it of ``run``."""
         self.run = run
 
     @property
@@ -59,46 +75,111 @@ class Embeddings:
         return store
 
     def entities(self, keys: Sequence[Key]) -> Tensor:
-        """[len(keys), dim] float32: the embeddings of entities, by names or ids ``keys``. Raises
-        ValueError for an unknown one."""
+        """Reads embeddings of entities.
+
+        Args:
+            keys: Names or ids.
+
+        Returns:
+            Embeddings, [len(keys), dim] float32.
+
+        Raises:
+            ValueError: One of ``keys`` is unknown.
+        """
         return self.run.rows(self.entity_ids(keys))
 
     def relations(self, keys: Sequence[Key] | None = None) -> Tensor:
-        """[len(keys), dim] float32: the embeddings of relations, by names or ids ``keys``; None:
-        of all, then those of reciprocal relations. Raises ValueError for an unknown one, and for a
-        model without relations."""
+        """Reads embeddings of relations.
+
+        Args:
+            keys: Names or ids. None: all relations, then those that are reciprocal.
+
+        Returns:
+            Embeddings, [len(keys), dim] float32.
+
+        Raises:
+            ValueError: One of ``keys`` is unknown, or the model has no relations.
+        """
         table = self.run.relations()
         if table is None:
             model = self.run.config.embed.model
             raise ValueError(f"{self.run.path}: embed.model={model} has no relations")
-        if keys is None:
-            return table
-        count = self.store.num_relations
-        return table[_ids(keys, count, self.store.find_relations, "relation")]
+        return table if keys is None else table[self.relation_ids(keys)]
 
     def entity_ids(self, keys: Sequence[Key]) -> list[int]:
-        """The ids of entities, by names or ids ``keys``. Raises ValueError for an unknown one."""
+        """Looks up entities.
+
+        Args:
+            keys: Names or ids.
+
+        Returns:
+            Their ids.
+
+        Raises:
+            ValueError: One of ``keys`` is unknown; the error offers names like it.
+        """
 
         def find(names: list[str]) -> list[int]:
             return self.store.find_entities(names)  # which ids do without
 
         return _ids(keys, self.num_entities, find, "entity")
 
+    def relation_ids(self, keys: Sequence[Key]) -> list[int]:
+        """Looks up relations.
+
+        Args:
+            keys: Names or ids.
+
+        Returns:
+            Their ids.
+
+        Raises:
+            ValueError: One of ``keys`` is unknown; the error offers names like it.
+        """
+
+        def find(names: list[str]) -> list[int]:
+            return self.store.find_relations(names)
+
+        return _ids(keys, self.run.num_relations, find, "relation")
+
     def entity_names(self, ids: Sequence[int]) -> list[str]:
-        """The names of entities ``ids``."""
+        """Looks up names.
+
+        Args:
+            ids: Ids of entities.
+
+        Returns:
+            Their names, found by one pass over the store's file of names.
+        """
         return self.store.names_of_entities(ids)
 
     def blocks(self) -> Iterator[tuple[int, Tensor]]:
-        """All embeddings by ascending id: first id of a block, and [n, dim] float32."""
+        """Reads all embeddings, a block of about 16 MiB at a time.
+
+        Returns:
+            An iterator over (id of the first entity of a block, embeddings [n, dim] float32), by
+            ascending id.
+        """
         return self.run.blocks()
 
     def neighbors(
         self, keys: Sequence[Key], k: int = 10, measure: str = "cosine"
     ) -> tuple[Tensor, Tensor]:
-        """The entities nearest to each of ``keys``, names or ids, best first: (ids [len(keys), k]
-        int64, scores [len(keys), k] float32). ``measure``: cosine or dot. Reads all embeddings
-        once. Raises ValueError for an unknown key or a ``k`` that is not below the number of
-        entities, RuntimeError if an embedding of ``keys`` is not finite."""
+        """Finds the entities with the nearest embeddings, in one pass over all of them.
+
+        Args:
+            keys: Names or ids of entities.
+            k: Neighbours of each.
+            measure: cosine or dot.
+
+        Returns:
+            ids [len(keys), k] int64 and scores [len(keys), k] float32, best first, lower ids first
+            among equals. An entity is no neighbour of its own.
+
+        Raises:
+            ValueError: One of ``keys`` is unknown, or ``k`` is not below the number of entities.
+            RuntimeError: An embedding of ``keys`` is not finite.
+        """
         if measure not in MEASURES:
             raise ValueError(f"--by: expected {' or '.join(MEASURES)}, got {measure!r}")
         if not 1 <= k < self.num_entities:
@@ -111,24 +192,116 @@ class Embeddings:
         self.run.require_unchanged()
         return found
 
+    def predict(
+        self,
+        heads: Sequence[Key] | None = None,
+        relations: Sequence[Key] | None = None,
+        tails: Sequence[Key] | None = None,
+        k: int = 10,
+        *,
+        unknown_only: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """Finds the tails that complete heads and relations best, or the heads that complete tails.
 
-def neighbors_by_name(
-    run: Embeddings, keys: Sequence[str], k: int, measure: str, *, ids: bool = False
-) -> dict[str, list[tuple[str, float]]]:
-    """Name and score of the entities nearest to each of ``keys``, best first. ``ids``: keys are
-    ids, and so are the answers. Raises ValueError for an unknown key."""
-    entities: list[Key] = [_as_id(key) for key in keys] if ids else list(keys)
-    numbers, scores = run.neighbors(entities, k, measure)
-    flat = numbers.flatten().tolist()
-    names = list(map(str, flat)) if ids else run.entity_names(flat)
-    pairs = list(zip(names, scores.flatten().tolist(), strict=True))
-    return {key: pairs[i * k : (i + 1) * k] for i, key in enumerate(keys)}
+        Reads all embeddings once per 65,536 queries; memory does not grow with the number of
+        entities. The given entity is a candidate, too, as in evaluation.
 
+        Args:
+            heads: Names or ids of entities, [q]; their tails are predicted.
+            relations: Names or ids, [q], or one for all queries. None for a model without.
+            tails: Names or ids of entities, [q], instead of ``heads``; their heads are predicted.
+            k: Predictions of each query.
+            unknown_only: Leave out edges of training, validation and test.
 
-def _as_id(text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError(f"NAME: expected an id with --ids, got {text!r}")
-    return int(text)
+        Returns:
+            ids [q, k] int64 and scores [q, k] float32, best first, lower ids first among equals;
+            the scores are those of :meth:`score` with the same target. Where fewer than ``k``
+            entities are left, ids are -1 and scores -inf. Entities whose embeddings hold NaN are
+            left out.
+
+        Raises:
+            ValueError: An entity or relation is unknown, ``k`` is not from 1 to the number of
+                entities, or ``relations`` do not fit the model.
+            RuntimeError: An embedding of a query is not finite.
+        """
+        given = tails if heads is None else heads
+        if given is None or (heads is not None and tails is not None):
+            raise ValueError(
+                "--head, --tail: expected one of the two, whose other side is predicted, got "
+                f"{'none' if given is None else 'both'}"
+            )
+        if not 1 <= k <= self.num_entities:
+            raise ValueError(f"-k: expected 1 to {self.num_entities} entities, got {k}")
+        found = prediction.predict(
+            self.run,
+            torch.tensor(self.entity_ids(given), dtype=torch.int64),
+            self._kinds(relations, len(given)),
+            k,
+            is_head=heads is None,
+            known_of=self.store if unknown_only else None,
+        )
+        self.run.require_unchanged()
+        return found
+
+    def score(self, triples: Sequence[Sequence[Key]] | Tensor, *, target: str = "tail") -> Tensor:
+        """Scores edges, as evaluation ranks them; a higher score is likelier.
+
+        With ``embed.reciprocal`` tails and heads are ranked by different embeddings of a relation,
+        and so by different scores.
+
+        Args:
+            triples: (head, relation, tail) of names or ids, or ids [n, 3] int64. A model without
+                relations takes (head, tail), too, and ignores relations.
+            target: tail or head: the side that the score ranks.
+
+        Returns:
+            Scores, [n] float32. NaN for an edge whose embeddings hold NaN.
+
+        Raises:
+            ValueError: An entity or relation is unknown, or a triple has another number of parts.
+        """
+        if target not in TARGETS:
+            raise ValueError(f"--target: expected {' or '.join(TARGETS)}, got {target!r}")
+        scores = prediction.score(self.run, self._edges(triples), is_head=target == "head")
+        self.run.require_unchanged()
+        return scores
+
+    def _kinds(self, relations: Sequence[Key] | None, count: int) -> Tensor | None:
+        """The ids of the relations of ``count`` queries; None for a model without."""
+        options = self.run.config.embed
+        if not options.has_relations:
+            if relations is not None:
+                raise ValueError(
+                    f"--relation: expected none, as embed.model={options.model} has no relations, "
+                    f"got {relations!r}"
+                )
+            return None
+        if relations is None:
+            raise ValueError(
+                f"--relation: expected one, as embed.model={options.model} scores relations"
+            )
+        ids = torch.tensor(self.relation_ids(relations), dtype=torch.int64)
+        if len(ids) == 1:
+            return ids.expand(count)
+        if len(ids) != count:
+            raise ValueError(
+                f"--relation: expected one, or one of each of {count} queries, got {len(ids)}"
+            )
+        return ids
+
+    def _edges(self, triples: Sequence[Sequence[Key]] | Tensor) -> Tensor:
+        """The ids of edges: [n, 3] int64, or [n, 2] without relations."""
+        has_relations = self.run.config.embed.has_relations
+        rows = triples.tolist() if isinstance(triples, Tensor) else triples
+        for number, row in enumerate(rows):
+            if isinstance(row, str) or len(row) not in ((3,) if has_relations else (2, 3)):
+                parts = "head, relation, tail" if has_relations else "head, tail"
+                raise ValueError(f"triples: expected ({parts}), got {row!r} at {number}")
+        ends = self.entity_ids([row[0] for row in rows] + [row[-1] for row in rows])
+        columns = [ends[: len(rows)], ends[len(rows) :]]
+        if has_relations:
+            columns.insert(1, self.relation_ids([row[1] for row in rows]))
+        return torch.tensor(columns, dtype=torch.int64).T.contiguous()
 
 
 def _ids(

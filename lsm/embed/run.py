@@ -80,6 +80,12 @@ class EmbeddingRun:
         return self.layout.num_entities
 
     @property
+    def num_relations(self) -> int:
+        """Relations that have an embedding; 0 for a model without them."""
+        kept = self.state.kept.relations
+        return kept.rows // self.config.embed.relation_rows(1) if kept else 0
+
+    @property
     def dim(self) -> int:
         """Floats of an embedding."""
         return self.state.table.dim

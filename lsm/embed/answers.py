@@ -1,0 +1,170 @@
+"""Answers of a run by name, as the command line prints and writes them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lsm.data.names import escaped
+from lsm.data.sink import FileSink
+from lsm.embed.edge_files import MISSING, EdgeFile, Rejected
+from lsm.embed.embeddings import TARGETS, Embeddings, Key
+
+log = logging.getLogger(__name__)
+
+Scored = list[tuple[str, float]]
+"""Names, or ids as text, and scores, best first."""
+_LINES_AT_ONCE = 1 << 14
+
+
+def neighbors_by_name(
+    run: Embeddings, keys: Sequence[str], k: int, measure: str, *, ids: bool = False
+) -> dict[str, Scored]:
+    """Name and score of the entities nearest to each of ``keys``, best first. ``ids``: keys are
+    ids, and so are the answers. Raises ValueError for an unknown key."""
+    entities: list[Key] = [_as_id(key, "NAME") for key in keys] if ids else list(keys)
+    numbers, scores = run.neighbors(entities, k, measure)
+    flat = numbers.flatten().tolist()
+    names = list(map(str, flat)) if ids else run.entity_names(flat)
+    pairs = list(zip(names, scores.flatten().tolist(), strict=True))
+    return {key: pairs[i * k : (i + 1) * k] for i, key in enumerate(keys)}
+
+
+def query_row(
+    run: Embeddings, head: str | None, relation: str | None, tail: str | None, *, ids: bool
+) -> list[int]:
+    """The ids of one query, as :class:`EdgeFile` has them. ``ids``: the texts are ids. Raises
+    ValueError for an unknown name, and unless one of ``head`` and ``tail`` is given."""
+    given = tail if head is None else head
+    if given is None or (head is not None and tail is not None):
+        raise ValueError(
+            "--head, --tail: expected one of the two, whose other side is predicted, got "
+            f"{'none' if given is None else 'both'}; or --queries FILE"
+        )
+    options = run.run.config.embed
+    if options.has_relations == (relation is None):
+        raise ValueError(
+            f"--relation: expected {'one' if relation is None else 'none'}, as embed.model="
+            f"{options.model} {'has' if relation is None else 'has no'} relations"
+        )
+    entity = run.entity_ids([_as_id(given, "--head, --tail") if ids else given])
+    row = [*entity, MISSING] if tail is None else [MISSING, *entity]
+    if relation is not None:
+        row[1:1] = run.relation_ids([_as_id(relation, "--relation") if ids else relation])
+    return row
+
+
+def predicted(
+    run: Embeddings, rows: Sequence[Sequence[int]], k: int, *, ids: bool, unknown_only: bool
+) -> list[Scored]:
+    """The best answers to queries ``rows``, ids with MISSING for the side that is asked for.
+    ``ids``: answers are ids."""
+    found: list[Scored] = [[] for _ in rows]
+    for place, side in ((0, "tails"), (-1, "heads")):
+        numbers = [number for number, row in enumerate(rows) if row[place] == MISSING]
+        if not numbers:
+            continue
+        given = [rows[number][-1 - place] for number in numbers]
+        kinds = [rows[number][1] for number in numbers] if len(rows[0]) == 3 else None
+        answers, scores = run.predict(
+            **{side: given}, relations=kinds, k=k, unknown_only=unknown_only
+        )
+        kept = answers >= 0
+        flat = answers[kept].tolist()
+        names = iter(map(str, flat) if ids else run.entity_names(flat))
+        for number, row, mask in zip(numbers, scores, kept, strict=True):
+            values = row[mask].tolist()
+            found[number] = list(zip(islice(names, len(values)), values, strict=True))
+    return found
+
+
+def completed(query: Sequence[str], found: Scored) -> Iterator[tuple[list[str], float]]:
+    """The edges that answers make of a query, whose missing side is ``?``, and their scores."""
+    place = query.index("?")
+    for name, score in found:
+        yield [*query[:place], name, *query[place + 1 :]], score
+
+
+def as_record(query: Sequence[str], found: Scored) -> dict[str, Any]:
+    """A query and its answers for JSON; the side that is asked for is null."""
+    head, *relation, tail = (None if cell == "?" else cell for cell in query)
+    kind = {"relation": relation[0]} if relation else {}
+    return {"head": head, **kind, "tail": tail, "predictions": found}
+
+
+def read_queries(file: EdgeFile) -> tuple[list[list[str]], list[list[int]]]:
+    """The cells of queries, and their ids. Raises ValueError with the numbers of bad lines."""
+    rejected = Rejected()
+    rows = list(file.ids(rejected))
+    _require_usable(file, rejected, len(rows), "correct them")
+    return list(file.cells(rejected)), rows
+
+
+def scored(
+    run: Embeddings, file: EdgeFile, target: str, *, skip_malformed: bool
+) -> Iterator[tuple[list[str], float]]:
+    """The cells of each line of ``file`` and the score of its edge, in order. Holds 24 bytes per
+    line. Raises ValueError with the numbers of bad lines; with ``skip_malformed``, logs them and
+    leaves them out."""
+    if target not in TARGETS:  # before the file is read
+        raise ValueError(f"--target: expected {' or '.join(TARGETS)}, got {target!r}")
+    rejected = Rejected()
+    columns = 3 if run.run.config.embed.has_relations else 2
+    flat = array("q")
+    for row in file.ids(rejected):
+        flat.extend(row)
+    edges = torch.from_numpy(np.frombuffer(flat, np.int64).reshape(-1, columns).copy())
+    remedy = "correct them, or pass --skip-malformed to leave them out"
+    _require_usable(file, rejected, len(edges), None if skip_malformed else remedy)
+    scores = run.score(edges, target=target).tolist()
+    yield from zip(file.cells(rejected), scores, strict=True)
+
+
+def as_lines(edges: Iterable[tuple[Sequence[str], float]]) -> Iterator[str]:
+    """Lines of names and a score, between tabs; tabs and line ends in names are escaped. The nine
+    digits of a score give the same float32 back."""
+    for cells, score in edges:
+        yield "\t".join([*map(escaped, cells), f"{score:.9g}"]) + "\n"
+
+
+def write_lines(path: Path, lines: Iterable[str], *, force: bool) -> int:
+    """Writes ``lines`` to ``path``, which has its name once it is whole; returns their number.
+    Raises FileExistsError unless ``force``."""
+    if path.exists() and not force:
+        raise FileExistsError(f"{path}: exists; choose another --out or pass --force")
+    lines, count = iter(lines), 0
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with FileSink(part) as sink:
+            while some := list(islice(lines, _LINES_AT_ONCE)):
+                sink.write("".join(some).encode())
+                count += len(some)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    os.replace(part, path)
+    return count
+
+
+def _require_usable(file: EdgeFile, rejected: Rejected, count: int, remedy: str | None) -> None:
+    """``remedy``: for bad lines; None: they are left out."""
+    if rejected.count and remedy:
+        raise ValueError(f"{rejected.as_text(file.path)}; {remedy}")
+    if rejected.count:
+        log.warning("%s; left out", rejected.as_text(file.path))
+    if not count:
+        raise ValueError(f"{file.path}: no line to use")
+
+
+def _as_id(text: str, what: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise ValueError(f"{what}: expected an id with --ids, got {text!r}")
+    return int(text)

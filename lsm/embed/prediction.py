@@ -1,0 +1,160 @@
+"""Scores of edges, and the entities that complete a query best, by the embeddings of a run.
+
+Scores are those by which evaluation ranks, computed in float64 and rounded to float32: equal rows
+get equal scores, whatever the blocks that they are read in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lsm.data.triple_store import TripleStore
+from lsm.embed.composition import compose
+from lsm.embed.evaluate import SPLITS
+from lsm.embed.known_edges import KnownEdges
+from lsm.embed.options import EmbedOptions
+from lsm.embed.run import EmbeddingRun
+from lsm.embed.scores import scores_of
+from lsm.embed.sides import Side, sides_of
+
+SCORE_BYTES = 16 << 20
+QUERIES_AT_ONCE = 1 << 16
+"""Answered in one pass over the embeddings."""
+EDGES_AT_ONCE = 1 << 14
+_KNOWN_AT_ONCE = 1 << 20
+
+
+def predict(
+    run: EmbeddingRun,
+    given: Tensor,
+    kinds: Tensor | None,
+    k: int,
+    *,
+    is_head: bool,
+    known_of: TripleStore | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The answers of :func:`best_targets` to queries of entities ``given`` [q] int64 and relations
+    ``kinds`` [q] int64, None for a model without. ``is_head``: whether heads are missing.
+    ``known_of``: the store whose edges are left out. Raises RuntimeError if an embedding of a query
+    is not finite."""
+    options, table = run.config.embed, run.relations()
+    relation_rows = 0 if table is None else len(table)
+    answers = []
+    for first in range(0, max(1, len(given)), QUERIES_AT_ONCE):
+        chunk = slice(first, first + QUERIES_AT_ONCE)
+        ends = [given[chunk], given[chunk]]  # the one that is missing means nothing
+        columns = ends if kinds is None else [ends[0], kinds[chunk], ends[1]]
+        side = sides_of(options, torch.stack(columns, dim=1), relation_rows)[is_head]
+        queries = _composed(options, side, _rows(run, side.given), table)
+        if not torch.isfinite(queries).all():
+            raise RuntimeError(f"{run.path}: an embedding asked for holds NaN or inf")
+        known = None
+        if known_of is not None:
+            known = _known_targets(options, known_of, side, relation_rows, is_head=is_head)
+        answers.append(best_targets(options, run.blocks(), queries, k, known))
+    return torch.cat([ids for ids, _ in answers]), torch.cat([best for _, best in answers])
+
+
+def score(run: EmbeddingRun, edges: Tensor, *, is_head: bool) -> Tensor:
+    """[n] float32: scores of ``edges`` [n, 3] int64 ([n, 2] or [n, 3] for a model without
+    relations), by which tails are ranked or, with ``is_head``, heads. NaN for an edge whose
+    embeddings hold NaN."""
+    options, table = run.config.embed, run.relations()
+    scores = torch.empty(len(edges))
+    for first in range(0, len(edges), EDGES_AT_ONCE):
+        some = edges[first : first + EDGES_AT_ONCE]
+        side = sides_of(options, some, 0 if table is None else len(table))[is_head]
+        rows = _rows(run, torch.cat((side.given, side.missing)))
+        queries = _composed(options, side, rows[: len(some)], table)
+        pairs = scores_of(options.model).of_pairs(queries, rows[len(some) :].double())
+        scores[first : first + len(some)] = pairs.float()
+    return scores
+
+
+def _rows(run: EmbeddingRun, ids: Tensor) -> Tensor:
+    """Embeddings [n, dim] of ``ids`` [n], each read once."""
+    unique, places = ids.unique(return_inverse=True)
+    return run.rows(unique.tolist())[places]
+
+
+def _composed(options: EmbedOptions, side: Side, given: Tensor, relations: Tensor | None) -> Tensor:
+    """The queries of a side, [q, dim] float64. ``given``: [q, dim] embeddings of the side's given
+    entities; ``relations``: [relation rows, dim]."""
+    relation = None
+    if side.relations is not None:
+        assert relations is not None
+        relation = relations[side.relations].double()
+    return compose(options.model, given.double(), relation, side.inverse)
+
+
+def best_targets(
+    options: EmbedOptions,
+    blocks: Iterable[tuple[int, Tensor]],
+    queries: Tensor,
+    k: int,
+    known: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(ids [q, k] int64, scores [q, k] float32) of the entities that complete ``queries`` [q, dim]
+    float64 best, best first, lower ids first among equals. -1 and -inf, where fewer are left.
+
+    ``blocks``: first id and embeddings [n, dim] float32, by ascending id; read once. ``known``:
+    numbers of queries [p], ascending, and entities [p] that are left out of their answers. So are
+    entities whose embeddings hold NaN. Memory: two blocks, SCORE_BYTES, and the answers.
+    """
+    ids = torch.full((len(queries), k), -1, dtype=torch.int64)
+    best = torch.full((len(queries), k), -torch.inf)
+    of_model = scores_of(options.model)
+    for first, rows in blocks:
+        entities = rows.double()
+        size = max(1, SCORE_BYTES // (8 * len(rows)))
+        for begin in range(0, len(queries), size):
+            chunk = slice(begin, min(begin + size, len(queries)))
+            exact = torch.empty((chunk.stop - begin, len(rows)), dtype=torch.float64)
+            of_model.of_all(queries[chunk], entities, exact)
+            scores = exact.float().nan_to_num_(-torch.inf, torch.inf, -torch.inf)
+            if known is not None:
+                _leave_out(scores, known, chunk, first)
+            places = _highest(scores, min(k, len(rows)))
+            both = torch.cat((best[chunk], scores.gather(1, places)), dim=1)
+            both_ids = torch.cat((ids[chunk], places + first), dim=1)
+            order = both.argsort(dim=1, descending=True, stable=True)[:, :k]
+            best[chunk], ids[chunk] = both.gather(1, order), both_ids.gather(1, order)
+    return ids.masked_fill_(best == -torch.inf, -1), best
+
+
+def _known_targets(
+    options: EmbedOptions, store: TripleStore, side: Side, relation_rows: int, *, is_head: bool
+) -> tuple[Tensor, Tensor]:
+    """Numbers of the queries of ``side`` [p], ascending, and entities [p] that complete them to an
+    edge of any split. Reads all edges, a chunk at a time, and keeps those of the given entities."""
+    given = side.given.unique()
+    found = []
+    for split in SPLITS:
+        edges = store.edges(split)
+        for first in range(0, len(edges), _KNOWN_AT_ONCE):
+            some = torch.from_numpy(edges[first : first + _KNOWN_AT_ONCE].astype(np.int64))
+            found.append(some[torch.isin(some[:, -1 if is_head else 0], given)])
+    return KnownEdges(options, found, relation_rows).pairs(side, is_head)
+
+
+def _leave_out(scores: Tensor, known: tuple[Tensor, Tensor], chunk: slice, first: int) -> None:
+    """Sets the scores of known pairs to -inf. ``scores``: [queries of chunk, n], of entities from
+    ``first`` on."""
+    bounds = torch.tensor([chunk.start, chunk.stop])
+    start, stop = torch.searchsorted(known[0], bounds).tolist()
+    rows, columns = known[0][start:stop] - chunk.start, known[1][start:stop] - first
+    here = (columns >= 0) & (columns < scores.shape[1])
+    scores[rows[here], columns[here]] = -torch.inf
+
+
+def _highest(scores: Tensor, k: int) -> Tensor:
+    """Columns [q, k] of the highest ``scores`` [q, n], ascending; of equal ones, the first."""
+    least = scores.topk(k, dim=1).values[:, -1:]
+    above, equal = scores > least, scores == least
+    wanted = k - above.sum(1, keepdim=True)
+    taken = above | (equal & (equal.cumsum(1, dtype=torch.int32) <= wanted))
+    return taken.nonzero()[:, 1].view(-1, k)
