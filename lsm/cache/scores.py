@@ -166,6 +166,11 @@ def compute_score(store: GraphStore, name: str, **options: Any) -> torch.Tensor:
 
 def _compute(store: GraphStore, name: str, **options: Any) -> torch.Tensor:
     topology = store.topology()
+    if name in ("reverse_pagerank", "presample") and len(store.split("train")) == 0:
+        raise ValueError(
+            f"{store.path}: score {name} starts at the train nodes, and there are none; "
+            "take in_degree"
+        )
     if name == "in_degree":
         return in_degree(topology, **options)
     if name == "reverse_pagerank":

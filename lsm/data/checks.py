@@ -1,4 +1,5 @@
-"""Shared by checks of stores: sizes and checksums of files, ids out of range."""
+"""Shared by checks of stores: sizes and checksums of files, ids out of range, rows that are not
+finite."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from lsm.core.progress import ByteProgress
 from lsm.data.convert.array_file import CHUNK_BYTES, ArrayFile
@@ -65,6 +67,14 @@ def out_of_range(array: ArrayFile, low: int, high: int, what: str) -> Iterator[s
             f"{what} out of range [{low}, {high}): {named.count} (first at positions {named}; "
             f"the first is {value})"
         )
+
+
+def rows_not_finite(rows: torch.Tensor) -> np.ndarray:
+    """Numbers of the ``rows`` ([n, dim]) that hold NaN or an infinity: [m] int64, ascending."""
+    # A sum is finite only if its terms are; only rows with another sum are searched.
+    suspects = (~torch.isfinite(rows.sum(dim=1))).nonzero().flatten()
+    is_bad = ~torch.isfinite(rows[suspects]).all(dim=1)
+    return suspects[is_bad].numpy()
 
 
 def _sha256(path: Path, advance: Callable[[int], None]) -> str:

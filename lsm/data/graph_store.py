@@ -86,7 +86,7 @@ class GraphStore:
 
     @property
     def num_classes(self) -> int:
-        """Labels are 0 to ``num_classes - 1``, or -1 where unknown."""
+        """Labels are 0 to ``num_classes - 1``, or -1 where unknown. 0: a graph without labels."""
         return self.meta.num_classes
 
     @property

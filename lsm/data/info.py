@@ -77,7 +77,7 @@ def as_table(info: dict[str, Any]) -> Table:
     rows = {
         "nodes": f"{info['num_nodes']:,}",
         "edges": f"{info['num_edges']:,}",
-        "classes": f"{info['num_classes']:,}",
+        "classes": f"{info['num_classes']:,}" if info["num_classes"] else "none: no labels",
         "in-degree": f"mean {degrees['mean']:.1f}, largest {degrees['max']:,}, "
         f"{degrees['num_zero']:,} nodes without in-edges",
         "splits": ", ".join(f"{name} {size:,}" for name, size in info["splits"].items()),

@@ -10,7 +10,7 @@ import torch
 
 from lsm.core.progress import ByteProgress
 from lsm.data import format as layout
-from lsm.data.checks import CONVERT_AGAIN, Named, check_files, out_of_range
+from lsm.data.checks import CONVERT_AGAIN, Named, check_files, out_of_range, rows_not_finite
 from lsm.data.convert.array_file import CHUNK_BYTES, ArrayFile, read_ahead
 from lsm.data.format import StoreMeta
 from lsm.data.stripes import StripedReader
@@ -54,6 +54,8 @@ class _Contents:
         yield from self._array(layout.INDICES, index_dtype, self._meta.num_edges, self._indices)
         labelled = np.ones(num_nodes, bool)
         yield from self._array(layout.LABELS, "int64", num_nodes, self._labels(labelled))
+        if self._meta.num_classes == 0:  # a graph without labels may have splits
+            labelled[:] = True
         split_of = np.zeros(num_nodes, np.uint8)
         for number, name in enumerate(layout.SPLITS, 1):
             check = self._split(number, split_of, labelled)
@@ -164,10 +166,7 @@ class _Contents:
             step = max(1, CHUNK_BYTES // features.row_bytes)
             for first, data in read_ahead(read, num_nodes, step):
                 rows = torch.from_numpy(data).view(dtype).view(-1, features.dim)
-                # A sum is finite only if its terms are; only rows with another sum are searched.
-                suspects = (~torch.isfinite(rows.sum(dim=1))).nonzero().flatten()
-                is_bad = ~torch.isfinite(rows[suspects]).all(dim=1)
-                named.add(first + suspects[is_bad].numpy())
+                named.add(first + rows_not_finite(rows))
                 advance(len(data))
                 reader.drop_cache()
         if named.count:

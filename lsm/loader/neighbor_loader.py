@@ -99,7 +99,9 @@ class NeighborLoader:
             world_size=world_size,
         )
         self._rank = rank
-        self._labels = store.labels() if labels is None else labels
+        if labels is None and store.num_classes > 0:
+            labels = store.labels()
+        self._labels = labels
         self._sampler = sampler or NeighborSampler(
             topology or store.topology(), num_neighbors, seed=seed, sampling=sampling
         )
@@ -215,8 +217,10 @@ class NeighborLoader:
         self._totals["sampled_edges"] += graph.edge_index.size(1)
         self._totals["sample_secs"] += prepared.stats["sample_secs"]
         seeds = self._schedule.seeds(order, prepared.iteration)
-        labels = self._labels[seeds]
-        native.check_mapped(self._labels)
+        labels = None
+        if self._labels is not None:
+            labels = self._labels[seeds]
+            native.check_mapped(self._labels)
         return Batch.from_sampled(
             graph,
             x=prepared.x,

@@ -135,6 +135,7 @@ def open_store(config: Config, world: World) -> GraphStore:
         store = GraphStore.open(path)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"data.path: {error}") from error
+    _check_classes(store)
     _check_split_sizes(config, world, store)
     scores.check_score(store, config.cache.score)
     labels = store.labels()
@@ -156,6 +157,20 @@ def _check_same_store(store: GraphStore, world: World) -> None:
                 f"data.path: ranks opened different stores: {first_path} on rank 0, {path} on rank "
                 f"{rank}: {listed}"
             )
+
+
+def _check_classes(store: GraphStore) -> None:
+    remedy = "or train in your own loop over NeighborLoader (docs/tasks/own-loop.md)"
+    if store.num_classes == 0:
+        raise ValueError(
+            f"data.path: {store.path} has no labels, and lsm train classifies nodes; convert the "
+            f"graph again with node_label.npy beside its arrays, {remedy}"
+        )
+    if len(store.split("train")) == 0:
+        raise ValueError(
+            f"data.path: {store.path} has no training nodes; convert the graph again with "
+            f"train_idx.npy or train_mask.npy beside its arrays, {remedy}"
+        )
 
 
 def _check_split_sizes(config: Config, world: World, store: GraphStore) -> None:

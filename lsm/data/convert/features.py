@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from lsm.data import format as layout
+from lsm.data.checks import Named, rows_not_finite
 from lsm.data.format import FEATURE_DTYPES, PAGE_BYTES, FeatureMeta
 from lsm.data.stripes import StripedWriter
 from lsm.data.writer import StoreWriter
@@ -53,14 +54,18 @@ def write_features(
     meta: FeatureMeta,
     chunks: Iterable[tuple[int, np.ndarray]],
     advance: Callable[[int], None],
-) -> None:
+) -> Named:
     """Writes ``chunks`` of (first row, [n, dim] rows) in order. ``advance`` gets the source bytes
-    done."""
+    done. Returns the rows with NaN or infinite values."""
+    not_finite = Named()
     striped = StripedWriter([writer.file(name) for name in meta.files], meta.stripe_bytes)
     for first_row, rows in chunks:
         striped.write(convert(rows, meta.dtype, first_row))
+        if rows.dtype.kind == "f":
+            not_finite.add(first_row + rows_not_finite(torch.from_numpy(rows)))
         advance(rows.nbytes)
     striped.close()
+    return not_finite
 
 
 def convert(rows: np.ndarray, dtype: str, first_row: int) -> np.ndarray:

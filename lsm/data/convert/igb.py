@@ -14,6 +14,7 @@ from typing import Unpack
 
 from lsm.data.convert.array_file import ArrayFile
 from lsm.data.convert.labels import write_ordered_splits
+from lsm.data.convert.left_out import warn_of_left_out, warn_of_types
 from lsm.data.convert.write_store import GraphSource, StoreOptions, write_store
 from lsm.data.graph_store import GraphStore
 
@@ -26,6 +27,8 @@ NUM_NODES = {
     "full": 269_346_174,
 }
 LABEL_FILES = {19: "node_label_19.npy", 2983: "node_label_2K.npy"}
+_NODES, _EDGES = "paper", "paper__cites__paper"
+_PAPER_FILES = ("node_feat.npy", *LABEL_FILES.values(), "paper_id_index_mapping.npy")
 # Labelled nodes of "full", which come first, by number of classes.
 NUM_LABELLED = {19: 227_130_858, 2983: 157_675_969}
 
@@ -53,13 +56,15 @@ def convert_igb(
     ``paper__cites__paper/edge_index.npy``: [E, 2], from column 0 to column 1. The store has the
     edges by destination, those of one destination in the order of the file.
 
+    A warning names folders of other types (IGBH), and arrays, that are not converted.
+
     Splits: the labelled nodes in order of id, 60% train, 20% valid, the rest test. ``num_nodes``
     and ``num_labelled`` replace the numbers of ``size``, for a part of a dataset. See
     ``StoreOptions``. Raises ValueError or OSError, and leaves nothing behind then.
     """
     counts = _counts(size, num_classes, num_nodes, num_labelled)
     processed = _processed(Path(src), size)
-    paper = processed / "paper"
+    paper, cites = processed / _NODES, processed / _EDGES
     with contextlib.ExitStack() as stack:
         features = stack.enter_context(
             ArrayFile(
@@ -75,12 +80,15 @@ def convert_igb(
                 raw_shape=(counts.num_nodes,),
             )
         )
-        edges = stack.enter_context(ArrayFile(processed / "paper__cites__paper" / "edge_index.npy"))
+        edges = stack.enter_context(ArrayFile(cites / "edge_index.npy"))
         if features.num_rows != counts.num_nodes:
             raise ValueError(
                 f"{features.path}: expected {counts.num_nodes} rows for --size {size}, got "
                 f"{features.num_rows}; pass the right --size, or --num-nodes {features.num_rows}"
             )
+        warn_of_types(processed, _NODES, _EDGES)
+        warn_of_left_out(paper, _PAPER_FILES, "node_feat.npy and the labels")
+        warn_of_left_out(cites, ("edge_index.npy",), "edge_index.npy")
         graph = GraphSource(
             name=f"igb-{size}",
             description={"format": "igb", "size": size, "num_classes": num_classes},

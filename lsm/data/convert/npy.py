@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -11,11 +12,25 @@ import numpy as np
 
 from lsm.data.convert.array_file import ArrayFile
 from lsm.data.convert.labels import write_split
+from lsm.data.convert.left_out import warn_of_left_out
 from lsm.data.convert.write_store import GraphSource, StoreOptions, write_store
 from lsm.data.graph_store import GraphStore
 from lsm.data.writer import StoreWriter
 
-_SPLIT_SOURCES = {"train": "train", "valid": "val", "test": "test"}
+logger = logging.getLogger(__name__)
+
+_EDGES, _FEATURES, _LABELS = "edge_index.npy", "node_feat.npy", "node_label.npy"
+_KNOWN = f"{_EDGES}, {_FEATURES}, {_LABELS}, {{train,val,test}}_idx.npy or _mask.npy"
+_WITHOUT_SPLIT = {
+    "train": "lsm train needs train nodes; NeighborLoader takes any ids, or all nodes",
+    "valid": "without valid, lsm train takes train.select=last",
+    "test": "without test, lsm train reports no test accuracy",
+}
+_WITHOUT_FEATURES = (
+    "a graph without features is for embeddings: save edge_index.T as a .npy file, and give it to "
+    "`lsm data convert triples`"
+)
+_SPLIT_SOURCES = {"train": ("train",), "valid": ("val", "valid"), "test": ("test",)}
 
 
 def convert_npy(
@@ -30,10 +45,13 @@ def convert_npy(
     ``edge_index.npy``: [2, E] int32 or int64, row 0 sources, row 1 destinations; ``node_feat.npy``:
     [N, dim]; ``node_label.npy``: [N], NaN or -1 where unknown; ``train_idx.npy``, ``val_idx.npy``,
     ``test_idx.npy``: [n] node ids, or a mask of the nodes, [N] bool; a mask may also be called
-    ``train_mask.npy``, as in PyG. Edges are kept as they are: no self-loops, reverse edges or
-    duplicates are added or removed. The store has them by destination, those of one destination in
-    the order of ``edge_index``: ``np.argsort(edge_index[1], kind="stable")``. Arrays may be of
-    either byte order.
+    ``train_mask.npy``, as in PyG, and ``valid`` stands for ``val``. Labels and splits may be
+    missing: the store then has ``num_classes`` 0, and empty splits. A warning names missing files,
+    and arrays in ``src`` that are not converted.
+
+    Edges are kept as they are: no self-loops, reverse edges or duplicates are added or removed. The
+    store has them by destination, those of one destination in the order of ``edge_index``:
+    ``np.argsort(edge_index[1], kind="stable")``. Arrays may be of either byte order.
 
     See ``StoreOptions``. Raises ValueError or OSError and leaves nothing behind.
     """
@@ -46,11 +64,21 @@ def convert_npy(
         def array(file: str) -> ArrayFile:
             return stack.enter_context(ArrayFile(src / file))
 
-        edges, features, labels = map(array, ("edge_index.npy", "node_feat.npy", "node_label.npy"))
+        edges = array(_EDGES)
+        if not (src / _FEATURES).exists():
+            raise FileNotFoundError(f"{src / _FEATURES}: missing; {_WITHOUT_FEATURES}")
+        features = array(_FEATURES)
+        labels = array(_LABELS) if (src / _LABELS).exists() else None
+        files = {split: _split_file(src, split) for split in _SPLIT_SOURCES}
         splits = {
-            split: stack.enter_context(ArrayFile(_split_file(src, stem), masks=True))
-            for split, stem in _SPLIT_SOURCES.items()
+            split: None if file is None else stack.enter_context(ArrayFile(file, masks=True))
+            for split, file in files.items()
         }
+        _warn_of_missing(
+            src, labels is not None, [split for split in files if files[split] is None]
+        )
+        splits_read = {file.name for file in files.values() if file is not None}
+        warn_of_left_out(src, {_EDGES, _FEATURES, _LABELS} | splits_read, known=_KNOWN)
 
         def write_splits(writer: StoreWriter, state: np.ndarray) -> None:
             for split, ids in splits.items():
@@ -69,12 +97,40 @@ def convert_npy(
         return write_store(graph, out, options)
 
 
-def _split_file(src: Path, stem: str) -> Path:
-    """``STEM_idx.npy``, or ``STEM_mask.npy`` where only that exists."""
-    ids, mask = src / f"{stem}_idx.npy", src / f"{stem}_mask.npy"
-    if ids.exists() and mask.exists():
-        raise ValueError(f"{src}: expected one of {ids.name} and {mask.name}, got both; remove one")
-    return mask if mask.exists() else ids
+def _split_file(src: Path, split: str) -> Path | None:
+    """The file of ``split``, node ids or a mask; None without one."""
+    found = [src / name for name in _names(split) if (src / name).exists()]
+    if len(found) > 1:
+        names = [file.name for file in found]
+        raise ValueError(f"{src}: expected one of {' and '.join(names)}, got both; remove one")
+    return found[0] if found else None
+
+
+def _names(split: str) -> list[str]:
+    """Names that the file of ``split`` may have."""
+    stems = _SPLIT_SOURCES[split]
+    return [f"{stem}_{kind}.npy" for stem in stems for kind in ("idx", "mask")]
+
+
+def _warn_of_missing(src: Path, has_labels: bool, empty: list[str]) -> None:
+    """Logs the uses that remain of a graph without labels, or without the splits ``empty``."""
+    if not has_labels:
+        logger.warning(
+            "%s: no %s: the store has no labels, and batch.y is None; it is for your own loop over "
+            "NeighborLoader, such as link prediction; lsm train needs a class for each train node",
+            src,
+            _LABELS,
+        )
+    if empty:
+        names = ", ".join(_names(split)[0] for split in empty)
+        effects = [_WITHOUT_SPLIT[split] for split in (empty[:1] if "train" in empty else empty)]
+        logger.warning(
+            "%s: no %s (nor masks): the store has no %s nodes; %s",
+            src,
+            names,
+            ", ".join(empty),
+            "; ".join(effects),
+        )
 
 
 def _describe(src: Path) -> tuple[dict[str, Any], str]:

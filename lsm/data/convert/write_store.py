@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from lsm.core.progress import ByteProgress
+from lsm.core.units import format_bytes
 from lsm.data import format as layout
 from lsm.data.convert.array_file import ArrayFile
 from lsm.data.convert.features import check_conversion, feature_meta, write_features
@@ -18,6 +20,8 @@ from lsm.data.convert.topology import write_topology
 from lsm.data.format import FeatureMeta, StoreMeta
 from lsm.data.graph_store import GraphStore
 from lsm.data.writer import StoreWriter
+
+logger = logging.getLogger(__name__)
 
 # Headers, meta.json and the file system's own needs.
 SLACK_BYTES = 1 << 20
@@ -43,7 +47,7 @@ class GraphSource:
     edges: ArrayFile
     edges_first: bool  # [E, 2] instead of [2, E]
     features: ArrayFile  # [N, dim]
-    labels: ArrayFile  # [N] or [N, 1]
+    labels: ArrayFile | None  # [N] or [N, 1]; None: a graph without labels
     write_splits: Callable[[StoreWriter, np.ndarray], object]  # gets the state of each node
     num_classes: int | None = None  # None: the largest label + 1
     num_labelled: int | None = None  # None: every node may have a label
@@ -71,7 +75,8 @@ def write_store(graph: GraphSource, out: str | Path, options: StoreOptions) -> G
         del state
         sorting = bars.task("topology", 2 * edges.num_bytes)
         write_topology(writer, edges, num_nodes, num_edges, sorting)
-        write_features(writer, meta, features.chunks(), bars.task("features", features.num_bytes))
+        advance = bars.task("features", features.num_bytes)
+        not_finite = write_features(writer, meta, features.chunks(), advance)
         writer.commit(
             StoreMeta(
                 name=options.get("name") or graph.name,
@@ -82,6 +87,14 @@ def write_store(graph: GraphSource, out: str | Path, options: StoreOptions) -> G
                 source=graph.description,
             )
         )
+    if not_finite.count:
+        logger.warning(
+            "%s: rows with NaN or infinite features: %d (first: %s): the loss of a batch with one "
+            "of them is NaN; correct them in the source (numpy.nan_to_num) and convert again",
+            features.path,
+            not_finite.count,
+            not_finite,
+        )
     return GraphStore.open(out)
 
 
@@ -91,6 +104,15 @@ def _feature_layout(features: ArrayFile, options: StoreOptions) -> FeatureMeta:
             f"{features.path}: expected features [nodes, dim], got shape {list(features.shape)}"
         )
     dtype = check_conversion(str(features.dtype), options.get("dtype"))
+    if dtype in ("float64", "int64"):
+        size, half = features.num_bytes, features.num_bytes // 2
+        logger.warning(
+            "%s: %s: the store's features take %s, and models compute in float32; --dtype float32 "
+            "makes them %s, float16 or bfloat16 %s",
+            features.path,
+            dtype,
+            *map(format_bytes, (size, half, half // 2)),
+        )
     stripes = options.get("stripes", 1)
     return feature_meta(
         features.shape[1], dtype, stripes, options.get("stripe_bytes", layout.PAGE_BYTES)
