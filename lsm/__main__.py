@@ -1,6 +1,10 @@
-"""``python -m lsm``: the same as the ``lsm`` command."""
+"""The ``lsm`` command; also ``python -m lsm``."""
 
-from lsm.cli import main
+from lsm.distributed.interrupt import watch
+
+watch()  # before the imports, which take most of a command's first second
+
+from lsm.cli import main  # noqa: E402
 
 if __name__ == "__main__":
     main()

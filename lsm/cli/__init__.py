@@ -19,6 +19,7 @@ from lsm.cli.train import train
 from lsm.core.shipped import shipped_folder
 from lsm.distributed import signals
 from lsm.distributed.environment import rank_in
+from lsm.distributed.interrupt import EXIT_INTERRUPTED
 from lsm.distributed.signals import EXIT_STOPPED, Stopped
 from lsm.version import __version__
 
@@ -31,9 +32,6 @@ _NO_MEMORY = (
     "out of memory; make sampler.staging_bytes, cache.bytes, cache.window, train.batch_size or "
     "sampler.num_neighbors smaller, or use fewer ranks"
 )
-
-EXIT_INTERRUPTED = 130
-"""Exit status after Ctrl-C: 128 + SIGINT, as shells have it."""
 
 
 class _InterruptedError(Exception):

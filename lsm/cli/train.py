@@ -52,7 +52,7 @@ def train(
 
 def _to_continue(settings: Config) -> str:
     """The checkpoint of an interrupted run, in words."""
-    from lsm.train.checkpoint import list_checkpoints
+    from lsm.train.checkpoint_files import list_checkpoints
 
     found = list_checkpoints(settings.run_dir / "checkpoints")
     if not found:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,9 @@ from typing import Any
 import torch
 
 from lsm.config.schema import Config
+from lsm.train.checkpoint_files import list_checkpoints as list_checkpoints
 
 SCHEMA_VERSION = 1
-_NAME = re.compile(r"step-(\d{6,})-(\d{8,})\.pt")
 
 
 class DamagedError(ValueError):
@@ -139,17 +138,6 @@ def write_bytes_atomic(path: Path, content: bytes | memoryview) -> None:
             f"run.dir: cannot write {path} ({error.strerror}); make room there, and the same "
             "command continues from the last checkpoint"
         ) from error
-
-
-def list_checkpoints(directory: Path) -> list[Path]:
-    """Checkpoints in ``directory``, in the order of training."""
-    found = [(_NAME.fullmatch(path.name), path) for path in directory.glob("step-*.pt")]
-    return [
-        path
-        for _, path in sorted(
-            ((int(match[1]), int(match[2])), path) for match, path in found if match
-        )
-    ]
 
 
 def remove_all(directory: Path) -> int:
