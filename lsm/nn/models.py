@@ -21,6 +21,7 @@ from torch_geometric.utils import softmax
 
 from lsm.loader.batch import Batch, Layer
 from lsm.nn.options import ModelOptions
+from lsm.nn.templates import remove_templates
 
 
 class SampledGNN(nn.Module, ABC):
@@ -34,6 +35,7 @@ class SampledGNN(nn.Module, ABC):
         self.convs = nn.ModuleList(convs)
         self._num_classes = int(convs[-1].out_channels)  # type: ignore[arg-type]
         self.dropout = dropout
+        remove_templates()
 
     @abstractmethod
     def convolve(self, conv: nn.Module, x: Tensor, layer: Layer) -> Tensor:

@@ -1,0 +1,26 @@
+"""The modules that PyG generates into the temporary directory, one per class of convolution.
+
+PyG never removes them, so every process would leave several behind.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import tempfile
+from pathlib import Path
+
+
+def remove_templates() -> None:
+    """Deletes PyG's generated files, which are loaded. Their source stays in ``linecache``, for
+    tracebacks and TorchScript. So nothing is left behind however the process ends."""
+    folder = Path(tempfile.gettempdir())
+    for name, module in list(sys.modules.items()):
+        file = Path(getattr(module, "__file__", None) or "")
+        if file.parent != folder or not file.name.startswith(f"{name}_"):
+            continue
+        lines = linecache.getlines(str(file))
+        # Without a time of change, linecache keeps the lines of a file that is gone.
+        linecache.cache[str(file)] = (sum(map(len, lines)), None, lines, str(file))
+        file.unlink(missing_ok=True)
+        Path(getattr(module, "__cached__", None) or file).unlink(missing_ok=True)
