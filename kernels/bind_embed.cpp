@@ -137,11 +137,11 @@ void query_gradients(lsm::Query kind, bool conjugate, const lsm::TensorView& ent
                      bool add, lsm::ThreadPool& pool) {
   const auto edges = edge_rows(kind, conjugate, entities, relations, targets);
   const float* made = matrix(queries, edges.num_edges, edges.dim, "queries");
-  const lsm::EdgeGradients gradients{vector(of_scores, edges.num_edges, "of_scores"),
-                                     matrix(of_queries, edges.num_edges, edges.dim, "of_queries"),
-                                     matrix(of_entities, edges.num_edges, edges.dim, "of_entities"),
-                                     matrix(of_targets, edges.num_edges, edges.dim, "of_targets"),
-                                     add};
+  const lsm::QueryGradients gradients{
+      vector(of_scores, edges.num_edges, "of_scores"),
+      matrix(of_queries, edges.num_edges, edges.dim, "of_queries"),
+      matrix(of_entities, edges.num_edges, edges.dim, "of_entities"),
+      matrix(of_targets, edges.num_edges, edges.dim, "of_targets"), add};
   py::gil_scoped_release release;
   lsm::query_gradients(edges, made, gradients, pool);
 }

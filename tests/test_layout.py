@@ -72,6 +72,58 @@ def test_an_include_upward_is_found(name, header):
     assert breaches({name: ["vector", header]}) == [f"{name} includes {header}"]
 
 
+NAMESPACE = re.compile(r"^namespace (?:(?P<name>[\w:]+) )?\{|^\}  // namespace", re.MULTILINE)
+TYPE = re.compile(
+    r"^(?:struct|class|union|enum(?: class)?)(?: alignas\([^)]*\))? ([\w:]+)[^;{(<]*\{",
+    re.MULTILINE,
+)
+
+
+def defined_types(text: str) -> set[str]:
+    """Full names of the types that a native file defines outside unnamed namespaces."""
+    namespaces: list[str | None] = []
+    found = set()
+    events = [*NAMESPACE.finditer(text), *TYPE.finditer(text)]
+    for event in sorted(events, key=lambda match: match.start()):
+        if event.re is TYPE:
+            if None not in namespaces:
+                found.add("::".join([*filter(None, namespaces), event[1]]))
+        elif event[0].startswith("namespace"):
+            namespaces.append(event["name"])
+        else:
+            namespaces.pop()
+    return found
+
+
+def test_no_type_is_defined_twice():
+    """Two definitions of one name break the one-definition rule, and no linker says so."""
+    places: dict[str, list[str]] = {}
+    for path in (path for part in PARTS for path in native_files(part)):
+        for name in defined_types(path.read_text()):
+            places.setdefault(name, []).append(path.relative_to(ROOT).as_posix())
+    assert len(places) > 100
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
+def test_types_are_found_by_their_full_name():
+    text = """namespace lsm {
+struct Edges {
+};
+class alignas(64) Loop final : public Base {
+};
+struct Declared;
+namespace {
+struct Edges {
+};
+}  // namespace
+namespace detail {
+enum class Kind : int { kOne };
+}  // namespace detail
+}  // namespace lsm
+"""
+    assert defined_types(text) == {"lsm::Edges", "lsm::Loop", "lsm::detail::Kind"}
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_only_bindings_include_python(part):
     including = [path for path in native_files(part) if PYTHON.search("\n".join(included(path)))]

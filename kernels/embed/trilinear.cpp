@@ -111,7 +111,7 @@ void make_queries(const EdgeRows& edges, float* queries, float* scores, ThreadPo
   });
 }
 
-void query_gradients(const EdgeRows& edges, const float* queries, const EdgeGradients& gradients,
+void query_gradients(const EdgeRows& edges, const float* queries, const QueryGradients& gradients,
                      ThreadPool& pool) {
   pool.parallel_for(edges.num_edges, kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {

@@ -31,14 +31,14 @@ void make_queries(const EdgeRows& edges, float* queries, float* scores, ThreadPo
 /// Given gradients of `scores`, and those of queries by all else in `of_queries`: writes the
 /// gradients of entities and targets, or adds them, and replaces `of_queries` by those of
 /// relations; for Query::kEntity, with any values.
-struct EdgeGradients {
+struct QueryGradients {
   const float* of_scores;
   float* of_queries;
   float* of_entities;
   float* of_targets;
   bool add;
 };
-void query_gradients(const EdgeRows& edges, const float* queries, const EdgeGradients& gradients,
+void query_gradients(const EdgeRows& edges, const float* queries, const QueryGradients& gradients,
                      ThreadPool& pool);
 
 }  // namespace lsm
