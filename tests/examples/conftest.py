@@ -1,19 +1,40 @@
-"""A store on which every example runs in seconds."""
+"""A graph on which every example runs in seconds: as arrays, and as a store."""
 
 import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-SYNTH = ("--nodes", "4000", "--dim", "32", "--classes", "4", "--avg-degree", "8")
+from lsm.data.convert.npy import convert_npy
+from lsm.data.synth import synthesize
 
 
 @pytest.fixture(scope="session")
-def example_store(tmp_path_factory):
-    store = tmp_path_factory.mktemp("stores") / "my-graph"
-    command = [sys.executable, "-m", "lsm", "data", "synth", "--out", str(store), *SYNTH]
-    subprocess.run(command, check=True, timeout=120, capture_output=True)
+def example_arrays(tmp_path_factory):
+    """A directory as `lsm data convert npy` takes it, with weights beside the edges."""
+    folder = tmp_path_factory.mktemp("arrays")
+    store = synthesize(folder / "store", nodes=4000, dim=32, classes=4, avg_degree=8)
+    topology, arrays = store.topology(), folder / "my-graph"
+    destinations = np.repeat(np.arange(store.num_nodes), np.diff(topology.indptr.numpy()))
+    edges = np.stack([topology.indices.numpy(), destinations])
+    shuffle = np.random.default_rng(0).permutation(store.num_edges)
+    arrays.mkdir()
+    np.save(arrays / "edge_index.npy", edges[:, shuffle])
+    np.save(arrays / "edge_weight.npy", np.linspace(0.5, 1.5, store.num_edges))
+    features = np.fromfile(folder / "store" / "features.bin", np.float32)
+    np.save(arrays / "node_feat.npy", features.reshape(store.num_nodes, -1))
+    np.save(arrays / "node_label.npy", store.labels().numpy())
+    for split, name in (("train", "train_idx"), ("valid", "val_idx"), ("test", "test_idx")):
+        np.save(arrays / f"{name}.npy", store.split(split).numpy())
+    return arrays
+
+
+@pytest.fixture(scope="session")
+def example_store(example_arrays):
+    store = example_arrays.parent / "stores" / "my-graph"
+    convert_npy(example_arrays, store)
     return store
 
 

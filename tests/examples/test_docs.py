@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import textwrap
 from pathlib import Path
 
@@ -16,15 +17,6 @@ from lsm.embed.config import load_embed_config
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md")]
 PAGES += sorted((REPOSITORY / "docs").rglob("*.md"))
-
-# The README leaves these to its reader.
-README_PRELUDE = """
-import torch
-from torch_geometric.nn import GraphSAGE
-model = GraphSAGE(32, 8, num_layers=2, out_channels=4)
-optimizer = torch.optim.Adam(model.parameters())
-"""
-
 
 def named(page):
     return str(page.relative_to(REPOSITORY)) if isinstance(page, Path) else page
@@ -52,12 +44,12 @@ OF_LAUNCH = [(page, line) for page, line in COMMANDS if "launch/" in line]
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=named)
-def test_python_blocks_run_in_order(page, example_store, run_python, tmp_path):
+def test_python_blocks_run_in_order(page, example_arrays, example_store, run_python, tmp_path):
+    shutil.copytree(example_arrays, tmp_path / "my-graph")
     (tmp_path / "stores").mkdir()
     (tmp_path / "stores" / "my-graph").symlink_to(example_store)
-    prelude = README_PRELUDE if page.name == "README.md" else ""
     script = tmp_path / "page.py"
-    script.write_text("\n".join([prelude, *blocks(page, "python")]))
+    script.write_text("\n".join(blocks(page, "python")))
     run_python(script, cwd=tmp_path)
 
 
