@@ -18,6 +18,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md")]
 PAGES += sorted((REPOSITORY / "docs").rglob("*.md"))
 
+
 def named(page):
     return str(page.relative_to(REPOSITORY)) if isinstance(page, Path) else page
 
