@@ -20,11 +20,13 @@ _COLOURS = {"ok": "green", "no": "yellow", "info": "cyan"}
 
 def doctor(
     path: Annotated[
-        Path, typer.Argument(help="Store, file or folder whose file system is probed.")
-    ] = Path("."),
+        Path | None,
+        typer.Argument(metavar="STORE", help="Store to check, and its disk; default: no store."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Show whether training runs here and what this machine offers; exit 1 if it does not run."""
+    """Show whether training runs here and what this machine offers; exit 1 if it does not run, or
+    if STORE is no store."""
     from lsm.doctor.machine import examine, verdict
 
     findings = examine(path)

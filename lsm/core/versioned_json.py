@@ -31,6 +31,11 @@ def read_versioned(path: Path, model: type[Content], version: int, remedy: str) 
     except ValueError as error:  # also for a number with thousands of digits
         raise ValueError(f"{path}: not valid JSON ({error}); {remedy}") from None
     found = content.get("schema_version") if isinstance(content, dict) else None
+    if type(found) is int and found > version:
+        raise ValueError(
+            f"{path}: made by a newer LSM-GNN: expected schema_version {version}, got {found}; "
+            f"update lsm-gnn; for this version, {remedy}"
+        )
     if found != version:
         raise ValueError(f"{path}: expected schema_version {version}, got {found!r}; {remedy}")
     try:

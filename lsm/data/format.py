@@ -15,6 +15,7 @@ SCHEMA_VERSION = 1
 PAGE_BYTES = 4096
 
 META = "meta.json"
+_KINDS = ("graph", "triples")
 _MOST_META_BYTES = 16 << 20
 INDPTR = "topology/indptr.npy"
 INDICES = "topology/indices.npy"
@@ -160,11 +161,12 @@ def read_meta(store: Path) -> StoreMeta:
     remedy = "convert the data again with `lsm data convert`"
     path = store / META
     if not store.is_dir():
-        raise FileNotFoundError(f"{store}: no such store directory; make one with `lsm data`")
+        raise FileNotFoundError(f"{store}: {absent(store, 'make one with `lsm data`')}")
     if is_temporary(store.resolve()):
         raise ValueError(f"{store}: left by an interrupted conversion; delete it and {remedy}")
     if not path.is_file():
         raise FileNotFoundError(f"{store}: not a store: it has no {META}; {remedy}")
+    require_known_kind(store)
     if store_kind(store) != "graph":
         raise ValueError(
             f"{store}: expected a store of a graph with features, got one of triples; that kind is "
@@ -173,6 +175,23 @@ def read_meta(store: Path) -> StoreMeta:
     meta = read_versioned(path, StoreMeta, SCHEMA_VERSION, remedy)
     _check_consistent(path, meta, remedy)
     return meta
+
+
+def absent(store: Path, remedy: str) -> str:
+    """The fault and the remedy of a ``store`` directory that does not exist."""
+    if store.is_symlink():
+        return f"a link to {os.readlink(store)}, which is not there: is its disk not mounted?"
+    return f"no such store directory; {remedy}"
+
+
+def require_known_kind(store: Path) -> None:
+    """Raises ValueError if the store is of a kind that this version does not know."""
+    kind = store_kind(store)
+    if kind not in _KINDS:
+        raise ValueError(
+            f"{store}: made by a newer LSM-GNN: expected a store of kind {' or '.join(_KINDS)}, "
+            f"got {kind!r}; update lsm-gnn"
+        )
 
 
 def store_kind(store: Path) -> str:

@@ -312,7 +312,7 @@ def size_problem(path: Path, expected: FileMeta) -> OSError | ValueError | None:
     try:
         size = path.stat().st_size
     except (FileNotFoundError, NotADirectoryError):
-        return FileNotFoundError(f"{path}: missing; convert the data again")
+        return FileNotFoundError(f"{path}: missing; {_remedy_of_missing(path)}")
     if not path.is_file():
         return ValueError(f"{path}: not a file; convert the data again")
     if size != expected.bytes:
@@ -321,3 +321,14 @@ def size_problem(path: Path, expected: FileMeta) -> OSError | ValueError | None:
             f"{path}: {what}: expected {expected.bytes} bytes, got {size}; convert the data again"
         )
     return None
+
+
+def _remedy_of_missing(path: Path) -> str:
+    """The remedy of a file of a store that is missing: its disk first, if it may have its own."""
+    again = "convert the data again"
+    if path.is_symlink():
+        target = os.readlink(path)
+        return f"it is a link to {target}: is that disk not mounted? If the file is lost, {again}"
+    if re.fullmatch(r"features\.\d+\.bin", path.name):
+        return f"is its disk not mounted, or the link to it gone? If the file is lost, {again}"
+    return again

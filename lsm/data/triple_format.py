@@ -102,13 +102,13 @@ def read_triple_meta(store: Path) -> TripleMeta:
     FileNotFoundError if there is none, ValueError if it cannot be used or is of another kind."""
     path = store / layout.META
     if not store.is_dir():
-        raise FileNotFoundError(
-            f"{store}: no such store directory; make one with `lsm data convert triples`"
-        )
+        remedy = "make one with `lsm data convert triples`"
+        raise FileNotFoundError(f"{store}: {layout.absent(store, remedy)}")
     if layout.is_temporary(store.resolve()):
         raise ValueError(f"{store}: left by an interrupted conversion; delete it and {REMEDY}")
     if not path.is_file():
         raise FileNotFoundError(f"{store}: not a store: it has no {layout.META}; {REMEDY}")
+    layout.require_known_kind(store)
     if layout.store_kind(store) == "graph":
         raise ValueError(
             f"{store}: expected a store of triples, got one of a graph with features; make one "

@@ -41,9 +41,11 @@ class Verdict:
     line: str
 
 
-def examine(path: Path) -> list[Finding]:
-    """The findings about this machine and ``path`` (a store, or a place for one), grouped by
-    purpose. Without the native module, only findings that do not need it."""
+def examine(path: Path | None = None) -> list[Finding]:
+    """The findings about this machine and the store ``path`` (None: the working directory, which
+    need not be one), grouped by purpose. Without the native module, only findings that do not need
+    it."""
+    place = Path() if path is None else path
     needed = [_cores(), _memory(), _versions(), *examine_requirements(path)]
     launchers = [
         _torchrun(),
@@ -56,7 +58,12 @@ def examine(path: Path) -> list[Finding]:
     else:
         groups = {
             TRAINING: [*needed, _engine()],
-            "faster storage": [_direct_io(path), _liburing(), _io_uring(), _locked_memory()],
+            "faster storage": [
+                _direct_io(place),
+                _liburing(),
+                _io_uring(),
+                _locked_memory(),
+            ],
             "GPU training": [_gpus(), _cuda_build(), _training_device(), _peer_access()],
             "launchers": launchers,
             "DGL blocks": [_package("dgl", "for batch.to_dgl(): pip install 'lsm-gnn[dgl]'")],

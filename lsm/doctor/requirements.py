@@ -13,9 +13,9 @@ from lsm.doctor.finding import Finding
 _PACKAGES = ("numpy", "pydantic", "yaml", "torch", "torch_geometric")
 
 
-def examine_requirements(path: Path) -> list[Finding]:
+def examine_requirements(path: Path | None) -> list[Finding]:
     """The findings up to the first missing part, because each part needs the one before. ``path``:
-    a store, or any other place."""
+    a store; None: the working directory, which need not be one."""
     findings: list[Finding] = []
     for probe in (_temporary_files, _packages, _native_module, lambda: _store(path)):
         findings.append(probe())
@@ -68,18 +68,20 @@ def _module_of_another_python() -> str:
     return f"{others[0]}, of a Python other than {platform.python_version()}" if others else ""
 
 
-def _store(path: Path) -> Finding:
-    from lsm.data.format import META
+def _store(path: Path | None) -> Finding:
+    from lsm.data import format as layout
     from lsm.data.graph_store import GraphStore
+    from lsm.data.triple_store import TripleStore
 
     name = "store"
+    place = Path() if path is None else path
+    if path is None and not (place / layout.META).exists() and not any(place.glob("features*.bin")):
+        return Finding(name, "info", "none given, and none here: `lsm doctor STORE` checks one")
     try:
-        if not (path / META).exists():
-            # A folder without meta.json is no store, unless it has a store's feature files.
-            is_damaged = path.is_dir() and any(path.glob("features*.bin"))
-            if not is_damaged:
-                return Finding(name, "info", f"none at {path}")
-        store = GraphStore.open(path)
+        if layout.store_kind(place) == "triples":
+            triples = TripleStore.open(place)
+            return Finding(name, "ok", f"{triples.name}, {triples.num_entities:,} entities")
+        store = GraphStore.open(place)
     except (OSError, ValueError, RuntimeError) as error:
         return Finding(name, "no", str(error))
     return Finding(name, "ok", f"{store.name}, {store.num_nodes:,} nodes")

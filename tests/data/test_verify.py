@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from lsm.cli.data import app
 from lsm.data.convert.npy import convert_npy
+from lsm.data.graph_store import GraphStore
 from lsm.data.verify import verify_store
 from support.store_files import list_again, random_graph, save_npy
 
@@ -63,7 +64,40 @@ def test_truncated_and_missing_files(store):
 def test_wrong_schema_version(store):
     meta = json.loads((store / "meta.json").read_text())
     (store / "meta.json").write_text(json.dumps(meta | {"schema_version": 99}))
-    assert "expected schema_version 1, got 99" in only_problem(store)
+    newer = "made by a newer LSM-GNN: expected schema_version 1, got 99; update lsm-gnn"
+    assert newer in only_problem(store)
+    (store / "meta.json").write_text(json.dumps(meta | {"schema_version": 0}))
+    assert "expected schema_version 1, got 0; convert the data again" in only_problem(store)
+
+
+def test_a_kind_of_a_newer_version(store):
+    meta = json.loads((store / "meta.json").read_text())
+    (store / "meta.json").write_text(json.dumps(meta | {"kind": "typed"}))
+    assert "expected a store of kind graph or triples, got 'typed'; update" in only_problem(store)
+    with pytest.raises(ValueError, match="made by a newer LSM-GNN"):
+        GraphStore.open(store)
+
+
+def test_a_missing_stripe_may_be_on_a_disk_that_is_not_mounted(tmp_path):
+    source = save_npy(tmp_path / "graph", random_graph())
+    convert_npy(source, tmp_path / "store", stripes=2)
+    stripe = tmp_path / "store/features.1.bin"
+    stripe.unlink()
+    problem = only_problem(tmp_path / "store")
+    assert "features.1.bin: missing; is its disk not mounted, or the link to it gone?" in problem
+    assert problem.endswith("If the file is lost, convert the data again")
+    stripe.symlink_to(tmp_path / "nvme1/features.1.bin")
+    problem = only_problem(tmp_path / "store")
+    assert f"a link to {tmp_path}/nvme1/features.1.bin: is that disk not mounted?" in problem
+    (tmp_path / "store/labels.npy").unlink()
+    with pytest.raises(FileNotFoundError, match=r"labels\.npy: missing; convert the data again"):
+        GraphStore.open(tmp_path / "store")
+
+
+def test_a_link_to_a_store_that_is_not_mounted(tmp_path):
+    (tmp_path / "store").symlink_to("/mnt/absent/store")
+    expected = "a link to /mnt/absent/store, which is not there: is its disk not mounted?"
+    assert expected in only_problem(tmp_path / "store")
 
 
 def test_no_store(tmp_path):

@@ -6,6 +6,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
+from typer import Exit
 
 from lsm import native
 from lsm.core.device import gpu_problem
@@ -113,9 +114,10 @@ def test_table_and_json_say_the_same(tmp_path, capsys, monkeypatch):
     from lsm.cli.doctor import doctor
 
     monkeypatch.setenv("COLUMNS", "300")
-    doctor(tmp_path, as_json=True)
+    monkeypatch.chdir(tmp_path)
+    doctor(as_json=True)
     report = json.loads(capsys.readouterr().out)
-    doctor(tmp_path, as_json=False)
+    doctor(as_json=False)
     table = capsys.readouterr().out.splitlines()
     engine, _ = select_engine("auto")
     place = "on the host" if gpu_problem(0) else "on a GPU"
@@ -151,8 +153,10 @@ def test_the_table_fits_80_columns(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setenv("COLUMNS", "80")
     place = tmp_path / ("long-" * 15)
-    doctor(place)
-    lines = capsys.readouterr().out.splitlines()
+    with pytest.raises(Exit):
+        doctor(place)
+    verdict, *lines = capsys.readouterr().out.splitlines()
+    assert verdict.startswith("trains here: no, store: ")
     assert max(map(len, lines)) <= 80
     names = [line[2:].split("  ")[0] for line in lines if re.match("  [^ ]", line)]
     assert set(names) == NAMES  # none is folded

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import lsm as package
+from lsm.data.triple_synth import synthesize_triples
 from support.another_package import run_from
 from support.command import lsm
 from support.training import make_store
@@ -86,11 +87,26 @@ def test_a_store_that_cannot_be_opened(tmp_path, monkeypatch, capsys, damage):
     assert {finding["purpose"] for finding in report["findings"]} > {"GPU training"}
 
 
-def test_a_place_for_a_store_is_no_damaged_store(tmp_path, monkeypatch, capsys):
-    status, report = ask(monkeypatch, capsys, tmp_path / "to" / "come")
+@pytest.mark.parametrize("place", ["folder", "file", "missing"])
+def test_a_path_that_is_no_store(tmp_path, monkeypatch, capsys, place):
+    (tmp_path / "file").touch()
+    path = {"folder": tmp_path, "file": tmp_path / "file", "missing": tmp_path / "to/come"}[place]
+    status, report = ask(monkeypatch, capsys, path)
+    assert (status, report["trains"]) == (1, False)
+    assert report["verdict"].startswith(f"trains here: no, store: {path}: ")
+    # The disk of the place is tried all the same.
+    assert "O_DIRECT" in {finding["name"] for finding in report["findings"]}
+
+
+def test_a_store_of_triples_is_a_store(tmp_path, monkeypatch, capsys):
+    synthesize_triples(tmp_path / "store", nodes=50, relations=3, progress=False)
+    status, report = ask(monkeypatch, capsys, tmp_path / "store")
     assert (status, report["trains"]) == (0, True), report["verdict"]
 
 
-def test_yes_ends_with_status_0(tmp_path, monkeypatch, capsys):
-    assert lsm(monkeypatch, "doctor", tmp_path) == 0
+def test_without_a_path_no_store_is_needed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert lsm(monkeypatch, "doctor") == 0
     assert capsys.readouterr().out.startswith("trains here: yes, ")
+    (tmp_path / "features.bin").touch()  # a damaged store
+    assert lsm(monkeypatch, "doctor") == 1
