@@ -12,6 +12,8 @@ import yaml
 
 from lsm.cli import app
 from lsm.config.load import load_config
+from lsm.config.reference import entries
+from lsm.config.schema import Config
 from lsm.embed.config import load_embed_config
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -99,6 +101,14 @@ def test_named_targets_of_make_exist(page):
     words = [word for pair in code for word in "".join(pair).split()[1:]]
     targets = {word for word in words if re.fullmatch(r"[a-z][a-z-]*", word)}
     assert [name for name in targets if not re.search(rf"^{name}:", makefile, re.MULTILINE)] == []
+
+
+def test_the_keys_that_people_set_have_their_defaults():
+    page = (REPOSITORY / "docs" / "reference" / "configuration.md").read_text()
+    rows = dict(re.findall(r"^\| `([\w.]+)` \| `([^`]*)` \|", page, re.MULTILINE))
+    defaults = {entry.key: str(entry.default) for entry in entries(Config)}
+    assert len(rows) == 10
+    assert rows == {key: defaults.get(key) for key in rows}
 
 
 def test_search_works_on_pages_opened_as_files():
