@@ -16,6 +16,7 @@ from lsm.cli.ablate import ablate
 from lsm.cli.doctor import doctor
 from lsm.cli.trace import trace
 from lsm.cli.train import train
+from lsm.core.os_error import in_words
 from lsm.core.shipped import shipped_folder
 from lsm.distributed import signals
 from lsm.distributed.environment import rank_in
@@ -121,7 +122,7 @@ def _leave(status: int) -> None:
 def _report(error: Exception, rank: int | None) -> None:
     """Prints ``error``; in a job only once, if all ranks met it or one rank caused it in others."""
     if rank is None:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {in_words(error)}", file=sys.stderr)
         return
     if getattr(error, "explained", False) and signals.requested():
         return  # the rank to blame reports it, and the launcher ends the others
@@ -129,4 +130,4 @@ def _report(error: Exception, rank: int | None) -> None:
         time.sleep(_PEER_ERROR_SECS)
     elif rank > 0:
         time.sleep(_COMMON_ERROR_SECS)
-    print(f"error: rank {rank}: {error}", file=sys.stderr, flush=True)
+    print(f"error: rank {rank}: {in_words(error)}", file=sys.stderr, flush=True)

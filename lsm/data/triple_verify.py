@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lsm.core.os_error import in_words
 from lsm.core.progress import ByteProgress
 from lsm.data import format as layout
 from lsm.data.checks import CONVERT_AGAIN, Named, check_files
@@ -24,7 +25,7 @@ def verify_triples(path: Path, *, progress: bool | None = None) -> list[str]:
     try:
         store = TripleStore(path, read_triple_meta(path))
     except (OSError, ValueError) as error:
-        return [str(error)]
+        return [in_words(error)]
     with ByteProgress(progress) as bars:
         problems, readable = check_files(path, store.meta.files, bars)
     for split in layout.SPLITS:
@@ -49,7 +50,7 @@ def _edges(store: TripleStore, split: str) -> Iterator[str]:
             if in_range:
                 yield from _order(store, split, edges)
     except (OSError, ValueError) as error:
-        yield str(error)
+        yield in_words(error)
 
 
 def _out_of_range(store: TripleStore, edges: ArrayFile) -> Iterator[str]:
@@ -88,7 +89,7 @@ def _names(path: Path, count: int) -> Iterator[str]:
     try:
         found = sum(1 for _ in read_names(path))
     except (OSError, ValueError) as error:
-        yield str(error)
+        yield in_words(error)
         return
     if found != count:
         yield f"{path}: expected {count} names, got {found}; {CONVERT_AGAIN}"

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from lsm.core.os_error import in_words
 from lsm.core.progress import ByteProgress
 from lsm.data import format as layout
 from lsm.data.checks import CONVERT_AGAIN, Named, check_files, out_of_range, rows_not_finite
@@ -31,7 +32,7 @@ def verify_store(path: str | Path, *, progress: bool | None = None) -> list[str]
     try:
         meta = layout.read_meta(path)
     except (OSError, ValueError) as error:
-        return [str(error)]
+        return [in_words(error)]
     with ByteProgress(progress) as bars:
         problems, readable = check_files(path, meta.files, bars)
         problems += _Contents(path, meta, readable).problems(bars)

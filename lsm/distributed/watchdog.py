@@ -22,6 +22,7 @@ from typing import Any
 
 from torch.distributed import Store
 
+from lsm.core.os_error import in_words
 from lsm.distributed.rendezvous import Member
 
 _MAX_TICK_SECS = 1.0
@@ -102,7 +103,7 @@ class Watch:
 
     def fail(self, error: BaseException) -> None:
         """Announces this rank's failure, and stops watching."""
-        text = str(error).strip().partition("\n")[0]
+        text = in_words(error).strip().partition("\n")[0]
         self._own.caused = isinstance(error, PeerError)
         self._own.error = text or type(error).__name__
         self._end()

@@ -8,6 +8,7 @@ import tempfile
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
+from lsm.core.os_error import in_words
 from lsm.doctor.finding import Finding
 
 _PACKAGES = ("numpy", "pydantic", "yaml", "torch", "torch_geometric")
@@ -83,5 +84,5 @@ def _store(path: Path | None) -> Finding:
             return Finding(name, "ok", f"{triples.name}, {triples.num_entities:,} entities")
         store = GraphStore.open(place)
     except (OSError, ValueError, RuntimeError) as error:
-        return Finding(name, "no", str(error))
+        return Finding(name, "no", in_words(error))
     return Finding(name, "ok", f"{store.name}, {store.num_nodes:,} nodes")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lsm.comm.group import host_identity
+from lsm.core.os_error import in_words
 from lsm.distributed import collectives
 from lsm.distributed.environment import World
 from lsm.storage.disk_profile import (
@@ -75,7 +76,7 @@ def find_profile(setting: str, store: Path, engine: str) -> Found:
     try:
         profile = measure_briefly(source, engine)
     except (OSError, ValueError) as error:  # no direct reads; no line fits
-        return Found(source=f"the disk could not be measured ({error})")
+        return Found(source=f"the disk could not be measured ({in_words(error)})")
     secs = time.perf_counter() - start
     return Found(profile, f"measured in {secs:.1f} s, {_keep(profile, path, reason)}")
 
@@ -138,5 +139,5 @@ def _keep(profile: DiskProfile, path: Path, reason: str | None) -> str:
         try:
             save_profile(profile, path)
         except OSError as error:
-            reason = str(error)
+            reason = in_words(error)
     return f"kept in {path}" if reason is None else f"for this run only: {reason}"
