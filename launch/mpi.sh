@@ -2,12 +2,12 @@
 # Trains with NPROC processes under Open MPI: launch/mpi.sh NPROC CONFIG [key=value ...]
 #   HOSTFILE     machines and their slots, as mpirun reads them; without it, this machine
 #   MASTER_ADDR  rank 0's machine as the others reach it, if its host name does not do
-# Needs mpi4py: pip install 'lsm-gnn[mpi]'. To stop with a checkpoint, send mpirun SIGUSR1, which it
+# Needs mpi4py: pip install mpi4py. To stop with a checkpoint, send mpirun SIGUSR1, which it
 # passes on; after SIGTERM it leaves the ranks no time to write one.
 # Environment only; everything else is in the configuration.
 set -euo pipefail
 
-if [ $# -lt 2 ]; then
+if [ $# -lt 2 ] || ! [[ $1 =~ ^[1-9][0-9]*$ ]]; then
     echo "usage: [HOSTFILE=FILE] $0 NPROC CONFIG [key=value ...]" >&2
     exit 2
 fi

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Trains with NPROC processes on this machine: launch/torchrun.sh NPROC CONFIG [key=value ...]
+#   NPROC        a number; gpu, cpu or auto: as many as there are
 # On several machines, the same command on each of them, with
 #   NNODES       how many machines
 #   NODE_RANK    which of them this is, from 0
@@ -8,7 +9,7 @@
 # Environment only; everything else is in the configuration.
 set -euo pipefail
 
-if [ $# -lt 2 ]; then
+if [ $# -lt 2 ] || ! [[ $1 =~ ^([1-9][0-9]*|auto|cpu|gpu)$ ]]; then
     echo "usage: [NNODES=N NODE_RANK=K MASTER_ADDR=HOST] $0 NPROC CONFIG [key=value ...]" >&2
     exit 2
 fi
@@ -30,7 +31,19 @@ export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 # As `python -m torch.distributed.run`, without tracebacks of the launcher: ranks report their
 # errors.
 launcher='
+import os
 import sys
+from lsm.distributed.interrupt import watch
+
+watch()  # until torchrun has handlers of its own
+from lsm.distributed.environment import await_address
+
+if os.environ.get("NNODES", "1") != "1":
+    try:
+        await_address(os.environ["MASTER_ADDR"])
+    except RuntimeError as error:
+        sys.exit(f"error: {error}")
+
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import main

@@ -12,16 +12,22 @@ import functools
 import os
 import re
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+from lsm.core.os_error import in_words
 
 Launcher = Literal["none", "torchrun", "slurm", "mpi"]
 
 MPI4PY_MISSING = (
     "mpirun started this process, but mpi4py, which carries the address at which ranks meet, "
-    "cannot be imported ({reason}); pip install 'lsm-gnn[mpi]', or start the job with torchrun"
+    "cannot be imported ({reason}); pip install mpi4py, or start the job with torchrun"
 )
+
+ADDRESS_SECS = 10.0
+"""Longest wait for the address of a name."""
 
 _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 _MPI_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "MPI_LOCALNRANKS")
@@ -94,6 +100,23 @@ def local_size_in(env: Mapping[str, str] = os.environ) -> int:
         name = next((n for n in _MPI_LOCAL_SIZES if n in env), None)
         return _integer(env, name) if name is not None else 1
     return read_environment(env).world.local_size
+
+
+def await_address(host: str, timeout_secs: float = ADDRESS_SECS) -> None:
+    """Blocks until the name ``host`` has an address, which may be late where machines are starting.
+    Raises RuntimeError after ``timeout_secs``."""
+    deadline = time.monotonic() + timeout_secs
+    while True:
+        try:
+            socket.getaddrinfo(host, None)
+            return
+        except (OSError, UnicodeError) as error:  # UnicodeError: no name at all
+            if time.monotonic() >= deadline:
+                raise RuntimeError(
+                    f"could not join the other ranks: {host!r} has no address "
+                    f"({in_words(error)}); give rank 0's machine as all reach it (MASTER_ADDR)"
+                ) from None
+        time.sleep(0.1)
 
 
 def _launcher(env: Mapping[str, str]) -> Launcher:

@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 
 from torch.distributed import PrefixStore, Store, TCPStore
 
-from lsm.distributed.environment import Launch
+from lsm.core.os_error import in_words
+from lsm.distributed.environment import ADDRESS_SECS, Launch, await_address
 
 _POLL_SECS = 0.02
 _LINGER_SECS = 5.0
@@ -122,6 +123,7 @@ def _connect(launch: Launch, timeout_secs: float) -> TCPStore:
     opens = launch.world.is_main and not launch.hosted
     where = f"{launch.address}:{launch.port}"
     started = time.monotonic()
+    await_address(launch.address, min(timeout_secs, ADDRESS_SECS))
     if not opens:
         _await_listener(launch, timeout_secs)
 
@@ -166,8 +168,8 @@ def _await_listener(launch: Launch, timeout_secs: float) -> None:
                 raise RuntimeError(
                     f"could not join the other ranks within {timeout_secs:g} s "
                     f"(dist.timeout_secs): nobody answers at {launch.address}:{launch.port} "
-                    f"({error}), where rank 0 should be; is it running, and is that its address "
-                    "(MASTER_ADDR, MASTER_PORT)?"
+                    f"({in_words(error)}), where rank 0 should be; is it running, and is that its "
+                    "address (MASTER_ADDR, MASTER_PORT)?"
                 ) from None
             time.sleep(0.1)
 
