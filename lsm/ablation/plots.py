@@ -48,7 +48,7 @@ def require_matplotlib() -> None:
         import matplotlib  # noqa: F401
     except ImportError:
         raise RuntimeError(
-            "plots need matplotlib: pip install 'lsm-gnn[plot]', or set plot.enabled=false"
+            "plots need matplotlib: pip install matplotlib, or set plot.enabled=false"
         ) from None
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lsm.core.os_error import in_words
 from lsm.core.units import format_bytes
 from lsm.doctor.finding import Finding
 from lsm.doctor.nvme import examine_nvme
@@ -51,7 +52,7 @@ def examine(path: Path | None = None) -> list[Finding]:
         _torchrun(),
         _launcher("SLURM", "srun", "no srun on PATH; launch/torchrun.sh needs none"),
         _launcher("MPI", "mpirun", "no mpirun on PATH; launch/torchrun.sh needs none"),
-        _package("mpi4py", "for launch/mpi.sh: pip install 'lsm-gnn[mpi]'"),
+        _package("mpi4py", "for launch/mpi.sh: pip install mpi4py"),
     ]
     if not any(found.name == "native module" and found.state == "ok" for found in needed):
         groups = {TRAINING: needed, "launchers": launchers}
@@ -66,8 +67,8 @@ def examine(path: Path | None = None) -> list[Finding]:
             ],
             "GPU training": [_gpus(), _cuda_build(), _training_device(), _peer_access()],
             "launchers": launchers,
-            "DGL blocks": [_package("dgl", "for batch.to_dgl(): pip install 'lsm-gnn[dgl]'")],
-            "GPUDirect Storage": [_package("cuda.bindings", "pip install 'lsm-gnn[gds]'")],
+            "DGL blocks": [_package("dgl", "for batch.to_dgl(): pip install dgl")],
+            "GPUDirect Storage": [_package("cuda.bindings", "pip install cuda-bindings")],
             "NVMe queue pairs": examine_nvme(Machine()),
         }
     return [
@@ -125,7 +126,7 @@ def _gpus() -> Finding:
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (subprocess.SubprocessError, OSError) as error:
-        return Finding("gpus", "no", f"nvidia-smi failed: {error}")
+        return Finding("gpus", "no", f"nvidia-smi failed: {in_words(error)}")
     names = [line.strip() for line in result.stdout.splitlines() if line.strip()]
     return Finding("gpus", "ok" if names else "no", "; ".join(names) or "nvidia-smi lists none")
 
@@ -244,7 +245,7 @@ def _launcher(name: str, program: str, missing: str) -> Finding:
     try:
         result = subprocess.run([tool, "--version"], capture_output=True, text=True, timeout=20)
     except (subprocess.SubprocessError, OSError) as error:
-        return Finding(name, "no", f"{tool} failed: {error}")
+        return Finding(name, "no", f"{tool} failed: {in_words(error)}")
     if result.returncode != 0:
         said = (result.stderr or result.stdout).strip().splitlines() or ["without a word"]
         return Finding(name, "no", f"{tool} failed: {said[-1]}")

@@ -99,7 +99,7 @@ def import_cufile() -> ModuleType:
     except Exception as error:  # cuFileError and errors of loading libcufile share no base
         raise RuntimeError(
             f"storage.engine=gds: cuFile cannot be used ({error}); install it with "
-            "pip install 'lsm-gnn[gds]', or set storage.engine=io_uring"
+            "pip install cuda-bindings, or set storage.engine=io_uring"
         ) from error
     return cufile
 

@@ -413,7 +413,7 @@ def test_each_study_draws_its_plot(tmp_path, name):
 
 def test_a_missing_matplotlib_is_said_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(RuntimeError, match=r"pip install 'lsm-gnn\[plot\]', or set plot.enabled"):
+    with pytest.raises(RuntimeError, match=r"pip install matplotlib, or set plot.enabled"):
         run_study(small("eviction", tmp_path), progress=False)
     assert not list(tmp_path.iterdir())
     run_study(small("base", tmp_path, "plot.enabled=false", "cache.windows=[4]"), progress=False)

@@ -156,7 +156,7 @@ def test_mpirun_without_mpi4py_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "mpi4py", None)  # importing it fails
     env = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}
     # Inside SLURM mpirun's own variables count: its daemon is SLURM's task, this process is not.
-    with pytest.raises(RuntimeError, match=r"pip install 'lsm-gnn\[mpi\]'"):
+    with pytest.raises(RuntimeError, match=r"pip install mpi4py"):
         read_environment(SLURM | env)
     assert rank_in(SLURM | env) == 1
 

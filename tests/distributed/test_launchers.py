@@ -168,7 +168,7 @@ def test_mpirun_where_mpi4py_is_missing(store, tmp_path):
     job = start("mpi.sh", 2, "base", *settings, **MPI_ENVIRONMENT | {"PYTHONPATH": path})
     ((_, errors),) = finish(job, status=1)
     assert "error: rank 0: mpirun started this process, but mpi4py" in errors
-    assert "pip install 'lsm-gnn[mpi]'" in errors
+    assert "pip install mpi4py" in errors
 
 
 def test_mpirun_where_the_port_is_in_use(store, tmp_path):
