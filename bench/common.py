@@ -15,7 +15,10 @@ from typing import TypeVar
 import torch
 
 from lsm.core import record
+from lsm.core.device import use_all_connections
 from lsm.data.feature_files import FeatureFiles
+
+use_all_connections()  # as in training, before anything of CUDA starts
 
 BENCH = Path(__file__).parent
 # Paths of this machine, which records leave out.

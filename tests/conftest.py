@@ -5,9 +5,12 @@ import tarfile
 
 import pytest
 
+from lsm.core.device import use_all_connections
 from support.comm_ranks import Ranks
 from support.mounts import mount_memory, unmount
 from support.training import REPOSITORY, make_store
+
+use_all_connections()  # as in training, before anything of CUDA starts
 
 
 @pytest.fixture(scope="module")

@@ -33,17 +33,22 @@ _OUT_OF_MEMORY_REMEDY = (
 _CONNECTIONS = ("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 
+def use_all_connections() -> None:
+    """Sets CUDA_DEVICE_MAX_CONNECTIONS if it is not set; CUDA reads it when a process first uses a
+    GPU."""
+    os.environ.setdefault(*_CONNECTIONS)
+
+
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
     """The device that ``name`` (auto, cpu, cuda) stands for in this process; a GPU is made current.
 
     auto takes the GPU of this local rank (gpu_of) if it works, else the host, and logs the reason
     against a GPU that exists. Raises RuntimeError, with the problem and the remedy, if ``name`` is
-    cuda and the GPU does not work. Sets CUDA_DEVICE_MAX_CONNECTIONS if it is not set; CUDA reads it
-    when a process first uses a GPU.
+    cuda and the GPU does not work. Calls use_all_connections().
     """
     if name == "cpu":
         return torch.device("cpu")
-    os.environ.setdefault(*_CONNECTIONS)
+    use_all_connections()
     index = gpu_of(local_rank, len(native.find_cuda().gpus))
     problem = gpu_problem(index)
     if problem is None:
