@@ -1,7 +1,8 @@
 """GPU code against the hardware's ceiling: ``python bench/gpu.py``; prints one JSON record.
 
-gather: random rows of a cache in GPU memory, against a copy of as many bytes within it; without
-locks, as plans allow, and with a reference count per line at device and at system scope. cold: rows
+gather: random rows of a cache in GPU memory, of 256 bytes to 4 KiB, against a copy of as many bytes
+within it; without locks, as plans allow, and with a reference count per line at device and at
+system scope. cold: rows
 in page-locked memory through the executor, by both ways of ``storage.staging``, against a copy of
 as many bytes to the GPU. planner: ids per second with the sets on the host and on the GPU, plans
 alone and with the pushes that go before. sample: edges per second on the GPU, the topology in its
@@ -16,6 +17,7 @@ part that fails says so in the record, and the others are measured all the same.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import subprocess
@@ -41,6 +43,7 @@ from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
 from lsm.storage.engine import Storage
 
+GATHER_SETS = 3  # of ids, in turn
 GPU = torch.device("cuda", 0)  # tests set the host, where twins replace kernels
 
 
@@ -77,31 +80,48 @@ def rates(amount: float, seconds: list[float], unit: str) -> dict[str, float]:
 
 
 def bench_gather(options: argparse.Namespace) -> dict:
-    """Counts bytes read and written, as for the copy, so that the two compare."""
-    words = options.row_bytes // 4
-    lines = torch.empty(options.lines, words, dtype=torch.int32, device=GPU).random_()
-    ids = torch.randint(options.lines, (options.rows,), device=GPU)
-    out = torch.empty(options.rows, words, dtype=torch.int32, device=GPU)
-    source, target = torch.empty_like(out), torch.empty_like(out)
-    references = torch.zeros(options.lines, dtype=torch.int32, device=GPU)
+    """Rows of each size, out of as many bytes. Counts bytes read and written, as for the copy, so
+    that the two compare."""
+    copy = rate_of_copies(options)
+    results: dict = {"copy": copy}
+    for row_bytes in options.gather_bytes:
+        rows = bench_gather_of(options, row_bytes)
+        ratio = rows["locks_none"]["gb_per_s"] / copy["gb_per_s"]
+        results[f"{row_bytes}_bytes"] = rows | {"ratio": ratio}
+    return results
+
+
+def rate_of_copies(options: argparse.Namespace) -> dict[str, float]:
+    source = torch.empty(options.rows * 1024, dtype=torch.int32, device=GPU).random_()
+    target = torch.empty_like(source)
+    seconds = timed(lambda: target.copy_(source), options.rounds, 5)
+    return rates(2 * source.numel() * 4 / 1e9, seconds, "gb_per_s")
+
+
+def bench_gather_of(options: argparse.Namespace, row_bytes: int) -> dict:
+    """``--lines`` and ``--rows`` are numbers of 4 KiB rows: of smaller ones there are more."""
+    words, per_row = row_bytes // 4, 4096 // row_bytes
+    lines = torch.empty(options.lines * per_row, words, dtype=torch.int32, device=GPU).random_()
+    ids = [
+        torch.randint(len(lines), (options.rows * per_row,), device=GPU) for _ in range(GATHER_SETS)
+    ]
+    out = torch.empty(len(ids[0]), words, dtype=torch.int32, device=GPU)
+    references = torch.zeros(len(lines), dtype=torch.int32, device=GPU)
     stream = torch.cuda.current_stream().cuda_stream if on_gpu() else 0
-    gb = 2 * out.numel() * 4 / 1e9
-    results = {
-        "copy": rates(gb, timed(lambda: target.copy_(source), options.rounds, 5), "gb_per_s")
-    }
+    gb, turns, results = 2 * out.numel() * 4 / 1e9, itertools.count(), {}
     for locks in ("none", "device", "system"):
 
         def gather(locks: str = locks) -> None:
-            native.gather_on(lines, ids, out, references, locks, number(), stream)
+            wanted = ids[next(turns) % GATHER_SETS]
+            native.gather_on(lines, wanted, out, references, locks, number(), stream)
 
         if options.check:
             out.zero_()
-            gather()
-            if not torch.equal(out, lines[ids]) or references.any():
+            native.gather_on(lines, ids[0], out, references, locks, number(), stream)
+            if not torch.equal(out, lines[ids[0]]) or references.any():
                 raise RuntimeError(f"the gather with locks={locks} is wrong")
         results[f"locks_{locks}"] = rates(gb, timed(gather, options.rounds, 5), "gb_per_s")
-    ours, copy = results["locks_none"]["gb_per_s"], results["copy"]["gb_per_s"]
-    return results | {"ratio": ours / copy}
+    return results
 
 
 def bench_cold(options: argparse.Namespace, directory: Path) -> dict:
@@ -238,7 +258,11 @@ def bench_sample(options: argparse.Namespace) -> dict:
 def reach(results: dict) -> dict:
     """Targets and measurements of the parts that were measured."""
     aims = {
-        "gather of hits, against a copy": ("gather", "ratio", 0.85),
+        **{
+            f"gather of hits of {key.replace('_', ' ')}, against a copy": ("gather", key, 0.85)
+            for key in results.get("gather", {})
+            if key.endswith("_bytes")
+        },
         "cold rows, against a copy": ("cold", "ratio", 0.9),
         "ids pushed and planned per second": ("planner", "device", 200e6),
         "sampling over UVA, against host threads": ("sample", "ratio", 3),
@@ -253,7 +277,7 @@ def reach(results: dict) -> dict:
             continue
         value = results[part][key]
         if isinstance(value, dict):
-            value = value["ids_per_s" if part == "planner" else "batches_per_s"]
+            value = value[{"planner": "ids_per_s", "gather": "ratio"}.get(part, "batches_per_s")]
         lines[what] = {"measured": value, "at_least": least, "reached": value >= least}
     return lines
 
@@ -318,9 +342,11 @@ PARTS = {
 
 def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     options = parser(__doc__)
-    options.add_argument("--row-bytes", type=int, default=4096)
-    options.add_argument("--lines", type=int, default=1_000_000, help="of the cache, for gather")
-    options.add_argument("--rows", type=int, default=400_000, help="per gather")
+    options.add_argument("--row-bytes", type=int, default=4096, help="of cold rows")
+    sizes = [256, 512, 1024, 2048, 4096]
+    options.add_argument("--gather-bytes", type=int, nargs="+", default=sizes, help="of rows")
+    options.add_argument("--lines", type=int, default=1_000_000, help="of 4 KiB, for gather")
+    options.add_argument("--rows", type=int, default=400_000, help="of 4 KiB, per gather")
     options.add_argument("--cold-rows", type=int, default=100_000)
     options.add_argument("--planner-lines", type=int, default=1_000_000)
     options.add_argument("--ids", type=int, default=100_000, help="per list that is planned")

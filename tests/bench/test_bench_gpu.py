@@ -15,7 +15,19 @@ sys.path.append(str(REPOSITORY / "bench"))
 import gpu
 
 TINY = (
-    *("--row-bytes", "64", "--lines", "500", "--rows", "200", "--cold-rows", "100"),
+    *(
+        "--row-bytes",
+        "64",
+        "--gather-bytes",
+        "64",
+        "1024",
+        "--lines",
+        "8",
+        "--rows",
+        "3",
+        "--cold-rows",
+        "100",
+    ),
     *("--planner-lines", "640", "--ids", "300", "--nodes", "2000", "--edges", "9000"),
     *("--host-threads", "2", "--sample-lanes", "2", "--rounds", "3", "--train-nodes", "3000"),
     *("--train-dim", "8", "--iterations", "2", "--train-rounds", "1", "--check"),
@@ -34,10 +46,10 @@ def test_all_parts(on_host, tmp_path):
     made = gpu.run(list(gpu.PARTS), gpu.parse_args([*TINY, "--json", str(path)]))
     assert json.loads(path.read_text()) == json.loads(json.dumps(made))
     assert [part for part in gpu.PARTS if "error" in made[part]] == []
-    assert set(made["gather"]) == {
-        *("copy", "locks_none", "locks_device", "locks_system", "ratio", "seconds")
-    }
-    assert len(made["reach"]) == 8
+    assert set(made["gather"]) == {"copy", "64_bytes", "1024_bytes", "seconds"}
+    locks = {"locks_none", "locks_device", "locks_system"}
+    assert set(made["gather"]["64_bytes"]) == {*locks, "ratio"}
+    assert len(made["reach"]) == 9
     for line in made["reach"].values():
         assert line["measured"] > 0
         assert line["reached"] == (line["measured"] >= line["at_least"])
@@ -83,7 +95,9 @@ def test_a_part_that_fails_leaves_the_others(on_host, monkeypatch):
     monkeypatch.setitem(gpu.PARTS, "cold", fail)
     made = gpu.run(["cold", "gather"], gpu.parse_args(list(TINY)))
     assert made["cold"]["error"] == "RuntimeError: CUDA: out of memory"
-    assert list(made["reach"]) == ["gather of hits, against a copy"]
+    assert list(made["reach"]) == [
+        f"gather of hits of {size} bytes, against a copy" for size in (64, 1024)
+    ]
 
 
 def test_a_wrong_result_is_an_error(on_host, monkeypatch):
@@ -98,3 +112,17 @@ def test_it_says_that_there_is_no_gpu():
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=100)
     assert done.returncode == 1
     assert done.stderr.startswith("no GPU to measure: ")
+
+
+def test_rows_of_every_size_are_gathered_by_default():
+    assert gpu.parse_args([]).gather_bytes == [256, 512, 1024, 2048, 4096]
+
+
+def test_streams_of_benches_have_connections_of_their_own():
+    variables = {**environment(), "PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'bench'}"}
+    variables.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
+    script = "import os, common; print(os.environ['CUDA_DEVICE_MAX_CONNECTIONS'])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=variables, timeout=100
+    )
+    assert done.stdout == "32\n", done.stderr
