@@ -15,8 +15,9 @@ from support.training import REPOSITORY
 sys.path.append(str(REPOSITORY / "bench"))
 import first_gpu_run
 from resumable import Record, Step, run_command, run_steps
+from tree_hash import tree_hash
 
-FACTS = {"commit": "abc", "machine": {"cores": 2}, "gpu": ["H100"]}
+FACTS = {"commit": "abc", "tree": "1234", "machine": {"cores": 2}, "gpu": ["H100"]}
 
 
 def shell(name, script, **more):
@@ -94,13 +95,44 @@ def test_no_step_is_started_without_time(tmp_path):
     assert statuses(made) == {"first": "passed"}
 
 
-def test_another_commit_begins_anew(tmp_path):
+@pytest.mark.parametrize(("fact", "value"), [("tree", "5678"), ("gpu", ["H200"])])
+def test_another_tree_or_gpu_begins_anew(tmp_path, fact, value):
     path, steps = tmp_path / "record.json", [shell("step", f"echo run >>{tmp_path}/log")]
     call(path, steps)
-    _, made = call(path, steps, facts=FACTS | {"commit": "def"})
-    assert made["commit"] == "def"
+    _, made = call(path, steps, facts=FACTS | {fact: value})
+    assert made[fact] == value
     assert (tmp_path / "log").read_text().split() == ["run", "run"]
     assert Record(path, FACTS).has_restarted
+
+
+def test_another_machine_with_that_gpu_goes_on(tmp_path):
+    path, steps = tmp_path / "record.json", [shell("step", f"echo run >>{tmp_path}/log")]
+    call(path, steps)
+    call(path, steps, facts=FACTS | {"machine": {"cores": 16}, "commit": "unknown"})
+    assert (tmp_path / "log").read_text().split() == ["run"]
+
+
+def test_a_step_over_its_limit_is_ended_and_not_tried_again(tmp_path):
+    log = tmp_path / "log"
+    steps = [
+        shell("hangs", f"echo hangs >>{log}; sleep 60", limit_secs=1),
+        shell("next", f"echo next >>{log}"),
+    ]
+    for _ in range(2):
+        is_done, made = call(tmp_path / "record.json", steps, seconds=50, limit_secs=200)
+        assert is_done
+        assert statuses(made) == {"hangs": "timed out", "next": "passed"}
+    assert log.read_text().split() == ["hangs", "next"]
+
+
+def test_figures_of_a_step_that_is_stopped_are_kept(tmp_path):
+    whole = '{"figure": "gather", "value": 3.5, "unit": "GB/s"}'
+    step = shell("bench", f"echo '{whole}'; printf '{whole[:20]}'; sleep 60", limit_secs=2)
+    _, made = call(tmp_path / "record.json", [step], seconds=50, limit_secs=200)
+    assert made["steps"]["bench"]["figures"] == [json.loads(whole)]
+    text = first_gpu_run.summary(Record(tmp_path / "record.json", FACTS), [step])
+    assert "gather: 3.5 GB/s" in text
+    assert "bench: timed out" in text
 
 
 def test_failed_steps_again(tmp_path):
@@ -156,45 +188,46 @@ def test_without_a_gpu_one_line_says_so():
     assert done.stderr == ""
 
 
-def test_what_is_missing_is_named(monkeypatch, capsys):
-    monkeypatch.setattr(first_gpu_run, "find_gpus", lambda: ["H100"])
+def test_what_is_missing_is_named(monkeypatch):
     monkeypatch.setattr(first_gpu_run, "BUILDING", ("pytest", "no-such-package"))
-    monkeypatch.setattr(first_gpu_run, "PROGRAMS", ("sh", "no-such-compiler"))
-    assert first_gpu_run.main(["--offline"]) == first_gpu_run.MISSING
-    shown = capsys.readouterr().out
-    assert "no-such-compiler" in shown
-    assert "no-such-package" in shown
-    assert "pytest," not in shown
+    monkeypatch.setattr(first_gpu_run, "OFFLINE_PROGRAMS", ("sh", "no-such-compiler"))
+    lacking = first_gpu_run.missing(is_offline=True)
+    assert {"no-such-compiler", "no-such-package"} <= set(lacking)
+    assert not {"sh", "pytest", "make"} & set(lacking)
 
 
 @pytest.fixture
 def with_stand_ins(monkeypatch, tmp_path):
     """main() with a GPU, and with stand-ins for the build and the steps."""
     monkeypatch.setattr(first_gpu_run, "find_gpus", lambda: ["H100"])
+    monkeypatch.setattr(first_gpu_run, "gpu_problem", lambda: "")
     monkeypatch.setattr(first_gpu_run, "missing", lambda is_offline: [])
 
-    def run(build, *steps, limit_secs=40):
-        monkeypatch.setattr(first_gpu_run, "make_command", lambda *_, **__: ["sh", "-c", build])
-        monkeypatch.setattr(first_gpu_run, "all_steps", lambda *_: list(steps))
+    def run(build, *steps, native=(), limit_secs=40):
+        monkeypatch.setattr(first_gpu_run, "build_step", lambda *_: shell("build", build))
+        monkeypatch.setattr(first_gpu_run.Steps, "native", lambda _: list(native))
+        monkeypatch.setattr(first_gpu_run.Steps, "built", lambda _: list(steps))
         record = tmp_path / "made/record.json"
         arguments = ["--json", str(record), "--limit-secs", str(limit_secs)]
         return first_gpu_run.main(arguments), record
 
-    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     return run
 
 
 def test_exit_statuses(with_stand_ins, capsys):
-    status, record = with_stand_ins("exit 2", shell("step", "true"))
-    assert (status, record.exists()) == (first_gpu_run.FAILED, False)
-    status, record = with_stand_ins("sleep 60", shell("step", "true"), limit_secs=2)
-    assert (status, record.exists()) == (first_gpu_run.UNFINISHED, False)
+    native = [shell("self-test", "true")]
+    status, record = with_stand_ins("exit 2", shell("step", "true"), native=native)
+    assert status == first_gpu_run.FAILED
+    assert statuses(json.loads(record.read_text())) == {"self-test": "passed"}
+    status, record = with_stand_ins("sleep 60", shell("step", "true"), limit_secs=4)
+    assert status == first_gpu_run.UNFINISHED
+    record.unlink()
     capsys.readouterr()
     status, record = with_stand_ins("true", shell("good", "true"))
     assert status == 0
     made = json.loads(record.read_text())
     assert made["gpu"] == ["H100"]
-    assert {"commit", "machine", "date"} <= set(made)
+    assert {"tree", "commit", "machine", "date"} <= set(made)
     assert "1 of 1 steps: 1 passed" in capsys.readouterr().out
     status, _ = with_stand_ins("true", shell("good", "true"), shell("bad", "exit 1"))
     assert status == first_gpu_run.FAILED
@@ -203,25 +236,69 @@ def test_exit_statuses(with_stand_ins, capsys):
     assert "call it again" in capsys.readouterr().out
 
 
-def test_the_steps_are_those_of_make(tmp_path):
-    """Every file with tests for GPUs has one, and make knows the goals and variables."""
-    steps = first_gpu_run.all_steps(sys.executable, True, tmp_path)
-    names = [step.name for step in steps]
-    assert len(set(names)) == len(names)
-    for path in ("cache/test_gpu_planner", "storage/test_gpu_nvme", "train/test_multigpu"):
-        assert f"test tests/{path}.py" in names
-    step = next(
-        s for s in steps if s.name == "memcheck tests/native/test_gpu_gather.py::test_gathers"
-    )
-    shown = subprocess.run(
-        [*step.command, "--dry-run"], capture_output=True, text=True, timeout=60, check=True
-    ).stdout
-    assert "compute-sanitizer --error-exitcode=1 --tool=memcheck" in shown
-    assert "cmake" not in shown
-    assert shown.rstrip().endswith("tests/native/test_gpu_gather.py::test_gathers")
+def test_a_gpu_that_does_not_work_is_said_first(with_stand_ins, monkeypatch, capsys):
+    monkeypatch.setattr(first_gpu_run, "gpu_problem", lambda: "cuMemAlloc failed with error 2")
+    status, record = with_stand_ins("true", shell("step", "true"))
+    assert status == first_gpu_run.FAILED
+    shown = capsys.readouterr().out
+    assert shown == "the GPU does not work: cuMemAlloc failed with error 2; nothing was run\n"
+    assert statuses(json.loads(record.read_text())) == {}
 
 
-def test_its_benches_are_those_of_the_benchmark():
+def test_native_steps_are_run_without_packages(with_stand_ins, monkeypatch, capsys):
+    monkeypatch.setattr(first_gpu_run, "missing", lambda is_offline: ["pydantic"])
+    status, record = with_stand_ins("true", shell("step", "true"), native=[shell("native", "true")])
+    assert status == first_gpu_run.MISSING
+    assert "missing: pydantic;" in capsys.readouterr().out
+    assert statuses(json.loads(record.read_text())) == {"native": "passed"}
+
+
+def test_the_steps(tmp_path):
+    """Every file with tests for GPUs has one, each tool one process; offline without make."""
+    steps = first_gpu_run.Steps(sys.executable, tmp_path / "gpu_selftest", tmp_path)
+    (tmp_path / "gpu_selftest").touch()
+    named = {step.name: step for step in [*steps.native(), *steps.built()]}
+    assert len(named) == len([*steps.native(), *steps.built()])
+    for path in first_gpu_run.gpu_test_files():
+        assert f"test {path}" in named
+    order = ["facts", "self-test", "test tests/native/test_gpu_gather.py", "bench gather"]
+    order += ["bench planner", "bench embed", "bench training", "bench exchange"]
+    order += [
+        "test tests/features/test_gpu_shared_features.py",
+        "test tests/storage/test_gpu_gds.py",
+    ]
+    order += ["memcheck", "ncu CopyRows", "ncu LookUp"]
+    places = [list(named).index(name) for name in order]
+    assert places == sorted(places)
+    assert named["memcheck"].command[:2] == ["compute-sanitizer", "--tool=memcheck"]
+    assert set(first_gpu_run.WATCHED_TESTS) < set(named["memcheck"].command)
+    assert all(step.limit_secs for step in named.values())
+    assert not any("make" in step.command for step in named.values())
+    assert "make" not in first_gpu_run.build_step(sys.executable, True).command
+    assert "make" in first_gpu_run.build_step(sys.executable, False).command
+
+
+def test_tests_under_a_sanitizer_are_there():
+    pytest_ = [sys.executable, "-m", "pytest", "--collect-only", *first_gpu_run.WATCHED_TESTS]
+    done = subprocess.run(pytest_, cwd=REPOSITORY, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert set(first_gpu_run.WATCHED_TESTS) <= set(done.stdout.splitlines())
+
+
+def test_its_benches_are_those_of_the_benchmark(tmp_path):
     import gpu
 
-    assert set(first_gpu_run.BENCH_PARTS) == set(gpu.PARTS)
+    steps = first_gpu_run.Steps(sys.executable, tmp_path, tmp_path).built()
+    parts = {step.name.removeprefix("bench ") for step in steps if step.name.startswith("bench ")}
+    assert parts == {*gpu.PARTS, "exchange"}
+
+
+def test_a_tree_is_known_by_its_files(tmp_path):
+    (tmp_path / "lsm").mkdir()
+    (tmp_path / "lsm/a.py").write_text("1")
+    first = tree_hash(tmp_path)
+    (tmp_path / "README.md").write_text("words")
+    (tmp_path / "lsm/_core.so").write_text("a build")
+    assert tree_hash(tmp_path) == first
+    (tmp_path / "lsm/a.py").write_text("2")
+    assert tree_hash(tmp_path) != first
