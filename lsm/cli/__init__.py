@@ -51,7 +51,6 @@ app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
     rich_markup_mode=None,  # its tables cut words short at 80 columns
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Train graph neural networks on graphs whose features do not fit in memory.",
 )
@@ -90,7 +89,7 @@ def main() -> None:
     exits with 1, a run that a signal stopped with EXIT_STOPPED, Ctrl-C with EXIT_INTERRUPTED."""
     rank = rank_in()
     try:
-        app()
+        app(prog_name="lsm")  # completion is of that name, also of `python -m lsm`
     except Stopped as stopped:
         if rank in (None, 0):
             print(f"lsm: {stopped}", file=sys.stderr)

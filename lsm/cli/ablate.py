@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lsm.cli.arguments import config_names
 from lsm.cli.trace import Progress, integers, require_folder
 
 if TYPE_CHECKING:
@@ -32,7 +33,10 @@ def ablate(
     context: typer.Context,
     config: Annotated[
         str | None,
-        typer.Argument(help="Study: a YAML file, or the name of one in configs/ablation/."),
+        typer.Argument(
+            help="Study: a YAML file, or the name of one in configs/ablation/.",
+            autocompletion=config_names("ablation"),
+        ),
     ] = None,
     overrides: Annotated[
         list[str] | None, typer.Argument(help="With a config: key=value ...")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lsm.cli.arguments import Explain, Overrides, PrintConfig
+from lsm.cli.arguments import Explain, Overrides, PrintConfig, config_names
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Embeddings of nodes, from disk."
@@ -21,7 +21,11 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", help="run.dir of a run.")]
 def train_command(
     config: Annotated[
         str,
-        typer.Argument(metavar="CONFIG", help="YAML file, or the name of one in configs/embed/."),
+        typer.Argument(
+            metavar="CONFIG",
+            help="YAML file, or the name of one in configs/embed/.",
+            autocompletion=config_names("embed"),
+        ),
     ],
     overrides: Overrides = None,
     print_config: PrintConfig = False,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lsm.cli.arguments import Explain, Overrides, PrintConfig
+from lsm.cli.arguments import Explain, Overrides, PrintConfig, config_names
 
 if TYPE_CHECKING:
     from lsm.config.schema import Config
@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 def train(
     config: Annotated[
-        str, typer.Argument(metavar="CONFIG", help="YAML file, or the name of one in configs/.")
+        str,
+        typer.Argument(
+            metavar="CONFIG",
+            help="YAML file, or the name of one in configs/.",
+            autocompletion=config_names(),
+        ),
     ],
     overrides: Overrides = None,
     profile: Annotated[
