@@ -95,11 +95,18 @@ def rank_in(env: Mapping[str, str] = os.environ) -> int | None:
 
 
 def local_size_in(env: Mapping[str, str] = os.environ) -> int:
-    """The number of the job's ranks on this machine. No collective."""
-    if _launcher(env) == "mpi":
-        name = next((n for n in _MPI_LOCAL_SIZES if n in env), None)
-        return _integer(env, name) if name is not None else 1
-    return read_environment(env).world.local_size
+    """The number of the job's ranks on this machine; 1 if ``env`` does not tell. No collective.
+
+    For shares of memory only. It never raises: a process that got its rank by arguments may have
+    the variables of a launcher that sets some of them (Lightning's), or of another job.
+    """
+    try:
+        if _launcher(env) == "mpi":
+            name = next((n for n in _MPI_LOCAL_SIZES if n in env), None)
+            return max(1, _integer(env, name)) if name is not None else 1
+        return read_environment(env).world.local_size
+    except RuntimeError:
+        return 1
 
 
 def await_address(host: str, timeout_secs: float = ADDRESS_SECS) -> None:

@@ -7,6 +7,7 @@ from lsm.distributed.environment import (
     Launch,
     World,
     first_host,
+    local_size_in,
     rank_in,
     read_environment,
     task_counts,
@@ -171,3 +172,19 @@ def test_ranks_of_mpirun_find_their_neighbours():
         (2, 3, 0),
         (1, 2, 1),
     ]
+
+
+def test_ranks_of_this_machine():
+    assert local_size_in(TORCHRUN) == 4
+    assert local_size_in(SLURM) == 2
+    assert local_size_in({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "3"}) == 3
+    assert local_size_in({}) == 1
+
+
+@pytest.mark.parametrize("complete", [TORCHRUN, SLURM], ids=["torchrun", "slurm"])
+def test_an_environment_in_part_counts_as_one_rank(complete):
+    """As Lightning's launcher leaves it, or a shell within a job."""
+    for name in complete:
+        part = {name: complete[name]}
+        assert local_size_in(part) == 1, part
+    assert local_size_in(complete | {"RANK": "one", "WORLD_SIZE": "2"}) == 1

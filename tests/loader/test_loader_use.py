@@ -211,3 +211,28 @@ def test_a_script_ends_with_an_iterator_left_unfinished(store, cache, engine):
     command = [sys.executable, "-c", LEAVES_AN_ITERATOR, str(store.path), cache, engine]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "20\n", "")
+
+
+# Variables of Lightning's own launcher on its main process; RANK is not among them.
+LIGHTNING = {
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "29500",
+    "NODE_RANK": "0",
+    "LOCAL_RANK": "0",
+    "WORLD_SIZE": "2",
+}
+
+
+@pytest.mark.parametrize("env", [LIGHTNING, {"RANK": "x"}, {"SLURM_STEP_ID": "0"}], ids=str)
+@pytest.mark.parametrize("cache", [None, CACHE], ids=["plain", "cache"])
+def test_a_rank_given_by_arguments_needs_no_environment(store, monkeypatch, env, cache):
+    expected = []
+    for rank in range(2):
+        with open_loader(store, rank=rank, world_size=2, cache=cache) as loader:
+            expected.append(seeds_of(loader))
+    assert expected[0] != expected[1]
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    for rank in range(2):
+        with open_loader(store, rank=rank, world_size=2, cache=cache) as loader:
+            assert seeds_of(loader) == expected[rank]
