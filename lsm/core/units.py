@@ -1,4 +1,4 @@
-"""Sizes in bytes with units: ``16GiB``, ``512MiB``, ``4KiB``, ``1.5GB``, ``4096``."""
+"""Sizes in bytes with units: ``16GiB``, ``16G``, ``512MiB``, ``1.5GB``, ``4096``."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import re
 
 _BINARY = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 _DECIMAL = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_FACTORS = {"": 1, "B": 1, **_BINARY, **_DECIMAL}
+_SHORT = {unit[0]: factor for unit, factor in _BINARY.items()}  # as SLURM and systemd read them
+_FACTORS = {"": 1, "B": 1, **_SHORT, **_BINARY, **_DECIMAL}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
 
 
 def parse_bytes(text: str | int) -> int:
     """Number of bytes in ``text``: an int, or a decimal number with an optional unit.
 
-    KiB, MiB, GiB, TiB are powers of 1024; KB, MB, GB, TB powers of 1000; case does not matter.
+    KiB, MiB, GiB, TiB, or K, M, G, T for short, are powers of 1024; KB, MB, GB, TB powers of 1000;
+    case does not matter.
     Raises ValueError for anything else, negative sizes and fractions of a byte.
     """
     if isinstance(text, int) and not isinstance(text, bool):

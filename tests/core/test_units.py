@@ -16,6 +16,10 @@ from lsm.core.units import format_bytes, parse_bytes
         ("1.5kib", 1536),
         ("0.1GB", 100_000_000),
         ("2TiB", 2199023255552),
+        ("16G", 17179869184),  # of SLURM's --mem and systemd's MemoryMax
+        ("512m", 536870912),
+        ("1.5 K", 1536),
+        ("2T", 2199023255552),
         (0, 0),
         (77, 77),
     ],
@@ -24,7 +28,9 @@ def test_parse(text, expected):
     assert parse_bytes(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "-1", "4 KiBs", "1e9", "0.5", "1.0001KiB", -1, None])
+@pytest.mark.parametrize(
+    "text", ["", "GiB", "-1", "4 KiBs", "4Ki", "G", "1e9", "0.5", "1.0001KiB", -1, None]
+)
 def test_parse_refuses(text):
     with pytest.raises(ValueError, match="size"):
         parse_bytes(text)
