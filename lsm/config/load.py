@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -15,9 +14,10 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from lsm.config.keys import dotted_keys, nested, unknown_key
 from lsm.config.run import default_run_dir
 from lsm.config.schema import Config
-from lsm.core.section import describe, is_section, keys
+from lsm.core.section import describe, keys
 from lsm.core.shipped import shipped_folder
 
 Tree = TypeVar("Tree", bound=BaseModel)
@@ -74,7 +74,7 @@ def load_config(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Conf
 
 def load_tree(model: type[Tree], path: Path, overrides: Sequence[str] = ()) -> Tree:
     """A configuration of type ``model`` from the file ``path``, as ``load_config`` does it."""
-    values = _read_yaml(path)
+    values = _nested_of(path)
     _check_keys(model, values, source=str(path))
     for override in overrides:
         _apply(model, values, override)
@@ -131,15 +131,6 @@ def shared_settings(config: BaseModel) -> dict[str, Any]:
     }
 
 
-def dotted_keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
-    """Every key of the tree by its full name; sections come before their fields."""
-    for name in keys(model):
-        yield prefix + name
-        annotation = model.model_fields[name].annotation
-        if is_section(annotation):
-            yield from dotted_keys(annotation, f"{prefix}{name}.")
-
-
 def changed_keys(section: BaseModel, prefix: str = "") -> list[str]:
     """The keys of ``section`` whose values are not the defaults, each with ``prefix``."""
     changed = []
@@ -170,6 +161,24 @@ def _text_of(annotation: Any) -> tuple[bool, bool]:
     if get_origin(annotation) is Literal:
         return all(isinstance(choice, str) for choice in get_args(annotation)), False
     return annotation is str, False
+
+
+def _is_list(annotation: Any) -> bool:
+    """True if a field of this type takes a list and no text."""
+    if get_origin(annotation) is Annotated:
+        return _is_list(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return all(_is_list(each) for each in get_args(annotation) if each is not NoneType)
+    return get_origin(annotation) is list
+
+
+def _nested_of(path: Path) -> dict[str, Any]:
+    try:
+        return nested(_read_yaml(path))
+    except KeyError as error:
+        raise ValueError(
+            f"{path}: {error.args[0]} is given twice, in a section and by its full name"
+        ) from None
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -209,7 +218,7 @@ def _check_keys(
     for key, value in values.items():
         name = f"{prefix}{key}"
         if name not in known:
-            raise ValueError(f"{source}: {_unknown(model, name)}")
+            raise ValueError(f"{source}: {unknown_key(model, name)}")
         if name in sections:
             if value is None:  # a section whose keys are all commented out
                 values[key] = value = {}
@@ -218,32 +227,22 @@ def _check_keys(
             _check_keys(model, value, source, f"{name}.")
 
 
-def _unknown(model: type[BaseModel], name: str) -> str:
-    """Error text for an unknown key, with the nearest known key."""
-    known = list(dotted_keys(model))
-    last = name.rpartition(".")[2]
-    same_last = [key for key in known if key.rpartition(".")[2] == last]
-    near = same_last or difflib.get_close_matches(name, known, n=1)
-    everything = "configs/base.yaml lists all keys"
-    if model is not Config:
-        everything = f"the sections are {', '.join(model.model_fields)}"
-    hint = f"did you mean {near[0]}?" if near else everything
-    return f"unknown key {name}; {hint}"
-
-
 def _apply(model: type[BaseModel], values: dict[str, Any], override: str) -> None:
     """Sets one dotted key of ``values`` from ``key=value``: text as it is where the key takes text,
-    else a YAML scalar or list."""
+    else a YAML scalar or list. A list needs no brackets."""
     name, equals, text = override.partition("=")
     if not equals or not name:
         raise ValueError(f"override {override!r}: expected key=value, such as train.epochs=5")
     if name not in set(dotted_keys(model)):
-        raise ValueError(_unknown(model, name))
-    takes_text, takes_null = _text_of(_annotation(model, name))
+        raise ValueError(unknown_key(model, name))
+    annotation = _annotation(model, name)
+    takes_text, takes_null = _text_of(annotation)
     if takes_text:
         value = None if takes_null and text in ("", "null") else text
     else:
         value = _parse_override(name, text)
+        if isinstance(value, str) and _is_list(annotation):
+            value = _parse_override(name, f"[{value}]")
     *sections, key = name.split(".")
     for section in sections:
         values = values.setdefault(section, {})

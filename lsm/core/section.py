@@ -6,7 +6,6 @@ construct it, YAML files and ``key=value`` overrides fill it, and the component 
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterator
 from numbers import Integral
@@ -14,6 +13,8 @@ from typing import Any, ClassVar, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
+
+from lsm.core.suggest import close_keys
 
 _EXPECTED = {
     "int_type": "an integer",
@@ -81,7 +82,7 @@ class Section(BaseModel):
                 nested[inner] = value
                 return
         known = [*cls.model_fields, *(path for _, _, path in _flat_names(cls))]
-        near = difflib.get_close_matches(name, known, n=1)
+        near = close_keys(name, known)
         hint = f"; did you mean {near[0]}?" if near else f"; expected {', '.join(known)}"
         raise TypeError(f"{cls.__name__}: unknown option {name}{hint}")
 

@@ -1,0 +1,106 @@
+"""The keys of a configuration by their full names: ``train.eval.batch_size``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+
+from lsm.config.schema import Config
+from lsm.core.section import is_section, keys
+from lsm.core.suggest import close_keys
+
+_VAGUE = ("bytes", "dir", "mode", "name", "path")
+"""Names that say little without their section, so that another section's is no guess."""
+
+
+def dotted_keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
+    """Every key of the tree by its full name; sections come before their fields."""
+    for name in keys(model):
+        yield prefix + name
+        annotation = model.model_fields[name].annotation
+        if is_section(annotation):
+            yield from dotted_keys(annotation, f"{prefix}{name}.")
+
+
+def nested(values: dict[Any, Any], prefix: str = "") -> dict[Any, Any]:
+    """``values`` with a section for each key that has a dot: ``{"train.lr": 1}`` becomes
+    ``{"train": {"lr": 1}}``. Raises KeyError with the full name of a key that is there twice."""
+    result: dict[Any, Any] = {}
+    for key, value in values.items():
+        first, dot, rest = key.partition(".") if isinstance(key, str) else (key, "", "")
+        if dot and first and rest:
+            _merge(result, first, {rest: value}, prefix)
+        else:
+            _merge(result, key, value, prefix)
+    for key, value in result.items():
+        if isinstance(value, dict):
+            result[key] = nested(value, f"{prefix}{key}.")
+    return result
+
+
+def _merge(result: dict[Any, Any], key: Any, value: Any, prefix: str) -> None:
+    """Puts ``value`` at ``key``, beside what is there if both are sections."""
+    there = result.get(key)
+    if there is None:
+        result[key] = value
+    elif isinstance(there, dict) and (value is None or isinstance(value, dict)):
+        repeated = there.keys() & (value or {}).keys()
+        if repeated:
+            raise KeyError(f"{prefix}{key}.{min(repeated)}")
+        result[key] = there | (value or {})
+    else:
+        raise KeyError(f"{prefix}{key}")
+
+
+def unknown_key(model: type[BaseModel], name: str) -> str:
+    """Error text for an unknown key: the keys that it may be a slip for, else those there are."""
+    near = _near(list(dotted_keys(model)), name)
+    if near:
+        return f"unknown key {name}; did you mean {' or '.join(near)}?"
+    section, _, _ = name.rpartition(".")
+    inner = _section(model, section)
+    if inner is not None and section:
+        return f"unknown key {name}; {section} has {', '.join(keys(inner))}"
+    details = "; `lsm train base --explain` describes all keys" if model is Config else ""
+    return f"unknown key {name}; the sections are {', '.join(keys(model))}{details}"
+
+
+def _near(known: list[str], name: str) -> list[str]:
+    """A slip within the section that ``name`` names, then the right key of another section, then
+    slips in the names of both."""
+    section, _, last = name.rpartition(".")
+    within = {_last(key): key for key in known if key.rpartition(".")[0] == section}
+    if section and (near := close_keys(last, within)):
+        return [within[near[0]]]
+    same_last = [key for key in known if _last(key) == last]
+    if inner := [key for key in same_last if section and key.startswith(f"{section}.")]:
+        return inner
+    if same_last and not (last in _VAGUE and section):
+        depth = min(key.count(".") for key in same_last)
+        return [key for key in same_last if key.count(".") == depth]
+    if not section:
+        lasts = {_last(key): key for key in reversed(known)}
+        return [lasts[each] for each in close_keys(last, lasts)[:1]]
+    sections = {key.rpartition(".")[0] for key in known} - {""}
+    for each in [] if section in sections else close_keys(section, sections):
+        if not section.startswith(each):
+            within = {_last(key): key for key in known if key.rpartition(".")[0] == each}
+            if near := [last] if last in within else close_keys(last, within):
+                return [within[near[0]]]
+    return []
+
+
+def _last(key: str) -> str:
+    return key.rpartition(".")[2]
+
+
+def _section(model: type[BaseModel], name: str) -> type[BaseModel] | None:
+    """The section with the full name ``name``; None if there is none."""
+    for part in name.split("."):
+        field = model.model_fields.get(part)
+        if field is None or not is_section(field.annotation):
+            return None
+        model = field.annotation
+    return model

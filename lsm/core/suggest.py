@@ -1,0 +1,25 @@
+"""Keys and arguments that a mistyped one may mean."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+_LEAST_ALIKE = 0.75
+"""Ratio of difflib; below it, names share letters rather than a meaning: loss, lr."""
+
+
+def close_keys(name: str, known: Iterable[str]) -> list[str]:
+    """The names of ``known`` that ``name`` may be a slip for, the closest first; often none.
+
+    A slip is a difference of few letters (epoch: epochs), or of whole words (batch: batch_size).
+    """
+    known = list(known)
+    near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=_LEAST_ALIKE)
+    words = set(name.lower().split("_"))
+    longer = [each for each in known if _is_within(words, set(each.split("_")))]
+    return list(dict.fromkeys([*near, *longer]))
+
+
+def _is_within(words: set[str], others: set[str]) -> bool:
+    return words <= others or others <= words
