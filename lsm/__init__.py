@@ -49,7 +49,7 @@ _ROOMS = {
     "open_features": "features",
 }
 
-_of_a_room = lazily(__name__, _ROOMS)
+_of_a_room, __dir__ = lazily(__name__, _ROOMS)
 
 
 def __getattr__(name: str) -> Any:

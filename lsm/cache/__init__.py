@@ -9,4 +9,4 @@ if TYPE_CHECKING:
 
 __all__ = ["CacheOptions"]
 
-__getattr__ = lazily(__name__, {"CacheOptions": "options"})
+__getattr__, __dir__ = lazily(__name__, {"CacheOptions": "options"})

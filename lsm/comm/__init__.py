@@ -10,4 +10,4 @@ if TYPE_CHECKING:
 
 __all__ = ["CacheGroup", "CommOptions"]
 
-__getattr__ = lazily(__name__, {"CacheGroup": "group", "CommOptions": "options"})
+__getattr__, __dir__ = lazily(__name__, {"CacheGroup": "group", "CommOptions": "options"})

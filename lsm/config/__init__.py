@@ -10,4 +10,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Config", "load_config"]
 
-__getattr__ = lazily(__name__, {"Config": "schema", "load_config": "load"})
+__getattr__, __dir__ = lazily(__name__, {"Config": "schema", "load_config": "load"})

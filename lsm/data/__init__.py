@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Buckets", "GraphStore", "Topology", "TripleStore"]
 
-__getattr__ = lazily(
+__getattr__, __dir__ = lazily(
     __name__,
     {
         "Buckets": "triple_store",

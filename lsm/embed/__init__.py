@@ -20,7 +20,7 @@ __all__ = [
     "open_run",
 ]
 
-__getattr__ = lazily(
+__getattr__, __dir__ = lazily(
     __name__,
     {
         "BatchLoss": "edge_trainer",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CachedFeatureLoader", "FeatureLoader", "GpuOptions", "open_features"]
 
-__getattr__ = lazily(
+__getattr__, __dir__ = lazily(
     __name__,
     {
         "CachedFeatureLoader": "cached",

@@ -10,6 +10,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "Layer", "NeighborLoader"]
 
-__getattr__ = lazily(
+__getattr__, __dir__ = lazily(
     __name__, {"Batch": "batch", "Layer": "batch", "NeighborLoader": "neighbor_loader"}
 )

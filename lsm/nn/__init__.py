@@ -10,6 +10,6 @@ if TYPE_CHECKING:
 
 __all__ = ["GAT", "GCN", "GraphSAGE", "ModelOptions"]
 
-__getattr__ = lazily(
+__getattr__, __dir__ = lazily(
     __name__, {"GAT": "models", "GCN": "models", "GraphSAGE": "models", "ModelOptions": "options"}
 )

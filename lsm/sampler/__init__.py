@@ -10,6 +10,6 @@ if TYPE_CHECKING:
 
 __all__ = ["NeighborSampler", "SampledGraph", "Sampling"]
 
-__getattr__ = lazily(
+__getattr__, __dir__ = lazily(
     __name__, {"NeighborSampler": "neighbor", "SampledGraph": "neighbor", "Sampling": "options"}
 )

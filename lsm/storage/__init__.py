@@ -11,6 +11,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Storage", "StorageOptions", "open_storage"]
 
-__getattr__ = lazily(
+__getattr__, __dir__ = lazily(
     __name__, {"Storage": "engine", "StorageOptions": "options", "open_storage": "open"}
 )
