@@ -70,12 +70,12 @@ def eval_command(
     from lsm.train import prepare_environment
 
     prepare_environment()
+    from lsm.data.format import split_name
     from lsm.embed.evaluate import evaluate_run
     from lsm.embed.run import EmbeddingRun
 
-    if split not in ("valid", "test"):
-        raise ValueError(f"--split: expected valid or test, got {split!r}")
-    typer.echo(json.dumps(evaluate_run(EmbeddingRun.open(run, overrides or []), split)))
+    ranked = split_name(split, known=("valid", "test"))
+    typer.echo(json.dumps(evaluate_run(EmbeddingRun.open(run, overrides or []), ranked)))
 
 
 StoreOption = Annotated[

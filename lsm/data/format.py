@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,15 @@ class StoreMeta(BaseModel):
     features: FeatureMeta
     files: dict[str, FileMeta] = Field(default_factory=dict)
     source: str | dict[str, Any] = ""
+
+
+def split_name(name: str, known: Sequence[str] = SPLITS) -> str:
+    """The split that a user calls ``name``: ``val`` is valid. Raises ValueError for one that is not
+    among ``known``."""
+    split = "valid" if name == "val" else name
+    if split not in known:
+        raise ValueError(f"split: expected one of {', '.join(known)}, got {name!r}")
+    return split
 
 
 def split_file(name: str) -> str:

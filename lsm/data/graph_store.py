@@ -69,6 +69,14 @@ class GraphStore:
         check_sizes(store.path, store.meta.files)
         return store
 
+    def __repr__(self) -> str:
+        dtype = str(self.feature_dtype).removeprefix("torch.")
+        return (
+            f"GraphStore({str(self.path)!r}, num_nodes={self.num_nodes}, "
+            f"num_edges={self.num_edges}, num_classes={self.num_classes}, "
+            f"feature_dim={self.feature_dim}, feature_dtype={dtype})"
+        )
+
     @property
     def name(self) -> str:
         """The name of the graph, given when the store was made."""
@@ -172,13 +180,11 @@ class GraphStore:
         return self._load(layout.LABELS, "int64", self.num_nodes, in_memory)
 
     def split(self, name: str) -> torch.Tensor:
-        """Node ids of the split ``name`` (train, valid or test): [n] int64.
+        """Node ids of the split ``name`` (train, valid, for short val, or test): [n] int64.
 
         Raises ValueError for another name and for a node that does not exist.
         """
-        if name not in layout.SPLITS:
-            raise ValueError(f"split: expected one of {', '.join(layout.SPLITS)}, got {name!r}")
-        file = layout.split_file(name)
+        file = layout.split_file(layout.split_name(name))
         ids = self._load(file, "int64", None, in_memory=True)
         bad = ((ids < 0) | (ids >= self.num_nodes)).nonzero().view(-1)
         if len(bad):
