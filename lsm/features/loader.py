@@ -8,6 +8,7 @@ import time
 import torch
 
 from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
+from lsm.core.ids import as_int64
 from lsm.data.feature_files import FeatureFiles
 from lsm.features.memory import TakeRows
 from lsm.features.pending import PendingRows
@@ -70,6 +71,10 @@ class FeatureLoader:
         self._take_rows = take_rows
         self._pid = os.getpid()
 
+    def __repr__(self) -> str:
+        dtype = str(self.dtype).removeprefix("torch.")
+        return f"{type(self).__name__}(dim={self.dim}, dtype={dtype}, engine={self.engine!r})"
+
     @property
     def device_bytes(self) -> int:
         """GPU memory of this loader, without delivered rows."""
@@ -114,9 +119,9 @@ class FeatureLoader:
         """Drops announced batches that were not requested."""
 
     def prefetch(self, ids: torch.Tensor) -> PendingRows:
-        """Starts reading rows ``ids`` ([N] int64, any order, repeats allowed). Returns PendingRows,
-        whose ``result()`` gives the rows. Raises ValueError for an id out of range. Does not
-        block."""
+        """Starts reading rows ``ids`` ([N] int64 or a smaller integer type, any order, repeats
+        allowed). Returns PendingRows, whose ``result()`` gives the rows. Raises ValueError for an
+        id out of range. Does not block."""
         self.check_process()
         ids = vector_of_ids(ids)
         rows = self._take_rows(len(ids))
@@ -147,7 +152,8 @@ class FeatureLoader:
 
 
 def vector_of_ids(ids: torch.Tensor) -> torch.Tensor:
-    """``ids``, contiguous. Raises ValueError unless it is [N] int64."""
+    """``ids`` [N] of any integer type, contiguous, as int64. Raises ValueError for others."""
+    ids = as_int64(ids)
     if ids.dim() != 1 or ids.dtype != torch.int64:
-        raise ValueError(f"ids: expected [N] int64, got {list(ids.shape)} {ids.dtype}")
+        raise ValueError(f"ids: expected [N] integers, got {list(ids.shape)} {ids.dtype}")
     return ids.contiguous()

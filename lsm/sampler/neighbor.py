@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from lsm import native
+from lsm.core.ids import as_int64
 from lsm.sampler.options import Sampling
 
 MAX_NEIGHBORS = 2**29
@@ -164,8 +165,8 @@ class NeighborSampler:
         rank: int = 0,
         step: int | None = None,
     ) -> SampledGraph:
-        """The subgraph of ``seeds`` [b] int64 (distinct): a function of the arguments,
-        ``self.seed`` and the graph, whatever the number of threads.
+        """The subgraph of ``seeds`` [b] int64 or of a smaller integer type, distinct: a function
+        of the arguments, ``self.seed`` and the graph, whatever the number of threads.
 
         ``step``: iterations since the first of epoch 0, for batch_dependency; None: ``iteration``.
 
@@ -174,7 +175,9 @@ class NeighborSampler:
         the topology names a node that does not exist.
         """
         step = iteration if step is None else step
-        result = self._native.sample(seeds, self.seed, epoch, iteration, rank, step, False)
+        result = self._native.sample(
+            as_int64(seeds), self.seed, epoch, iteration, rank, step, False
+        )
         edges = native.as_tensor(result.edges, torch.int64)[: 2 * result.num_edges]
         return SampledGraph(
             n_id=native.as_tensor(result.n_id, torch.int64)[: result.num_nodes],
@@ -203,5 +206,5 @@ class NeighborSampler:
         Thread-safe; raises as sample() does.
         """
         step = iteration if step is None else step
-        result = self._native.sample(seeds, self.seed, epoch, iteration, rank, step, True)
+        result = self._native.sample(as_int64(seeds), self.seed, epoch, iteration, rank, step, True)
         return native.as_tensor(result.edge_ids, torch.int64)[: result.num_edges]

@@ -11,6 +11,7 @@ import torch
 
 from lsm import native
 from lsm.core.device import current, memory_errors
+from lsm.core.ids import as_int64
 from lsm.core.units import format_bytes
 from lsm.sampler.neighbor import SampledGraph, Topology, checked_num_neighbors, native_sampling
 from lsm.sampler.options import Sampling
@@ -127,7 +128,7 @@ class DeviceNeighborSampler:
         """As NeighborSampler.sample(), with complete tensors on ``output``."""
         step = iteration if step is None else step
         with self._slot() as slot:
-            sizes = slot.sample(seeds, self.seed, epoch, iteration, rank, step, False)
+            sizes = slot.sample(as_int64(seeds), self.seed, epoch, iteration, rank, step, False)
             n_id = self._empty(sizes.num_nodes)
             edge_index = self._empty(2, sizes.num_edges)
             indptr = self._empty(sizes.num_expanded + 1)
@@ -157,7 +158,7 @@ class DeviceNeighborSampler:
         """As NeighborSampler.edge_ids(), on ``output``."""
         step = iteration if step is None else step
         with self._slot() as slot:
-            sizes = slot.sample(seeds, self.seed, epoch, iteration, rank, step, True)
+            sizes = slot.sample(as_int64(seeds), self.seed, epoch, iteration, rank, step, True)
             edge_ids = self._empty(sizes.num_edges)
             with current(self._output):
                 slot.copy_edge_ids(edge_ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -57,12 +58,11 @@ class Sampling(Section):
         return self
 
     @classmethod
-    def of(cls, sampling: str | Sampling) -> Sampling:
-        """``sampling``, or the kind of that name with default options."""
-        if not isinstance(sampling, str):
-            return sampling
-        kind: Any = sampling  # checked by the constructor
-        return Sampling(kind=kind)
+    def of(cls, sampling: str | Sampling | Mapping[str, Any]) -> Sampling:
+        """``sampling``, the one with these fields, or the kind of that name with default
+        options."""
+        given = {"kind": sampling} if isinstance(sampling, str) else sampling
+        return Sampling.of_argument("sampling", given) or Sampling()
 
 
 class SamplerOptions(Sampling):

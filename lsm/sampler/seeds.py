@@ -9,6 +9,7 @@ import torch
 
 from lsm import native
 from lsm.core.arguments import whole_number
+from lsm.core.ids import as_int64
 
 _MAX_SEED = 2**64 - 1
 
@@ -57,6 +58,8 @@ class SeedSchedule:
         self._rank = rank
         self._world_size = world_size
         self._global_batch = batch_size * world_size
+        self.num_seeds = nodes.numel()
+        """Seeds of an epoch, over all ranks; drop_last leaves some of them out."""
         whole, rest = divmod(nodes.numel(), self._global_batch)
         self.num_iterations = whole + (1 if rest and not drop_last else 0)
 
@@ -87,13 +90,13 @@ class SeedSchedule:
 
 
 def seed_nodes(store: NodeSplits, input_nodes: str | torch.Tensor | None) -> torch.Tensor:
-    """The nodes, [N] int64, that ``input_nodes`` names: a split, ids, a mask over all nodes, or
-    None for all nodes. Raises ValueError for another shape or dtype."""
+    """The nodes, [N] int64, that ``input_nodes`` names: a split, ids of any integer type, a mask
+    over all nodes, or None for all nodes. Raises ValueError for another shape or dtype."""
     if input_nodes is None:
         return torch.arange(store.num_nodes)
     if isinstance(input_nodes, str):
         return store.split(input_nodes)
-    nodes = torch.as_tensor(input_nodes)
+    nodes = as_int64(torch.as_tensor(input_nodes))
     if nodes.dtype == torch.bool:
         if list(nodes.shape) != [store.num_nodes]:
             raise ValueError(
@@ -102,6 +105,6 @@ def seed_nodes(store: NodeSplits, input_nodes: str | torch.Tensor | None) -> tor
         nodes = nodes.nonzero().view(-1)
     if nodes.dim() != 1 or nodes.dtype != torch.int64:
         raise ValueError(
-            f"input_nodes: expected [N] int64 or a mask, got {list(nodes.shape)} {nodes.dtype}"
+            f"input_nodes: expected [N] integers or a mask, got {list(nodes.shape)} {nodes.dtype}"
         )
     return nodes

@@ -200,5 +200,12 @@ def test_wrong_dtypes():
         NeighborSampler(SimpleNamespace(indptr=graph.indptr.int(), indices=graph.indices), [2])
     with pytest.raises(ValueError, match="indices: expected dtype int64, got float32"):
         NeighborSampler(SimpleNamespace(indptr=graph.indptr, indices=graph.indices.float()), [2])
-    with pytest.raises(ValueError, match="seeds: expected dtype int64, got int32"):
-        NeighborSampler(graph, [2]).sample(torch.arange(3).int(), epoch=0, iteration=0)
+    with pytest.raises(ValueError, match="seeds: expected dtype int64, got float32"):
+        NeighborSampler(graph, [2]).sample(torch.zeros(3), epoch=0, iteration=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.uint8], ids=str)
+def test_smaller_integers_are_seeds_too(dtype):
+    sampler, seeds = NeighborSampler(random_graph(60, 300), [3, 2]), torch.tensor([50, 0, 7])
+    wide = sampler.sample(seeds, epoch=1, iteration=2)
+    assert_same(sampler.sample(seeds.to(dtype), epoch=1, iteration=2), wide)
