@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch.distributed as torch_dist
 
@@ -41,12 +42,14 @@ class CacheGroup:
     lists: SharedLists
 
     @classmethod
-    def join(cls, options: CommOptions) -> CacheGroup:
+    def join(cls, options: CommOptions | Mapping[str, Any] | None = None) -> CacheGroup:
         """This rank's group. A collective of all ranks of torch.distributed's default process
         group.
 
-        options: the same on every rank. Raises ValueError, on every rank, if they differ or if a
-        group would have more than MAX_RANKS ranks. Blocks until all ranks have called it."""
+        options: the same on every rank, or a dict of them; None: the defaults. Raises ValueError,
+        on every rank, if they differ or if a group would have more than MAX_RANKS ranks. Blocks
+        until all ranks have called it."""
+        options = CommOptions.of_argument("options", options) or CommOptions()
         rank, size = torch_dist.get_rank(), torch_dist.get_world_size()
         everyone: list = [None] * size
         with awaiting("the start of the shared cache"):

@@ -7,9 +7,9 @@ construct it, YAML files and ``key=value`` overrides fill it, and the component 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from numbers import Integral
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, ClassVar, Self, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
@@ -67,6 +67,19 @@ class Section(BaseModel):
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     @classmethod
+    def of_argument(cls, name: str, value: Any) -> Self | None:
+        """The options that the argument ``name`` of a function gives: a section, a mapping of its
+        fields, or None. Raises TypeError for anything else, and as the constructor does."""
+        if value is None or isinstance(value, cls):
+            return value
+        if isinstance(value, Mapping):
+            return cls(**value)
+        raise TypeError(
+            f"{name}: expected a lsm.{cls.__name__}, or a dict of its fields such as "
+            f"{{'{next(iter(cls.model_fields))}': ...}}, got {value!r}"
+        )
+
+    @classmethod
     def _place(cls, given: dict[str, Any], name: str, value: Any) -> None:
         """Puts a keyword argument into its (nested) place in ``given``."""
         if name in given:
@@ -109,6 +122,8 @@ def _describe(detail: ErrorDetails, section: str) -> str:
     is_of_section = detail["type"] == "value_error" and not name.count(".")
     if is_of_section:  # a check of several fields names its keys itself
         return message
+    if detail["type"] == "extra_forbidden":
+        return f"{name}: there is no such option"
     expected = _EXPECTED.get(detail["type"])
     if expected is None:
         return f"{name}: {message}"

@@ -73,6 +73,11 @@ class CachedFeatureLoader(FeatureLoader):
         self._counting = threading.Lock()
         self._totals = dict.fromkeys((*COUNTERS, *EXCHANGED), 0) | dict.fromkeys(SPANS, 0.0)
 
+    def __repr__(self) -> str:
+        config = self.planner.config
+        cache = f", policy={config.policy!r}, cached_rows={config.num_lines})"
+        return super().__repr__().removesuffix(")") + cache
+
     @property
     def device_bytes(self) -> int:
         """GPU memory of the tiers and of an exchange's batches."""

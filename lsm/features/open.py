@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -34,9 +36,9 @@ TWIN = "twin"
 
 
 def open_features(
-    store: GraphStore | FeatureFiles,
-    cache: CacheOptions | None = None,
-    storage: StorageOptions | None = None,
+    store: GraphStore | FeatureFiles | str | Path,
+    cache: CacheOptions | Mapping[str, Any] | None = None,
+    storage: StorageOptions | Mapping[str, Any] | None = None,
     share: CacheGroup | None = None,
     device: torch.device | str = "cpu",
     *,
@@ -47,9 +49,9 @@ def open_features(
 ) -> FeatureLoader:
     """A loader of a store's feature rows: ``rows = lsm.open_features(store).fetch(ids)``.
 
-    store: a GraphStore, or the FeatureFiles of features that belong to no graph.
-    cache: options of a cache over storage; None: every row is read from storage.
-    storage: the engine that reads rows, and its options.
+    store: a GraphStore, its path, or the FeatureFiles of features that belong to no graph.
+    cache: options of a cache over storage, or a dict of them; None: every row is read from storage.
+    storage: the engine that reads rows, and its options, or a dict of them.
     share: makes the cache one over all ranks of the group, which open it together, with the same
         options. With comm.mode=partition-aware a part of each rank's cache holds the same hottest
         rows, and only the others have owners. Static and constant rows are the hottest of those
@@ -65,6 +67,10 @@ def open_features(
     Raises ValueError for invalid options, OSError for files, RuntimeError where the engine, the
     device or the group's link is unavailable.
     """
+    if isinstance(store, str | Path):
+        store = GraphStore.open(store)
+    cache = CacheOptions.of_argument("cache", cache)
+    storage = StorageOptions.of_argument("storage", storage)
     files = store if isinstance(store, FeatureFiles) else store.feature_files
     is_twin = device == TWIN
     device = torch.device("cpu" if is_twin else device)

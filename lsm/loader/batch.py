@@ -37,6 +37,9 @@ class Layer:
     edge_weight: torch.Tensor | None = None
     """[e] float32; None: all edges of a node have the same weight."""
 
+    def __repr__(self) -> str:
+        return _shapes(self)
+
     @cached_property
     def relative_weight(self) -> torch.Tensor | None:
         """edge_weight times the number of edges into the destination, [e] float32 (ones if all
@@ -121,6 +124,9 @@ class Batch:
             **{f.name: getattr(sampled, f.name) for f in fields(sampled)},
         )
 
+    def __repr__(self) -> str:
+        return _shapes(self)
+
     @property
     def num_nodes(self) -> int:
         """Nodes of the batch, seeds included."""
@@ -196,3 +202,14 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
         if isinstance(value := getattr(batch, field.name), torch.Tensor) and not value.is_cuda
     }
     return replace(batch, **moved)
+
+
+def _shapes(data: Batch | Layer) -> str:
+    """The fields of ``data`` that are there, tensors by their shapes: Layer(edge_index=[2, 9])."""
+    given = {field.name: getattr(data, field.name) for field in fields(data) if field.compare}
+    texts = [
+        f"{name}={list(value.shape) if isinstance(value, torch.Tensor) else value}"
+        for name, value in given.items()
+        if value is not None
+    ]
+    return f"{type(data).__name__}({', '.join(texts)})"

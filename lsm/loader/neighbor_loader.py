@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
+from typing import Any, Never
 
 import torch
 
@@ -17,6 +20,7 @@ from lsm.features.loader import FeatureLoader
 from lsm.features.open import open_features
 from lsm.loader.batch import Batch
 from lsm.loader.pipeline import Pipeline, Prepared
+from lsm.loader.pyg_arguments import check_extra_arguments
 from lsm.sampler.neighbor import (
     NeighborSampler,
     SampledGraph,
@@ -37,19 +41,22 @@ class NeighborLoader:
     nothing else. Background threads sample and read features ahead of the consumer. Each iteration
     over the loader is the next epoch, from 0 on. Over a cache, one iterator is open at a time.
 
-    store: a GraphStore.
+    store: a GraphStore, or its path.
     num_neighbors: neighbours per node and hop, without replacement; -1 takes all.
-    input_nodes: seed nodes: a split's name, [N] int64 without repeats, or None for all nodes.
+    input_nodes: seed nodes: a split's name, [N] int64 or of a smaller integer type without repeats,
+        a mask, or None for all nodes.
     batch_size: seeds per rank and iteration.
     shuffle: shuffles the seeds anew in each epoch, as ``seed`` and the epoch determine.
     drop_last: leaves out the last iteration if it has fewer seeds than the others.
     rank, world_size: this process's place. Every rank has the same number of iterations.
     features: source of rows. None: the loader opens one with ``storage`` and ``cache``, and closes
         it in close().
-    storage: the engine that reads rows, and its options.
-    cache: options of a cache over storage. Sampling then runs ``cache.window`` iterations ahead.
-        After an epoch that is left early the cache starts cold.
-    sampling: the method that draws neighbours: neighbor, labor, or a Sampling with its options.
+    storage: the engine that reads rows, and its options, or a dict of them.
+    cache: options of a cache over storage, or a dict of them (``{"bytes": "4GiB"}``). Sampling then
+        runs ``cache.window`` iterations ahead. After an epoch that is left early the cache starts
+        cold.
+    sampling: the method that draws neighbours: neighbor, labor, or a Sampling with its options, or
+        a dict of them.
     topology, labels: those of the store, if they are open already.
     sampler: draws num_neighbors in place of a NeighborSampler over the topology; ``sampling`` has
         then no effect.
@@ -59,11 +66,13 @@ class NeighborLoader:
     timeout_secs: longest wait of the consumer for a batch. A longer one raises TimeoutError.
     window_bytes: memory of the window's graphs and of the planner's ids; None: no bound but
         ``cache.window``. A smaller budget shortens the window, unless ranks share the cache.
+    more: none. An argument that only PyG's loader has may have PyG's default; other values raise
+        TypeError, which names the remedy.
     """
 
     def __init__(
         self,
-        store: GraphStore,
+        store: GraphStore | str | Path,
         num_neighbors: Sequence[int],
         input_nodes: str | torch.Tensor | None = None,
         batch_size: int = 1024,
@@ -74,18 +83,21 @@ class NeighborLoader:
         rank: int = 0,
         world_size: int = 1,
         features: FeatureLoader | None = None,
-        storage: StorageOptions | None = None,
-        cache: CacheOptions | None = None,
+        storage: StorageOptions | Mapping[str, Any] | None = None,
+        cache: CacheOptions | Mapping[str, Any] | None = None,
         topology: Topology | None = None,
         labels: torch.Tensor | None = None,
-        sampling: str | Sampling = "neighbor",
+        sampling: str | Sampling | Mapping[str, Any] = "neighbor",
         sampler: Sampler | None = None,
         prefetch: int | ReadAhead = 4,
         staging_bytes: int = 256 << 20,
         num_threads: int = 1,
         timeout_secs: float = 120.0,
         window_bytes: int | None = None,
+        **more: Never,
     ) -> None:
+        check_extra_arguments(more, _arguments())
+        store, sampling = _opened(store), Sampling.of(sampling)
         whole_number("num_threads", num_threads, 1, MOST_THREADS)
         if not isinstance(prefetch, ReadAhead):
             whole_number("prefetch", prefetch, 1)
@@ -97,6 +109,11 @@ class NeighborLoader:
             seed=seed,
             rank=rank,
             world_size=world_size,
+        )
+        self._description = (
+            f"{store!r}, num_neighbors={list(num_neighbors)}, seeds={self._schedule.num_seeds}, "
+            f"batch_size={batch_size}, shuffle={shuffle}, "
+            f"sampling={sampling.kind!r}, rank={rank}, world_size={world_size}"
         )
         self._rank = rank
         if labels is None and store.num_classes > 0:
@@ -117,6 +134,9 @@ class NeighborLoader:
         self._epoch = 0
         self._totals: dict[str, float] = {"batches": 0, "sampled_nodes": 0, "sampled_edges": 0}
         self._totals |= {"sample_secs": 0.0, "wait_secs": 0.0}
+
+    def __repr__(self) -> str:
+        return f"NeighborLoader({self._description}, iterations={len(self)}, {self.features!r})"
 
     def __len__(self) -> int:
         """Iterations per epoch, the same on every rank."""
@@ -231,3 +251,21 @@ class NeighborLoader:
             iteration=prepared.iteration,
             stats=prepared.stats,
         )
+
+
+def _arguments() -> list[str]:
+    """The names of the loader's arguments."""
+    parameters = inspect.signature(NeighborLoader).parameters.values()
+    return [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
+
+
+def _opened(store: Any) -> GraphStore:
+    """``store``, opened if it is a path. Raises TypeError for a graph of PyG."""
+    if isinstance(store, str | Path):
+        return GraphStore.open(store)
+    if type(store).__module__.startswith("torch_geometric."):
+        raise TypeError(
+            f"store: expected a GraphStore or its path, got PyG's {type(store).__name__}; save its "
+            "arrays and convert them with `lsm data convert npy`"
+        )
+    return store

@@ -40,6 +40,20 @@ def test_the_public_names_are_these():
         lsm.nothing  # noqa: B018
 
 
+def test_dir_shows_the_public_names():
+    """For completion; in a process that imported nothing else, no helper is among them."""
+    run(
+        "import lsm, types\n"
+        "shown = [name for name in dir(lsm) if not name.startswith('__')]\n"
+        "others = set(shown) - set(lsm.__all__)\n"
+        "assert set(lsm.__all__) <= set(shown), shown\n"
+        "assert all(isinstance(vars(lsm)[name], types.ModuleType) for name in others), others\n"
+        "import lsm.loader\n"
+        "assert {'Batch', 'Layer', 'NeighborLoader'} <= set(dir(lsm.loader)), dir(lsm.loader)\n"
+        "assert 'lazily' not in dir(lsm.loader)"
+    )
+
+
 @pytest.mark.parametrize("room", [room for room in ROOMS if room not in ("cli", "reference")])
 def test_rooms_name_what_is_public(room):
     module = importlib.import_module(f"lsm.{room}")
@@ -117,7 +131,8 @@ def test_storage_means_its_options():
         for name, function, _ in public_callables()
         if "storage" in inspect.signature(function).parameters
     }
-    assert taken == dict.fromkeys(("NeighborLoader", "open_features"), "StorageOptions | None")
+    form = "StorageOptions | Mapping[str, Any] | None"
+    assert taken == dict.fromkeys(("NeighborLoader", "open_features"), form)
     signatures = [inspect.signature(function) for _, function, _ in public_callables()]
     assert not any("engine" in signature.parameters for signature in signatures)
 

@@ -1,0 +1,74 @@
+"""Arguments of PyG's NeighborLoader, and of the DataLoader under it, that NeighborLoader lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lsm.core.suggest import close_keys
+
+_THREADS = "sampling and reads run on threads; set num_threads for sampling, prefetch for reads"
+_ORDER = "use shuffle, seed, rank and world_size, or the ids in input_nodes"
+_LOOP = "change the batch in your loop"
+_UNTYPED = "stores have neither node types nor times"
+
+# For each argument PyG's defaults, which ask for nothing and are taken, and the remedy.
+_MISSING: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "data": ((), "pass a store, or its path, as the first argument"),
+    "replace": ((False,), "neighbours are drawn without replacement"),
+    "directed": ((True,), "edges lead from the sampled neighbours to the node"),
+    "subgraph_type": (
+        ("directional",),
+        "edges lead from the sampled neighbours to the node (directional); add the reverse edges "
+        "with torch_geometric.utils.to_undirected(batch.edge_index)",
+    ),
+    "disjoint": (
+        (False,),
+        "the seeds of a batch share one subgraph; use batch_size=1 for one each",
+    ),
+    "temporal_strategy": (("uniform",), _UNTYPED),
+    "time_attr": ((None,), _UNTYPED),
+    "input_time": ((None,), _UNTYPED),
+    "weight_attr": (
+        (None,),
+        "neighbours are drawn with equal chances; weights of your own are at batch.e_id",
+    ),
+    "input_id": (
+        (None,),
+        "batch.input_id holds the seeds' positions in input_nodes; index numbers of your own by it",
+    ),
+    "transform": ((None,), _LOOP),
+    "transform_sampler_output": ((None,), _LOOP),
+    "collate_fn": ((None,), _LOOP),
+    "is_sorted": ((False, True), "stores are sorted"),
+    "filter_per_worker": ((None, False, True), "there are no workers"),
+    "neighbor_sampler": ((None,), "use sampler, which has sample() and edge_ids()"),
+    "num_workers": ((0,), _THREADS),
+    "persistent_workers": ((False,), _THREADS),
+    "prefetch_factor": ((None,), _THREADS),
+    "worker_init_fn": ((None,), _THREADS),
+    "multiprocessing_context": ((None,), _THREADS),
+    "pin_memory": (
+        (False,),
+        "use lsm.open_features(store, cache, device='cuda'), whose rows need no copy",
+    ),
+    "timeout": ((0,), "use timeout_secs"),
+    "batch_sampler": ((None,), _ORDER),
+    "generator": ((None,), _ORDER),
+}
+
+
+def check_extra_arguments(given: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Raises TypeError, with a remedy, for an argument of ``given`` unless it has PyG's default.
+
+    ``known``: the arguments that there are.
+    """
+    for name, value in given.items():
+        defaults, remedy = _MISSING.get(name, ((), ""))
+        if any(value is default or value == default for default in defaults):
+            continue
+        if remedy:
+            raise TypeError(f"NeighborLoader: {name} of PyG's loader is not supported: {remedy}")
+        near = close_keys(name, known)
+        hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(known)}"
+        raise TypeError(f"NeighborLoader: unknown argument {name}; {hint}")

@@ -1,0 +1,161 @@
+"""Forms of a NeighborLoader's arguments that users type, and PyG's that it lacks."""
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+import torch_geometric
+from torch_geometric.loader import NeighborLoader as LoaderOfPyG
+from torch_geometric.loader import NodeLoader
+
+import lsm
+from lsm.loader.pyg_arguments import _MISSING
+from support.training import make_store
+
+CACHE = {"bytes": "16K", "window": 3, "victim": {"mode": "pool", "bytes": 9600}}
+POSIX = {"engine": "posix"}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("typed") / "store")
+
+
+@pytest.fixture(scope="module")
+def store(path):
+    return lsm.GraphStore.open(path)
+
+
+def first(store, nodes="train", **options):
+    with lsm.NeighborLoader(store, [3, 2], nodes, 32, storage=POSIX, **options) as loader:
+        return next(iter(loader))
+
+
+def same(a, b):
+    return torch.equal(a.n_id, b.n_id) and torch.equal(a.x, b.x) and torch.equal(a.y, b.y)
+
+
+def test_a_path_and_dicts_are_the_store_and_its_options(path, store):
+    options = lsm.CacheOptions(bytes=16 << 10, window=3, victim_mode="pool", victim_bytes=9600)
+    storage, sampling = lsm.StorageOptions(engine="posix"), lsm.Sampling(kind="labor")
+    expected = lsm.NeighborLoader(
+        store, [3, 2], "train", storage=storage, cache=options, sampling=sampling
+    )
+    for given in (path, str(path)):
+        with lsm.NeighborLoader(
+            given, [3, 2], "train", storage=POSIX, cache=CACHE, sampling={"kind": "labor"}
+        ) as loader:
+            assert loader.features.planner.config == expected.features.planner.config
+            assert loader.features.engine == "posix"
+            assert same(next(loader.iterate(0)), next(expected.iterate(0)))
+    expected.close()
+
+
+def test_features_open_from_a_path_and_dicts(path, store):
+    ids = torch.tensor([4, 500, 4], dtype=torch.int32)
+    with (
+        lsm.open_features(store) as plain,
+        lsm.open_features(path, CACHE, POSIX) as cached,
+    ):
+        assert cached.engine == "posix"
+        assert torch.equal(cached.fetch(ids), plain.fetch(ids.long()))
+        assert torch.equal(plain.fetch(ids), plain.fetch(ids.long()))
+        cached.announce(ids[:2])  # and asked for in another type
+        assert torch.equal(cached.fetch(ids[:2].long()), plain.fetch(ids[:2]))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"cache": {"byte": 3}}, TypeError, "CacheOptions: unknown option byte; did you mean byt"),
+        ({"cache": {"bytes": "3 miles"}}, ValueError, r"cache\.bytes: size: expected a size such"),
+        (
+            {"cache": {"victim": {"modus": 1}}},
+            ValueError,
+            r"cache\.victim\.modus: there is no such",
+        ),
+        ({"cache": 5}, TypeError, r"cache: expected a lsm\.CacheOptions, or a dict .* got 5"),
+        ({"cache": "16GiB"}, TypeError, "cache: expected a .* got '16GiB'"),
+        ({"storage": {"engine": "gpu"}}, ValueError, r"storage\.engine: expected one of 'auto'"),
+        ({"storage": "posix"}, TypeError, r"storage: expected a lsm\.StorageOptions, or a dict"),
+        ({"sampling": {"kind": "x"}}, ValueError, r"sampler\.kind: expected one of 'neighbor'"),
+        ({"sampling": 3}, TypeError, r"sampling: expected a lsm\.Sampling, or a dict"),
+        ({"batchsize": 3}, TypeError, "unknown argument batchsize; did you mean batch_size"),
+        ({"fanout": 3}, TypeError, "unknown argument fanout; expected store, num_neighbors, "),
+        ({"num_workers": 4}, TypeError, "num_workers of PyG's .* set num_threads"),
+        ({"replace": True}, TypeError, "replace of PyG's .* without replacement"),
+        ({"subgraph_type": "induced"}, TypeError, r"subgraph_type of PyG's .*\.to_undirected"),
+        ({"transform": print}, TypeError, "transform of PyG's .* in your loop"),
+    ],
+)
+def test_a_wrong_argument_is_named(path, options, error, message):
+    with pytest.raises(error, match=message):
+        lsm.NeighborLoader(path, [3, 2], **options)
+
+
+def arguments_of_pyg():
+    """Every argument of PyG's loader, and its default."""
+    parameters = {}
+    for function in (torch.utils.data.DataLoader, NodeLoader, LoaderOfPyG):
+        parameters |= inspect.signature(function.__init__).parameters
+    skipped = ("self", "kwargs", "data", "dataset", "node_sampler", "sampler", "in_order")
+    return {name: each.default for name, each in parameters.items() if name not in skipped}
+
+
+def test_every_argument_of_pyg_is_taken_or_explained(path):
+    """Those that PyG deprecated, or adds later, are told like any unknown name."""
+    given, known = arguments_of_pyg(), inspect.signature(lsm.NeighborLoader).parameters
+    unknown = set(given) - set(known) - set(_MISSING) - {"pin_memory_device", "custom_cls"}
+    assert not unknown, f"PyG {torch_geometric.__version__}"
+    for name in set(given) & set(_MISSING):
+        with pytest.raises(TypeError, match=f"NeighborLoader: {name} of PyG's loader is not supp"):
+            lsm.NeighborLoader(path, [3, 2], **{name: object()})
+
+
+def test_defaults_of_pyg_are_taken(path, store):
+    given = {name: value for name, value in arguments_of_pyg().items() if name in _MISSING}
+    given["num_workers"], given["pin_memory"] = 0, False
+    assert len(given) > 15
+    assert same(first(path, **{**given, "subgraph_type": "directional"}), first(store))
+
+
+def test_a_graph_of_pyg_is_told_to_be_converted():
+    with pytest.raises(TypeError, match=r"store: expected a GraphStore .* got PyG's Data; .*npy"):
+        lsm.NeighborLoader(torch_geometric.data.Data(), [3])
+
+
+def test_val_is_a_name_of_valid(store):
+    assert torch.equal(store.split("val"), store.split("valid"))
+    assert not torch.equal(store.split("val"), store.split("test"))
+    assert same(first(store, "val"), first(store, "valid"))
+    with pytest.raises(ValueError, match="expected one of train, valid, test, got 'dev'"):
+        store.split("dev")
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16], ids=str)
+def test_smaller_integers_are_input_nodes_too(store, dtype):
+    nodes = store.split("train")
+    assert same(first(store, nodes.to(dtype)), first(store, nodes))
+    assert same(first(store, nodes.numpy().astype(np.int32)), first(store, nodes))
+    with pytest.raises(ValueError, match=r"input_nodes: expected \[N\] integers or a mask"):
+        first(store, nodes.double())
+
+
+def test_printing_shows_shapes_and_sizes(store):
+    batch = first(store)
+    nodes, edges = len(batch.n_id), batch.edge_index.size(1)
+    text = repr(batch)
+    assert text.startswith(f"Batch(x=[{nodes}, {store.feature_dim}], y=[32], n_id=[{nodes}], ")
+    assert f"edge_index=[2, {edges}]" in text
+    assert f"num_sampled_nodes={batch.num_sampled_nodes}" in text
+    assert "tensor" not in text
+    assert "edge_weight" not in text
+    assert repr(batch.layers()[-1]).startswith("Layer(indptr=[33], edge_index=[2, ")
+    assert f"num_nodes={store.num_nodes}, num_edges={store.num_edges}, " in repr(store)
+    assert f"feature_dim={store.feature_dim}, feature_dtype=float32)" in repr(store)
+    with lsm.NeighborLoader(store, [3, 2], "train", 32, storage=POSIX, cache=CACHE) as loader:
+        text = repr(loader)
+        assert text.startswith(f"NeighborLoader({store!r}, num_neighbors=[3, 2], seeds=")
+        assert f"iterations={len(loader)}, CachedFeatureLoader(dim=" in text
+        assert "engine='posix', policy='lookahead', cached_rows=" in text
