@@ -1,6 +1,8 @@
 """Every script in examples/ runs on a store given as its argument, and does its task."""
 
 import ast
+import json
+import os
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -68,6 +70,39 @@ def test_no_policy_reads_less_than_the_optimal_one(example_store, run_python):
 def test_dgl_blocks_trains(example_store, run_python):
     first, *_, last = losses(run_python(EXAMPLES / "dgl_blocks.py", example_store))
     assert last < first
+
+
+@pytest.mark.skipif(find_spec("lightning") is None, reason="lightning is not installed here")
+def test_lightning_trains_on_two_processes(example_store, run_python):
+    output = run_python(EXAMPLES / "lightning_ddp.py", example_store, "--devices=2")
+    first, *_, last = losses(output)
+    assert last < first
+
+
+# Keeps what it is given, in place of the package.
+WANDB = """
+import contextlib, json
+
+class Run:
+    def log(self, record, step):
+        print(json.dumps([step, record]))
+
+def init(project, name):
+    return contextlib.nullcontext(Run())
+"""
+
+
+def test_metrics_go_to_wandb_by_kind(run_python, tmp_path, monkeypatch):
+    (tmp_path / "wandb.py").write_text(WANDB)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    records = [{"kind": "step", "loss": 0.5}, {"kind": "epoch", "loss": 0.25, "epoch": 1}]
+    lines = "\n".join(map(json.dumps, records))
+    (tmp_path / "metrics.jsonl").write_text(lines)
+    output = run_python(EXAMPLES / "metrics_to_wandb.py", tmp_path)
+    assert [json.loads(line) for line in output.splitlines()] == [
+        [0, {"step/loss": 0.5}],
+        [1, {"epoch/loss": 0.25, "epoch/epoch": 1}],
+    ]
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
