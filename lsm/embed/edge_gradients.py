@@ -123,7 +123,7 @@ class _Batch:
     ) -> None:
         self._ids, self._num_edges = ids, num_edges
         self._options, self._generator, self._workspace = options, generator, workspace
-        self._scores = scores_of(options.model)
+        self._scores = scores_of(options.chosen_model)
         self._tables = tables
         self._in_one_pass = (
             options.model in host_kernels.QUERIES
@@ -205,7 +205,7 @@ class _Batch:
 
     def _by_steps(self, rows: _SideRows) -> Tensor | None:
         """The gradients of relations, by the steps of a model."""
-        model, given, missing = self._options.model, rows.given, rows.missing
+        model, given, missing = self._options.chosen_model, rows.given, rows.missing
         if not rows.add:
             given.grads.zero_()
             missing.grads.zero_()

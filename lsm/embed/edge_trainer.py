@@ -48,10 +48,12 @@ class EdgeTrainer:
     ) -> None:
         """``rows``: [n, options.width] float32, embeddings followed by optimiser state. Between
         batches the caller may put other entities into them. ``relations``: the same of
-        ``options.relation_rows(num_relations)`` rows; None for dot, which ignores it. Both are
-        updated in place, on the device that they are on. ``is_twin``: the host stands for a GPU, in
-        tests. Raises ValueError for another shape or dtype, and without relations for another model
-        than dot; RuntimeError without Triton if the options need it on a GPU."""
+        ``options.relation_rows(num_relations)`` rows; None for dot, which ignores it, and for auto
+        to take dot. Both are updated in place, on the device that they are on. ``is_twin``: the
+        host stands for a GPU, in tests. Raises ValueError for another shape or dtype, and without
+        relations for another model than dot; RuntimeError without Triton if the options need it on
+        a GPU."""
+        options = options.for_graph(0 if relations is None else len(relations))
         _check_table("rows", rows, options)
         if not options.has_relations:
             relations = None

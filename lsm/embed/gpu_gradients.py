@@ -101,7 +101,7 @@ class _Batch:
         self._rows, self._options, self._negatives = rows, options, negatives
         self._num_edges = rows.ends.shape[1]
         self._chunk = self._num_edges if options.num_negatives == "all" else options.chunk
-        self._scores = scores_of(options.model)
+        self._scores = scores_of(options.chosen_model)
         shape = (2, self._num_edges)
         self._ids = torch.cat((rows.ends.flatten(), negatives.flatten()))
         self._missing = rows.ends.flip(0).int()

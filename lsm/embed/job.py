@@ -47,6 +47,7 @@ class EmbedJob:
     """The parts of an embedding run, on one rank."""
 
     config: EmbedConfig
+    """With the model that ``embed.model=auto`` took."""
     world: World
     run_dir: Path
     """The same on every rank."""
@@ -90,6 +91,8 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
             "ranks are on this one"
         )
     store = open_store(config)
+    chosen = config.embed.for_graph(store.num_relations)
+    config = config.model_copy(update={"embed": chosen})
     if config.train.eval_every and not store.num_edges["valid"]:
         raise ValueError(
             f"train.eval_every: {store.path} has no validation edges; set train.eval_every=0"
@@ -167,7 +170,7 @@ def open_store(config: EmbedConfig) -> TripleStore:
             f"embed.partitions: expected at most {store.meta.parts}, for the "
             f"{store.num_entities} entities of {store.path}, got {options.partitions}"
         )
-    if options.has_relations and not store.num_relations:
+    if options.for_graph(store.num_relations).has_relations and not store.num_relations:
         raise ValueError(
             f"embed.model: {options.model} needs relations, and {store.path} has none; set "
             "embed.model=dot"

@@ -39,10 +39,11 @@ class EmbedOptions(Section):
 
     section: ClassVar[str] = "embed"
 
-    model: ModelName = "complex"
-    """Score of an edge. dot: product of head and tail, without relations; distmult, complex:
-    trilinear products; transe_l1, transe_l2: distance of head plus relation to tail; rotate:
-    distance of the head, rotated by the relation, to the tail, summed over complex coordinates."""
+    model: Literal["auto", ModelName] = "auto"
+    """Score of an edge. auto: dot for a graph without relations, else complex. dot: product of head
+    and tail, without relations; distmult, complex: trilinear products; transe_l1, transe_l2:
+    distance of head plus relation to tail; rotate: distance of the head, rotated by the relation,
+    to the tail, summed over complex coordinates."""
     dim: Positive = 128
     """Floats of an embedding. complex and rotate take them for dim / 2 complex numbers: first all
     real parts, then all imaginary parts."""
@@ -110,8 +111,9 @@ class EmbedOptions(Section):
     def _has_fused_kernels(self) -> EmbedOptions:
         if self.gpu_scores == "stored":
             return self
+        products = ("auto", *PRODUCT_MODELS)
         remedy = "set embed.gpu_scores=stored"
-        if self.loss != "softmax" or self.model not in PRODUCT_MODELS:
+        if self.loss != "softmax" or self.model not in products:
             raise ValueError(
                 "embed.gpu_scores: fused is for embed.loss=softmax and embed.model one of "
                 f"{', '.join(PRODUCT_MODELS)}, got {self.loss} and {self.model}; {remedy}"
@@ -122,6 +124,20 @@ class EmbedOptions(Section):
                 f"{self.dim}; {remedy}"
             )
         return self
+
+    def for_graph(self, num_relations: int) -> EmbedOptions:
+        """The same options with the model that auto takes on a graph of ``num_relations``. Raises
+        ValueError if the other options do not fit it."""
+        if self.model != "auto":
+            return self
+        model = "complex" if num_relations else "dot"
+        return EmbedOptions(**(self.model_dump() | {"model": model}))
+
+    @property
+    def chosen_model(self) -> ModelName:
+        """The model, once :meth:`for_graph` has chosen."""
+        assert self.model != "auto", "embed.model: auto was not chosen for a graph"
+        return self.model
 
     @property
     def has_relations(self) -> bool:

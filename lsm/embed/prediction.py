@@ -70,7 +70,7 @@ def score(run: EmbeddingRun, edges: Tensor, *, is_head: bool) -> Tensor:
         side = sides_of(options, some, 0 if table is None else len(table))[is_head]
         rows = _rows(run, torch.cat((side.given, side.missing)))
         queries = _composed(options, side, rows[: len(some)], table)
-        pairs = scores_of(options.model).of_pairs(queries, rows[len(some) :].double())
+        pairs = scores_of(options.chosen_model).of_pairs(queries, rows[len(some) :].double())
         scores[first : first + len(some)] = pairs.float()
     return scores
 
@@ -88,7 +88,7 @@ def _composed(options: EmbedOptions, side: Side, given: Tensor, relations: Tenso
     if side.relations is not None:
         assert relations is not None
         relation = relations[side.relations].double()
-    return compose(options.model, given.double(), relation, side.inverse)
+    return compose(options.chosen_model, given.double(), relation, side.inverse)
 
 
 def best_targets(
@@ -107,7 +107,7 @@ def best_targets(
     """
     ids = torch.full((len(queries), k), -1, dtype=torch.int64)
     best = torch.full((len(queries), k), -torch.inf)
-    of_model = scores_of(options.model)
+    of_model = scores_of(options.chosen_model)
     for first, rows in blocks:
         entities = rows.double()
         size = max(1, SCORE_BYTES // (8 * len(rows)))

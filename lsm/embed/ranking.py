@@ -89,7 +89,7 @@ def rank_edges(
         if side.relations is not None:
             assert relations is not None
             relation = relations[side.relations, : options.dim]
-        queries = compose(options.model, embeddings[given], relation, side.inverse)
+        queries = compose(options.chosen_model, embeddings[given], relation, side.inverse)
         ranker = _Ranker(options, side, queries, embeddings[missing], known, bool(is_head))
         candidates: Iterator[tuple[Tensor, Tensor]]
         if protocol.candidates == "all":
@@ -115,7 +115,7 @@ class _Ranker:
         known: KnownEdges | None,
         is_head: bool,
     ) -> None:
-        self._scores = scores_of(options.model)
+        self._scores = scores_of(options.chosen_model)
         self._queries, self._missing = queries, side.missing
         of_target = self._scores.of_pairs(queries, targets)
         if not torch.isfinite(of_target).all():

@@ -61,7 +61,7 @@ def _train(config: EmbedConfig, world: World) -> dict[str, Any]:
         open_job(config, world, run_dir) as job,
     ):
         if world.is_main:
-            write_bytes_atomic(run_dir / CONFIG_NAME, dump_config(config).encode())
+            write_bytes_atomic(run_dir / CONFIG_NAME, dump_config(job.config).encode())
         position = job.position
         metrics = Metrics(
             config.metrics,
@@ -75,11 +75,19 @@ def _train(config: EmbedConfig, world: World) -> dict[str, Any]:
         )
         profiler = StepProfiler(config.metrics.profile_steps, run_dir / "profile", world.rank)
         with metrics, profiler:
+            if config.embed.model == "auto":
+                metrics.say(_chosen_model(job))
             trainer = EmbedTrainer(job, metrics, profiler)
             trainer.begin()
             while not trainer.is_done:
                 trainer.train_epoch()
             return trainer.finish()
+
+
+def _chosen_model(job: EmbedJob) -> str:
+    count = job.store.num_relations
+    relations = f"{count:,} relation{'' if count == 1 else 's'}" if count else "no relations"
+    return f"embed.model=auto: {job.config.embed.model}, as {job.store.path} has {relations}"
 
 
 def _in_words(record: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from lsm.embed.run import EmbeddingRun
 from support.command import lsm
 from support.training import make_store
 from support.triples import make_triples, overrides
@@ -47,12 +48,33 @@ def test_dot_trains_edges_without_relations(monkeypatch, capsys, stores, tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("store", "model", "reason"),
+    [("edges", "dot", "has no relations"), ("triples", "complex", "has 3 relations")],
+)
+def test_auto_takes_a_model_that_fits_the_store(
+    monkeypatch, capsys, stores, tmp_path, store, model, reason
+):
+    """It is said, kept in the run, and continued by name as by auto."""
+    settings = overrides(stores[store], tmp_path, "embed.model=auto", "train.epochs=1")
+    assert lsm(monkeypatch, "embed", "train", "base", *settings) == 0
+    said = capsys.readouterr()
+    assert f"embed.model=auto: {model}, as {stores[store]} {reason}" in said.out + said.err
+    assert EmbeddingRun.open(tmp_path).config.embed.model == model
+    more = [*settings, f"embed.model={model}", "train.epochs=2"]
+    assert lsm(monkeypatch, "embed", "train", "base", *more) == 0
+    said = capsys.readouterr()
+    assert "embed.model=auto" not in said.out + said.err
+    assert lsm(monkeypatch, "embed", "train", "base", *settings, "train.epochs=3") == 0
+    assert EmbeddingRun.open(tmp_path).state.position.epoch == 3
+
+
+@pytest.mark.parametrize(
     ("store", "changes", "message"),
     [
         ("triples", ["embed.buffer=2"], "embed.buffer: expected at least 3, got 2"),
         ("triples", ["embed.partitions=300"], "embed.partitions: expected at most"),
         ("triples", ["embed.partitions=200"], "embed.partitions: expected"),
-        ("edges", [], "embed.model: complex needs relations, and"),
+        ("edges", ["embed.model=complex"], "embed.model: complex needs relations, and"),
         ("nodes", [], "data.path: "),
         ("triples", ["data.path=/nowhere"], "data.path: /nowhere: no such store directory"),
         ("triples", ["embed.dims=4"], "unknown key embed.dims; did you mean embed.dim"),

@@ -121,8 +121,8 @@ def compare(options, drawn, dtype=torch.float64):
 
 
 def options_of(**values):
-    values = {"dim": DIM, "chunk": 3, "regularizer_weight": WEIGHT, "margin": 1.5} | values
-    return EmbedOptions(**values)
+    base = {"model": "complex", "dim": DIM, "chunk": 3, "margin": 1.5}
+    return EmbedOptions(**(base | {"regularizer_weight": WEIGHT} | values))
 
 
 ALL = [6, 7, 8, 0, 1, 2, 3, 4]

@@ -108,7 +108,7 @@ def test_dot_takes_edges_without_relations():
 
 
 def test_wrong_tables_are_named():
-    options = EmbedOptions(dim=8)
+    options = EmbedOptions(model="complex", dim=8)
     rows, relations = tables_of(options)
     with pytest.raises(ValueError, match=r"rows: expected \[n, 16\] float32 .* got \[60, 15\]"):
         EdgeTrainer(rows[:, 1:], relations, options)

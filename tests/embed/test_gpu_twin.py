@@ -62,8 +62,8 @@ def compare(options, edges=None):
 
 
 def options_of(**values):
-    base = {"dim": 6, "chunk": 5, "num_negatives": 30, "regularizer_weight": 0.3, "margin": 1.5}
-    return EmbedOptions(**(base | values))
+    base = {"model": "complex", "dim": 6, "chunk": 5, "num_negatives": 30, "margin": 1.5}
+    return EmbedOptions(**(base | {"regularizer_weight": 0.3} | values))
 
 
 @pytest.mark.parametrize("reciprocal", [True, False])

@@ -15,6 +15,19 @@ def test_reciprocal_relations_have_two_rows():
     assert EmbedOptions(reciprocal=False).relation_rows(7) == 7
 
 
+@pytest.mark.parametrize(("num_relations", "model"), [(0, "dot"), (1, "complex"), (9, "complex")])
+def test_auto_takes_a_model_by_relations(num_relations, model):
+    options = EmbedOptions(dim=10, lr=0.3)
+    chosen = options.for_graph(num_relations)
+    assert (options.model, chosen.model) == ("auto", model)
+    assert chosen == EmbedOptions(model=model, dim=10, lr=0.3)
+    assert EmbedOptions(model="rotate").for_graph(0).model == "rotate"
+    odd = EmbedOptions(dim=9)
+    if model == "complex":
+        with pytest.raises(ValueError, match=r"embed\.dim: expected an even number"):
+            odd.for_graph(num_relations)
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -119,7 +119,7 @@ def test_filtered_ranks_among_all_entities(model, reciprocal, integers, size, mo
 
 
 def test_raw_ranks_count_known_edges():
-    options = EmbedOptions(dim=DIM)
+    options = EmbedOptions(model="complex", dim=DIM)
     entities, relations = tables(options, True)
     found = rank(options, entities, relations, None, size=9)
     raw = brute_force(options, entities, relations, TEST[:0])
@@ -130,7 +130,7 @@ def test_raw_ranks_count_known_edges():
 
 @pytest.mark.parametrize("candidates", ["uniform", "degree"])
 def test_ranks_among_a_sample(candidates, monkeypatch):
-    options = EmbedOptions(dim=DIM)
+    options = EmbedOptions(model="complex", dim=DIM)
     entities, relations = tables(options, True)
     degrees = torch.bincount(torch.from_numpy(EDGES[:, [0, 2]].flatten()), minlength=ENTITIES)
     drawn = []
@@ -154,7 +154,7 @@ def test_samples_follow_their_protocol():
 
 def test_equal_rows_are_ties_in_spite_of_rounding():
     """A constant model has the mean rank: the other orders of its entities are as likely."""
-    options = EmbedOptions(dim=64)
+    options = EmbedOptions(model="complex", dim=64)
     entities = np.tile(RNG.standard_normal(options.width).astype(np.float32), (ENTITIES, 1))
     relations = RNG.standard_normal((2 * RELATIONS, options.width)).astype(np.float32)
     found = rank(options, entities, relations, None, size=7)
@@ -162,7 +162,7 @@ def test_equal_rows_are_ties_in_spite_of_rounding():
 
 
 def test_bad_input_is_named():
-    options = EmbedOptions(dim=DIM)
+    options = EmbedOptions(model="complex", dim=DIM)
     entities, relations = tables(options, False)
     with pytest.raises(ValueError, match="entities have no embedding"):
         rank(options, entities[:20], relations, None)
@@ -176,7 +176,7 @@ def test_bad_input_is_named():
 
 
 def test_a_row_of_nan_does_not_raise_ranks():
-    options = EmbedOptions(dim=DIM)
+    options = EmbedOptions(model="complex", dim=DIM)
     entities, relations = tables(options, False)
     unused = sorted(set(range(ENTITIES)) - set(TEST[:, [0, 2]].flatten().tolist()))
     assert unused

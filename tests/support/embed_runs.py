@@ -30,6 +30,8 @@ def make_run(
     """A run directory whose partitions begin at ``starts``. ``rows``: [entities, dim]; None: a hole
     of zeros. Slots alternate; what is not the embedding of an entity is NaN."""
     settings = config(store or path, path, *more)
+    chosen = settings.embed.for_graph(0 if relations is None else len(relations))
+    settings = settings.model_copy(update={"embed": chosen})
     dim, width = settings.embed.dim, settings.embed.width
     layout = PartitionLayout.of(starts, width)
     slots = [p % 2 for p in range(layout.partitions)]
