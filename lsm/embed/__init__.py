@@ -5,19 +5,24 @@ from typing import TYPE_CHECKING
 from lsm.core.lazy import lazily
 
 if TYPE_CHECKING:
+    from lsm.embed.config import EmbedConfig, load_embed_config
     from lsm.embed.edge_trainer import BatchLoss, EdgeTrainer
     from lsm.embed.embeddings import Embeddings, open_run
     from lsm.embed.options import EmbedOptions
     from lsm.embed.order import Order, make_order
+    from lsm.embed.trainer import train
 
 __all__ = [
     "BatchLoss",
     "EdgeTrainer",
+    "EmbedConfig",
     "EmbedOptions",
     "Embeddings",
     "Order",
+    "load_embed_config",
     "make_order",
     "open_run",
+    "train",
 ]
 
 __getattr__, __dir__ = lazily(
@@ -25,10 +30,13 @@ __getattr__, __dir__ = lazily(
     {
         "BatchLoss": "edge_trainer",
         "EdgeTrainer": "edge_trainer",
+        "EmbedConfig": "config",
         "EmbedOptions": "options",
         "Embeddings": "embeddings",
         "Order": "order",
+        "load_embed_config": "config",
         "make_order": "order",
         "open_run": "embeddings",
+        "train": "trainer",
     },
 )

@@ -266,6 +266,35 @@ class Embeddings:
         self.run.require_unchanged()
         return scores
 
+    def export(
+        self,
+        out: str | Path,
+        form: str,
+        *,
+        ids: bool = False,
+        force: bool = False,
+        progress: bool | None = False,
+    ) -> list[Path]:
+        """Writes all embeddings to files for other tools, a block at a time.
+
+        Args:
+            out: Directory to write to.
+            form: npy, tsv, word2vec or safetensors.
+            ids: Ids instead of names, which needs no store.
+            force: Replace files in ``out``.
+            progress: Bars; None: on a terminal.
+
+        Returns:
+            The files, which have their names once they are whole.
+
+        Raises:
+            ValueError: There is no such ``form``.
+            FileExistsError: ``out`` is not empty.
+        """
+        from lsm.embed.export import export  # which takes Embeddings
+
+        return export(self, out, form, ids=ids, force=force, progress=progress)
+
     def _kinds(self, relations: Sequence[Key] | None, count: int) -> Tensor | None:
         """The ids of the relations of ``count`` queries; None for a model without."""
         options = self.run.config.embed

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import lsm
+import lsm.embed
 
 PUBLIC = {
     "Batch",
@@ -120,6 +121,7 @@ def test_the_reference_page_documents_exactly_the_public_names():
     assert len(documented) == page.count(":::")
     behind = {"lsm.train": "lsm.train.trainer.train"}
     public = [f"lsm.{name}" for name in lsm.__all__]
+    public += [f"lsm.embed.{name}" for name in lsm.embed.__all__]
     assert sorted(documented) == sorted(behind.get(name, name) for name in public)
 
 
