@@ -210,7 +210,8 @@ class AblationConfig(Section):
     """A cache-policy study: every section of its configuration."""
 
     output: str = "runs/ablation"
-    """Directory for the results: records.json, records.csv, table.md, plot.png, study.json."""
+    """Directory for the results: records.json, records.csv, table.md, study.json, and plot.png,
+    plot.svg and plot.pdf."""
     graph: GraphConfig = GraphConfig()
     """The graph."""
     trace: TraceConfig = TraceConfig()

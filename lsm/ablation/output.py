@@ -33,6 +33,18 @@ def held(config: AblationConfig) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def held_for_trace(folder: Path) -> Iterator[None]:
+    """A context that holds ``folder`` for the results of a trace. Raises RuntimeError if another
+    process holds it, ValueError if it has the results of a configuration's study."""
+    with RunDirectory(folder, key="--out"):
+        if "trace_file" not in (stored := _stored(folder)) and stored:
+            raise ValueError(
+                f"--out: {folder} holds the results of a study of a config; choose another folder"
+            )
+        yield
+
+
 def _stored(folder: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         return dict(json.loads((folder / "study.json").read_text())["config"])

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from lsm.ablation.figures import finish, new_figure
 from lsm.storage.disk_profile import DiskProfile
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 def draw_overlap(
     profile: DiskProfile, records: Sequence[dict], target_share: float, path: Path
 ) -> None:
     """Reads per second against overlapping accesses: the model, bursts, and a queue kept full."""
-    figure, axes = _figure(1, (7.5, 4.8))
+    figure, axes = new_figure(1, (7.5, 4.8))
     axis, model = axes[0], profile.access_model()
     counts = [each["accesses"] for each in records]
     axis.plot(counts, [model.iops(n) for n in counts], "C0-", label="model (started together)")
@@ -51,13 +47,13 @@ def draw_overlap(
     axis.set_xlabel("accesses that overlap (4 KiB, random)")
     axis.set_ylabel("reads per second")
     axis.set_ylim(bottom=0)
-    _finish(figure, axes, "Overlapping accesses (GIDS, Figure 8)", path)
+    finish(figure, axes, "Overlapping accesses (GIDS, Figure 8)", 4, path)
 
 
 def draw_batches(profile: DiskProfile, records: Sequence[dict], path: Path) -> None:
     """Rows per second against the batch size, a panel per share of rows in memory."""
     fractions = list(dict.fromkeys(each["cache"] for each in records))
-    figure, axes = _figure(len(fractions), (2 + 4.6 * len(fractions), 4.8))
+    figure, axes = new_figure(len(fractions), (2 + 4.6 * len(fractions), 4.8))
     for axis, fraction in zip(axes, fractions, strict=True):
         chosen = [each for each in records if each["cache"] == fraction]
         for turn, way in enumerate(dict.fromkeys(each["way"] for each in chosen)):
@@ -74,27 +70,9 @@ def draw_batches(profile: DiskProfile, records: Sequence[dict], path: Path) -> N
         axis.set_xscale("log", base=2)
         axis.set_xticks(sizes, [str(size) for size in sizes])
         axis.minorticks_off()
-        axis.set_ylim(bottom=0)
         axis.set_xlabel("seeds per iteration")
         title = f"{fraction:.0%} of the rows in memory" if fraction else "no rows in memory"
         axis.set_title(title, fontsize=10)
     axes[0].set_ylabel("rows per second")
-    _finish(figure, axes, "Reads ahead of training (GIDS, Figure 9)", path)
-
-
-def _figure(panels: int, size: tuple[float, float]) -> tuple[Figure, Sequence[Axes]]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, figure.subplots(1, panels, squeeze=False)[0]
-
-
-def _finish(figure: Figure, axes: Sequence[Axes], title: str, path: Path) -> None:
-    for axis in axes:
-        axis.grid(alpha=0.3)
-    handles, names = axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=min(4, len(names)), fontsize=8)
-    figure.suptitle(title)
-    figure.savefig(path, dpi=120)
+    axes[0].set_ylim(bottom=0)
+    finish(figure, axes, "Reads ahead of training (GIDS, Figure 9)", 4, path)

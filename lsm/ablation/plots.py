@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lsm.ablation.config import PlotConfig
+from lsm.ablation.figures import finish, new_figure
 from lsm.ablation.report import varying
 from lsm.ablation.runs import ignored
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
 _SERIES = (
@@ -27,7 +28,7 @@ _SERIES = (
 )
 _SHORT = {"window": "W", "update_period": "U", "near_fraction": "F", "merge_iterations": "merged"}
 _WORDS = {
-    "size": "lines per rank, in mean request lists",
+    "size": "cache per rank: mean request lists = rows (share of all nodes)",
     "window": "window (iterations)",
     "update_period": "iterations between refreshes",
     "near_fraction": "near fraction of the window",
@@ -42,43 +43,60 @@ _LINE_STYLES = ("-", "--", ":", "-.")
 _MARKERS = "os^Dvp*X"
 
 
-def require_matplotlib() -> None:
+def require_matplotlib(otherwise: str = "set plot.enabled=false") -> None:
     """Raises RuntimeError, with the remedy, if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
         raise RuntimeError(
-            "plots need matplotlib: pip install matplotlib, or set plot.enabled=false"
+            f"plots need matplotlib: pip install matplotlib, or {otherwise}"
         ) from None
 
 
 def draw(config: PlotConfig, records: Sequence[dict], path: Path) -> None:
-    """Writes the plot of ``records`` that ``config`` describes to ``path`` (.png)."""
+    """Writes the plot of ``records`` that ``config`` describes to ``path`` (.png), and next to it
+    as .svg and .pdf."""
     require_matplotlib()
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     records = [record for record in records if _value(record, config.y) is not None]
     panels = _panels(config, records)
     labels = [_label(config, record, records) for record in records]
     height = 2 + 0.28 * len(set(labels)) if config.kind == "dots" else 4.6
-    figure = Figure(figsize=(2 + 4.4 * len(panels), height), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    figure, axes = new_figure(len(panels), (2 + 4.4 * len(panels), height))
+    sizes = _size_texts(records)
     for axis, (title, chosen) in zip(axes, panels, strict=True):
         if config.kind == "dots":
-            _draw_dots(config, axis, chosen, records)
+            _draw_dots(config, axis, chosen, records, sizes)
         else:
-            _draw_lines(config, axis, chosen, records)
+            _draw_lines(config, axis, chosen, records, sizes)
         axis.set_title(title, fontsize=10)
-        axis.grid(alpha=0.3)
-    for axis in axes[1:]:
-        axis.set_ylabel("")
-    handles, names = _legend(axes)
-    columns = min(len(names), 2 + len(panels))
-    figure.legend(handles, names, loc="outside lower center", ncols=columns, fontsize=8)
-    figure.suptitle(config.title)
-    figure.savefig(path, dpi=120)
+    # The panels have common axes: their limits must wait for the points of the last one.
+    if config.kind == "dots":
+        axes[0].set_xlim(left=0)
+    else:
+        axes[0].set_ylim(bottom=0)
+    finish(figure, axes, config.title, 2 + len(panels), path)
+
+
+def _size_texts(records: Sequence[dict]) -> dict[float, str]:
+    """Each size of a cache in words: mean request lists, rows per rank, share of all nodes."""
+    texts = {}
+    for each in records:
+        if "size" in ignored(each):
+            continue
+        share = 100 * each["lines"] / each["num_nodes"]
+        digits = f"{share:.0f}" if share >= 10 else f"{share:.1g}"
+        rows = _short_count(each["lines"])
+        texts[each["size"]] = f"{each['size']:g} lists = {rows} rows ({digits}%)"
+    return texts
+
+
+def _short_count(count: int) -> str:
+    """8.9K for 8,880."""
+    for unit, name in ((10**9, "G"), (10**6, "M"), (10**3, "K")):
+        if count >= unit:
+            digits = 3 if count >= 10 * unit else 2
+            return f"{count / unit:.{digits}g}{name}"
+    return str(count)
 
 
 def _panels(config: PlotConfig, records: Sequence[dict]) -> list[tuple[str, list[dict]]]:
@@ -90,7 +108,8 @@ def _panels(config: PlotConfig, records: Sequence[dict]) -> list[tuple[str, list
     for value in dict.fromkeys(each[name] for each in records if name not in ignored(each)):
         chosen = [each for each in records if name in ignored(each) or each[name] == value]
         text = f"{value:g}" if isinstance(value, float) else str(value)
-        panels.append((f"{name.replace('_', ' ')} {text}", chosen))
+        text = f"{name.replace('_', ' ')} {text}"
+        panels.append((_size_texts(chosen)[value] if name == "size" else text, chosen))
     return panels
 
 
@@ -122,7 +141,11 @@ def _value(record: dict, name: str) -> float:
 
 
 def _draw_lines(
-    config: PlotConfig, axis: Axes, records: Sequence[dict], every_record: Sequence[dict]
+    config: PlotConfig,
+    axis: Axes,
+    records: Sequence[dict],
+    every_record: Sequence[dict],
+    sizes: dict[float, str],
 ) -> None:
     """A curve per label; colour by policy; a level line where the policy ignores the x axis."""
     curves: dict[str, list[dict]] = {}
@@ -130,7 +153,7 @@ def _draw_lines(
         curves.setdefault(_label(config, record, every_record), []).append(record)
     policies = list(dict.fromkeys(record["policy"] for record in every_record))
     seen: dict[str, int] = {}
-    xs = sorted({each[config.x] for each in records if config.x not in ignored(each)})
+    xs = sorted({each[config.x] for each in every_record if config.x not in ignored(each)})
     for label, points in curves.items():
         policy = points[0]["policy"]
         turn = seen[policy] = seen.get(policy, -1) + 1
@@ -151,15 +174,21 @@ def _draw_lines(
         )
     if xs and xs[0] > 0 and xs[-1] / xs[0] >= 4:
         axis.set_xscale("log", base=2)
-    axis.set_xticks(xs, [f"{x:g}" for x in xs])
+    names = [f"{x:g}" for x in xs]
+    if config.x == "size":
+        names = [re.sub(r" (=|\()", r"\n\1", sizes[x]) for x in xs]
+    axis.set_xticks(xs, names, fontsize=8 if config.x == "size" else None)
     axis.minorticks_off()
-    axis.set_ylim(bottom=0)
     axis.set_xlabel(_WORDS[config.x])
     axis.set_ylabel(_WORDS[config.y])
 
 
 def _draw_dots(
-    config: PlotConfig, axis: Axes, records: Sequence[dict], every_record: Sequence[dict]
+    config: PlotConfig,
+    axis: Axes,
+    records: Sequence[dict],
+    every_record: Sequence[dict],
+    sizes: dict[float, str],
 ) -> None:
     """A row per label, the best of all panels on top; a dot per value of the x parameter."""
     rows: dict[str, dict[float, float]] = {}
@@ -180,17 +209,7 @@ def _draw_dots(
             marker=_MARKERS[turn % len(_MARKERS)],
             linestyle="",
             color=f"C{turn % 10}",
-            label=f"{value:g} {_WORDS[config.x].partition(', in ')[2] or config.x}",
+            label=sizes[value] if config.x == "size" else f"{value:g} {config.x}",
         )
     axis.set_yticks(range(len(labels)), labels, fontsize=9)
-    axis.set_xlim(left=0)
     axis.set_xlabel(_WORDS[config.y])
-
-
-def _legend(axes: Iterable[Axes]) -> tuple[list[Artist], list[str]]:
-    """Every label of the panels, once."""
-    found: dict[str, Artist] = {}
-    for axis in axes:
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    return list(found.values()), list(found)

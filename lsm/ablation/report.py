@@ -68,6 +68,19 @@ def table(records: Sequence[dict]) -> Table:
     return out
 
 
+def requests_note(records: Sequence[dict]) -> str:
+    """The reason why records have fewer requests than their trace; "" if none has."""
+    fewer = [each for each in records if each["requests"] < each["trace_requests"]]
+    if not fewer:
+        return ""
+    first = fewer[0]
+    return (
+        f"{first['trace_requests']:,} requests in the trace of {first['num_ranks']} ranks, "
+        f"{first['requests']:,} to the cache that they share: a row that several ranks request at "
+        "an iteration counts once"
+    )
+
+
 def varying(records: Sequence[dict], names: Iterable[str] = PARAMETERS) -> list[str]:
     """The ``names`` whose values differ between records."""
     present = [name for name in names if name in records[0]]

@@ -293,6 +293,7 @@ def _record(trace: Trace, combination: Combination, counts: np.ndarray) -> dict:
             "num_iterations": trace.num_iterations,
             "num_nodes": trace.num_nodes,
             "mean_list": round(trace.mean_list, 2),
+            "trace_requests": len(trace.ids),
         }
     )
     for suffix, row in (("", counts[0]), ("_2nd", counts[1])):

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from lsm.ablation import plots, reads, report, runs
-from lsm.ablation.config import AblationConfig, GraphConfig
+from lsm.ablation.config import AblationConfig, GraphConfig, PlotConfig
 from lsm.ablation.runs import Combination
 from lsm.ablation.trace import Trace
 from lsm.ablation.trace_sampling import sample_trace
@@ -33,8 +33,7 @@ def run_study(
 
     Returns the records of ``runs.run`` plus the size (lines per mean request list), the constant
     buffer's fraction and, with reads.enabled, the results of ``reads.read_all``. Writes
-    records.json, records.csv, table.md, study.json (configuration, machine and commit) and plot.png
-    after all runs.
+    the results of ``write_results`` after all runs.
     """
     if config.plot.enabled:
         plots.require_matplotlib()
@@ -59,7 +58,8 @@ def run_study(
     records = [names | each for each, (_, names) in zip(records, named, strict=True)]
     if config.reads.enabled:
         records = reads.read_all(config.reads, store, trace, chosen, records, progress=progress)
-    _write(config, records)
+    plot = config.plot if config.plot.enabled else None
+    write_results(Path(config.output), records, config.model_dump(mode="json"), plot)
     return records
 
 
@@ -136,13 +136,21 @@ def open_or_make(graph: GraphConfig, *, progress: bool | None = None) -> GraphSt
     return store
 
 
-def _write(config: AblationConfig, records: list[dict]) -> None:
-    folder = Path(config.output)
+def write_results(
+    folder: Path, records: list[dict], settings: dict, plot: PlotConfig | None
+) -> None:
+    """Writes records.json, records.csv, table.md, study.json (``settings``, machine and commit),
+    and with ``plot`` plot.png, plot.svg and plot.pdf."""
     folder.mkdir(parents=True, exist_ok=True)
     report.write_json(folder / "records.json", records)
     report.write_csv(folder / "records.csv", records)
     (folder / "table.md").write_text(report.markdown(records))
-    about = record.make({"results": ["records.json"]}, config.model_dump(mode="json"))
+    about = record.make({"results": ["records.json"]}, settings)
     (folder / "study.json").write_text(json.dumps(about, indent=1) + "\n")
-    if config.plot.enabled:
-        plots.draw(config.plot, records, folder / "plot.png")
+    if plot is not None:
+        plots.draw(plot, records, folder / "plot.png")
+
+
+def with_sizes(records: list[dict]) -> list[dict]:
+    """``records`` of a trace with the size of each cache in mean request lists, for a plot."""
+    return [each | {"size": round(each["lines"] / each["mean_list"], 2)} for each in records]

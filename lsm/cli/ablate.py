@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,6 +68,12 @@ def ablate(
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Simulations at once; default: one per core.")
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="Folder for records as CSV and JSON, a table and a plot (PNG, SVG, PDF)."
+        ),
+    ] = None,
     json_path: Annotated[
         Path | None, typer.Option("--json", help="Write the records to this file.")
     ] = None,
@@ -91,6 +97,8 @@ def ablate(
         "windows": integers("--window", window),
         "victims": [name.strip() for name in victim.split(",")],
     }
+    if json_path is not None:
+        require_folder("--json", json_path)
     _check_choice("--mode", mode, ("shared", "independent"))
     _check_choice("--hash", hash, ("stride", "mix64"))
     for name in axes["victims"]:
@@ -103,7 +111,14 @@ def ablate(
         "hash": hash,
         "seed": seed,
     }
-    _run_trace(trace, axes, settings, victim_rows, jobs, json_path, progress)
+    records = _run_trace(trace, axes, settings, victim_rows, jobs, out, progress)
+    if json_path is not None:
+        from lsm.ablation.report import write_json
+
+        write_json(json_path, records)
+    _show(records)
+    if out is not None:
+        typer.echo(f"results: {out}")
 
 
 def _run_config(
@@ -151,13 +166,13 @@ def _run_trace(
     settings: dict[str, Any],
     victim_rows: int,
     jobs: int | None,
-    json_path: Path | None,
+    out: Path | None,
     progress: bool | None,
-) -> None:
+) -> list[dict]:
     import itertools
 
-    from lsm.ablation import runs
-    from lsm.ablation.report import write_json
+    from lsm.ablation import plots, runs
+    from lsm.ablation.output import held_for_trace
     from lsm.ablation.trace import Trace
 
     for policy in axes["policies"]:
@@ -176,19 +191,30 @@ def _run_trace(
                 axes["policies"], axes["lines"], axes["windows"], axes["victims"]
             )
         ]
-    if json_path is not None:
-        require_folder("--json", json_path)
     with warnings.catch_warnings(), runs.naming(_OPTIONS):
         warnings.simplefilter("ignore")  # reports errors before a long trace is read
         runs.planner_configs(combinations)
     if not path.is_file():
         raise FileNotFoundError(f"--trace: {path}: no such file; `lsm trace STORE` writes one")
-    loaded = Trace.load(path)
-    with _plain_warnings():
-        records = runs.run(loaded, combinations, jobs=jobs, progress=progress)
-    if json_path is not None:
-        write_json(json_path, records)
-    _show(records)
+    if out is not None:
+        plots.require_matplotlib("leave out --out")
+    with nullcontext() if out is None else held_for_trace(out), _plain_warnings():
+        records = runs.run(Trace.load(path), combinations, jobs=jobs, progress=progress)
+        if out is not None:
+            _write_trace_results(out, path, axes, settings, records)
+    return records
+
+
+def _write_trace_results(
+    out: Path, trace: Path, axes: dict[str, list], settings: dict[str, Any], records: list[dict]
+) -> None:
+    from lsm.ablation.config import PlotConfig
+    from lsm.ablation.study import with_sizes, write_results
+
+    several_lines = len(axes["lines"]) > 1
+    plot = PlotConfig(kind="lines" if several_lines else "dots", title=f"Caches over {trace.name}")
+    about = {"trace_file": str(trace), **axes, **settings}
+    write_results(out, with_sizes(records), about, plot)
 
 
 @contextmanager
@@ -203,12 +229,14 @@ def _plain_warnings() -> Iterator[None]:
 def _show(records: list[dict]) -> None:
     from rich.console import Console
 
-    from lsm.ablation.report import table
+    from lsm.ablation.report import requests_note, table
 
     console = Console()
     if not console.is_terminal:
         console = Console(width=200)  # a file has no width to fit into
     console.print(table(records))
+    if note := requests_note(records):
+        typer.echo(note)
 
 
 def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:

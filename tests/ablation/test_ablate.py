@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from lsm.ablation import plots, runs
-from lsm.ablation.config import AblationConfig
+from lsm.ablation.config import AblationConfig, PlotConfig
 from lsm.ablation.runs import Combination
 from lsm.ablation.study import combinations, open_or_make, run_study
 from lsm.ablation.trace import Trace
@@ -407,8 +407,76 @@ def test_each_study_draws_its_plot(tmp_path, name):
     config = small(name, tmp_path, "cache.windows=[4, 8]")
     records = run_study(config, progress=False)
     assert (tmp_path / "out" / "plot.png").stat().st_size > 5000
+    assert (tmp_path / "out" / "plot.svg").read_text().startswith("<?xml")
+    assert (tmp_path / "out" / "plot.pdf").read_bytes().startswith(b"%PDF")
     # The same study again gives the same records, from the store that is there now.
     assert run_study(config, jobs=1, progress=False) == records
+
+
+def test_panels_have_common_axes(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    drawn = []
+    monkeypatch.setattr(plots, "finish", lambda figure, axes, *_: drawn.append(axes))
+    record = dict(Combination(policy="dynamic", lines=1)) | {"num_nodes": 1000}
+    records = [
+        record | {"size": size, "lines": lines, "update_period": period, "hit_ratio_2nd": hits}
+        for size, lines in ((10.0, 9), (40.0, 36))
+        for period, hits in ((1, 0.1), (4, 0.9))
+    ]
+    for kind in ("lines", "dots"):
+        config = PlotConfig(kind=kind, panels="update_period")
+        plots.draw(config, records, tmp_path / "plot.png")
+        first, second = drawn.pop()
+        assert first.get_xlim() == second.get_xlim()
+        assert first.get_ylim() == second.get_ylim()
+        low, high = first.get_ylim() if kind == "lines" else first.get_xlim()
+        assert low == 0
+        assert high > 0.9  # of the second panel
+        if kind == "lines":
+            names = [each.get_text().replace("\n", " ") for each in first.get_xticklabels()]
+        else:
+            names = first.get_legend_handles_labels()[1]
+        assert names == ["10 lists = 9 rows (0.9%)", "40 lists = 36 rows (4%)"]
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(768, "768"), (8880, "8.9K"), (15_552, "15.6K"), (1_000_000, "1M"), (269_346_174, "269M")],
+)
+def test_short_counts(count, text):
+    assert plots._short_count(count) == text
+
+
+def test_a_trace_gives_a_plot_and_csv(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
+    offsets = np.arange(5) * 2
+    ids = np.array([0, 1, 1, 2, 3, 4, 5, 6])  # both ranks request node 1 at iteration 0
+    Trace(ids, offsets, num_nodes=100, num_ranks=2).save(tmp_path / "run.npz")
+    options = ["--trace", tmp_path / "run.npz", "--policies", "lru", "--lines", "32,64"]
+    assert lsm(monkeypatch, "ablate", *options, "--out", tmp_path / "out") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "8 requests in the trace of 2 ranks, 7 to the cache that they share: a row" in said
+    made = {file.name for file in (tmp_path / "out").iterdir()}
+    assert made >= {"plot.png", "plot.svg", "plot.pdf", "records.csv", "records.json", "table.md"}
+    with open(tmp_path / "out/records.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["lines"], row["requests"], row["trace_requests"]) for row in rows] == [
+        ("32", "7", "8"),
+        ("64", "7", "8"),
+    ]
+    independent = [*options, "--mode", "independent", "--out", tmp_path / "out"]
+    assert lsm(monkeypatch, "ablate", *independent) == 0  # the same trace may be simulated again
+    assert "requests in the trace" not in capsys.readouterr().out
+
+
+def test_results_of_a_study_are_not_replaced_by_those_of_a_trace(tmp_path, monkeypatch, capsys):
+    run_study(small("base", tmp_path, "plot.enabled=false", "cache.windows=[4]"), progress=False)
+    before = (tmp_path / "out/records.json").read_bytes()
+    Trace(np.arange(4), np.arange(5), num_nodes=9, num_ranks=1).save(tmp_path / "run.npz")
+    options = ["--trace", tmp_path / "run.npz", "--lines", "32", "--out", tmp_path / "out"]
+    assert lsm(monkeypatch, "ablate", *options) == 1
+    assert "holds the results of a study of a config" in capsys.readouterr().err
+    assert (tmp_path / "out/records.json").read_bytes() == before
 
 
 def test_a_missing_matplotlib_is_said_before_the_work(tmp_path, monkeypatch):

@@ -1,0 +1,48 @@
+"""Figures of studies: panels with common axes, written as PNG, SVG and PDF."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def new_figure(panels: int, size: tuple[float, float]) -> tuple[Figure, Sequence[Axes]]:
+    """A figure of ``size`` inches with ``panels`` side by side, whose axes have the same scales."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(1, panels, squeeze=False, sharex=True, sharey=True)[0]
+
+
+def finish(figure: Figure, axes: Sequence[Axes], title: str, columns: int, path: Path) -> None:
+    """Adds title and legend, and writes the figure to ``path`` with each of SUFFIXES."""
+    for axis in axes:
+        axis.grid(alpha=0.3)
+    for axis in axes[1:]:
+        axis.set_ylabel("")
+    handles, names = _legend(axes)
+    figure.legend(
+        handles, names, loc="outside lower center", ncols=min(columns, len(names)), fontsize=8
+    )
+    figure.suptitle(title)
+    for suffix in SUFFIXES:
+        figure.savefig(path.with_suffix(suffix), dpi=120)
+
+
+def _legend(axes: Iterable[Axes]) -> tuple[list[Artist], list[str]]:
+    """Every label of the panels, once."""
+    found: dict[str, Artist] = {}
+    for axis in axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    return list(found.values()), list(found)
