@@ -35,7 +35,8 @@ CMAKE_ARGS += $(if $(CUDA_ARCHS),-DCMAKE_CUDA_ARCHITECTURES=$(CUDA_ARCHS))
 PACKAGES := $(shell find lsm -type d ! -name __pycache__)
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
-.PHONY: first-gpu-run help quickstart test test-dgl test-emulated test-gpu test-launch test-nvme test-sanitize
+.PHONY: first-gpu-run gpu-selftest lent-gpu lent-gpu-wheels
+.PHONY: help quickstart test test-dgl test-emulated test-gpu test-launch test-nvme test-sanitize
 .PHONY: configs bench-gpu cuda-check dist docs fuzz lint format stubs build system setup clean
 
 help:
@@ -50,6 +51,8 @@ help:
 	@echo 'make test-gpu    test GPU code, on a machine with a GPU'
 	@echo 'make bench-gpu   measure GPU code, on a machine with a GPU'
 	@echo 'make first-gpu-run  all that waits for a GPU; call it until it says that it has finished'
+	@echo 'make gpu-selftest  build one program of native GPU tests and benches; needs nvcc, and no GPU'
+	@echo 'make lent-gpu    fill build/lent-gpu, which bench/lent_gpu.sh takes to a machine with a GPU'
 	@echo 'make cuda-check  compile GPU code for all compute capabilities, without a GPU'
 	@echo 'make test-launch test the start scripts under torchrun, mpirun and SLURM'
 	@echo 'make configs     write configs/base.yaml and configs/ablation/base.yaml from the code'
@@ -139,15 +142,40 @@ test-nvme: setup
 	LSM_GUEST=build/guest $(BIN)/python -m pytest tests/guest -rs
 
 # Compiling needs nvcc only. The result must also link into a module that loads without a driver, so
-# it is built and imported in a folder where no test finds it.
+# it is built and imported in a folder where no test finds it. gpu_selftest is built along.
 cuda-check: setup
 	@if ! command -v $(NVCC) >/dev/null; then \
 	  echo 'nvcc is not installed: GPU code is not compiled'; exit 0; \
 	fi; set -e; export PATH="$(abspath $(BIN)):$$PATH"; \
-	cmake -S . -B build/cuda -G Ninja $(CMAKE_ARGS) -DLSM_CUDA=ON \
+	cmake -S . -B build/cuda -G Ninja $(CMAKE_ARGS) -DLSM_CUDA=ON -DLSM_GPU_SELFTEST=ON \
 	  -DLSM_MODULE_DIR=$(abspath build/cuda); \
 	cmake --build build/cuda; \
+	build/cuda/tests/gpu/gpu_selftest --check || [ $$? = 77 ]; \
 	cd build/cuda && python -c 'import _core; assert _core.build_info()["cuda"]'
+
+# One program without Python, to take to a machine with a GPU: tests of GPU code, and a bench by
+# events. build/lent-gpu has all that such a machine may lack.
+SELFTEST_ARCHS = $(or $(CUDA_ARCHS),90)
+gpu-selftest: system $(if $(OFFLINE),,$(VENV)/.dependencies)
+	@command -v $(NVCC) >/dev/null || { echo 'nvcc is not installed: it compiles GPU code' >&2; exit 1; }
+	set -e; export PATH="$(abspath $(BIN)):$$PATH"; \
+	cmake -S . -B build/gpu-selftest -G Ninja -DLSM_GPU_SELFTEST=ONLY -DLSM_IO_URING=OFF \
+	  -DCMAKE_CUDA_ARCHITECTURES='$(SELFTEST_ARCHS)'; \
+	cmake --build build/gpu-selftest --target gpu_selftest
+	@mkdir -p build/lent-gpu
+	strip -o build/lent-gpu/gpu_selftest build/gpu-selftest/tests/gpu/gpu_selftest
+	@ls -lh build/lent-gpu/gpu_selftest
+
+# pydantic and its four, for the Python of that machine.
+LENT_PYTHON ?= 3.12
+lent-gpu-wheels: | $(if $(OFFLINE),,$(BIN)/python)
+	rm -rf build/lent-gpu/wheels
+	$(RUN) -m pip download -q --disable-pip-version-check --only-binary=:all: \
+	  --python-version $(LENT_PYTHON) --implementation cp --platform manylinux_2_28_x86_64 \
+	  --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 $(PIP_ARGS) \
+	  --dest build/lent-gpu/wheels pydantic
+
+lent-gpu: gpu-selftest lent-gpu-wheels
 
 # SANITIZER=memcheck, synccheck or initcheck: the tests of kernels under that tool of
 # compute-sanitizer. racecheck would find nothing: it sees shared memory only, and there is none.
@@ -171,7 +199,7 @@ bench-gpu: setup
 	$(RUN) -m torch.distributed.run --standalone --nproc-per-node=2 bench/exchange.py \
 	  --device cuda --check && exit $$failed
 
-# Build, test-gpu, its sanitizers and the benches, into one record; in calls of at most eight minutes,
+# Self-test, build, tests, benches and sanitizers, into one record; in calls of at most eight minutes,
 # each of which goes on where the last one stopped. Exit status: see bench/first_gpu_run.py --help.
 FIRST_RUN_ARGS ?=
 first-gpu-run:
@@ -199,7 +227,8 @@ test-launch: setup
 	$(BIN)/python -m pytest tests/distributed/test_launchers.py
 
 # The goals that take doctest.
-NATIVE_TESTS := $(filter test-sanitize test-emulated test-nvme fuzz,$(MAKECMDGOALS))
+NATIVE_TESTS := $(filter test-sanitize test-emulated test-nvme fuzz cuda-check gpu-selftest lent-gpu, \
+  $(MAKECMDGOALS))
 
 # Installs missing Debian packages that the targets above need.
 system:

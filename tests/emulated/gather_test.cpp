@@ -25,7 +25,7 @@ std::vector<std::byte> random_bytes(Random& random, size_t bytes) {
 }
 
 /// Rows of the GPU's memory and page-locked ones, behind an offset that breaks their alignment.
-TEST_CASE("emulated gathers") {
+TEST_CASE("GPU gathers") {
   constexpr int64_t kNumRows = 70, kCount = 150;
   Random random(1);
   const CudaStream stream(kDevice);
@@ -61,7 +61,7 @@ TEST_CASE("emulated gathers") {
   }
 }
 
-TEST_CASE("emulated scatters") {
+TEST_CASE("GPU scatters") {
   constexpr int64_t kFrom = 60, kTo = 90;
   Random random(2);
   ThreadPool pool(1);

@@ -62,4 +62,17 @@ std::vector<std::byte> GpuMemory::fetch(const std::byte* rows, size_t) {
   return rows_.at(rows)->fetch();
 }
 
+CheckedExecutor make_executor(const GpuExecutorOptions& options, Storage& storage,
+                              const PlannerCase& planned) {
+  return {make_gpu_executor(options, storage, planned.static_ids, planned.constant_ids, kDevice),
+          std::make_unique<GpuMemory>()};
+}
+
+CheckedExecutor make_planning_executor(const GpuExecutorOptions& options, Storage& storage,
+                                       const PlannerCase& planned) {
+  CheckedExecutor made = make_executor(options, storage, planned);
+  made.sets = cache::make_gpu_set_cache(planned.config, planned.scores, kDevice, kTimeoutSecs);
+  return made;
+}
+
 }  // namespace lsm::testing

@@ -1,6 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Memory of a GPU that comes back, and that others have mapped.
+// Memory of a GPU that comes back.
 #include <doctest/doctest.h>
+#include <cuda/atomic>
 
 #include <atomic>
 #include <chrono>
@@ -13,10 +14,10 @@
 #include "comm/gpu_pool.h"
 #include "kernels/core/backend_array.h"
 #include "kernels/core/cuda_backend.h"
-#include "kernels/core/cuda_info.h"
+#include "kernels/core/deadline.h"
+#include "kernels/core/macros.h"
 #include "kernels/core/page_lock.h"
 #include "kernels/gather/gpu_gather.h"
-#include "tests/emulated/runtime/memory.h"
 #include "tests/emulated/tests.h"
 #include "tests/native/testing.h"
 
@@ -25,7 +26,7 @@ namespace {
 
 /// Batches are used in the default stream, are let go before that is done, and their memory comes
 /// round: no batch has another's rows.
-TEST_CASE("emulated memory: pool") {
+TEST_CASE("GPU memory: pool") {
   constexpr int64_t kRowBytes = 512, kMaxRows = 800;
   use_device(kDevice);
   const auto pool = std::make_shared<comm::GpuPool>(comm::make_gpu_memory(kDevice),
@@ -58,44 +59,37 @@ TEST_CASE("emulated memory: pool") {
   }
 }
 
-/// An owner's kernel on the other GPU writes into a batch that it has mapped.
-TEST_CASE("emulated memory: mapped batches") {
-  constexpr int64_t kRowBytes = 100, kNumRows = 64;
-  constexpr int kOwner = 0;
-  const auto requester = comm::make_gpu_memory(kDevice);
-  const auto batch = requester->allocate(kNumRows * kRowBytes);
-  const auto owner = comm::make_gpu_memory(kOwner);
-  const auto mapped = owner->map(batch->handle(), batch->size());
-  use_device(kOwner);
-  const CudaStream stream(kOwner);
-  const PinnedBlock rows(kNumRows * kRowBytes), ids(kNumRows * sizeof(int64_t));
-  for (int64_t i = 0; i < kNumRows * kRowBytes; ++i) {
-    rows.data()[i] = byte_of(i / kRowBytes, i % kRowBytes);
-  }
-  auto* const wanted = reinterpret_cast<int64_t*>(ids.data());
-  for (int64_t i = 0; i < kNumRows; ++i) wanted[i] = kNumRows - 1 - i;
-  gather_on_gpu({rows.data(), wanted, mapped->data(), nullptr, kNumRows, kRowBytes},
-                LineLocks::kNone, kOwner, reinterpret_cast<intptr_t>(stream.get()));
-  check_cuda(cudaStreamSynchronize(stream.get()), "write to another GPU");
-  use_device(kDevice);
-  const CudaStream own(kDevice);
-  std::vector<std::byte> fetched(kNumRows * kRowBytes);
-  check_cuda(cudaMemcpyAsync(fetched.data(), batch->data(), fetched.size(), cudaMemcpyDeviceToHost,
-                             own.get()),
-             "fetch a batch");
-  for (int64_t i = 0; i < kNumRows; ++i) {
-    LSM_EXPECT(is_row({fetched.data() + i * kRowBytes, kRowBytes}, kNumRows - 1 - i), i);
-  }
-}
-
 /// Does not end before the host says so.
 struct Training {
   uint32_t* may_end;
-  void operator()(int64_t) const {
-    while (std::atomic_ref(*may_end).load() == 0) {
+  LSM_HOST_DEVICE void operator()(int64_t) const {
+#if defined(__CUDA_ARCH__)
+    const cuda::atomic_ref<uint32_t, cuda::thread_scope_system> said(*may_end);
+    while (said.load(cuda::memory_order_acquire) == 0) __nanosleep(1000);
+#endif
+  }
+};
+
+/// Says so when it goes away; and after kTimeoutSecs, so that a wait for the training ends.
+class TrainingEnd {
+ public:
+  explicit TrainingEnd(uint32_t* may_end) : may_end_(may_end) {}
+  ~TrainingEnd() { say(); }
+  void say() { std::atomic_ref(*may_end_).store(1); }
+  bool was_late() const { return was_late_; }
+
+ private:
+  uint32_t* const may_end_;
+  std::atomic<bool> was_late_ = false;
+  std::jthread watch_{[this](const std::stop_token& stop) {
+    for (const Deadline deadline(kTimeoutSecs / 3); !stop.stop_requested();) {
+      if (deadline.passed()) {
+        was_late_ = true;
+        return say();
+      }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-  }
+  }};
 };
 
 /// Numbers that the GPU sorts, in memory that grows; also CUB's does.
@@ -125,12 +119,13 @@ class SortedNumbers {
 };
 
 /// A kernel of another stream runs from the first growth to the last.
-TEST_CASE("emulated memory: growth waits for nothing else") {
+TEST_CASE("GPU memory: growth waits for nothing else") {
   use_device(kDevice);
   const CudaStream training(kDevice);
   const PinnedBlock block(sizeof(uint32_t));
   auto* const may_end = reinterpret_cast<uint32_t*>(block.data());
   *may_end = 0;
+  TrainingEnd end(may_end);
   {
     CudaBackend backend(kDevice, kTimeoutSecs);
     backend.enter();
@@ -144,14 +139,15 @@ TEST_CASE("emulated memory: growth waits for nothing else") {
       backend.synchronize();
       numbers.check();
     }
-    std::atomic_ref(*may_end).store(1);
+    end.say();
   }
   use_device(kDevice);
   check_cuda(cudaStreamSynchronize(training.get()), "end training");
+  LSM_EXPECT(!end.was_late(), "growth waited for the training");
 }
 
 /// torch.cuda.graph() captures in one thread; batches are made in another, and memory grows.
-TEST_CASE("emulated memory: work beside a capture") {
+TEST_CASE("GPU memory: work beside a capture") {
   use_device(kDevice);
   const CudaStream training(kDevice);
   const auto pool =
@@ -174,28 +170,8 @@ TEST_CASE("emulated memory: work beside a capture") {
   check_cuda(cudaStreamEndCapture(training.get(), &graph), "end the capture");
 }
 
-/// What is locked is what was asked for, and comes from the pool again.
-TEST_CASE("emulated memory: page-locked memory has its size") {
-  constexpr size_t kBytes = (size_t{17} << 20) + 100;
-  const auto make = [](size_t bytes, size_t) {
-    return std::make_unique<LockedBlock>(bytes, kDevice);
-  };
-  const auto pool = std::make_shared<LockedPool>(size_t{64} << 20, make);
-  auto buffer = pool->take(kBytes);
-  const std::byte* const first = buffer->data();
-  LSM_EXPECT(emulated::is_reachable(first, kBytes), "not all is locked");
-  LSM_EXPECT(!emulated::is_reachable(first, kBytes + 1), "more is locked");
-  buffer.reset();
-  LSM_EXPECT(pool->take(kBytes - 5)->data() == first, "a block that came back");
-  {
-    const LockedBlock alone(kBytes, kDevice);
-    LSM_EXPECT(emulated::is_reachable(alone.data(), kBytes), "not all is locked");
-  }
-  std::thread([&] { pool->take(2 * kBytes); }).join();
-}
-
 /// A pool holds hardly more than its buffers while what a batch reads becomes less, and settles.
-TEST_CASE("emulated memory: page-locked memory follows what is read") {
+TEST_CASE("GPU memory: page-locked memory follows what is read") {
   constexpr size_t kInFlight = 6;
   constexpr int64_t kFirstBytes = 4 << 20;
   size_t num_made = 0;
@@ -219,13 +195,6 @@ TEST_CASE("emulated memory: page-locked memory follows what is read") {
     if (t == 200) num_made_before = num_made;
   }
   LSM_EXPECT(num_made - num_made_before <= 2 * kInFlight, num_made - num_made_before);
-}
-
-TEST_CASE("emulated memory: devices") {
-  const CudaInfo info = find_cuda();
-  LSM_EXPECT(info.problem.empty() && info.gpus.size() == 2, info.problem);
-  LSM_EXPECT(comm::peer_access_problem(0, info.gpus[1].bus_id).empty(), info.gpus[1].bus_id);
-  LSM_EXPECT(!comm::peer_access_problem(0, "0000:77:00.0").empty(), "no such GPU");
 }
 
 }  // namespace

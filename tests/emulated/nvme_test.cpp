@@ -10,7 +10,6 @@
 #include "kernels/io/nvme/engine/read_worker.h"
 #include "kernels/io/nvme/gpu/gpu_arrays.h"
 #include "kernels/io/nvme/transport/libnvm_transport.h"
-#include "tests/emulated/runtime/counts.h"
 #include "tests/emulated/tests.h"
 #include "tests/native/fake_libnvm.h"
 #include "tests/native/testing.h"
@@ -22,7 +21,7 @@ constexpr int64_t kNumRows = 1200;
 
 /// Many times the queue's depth over two controllers, out of order, so that queues wrap; rows that
 /// straddle blocks; transfers with PRP lists and without.
-TEST_CASE("emulated nvme: reads") {
+TEST_CASE("GPU nvme: reads") {
   for (const int64_t row_bytes : {100, 4096, 9000}) {
     RowFiles files({kNumRows, row_bytes, 4096, 2});
     for (const int num_blocks : {0, 1}) {
@@ -65,7 +64,7 @@ std::vector<int64_t> some_ids(Random& random, int64_t num_ids, int64_t num_rows)
 }
 
 /// A drive writes to buffers in GPU memory; from there rows go to GPU memory and to the host's.
-TEST_CASE("emulated nvme: reads land in GPU memory") {
+TEST_CASE("GPU nvme: reads land in GPU memory") {
   for (const int64_t row_bytes : {99, 100, 4096, 9000}) {
     RowFiles files({kNumRows, row_bytes, 4096, 2});
     for (const int submitting : {-1, kDevice}) {
@@ -88,7 +87,7 @@ TEST_CASE("emulated nvme: reads land in GPU memory") {
 
 /// The same through the kernel module libnvm, played, which maps pages of the GPU's for the drive;
 /// its controller finds only those.
-TEST_CASE("emulated nvme: reads land in GPU memory under libnvm") {
+TEST_CASE("GPU nvme: reads land in GPU memory under libnvm") {
   constexpr int64_t kRowBytes = 4096;
   std::vector<std::byte> image(kNumRows * kRowBytes);
   for (int64_t id = 0; id < kNumRows; ++id) {
@@ -143,7 +142,7 @@ TEST_CASE("emulated nvme: reads land in GPU memory under libnvm") {
 }
 
 /// The measurement compares every byte.
-TEST_CASE("emulated nvme: waves") {
+TEST_CASE("GPU nvme: waves") {
   for (const bool into_device_memory : {false, true}) {
     for (const uint32_t num_pages : {1u, 3u}) {
       nvme::WaveOptions options;
@@ -160,42 +159,8 @@ TEST_CASE("emulated nvme: waves") {
   }
 }
 
-/// A kernel that submits reads what is to be read across the bus, and nothing of its queue.
-TEST_CASE("emulated nvme: reads across the bus") {
-  constexpr int kMaxLanes = 64;  // with a group each, which look whether they are to submit
-  RowFiles files({kNumRows, 4096, 4096, 1});
-  const auto storage = files.open("nvme", {.queue_depth = 48}, {.submission = {kDevice, 1}});
-  const emulated::KernelCounts& counts = emulated::counts_of("submit");
-  const int64_t launches = counts.launches, reads = counts.far_reads;
-  std::vector<int64_t> ids;
-  for (int64_t id = 0; id < kNumRows; id += 3) ids.push_back(id);
-  std::vector<std::byte> rows(ids.size() * 4096);
-  const RowRead wanted{ids, {}, rows};
-  storage->submit({&wanted, 1}).front()->wait(kTimeoutSecs);
-  // The fields of each read's blocks, and their bytes.
-  const int64_t most =
-      kMaxLanes * (counts.launches - launches) + 4 * static_cast<int64_t>(ids.size());
-  LSM_EXPECT(counts.far_reads - reads <= most, counts.far_reads - reads, ", not ", most);
-}
-
-/// A look at a completion is one load across the bus.
-TEST_CASE("emulated nvme: looks across the bus") {
-  RowFiles files({kNumRows, 4096, 4096, 1});
-  const auto storage = files.open("nvme", {.queue_depth = 48}, {.submission = {kDevice, 1}});
-  const emulated::KernelCounts& counts = emulated::counts_of("complete");
-  const int64_t launches = counts.launches, reads = counts.far_reads;
-  std::vector<int64_t> ids(40);
-  std::iota(ids.begin(), ids.end(), 0);
-  std::vector<std::byte> rows(ids.size() * 4096);
-  const RowRead wanted{ids, {}, rows};
-  storage->submit({&wanted, 1}).front()->wait(kTimeoutSecs);
-  // Each look of a warp at its queue; a second one where 32 completions were there.
-  const int64_t looks = counts.launches - launches + static_cast<int64_t>(ids.size()) / 32;
-  LSM_EXPECT(counts.far_reads - reads <= 32 * looks, counts.far_reads - reads, " by ", looks);
-}
-
 /// Kernels' memory, let go by a thread that never chose a device.
-TEST_CASE("emulated nvme: let go elsewhere") {
+TEST_CASE("GPU nvme: let go elsewhere") {
   const CudaStream stream(kDevice);
   std::vector<std::byte> registered(8192);
   auto array = std::make_unique<nvme::GpuArray<int>>(100, stream.get());
@@ -207,7 +172,7 @@ TEST_CASE("emulated nvme: let go elsewhere") {
 }
 
 /// A storage whose queues a GPU works, closed by a thread that never chose a device.
-TEST_CASE("emulated nvme: closed elsewhere") {
+TEST_CASE("GPU nvme: closed elsewhere") {
   RowFiles files({40, 512, 4096, 1});
   auto storage = files.open("nvme", {}, {.submission = {kDevice, 1}});
   const std::vector<int64_t> ids = {3, 1, 30};

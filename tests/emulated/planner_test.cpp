@@ -8,7 +8,7 @@
 namespace lsm::testing {
 namespace {
 
-TEST_CASE("emulated planner") {
+TEST_CASE("GPU planner") {
   uint64_t seed = 100;
   for (const std::string& policy : cache::policy_names()) {
     for (const char* mode : {"none", "queues", "pool"}) {

@@ -40,7 +40,7 @@ class PlacedSampler final : public GpuSampler {
   std::unique_ptr<GpuSampler> sampler_;
 };
 
-TEST_CASE("emulated sampler") {
+TEST_CASE("GPU sampler") {
   check_samples(
       [](const SampledGraph& graph, const std::vector<int64_t>& fanouts, const Sampling& sampling) {
         std::vector<std::unique_ptr<GpuSampler>> samplers;

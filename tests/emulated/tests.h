@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What the tests on the emulated GPU share. They run on its second device: a thread that chose none
-// is on the first, so that a missing cudaSetDevice() is found.
+// What the tests on a GPU share. On the emulated one they run on its second device: a thread that
+// chose none is on the first, so that a missing cudaSetDevice() is found.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,7 +16,14 @@
 
 namespace lsm::testing {
 
+#if defined(LSM_EMULATED_GPU)
 inline constexpr int kDevice = 1;
+/// Whether kernels round as the host does: the compiler of a GPU contracts sums of products.
+inline constexpr bool kRoundsAsHost = true;
+#else
+inline constexpr int kDevice = 0;
+inline constexpr bool kRoundsAsHost = false;
+#endif
 inline constexpr double kTimeoutSecs = 60;
 
 /// Whether the run is short: LSM_EMULATED_PART is set, as for the race build in CI.
@@ -55,6 +62,12 @@ class GpuMemory final : public CheckedMemory {
   std::map<const std::byte*, std::unique_ptr<GpuBytes>> rows_;
   std::vector<std::unique_ptr<PinnedBlock>> staging_;
 };
+
+CheckedExecutor make_executor(const GpuExecutorOptions& options, Storage& storage,
+                              const PlannerCase& planned);
+/// That replays plans where they were made.
+CheckedExecutor make_planning_executor(const GpuExecutorOptions& options, Storage& storage,
+                                       const PlannerCase& planned);
 
 template <class T>
 std::span<const std::byte> bytes_of(const std::vector<T>& values) {

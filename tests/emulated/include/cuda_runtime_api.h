@@ -43,6 +43,7 @@ using cudaEvent_t = CUevent_st*;
 
 inline const cudaStream_t cudaStreamLegacy = reinterpret_cast<cudaStream_t>(1);
 inline constexpr unsigned cudaStreamNonBlocking = 1;
+inline constexpr unsigned cudaEventDefault = 0;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 inline constexpr unsigned cudaHostAllocPortable = 1, cudaHostAllocMapped = 2;
 inline constexpr unsigned cudaHostRegisterPortable = 1, cudaHostRegisterMapped = 2;
@@ -124,6 +125,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
+/// One millisecond, always: an emulated GPU has no times.
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
 cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* target, int byte, size_t bytes, cudaStream_t stream);
