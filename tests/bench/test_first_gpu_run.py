@@ -278,6 +278,13 @@ def test_the_steps(tmp_path):
     assert "make" in first_gpu_run.build_step(sys.executable, False).command
 
 
+def test_without_the_native_program_its_steps_wait(tmp_path):
+    """They must not count as done on a machine that has it."""
+    steps = first_gpu_run.Steps(sys.executable, tmp_path / "gpu_selftest", tmp_path)
+    assert [step.name for step in steps.native()] == ["facts"]
+    assert not any(step.name.startswith("ncu") for step in steps.built())
+
+
 def test_tests_under_a_sanitizer_are_there():
     pytest_ = [sys.executable, "-m", "pytest", "--collect-only", *first_gpu_run.WATCHED_TESTS]
     done = subprocess.run(pytest_, cwd=REPOSITORY, capture_output=True, text=True, timeout=250)
