@@ -111,7 +111,7 @@ class NeighborLoader:
             world_size=world_size,
         )
         self._description = (
-            f"{store!r}, num_neighbors={list(num_neighbors)}, seeds={self._schedule.num_seeds}, "
+            f"{store!r}, num_neighbors={num_neighbors}, seeds={self._schedule.num_seeds}, "
             f"batch_size={batch_size}, shuffle={shuffle}, "
             f"sampling={sampling.kind!r}, rank={rank}, world_size={world_size}"
         )

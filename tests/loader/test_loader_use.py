@@ -72,7 +72,7 @@ def test_each_iteration_over_a_loader_is_another_epoch(store):
             {"input_nodes": torch.ones(600, 1, dtype=torch.bool)},
             r"input_nodes: expected a mask of 600 nodes, got \[600, 1\]",
         ),
-        ({"input_nodes": torch.ones(5)}, r"input_nodes: expected \[N\] int64 or a mask"),
+        ({"input_nodes": torch.ones(5)}, r"input_nodes: expected \[N\] integers or a mask"),
     ],
 )
 def test_arguments_out_of_range_are_named(store, options, message):
