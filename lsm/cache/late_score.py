@@ -70,7 +70,7 @@ class LateScore:
         start = time.perf_counter()
         score = scores.stored_score(GraphStore.open(self._path), self._name, stop=self._stop)
         secs = time.perf_counter() - start
-        logger.info("score %s: there after %.1f s beside training", self._name, secs)
+        logger.debug("score %s: there after %.1f s beside training", self._name, secs)
         return score
 
     def _awaited(self) -> torch.Tensor | None:

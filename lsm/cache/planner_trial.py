@@ -145,7 +145,7 @@ class TrialPlanner:
 
     def _decide(self) -> None:
         rates, fastest = self._trial.rates(), self._trial.fastest
-        logger.warning(
+        logger.info(
             "cache.planner=auto takes %s: on the first batches the host planned %.1f and the GPU "
             "%.1f million ids per second",
             fastest,

@@ -76,7 +76,7 @@ class Staging:
         option, rates = trial.fastest, trial.rates()
         self._executor.set_staging(option)
         if option != self.option:
-            logger.warning(
+            logger.info(
                 "storage.staging=auto takes %s: batches with rows from storage took %.2f us per "
                 "such row with gather, %.2f us with copy",
                 option,

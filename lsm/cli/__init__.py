@@ -18,6 +18,7 @@ from lsm.cli.trace import trace
 from lsm.cli.train import train
 from lsm.core.os_error import in_words
 from lsm.core.shipped import shipped_folder
+from lsm.core.terminal_log import show_log
 from lsm.distributed import signals
 from lsm.distributed.environment import rank_in
 from lsm.distributed.interrupt import EXIT_INTERRUPTED
@@ -88,6 +89,7 @@ def main() -> None:
     """Runs the command line. Each failure prints one line: bad input or an unsuitable environment
     exits with 1, a run that a signal stopped with EXIT_STOPPED, Ctrl-C with EXIT_INTERRUPTED."""
     rank = rank_in()
+    show_log(rank)
     try:
         app(prog_name="lsm")  # completion is of that name, also of `python -m lsm`
     except Stopped as stopped:

@@ -26,6 +26,9 @@ def train(
     profile: Annotated[
         bool, typer.Option("--profile", help="Write a torch.profiler trace of ten iterations.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also print details, such as uses of memory.")
+    ] = False,
     print_config: PrintConfig = False,
     explain: Explain = False,
 ) -> None:
@@ -45,7 +48,10 @@ def train(
         typer.echo(dump_config(settings), nl=False)
         return
     import lsm
+    from lsm.core.terminal_log import show_log
     from lsm.distributed.environment import rank_in
+
+    show_log(rank_in(), verbose=verbose)
 
     try:
         summary = lsm.train(settings)

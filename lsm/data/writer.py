@@ -156,7 +156,7 @@ def _restore_or_remove(old: Path, out: Path) -> None:
     elif layout.is_temporary(old, "old") and (
         int(pid) == os.getpid() or not Path("/proc", pid).exists()
     ):
-        log.warning("%s: a conversion was killed as it replaced the store; restoring it", out)
+        log.info("%s: a conversion was killed as it replaced the store; restoring it", out)
         os.rename(old, out)
 
 
@@ -180,7 +180,7 @@ def _remove_if_left(directory: Path) -> None:
         if at_work:
             log.warning("%s: another conversion is at work there", directory)
             return
-        log.warning("%s: left by a conversion that was killed; removing it", directory)
+        log.info("%s: left by a conversion that was killed; removing it", directory)
         shutil.rmtree(directory)
     finally:
         os.close(lock)

@@ -64,7 +64,7 @@ def test_the_faster_one_goes_on(caplog, host_secs, gpu_secs, expected):
         lambda: SlowPlanner(Planner(CONFIG, sets="twin"), clock, *gpu_secs),
         clock=lambda: clock[0],
     )
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         assert same(run(planner, batches), run(Planner(CONFIG), batches))
     assert planner.place == expected
     (said,) = [each.getMessage() for each in caplog.records]
@@ -109,7 +109,7 @@ def test_a_gpu_that_fails_leaves_the_host(caplog, method, at):
     batches = skewed_batches(seed=5)
     error = RuntimeError("CUDA: allocate 9 bytes of GPU memory: cudaErrorMemoryAllocation")
     planner = TrialPlanner(Planner(CONFIG), lambda: Failing(method, at, error))
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         assert same(run(planner, batches), run(Planner(CONFIG), batches))
     assert planner.place == "host"
     assert [str(error) in each.getMessage() for each in caplog.records] == [True]

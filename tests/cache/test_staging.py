@@ -37,7 +37,7 @@ class Machine:
 def test_the_faster_option_is_taken(caplog, gather, copy, expected):
     machine = Machine(gather=gather, copy=copy)
     staging = machine.staging()
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         taken = machine.run(staging, 40)
     trial = taken[: taken.index(expected, 24)]
     assert trial == list(OPTIONS) * 12  # in turns, three of them to warm up
@@ -49,6 +49,7 @@ def test_the_faster_option_is_taken(caplog, gather, copy, expected):
 
 
 def test_it_is_tried_again(caplog):
+    caplog.set_level(logging.INFO)
     machine = Machine(gather=1, copy=2)
     staging = machine.staging()
     machine.run(staging, 500)
