@@ -113,7 +113,9 @@ class MemoryPlan:
     choice: str = ""
     """The choice, with its reason."""
     notes: tuple[str, ...] = field(default=())
-    """Warnings about sizes that are smaller than requested."""
+    """Sizes that are smaller than requested."""
+    problem: str | None = None
+    """A sum above the budget, if the budget is an estimate."""
 
     @property
     def total(self) -> int:
@@ -122,9 +124,13 @@ class MemoryPlan:
     def in_words(self) -> str:
         """One line for a user."""
         return (
-            f"memory: {format_bytes(self.budget)} for this rank; {self.choice}; "
-            f"{_sum_of(self.terms)}"
+            f"memory: planned {format_bytes(self.total)} per rank of a budget of "
+            f"{format_bytes(self.budget)}; {self.choice}"
         )
+
+    def terms_in_words(self) -> str:
+        """The sum with its terms."""
+        return _sum_of(self.terms)
 
 
 def share_out(config: Config, facts: Facts) -> MemoryPlan:
@@ -153,6 +159,7 @@ class _Sharing:
         self._rows = facts.batch.nodes * facts.row_bytes
         self._terms: dict[str, int] = {}
         self._notes: list[str] = []
+        self._problem: str | None = None
         self._window_bytes = 0
         self._settings: dict[str, dict[str, Any]] = {}
 
@@ -185,6 +192,7 @@ class _Sharing:
             libraries=facts.libraries,
             choice=choice,
             notes=tuple(self._notes),
+            problem=self._problem,
         )
 
     def least(self) -> int:
@@ -417,7 +425,7 @@ class _Sharing:
         )
         if self._config.memory.bytes == "auto" and not empty:
             # The terms are upper bounds, so the run may still fit.
-            self._notes.append(problem)
+            self._problem = problem
             return
         raise ValueError(
             f"{problem}; make it larger, or train.batch_size, sampler.num_neighbors, "

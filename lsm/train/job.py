@@ -37,6 +37,7 @@ from lsm.storage.engine import select_engine
 from lsm.storage.options import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
 from lsm.storage.short_profile import Found, find_on_machines
+from lsm.train import cache_remarks
 from lsm.train.budget import MemoryPlan, idle_bytes
 from lsm.train.devices import choose_job_device
 from lsm.train.drives import check_drives_of_ranks
@@ -77,6 +78,11 @@ class Job:
     optimizer: torch.optim.Optimizer
 
     @property
+    def keeps_features(self) -> bool:
+        """True if all rows lie in memory, and no cache is before them."""
+        return self.features.engine == "memory" and self.config.cache.policy == "none"
+
+    @property
     def run_dir(self) -> Path:
         return self.config.run_dir
 
@@ -96,16 +102,17 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
     store = open_store(config, world)
     _check_same_store(store, world)
     check_drives_of_ranks(config.storage, world)
-    ignored = changed_keys(config.cache, "cache.")
+    given = config.cache
     plan = plan_memory(config, world, device, store)
     config = plan.config
-    if config.cache.policy == "none" and world.is_main:
-        _say_ignored(ignored)
+    if config.cache.policy == "none":
+        remark = cache_remarks.without_cache(changed_keys(given, "cache."), plan.choice)
+        _say(world, logging.WARNING, remark)
     reads = _read_settings(config, world, store)
     check_job_room(config, world, store, device)
     score = _choose_score(config, world, store)
     with (
-        _open_features(plan, world, device, store, reads.options, score) as features,
+        _open_features(plan, given, world, device, store, reads.options, score) as features,
         _late_score(world, store, score, features),
     ):
         loaders = _build_loaders(plan, world, device, store, features, reads.read_ahead)
@@ -207,43 +214,21 @@ def _read_settings(config: Config, world: World, store: GraphStore) -> ReadSetti
         found = find_on_machines(storage.profile, store.path, engine, world)
     settings = ReadSettings.of(config, found.profile)
     if found.profile is not None and world.is_main:
-        logger.warning("as the disk was measured (%s): %s", found.source, settings.in_words())
+        logger.info("as the disk was measured (%s): %s", found.source, settings.in_words())
     elif found.source and world.is_main:
-        logger.warning("storage.profile=auto: %s, so reads keep to fixed settings", found.source)
+        logger.info("storage.profile=auto: %s, so reads keep to fixed settings", found.source)
     return settings
 
 
-def _say_ignored(changed: list[str]) -> None:
-    """Logs the settings of a cache that have no effect without one."""
-    ignored = [key for key in changed if key != "cache.policy"]
-    if ignored:
-        logger.warning("there is no cache (cache.policy=none): ignoring %s", ", ".join(ignored))
-
-
-def _say_lines(options: CacheOptions, tiers: CacheRows, store: GraphStore) -> None:
-    """Logs that a cache has fewer lines than its bytes could hold."""
-    fitting, planner = settled(options.bytes) // store.row_bytes, tiers.planner
-    if (planner.num_lines, planner.ways) != (fitting, options.ways):
-        logger.warning(
-            "cache.bytes: room for %d rows, which do not make whole sets of %d (cache.ways); using "
-            "%d lines in sets of %d",
-            fitting,
-            options.ways,
-            planner.num_lines,
-            planner.ways,
-        )
-    usable = tiers.within(store.num_nodes).planner.num_lines
-    if usable < planner.num_lines:
-        logger.info(
-            "cache.bytes: %d lines are more than %d nodes can use; using %d",
-            planner.num_lines,
-            store.num_nodes,
-            usable,
-        )
+def _say(world: World, level: int, text: str | None) -> None:
+    """Logs ``text``, if there is any, on rank 0."""
+    if text is not None and world.is_main:
+        logger.log(level, "%s", text)
 
 
 def _open_features(
     plan: MemoryPlan,
+    given: CacheOptions,
     world: World,
     device: torch.device,
     store: GraphStore,
@@ -251,18 +236,19 @@ def _open_features(
     score: _Score,
 ) -> FeatureLoader:
     """The source of rows: storage alone, a cache of this rank, or its part of one that ranks
-    share."""
+    share. ``given``: the options as the user set them."""
     config, cache = plan.config, plan.config.cache
     storage = storage.model_copy(update={"engine": config.storage.engine})
     if cache.policy == "none":
         return open_features(store, storage=storage, device=device)
     if cache.policy in ("static", "hybrid") and score.at_start == "none":
-        logger.warning("cache.policy=%s depends on cache.score, which is none", cache.policy)
+        remark = f"cache.policy={cache.policy} depends on cache.score, which is none"
+        _say(world, logging.WARNING, remark)
     options = cache.model_copy(update={"score": score.at_start, "seed": config.train.seed})
     # A mistake shows before any long work.
     tiers = CacheRows.of(options, store.row_bytes, in_gpu_memory=device.type == "cuda")
-    if world.is_main:
-        _say_lines(options, tiers, store)
+    _say(world, logging.INFO, cache_remarks.rounded_lines(given, tiers, store.row_bytes))
+    _say(world, logging.WARNING, cache_remarks.more_than_useful(given, tiers, store))
     return open_features(
         store,
         options,

@@ -35,14 +35,17 @@ _LIBRARY_BYTES = 64 << 20  # of libraries that are loaded later
 def plan_memory(
     config: Config, world: World, device: torch.device, store: GraphStore
 ) -> MemoryPlan:
-    """``config`` with its shares of memory, the same on every rank, and their sum, which rank 0
-    logs. A collective. Raises ValueError as share_out() does."""
+    """``config`` with its shares of memory, the same on every rank. Rank 0 logs their sum, and as a
+    detail its terms. A collective. Raises ValueError as share_out() does."""
     facts = _agreed(_facts(config, world, device, store), world)
     plan = share_out(config, facts)
     if world.is_main:
-        logger.warning("%s", plan.in_words())
+        logger.info("%s", plan.in_words())
+        logger.debug("memory: %s", plan.terms_in_words())
         for note in plan.notes:
-            logger.warning("%s", note)
+            logger.info("%s", note)
+        if plan.problem is not None:
+            logger.warning("%s", plan.problem)
     return plan
 
 

@@ -169,7 +169,7 @@ def test_training_measures_once_and_says_so(tmp_path, monkeypatch, caplog):
 
     def run(name, *settings):
         caplog.clear()
-        with caplog.at_level(logging.WARNING):
+        with caplog.at_level(logging.INFO):
             train(config(store, tmp_path / name, "storage.engine=posix", *settings))
         said = [line for line in caplog.messages if "measured" in line or "profile" in line]
         return losses(tmp_path / name), said
