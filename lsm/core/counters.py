@@ -14,9 +14,10 @@ COUNTERS = (
     "spilled",
     "victim_overflow",
 )
-"""Counters of a batch, in rows: requested; held by the cache, the static partition, the victim
-buffer and the constant buffer; read from storage; bypassed; evicted from the cache; put into the
-victim buffer; dropped because it had no room."""
+"""Counters of a batch, in rows: requested; held by the cache (with storage.engine=memory and no
+cache, by memory), the static partition, the victim buffer and the constant buffer; read from
+storage; bypassed; evicted from the cache; put into the victim buffer; dropped because it had no
+room."""
 
 EXCHANGED = ("duplicates", "ids_sent_bytes", "rows_sent_bytes")
 """Counters of ranks that share a cache: requests for rows that another rank requested from the same

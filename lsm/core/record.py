@@ -20,7 +20,7 @@ from lsm.version import __version__
 def make(results: dict[str, Any], config: dict[str, Any] | None = None) -> dict[str, Any]:
     """``results`` plus commit, command, config and machine, ready for JSON."""
     return {
-        "commit": _commit(),
+        "commit": commit(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "command": shlex.join(_without_directories(argument) for argument in sys.argv),
         "config": config or {},
@@ -54,12 +54,14 @@ def _cpu_name() -> str:
     return platform.machine()
 
 
-def _commit() -> str:
+def commit() -> str:
     """The commit of the source tree ("-dirty": it has changes). For a copy without history,
     LSM_COMMIT, or "unknown"."""
-    command = ["git", "-C", str(Path(__file__).resolve().parents[2])]
-    command += ["describe", "--always", "--dirty", "--abbrev=12"]
+    root = Path(__file__).resolve().parents[2]
     described = ""
-    with contextlib.suppress(FileNotFoundError):
-        described = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    # Installed packages may lie in somebody else's repository.
+    if (root / ".git").exists():
+        command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
+        with contextlib.suppress(FileNotFoundError):
+            described = subprocess.run(command, capture_output=True, text=True).stdout.strip()
     return described or os.environ.get("LSM_COMMIT", "unknown")

@@ -213,6 +213,12 @@ def find_state(config: EmbedConfig, run_dir: Path, settings: dict[str, Any]) -> 
                 f"set checkpoint.resume=never to replace it{more and more + ' continues it'}"
             )
         result.unlink()
+    logger.info(
+        "continuing from %s (epoch %d, iteration %d)",
+        run_dir / run_state.STATE_NAME,
+        done + 1,
+        state.position.iteration,
+    )
     return state
 
 

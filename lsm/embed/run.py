@@ -37,8 +37,8 @@ from lsm.embed.partition_reader import (
 )
 from lsm.embed.run_state import RunState
 from lsm.storage.transfers import Transfers
+from lsm.train.run_record import CONFIG_NAME
 
-CONFIG_NAME = "config.yaml"
 _REMEDY = "restore the file, or train again with checkpoint.resume=never"
 _MAY_CHANGE = ("eval.", "data.path=", "train.num_threads=", "storage.devices=")
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from lsm import native
-from lsm.config.load import dump_config, shared_settings
+from lsm.config.load import shared_settings
 from lsm.core.profiler import StepProfiler, span
 from lsm.distributed import collectives, signals, watchdog
 from lsm.distributed.collectives import World
@@ -26,7 +26,6 @@ from lsm.embed.evaluate import Blocks, Evaluator, as_record
 from lsm.embed.itinerary import Step
 from lsm.embed.job import EmbedJob, open_job
 from lsm.embed.ranking import Ranking
-from lsm.embed.run import CONFIG_NAME
 from lsm.embed.run_state import (
     KeptTables,
     RunState,
@@ -38,6 +37,8 @@ from lsm.embed.slots import SlotAccess
 from lsm.train.checkpoint import write_bytes_atomic
 from lsm.train.metrics import Metrics
 from lsm.train.run_dir import RunDirectory
+from lsm.train.run_log import RunLog
+from lsm.train.run_record import RunRecord, places
 
 STEP_SCALARS = ("loss", "step_secs", "wait_secs")
 
@@ -57,31 +58,46 @@ def train(config: EmbedConfig) -> dict[str, Any]:
 def _train(config: EmbedConfig, world: World) -> dict[str, Any]:
     run_dir = collectives.broadcast_object(config.run_dir, world)
     with (
+        RunLog(main=world.is_main) as log,
         RunDirectory(run_dir) if world.is_main else nullcontext(),
         open_job(config, world, run_dir) as job,
+        _record(job, log) if world.is_main else nullcontext(),
+        _metrics(config, job, log) as metrics,
+        StepProfiler(config.metrics.profile_steps, run_dir / "profile", world.rank) as profiler,
     ):
-        if world.is_main:
-            write_bytes_atomic(run_dir / CONFIG_NAME, dump_config(job.config).encode())
-        position = job.position
-        metrics = Metrics(
-            config.metrics,
-            run_dir,
-            main=world.is_main,
-            epochs=config.train.epochs,
-            iterations=sum(map(job.batches.count, job.itinerary.epoch(position.epoch))),
-            position=(position.epoch, position.iteration),
-            step_scalars=STEP_SCALARS,
-            in_words=_in_words,
-        )
-        profiler = StepProfiler(config.metrics.profile_steps, run_dir / "profile", world.rank)
-        with metrics, profiler:
-            if config.embed.model == "auto":
-                metrics.say(_chosen_model(job))
-            trainer = EmbedTrainer(job, metrics, profiler)
-            trainer.begin()
-            while not trainer.is_done:
-                trainer.train_epoch()
-            return trainer.finish()
+        if config.embed.model == "auto":
+            metrics.say(_chosen_model(job))
+        trainer = EmbedTrainer(job, metrics, profiler)
+        trainer.begin()
+        while not trainer.is_done:
+            trainer.train_epoch()
+        return trainer.finish()
+
+
+def _record(job: EmbedJob, log: RunLog) -> RunRecord:
+    return RunRecord(
+        job.run_dir,
+        job.config,
+        log,
+        store=job.store.path,
+        world_size=job.world.size,
+        anew=job.config.checkpoint.resume == "never",
+    )
+
+
+def _metrics(config: EmbedConfig, job: EmbedJob, log: RunLog) -> Metrics:
+    position = job.position
+    return Metrics(
+        config.metrics,
+        job.run_dir,
+        main=job.world.is_main,
+        epochs=config.train.epochs,
+        iterations=sum(map(job.batches.count, job.itinerary.epoch(position.epoch))),
+        position=(position.epoch, position.iteration),
+        step_scalars=STEP_SCALARS,
+        in_words=_in_words,
+        note=log.note,
+    )
 
 
 def _chosen_model(job: EmbedJob) -> str:
@@ -177,6 +193,7 @@ class EmbedTrainer:
             "kept_epoch": position.epoch if is_last else position.best_epoch,
             "stopped_early": position.stopped_early,
         }
+        summary |= collectives.broadcast_object(places(job.run_dir, job.store.path), job.world)
         if job.world.is_main:
             result = json.dumps(summary) + "\n"
             write_bytes_atomic(job.run_dir / "result.json", result.encode())

@@ -19,11 +19,12 @@ from lsm.storage.read_scheduler import ReadScheduler
 class ReadRows:
     """The PendingRows of a FeatureLoader without a cache."""
 
-    def __init__(self, ticket: Ticket, rows: torch.Tensor) -> None:
+    def __init__(self, ticket: Ticket, rows: torch.Tensor, *, in_memory: bool = False) -> None:
+        """in_memory: True if the rows come from memory, and count as hits."""
         self._ticket = ticket
         self._rows = rows
         self.stats: dict[str, float] = dict.fromkeys((*COUNTERS, *EXCHANGED, *SPANS), 0)
-        self.stats["requests"] = self.stats["misses"] = len(rows)
+        self.stats["requests"] = self.stats["hits" if in_memory else "misses"] = len(rows)
 
     @property
     def num_bytes(self) -> int:
@@ -125,7 +126,7 @@ class FeatureLoader:
         self.check_process()
         ids = vector_of_ids(ids)
         rows = self._take_rows(len(ids))
-        return ReadRows(self.reads.submit(ids, rows), rows)
+        return ReadRows(self.reads.submit(ids, rows), rows, in_memory=self.engine == "memory")
 
     def fetch(self, ids: torch.Tensor, timeout_secs: float | None = None) -> torch.Tensor:
         """Rows ``ids`` as [N, dim] in the store's dtype: row i is the feature of node ids[i].

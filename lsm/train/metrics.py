@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -16,16 +17,21 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from lsm.config.run import MetricsConfig
 from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
+
+logger = logging.getLogger(__name__)
 
 STORAGE_SUMS = ("bytes_read", "bytes_requested")
 """The storage engine's bytes from the drive, and bytes of requested rows. They count when rows are
@@ -77,11 +83,14 @@ def _valid_hits(record: dict[str, Any]) -> str:
     return f" (hits {1 - misses / requests:.1%})" if misses < requests else ""
 
 
-def _classified(record: dict[str, Any]) -> str:
-    """Accuracies of an epoch, and where its rows came from."""
+def in_words(record: dict[str, Any], *, in_memory: bool = False) -> str:
+    """Accuracies of an epoch, and where its rows came from. ``in_memory``: all of them came from
+    memory, without a cache."""
     valid = record["valid_accuracy"]
-    tested = "" if valid is None else f"valid {valid:.4f}{_valid_hits(record)}  "
-    return f"train {record['train_accuracy']:.4f}  {tested}{_hits_by_tier(record)}"
+    hits = "" if in_memory or valid is None else _valid_hits(record)
+    tested = "" if valid is None else f"valid {valid:.4f}{hits}  "
+    rows = "all rows in memory  " if in_memory else _hits_by_tier(record)
+    return f"train {record['train_accuracy']:.4f}  {tested}{rows}"
 
 
 class JsonLines:
@@ -172,12 +181,14 @@ class Metrics:
         iterations: int,
         position: tuple[int, int],
         step_scalars: Sequence[str] = STEP_SCALARS,
-        in_words: Callable[[dict[str, Any]], str] = _classified,
+        in_words: Callable[[dict[str, Any]], str] = in_words,
+        note: Callable[[str], None] | None = None,
     ) -> None:
         """``iterations``: per epoch. ``position``: (epoch, iteration) that training starts from,
         both counted from 0. ``step_scalars``: of a step's record, for TensorBoard. ``in_words``: of
-        an epoch's record, all but the loss and the time."""
+        an epoch's record, all but the loss and the time. ``note``: takes each printed line."""
         self._step_scalars, self._in_words = step_scalars, in_words
+        self._note = note
         self._log_every = config.log_every
         self._iterations = iterations
         self._epochs = epochs
@@ -186,6 +197,8 @@ class Metrics:
         self._config, self._directory = config, directory
         self._lines: JsonLines | None = None
         self._board: SummaryWriter | None = None
+        self._lost_board = False
+        self._rows, self._misses = 0, 0
         if main:
             self._open(position)
         show = config.progress == "on" or (config.progress == "auto" and sys.stderr.isatty())
@@ -207,13 +220,26 @@ class Metrics:
                 self._close_files()
             self._open(position)
 
+    def reopen_lost(self, position: tuple[int, int]) -> None:
+        """Creates TensorBoard's files again, if they alone were removed."""
+        if self._lost_board:
+            logger.warning(
+                "metrics.tensorboard: %s was removed while the run was writing to it; it is "
+                "created again, and its contents are lost",
+                self._directory / "tensorboard",
+            )
+            self._open_board(position)
+
     def say(self, text: str) -> None:
         """Prints a line on standard error of rank 0."""
         if self._main:
             self._console.print(text, markup=False, soft_wrap=True)
+            if self._note is not None:
+                self._note(text)
 
     def begin(self, what: str, total: int, completed: int = 0) -> None:
         """Starts a progress bar for ``total`` iterations of ``what``."""
+        self._rows, self._misses = 0, 0
         if self._bar is not None:
             self._bar.start()
             self._task = self._bar.add_task(what, total=total, completed=completed, note="")
@@ -235,17 +261,17 @@ class Metrics:
             return
         if self._lines is not None:
             self._lines.write({"kind": "step", **record})
-        self.advance(f"loss {record['loss']:.4f}")
+        self.advance(f"loss {record['loss']:.4f}{self._hits_so_far(record)}")
         done = record["iteration"] + 1
         if done % self._log_every and done != self._iterations:
             return
         if self._lines is not None:
             self._lines.flush()
-        if self._board is not None:
-            at = (record["epoch"] - 1) * self._iterations + record["iteration"]
-            with self._writing_board():
+        at = (record["epoch"] - 1) * self._iterations + record["iteration"]
+        with self._writing_board() as board:
+            if board is not None:
                 for name in self._step_scalars:
-                    self._board.add_scalar(f"step/{name}", record[name], at)
+                    board.add_scalar(f"step/{name}", record[name], at)
 
     def epoch(self, record: dict[str, Any]) -> None:
         """Records the end of an epoch in every file, and prints a line."""
@@ -254,12 +280,12 @@ class Metrics:
         if self._lines is not None:
             self._lines.write({"kind": "epoch", **record})
             self._lines.flush()
-        if self._board is not None:
-            with self._writing_board():
+        with self._writing_board() as board:
+            if board is not None:
                 for name, value in record.items():
                     if name != "epoch" and value is not None:
-                        self._board.add_scalar(f"epoch/{name}", value, record["epoch"])
-                self._board.flush()
+                        board.add_scalar(f"epoch/{name}", value, record["epoch"])
+                board.flush()
         self.say(
             f"epoch {record['epoch']:>3}/{self._epochs}  loss {record['loss']:.4f}  "
             f"{self._in_words(record)}{record['seconds']:.2f} s"
@@ -269,9 +295,9 @@ class Metrics:
         """Passes all records so far to the operating system."""
         if self._lines is not None:
             self._lines.flush()
-        if self._board is not None:
-            with self._writing_board():
-                self._board.flush()
+        with self._writing_board() as board:
+            if board is not None:
+                board.flush()
 
     def close(self) -> None:
         """Flushes and closes every file, and removes the progress bar."""
@@ -279,28 +305,58 @@ class Metrics:
             self._bar.stop()
         self._close_files()
 
+    def _hits_so_far(self, record: dict[str, Any]) -> str:
+        """``  hits 93.1%``: the share of the epoch's rows up to here that memory served. "" without
+        counts."""
+        if "requests" not in record:
+            return ""
+        self._rows += record["requests"]
+        self._misses += record["misses"]
+        return f"  hits {1 - self._misses / max(1, self._rows):.1%}"
+
     def _open(self, position: tuple[int, int]) -> None:
         if self._config.jsonl:
             self._lines = JsonLines(self._directory / "metrics.jsonl", position)
         if self._config.tensorboard:
-            from torch.utils.tensorboard import SummaryWriter  # a slow import
+            self._open_board(position)
 
-            first_step = position[0] * self._iterations + position[1]
-            threading.excepthook = _heard_by_the_caller
-            with self._writing_board():
-                self._board = SummaryWriter(self._directory / "tensorboard", purge_step=first_step)
+    def _open_board(self, position: tuple[int, int]) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # a slow import
+
+        first_step = position[0] * self._iterations + position[1]
+        threading.excepthook = _heard_by_the_caller
+        path = self._directory / "tensorboard"
+        self._lost_board = False
+        with _writing("metrics.tensorboard", path):
+            self._board = SummaryWriter(path, purge_step=first_step)
 
     def _close_files(self) -> None:
         try:
             if self._lines is not None:
                 self._lines.close()
         finally:
-            if self._board is not None:
-                with self._writing_board():
-                    self._board.close()
+            with self._writing_board() as board:
+                if board is not None:
+                    board.close()
 
-    def _writing_board(self) -> AbstractContextManager[None]:
-        return _writing("metrics.tensorboard", self._directory / "tensorboard")
+    @contextmanager
+    def _writing_board(self) -> Iterator[SummaryWriter | None]:
+        """A context that writes to the board, if there is one. Its files are gone if somebody
+        removed them, which TensorBoard's thread may notice before the trainer does; then the board
+        is given up until the trainer looks at the directory."""
+        with _writing("metrics.tensorboard", self._directory / "tensorboard"):
+            try:
+                yield self._board
+            except FileNotFoundError:
+                self._board, self._lost_board = None, True
+
+
+class _Rate(ProgressColumn):
+    """Iterations per second."""
+
+    def render(self, task: Task) -> Text:
+        """``12.3 it/s``; nothing before the second iteration."""
+        return Text(f"{task.speed:.1f} it/s" if task.speed else "")
 
 
 def _progress_bar(console: Console) -> Progress:
@@ -309,6 +365,7 @@ def _progress_bar(console: Console) -> Progress:
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
+        _Rate(),
         TextColumn("{task.fields[note]}"),
         console=console,
         transient=True,

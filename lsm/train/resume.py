@@ -43,6 +43,8 @@ def _read(job: Job) -> dict[str, Any] | None:
         if finished and content["progress"]["epoch"] >= job.config.train.epochs:
             more = f"train.epochs of more than {content['progress']['epoch']} continues it"
             raise ValueError(f"{_finished(job)} {more}")
+        epoch, iteration = (content["progress"][name] for name in ("epoch", "iteration"))
+        logger.info("continuing from %s (epoch %d, iteration %d)", path, epoch + 1, iteration)
     else:
         checkpoint.remove_all(job.checkpoint_dir)
         (job.run_dir / "model.pt").unlink(missing_ok=True)

@@ -8,8 +8,10 @@ change no bit of them.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,13 +28,18 @@ from lsm.distributed.collectives import World
 from lsm.loader.batch import Batch, to_device
 from lsm.nn.models import loss_sum
 from lsm.train import checkpoint
+from lsm.train.cache_remarks import without_hits
 from lsm.train.checkpoint import Progress
 from lsm.train.evaluate import Evaluation, count_correct, evaluate, labels_of
 from lsm.train.job import Job, open_job
-from lsm.train.metrics import STORAGE_SUMS, Metrics, row_metrics
+from lsm.train.metrics import STORAGE_SUMS, Metrics, in_words, row_metrics
 from lsm.train.placement import device_budget
 from lsm.train.resume import find_progress
 from lsm.train.run_dir import RunDirectory
+from lsm.train.run_log import RunLog
+from lsm.train.run_record import RunRecord, places
+
+logger = logging.getLogger(__name__)
 
 
 def train(config: Config) -> dict[str, Any]:
@@ -50,24 +57,46 @@ def train(config: Config) -> dict[str, Any]:
 def _train(config: Config, world: World) -> dict[str, Any]:
     """``train`` on a rank that has joined its job. Closes the job at its end."""
     with (
+        RunLog(main=world.is_main) as log,
         open_job(config, world) as job,
         RunDirectory(job.run_dir) if world.is_main else nullcontext() as directory,
     ):
         progress = find_progress(job)
-        metrics = Metrics(
-            config.metrics,
-            job.run_dir,
-            main=world.is_main,
-            epochs=config.train.epochs,
-            iterations=len(job.loaders["train"]),
-            position=(progress.epoch, progress.iteration),
-        )
-        profiler = StepProfiler(config.metrics.profile_steps, job.run_dir / "profile", world.rank)
-        with metrics, profiler:
-            trainer = Trainer(job, progress, metrics, profiler, directory)
+        with (
+            _record(config, job, log) if world.is_main else nullcontext() as record,
+            _metrics(config, job, progress, log) as metrics,
+            StepProfiler(
+                config.metrics.profile_steps, job.run_dir / "profile", world.rank
+            ) as profiler,
+        ):
+            trainer = Trainer(job, progress, metrics, profiler, directory, record)
             while progress.epoch < config.train.epochs:
                 trainer.train_epoch()
             return trainer.finish()
+
+
+def _record(config: Config, job: Job, log: RunLog) -> RunRecord:
+    return RunRecord(
+        job.run_dir,
+        config,
+        log,
+        store=job.store.path,
+        world_size=job.world.size,
+        anew=config.checkpoint.resume == "never",
+    )
+
+
+def _metrics(config: Config, job: Job, progress: Progress, log: RunLog) -> Metrics:
+    return Metrics(
+        config.metrics,
+        job.run_dir,
+        main=job.world.is_main,
+        epochs=config.train.epochs,
+        iterations=len(job.loaders["train"]),
+        position=(progress.epoch, progress.iteration),
+        in_words=partial(in_words, in_memory=job.keeps_features),
+        note=log.note,
+    )
 
 
 def _place(batch: Batch) -> str:
@@ -85,10 +114,11 @@ class Trainer:
         metrics: Metrics,
         profiler: StepProfiler,
         directory: RunDirectory | None = None,
+        record: RunRecord | None = None,
     ) -> None:
-        """``directory``: the run's, on the rank that writes to it."""
+        """``directory`` and ``record``: the run's, on the rank that writes to them."""
         self.job = job
-        self._directory = directory
+        self._directory, self._run_record = directory, record
         self._profiler = profiler
         self.progress = progress
         self.metrics = metrics
@@ -96,6 +126,7 @@ class Trainer:
         self._settings = checkpoint.fingerprint(job.config, job.world.size, job.store)
         self._storage_seen: dict[str, float] = dict.fromkeys(STORAGE_SUMS, 0)
         self._last_time = time.perf_counter()
+        self._said_useless = False
 
     def train_epoch(self) -> None:
         """Trains the rest of the current epoch, then validates, records and writes a checkpoint."""
@@ -120,20 +151,20 @@ class Trainer:
         train_secs = time.perf_counter() - start
         valid = self._validate() if self._validation_is_due() else None
         self._keep_directory()
-        self.metrics.epoch(
-            {
-                "epoch": progress.epoch + 1,
-                "loss": progress.loss_sum / progress.num_seeds,
-                "train_accuracy": progress.num_correct / progress.num_seeds,
-                "valid_accuracy": valid.accuracy if valid else None,
-                "train_secs": train_secs,
-                "seconds": time.perf_counter() - start,
-                "bytes_read": progress.bytes_read,
-                **self._mean_read_ahead(),
-                **row_metrics(progress.row_sums, self.job.store.row_bytes),
-                **({f"valid_{name}": count for name, count in valid.rows.items()} if valid else {}),
-            }
-        )
+        record = {
+            "epoch": progress.epoch + 1,
+            "loss": progress.loss_sum / progress.num_seeds,
+            "train_accuracy": progress.num_correct / progress.num_seeds,
+            "valid_accuracy": valid.accuracy if valid else None,
+            "train_secs": train_secs,
+            "seconds": time.perf_counter() - start,
+            "bytes_read": progress.bytes_read,
+            **self._mean_read_ahead(),
+            **row_metrics(progress.row_sums, self.job.store.row_bytes),
+            **({f"valid_{name}": count for name, count in valid.rows.items()} if valid else {}),
+        }
+        self.metrics.epoch(record)
+        self._say_useless_cache(record)
         progress.start_epoch(progress.epoch + 1)
         every = self.job.config.checkpoint.every_epochs
         if every and progress.epoch % every == 0:
@@ -162,14 +193,15 @@ class Trainer:
         peak = max(collectives.gather_objects(peak, job.world))
         summary |= {"memory_bytes": job.memory.budget, "peak_memory_bytes": peak}
         self.metrics.say(
-            f"memory: at most {format_bytes(peak)} were taken by a rank; reckoned were "
-            f"{format_bytes(job.memory.total)} of {format_bytes(job.memory.budget)}"
+            f"memory: peak {format_bytes(peak)} per rank (planned "
+            f"{format_bytes(job.memory.total)} of a budget of {format_bytes(job.memory.budget)})"
         )
         if job.device.type == "cuda":
             cache_bytes = job.loaders["train"].features.device_bytes
             summary |= {"device": str(job.device), "cache_device_bytes": cache_bytes}
             summary["peak_device_bytes"] = peak_bytes(job.device) + cache_bytes
             summary["budget_device_bytes"] = device_budget(job.config, job.world, job.store)
+        summary |= collectives.broadcast_object(places(job.run_dir, job.store.path), job.world)
         if job.world.is_main:
             self._keep_directory()
             weights = {name: value.cpu() for name, value in job.model.state_dict().items()}
@@ -283,10 +315,22 @@ class Trainer:
         self.progress.bytes_read += int(collectives.all_reduce_sum(reads, self.job.world)[0].item())
         return evaluation
 
+    def _say_useless_cache(self, record: dict[str, Any]) -> None:
+        """Warns once of a cache that serves no rows."""
+        job = self.job
+        if self._said_useless or not job.world.is_main or job.config.cache.policy == "none":
+            return
+        remark = without_hits(record, job.config.cache, job.store.num_nodes)
+        if remark is not None:
+            self._said_useless = True
+            logger.warning("%s", remark)
+
     def _new_reads(self) -> list[float]:
         """STORAGE_SUMS of this rank since the last call."""
         seen, stats = self._storage_seen, self.job.features.stats()
         self._storage_seen = {name: stats[name] for name in STORAGE_SUMS}
+        if self.job.features.engine == "memory":
+            self._storage_seen["bytes_read"] = 0  # copies of rows, and none of them from a drive
         return [self._storage_seen[name] - seen[name] for name in STORAGE_SUMS]
 
     def _count_time(self) -> None:
@@ -316,8 +360,15 @@ class Trainer:
     def _keep_directory(self) -> None:
         """Creates the run's directory again if it was removed in mid-run, so that the progress of
         training is not lost with it."""
-        if self._directory is not None and not self._directory.check():
-            self.metrics.reopen((self.progress.epoch, self.progress.iteration))
+        if self._directory is None:
+            return
+        at = (self.progress.epoch, self.progress.iteration)
+        if self._directory.check():
+            self.metrics.reopen_lost(at)
+            return
+        self.metrics.reopen(at)
+        if self._run_record is not None:
+            self._run_record.write_again()
 
     def _save(self) -> None:
         """Writes a checkpoint on rank 0, after the metrics before it."""

@@ -3,6 +3,7 @@
 import errno
 import json
 import logging
+import re
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from lsm.cache.planner import ONLINE_POLICIES
 from lsm.core.counters import COUNTERS
 from lsm.data.graph_store import GraphStore
 from lsm.distributed.collectives import World
+from lsm.train import cache_remarks
 from lsm.train.job import open_job
 from lsm.train.trainer import train
 from support.training import CRASH_AT, config, losses, make_store, overrides, run_forked, steps
@@ -122,7 +124,7 @@ def test_a_cache_as_large_as_the_graph_reads_each_row_once(store, tmp_path):
 
 
 def test_without_a_cache_every_row_is_a_miss(store, tmp_path):
-    train(config(store, tmp_path))
+    train(config(store, tmp_path, "storage.engine=posix", "cache.policy=none"))
     for step in steps(tmp_path):
         assert step["misses"] == step["requests"] == step["num_nodes"]
         assert step["storage_bytes"] == step["num_nodes"] * ROW_BYTES
@@ -232,5 +234,70 @@ def test_settings_of_a_cache_that_is_not_there_are_remarked(store, tmp_path, cap
     said = [message for message in caplog.messages if message.startswith("there is no cache")]
     # The window is the default, as it would be in a copy of base.yaml.
     assert said == [
-        "there is no cache (cache.policy=none): ignoring cache.bytes, cache.victim.mode"
+        "there is no cache (storage.engine=memory): cache.bytes, cache.victim.mode have no effect; "
+        "leave them out"
     ]
+
+
+def said_of_caches(caplog):
+    """Warnings about the cache, in order."""
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelname == "WARNING" and "cache" in record.getMessage()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (("cache.policy=none", "cache.bytes=1MiB"), "there is no cache (cache.policy=none): "),
+        (("cache.policy=lru", "cache.bytes=1MiB"), "cache.bytes: 1 MiB are 21,824 lines, more"),
+        (("cache.policy=lru", f"cache.bytes={320 * ROW_BYTES}"), None),
+        (("cache.policy=none",), None),
+        ((), None),
+    ],
+)
+def test_a_cache_that_does_no_good_is_one_warning(store, tmp_path, caplog, settings, expected):
+    train(config(store, tmp_path / "run", "storage.engine=posix", *settings))
+    said = said_of_caches(caplog)
+    if expected is None:
+        assert said == []
+    else:
+        (line,) = said
+        assert line.startswith(expected)
+
+
+def test_a_cache_without_hits_is_one_warning_per_run(store, tmp_path, caplog, monkeypatch):
+    settings = ("storage.engine=posix", "cache.policy=lru", f"cache.bytes={ROW_BYTES}")
+    # So small a graph gives even one line a few hits.
+    monkeypatch.setattr(cache_remarks, "_USELESS", 0.05)
+    train(config(store, tmp_path / "run", *settings))
+    (line,) = said_of_caches(caplog)
+    assert re.search(r"the cache served \d+ of 1,\d{3} rows of epoch 1: set cache\.bytes", line)
+    assert "(it is 48 B), or cache.policy=none" in line
+
+
+@pytest.mark.parametrize(
+    ("epoch", "requests", "hits", "is_said"),
+    [(1, 1000, 0, True), (1, 1000, 1, False), (1, 600, 0, False), (2, 600, 0, True)],
+)
+def test_hits_of_zero_are_told_where_there_could_be_some(epoch, requests, hits, is_said):
+    counted = dict.fromkeys(COUNTERS, 0) | {"requests": requests, "victim_hits": hits}
+    options = CacheOptions(policy="lru", bytes=4096)
+    remark = cache_remarks.without_hits(counted | {"epoch": epoch}, options, num_nodes=600)
+    assert (remark is not None) == is_said
+
+
+def test_the_remark_on_too_many_lines_names_bytes_that_hold_as_many_rows(store, tmp_path, caplog):
+    def requested(name, num_bytes):
+        settings = ("storage.engine=posix", "cache.policy=lru", f"cache.bytes={num_bytes}")
+        train(config(store, tmp_path / name, *settings))
+        return [(step["requests"], step["hits"]) for step in steps(tmp_path / name)]
+
+    wasted = requested("wasted", "1MiB")
+    (line,) = said_of_caches(caplog)
+    caplog.clear()
+    enough = re.search(r"cache\.bytes=(\d+) holds as many rows", line)[1]
+    assert requested("enough", enough) == wasted
+    assert said_of_caches(caplog) == []

@@ -1,6 +1,7 @@
 """The directory of a run: never replaced without a word, never shared, made again if removed."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -152,6 +153,58 @@ def test_a_directory_that_is_removed_in_mid_run_is_made_again(
     assert [record["epoch"] for record in kinds] == [2]
 
 
+@pytest.mark.parametrize("first", ["thread", "trainer"])
+def test_whoever_notices_first_that_the_directory_is_gone_the_run_goes_on(
+    store, once, tmp_path, monkeypatch, caplog, first
+):
+    """Removes the directory between two steps, and has TensorBoard's thread fail before the trainer
+    writes, or keeps it from writing until then."""
+    whole_step = Trainer._train_step
+    run = tmp_path / "run"
+
+    def remove_before_the_third(self, batch, wait_secs):
+        if (batch.epoch, batch.iteration) == (0, 2):
+            shutil.rmtree(run)
+            writer = self.metrics._board.file_writer.event_writer._async_writer._worker
+            writer._next_flush_time = 0 if first == "thread" else math.inf
+            self.metrics._board.add_scalar("wakes the thread", 0.0)
+            if first == "thread":
+                writer.join(60)
+                assert isinstance(writer.exception, FileNotFoundError)
+        return whole_step(self, batch, wait_secs)
+
+    monkeypatch.setattr(Trainer, "_train_step", remove_before_the_third)
+    often = ("metrics.tensorboard=true", "metrics.log_every=1")
+    summary = train(config(store, run, *often))
+    (warning,) = [line.getMessage() for line in caplog.records if line.levelname == "WARNING"]
+    assert f"run.dir: {run} was removed while the run was writing to it" in warning
+    expected = json.loads((once / "result.json").read_text())
+    assert summary["test_accuracy"] == expected["test_accuracy"]
+    # The files begin with the end of the epoch, when the trainer looks at the directory.
+    kinds = [json.loads(line) for line in (run / "metrics.jsonl").open()]
+    assert [record["kind"] for record in kinds] == ["epoch", *["step"] * 5, "epoch"]
+    assert len(list((run / "tensorboard").iterdir())) == 1
+    for name in ("config.yaml", "run.json", "run.log"):
+        assert (run / name).exists()
+
+
+def test_tensorboard_that_alone_is_removed_is_made_again(store, tmp_path, monkeypatch, caplog):
+    whole_epoch = Trainer.train_epoch
+    board = tmp_path / "run" / "tensorboard"
+
+    def remove_before(self):
+        if self.progress.epoch == 0:
+            shutil.rmtree(board)
+        whole_epoch(self)
+
+    monkeypatch.setattr(Trainer, "train_epoch", remove_before)
+    train(config(store, tmp_path / "run", "metrics.tensorboard=true"))
+    (warning,) = [line.getMessage() for line in caplog.records if line.levelname == "WARNING"]
+    assert warning.startswith(f"metrics.tensorboard: {board} was removed")
+    assert len(list(board.iterdir())) == 1
+    assert len(losses(tmp_path / "run")) == 10
+
+
 def test_another_run_in_place_of_a_removed_one_is_an_error(tmp_path, impatient):
     with RunDirectory(tmp_path / "run") as ours:
         assert ours.check()
@@ -180,12 +233,18 @@ def test_default_directories_have_the_names_of_config_and_store(tmp_path):
     assert directory(tmp_path / "mine.yaml", "run.dir=x") == "x"
 
 
+# The disk is full once the run has recorded its start.
 FULL = """
 import resource, signal, sys
 from lsm.cli import main
+from lsm.train import trainer
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 limit = int(sys.argv.pop(1))
-resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+metrics = trainer._metrics
+def fill(*arguments):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    return metrics(*arguments)
+trainer._metrics = fill
 main()
 """
 

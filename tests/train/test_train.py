@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from lsm.config.load import load_config
 from lsm.storage.engine import ENGINES
 from lsm.train.trainer import train
 from support.training import REPOSITORY, config, losses, make_store, overrides, run_job, steps
@@ -37,6 +38,9 @@ def test_the_summary_has_the_promised_keys_first(alone):
         "seconds",
     ]
     assert (summary["epochs"], summary["world_size"], summary["engine"]) == (4, 1, "memory")
+    assert summary["run_dir"] == str(run_dir)
+    assert summary["config"] == str(run_dir / "config.yaml")
+    assert summary["store"] == load_config(summary["config"]).data.path
     assert json.loads((run_dir / "result.json").read_text()) == summary
 
 
@@ -56,6 +60,18 @@ def test_every_iteration_and_epoch_is_recorded_once(alone):
     mean = sum(step["loss"] * step["num_seeds"] for step in first_steps) / 300
     assert totals["loss"] == pytest.approx(mean, rel=1e-12)
     assert records[-1]["bytes_read"] <= summary["bytes_read"]
+
+
+def test_rows_that_lie_in_memory_are_hits_and_no_bytes_of_a_drive(alone):
+    summary, run_dir = alone
+    records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    for record in records:
+        assert record["hits"] == record["requests"] > 0
+        assert (record["misses"], record["bytes_read"], record["storage_bytes"]) == (0, 0, 0)
+    assert (summary["bytes_read"], summary["test_misses"]) == (0, 0)
+    log = (run_dir / "run.log").read_text()
+    assert log.count("  all rows in memory  ") == 4
+    assert "hits" not in log
 
 
 def test_the_selected_model_is_written(alone):
@@ -119,8 +135,6 @@ def test_two_ranks_take_the_same_steps_as_one_with_twice_the_batch(tmp_path):
 
 
 def test_quickstart_is_what_the_readme_says():
-    from lsm.config.load import load_config
-
     quickstart = load_config(REPOSITORY / "configs" / "quickstart.yaml")
     assert quickstart.storage.engine == "io_uring"
     assert quickstart.model.name == "graphsage"
