@@ -259,7 +259,7 @@ def test_an_id_out_of_range_does_no_harm(store, rows, bad):
         for call in (loader.fetch, loader.announce):
             with pytest.raises(ValueError, match=rf"ids in \[0, 500\), got {bad}"):
                 call(torch.tensor([3, bad]))
-        with pytest.raises(ValueError, match=r"\[N\] int64"):
+        with pytest.raises(ValueError, match=r"\[N\] integers"):
             loader.fetch(torch.zeros(3))
         check(loader, batches(5), rows)
 
