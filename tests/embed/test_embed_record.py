@@ -21,4 +21,8 @@ def test_a_run_that_continues_says_so_and_appends_to_its_records(store, tmp_path
     log = (run / "run.log").read_text()
     assert "epoch   1/1" in log
     assert "epoch   2/2" in log
-    assert load_embed_config(run / "config.yaml", []) == config(store, run, "train.epochs=2")
+    kept = load_embed_config(run / "config.yaml", [])
+    # The model is named, even if auto chose it: the run is read by it.
+    model = f"embed.model={kept.embed.model}"
+    assert kept == config(store, run, "train.epochs=2", model)
+    assert kept.embed.model != "auto"
