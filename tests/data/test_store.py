@@ -125,7 +125,7 @@ def test_a_temporary_directory_never_opens(store_path):
 def test_split_and_score_names_are_checked(store_path):
     store = GraphStore.open(store_path)
     with pytest.raises(ValueError, match="expected one of train, valid, test"):
-        store.split("val")
+        store.split("dev")
     with pytest.raises(ValueError, match="lsm data score"):
         store.score("in_degree")
 
