@@ -94,6 +94,18 @@ AutoPositive = Annotated[
 ]
 """``auto``, or an integer from 1 to 65535."""
 
+
+def _auto_or_count(value: object) -> object:
+    if value == "auto" or (type(value) is int and 0 <= value <= LARGEST_COUNT):
+        return value
+    raise ValueError(f"expected auto or an integer of at least 0, got {value!r}")
+
+
+AutoCount = Annotated[
+    int | Auto, BeforeValidator(_auto_or_count), Described("auto, or integer of at least 0")
+]
+"""``auto``, or an integer from 0."""
+
 Positive = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
 NonNegative = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
 Threads = Annotated[int, Field(ge=1, le=MOST_THREADS)]

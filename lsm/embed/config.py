@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from lsm.config.load import find_config, load_tree
 from lsm.config.run import DistConfig, MetricsConfig, RunConfig, default_run_dir
 from lsm.core.limits import MOST_THREADS
-from lsm.core.option_types import NonNegative, Positive, Seed
+from lsm.core.option_types import AutoCount, NonNegative, Positive, Seed
 from lsm.core.section import Section
 from lsm.embed.options import EmbedOptions
 from lsm.storage.transfers import TransferOptions
@@ -34,8 +34,8 @@ class EmbedTrainConfig(Section):
 
     batch_size: Positive = 1024
     """Edges per rank and iteration."""
-    epochs: Positive = 10
-    """Passes over the training edges."""
+    epochs: Positive = 60
+    """Most passes over the training edges: train.patience may end training earlier."""
     seed: Seed = 0
     """Seed of initial embeddings, shuffling, negatives, dropout and the names of partitions."""
     num_threads: Annotated[int, Field(ge=0, le=MOST_THREADS)] = 0
@@ -43,27 +43,19 @@ class EmbedTrainConfig(Section):
     precision: Literal["fp32", "tf32"] = "fp32"
     """Arithmetic of matrix products. tf32: a GPU multiplies with 10 bits of mantissa; sums, rows
     and state stay float32."""
-    eval_every: NonNegative = 0
-    """Epochs between two validations. 0: none."""
-    patience: NonNegative = 0
-    """Validations without a higher MRR after which training stops. 0: train all epochs."""
+    eval_every: AutoCount = "auto"
+    """Epochs between two validations. 0: none. auto: 5, fewer from 10 million training edges on,
+    and 1 from 50 million on; 0 without validation edges."""
+    eval_edges: AutoCount = "auto"
+    """Validation edges to rank, the first in an order drawn by train.seed. 0: all. auto: so many
+    that validations take about a tenth of the arithmetic of training, but at least 1,000. No more
+    than eval.edges."""
+    patience: NonNegative = 2
+    """Validations without a higher MRR after which training stops. 0: train all epochs. Without
+    validations it has no effect."""
     select: Literal["best", "last"] = "best"
     """Embeddings to test and to keep: those of the validation with the highest MRR, which take half
     as much disk again, or those of the last epoch. Without validations: of the last epoch."""
-
-    @model_validator(mode="after")
-    def _can_stop(self) -> EmbedTrainConfig:
-        if self.patience and not self.eval_every:
-            raise ValueError(
-                f"train.patience: {self.patience} counts validations, and there are none; set "
-                "train.eval_every=1"
-            )
-        return self
-
-    @property
-    def keeps_best(self) -> bool:
-        """Whether the best embeddings are kept beside those that are trained."""
-        return self.select == "best" and self.eval_every > 0
 
 
 class EmbedEvalConfig(Section):

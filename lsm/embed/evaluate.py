@@ -39,11 +39,13 @@ class Evaluator:
     def __init__(self, config: EmbedConfig, store: TripleStore, world: World) -> None:
         self._config, self._store, self._world = config, store, world
 
-    def evaluate(self, split: str, blocks: Blocks, relations: Tensor | None) -> Ranking | None:
-        """The ranking of ``split``; None if it has no edges. Every rank calls it, with all rows of
-        the table in ``blocks``; the result is that of all ranks. Raises RuntimeError if an edge
-        has no finite score."""
-        edges = self._edges(split)
+    def evaluate(
+        self, split: str, blocks: Blocks, relations: Tensor | None, most: int = 0
+    ) -> Ranking | None:
+        """The ranking of ``split``, of ``most`` edges unless that is 0; None if it has no edges.
+        Every rank calls it, with all rows of the table in ``blocks``; the result is that of all
+        ranks. Raises RuntimeError if an edge has no finite score."""
+        edges = self._edges(split, most)
         if not len(edges):
             return None
         rank, size = self._world.rank, self._world.size
@@ -70,10 +72,10 @@ class Evaluator:
         means = {name: value / total for name, value in zip(_MEANS, sums, strict=True)}
         return replace(ranking, **means, num_edges=int(total))
 
-    def _edges(self, split: str) -> Tensor:
+    def _edges(self, split: str, most: int) -> Tensor:
         edges = _as_tensor(self._store.edges(split))
-        most = self._config.eval.edges
-        if not most or most >= len(edges):
+        most = min(limit or len(edges) for limit in (most, self._config.eval.edges))
+        if most >= len(edges):
             return edges
         generator = torch.Generator().manual_seed(self._config.train.seed)
         return edges[torch.randperm(len(edges), generator=generator)[:most]]

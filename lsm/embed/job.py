@@ -31,6 +31,7 @@ from lsm.embed.partition_buffer import PartitionBuffer
 from lsm.embed.partition_files import PartitionFiles
 from lsm.embed.partition_layout import PartitionLayout
 from lsm.embed.run_state import KeptTables, Position, RunState
+from lsm.embed.schedule import Schedule
 from lsm.embed.slots import SlotBoard, Slots
 from lsm.storage.transfers import Transfers
 from lsm.train.checkpoint import check_settings
@@ -53,6 +54,9 @@ class EmbedJob:
     """The same on every rank."""
     store: TripleStore
     order: Order
+    schedule: Schedule
+    keeps_best: bool
+    """Whether the best embeddings are kept beside those that are trained."""
     itinerary: Itinerary
     layout: PartitionLayout
     files: PartitionFiles
@@ -93,23 +97,20 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
     store = open_store(config)
     chosen = config.embed.for_graph(store.num_relations)
     config = config.model_copy(update={"embed": chosen})
-    if config.train.eval_every and not store.num_edges["valid"]:
-        raise ValueError(
-            f"train.eval_every: {store.path} has no validation edges; set train.eval_every=0"
-        )
     options = config.embed
     order = make_order(
         options.order, options.partitions, options.buffer, world.size, seed=config.train.seed
     )
     layout = PartitionLayout.of(store.partition_starts(options.partitions).tolist(), options.width)
-    rounds = options.rounds if order.loads else 1
-    itinerary = Itinerary(order, world.rank, config.train.seed, rounds)
+    schedule = Schedule.of(config, store, order)
+    itinerary = Itinerary(order, world.rank, config.train.seed, schedule.rounds)
     _check_memory(layout, itinerary, device)
     settings = fingerprint(config, world.size, identity(store))
     state = find_state(config, run_dir, settings) if world.is_main else None
     state = collectives.broadcast_object(state, world)
     had_slots = state.table.num_slots if state else 2
-    layout = replace(layout, num_slots=max(had_slots, 3 if config.train.keeps_best else 2))
+    keeps_best = config.train.select == "best" and schedule.eval_every > 0
+    layout = replace(layout, num_slots=max(had_slots, 3 if keeps_best else 2))
     with _open_partitions(config, layout, state, world, run_dir) as (transfers, board):
         files = PartitionFiles(transfers, layout, board, config.dist.timeout_secs)
         slots = Slots(
@@ -130,6 +131,8 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
             run_dir=run_dir,
             store=store,
             order=order,
+            schedule=schedule,
+            keeps_best=keeps_best,
             itinerary=itinerary,
             layout=layout,
             files=files,

@@ -7,12 +7,12 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from lsm.core.limits import LARGEST_COUNT
-from lsm.core.option_types import Described, Fraction, Positive
+from lsm.core.option_types import AutoPositive, Described, Fraction, Positive
 from lsm.core.section import Section
 
 ModelName = Literal["dot", "distmult", "complex", "transe_l1", "transe_l2", "rotate"]
 LossName = Literal["softmax", "logistic", "margin"]
-RegularizerName = Literal["none", "n3", "l3"]
+RegularizerName = Literal["auto", "none", "n3", "l3"]
 
 DISTANCE_MODELS: tuple[ModelName, ...] = ("transe_l1", "transe_l2", "rotate")
 """Models whose scores are negative distances."""
@@ -69,10 +69,11 @@ class EmbedOptions(Section):
     computed block by block in Triton kernels and never stored, for softmax with dot, distmult,
     complex or transe_l2 and an embed.dim of at most 512. fused has not run on a GPU yet. The host
     ignores it."""
-    regularizer: RegularizerName = "none"
+    regularizer: RegularizerName = "auto"
     """Penalty of the embeddings of each edge, and so weighted by frequency. n3: cubed moduli of
-    complex numbers (complex, rotate) or of floats; l3: cubed moduli of floats."""
-    regularizer_weight: Annotated[float, Field(ge=0)] = 0.0
+    complex numbers (complex, rotate) or of floats; l3: cubed moduli of floats; auto: n3, and none
+    for transe and rotate, whose scores do not grow with the embeddings."""
+    regularizer_weight: Annotated[float, Field(ge=0)] = 0.03
     """Factor of the penalty, per edge and side."""
     optimizer: Literal["adagrad", "row_adagrad"] = "adagrad"
     """adagrad: a sum of squared gradients per float; row_adagrad: one per embedding, of mean
@@ -92,11 +93,12 @@ class EmbedOptions(Section):
     """Partitions in memory at once, beside one in flight. Ignored with one partition."""
     order: Literal["best", "legend", "beta", "random"] = "best"
     """Order in which partitions are loaded. best: fewest loads, each hidden by training."""
-    rounds: Positive = 1
+    rounds: AutoPositive = "auto"
     """Passes over the partitions in each epoch. With 2, every pass trains half of the edges of each
     pair of partitions, drawn anew every epoch. More rounds mix the edges better, which raises the
-    quality, and move the partitions that many times. No effect when all partitions are in
-    memory."""
+    quality, and move the partitions that many times. auto: so many that each partition comes into
+    memory 8 times an epoch, such as 4 for 8 partitions of which 3 are in memory. No effect when
+    all partitions are in memory."""
 
     @model_validator(mode="after")
     def _has_complex_numbers(self) -> EmbedOptions:
@@ -158,9 +160,12 @@ class EmbedOptions(Section):
     @property
     def penalised(self) -> Literal["none", "floats", "complex"]:
         """The numbers whose cubed moduli are the penalty."""
-        if self.regularizer == "none" or self.regularizer_weight == 0:
+        is_distance = self.model in DISTANCE_MODELS
+        if self.regularizer == "none" or (self.regularizer == "auto" and is_distance):
             return "none"
-        return "complex" if self.regularizer == "n3" and self.is_complex else "floats"
+        if self.regularizer_weight == 0:
+            return "none"
+        return "complex" if self.regularizer != "l3" and self.is_complex else "floats"
 
     @property
     def state_width(self) -> int:

@@ -166,7 +166,7 @@ class EmbedTrainer:
         record |= self._count_bytes() | {"seconds": time.perf_counter() - started}
         self.metrics.epoch(record)
         every = job.config.checkpoint.every_epochs
-        is_best = job.config.train.keeps_best and position.best_epoch == position.epoch
+        is_best = job.keeps_best and position.best_epoch == position.epoch
         if is_best or self.is_done or (every and position.epoch % every == 0):
             self._save(is_best=is_best)
 
@@ -274,7 +274,7 @@ class EmbedTrainer:
         gradients.copy_(collectives.all_reduce_sum(gradients.cpu(), self.job.world))
 
     def _validation_is_due(self) -> bool:
-        every = self.job.config.train.eval_every
+        every = self.job.schedule.eval_every
         return every > 0 and self.position.epoch % every == 0
 
     def _validate(self) -> dict[str, Any]:
@@ -293,13 +293,14 @@ class EmbedTrainer:
 
     def _evaluate(self, split: str) -> Ranking | None:
         job = self.job
+        most = job.schedule.eval_edges if split == "valid" else 0
         watchdog.at(f"epoch {self.position.epoch}, split {split}")
         if job.world.size > 1:
             job.buffer.write_back(self._step)  # for the others to read
             collectives.barrier(job.world)
         with span("evaluate"):
             relations = None if job.relations is None else job.relations.cpu()
-            return self._evaluator.evaluate(split, Blocks(self._blocks), relations)
+            return self._evaluator.evaluate(split, Blocks(self._blocks), relations, most)
 
     def _test(self, best: KeptTables) -> Ranking | None:
         """The ranking of the test edges by tables on disk."""

@@ -205,8 +205,8 @@ def test_a_disk_too_small_for_three_slots_is_said_with_the_arithmetic(disk):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["train.patience=2"], "train.patience: 2 counts validations, and there are none"),
         (["train.select=first"], "train.select: expected"),
+        (["train.eval_every=-1"], "train.eval_every: expected auto or an integer of at least 0"),
     ],
 )
 def test_settings_that_cannot_be(store, tmp_path, more, message):

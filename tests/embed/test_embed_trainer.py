@@ -241,14 +241,14 @@ def test_a_validation_reads_ahead_what_is_not_resident(store, tmp_path, monkeypa
             reads.append((is_ahead, options.get("write_to"), options["read_from"]))
         return swap(self, memory, **options)
 
-    def evaluated(self, split, blocks, relations):
+    def evaluated(self, split, blocks, *arguments):
         evaluating.set()
         passes = [list(blocks), list(blocks)]
         evaluating.clear()
         firsts = [[(first, len(rows)) for first, rows in blocks] for blocks in passes]
         assert firsts[0] == firsts[1]
         assert sum(count for _, count in firsts[0]) == 240
-        return evaluate(self, split, blocks, relations)
+        return evaluate(self, split, blocks, *arguments)
 
     monkeypatch.setattr(Transfers, "swap", recorded)
     monkeypatch.setattr(trainer.Evaluator, "evaluate", evaluated)

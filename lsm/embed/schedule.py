@@ -1,0 +1,71 @@
+"""Rounds and validations of a run, where the configuration leaves them to the graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lsm.data.triple_store import TripleStore
+from lsm.embed.config import EmbedConfig
+from lsm.embed.order import Order
+
+VISITS = 8
+"""Times that a partition comes into memory in an epoch, over its rounds."""
+EPOCHS_APART = 5
+"""Between two validations, at most."""
+EDGES_APART = 50_000_000
+"""Between two validations, unless an epoch has more."""
+VALIDATION_SHARE = 0.1
+"""Scores of a validation, for each score of a negative since the one before."""
+LEAST_EDGES = 1000
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A function of configuration, store and order alone, and so the same when a run continues."""
+
+    rounds: int
+    """Of an epoch."""
+    eval_every: int
+    """Epochs between two validations. 0: none."""
+    eval_edges: int
+    """Edges of a validation. 0: all."""
+
+    @classmethod
+    def of(cls, config: EmbedConfig, store: TripleStore, order: Order) -> Schedule:
+        """Raises ValueError if there are to be validations, and the store has no edges for them."""
+        rounds, every = config.embed.rounds, config.train.eval_every
+        if every and every != "auto" and not store.num_edges["valid"]:
+            raise ValueError(
+                f"train.eval_every: {store.path} has no validation edges; set train.eval_every=0"
+            )
+        if not order.loads:
+            rounds = 1
+        elif rounds == "auto":
+            rounds = _rounds(order)
+        if every == "auto":
+            every = _epochs_apart(store)
+        edges = config.train.eval_edges
+        return cls(rounds, every, _eval_edges(config, store, every) if edges == "auto" else edges)
+
+
+def _rounds(order: Order) -> int:
+    shape = order.shape
+    in_memory = shape.buffer * shape.ranks
+    return -(-VISITS * shape.partitions // (len(order.loads) + in_memory))
+
+
+def _epochs_apart(store: TripleStore) -> int:
+    if not store.num_edges["valid"]:
+        return 0
+    return max(1, min(EPOCHS_APART, EDGES_APART // store.num_edges["train"]))
+
+
+def _eval_edges(config: EmbedConfig, store: TripleStore, every: int) -> int:
+    negatives = config.embed.num_negatives
+    if negatives == "all":
+        negatives = store.num_entities
+    candidates = store.num_entities
+    if config.eval.candidates != "all":
+        candidates = min(candidates, config.eval.sample)
+    scores = VALIDATION_SHARE * every * store.num_edges["train"] * negatives
+    return max(LEAST_EDGES, int(scores / candidates))
