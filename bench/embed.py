@@ -111,6 +111,7 @@ def main() -> None:
         num_negatives=args.negatives,
         chunk=args.chunk,
         init_scale=0.1,
+        regularizer="none",
     )
     layout = PartitionLayout.of([0, args.nodes], options.width)
     rows = HostFrames(layout, 1).rows[: args.nodes]

@@ -45,6 +45,7 @@ def options_of(args: argparse.Namespace, model: ModelName, gpu_scores: str) -> E
         dim=args.embed_dim,
         num_negatives=args.embed_negatives,
         init_scale=0.1,
+        regularizer="none",
         gpu_scores=gpu_scores,
     )
 
