@@ -31,7 +31,8 @@ inline const std::vector<int64_t> kRowBytes = {256, 512, 1024, 2048, 4096};
 
 /// Rows of GPU memory and of page-locked memory, against copies of as many bytes.
 void bench_gathers(const BenchSizes& sizes);
-/// Batches of an executor, all of whose rows one tier has, against the same copies.
+/// Batches of an executor, all of whose rows one tier has, against the same copies. The time is
+/// that of a replay, with the host's check and upload of the plan.
 void bench_tiers(const BenchSizes& sizes);
 /// Ids that are pushed and planned per second, with the victim buffer and without, on both sides.
 void bench_planner(const BenchSizes& sizes);
