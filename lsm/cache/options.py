@@ -76,7 +76,7 @@ class CacheOptions(PlannerOptions):
     """Feature rows that stay in memory (DESIGN section 5).
 
     ``lsm train`` chooses the values that are ``auto``. Elsewhere they have the values of
-    :meth:`resolved`.
+    ``resolved``.
     """
 
     policy: Literal[

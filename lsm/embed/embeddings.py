@@ -215,7 +215,7 @@ class Embeddings:
 
         Returns:
             ids [q, k] int64 and scores [q, k] float32, best first, lower ids first among equals;
-            the scores are those of :meth:`score` with the same target. Where fewer than ``k``
+            the scores are those of ``score`` with the same target. Where fewer than ``k``
             entities are left, ids are -1 and scores -inf. Entities whose embeddings hold NaN are
             left out.
 

@@ -27,7 +27,7 @@ class StorageOptions(Section):
     """Reads of feature rows from storage.
 
     ``lsm train`` derives the values that are ``auto`` from a disk profile. Elsewhere they have
-    their values without a profile (:meth:`resolved`).
+    their values without a profile (``resolved``).
     """
 
     section: ClassVar[str] = "storage"
