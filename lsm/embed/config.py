@@ -122,8 +122,23 @@ class EmbedConfig(Section):
 
 
 def load_embed_config(name_or_path: str | Path, overrides: list[str]) -> EmbedConfig:
-    """The configuration in a YAML file, or in the one of that name in ``configs/embed/``, with
-    ``key=value`` overrides. Raises as ``lsm.config.load.load_config``."""
+    """Reads a configuration of embeddings from a YAML file.
+
+    Keys that neither the file nor an override mentions have their defaults; run.dir is then named
+    after the file and the store.
+
+    Args:
+        name_or_path: A file, or the name of one in ``configs/embed/`` (``base``).
+        overrides: ``key=value`` each, applied in order.
+
+    Returns:
+        The configuration, checked.
+
+    Raises:
+        ValueError: A key is unknown, or its value has a wrong type or is out of range. The error
+            names the full key.
+        OSError: The file cannot be read.
+    """
     name = str(name_or_path).removeprefix(f"{FOLDER}/")
     path = find_config(name_or_path if Path(name_or_path).is_file() else name, FOLDER)
     config = load_tree(EmbedConfig, path, overrides)

@@ -23,8 +23,12 @@ Reduce = Callable[[Tensor], None]
 
 @dataclass(frozen=True)
 class BatchLoss:
-    """``sum`` of the losses of ``count`` corrupted edges. Each edge counts twice, for both sides;
-    penalties are in the sum."""
+    """The loss of a batch.
+
+    Attributes:
+        sum: Sum of the losses of corrupted edges, penalties included.
+        count: Number of corrupted edges. Each edge counts twice, for both sides.
+    """
 
     sum: float
     count: int
@@ -46,13 +50,21 @@ class EdgeTrainer:
         *,
         is_twin: bool = False,
     ) -> None:
-        """``rows``: [n, options.width] float32, embeddings followed by optimiser state. Between
-        batches the caller may put other entities into them. ``relations``: the same of
-        ``options.relation_rows(num_relations)`` rows; None for dot, which ignores it, and for auto
-        to take dot. Both are updated in place, on the device that they are on. ``is_twin``: the
-        host stands for a GPU, in tests. Raises ValueError for another shape or dtype, and without
-        relations for another model than dot; RuntimeError without Triton if the options need it on
-        a GPU."""
+        """Takes the tables, which are updated in place, on the device that they are on.
+
+        Args:
+            rows: Embeddings followed by optimiser state, [n, options.width] float32. Between
+                batches the caller may put other entities into them.
+            relations: The same of relations, [options.relation_rows(num_relations), options.width]
+                float32; None for dot, which ignores it, and for auto to take dot.
+            options: Model, loss and optimiser.
+            is_twin: The host stands for a GPU, in tests.
+
+        Raises:
+            ValueError: A table has another shape or dtype, or a model other than dot has no
+                ``relations``.
+            RuntimeError: The options need Triton on a GPU, and it is not installed.
+        """
         options = options.for_graph(0 if relations is None else len(relations))
         _check_table("rows", rows, options)
         if not options.has_relations:
@@ -91,12 +103,23 @@ class EdgeTrainer:
     ) -> BatchLoss:
         """Takes one step of the optimiser with the gradients of all ``edges``.
 
-        ``edges``: [b, 3] int64, row of head, relation, row of tail; [b, 2] without relations.
-        ``candidates``: ranges of rows that may be negatives. Draws are a function of ``seed`` and
-        ``step``: the same call on the same tables gives the same bits with the same number of
-        threads. ``reduce`` is called once with the gradients of all relations, [relation rows, dim]
-        float32, to sum them over ranks. Raises FloatingPointError before any update if the loss is
-        not finite, ValueError for edges of another shape.
+        Draws are a function of ``seed`` and ``step``: the same call on the same tables gives the
+        same bits with the same number of threads.
+
+        Args:
+            edges: Row of head, relation and row of tail, [b, 3] int64; [b, 2] without relations.
+            candidates: Ranges of rows that may be negatives.
+            seed: Seed of the run.
+            step: Step of the run.
+            reduce: Called once with the gradients of all relations, [relation rows, dim] float32,
+                to sum them over ranks.
+
+        Returns:
+            The loss of the batch, before the step.
+
+        Raises:
+            FloatingPointError: The loss is not finite. No table was updated.
+            ValueError: ``edges`` has another shape.
         """
         options = self._options
         generator = _generator(seed, step, edges.device)

@@ -128,8 +128,17 @@ class EmbedOptions(Section):
         return self
 
     def for_graph(self, num_relations: int) -> EmbedOptions:
-        """The same options with the model that auto takes on a graph of ``num_relations``. Raises
-        ValueError if the other options do not fit it."""
+        """Chooses the model, if it is auto.
+
+        Args:
+            num_relations: Relations of the graph; 0: edges have no type.
+
+        Returns:
+            The same options with the model that auto takes on such a graph.
+
+        Raises:
+            ValueError: The other options do not fit the model.
+        """
         if self.model != "auto":
             return self
         model = "complex" if num_relations else "dot"
@@ -143,12 +152,12 @@ class EmbedOptions(Section):
 
     @property
     def has_relations(self) -> bool:
-        """Whether the model scores relations."""
+        """True if the model scores relations."""
         return self.model != "dot"
 
     @property
     def is_complex(self) -> bool:
-        """Whether an embedding is of complex numbers."""
+        """True if an embedding is of complex numbers."""
         return self.model in ("complex", "rotate")
 
     @property
@@ -178,6 +187,14 @@ class EmbedOptions(Section):
         return self.dim + self.state_width
 
     def relation_rows(self, num_relations: int) -> int:
-        """Rows of the table of relations. With ``reciprocal``, row ``num_relations + r`` is of
-        relation r for corrupted heads."""
+        """Counts the rows of the table of relations.
+
+        With ``reciprocal``, row ``num_relations + r`` is of relation r for corrupted heads.
+
+        Args:
+            num_relations: Relations of the graph.
+
+        Returns:
+            Rows of the table.
+        """
         return num_relations * (2 if self.reciprocal else 1)

@@ -38,13 +38,25 @@ class Order:
         return sum(not self.trained_during(load) for load in self.loads)
 
     def trained_during(self, load: Load) -> tuple[Bucket, ...]:
-        """The buckets that the load's rank trains while it loads."""
+        """Lists the buckets that a load overlaps with.
+
+        Args:
+            load: One of ``loads``.
+
+        Returns:
+            The buckets that its rank trains meanwhile.
+        """
         buckets = self.buckets[load.step][load.rank]
         return tuple(bucket for bucket in buckets if load.evicted not in bucket)
 
     def as_json(self) -> dict[str, Any]:
-        """``states``: for each step, the partitions resident on rank 0, rank 1, ...; ``buckets``:
-        for each step, the buckets trained; ``by_rank``: both for each rank; ``loads``."""
+        """Returns the order as values that JSON has.
+
+        Returns:
+            A dict. ``states`` has the partitions resident on rank 0, rank 1, ... for each step,
+            ``buckets`` the buckets trained in each step, ``by_rank`` both for each rank, and
+            ``loads`` the loads.
+        """
         ranks = range(self.shape.ranks)
         return {
             "order": self.name,
@@ -77,15 +89,26 @@ class Order:
 def make_order(
     name: str, partitions: int, buffer: int = 3, ranks: int = 1, *, seed: int = 0
 ) -> Order:
-    """The order ``name`` (DESIGN.md, section 11) of ``partitions`` partitions, for buffers of
-    ``buffer`` partitions on each of ``ranks`` ranks.
+    """Makes an order of loads and buckets (DESIGN.md, section 11).
 
     All orders train every bucket once. ``best``, ``legend`` and ``random`` let a load overlap with
     training: the partition loaded last is never the next to go, and every load has a bucket to
     train that touches neither partition. ``beta`` (Marius) promises neither. ``legend`` is for
-    buffers of 3; ``legend`` and ``beta`` are for one rank. ``seed`` is that of ``random``.
-    The same arguments give the same order on every rank. Raises ValueError for shapes that no
-    order has.
+    buffers of 3; ``legend`` and ``beta`` are for one rank. The same arguments give the same order
+    on every rank.
+
+    Args:
+        name: best, legend, beta or random.
+        partitions: Partitions of the nodes.
+        buffer: Partitions that each rank holds.
+        ranks: Number of ranks.
+        seed: Seed of ``random``.
+
+    Returns:
+        The order.
+
+    Raises:
+        ValueError: There is no order of this name and shape.
     """
     shape = _checked_shape(name, partitions, buffer, ranks)
     if shape.partitions == shape.buffer * shape.ranks:

@@ -44,9 +44,19 @@ STEP_SCALARS = ("loss", "step_secs", "wait_secs")
 
 
 def train(config: EmbedConfig) -> dict[str, Any]:
-    """Trains, tests, and returns the summary that ``lsm embed train`` prints, on every rank alike.
+    """Trains and tests embeddings. Blocks until the run ends.
 
-    Raises Stopped, on every rank and with a checkpoint written, if a signal asked one to stop.
+    Under torchrun, srun or mpirun, every process of the job calls it.
+
+    Args:
+        config: From ``lsm.embed.load_embed_config``.
+
+    Returns:
+        The summary that `lsm embed train` prints, the same on every rank.
+
+    Raises:
+        ValueError: The configuration cannot be run.
+        Stopped: A signal asked a rank to stop. Every rank raises it, with a checkpoint written.
     """
     with (
         signals.on_signals(),
