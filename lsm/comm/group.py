@@ -27,10 +27,16 @@ HOST_VARIABLE = "LSM_HOST"
 class CacheGroup:
     """The ranks that share a cache, as seen from one of them: ``CacheGroup.join(CommOptions())``.
 
-    rank, size: this rank's place in the group. host: its machine (host_identity). ids, rows:
-    message streams, each used by one thread at a time; ids pass while rows are awaited. options:
-    the options of the group. lists: the request lists of local ranks. One exchange at a time may
-    use a group.
+    One exchange at a time may use a group.
+
+    Attributes:
+        rank: This rank's place in the group, from 0.
+        size: Number of ranks.
+        host: This rank's machine (``host_identity``).
+        ids: Message stream of ids, used by one thread at a time. Ids pass while rows are awaited.
+        rows: Message stream of rows, used by one thread at a time.
+        options: Options of the group.
+        lists: Request lists of local ranks.
     """
 
     rank: int
@@ -43,12 +49,20 @@ class CacheGroup:
 
     @classmethod
     def join(cls, options: CommOptions | Mapping[str, Any] | None = None) -> CacheGroup:
-        """This rank's group. A collective of all ranks of torch.distributed's default process
-        group.
+        """Joins this rank's group. A collective of torch.distributed's default process group.
 
-        options: the same on every rank, or a dict of them; None: the defaults. Raises ValueError,
-        on every rank, if they differ or if a group would have more than MAX_RANKS ranks. Blocks
-        until all ranks have called it."""
+        Blocks until all ranks have called it.
+
+        Args:
+            options: Options, or a dict of them, the same on every rank; None: the defaults.
+
+        Returns:
+            The group.
+
+        Raises:
+            ValueError: The options differ between ranks, or a group would have more than 256
+                ranks. Every rank raises it.
+        """
         options = CommOptions.of_argument("options", options) or CommOptions()
         rank, size = torch_dist.get_rank(), torch_dist.get_world_size()
         everyone: list = [None] * size
@@ -74,8 +88,17 @@ class CacheGroup:
         host: str,
         options: CommOptions,
     ) -> CacheGroup:
-        """The group of the ranks of ``ids``, which are also those of ``rows``. A collective of
-        these ranks. ``host``: host_identity() of this rank; ``options``: the same on all."""
+        """Makes a group of two process groups of the same ranks. A collective of these ranks.
+
+        Args:
+            ids: Process group for ids.
+            rows: Process group for rows.
+            host: ``host_identity()`` of this rank.
+            options: Options, the same on every rank.
+
+        Returns:
+            The group.
+        """
         boxes: Sequence[Mailboxes | None] = (None, None)
         if options.transport != "gloo":
             boxes = connect(rows, host, num_streams=2)

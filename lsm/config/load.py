@@ -56,12 +56,22 @@ _Loader.add_implicit_resolver(
 
 
 def load_config(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Config:
-    """Returns the configuration in a YAML file, with ``key=value`` overrides applied in order.
+    """Reads a configuration from a YAML file.
 
-    ``name_or_path``: a file, or the name of one in ``configs/`` (``quickstart``). Keys that neither
-    the file nor an override mentions have their defaults; run.dir is then named after the file and
-    the store. Raises ValueError naming the full key for unknown keys, wrong types and values out
-    of range; OSError for the file.
+    Keys that neither the file nor an override mentions have their defaults; run.dir is then named
+    after the file and the store.
+
+    Args:
+        name_or_path: A file, or the name of one in ``configs/`` (``quickstart``).
+        overrides: ``key=value`` each, applied in order.
+
+    Returns:
+        The configuration, checked.
+
+    Raises:
+        ValueError: A key is unknown, or its value has a wrong type or is out of range. The error
+            names the full key.
+        OSError: The file cannot be read.
     """
     path = find_config(name_or_path)
     config = load_tree(Config, path, overrides)

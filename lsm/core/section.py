@@ -47,10 +47,16 @@ class Section(BaseModel):
     section: ClassVar[str] = ""
 
     def __init__(self, *values: Any, **options: Any) -> None:
-        """``values``: the first fields, in their order. ``options``: fields by name. A field of a
-        nested section has a flat name, too: ``victim_bytes=4096`` for ``victim={"bytes": 4096}``.
-        NumPy integers, paths and tuples count as integers, text and lists. Raises ValueError with
-        the full key of each wrong value, TypeError for an unknown name.
+        """Checks the options. NumPy integers, paths and tuples count as integers, text and lists.
+
+        Args:
+            *values: The first fields, in their order.
+            **options: Fields by name. A field of a nested section has a flat name, too:
+                ``victim_bytes=4096`` for ``victim={"bytes": 4096}``.
+
+        Raises:
+            ValueError: Values are wrong; the error names the full key of each.
+            TypeError: A name is unknown or given twice, or there are too many ``values``.
         """
         fields = type(self).model_fields
         if len(values) > len(fields):
@@ -68,8 +74,19 @@ class Section(BaseModel):
 
     @classmethod
     def of_argument(cls, name: str, value: Any) -> Self | None:
-        """The options that the argument ``name`` of a function gives: a section, a mapping of its
-        fields, or None. Raises TypeError for anything else, and as the constructor does."""
+        """Returns the options that an argument of a function gives.
+
+        Args:
+            name: Name of the argument.
+            value: A section, a mapping of its fields, or None.
+
+        Returns:
+            The section; None for None.
+
+        Raises:
+            TypeError: ``value`` is anything else, or a field is unknown.
+            ValueError: A field has a wrong value.
+        """
         if value is None or isinstance(value, cls):
             return value
         if isinstance(value, Mapping):

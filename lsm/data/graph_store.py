@@ -54,16 +54,30 @@ class GraphStore:
     """A store directory, opened for reading; only ``save_score`` writes."""
 
     def __init__(self, path: Path, meta: StoreMeta) -> None:
-        """``path``: the directory; ``meta``: its meta.json. Use ``GraphStore.open``."""
+        """Use ``GraphStore.open``, which reads ``meta``.
+
+        Args:
+            path: The store's directory.
+            meta: Its meta.json.
+        """
         self.path = path
         self.meta = meta
 
     @classmethod
     def open(cls, path: str | Path) -> GraphStore:
-        """Opens the store at ``path``; reads ``meta.json`` and checks every file's size.
+        """Opens a store. Reads ``meta.json`` and checks every file's size.
 
-        Raises FileNotFoundError (no store, a missing file), ValueError (a file of the wrong size, a
-        ``meta.json`` that cannot be used). ``lsm data verify`` checks the contents.
+        ``lsm data verify`` checks the contents of the files.
+
+        Args:
+            path: The store's directory.
+
+        Returns:
+            The store, open for reading.
+
+        Raises:
+            FileNotFoundError: There is no store at ``path``, or a file of it is missing.
+            ValueError: A file has the wrong size, or ``meta.json`` cannot be used.
         """
         store = cls(Path(path), layout.read_meta(Path(path)))
         check_sizes(store.path, store.meta.files)
@@ -163,10 +177,20 @@ class GraphStore:
         return sorted(Path(name).stem for name in names)
 
     def topology(self, in_memory: bool = False) -> Topology:
-        """The in-edges, memory-mapped (copy on write), or with ``in_memory`` read into memory.
+        """Returns the in-edges by destination.
 
         A reader of mapped memory must call ``native.check_mapped`` afterwards, as the sampler does:
-        a page that cannot be read is zeros until then. Raises OSError if a file cannot be read.
+        a page that cannot be read is zeros until then.
+
+        Args:
+            in_memory: Read the arrays into memory. False: they are memory-mapped (copy on write).
+
+        Returns:
+            The in-edges, ``indptr`` [N + 1] int64 and ``indices`` [E] int32, or int64 from 2**31
+            nodes on.
+
+        Raises:
+            OSError: A file cannot be read.
         """
         kind = layout.index_dtype(self.num_nodes)
         indptr = self._load(layout.INDPTR, "int64", self.num_nodes + 1, in_memory)
@@ -174,15 +198,32 @@ class GraphStore:
         return Topology(indptr, indices)
 
     def labels(self, in_memory: bool = False) -> torch.Tensor:
-        """Class of each node, -1 where unknown: [N] int64. More than 8 Mi labels are memory-mapped
-        like the topology, unless ``in_memory``. Raises OSError if the file cannot be read."""
+        """Returns the labels of all nodes.
+
+        Args:
+            in_memory: Read the labels into memory. False: more than 8 Mi labels are memory-mapped
+                like the topology.
+
+        Returns:
+            Class of each node, [N] int64. An unknown class is -1.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
         in_memory = in_memory or self.num_nodes <= _MOST_LABELS_IN_MEMORY
         return self._load(layout.LABELS, "int64", self.num_nodes, in_memory)
 
     def split(self, name: str) -> torch.Tensor:
-        """Node ids of the split ``name`` (train, valid, for short val, or test): [n] int64.
+        """Returns the nodes of a split.
 
-        Raises ValueError for another name and for a node that does not exist.
+        Args:
+            name: train, valid (or val), or test.
+
+        Returns:
+            Node ids, [n] int64.
+
+        Raises:
+            ValueError: There is no such split, or it has a node that does not exist.
         """
         file = layout.split_file(layout.split_name(name))
         ids = self._load(file, "int64", None, in_memory=True)
@@ -197,8 +238,17 @@ class GraphStore:
         return ids
 
     def score(self, name: str) -> torch.Tensor:
-        """Static score ``name`` of each node: [N] float32. Raises ValueError if it is not
-        stored."""
+        """Returns a static score of all nodes.
+
+        Args:
+            name: One of ``scores``.
+
+        Returns:
+            Score of each node, [N] float32.
+
+        Raises:
+            ValueError: The score is not stored.
+        """
         file = layout.score_file(name)
         if file not in self.meta.files:
             raise ValueError(
@@ -208,12 +258,18 @@ class GraphStore:
         return self._load(file, "float32", self.num_nodes, in_memory=True)
 
     def save_score(self, name: str, score: torch.Tensor) -> None:
-        """Stores ``score`` ([N] float32) as ``scores/NAME.npy``, NAME being ``name``, in place of
-        an older one.
+        """Stores a static score as ``scores/NAME.npy``, in place of an older one.
 
         Another process sees the old score, none, or the new one at any moment. Several processes
-        may store scores at the same time. Raises ValueError for another shape or type, OSError if
-        the file cannot be written.
+        may store scores at the same time.
+
+        Args:
+            name: NAME: letters, digits, ``_`` and ``-``.
+            score: Score of each node, [N] float32.
+
+        Raises:
+            ValueError: ``name`` has other characters, or ``score`` another shape or dtype.
+            OSError: The file cannot be written.
         """
         if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
             raise ValueError(f"score name: expected letters, digits, '_' or '-', got {name!r}")

@@ -32,15 +32,18 @@ _CLOSE_SECS = 1.0
 class CachedFeatureLoader(FeatureLoader):
     """A FeatureLoader with a cache in memory; lsm.open_features() makes one.
 
-    planner: decides from ids alone which rows to cache. tiers: hold the rows, and replay the plans
-    in order when rows are due. Batches that are announced up to ``window`` ahead let plans look
-    ahead; without announcements each prefetch() or fetch() is a batch of its own. The rows do not
-    depend on the cache. Thread-safe, with one order of batches for all threads.
+    Batches that are announced up to ``window`` ahead let plans look ahead; without announcements
+    each prefetch() or fetch() is a batch of its own. The rows do not depend on the cache.
+    Thread-safe, with one order of batches for all threads.
 
-    exchange: makes the cache one over all ranks of its group. Every node has one owner, which alone
-    reads and caches its row; ranks request rows from the owners. Precondition: every rank calls
-    announce(), prefetch() (or fetch()) and forget_announced() equally often, in the same order,
-    without ids if it needs no rows.
+    Args:
+        files: The files of the rows.
+        planner: Decides from ids alone which rows to cache.
+        tiers: Hold the rows, and replay the plans in order when rows are due.
+        exchange: Makes the cache one over all ranks of its group. Every node has one owner, which
+            alone reads and caches its row; ranks request rows from the owners. Precondition: every
+            rank calls announce(), prefetch() (or fetch()) and forget_announced() equally often, in
+            the same order, without ids if it needs no rows.
     """
 
     completed_ahead = COMPLETED_AHEAD
@@ -101,18 +104,27 @@ class CachedFeatureLoader(FeatureLoader):
             self._is_claimed = False
 
     def set_scores(self, scores: torch.Tensor) -> None:
-        """Uses these scores ([N] float32) from the next plan on. Static and constant rows stay."""
+        """Sets the scores that the planner uses from the next plan on.
+
+        Args:
+            scores: Score of each node, [N] float32. Static and constant rows stay.
+        """
         with self._planning:
             if not self._is_closed:
                 self.planner.set_scores(scores)
 
     def announce(self, ids: torch.Tensor) -> None:
-        """Announces a batch: prefetch() will request exactly ``ids`` ([N] int64, no repeats), after
-        all batches announced before.
+        """Announces a batch, which ``prefetch()`` will request after all batches announced before.
 
-        Raises ValueError for an id that is out of range or repeated; over ranks PeerError if one
-        failed or left, and TimeoutError. Over ranks it blocks until all have announced as many
-        batches.
+        Over ranks it blocks until all have announced as many batches.
+
+        Args:
+            ids: Exactly the node ids of the batch, [N] int64, no repeats.
+
+        Raises:
+            ValueError: An id is out of range or repeated.
+            PeerError: Another rank failed or left.
+            TimeoutError: Another rank has not announced its batch in time.
         """
         ids = self._checked(ids)
         # Outside the lock for plans: a thread that fails meanwhile must not wait for another rank.
@@ -146,9 +158,18 @@ class CachedFeatureLoader(FeatureLoader):
             self._failure, self._peer_failed, self._left_by_peer = None, False, False
 
     def prefetch(self, ids: torch.Tensor) -> CachedRows:
-        """Plans for rows ``ids`` ([N] int64, any order) and starts reading those that no tier will
-        hold. If batches are announced, ``ids`` must be those of the oldest; otherwise ids may
-        repeat. Raises ValueError for other ids, and for an id out of range."""
+        """Plans for rows and starts reading those that no tier will hold.
+
+        Args:
+            ids: Node ids, [N] int64, in any order. If batches are announced, the ids of the oldest;
+                otherwise ids may repeat.
+
+        Returns:
+            Pending rows, whose ``result()`` gives the rows.
+
+        Raises:
+            ValueError: An id is out of range, or ``ids`` are not those of the oldest batch.
+        """
         self.check_process()
         ids, inverse = self._checked(ids), None
         with self._planning:
@@ -167,9 +188,13 @@ class CachedFeatureLoader(FeatureLoader):
                 raise
 
     def stats(self) -> dict[str, int | float]:
-        """The storage engine's counters (see Storage.stats), and the sums of COUNTERS, EXCHANGED
-        and SPANS over the batches delivered so far: ``cache_requests``, ``cache_hits`` and so on.
-        ``cache_victim_prefetched``: victim hits whose rows were copied before their batch was due.
+        """Returns the counters since the loader was opened.
+
+        Returns:
+            The storage engine's counters (see Storage.stats), and the sums of COUNTERS, EXCHANGED
+            and SPANS over the batches delivered so far: ``cache_requests``, ``cache_hits`` and so
+            on. ``cache_victim_prefetched`` counts victim hits whose rows were copied before their
+            batch was due.
         """
         stats = super().stats()  # an error once closed
         with self._counting:

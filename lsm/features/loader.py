@@ -61,8 +61,13 @@ class FeatureLoader:
     """Longest wait of announce() and result() for other ranks, beside storage."""
 
     def __init__(self, files: FeatureFiles, opened: Storage, take_rows: TakeRows) -> None:
-        """files: the rows. opened: an engine over them, which close() closes. take_rows: allocates
-        a number of rows, [n, dim]. Users call open_features()."""
+        """Use ``lsm.open_features``, which opens the engine.
+
+        Args:
+            files: The files of the rows.
+            opened: An engine over ``files``, which ``close()`` closes.
+            take_rows: Allocates a number of rows, [n, dim].
+        """
         self.dim = files.dim
         self.dtype = files.dtype
         self.row_bytes = files.row_bytes
@@ -92,7 +97,11 @@ class FeatureLoader:
         return os.getpid() != self._pid
 
     def check_process(self) -> None:
-        """Raises RuntimeError in a forked process, which lacks the loader's threads."""
+        """Checks that this process has the loader's threads.
+
+        Raises:
+            RuntimeError: The process was forked from the one that opened the loader.
+        """
         if self.is_forked:
             raise RuntimeError(
                 f"this loader was opened by process {self._pid}, and its threads did not survive "
@@ -101,8 +110,11 @@ class FeatureLoader:
             )
 
     def claim(self) -> None:
-        """Begins the batches of one iterator; release() ends them. Raises RuntimeError in a forked
-        process, and while the batches of another iterator are planned."""
+        """Begins the batches of one iterator; ``release()`` ends them.
+
+        Raises:
+            RuntimeError: The process was forked, or the batches of another iterator are planned.
+        """
         self.check_process()
 
     def release(self) -> None:
@@ -110,8 +122,13 @@ class FeatureLoader:
         requested or forgotten."""
 
     def announce(self, ids: torch.Tensor) -> None:
-        """Announces a batch: prefetch() will request ``ids`` ([N] int64, no repeats), after all
-        batches announced before. Has no effect without a cache."""
+        """Announces a batch, which ``prefetch()`` will request after all batches announced before.
+
+        Without a cache it has no effect.
+
+        Args:
+            ids: Node ids of the batch, [N] int64, no repeats.
+        """
 
     def leave(self) -> None:
         """Ends announcements until forget_announced(). Callable from any thread."""
@@ -120,24 +137,46 @@ class FeatureLoader:
         """Drops announced batches that were not requested."""
 
     def prefetch(self, ids: torch.Tensor) -> PendingRows:
-        """Starts reading rows ``ids`` ([N] int64 or a smaller integer type, any order, repeats
-        allowed). Returns PendingRows, whose ``result()`` gives the rows. Raises ValueError for an
-        id out of range. Does not block."""
+        """Starts reading rows. Does not block.
+
+        Args:
+            ids: Node ids, [N] int64 or of a smaller integer type, in any order. Repeats are
+                allowed. If batches are announced, the ids of the oldest.
+
+        Returns:
+            Pending rows, whose ``result()`` gives the rows.
+
+        Raises:
+            ValueError: An id is out of range, or ``ids`` has another shape or dtype.
+        """
         self.check_process()
         ids = vector_of_ids(ids)
         rows = self._take_rows(len(ids))
         return ReadRows(self.reads.submit(ids, rows), rows, in_memory=self.engine == "memory")
 
     def fetch(self, ids: torch.Tensor, timeout_secs: float | None = None) -> torch.Tensor:
-        """Rows ``ids`` as [N, dim] in the store's dtype: row i is the feature of node ids[i].
+        """Reads rows. Blocks until they have arrived.
 
-        Raises OSError if a read failed, TimeoutError after ``timeout_secs`` (default: the
-        engine's). Blocks until the rows have arrived.
+        Args:
+            ids: Node ids, as for ``prefetch()``.
+            timeout_secs: Longest wait, in seconds; None: the engine's.
+
+        Returns:
+            Rows, [N, dim] in the store's dtype. Row i is the feature of node ``ids[i]``.
+
+        Raises:
+            ValueError: An id is out of range, or ``ids`` has another shape or dtype.
+            OSError: A read failed.
+            TimeoutError: The rows have not arrived in time.
         """
         return self.prefetch(ids).result(timeout_secs)
 
     def stats(self) -> dict[str, int | float]:
-        """The storage engine's counters (see Storage.stats)."""
+        """Returns the counters since the loader was opened.
+
+        Returns:
+            The storage engine's counters, by name. A cache adds its own.
+        """
         return self.storage.stats()
 
     def close(self) -> None:

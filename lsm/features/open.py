@@ -47,25 +47,33 @@ def open_features(
     idle_bytes: int = 512 << 20,
     num_threads: int = 1,
 ) -> FeatureLoader:
-    """A loader of a store's feature rows: ``rows = lsm.open_features(store).fetch(ids)``.
+    """Opens a loader of a store's feature rows: ``rows = lsm.open_features(store).fetch(ids)``.
 
-    store: a GraphStore, its path, or the FeatureFiles of features that belong to no graph.
-    cache: options of a cache over storage, or a dict of them; None: every row is read from storage.
-    storage: the engine that reads rows, and its options, or a dict of them.
-    share: makes the cache one over all ranks of the group, which open it together, with the same
-        options. With comm.mode=partition-aware a part of each rank's cache holds the same hottest
-        rows, and only the others have owners. Static and constant rows are the hottest of those
-        that a rank owns. Rows of batches in flight take memory a second time, at their owners.
-    device: of the rows, and of the cache and its static partition: cpu or a GPU. Without a cache
-        rows are host memory, page-locked for a GPU.
-    scores: [N] float32, in place of the store's score ``cache.score``. Without ``scores``, a
-        missing score is computed and stored.
-    gpu: further options of a cache in GPU memory.
-    idle_bytes: most idle memory of returned rows that is kept for reuse.
-    num_threads: threads that plan, and threads that copy.
+    Args:
+        store: A GraphStore, its path, or the FeatureFiles of features that belong to no graph.
+        cache: Options of a cache over storage, or a dict of them; None: every row is read from
+            storage.
+        storage: The engine that reads rows, and its options, or a dict of them.
+        share: Makes the cache one over all ranks of the group, which open it together, with the
+            same options. With comm.mode=partition-aware a part of each rank's cache holds the same
+            hottest rows, and only the others have owners. Static and constant rows are the hottest
+            of those that a rank owns. Rows of batches in flight take memory a second time, at their
+            owners.
+        device: Device of the rows, of the cache and of its static partition: cpu or a GPU. Without
+            a cache rows are in host memory, page-locked for a GPU.
+        scores: Score of each node, [N] float32, in place of the store's score ``cache.score``.
+            None: a missing score is computed and stored.
+        gpu: Further options of a cache in GPU memory.
+        idle_bytes: Most idle memory of returned rows that is kept for reuse.
+        num_threads: Threads that plan, and threads that copy.
 
-    Raises ValueError for invalid options, OSError for files, RuntimeError where the engine, the
-    device or the group's link is unavailable.
+    Returns:
+        The loader. Close it, or use it in a ``with`` statement.
+
+    Raises:
+        ValueError: An option is invalid.
+        OSError: A file cannot be opened or read.
+        RuntimeError: The engine, the device or the group's link is unavailable.
     """
     if isinstance(store, str | Path):
         store = GraphStore.open(store)

@@ -24,8 +24,18 @@ class PendingRows(Protocol):
         """True once all reads of these rows have ended; copies may remain."""
 
     def result(self, timeout_secs: float | None = None) -> torch.Tensor:
-        """Returns the rows, [N, dim]. Raises OSError if a read failed, and TimeoutError. Blocks
-        until the rows have arrived."""
+        """Returns the rows. Blocks until they have arrived.
+
+        Args:
+            timeout_secs: Longest wait, in seconds; None: the engine's.
+
+        Returns:
+            Rows, [N, dim].
+
+        Raises:
+            OSError: A read failed.
+            TimeoutError: The rows have not arrived in time.
+        """
 
 
 class RowSource(Protocol):

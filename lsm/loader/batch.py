@@ -68,19 +68,23 @@ class Layer:
 class Batch:
     """One mini-batch: the fields of PyG's, and its place in training.
 
-    x: [n, dim] features of ``n_id`` in the store's dtype; None if not fetched.
-    y: [batch_size] int64 labels of the seeds; None without labels.
-    n_id: [n] int64 global ids, seeds first, then each hop's new nodes as first seen.
-    e_id: [e] int64, for each edge its index into the store's CSC; computed on first use.
-    edge_index: [2, e] int64 local (source, destination), grouped by hop; see SampledGraph.
-    indptr: [num_expanded + 1] int64; the edges into node i are ``indptr[i]`` to ``indptr[i + 1]``.
-    batch_size: number of seeds.
-    num_sampled_nodes, num_sampled_edges: seeds, then new nodes per hop; edges per hop.
-    edge_weight: [e] float32; None without weights.
-    input_id: [batch_size] int64 positions of the seeds in the loader's ``input_nodes``.
-    epoch, iteration: both counted from 0.
-    stats: counters of lsm.core.counters and seconds per span of making the batch.
-    find_edges: returns ``e_id``; None for a batch that was not sampled from a store.
+    Attributes:
+        x: [n, dim] features of ``n_id`` in the store's dtype; None if not fetched.
+        y: [batch_size] int64 labels of the seeds; None without labels.
+        n_id: [n] int64 global ids, seeds first, then each hop's new nodes as first seen.
+        e_id: [e] int64, for each edge its index into the store's CSC; computed on first use.
+        edge_index: [2, e] int64 local (source, destination), grouped by hop; see SampledGraph.
+        indptr: [num_expanded + 1] int64; the edges into node i are ``indptr[i]`` to
+            ``indptr[i + 1]``.
+        batch_size: Number of seeds.
+        num_sampled_nodes: Seeds, then new nodes per hop.
+        num_sampled_edges: Edges per hop.
+        edge_weight: [e] float32; None without weights.
+        input_id: [batch_size] int64 positions of the seeds in the loader's ``input_nodes``.
+        epoch: Epoch, from 0.
+        iteration: Iteration of the epoch, from 0.
+        stats: Counters of lsm.core.counters and seconds per span of making the batch.
+        find_edges: Returns ``e_id``; None for a batch that was not sampled from a store.
     """
 
     x: torch.Tensor | None
@@ -111,7 +115,14 @@ class Batch:
         iteration: int = 0,
         stats: dict[str, float] | None = None,
     ) -> Batch:
-        """The batch of the sampled graph ``sampled``, with the other fields as given."""
+        """Makes the batch of a sampled graph. The other arguments are the fields of their names.
+
+        Args:
+            sampled: The sampled graph.
+
+        Returns:
+            The batch, with the tensors of ``sampled``.
+        """
         return cls(
             x=x,
             y=y,
@@ -134,18 +145,22 @@ class Batch:
 
     @cached_property
     def e_id(self) -> torch.Tensor | None:
-        """For each edge its index into the store's CSC (``store.topology().indices``), [e] int64,
-        on the device of ``n_id``; None if the batch was not sampled from a store.
+        """For each edge its index into the store's CSC (``store.topology().indices``): [e] int64.
+
+        It lies on the device of ``n_id``. None if the batch was not sampled from a store.
 
         Computed on first use by sampling the batch again. Blocks for as long as sampling took.
         """
         return None if self.find_edges is None else self.find_edges().to(self.n_id.device)
 
     def layers(self) -> list[Layer]:
-        """The Layer of each layer of a GNN with as many layers as hops, outermost hop first.
+        """Returns the bipartite graphs of a GNN with as many layers as hops.
 
         Layer l computes the nodes within L - 1 - l hops of the seeds from those within L - l hops;
-        the last one computes the seeds. A layer's output is thus the next one's input, row by row.
+        the last one computes the seeds. So a layer's output is the next one's input, row by row.
+
+        Returns:
+            A Layer per layer, the outermost hop's first. All are views of the batch.
         """
         num_hops = len(self.num_sampled_edges)
         return [self._layer(num_hops - 1 - layer) for layer in range(num_hops)]
@@ -163,8 +178,15 @@ class Batch:
         )
 
     def to_dgl(self) -> list[DGLBlock]:
-        """The layers as DGL blocks, with global ids as ``dgl.NID`` and weights of edges, if any, as
-        ``edge_weight``. Raises RuntimeError without dgl."""
+        """Returns the layers as DGL blocks.
+
+        Returns:
+            A block per layer, the outermost hop's first, with global ids as ``dgl.NID`` and weights
+            of edges, if any, as ``edge_weight``.
+
+        Raises:
+            RuntimeError: dgl is not installed.
+        """
         dgl = import_dgl()
         blocks = []
         for layer in self.layers():
@@ -182,7 +204,15 @@ class Batch:
         return blocks
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
-        """This batch with its tensors on ``device``. ``non_blocking`` is torch.Tensor.to()'s."""
+        """Copies the tensors to a device.
+
+        Args:
+            device: The device.
+            non_blocking: As in ``torch.Tensor.to()``.
+
+        Returns:
+            This batch with its tensors on ``device``.
+        """
         moved: dict[str, Any] = {
             f.name: value.to(device, non_blocking=non_blocking)
             for f in fields(self)

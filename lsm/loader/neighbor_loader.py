@@ -41,33 +41,45 @@ class NeighborLoader:
     nothing else. Background threads sample and read features ahead of the consumer. Each iteration
     over the loader is the next epoch, from 0 on. Over a cache, one iterator is open at a time.
 
-    store: a GraphStore, or its path.
-    num_neighbors: neighbours per node and hop, without replacement; -1 takes all.
-    input_nodes: seed nodes: a split's name, [N] int64 or of a smaller integer type without repeats,
-        a mask, or None for all nodes.
-    batch_size: seeds per rank and iteration.
-    shuffle: shuffles the seeds anew in each epoch, as ``seed`` and the epoch determine.
-    drop_last: leaves out the last iteration if it has fewer seeds than the others.
-    rank, world_size: this process's place. Every rank has the same number of iterations.
-    features: source of rows. None: the loader opens one with ``storage`` and ``cache``, and closes
-        it in close().
-    storage: the engine that reads rows, and its options, or a dict of them.
-    cache: options of a cache over storage, or a dict of them (``{"bytes": "4GiB"}``). Sampling then
-        runs ``cache.window`` iterations ahead. After an epoch that is left early the cache starts
-        cold.
-    sampling: the method that draws neighbours: neighbor, labor, or a Sampling with its options, or
-        a dict of them.
-    topology, labels: those of the store, if they are open already.
-    sampler: draws num_neighbors in place of a NeighborSampler over the topology; ``sampling`` has
-        then no effect.
-    prefetch, staging_bytes: most iterations, and most bytes of rows, that are read ahead. A
-        ReadAhead adapts the iterations to the reads that the drive has outstanding.
-    num_threads: sampling threads; each samples an iteration of its own.
-    timeout_secs: longest wait of the consumer for a batch. A longer one raises TimeoutError.
-    window_bytes: memory of the window's graphs and of the planner's ids; None: no bound but
-        ``cache.window``. A smaller budget shortens the window, unless ranks share the cache.
-    more: none. An argument that only PyG's loader has may have PyG's default; other values raise
-        TypeError, which names the remedy.
+    Args:
+        store: A GraphStore, or its path.
+        num_neighbors: Neighbours per node and hop, without replacement; -1 takes all.
+        input_nodes: Seed nodes: a split's name, [N] int64 or of a smaller integer type without
+            repeats, a mask, or None for all nodes.
+        batch_size: Seeds per rank and iteration.
+        shuffle: Shuffle the seeds anew in each epoch, as ``seed`` and the epoch determine.
+        drop_last: Leave out the last iteration if it has fewer seeds than the others.
+        seed: Seed of all draws.
+        rank: This process's place, from 0.
+        world_size: Number of ranks. Every rank has the same number of iterations.
+        features: Source of rows. None: the loader opens one with ``storage`` and ``cache``, and
+            closes it in ``close()``.
+        storage: The engine that reads rows, and its options, or a dict of them.
+        cache: Options of a cache over storage, or a dict of them (``{"bytes": "4GiB"}``). Sampling
+            then runs ``cache.window`` iterations ahead. After an epoch that is left early the cache
+            starts cold.
+        topology: The store's topology, if it is open already.
+        labels: The store's labels, [N] int64, if they are open already.
+        sampling: The method that draws neighbours: neighbor, labor, or a Sampling with its options,
+            or a dict of them.
+        sampler: Draws ``num_neighbors`` in place of a NeighborSampler over the topology;
+            ``sampling`` has then no effect.
+        prefetch: Most iterations that are read ahead. A ReadAhead adapts them to the reads that the
+            drive has outstanding.
+        staging_bytes: Most bytes of rows that are read ahead.
+        num_threads: Sampling threads; each samples an iteration of its own.
+        timeout_secs: Longest wait of the consumer for a batch, in seconds. A longer one raises
+            TimeoutError.
+        window_bytes: Memory of the window's graphs and of the planner's ids; None: no bound but
+            ``cache.window``. A smaller budget shortens the window, unless ranks share the cache.
+        **more: None. An argument that only PyG's loader has may have PyG's default.
+
+    Raises:
+        ValueError: An argument or an option is invalid.
+        TypeError: An argument of PyG's loader has another value than PyG's default; the error names
+            the remedy.
+        OSError: A file of the store cannot be read.
+        RuntimeError: The storage engine is unavailable.
     """
 
     def __init__(
@@ -143,7 +155,11 @@ class NeighborLoader:
         return self._schedule.num_iterations
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch of the next ``for batch in loader``. Later loops continue from there."""
+        """Sets the epoch of the next ``for batch in loader``. Later loops continue from there.
+
+        Args:
+            epoch: Epoch, from 0.
+        """
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[Batch]:
@@ -151,10 +167,21 @@ class NeighborLoader:
         return self.iterate(epoch)
 
     def iterate(self, epoch: int, start_iteration: int = 0) -> Iterator[Batch]:
-        """The batches of ``epoch`` from ``start_iteration`` on: those of an uninterrupted run.
+        """Iterates over the batches of an epoch: those of an uninterrupted run.
 
-        Raises the errors of background threads: OSError for a failed read, TimeoutError if a batch
-        is not ready in time, ValueError for a corrupt topology.
+        The iterator raises the errors of background threads. It blocks until a batch is ready.
+
+        Args:
+            epoch: Epoch, from 0.
+            start_iteration: First iteration.
+
+        Returns:
+            An iterator over the batches of ``epoch`` from ``start_iteration`` on.
+
+        Raises:
+            OSError: A read failed.
+            TimeoutError: A batch is not ready in time.
+            ValueError: The topology is corrupt.
         """
         order = self._schedule.epoch(epoch)
 
@@ -166,13 +193,23 @@ class NeighborLoader:
         return self._batches(sample, epoch, order, start_iteration)
 
     def global_batch_size(self, iteration: int) -> int:
-        """Seeds of ``iteration`` over all ranks."""
+        """Counts the seeds of an iteration.
+
+        Args:
+            iteration: Iteration of the epoch, from 0.
+
+        Returns:
+            Its seeds, over all ranks.
+        """
         return self._schedule.global_count(iteration)
 
     def stats(self) -> dict[str, int | float]:
-        """Counters since construction: batches, sampled_nodes, sampled_edges, sample_secs (of all
-        sampling threads), wait_secs (the consumer's waits for batches), and the storage
-        engine's."""
+        """Returns the counters since construction.
+
+        Returns:
+            batches, sampled_nodes, sampled_edges, sample_secs (seconds of all sampling threads),
+            wait_secs (seconds that the consumer waited for batches), and those of ``features``.
+        """
         return self._totals | self.features.stats()
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from lsm.core.section import Section
 
 
 class Sampling(Section):
-    """How neighbours are chosen, for samplers and loaders; ``Sampling.of("labor")`` for short.
+    """The method that draws neighbours; ``Sampling.of("labor")`` for short.
 
     labor is LABOR-0 (Balin and Catalyurek, 2023). All ranks have the same draws, as if they sampled
     one batch together. ladies (Zou et al., 2019) samples the nodes of a hop with probabilities
@@ -59,8 +59,18 @@ class Sampling(Section):
 
     @classmethod
     def of(cls, sampling: str | Sampling | Mapping[str, Any]) -> Sampling:
-        """``sampling``, the one with these fields, or the kind of that name with default
-        options."""
+        """Returns the Sampling that an argument gives.
+
+        Args:
+            sampling: A Sampling, a dict of its fields, or a kind, which has then default options.
+
+        Returns:
+            The Sampling.
+
+        Raises:
+            ValueError: A value is wrong; the error names the full key.
+            TypeError: A field is unknown, or ``sampling`` is of another type.
+        """
         given = {"kind": sampling} if isinstance(sampling, str) else sampling
         return Sampling.of_argument("sampling", given) or Sampling()
 

@@ -36,14 +36,21 @@ class _CallablePackage(ModuleType):
     """A package that trains when it is called. Its modules are imported as usual."""
 
     def __call__(self, config: Config) -> dict[str, Any]:
-        """Trains and tests a node classifier; returns the summary that ``lsm train`` prints, on
-        every rank alike.
+        """Trains and tests a node classifier. Blocks until the run ends.
 
-        ``config``: from :func:`lsm.load_config`. Under torchrun, srun or mpirun, every process of
-        the job calls it. Sets the environment variables OMP_WAIT_POLICY, TORCH_CPP_LOG_LEVEL and
-        CUBLAS_WORKSPACE_CONFIG unless they are set; the first two work only if torch is not
-        imported yet. Raises ValueError for a configuration that cannot be run, Stopped after a
-        signal, with a checkpoint written. Blocks until the run ends.
+        Under torchrun, srun or mpirun, every process of the job calls it. Sets the environment
+        variables OMP_WAIT_POLICY, TORCH_CPP_LOG_LEVEL and CUBLAS_WORKSPACE_CONFIG unless they are
+        set; the first two work only if torch is not imported yet.
+
+        Args:
+            config: From ``lsm.load_config``.
+
+        Returns:
+            The summary that `lsm train` prints, the same on every rank.
+
+        Raises:
+            ValueError: The configuration cannot be run.
+            Stopped: A signal asked a rank to stop. Every rank raises it, with a checkpoint written.
         """
         prepare_environment()
         from lsm.train.trainer import train

@@ -43,9 +43,19 @@ logger = logging.getLogger(__name__)
 
 
 def train(config: Config) -> dict[str, Any]:
-    """Trains, tests, and returns the summary that ``lsm train`` prints, on every rank alike.
+    """Trains and tests a node classifier. Blocks until the run ends.
 
-    Raises Stopped, on every rank and with a checkpoint written, if a signal asked a rank to stop.
+    Under torchrun, srun or mpirun, every process of the job calls it.
+
+    Args:
+        config: From ``lsm.load_config``.
+
+    Returns:
+        The summary that `lsm train` prints, the same on every rank.
+
+    Raises:
+        ValueError: The configuration cannot be run.
+        Stopped: A signal asked a rank to stop. Every rank raises it, with a checkpoint written.
     """
     with (
         signals.on_signals(),

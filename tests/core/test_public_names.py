@@ -164,5 +164,5 @@ def test_a_batch_says_what_it_carries():
     """The fields of PyG's batches, by name, with shape and dtype."""
     text = inspect.getdoc(lsm.Batch)
     for field in ("x", "y", "n_id", "e_id", "edge_index", "input_id"):
-        assert re.search(rf"^{field}: \[", text, re.M), field
+        assert re.search(rf"^ *{field}: \[", text, re.M), field
     assert torch.Tensor.__name__ in str(inspect.signature(lsm.Batch))
