@@ -1,4 +1,4 @@
-"""Rows of embeddings with the state of their optimiser: initial values and updates."""
+"""Rows of embeddings with their optimiser state: initial values and updates."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def initial_rows(options: EmbedOptions, count: int, seed: int) -> Tensor:
 
 
 def initialise(options: EmbedOptions, rows: Tensor, seed: int) -> None:
-    """Fills rows [n, width] of float32: embeddings drawn from a normal distribution, state 0. The
-    draws are the host's on every device; rows of the host take no more memory meanwhile."""
+    """Fills rows [n, width] of float32: embeddings from a normal distribution, state 0. The host
+    draws for every device, so all devices start alike. Rows in host memory need no second copy."""
     if rows.device.type != "cpu":
         rows.copy_(initial_rows(options, len(rows), seed))
         return
@@ -28,8 +28,8 @@ def initialise(options: EmbedOptions, rows: Tensor, seed: int) -> None:
 
 
 def update_rows(options: EmbedOptions, rows: Tensor, ids: Tensor, grads: Tensor) -> None:
-    """Applies gradients [m, dim] to the rows [n, width] of ``ids`` [m] in place, by Adagrad (Duchi
-    et al., 2011). Gradients of one row are summed first, in their order in ``ids``."""
+    """Applies gradients [m, dim] to the rows [n, width] of ``ids`` [m], in place, by Adagrad (Duchi
+    et al., 2011). Sums the gradients of one row first, in their order in ``ids``."""
     if host_kernels.takes(rows):
         host_kernels.update_rows(rows, ids, grads, options.lr, options.eps)
     else:

@@ -28,8 +28,8 @@ _LINES_AT_ONCE = 1 << 14
 def neighbors_by_name(
     run: Embeddings, keys: Sequence[str], k: int, measure: str, *, ids: bool = False
 ) -> dict[str, Scored]:
-    """Name and score of the entities nearest to each of ``keys``, best first. ``ids``: keys are
-    ids, and so are the answers. Raises ValueError for an unknown key."""
+    """Name and score of the entities nearest to each of ``keys``, best first. ``ids``: keys and
+    answers are ids. Raises ValueError for an unknown key."""
     entities: list[Key] = [_as_id(key, "NAME") for key in keys] if ids else list(keys)
     numbers, scores = run.neighbors(entities, k, measure)
     flat = numbers.flatten().tolist()
@@ -42,7 +42,7 @@ def query_row(
     run: Embeddings, head: str | None, relation: str | None, tail: str | None, *, ids: bool
 ) -> list[int]:
     """The ids of one query, as :class:`EdgeFile` has them. ``ids``: the texts are ids. Raises
-    ValueError for an unknown name, and unless one of ``head`` and ``tail`` is given."""
+    ValueError for an unknown name, or if not exactly one of ``head`` and ``tail`` is given."""
     given = tail if head is None else head
     if given is None or (head is not None and tail is not None):
         raise ValueError(
@@ -65,8 +65,8 @@ def query_row(
 def predicted(
     run: Embeddings, rows: Sequence[Sequence[int]], k: int, *, ids: bool, unknown_only: bool
 ) -> list[Scored]:
-    """The best answers to queries ``rows``, ids with MISSING for the side that is asked for.
-    ``ids``: answers are ids."""
+    """The best answers to the queries ``rows``: ids, with MISSING for the predicted side. ``ids``:
+    answers are ids."""
     found: list[Scored] = [[] for _ in rows]
     for place, side in ((0, "tails"), (-1, "heads")):
         numbers = [number for number, row in enumerate(rows) if row[place] == MISSING]
@@ -87,14 +87,14 @@ def predicted(
 
 
 def completed(query: Sequence[str], found: Scored) -> Iterator[tuple[list[str], float]]:
-    """The edges that answers make of a query, whose missing side is ``?``, and their scores."""
+    """The edges that complete a query (its missing side is ``?``), each with its score."""
     place = query.index("?")
     for name, score in found:
         yield [*query[:place], name, *query[place + 1 :]], score
 
 
 def as_record(query: Sequence[str], found: Scored) -> dict[str, Any]:
-    """A query and its answers for JSON; the side that is asked for is null."""
+    """A query and its answers for JSON. The predicted side is null."""
     head, *relation, tail = (None if cell == "?" else cell for cell in query)
     kind = {"relation": relation[0]} if relation else {}
     return {"head": head, **kind, "tail": tail, "predictions": found}
@@ -111,10 +111,10 @@ def read_queries(file: EdgeFile) -> tuple[list[list[str]], list[list[int]]]:
 def scored(
     run: Embeddings, file: EdgeFile, target: str, *, skip_malformed: bool
 ) -> Iterator[tuple[list[str], float]]:
-    """The cells of each line of ``file`` and the score of its edge, in order. Holds 24 bytes per
-    line. Raises ValueError with the numbers of bad lines; with ``skip_malformed``, logs them and
-    leaves them out."""
-    if target not in TARGETS:  # before the file is read
+    """The cells and the score of each line of ``file``, in order. Holds 24 bytes per line. Raises
+    ValueError with the numbers of bad lines; with ``skip_malformed``, logs them and leaves them
+    out."""
+    if target not in TARGETS:  # fails before the file is read
         raise ValueError(f"--target: expected {' or '.join(TARGETS)}, got {target!r}")
     rejected = Rejected()
     columns = 3 if run.run.config.embed.has_relations else 2
@@ -129,15 +129,15 @@ def scored(
 
 
 def as_lines(edges: Iterable[tuple[Sequence[str], float]]) -> Iterator[str]:
-    """Lines of names and a score, between tabs; tabs and line ends in names are escaped. The nine
+    """Lines of names and a score, separated by tabs. Tabs and line ends in names are escaped. Nine
     digits of a score give the same float32 back."""
     for cells, score in edges:
         yield "\t".join([*map(escaped, cells), f"{score:.9g}"]) + "\n"
 
 
 def write_lines(path: Path, lines: Iterable[str], *, force: bool) -> int:
-    """Writes ``lines`` to ``path``, which has its name once it is whole; returns their number.
-    Raises FileExistsError unless ``force``."""
+    """Writes ``lines`` to ``path``, which gets its name when the file is complete. Returns the
+    number of lines. Raises FileExistsError unless ``force``."""
     if path.exists() and not force:
         raise FileExistsError(f"{path}: exists; choose another --out or pass --force")
     lines, count = iter(lines), 0
@@ -155,7 +155,7 @@ def write_lines(path: Path, lines: Iterable[str], *, force: bool) -> int:
 
 
 def _require_usable(file: EdgeFile, rejected: Rejected, count: int, remedy: str | None) -> None:
-    """``remedy``: for bad lines; None: they are left out."""
+    """Raises ValueError if lines are bad. ``remedy``: its advice; None: bad lines are left out."""
     if rejected.count and remedy:
         raise ValueError(f"{rejected.as_text(file.path)}; {remedy}")
     if rejected.count:

@@ -1,4 +1,4 @@
-"""Moves of partitions that run beside the thread that trains or evaluates."""
+"""Moves of partitions, in parallel with the thread that trains or evaluates."""
 
 from __future__ import annotations
 

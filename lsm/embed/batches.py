@@ -27,23 +27,24 @@ class StepBatches:
         seed: int,
         device: torch.device,
     ) -> None:
-        """``buckets``: of the training edges, by the partitions of ``layout``. ``columns``: of an
-        edge, 3, or 2 without relations. ``device``: shuffles edges, and holds batches."""
+        """``buckets``: of the training edges, by the partitions of ``layout``. ``columns``: 3 per
+        edge, or 2 without relations. ``device``: shuffles the edges and holds the batches."""
         self._buckets, self._layout, self._columns = buckets, layout, columns
         self._batch_size, self._seed, self._device = batch_size, seed, device
 
     def count(self, step: Step) -> int:
-        """Batches of ``step``: as many on every rank as the rank with most edges needs."""
+        """The number of batches of ``step``. It is the same on every rank: that of the rank with
+        the most edges."""
         most = max(sum(self._size(step, b) for b in buckets) for buckets in step.trained)
         return -(-most // self._batch_size)
 
     def of(self, step: Step, first: int = 0) -> Iterator[Tensor]:
-        """Batches ``first``, ``first + 1``, ... of this rank: [b, columns] int64, head and tail as
-        rows of the buffer; without edges where other ranks have more.
+        """Batches ``first``, ``first + 1``, ... of this rank: [b, columns] int64, with head and
+        tail as rows of the buffer. Batches are empty where only other ranks have edges left.
 
         The edges of all buckets of the step are shuffled together, by the seed, the epoch and the
-        step. Bucket after bucket, a batch would have edges of two partitions alone, and so each
-        entity fewer and larger updates.
+        step. Bucket after bucket, a batch would hold edges of only two partitions, so each entity
+        would get fewer and larger updates.
         """
         edges, size = self._shuffled(step), self._batch_size
         for number in range(first, self.count(step)):
@@ -54,7 +55,8 @@ class StepBatches:
         return share.stop - share.start
 
     def _share(self, step: Step, bucket: Bucket) -> slice:
-        """The part of the edges of ``bucket``, in the order of its epoch, that ``step`` trains."""
+        """The edges of ``bucket`` that ``step`` trains, as a slice of the bucket's order in the
+        epoch."""
         starts, k = self._buckets.starts, self._number(bucket)
         size = int(starts[k + 1] - starts[k])
         return slice(size * step.round // step.rounds, size * (step.round + 1) // step.rounds)

@@ -1,9 +1,9 @@
-"""Which bucket is trained in which state: a matching of buckets with loads.
+"""Assigns each bucket to the state that trains it, by matching buckets with loads.
 
-A bucket whose partitions both stay over a load can be trained while it runs. Every load is first
-given one such bucket, then a second, and so on, along augmenting paths: a load may take a bucket
-from another that finds a replacement. So the load with the fewest buckets has as many as possible.
-Greedy choices starve late loads.
+A bucket whose two partitions both stay in memory during a load can be trained while the load runs.
+Every load gets one such bucket, then a second, and so on, along augmenting paths: a load may take a
+bucket from another load that finds a replacement. This maximises the number of buckets of the load
+that has fewest. Greedy choices leave late loads without buckets.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ Bucket = tuple[int, int]
 def plan_buckets(
     states: Sequence[Sequence[State]], loads: Sequence[Load]
 ) -> tuple[tuple[tuple[Bucket, ...], ...], ...]:
-    """The buckets that each rank trains in each step; every bucket that is ever resident, once.
+    """The buckets that each rank trains in each step. Every bucket that is ever resident appears
+    once.
 
-    Within a state, buckets of the partition that is about to leave come first.
+    Within a state, buckets of the partition that leaves next come first.
     """
     choices = [_staying(states[load.step][load.rank], load) for load in loads]
     owners = _match(choices)
@@ -54,7 +55,7 @@ def _pairs(partitions: Iterable[int]) -> list[Bucket]:
 
 
 def _match(choices: Sequence[Sequence[Bucket]]) -> dict[Bucket, int]:
-    """The load of each bucket that is among some load's choices."""
+    """The load of each bucket that at least one load can take."""
     owners: dict[Bucket, int] = {}
     unsated = list(range(len(choices)))
     while unsated:
@@ -63,7 +64,7 @@ def _match(choices: Sequence[Sequence[Bucket]]) -> dict[Bucket, int]:
 
 
 def _augment(load: int, choices: Sequence[Sequence[Bucket]], owners: dict[Bucket, int]) -> bool:
-    """Gives ``load`` one bucket more, at no load's expense; False if there is no way."""
+    """Gives ``load`` one more bucket; no load loses one. Returns False if that is impossible."""
     reached_by: dict[int, Bucket | None] = {load: None}  # the bucket each load would give away ...
     wanted_by: dict[Bucket, int] = {}  # ... and the load that would take it
     queue = deque([load])
@@ -88,7 +89,8 @@ def _shift(
     wanted_by: dict[Bucket, int],
     owners: dict[Bucket, int],
 ) -> None:
-    """Hands ``bucket`` to ``taker`` and, back along the path, what each gives away to the next."""
+    """Hands ``bucket`` to ``taker``. Back along the path, each load passes its bucket to the
+    next."""
     given: Bucket | None = bucket
     while given is not None:
         owners[given] = taker

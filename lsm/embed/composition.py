@@ -1,4 +1,4 @@
-"""Combines an entity with a relation to a query, whose scores against entities are the model's."""
+"""Combines an entity and a relation into a query, which the model scores against entities."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from lsm.embed.options import ModelName
 
 
 def compose(model: ModelName, entity: Tensor, relation: Tensor | None, inverse: bool) -> Tensor:
-    """Queries [n, dim] of heads and relations, to score against tails; with ``inverse``, of tails
-    and relations, to score against heads. ``relation``: [n, dim], None for dot.
+    """Queries [n, dim] of heads and relations, to score against tails. With ``inverse``: queries of
+    tails and relations, to score against heads. ``relation``: [n, dim]; None for dot.
 
-    A relation of rotate is divided by the moduli of its complex numbers, where RotatE stores their
-    phases; it has as many floats as an entity thus.
+    rotate divides the relation's complex numbers by their moduli, where RotatE stores phases. A
+    relation of rotate therefore has as many floats as an entity.
     """
     if relation is None or model == "dot":
         return entity
@@ -41,14 +41,14 @@ def compose_backward(
         return _product_backward(grad, entity, relation, inverse)
     unit, modulus = _normalised(relation)
     of_entity, of_unit = _product_backward(grad, entity, unit, inverse)
-    # Only the part of the gradient that is orthogonal to the relation turns it.
+    # Only the component of the gradient orthogonal to the relation turns it.
     real, imaginary = (unit * of_unit).chunk(2, -1)
     along = (real + imaginary).repeat(1, 2)
     return of_entity, (of_unit - unit * along) / modulus
 
 
 def _normalised(relation: Tensor) -> tuple[Tensor, Tensor]:
-    """Complex numbers of modulus 1, and their moduli, twice side by side."""
+    """Complex numbers scaled to modulus 1, and the moduli, repeated for both halves."""
     real, imaginary = relation.chunk(2, -1)
     tiny = torch.finfo(relation.dtype).tiny
     modulus = real.hypot(imaginary).clamp_(min=tiny).repeat(1, 2)

@@ -35,27 +35,27 @@ class EmbedTrainConfig(Section):
     batch_size: Positive = 1024
     """Edges per rank and iteration."""
     epochs: Positive = 60
-    """Most passes over the training edges: train.patience may end training earlier."""
+    """Maximum number of passes over the training edges. train.patience may end training earlier."""
     seed: Seed = 0
     """Seed of initial embeddings, shuffling, negatives, dropout and the names of partitions."""
     num_threads: Annotated[int, Field(ge=0, le=MOST_THREADS)] = 0
     """Threads of torch per rank. 0: this machine's cores divided by its ranks."""
     precision: Literal["fp32", "tf32"] = "fp32"
-    """Arithmetic of matrix products. tf32: a GPU multiplies with 10 bits of mantissa; sums, rows
-    and state stay float32."""
+    """Precision of matrix products. tf32: a GPU multiplies with 10 bits of mantissa; sums, rows and
+    state stay float32."""
     eval_every: AutoCount = "auto"
     """Epochs between two validations. 0: none. auto: 5, fewer from 10 million training edges on,
     and 1 from 50 million on; 0 without validation edges."""
     eval_edges: AutoCount = "auto"
-    """Validation edges to rank, the first in an order drawn by train.seed. 0: all. auto: so many
-    that validations take about a tenth of the arithmetic of training, but at least 1,000. No more
-    than eval.edges."""
+    """Validation edges to rank: the first ones in an order drawn by train.seed. 0: all. auto: as
+    many as keep validation at about a tenth of the arithmetic of training, but at least 1,000.
+    Never more than eval.edges."""
     patience: NonNegative = 2
-    """Validations without a higher MRR after which training stops. 0: train all epochs. Without
-    validations it has no effect."""
+    """Number of validations without a higher MRR after which training stops. 0: train all epochs.
+    Without validations it has no effect."""
     select: Literal["best", "last"] = "best"
-    """Embeddings to test and to keep: those of the validation with the highest MRR, which take half
-    as much disk again, or those of the last epoch. Without validations: of the last epoch."""
+    """Embeddings to test and keep: those of the validation with the highest MRR (half as much disk
+    again), or those of the last epoch. Without validations: those of the last epoch."""
 
 
 class EmbedEvalConfig(Section):
@@ -64,15 +64,15 @@ class EmbedEvalConfig(Section):
     section: ClassVar[str] = "eval"
 
     candidates: Literal["all", "uniform", "degree"] = "all"
-    """Entities that an edge's own is ranked among. all: every one; uniform: a sample of distinct
-    ones; degree: a sample drawn in proportion to degree in the training edges."""
+    """Entities to rank an edge's own entity against. all: every entity; uniform: a sample of
+    distinct entities; degree: a sample drawn in proportion to degree in the training edges."""
     sample: Positive = 10_000
     """uniform, degree: size of the sample."""
     filtered: bool = True
     """Leave out entities that complete another edge of the graph. Takes 32 bytes of memory per
     edge."""
     edges: NonNegative = 0
-    """Edges to rank, the first of the split in an order drawn by train.seed. 0: all."""
+    """Edges to rank: the first ones of the split in an order drawn by train.seed. 0: all."""
 
 
 class EmbedCheckpointConfig(Section):
@@ -83,9 +83,9 @@ class EmbedCheckpointConfig(Section):
     every_steps: NonNegative = 0
     """Iterations between two checkpoints. 0: none."""
     every_epochs: NonNegative = 1
-    """Epochs between two checkpoints. 0: none. There is always one at the end."""
+    """Epochs between two checkpoints. 0: none. The end of training always writes one."""
     resume: Literal["auto", "never"] = "auto"
-    """auto: continue an interrupted run in run.dir, or a finished one that is to have more epochs;
+    """auto: continue an interrupted run in run.dir, or a finished one if train.epochs was raised;
     refuse other finished runs. never: start afresh and replace the contents of run.dir."""
 
 
@@ -93,7 +93,7 @@ class EmbedConfig(Section):
     """An embedding run: every section of its configuration."""
 
     run: RunConfig = RunConfig()
-    """Directory of the results, and of the partitions."""
+    """Directory of the results and of the partitions."""
     data: EmbedDataConfig = EmbedDataConfig()
     """The graph, as a store of triples."""
     embed: EmbedOptions = EmbedOptions()
@@ -111,9 +111,9 @@ class EmbedConfig(Section):
     dist: DistConfig = DistConfig()
     """Jobs of several ranks."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device that trains, and whose memory holds the partitions of the buffer. auto: this rank's
-    GPU if it works (see `lsm doctor`), else the CPU; cuda: an error if it does not work. Draws of
-    negatives differ between the two, and so do the numbers of a run."""
+    """Device that trains and whose memory holds the partitions of the buffer. auto: this rank's GPU
+    if it works (see `lsm doctor`), else the CPU; cuda: an error if the GPU does not work. The two
+    devices draw different negatives, so their results differ."""
 
     @property
     def run_dir(self) -> Path:
@@ -152,7 +152,7 @@ def fingerprint(
     config: EmbedConfig, world_size: int, store: dict[str, object]
 ) -> dict[str, object]:
     """The settings that a resumed run must share with its checkpoint to give the same numbers.
-    ``store``: what tells the store from others."""
+    ``store``: the identity of the store."""
     values = config.model_dump(mode="json")
     keys = {f"embed.{key}": value for key, value in values["embed"].items()}
     of_training = ("batch_size", "precision", "seed", "select")

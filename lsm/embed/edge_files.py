@@ -1,4 +1,4 @@
-"""Reads edges, or queries with ``?`` for a side, from text: names or ids, in TSV, blanks or CSV."""
+"""Reads edges from text (names or ids; TSV, blanks or CSV), or queries with ``?`` for one side."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _MOST_TEXT = 100
 
 @dataclass
 class Rejected(Malformed):
-    """Counts bad lines of a file, and remembers the first few."""
+    """Counts the bad lines of a file and keeps the first few."""
 
     lines: set[int] = field(default_factory=set)
     shown: dict[int, str] = field(default_factory=dict)
 
     def note(self, path: Path, where: str, text: str, why: str) -> None:
-        """Counts a line. ``where``: line and its number."""
+        """Counts a line. ``where``: its unit and number, such as ``line 7``."""
         number = int(where.split()[1])
         self.count += 1
         self.lines.add(number)
@@ -50,14 +50,14 @@ class EdgeFile:
     path: Path
     run: EmbeddingRun
     store: TripleStore | None
-    """Has the names; None: the file has ids."""
+    """The store with the names; None: the file has ids."""
     header: bool = False
-    """Whether the first line names the columns."""
+    """True if the first line names the columns."""
     has_queries: bool = False
-    """Whether one side of each is ``?``."""
+    """True if one side of each edge is ``?``."""
 
     def ids(self, rejected: Rejected) -> Iterator[list[int]]:
-        """The ids of head, relation and tail, or head and tail, of each good line, in order."""
+        """The ids of each good line, in order: head, relation and tail, or head and tail."""
         if not self.path.is_file():
             raise FileNotFoundError(f"{self.path}: no such file")
         lines = iter(self._lines(rejected))
@@ -81,7 +81,7 @@ class EdgeFile:
                     yield [found for found in row if found is not None]
 
     def cells(self, rejected: Rejected) -> Iterator[list[str]]:
-        """The cells of each line that is not among ``rejected``, in order."""
+        """The cells of each line that is not in ``rejected``, in order."""
         bad = rejected.lines
         for number, _, cells in self._lines(Rejected()):
             if number not in bad:
@@ -112,7 +112,7 @@ class EdgeFile:
         return MISSING if is_missing else table[cell]
 
     def _look_up(self, names: list[str], kind: str) -> dict[str, int | None]:
-        """The id of each name, or None; one pass over the store's names."""
+        """The id of each name, or None. Takes one pass over the store's names."""
         unique = list(dict.fromkeys(names))
         if self.store is None:
             count = self.run.num_entities if kind == "entities" else self.run.num_relations

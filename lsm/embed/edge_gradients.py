@@ -1,4 +1,4 @@
-"""Loss of a batch of edges, and its gradients by hand."""
+"""The loss of a batch of edges and its gradients, derived by hand."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from lsm.embed.sides import Side, sides_of
 
 SCORE_BYTES = 1 << 20
 LEAST_BLOCK = 128
-"""Edges whose scores are made at once: as many as have scores of SCORE_BYTES, but at least these,
-for matrix products of fewer rows are slow."""
+"""Minimum number of edges scored at once; more if their scores fit in SCORE_BYTES. Matrix products
+of fewer rows are slow."""
 
 
 class Tables(NamedTuple):
-    """Embeddings of entities [n, dim] and relations [relation rows, dim], without state."""
+    """Embeddings of entities [n, dim] and relations [relation rows, dim], without optimiser
+    state."""
 
     entities: Tensor
     relations: Tensor | None
 
 
 class Gradients(NamedTuple):
-    """Of the loss of a batch, and its sum. ``grads`` [m, dim] are of the rows ``ids`` [m], which
-    repeat; ``relations`` [relation rows, dim] are of all relations."""
+    """Gradients of the loss of a batch, and the loss itself, a sum. ``grads`` [m, dim] belong to
+    the rows ``ids`` [m], which may repeat; ``relations`` [relation rows, dim] to all relations."""
 
     loss: float
     ids: Tensor
@@ -40,15 +41,15 @@ class Gradients(NamedTuple):
 
 
 class Workspace:
-    """Memory for the embeddings, gradients and scores of a batch, kept between batches: the C
-    library returns blocks of this size to the system when they are freed."""
+    """Memory for the embeddings, gradients and scores of a batch, reused by the next batch. Without
+    it, the C library returns blocks of this size to the system on every free."""
 
     def __init__(self) -> None:
         self._blocks: dict[str, Tensor] = {}
 
     def take(self, name: str, num_rows: int, num_columns: int, like: Tensor) -> Tensor:
-        """[num_rows, num_columns] of the dtype and device of ``like``, with any values. The next
-        call for ``name`` returns the same memory."""
+        """Uninitialised memory: [num_rows, num_columns] of the dtype and device of ``like``. The
+        next call for ``name`` returns the same memory."""
         size = num_rows * num_columns
         block = self._blocks.get(name)
         if block is None or len(block) < size:
@@ -64,9 +65,9 @@ def gradients_of(
     generator: torch.Generator,
     workspace: Workspace,
 ) -> Gradients:
-    """The loss of ``edges`` and its gradients, both sides corrupted. ``edges``: [b, 3] int64, or
-    [b, 2] without relations. ``candidates``: ranges of rows that may be negatives. The gradients
-    are in ``workspace``. Raises ValueError for edges of another shape, and without a candidate."""
+    """The loss of ``edges`` and its gradients, with both sides corrupted. ``edges``: [b, 3] int64,
+    or [b, 2] without relations. ``candidates``: ranges of rows that may be negatives. The gradients
+    lie in ``workspace``. Raises ValueError for edges of another shape, or without a candidate."""
     num_relation_rows = 0 if tables.relations is None else len(tables.relations)
     sides = sides_of(options, edges, num_relation_rows)
     chunks = [
@@ -90,7 +91,7 @@ def gradients_of(
 
 
 class _Rows(NamedTuple):
-    """Of entities ``ids`` [k]: embeddings and gradients [k, dim]."""
+    """Embeddings and gradients [k, dim] of the entities ``ids`` [k]."""
 
     ids: Tensor
     embeddings: Tensor
@@ -98,7 +99,7 @@ class _Rows(NamedTuple):
 
 
 class _SideRows(NamedTuple):
-    """One side of a chunk: the rows of ``Side``, embeddings of its relations, and negatives."""
+    """One side of a chunk: the rows of ``Side``, the embeddings of its relations, and negatives."""
 
     inverse: bool
     given: _Rows
@@ -106,11 +107,11 @@ class _SideRows(NamedTuple):
     missing: _Rows
     negatives: _Rows
     add: bool
-    """To the gradients of ``given`` and ``missing``, which are written otherwise."""
+    """True to add to the gradients of ``given`` and ``missing``, False to overwrite them."""
 
 
 class _Batch:
-    """Adds up the gradients of chunks. ``ids``: heads [b], tails [b], negatives."""
+    """Adds up the gradients of chunks. ``ids``: heads [b], tails [b], then negatives."""
 
     def __init__(
         self,
@@ -132,7 +133,7 @@ class _Batch:
         )
         self._loss = 0.0
         self._grads = workspace.take("gradients", len(ids), options.dim, tables.entities)
-        # The others are written by one chunk each.
+        # Each of the other gradients is written by one chunk only.
         self._all_negatives = None
         if options.num_negatives == "all":
             self._all_negatives = self._rows("negatives", slice(2 * num_edges, len(ids)))
@@ -144,22 +145,23 @@ class _Batch:
     def add_chunk(
         self, chunk: slice, sides: tuple[Side, Side], negatives: tuple[slice, slice]
     ) -> None:
-        """Both sides of the edges ``chunk``, whose embeddings and gradients stay in a core's cache
-        meanwhile. ``negatives``: places in ``ids`` of the negatives of each side."""
+        """Adds both sides of the edges ``chunk``. Their embeddings and gradients stay in a core's
+        cache meanwhile. ``negatives``: positions in ``ids`` of the negatives of each side."""
         heads = self._rows("heads", chunk)
         tails = self._rows(
             "tails", slice(chunk.start + self._num_edges, chunk.stop + self._num_edges)
         )
         self._add_side(sides[0], chunk, heads, tails, negatives[0], add=False)
         self._add_side(sides[1], chunk, tails, heads, negatives[1], add=True)
-        for rows in (heads, tails):  # each side has both once
+        for rows in (heads, tails):  # each side uses both once
             self._loss += add_penalty(self._options, rows.embeddings, rows.grads, times=2)
 
     def gradients(self) -> Gradients:
         return Gradients(self._loss, self._ids, self._grads, self._relation_grads)
 
     def _rows(self, name: str, places: slice) -> _Rows:
-        """Of the ids at ``places``, until the next call for ``name``."""
+        """Embeddings and gradients of the ids at ``places``; valid until the next call for
+        ``name``."""
         ids = self._ids[places]
         table = self._tables.entities
         embeddings = self._workspace.take(name, len(ids), self._options.dim, table)
@@ -204,7 +206,7 @@ class _Batch:
         return of_query
 
     def _by_steps(self, rows: _SideRows) -> Tensor | None:
-        """The gradients of relations, by the steps of a model."""
+        """The gradients of relations, by torch, through the steps of the model."""
         model, given, missing = self._options.chosen_model, rows.given, rows.missing
         if not rows.add:
             given.grads.zero_()
@@ -240,11 +242,12 @@ class _Batch:
     def _contrast(
         self, query: Tensor, positives: Tensor, missing: Tensor, negatives: _Rows
     ) -> Tensor:
-        """The gradient of queries [c, dim]; adds those of negatives, and the loss. ``positives``
-        [c]: scores, which their gradient replaces; ``missing`` [c]: ids that are no negatives.
+        """The gradient of queries [c, dim]. Adds the gradients of negatives and the loss.
+        ``positives`` [c]: scores, overwritten by their gradient; ``missing`` [c]: ids that are no
+        negatives.
 
-        Edges take turns in blocks, whose scores stay in a core's cache from the product that makes
-        them to those that use their gradient.
+        Edges are processed in blocks. The scores of a block stay in a core's cache from the product
+        that makes them to those that use their gradient.
         """
         options, scores, entities = self._options, self._scores, negatives.embeddings
         of_query = self._workspace.take("of_queries", len(query), options.dim, query)
@@ -269,7 +272,7 @@ class _Batch:
         return of_query
 
     def _dropout(self, query: Tensor) -> Tensor | None:
-        """Factors of a query's floats: 0, or 1 / (1 - dropout)."""
+        """Dropout factors of a query's floats: 0, or 1 / (1 - dropout)."""
         share = self._options.dropout
         if share == 0:
             return None

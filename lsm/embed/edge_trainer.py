@@ -1,4 +1,4 @@
-"""Trains tables of embeddings by batches of edges, in place."""
+"""Trains tables of embeddings on batches of edges, in place."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class BatchLoss:
 
 
 class EdgeTrainer:
-    """Updates tables of embeddings by batches of edges.
+    """Updates tables of embeddings from batches of edges.
 
-    A chunk of edges shares its negatives, so that dot products and Euclidean distances are matrix
-    products; both sides of every edge are corrupted. A negative that is the edge's own entity is
-    left out; other edges of the graph among the negatives are not.
+    The edges of a chunk share their negatives, so that dot products and Euclidean distances are
+    matrix products. Both sides of every edge are corrupted. The edge's own entity is left out of
+    the negatives; entities that form another edge of the graph are not.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class EdgeTrainer:
         step: int,
         reduce: Reduce | None = None,
     ) -> BatchLoss:
-        """Takes one step of the optimiser with the gradients of all ``edges``.
+        """Takes one optimiser step with the gradients of all ``edges``.
 
         Draws are a function of ``seed`` and ``step``: the same call on the same tables gives the
         same bits with the same number of threads.

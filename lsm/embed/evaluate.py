@@ -1,4 +1,4 @@
-"""Link prediction on a split, its edges shared out over the ranks."""
+"""Link prediction on a split, with the edges divided among the ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MEANS = ("mrr", "hits_at_1", "hits_at_3", "hits_at_10")
 
 
 class Blocks:
-    """Rows of entities, block by block; every iteration starts anew."""
+    """Rows of entities, block by block. Every iteration starts from the first block."""
 
     def __init__(self, iterate: Callable[[], Iterator[tuple[int, Tensor]]]) -> None:
         self._iterate = iterate
@@ -34,7 +34,7 @@ class Blocks:
 
 
 class Evaluator:
-    """Ranks the edges of a store by the protocol of a configuration."""
+    """Ranks the edges of a store by the protocol in the configuration."""
 
     def __init__(self, config: EmbedConfig, store: TripleStore, world: World) -> None:
         self._config, self._store, self._world = config, store, world
@@ -42,8 +42,8 @@ class Evaluator:
     def evaluate(
         self, split: str, blocks: Blocks, relations: Tensor | None, most: int = 0
     ) -> Ranking | None:
-        """The ranking of ``split``, of ``most`` edges unless that is 0; None if it has no edges.
-        Every rank calls it, with all rows of the table in ``blocks``; the result is that of all
+        """The ranking of ``split``, of at most ``most`` edges (0: all); None if it has no edges.
+        Every rank calls it, with all rows of the table in ``blocks``, and gets the result over all
         ranks. Raises RuntimeError if an edge has no finite score."""
         edges = self._edges(split, most)
         if not len(edges):

@@ -34,14 +34,14 @@ class Table:
     blocks: Callable[[], Iterable[tuple[int, Tensor]]]
     """First row and rows [n, dim] float32, in order."""
     names: Callable[[], Iterator[str]] | None
-    """In order; None: their numbers."""
+    """Names of the rows, in order; None: row numbers."""
 
     @property
     def num_bytes(self) -> int:
         return self.num_rows * self.dim * 4
 
     def named_rows(self) -> Iterator[tuple[str, list[float]]]:
-        """Name or number, and values, of each row."""
+        """The name or number of each row, with its values."""
         numbers = map(str, range(self.num_rows))
         names = numbers if self.names is None else self.names()
         for _, rows in self.blocks():
@@ -57,16 +57,16 @@ def export(
     force: bool = False,
     progress: bool | None = None,
 ) -> list[Path]:
-    """Writes the embeddings of ``run`` into the directory ``out``; returns its files.
+    """Writes the embeddings of ``run`` into the directory ``out``; returns the files.
 
     ``form``: npy (an array per table), safetensors (one file), tsv (name, then values), word2vec
-    (text: counts, then name and values between blanks, blanks in names made ``_``). npy and
-    safetensors have names in .tsv files beside them: id, tab, name. ``ids``: ids instead of names,
-    which needs no store. ``force``: replace files in ``out``.
+    (text: counts, then name and values separated by blanks; blanks in names become ``_``). For npy
+    and safetensors, separate .tsv files hold the names: id, tab, name. ``ids``: ids instead of
+    names, so no store is needed. ``force``: replace files in ``out``.
 
-    A file has its name once it is whole. Memory: tens of MiB and the relations, whatever the number
-    of entities. Raises ValueError, FileExistsError, OSError for a full disk, RuntimeError if the
-    run was trained on meanwhile.
+    A file gets its name when it is complete. Memory: tens of MiB and the relations, whatever the
+    number of entities. Raises ValueError, FileExistsError, OSError if the disk is full,
+    RuntimeError if training has continued since the run was opened.
     """
     if form not in _WRITERS:
         raise ValueError(f"--format: expected one of {', '.join(_WRITERS)}, got {form!r}")
@@ -83,7 +83,7 @@ def export(
         try:
             _WRITERS[form](parts, tables, advance)
             if form in ("npy", "safetensors"):
-                for table in tables:  # reciprocal relations are named as relations
+                for table in tables:  # reciprocal relations share the relations' names
                     if table.names is not None and table.name != RECIPROCAL:
                         write_names(parts.open(f"{table.name}.tsv"), table.names())
             run.run.require_unchanged()
@@ -116,14 +116,14 @@ def _tables(run: Embeddings, *, with_names: bool) -> Iterator[Table]:
 
 
 class _Parts:
-    """Files that get their names together, once all are whole."""
+    """Files that get their names together, once all are complete."""
 
     def __init__(self, out: Path) -> None:
         self._out = out
         self._sinks: dict[str, FileSink] = {}
 
     def open(self, name: str) -> FileSink:
-        """A new file, for the caller to close."""
+        """A new file; the caller closes it."""
         self._sinks[name] = FileSink(self._out / f".{name}.part")
         return self._sinks[name]
 
@@ -156,7 +156,7 @@ def _write_npy(parts: _Parts, tables: list[Table], advance: Advance) -> None:
 
 
 def _write_safetensors(parts: _Parts, tables: list[Table], advance: Advance) -> None:
-    # A length of 8 bytes, a header of JSON, padded so that data are aligned, then the data.
+    # An 8-byte length, a JSON header padded to align the data, then the data.
     header: dict[str, object] = {}
     end = 0
     for table in tables:
@@ -174,7 +174,7 @@ def _write_safetensors(parts: _Parts, tables: list[Table], advance: Advance) -> 
 def _write_text(
     parts: _Parts, table: Table, name: str, separator: str, advance: Advance, head: str = ""
 ) -> None:
-    values = separator.join(["%.9g"] * table.dim)  # float32 comes back from 9 digits
+    values = separator.join(["%.9g"] * table.dim)  # 9 digits restore a float32 exactly
     spell = escaped if separator == "\t" else _without_blanks
     lines: list[str] = []
     with parts.open(name) as sink:

@@ -1,4 +1,4 @@
-"""The memory that partitions are trained in: frames of one contiguous table."""
+"""Memory for the partitions in training: frames of one contiguous table."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from lsm.embed.slots import SlotAccess
 
 
 class Frames(Protocol):
-    """A table of frames, and how one of them moves to and from disk."""
+    """A table of frames, which can move to and from disk one by one."""
 
     rows: Tensor
     """[frames * frame_rows, width] float32."""
 
     def mark(self) -> object:
-        """The point up to which this thread has queued work on ``rows``."""
+        """Marks the end of the work on ``rows`` that this thread has queued so far."""
         ...
 
     def swap(
@@ -35,13 +35,13 @@ class Frames(Protocol):
         read: SlotAccess | None,
         trained: object,
     ) -> None:
-        """``files.swap(frame, write, read)``, once the work up to the mark ``trained`` is done.
-        Blocks; one call at a time, from any thread."""
+        """``files.swap(frame, write, read)``, once the work before the mark ``trained`` is done.
+        Blocks. One call at a time, from any thread."""
         ...
 
 
 class HostFrames:
-    """Frames in host memory, which disks read and write themselves."""
+    """Frames in host memory, which the disk engine reads and writes directly."""
 
     def __init__(self, layout: PartitionLayout, num_frames: int) -> None:
         """Raises RuntimeError if there is no memory for them."""
@@ -62,8 +62,8 @@ class HostFrames:
 
 
 class GpuFrames:
-    """Frames in GPU memory. A frame on its way to or from disk passes through page-locked memory of
-    the size of one frame, by copies in a stream of their own."""
+    """Frames in GPU memory. A frame passes through a page-locked buffer of its size on the way to
+    or from disk, by copies on a stream of their own."""
 
     def __init__(self, layout: PartitionLayout, num_frames: int, device: torch.device) -> None:
         """``device``: a GPU; the host stands for one in tests. Raises RuntimeError if there is no
@@ -120,14 +120,14 @@ def make_frames(layout: PartitionLayout, num_frames: int, device: torch.device) 
 
 
 def _map(num_bytes: int) -> Tensor:
-    """Zeros [num_bytes / 4] float32; the address is a multiple of the page."""
+    """Zeros [num_bytes / 4] float32 at a page-aligned address."""
     try:
         if num_bytes > MOST_BYTES:
             raise OSError
         memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, ValueError):
         raise _no_memory(num_bytes) from None
-    memory.madvise(mmap.MADV_HUGEPAGE)  # random rows of a large table: few TLB misses
+    memory.madvise(mmap.MADV_HUGEPAGE)  # random rows of a large table: huge pages save TLB misses
     return torch.frombuffer(memory, dtype=torch.float32)
 
 

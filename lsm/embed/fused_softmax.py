@@ -1,11 +1,11 @@
 """Softmax loss of edges against negatives, and its gradients, without scores in memory.
 
-Two kernels in Triton, after FlashAttention-2 (Dao, 2023). The first holds queries, takes the
+Two kernels in Triton, after FlashAttention-2 (Dao, 2023). The first keeps queries, reads the
 negatives block by block into an online softmax, and adds up the gradients of the queries. The
-second holds negatives, takes the queries and computes the scores again. Where we differ: the
-softmax starts with the edge's own score, and the gradients of the queries are the output of the
-first kernel, for the loss is the logarithm of its sum. Sizes and order of blocks are fixed and
-there are no atomics, so the results are a function of the batch alone.
+second keeps negatives, reads the queries and computes the scores again. Two differences from
+FlashAttention-2: the softmax starts with the edge's own score; and the first kernel outputs the
+gradients of the queries, because the loss is the logarithm of the softmax's sum. Sizes and order of
+blocks are fixed and there are no atomics, so the results are a function of the batch alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Precision = Literal["ieee", "tf32"]
 
 class Tile(NamedTuple):
     """``held``: rows that a program keeps; ``taken``: rows per step of its loop; ``stages``: steps
-    whose rows are in shared memory at once."""
+    with rows in shared memory at the same time."""
 
     held: int
     taken: int
@@ -32,8 +32,9 @@ class Tile(NamedTuple):
     stages: int
 
 
-# By padded dim; these spill at most 128 bytes of registers a thread. Products of float32 have no
-# tensor cores: they unroll into an instruction each, and larger tiles spill kilobytes.
+# By padded dim; these spill at most 128 bytes of registers a thread. float32 products cannot use
+# tensor cores: each unrolls into one instruction per multiplication, and larger tiles spill
+# kilobytes.
 TILES: dict[Precision, dict[int, Tile]] = {
     "ieee": {128: Tile(32, 16, 8, 2), 256: Tile(16, 16, 8, 2), 512: Tile(16, 16, 8, 2)},
     "tf32": {128: Tile(64, 32, 4, 2), 256: Tile(32, 16, 8, 2), 512: Tile(16, 16, 8, 1)},
@@ -41,14 +42,14 @@ TILES: dict[Precision, dict[int, Tile]] = {
 
 
 class ContrastBatch(NamedTuple):
-    """Both sides of b edges, in chunks of which the last may be shorter. Tensors are contiguous."""
+    """Both sides of b edges, in chunks; the last chunk may be shorter. Tensors are contiguous."""
 
     queries: Tensor
     """[2, b, dim] float32"""
     entities: Tensor
     """[2, chunks, k, dim] float32: the negatives of each chunk"""
     ids: Tensor
-    """[2, chunks, k] int32: of the negatives"""
+    """[2, chunks, k] int32: ids of the negatives"""
     missing: Tensor
     """[2, b] int32: the id that is no negative of the edge"""
     chunk: int
@@ -63,10 +64,11 @@ def contrast(
     of_queries: Tensor,
     of_entities: Tensor,
 ) -> None:
-    """Writes the losses of edges [2, b], the gradients of queries by negatives [2, b, dim], and
-    those of negatives [2, chunks, k, dim]. Gradients replace ``positives`` [2, b], the edges' own
-    scores. All are float32. Products are as precise as torch's, sums are float32. Queues to torch's
-    current stream of the device; on the host Triton's interpreter runs it."""
+    """Writes the losses of edges [2, b], the gradients of queries by negatives [2, b, dim], and the
+    gradients of negatives [2, chunks, k, dim]. Overwrites ``positives`` [2, b], the edges' own
+    scores, with their gradients. All are float32. Products are as precise as torch's; sums are
+    float32. Queues to torch's current stream of the device; on the host Triton's interpreter runs
+    it."""
     _, num_edges, dim = batch.queries.shape
     _, num_chunks, num_negatives, _ = batch.entities.shape
     constants = constants_of(model, dim, torch_precision())
@@ -95,13 +97,13 @@ def contrast(
 
 
 def torch_precision() -> Precision:
-    """That of torch's products of float32 matrices on a GPU."""
+    """The precision that torch uses for products of float32 matrices on a GPU."""
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
 def constants_of(model: ModelName, dim: int, precision: Precision) -> dict[str, Any]:
-    """The constants that both kernels are compiled for, and Triton's options."""
-    columns = max(16, triton.next_power_of_2(dim))  # a product takes 16 at least
+    """The compile-time constants of both kernels, and Triton's options."""
+    columns = max(16, triton.next_power_of_2(dim))  # a product needs at least 16
     tile = next(tile for most, tile in TILES[precision].items() if columns <= most)
     return {
         "DIM": dim,
@@ -116,14 +118,15 @@ def constants_of(model: ModelName, dim: int, precision: Precision) -> dict[str, 
     }
 
 
-# Of these, kernels would be compiled again for multiples of 16, and for 1.
+# Triton would compile the kernels again for values of these that are 1 or multiples of 16.
 SIZES = ["num_edges", "num_chunks", "chunk", "num_negatives", "num_blocks"]
 
 
 @triton.jit
 def _load_rows(table, row, is_row, DIM: tl.constexpr, COLUMNS: tl.constexpr, AGAIN: tl.constexpr):
-    """[rows, COLUMNS], with 0 beyond the last row and the last column. ``AGAIN``: of rows that were
-    loaded before; another policy keeps the compiler from holding them in registers till then."""
+    """[rows, COLUMNS], with 0 beyond the last row and the last column. ``AGAIN``: the rows were
+    loaded before; another cache policy keeps the compiler from holding them in registers since
+    then."""
     column = tl.arange(0, COLUMNS)
     is_inside = is_row[:, None] & (column < DIM)[None, :]
     place = table + row[:, None] * DIM + column[None, :]
@@ -142,7 +145,7 @@ def _store_rows(table, row, is_row, value, DIM: tl.constexpr, COLUMNS: tl.conste
 
 @triton.jit
 def _scores(held, squares, taken, is_pair, IS_DISTANCE: tl.constexpr, PRECISION: tl.constexpr):
-    """[rows held, rows taken], -inf of those that are no pair. ``squares``: of the rows held."""
+    """Scores [rows held, rows taken], -inf for excluded pairs. ``squares``: of the rows held."""
     scores = tl.dot(held, tl.trans(taken), input_precision=PRECISION)
     if IS_DISTANCE:
         squares = squares[:, None] + tl.sum(taken * taken, 1)[None, :] - 2 * scores
@@ -153,8 +156,8 @@ def _scores(held, squares, taken, is_pair, IS_DISTANCE: tl.constexpr, PRECISION:
 
 @triton.jit
 def _weights(of_scores, scores, IS_DISTANCE: tl.constexpr):
-    """Factors of the rows taken in the gradients of the rows held, given those of scores. Of a
-    distance, the sum of factors times the row held is to be subtracted; at 0 there is none."""
+    """Factors of the rows taken in the gradients of the rows held, given the gradients of scores.
+    For a distance, subtract the sum of factors times the row held; a distance of 0 has factor 0."""
     if IS_DISTANCE:
         return of_scores / tl.where(scores < 0, -scores, float("inf"))
     else:
@@ -184,7 +187,7 @@ def edges_kernel(
     HELD: tl.constexpr,
     TAKEN: tl.constexpr,
 ):
-    """A program per block of a chunk's edges."""
+    """One program per block of a chunk's edges."""
     program = tl.program_id(0).to(tl.int64)
     chunk_of_side = program // num_blocks
     first = chunk_of_side % num_chunks * chunk
@@ -197,7 +200,7 @@ def edges_kernel(
     own = tl.load(missing + edge, mask=is_edge, other=0)
     positive = tl.load(positives + edge, mask=is_edge, other=0.0)
 
-    largest = positive  # which is finite, so that no difference below is of infinities
+    largest = positive  # finite, so no difference below is of infinities
     total = tl.full([HELD], 1.0, tl.float32)
     weight = tl.zeros([HELD], tl.float32)
     gradient = tl.zeros([HELD, COLUMNS], tl.float32)
@@ -248,7 +251,7 @@ def negatives_kernel(
     HELD: tl.constexpr,
     TAKEN: tl.constexpr,
 ):
-    """A program per block of a chunk's negatives."""
+    """One program per block of a chunk's negatives."""
     program = tl.program_id(0).to(tl.int64)
     chunk_of_side = program // num_blocks
     negative = program % num_blocks * HELD + tl.arange(0, HELD)

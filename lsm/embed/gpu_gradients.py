@@ -1,8 +1,8 @@
-"""Loss of a batch of edges and its gradients on a GPU: all chunks at once, in a few launches.
+"""The loss of a batch of edges and its gradients on a GPU: all chunks at once, in a few launches.
 
-Native kernels form queries, turn scores into losses and gradients, and go back to the rows of
-edges; matrix products are torch's. With ``gpu_scores=fused``, kernels in Triton go from queries to
-losses and gradients without scores in memory. The gradients are those of
+Native kernels form queries, turn scores into losses and gradients, and carry gradients back to the
+rows of edges; torch computes the matrix products. With ``gpu_scores=fused``, Triton kernels go from
+queries to losses and gradients without scores in memory. The gradients equal those of
 ``lsm.embed.edge_gradients`` for the same negatives; the order of every sum is a function of the
 batch alone.
 """
@@ -25,7 +25,7 @@ from lsm.embed.scores import scores_of
 from lsm.embed.sides import sides_of
 
 SCORE_BYTES = 1 << 29
-"""Of the scores that are in memory at once."""
+"""Maximum size of the scores in memory at the same time."""
 
 
 def import_fused_softmax() -> ModuleType:
@@ -48,7 +48,7 @@ def gradients_on_gpu(
     generator: torch.Generator,
     workspace: Workspace,
 ) -> Gradients:
-    """As :func:`lsm.embed.edge_gradients.gradients_of`, of tables and edges on the device of
+    """Like :func:`lsm.embed.edge_gradients.gradients_of`, for tables and edges on the device of
     ``generator``."""
     num_relation_rows = 0 if tables.relations is None else len(tables.relations)
     sides = sides_of(options, edges, num_relation_rows)
@@ -73,7 +73,7 @@ def _draw(
     candidates: Candidates,
     generator: torch.Generator,
 ) -> Tensor:
-    """Ids of negatives [2, chunks, k]; with all candidates, one chunk."""
+    """Ids of negatives [2, chunks, k]. If all candidates are negatives, chunks is 1."""
     if options.num_negatives == "all":
         return all_rows(candidates, generator.device).expand(2, 1, -1)
     draws = NegativeDraws(candidates, options.num_negatives, options.degree_fraction)
@@ -82,19 +82,19 @@ def _draw(
 
 
 class _Block(NamedTuple):
-    """Edges whose scores are made at once: ``chunks`` chunks of ``edges`` edges each, from edge
-    ``first`` of chunk ``chunk`` on."""
+    """Edges scored at once: ``chunks`` chunks of ``edges`` edges each, starting with edge ``first``
+    of chunk ``chunk``."""
 
     chunk: int
     chunks: int
     first: int
     edges: int
     is_first: bool
-    """Of its chunks; the gradients of later blocks are added to those of the first."""
+    """True for the first block of its chunks; later blocks add their gradients to its own."""
 
 
 class _Batch:
-    """Arrays of a batch. Rows of gradients: heads [b], tails [b], negatives of both sides."""
+    """Arrays of a batch. Rows of gradients: heads [b], tails [b], then negatives of both sides."""
 
     def __init__(self, rows: EdgeBatch, negatives: Tensor, workspace: Workspace) -> None:
         options, table = rows.options, rows.entities
@@ -136,7 +136,7 @@ class _Batch:
         return Gradients(loss, self._ids, self._grads, sums)
 
     def _contrast(self) -> None:
-        """Losses, and the gradients of queries, of negatives and of the edges' own scores."""
+        """The losses, and the gradients of queries, of negatives and of the edges' own scores."""
         ids = self._negatives
         entities = self._rows.entities.index_select(0, ids.flatten()).view(*ids.shape, -1)
         of_entities = self._grads[2 * self._num_edges :].view(entities.shape)
@@ -191,8 +191,9 @@ class _Batch:
                 )
 
     def _blocks(self, num_negatives: int) -> Iterator[_Block]:
-        """All edges: as many chunks at once as SCORE_BYTES takes, or parts of one."""
-        most = max(1, SCORE_BYTES // (4 * num_negatives))  # edges
+        """Blocks that cover all edges: as many chunks as fit in SCORE_BYTES, or parts of one
+        chunk."""
+        most = max(1, SCORE_BYTES // (4 * num_negatives))  # number of edges
         whole, rest = divmod(self._num_edges, self._chunk)
         step = most // self._chunk
         for chunk in range(0, whole, step) if step else ():

@@ -1,4 +1,4 @@
-"""Native kernels of a GPU, or their twins for tensors of the host, which tests call."""
+"""Native kernels of a GPU, or their host twins, which tests call."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from lsm.embed.options import EmbedOptions, LossName, ModelName
 @dataclass(frozen=True)
 class EdgeBatch:
     """Edges with both sides corrupted, and their tables. ``ends``: [2, b] int64, heads and tails;
-    ``relation_rows``: [2, b] int64, of the side whose tails are missing and of the other;
-    ``inverse``: the latter's are inverted. ``kept``: factors of queries [2, b, dim], for
-    dropout."""
+    ``relation_rows``: [2, b] int64, of the side with tails missing and of the other side;
+    ``inverse``: the other side's relations are inverted. ``kept``: dropout factors of queries [2,
+    b, dim]."""
 
     options: EmbedOptions
     entities: Tensor
@@ -41,9 +41,9 @@ def edge_gradients(
     of_relations: Tensor | None,
     losses: Tensor,
 ) -> None:
-    """Writes the gradients of heads and tails [2b, dim], and of the relations of both sides [2b,
-    dim], given those of queries, by negatives, and of the edges' scores. Adds penalties to them and
-    to ``losses`` [2, b]."""
+    """Writes the gradients of heads and tails [2b, dim], and those of the relations of both sides
+    [2b, dim]. Given: the gradients of queries by negatives, and those of the edges' scores. Adds
+    penalties to both results and to ``losses`` [2, b]."""
     options = edges.options
     native.edge_gradients_on(
         **_batch(edges),
@@ -68,9 +68,10 @@ def losses(
     positives: Tensor,
     out: Tensor,
 ) -> None:
-    """Writes the losses of edges ``out`` [c]; gradients replace ``scores`` [c, k] and
-    ``positives`` [c], to which ``shift`` is added first. ``negatives``: ids [chunks, k] int32, of
-    which chunks of c / chunks edges share a row; the id ``missing`` [c] of an edge is left out."""
+    """Writes the losses of edges to ``out`` [c], after adding ``shift`` to all scores. Overwrites
+    ``scores`` [c, k] and ``positives`` [c] with their gradients. ``negatives``: ids [chunks, k]
+    int32; the c / chunks edges of a chunk share a row. The id ``missing`` [c] of an edge is left
+    out."""
     chunk = max(1, -(-len(scores) // len(negatives)))
     native.losses_on(
         getattr(native.EdgeLoss, loss),
@@ -87,8 +88,8 @@ def losses(
 
 
 def distances(model: ModelName, queries: Tensor, entities: Tensor, out: Tensor) -> None:
-    """Writes the scores [g, c, k] of transe_l1 or rotate, of queries [g, c, dim] against entities
-    [g, k, dim]."""
+    """Writes the transe_l1 or rotate scores [g, c, k] of queries [g, c, dim] against entities [g,
+    k, dim]."""
     native.distances_on(getattr(native.EdgeModel, model), queries, entities, out, **_place(out))
 
 
@@ -101,8 +102,8 @@ def distance_gradients(
     of_entities: Tensor,
     add: bool,
 ) -> None:
-    """Writes the gradients of queries, and those of entities or adds to them, given those of
-    :func:`distances`."""
+    """Writes the gradients of queries, given those of :func:`distances`. Writes or adds those of
+    entities."""
     native.distance_gradients_on(
         getattr(native.EdgeModel, model),
         queries,
@@ -123,15 +124,15 @@ def update_rows(options: EmbedOptions, rows: Tensor, ids: Tensor, grads: Tensor)
 
 
 def sum_rows(ids: Tensor, grads: Tensor, num_rows: int) -> Tensor:
-    """[num_rows, dim]: of each row, the sum of the gradients [m, dim] whose id is the row's."""
+    """[num_rows, dim]: for each row, the sum of the gradients [m, dim] that have the row's id."""
     out = grads.new_zeros(num_rows, grads.shape[1])
     native.sum_rows_on(*_sorted(ids), grads, _partial(ids, grads), out, **_place(out))
     return out
 
 
 def _sorted(ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Ids ascending, as int32, for a radix sort takes half of the passes then; and their places.
-    Equal ids keep their order."""
+    """Sorted ids as int32 (half the radix passes), and the permutation. Equal ids keep their
+    order."""
     ordered, places = ids.int().sort(stable=True)
     return ordered, places
 
@@ -154,7 +155,7 @@ def _batch(edges: EdgeBatch) -> dict[str, Any]:
 
 
 def _place(tensor: Tensor) -> dict[str, Any]:
-    """Number of the device, and the stream that torch uses there."""
+    """The device number, and torch's current stream on it."""
     if tensor.device.type == "cpu":
         return {"device": native.TWIN, "stream": 0}
     stream = torch.cuda.current_stream(tensor.device).cuda_stream

@@ -1,6 +1,6 @@
-"""Native kernels of the host, for tensors that they take.
+"""Native kernels of the host, for the tensors that they accept.
 
-They get NumPy views: those cross into native code in 1 us, tensors of torch in 10 us.
+They receive NumPy views, which enter native code in 1 us; tensors of torch take 10 us.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from lsm import native
 
 
 def takes(tensor: Tensor) -> bool:
-    """Whether these functions take ``tensor``: float32 in host memory. Others go through torch."""
+    """True if these functions accept ``tensor``: float32 in host memory. Others go through
+    torch."""
     return tensor.dtype == torch.float32 and tensor.device.type == "cpu"
 
 
 def softmax_loss(positives: Tensor, negatives: Tensor) -> float:
-    """The summed cross-entropy of scores [c] and [c, k], which their gradients replace."""
+    """The summed cross-entropy of scores [c] and [c, k]. Overwrites the scores with their
+    gradients."""
     return native.softmax_loss(positives.numpy(), negatives.numpy(), _pool())
 
 
@@ -30,11 +32,11 @@ QUERIES: dict[str, native.Query] = {
     "distmult": native.Query.ELEMENT_PRODUCT,
     "complex": native.Query.COMPLEX_PRODUCT,
 }
-"""Models whose queries and gradients take one pass each."""
+"""Models that need one pass for queries and one for gradients."""
 
 
 class EdgeRows(NamedTuple):
-    """Rows [c, dim] of edges: ``relations``, None for dot, make queries of ``entities``, which are
+    """Rows [c, dim] of edges. ``entities`` and ``relations`` (None for dot) form queries, which are
     scored against ``targets``. ``inverse``: as in :class:`lsm.embed.sides.Side`."""
 
     model: str
@@ -67,8 +69,8 @@ def query_gradients(
     of_targets: Tensor,
     add: bool,
 ) -> None:
-    """Writes the gradients of entities and targets [c, dim], or adds them, given those of scores,
-    and those of queries by all else, which the gradients of relations replace."""
+    """Writes or adds the gradients of entities and targets [c, dim], given the gradients of scores
+    and the other gradients of queries. Overwrites the latter with the gradients of relations."""
     native.query_gradients(
         QUERIES[edges.model],
         edges.inverse,
@@ -135,7 +137,8 @@ def distance_scores_backward(
 
 
 def take_rows(table: Tensor, ids: Tensor, out: Tensor) -> None:
-    """Writes the rows ``ids`` [m] of ``table`` [n, dim], whose rows may lie apart, to ``out``."""
+    """Writes the rows ``ids`` [m] of ``table`` [n, dim] to ``out``. The rows of ``table`` may be
+    strided."""
     native.take_rows(table.numpy(), ids.numpy(), out.numpy(), _pool())
 
 
@@ -156,7 +159,7 @@ def find_pairs(ids: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _pool() -> native.ThreadPool:
-    """This process's threads, as many as torch has."""
+    """The thread pool of this process, with as many threads as torch has."""
     return _pool_of(torch.get_num_threads(), os.getpid())
 
 

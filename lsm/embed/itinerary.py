@@ -1,8 +1,8 @@
-"""The steps of a whole run: an order, walked once per round so that no round starts with loads.
+"""The steps of a whole run: an order, repeated every round so that no round starts with loads.
 
-Partitions are alike, so an order stays one when they change names. Every round after the first
-gives them names such that the buffers it starts with are those that the round before left. The
-partition loaded last is not given a name that leaves first.
+An order stays valid when its partitions swap names. Every later round renames them so that it
+starts with the buffers that the round before left. The partition loaded last does not get a name
+that leaves first.
 """
 
 from __future__ import annotations
@@ -17,32 +17,33 @@ from lsm.embed.order_turns import State
 
 @dataclass(frozen=True)
 class Step:
-    """What one rank does between two moves of its buffer."""
+    """The work of one rank between two moves of its buffer."""
 
     epoch: int
     number: int
-    """In the epoch."""
+    """Number of the step in the epoch."""
     round: int
     rounds: int
-    """Of the epoch: round 0, 1, ... of so many. Each trains a share of the edges of a bucket."""
+    """Round of the epoch, from 0, and their number. Each round trains a share of the edges of a
+    bucket."""
     frames: dict[int, int]
     """Frame of each resident partition, in the order of partitions."""
     spare: int
-    """The frame that is being filled, if one is."""
+    """The frame that is being filled; None without a load."""
     buckets: tuple[Bucket, ...]
     """The buckets that each rank trains: this one's."""
     loaded: int | None
-    """Partition that comes into the spare frame meanwhile."""
+    """Partition that comes into the spare frame during this step."""
     leaves: int | None
-    """Partition that it replaces afterwards."""
+    """Partition that it replaces after this step."""
     written: int | None
-    """Partition that the spare frame still holds, and that is written before."""
+    """Partition that the spare frame still holds; it is written first."""
     residents: tuple[State, ...]
     """Partitions of every rank."""
     trained: tuple[tuple[Bucket, ...], ...]
     """Buckets of every rank."""
     all_written: tuple[int, ...]
-    """Partitions that any rank writes in this step."""
+    """Partitions that some rank writes in this step."""
 
 
 class Itinerary:
@@ -58,11 +59,11 @@ class Itinerary:
 
     @property
     def num_frames(self) -> int:
-        """Frames of a rank's buffer, with the one in flight if anything is ever loaded."""
+        """Frames of a rank's buffer, with the one in flight if the order has loads."""
         return self._order.shape.buffer + bool(self._order.loads)
 
     def epoch(self, epoch: int) -> tuple[Step, ...]:
-        """The steps of ``epoch``; epochs are asked for in ascending order."""
+        """The steps of ``epoch``. Ask for epochs in ascending order."""
         while self._next <= epoch:
             self._steps = ()
             for number in range(self._rounds):
@@ -74,8 +75,8 @@ class Itinerary:
         return self._steps
 
     def _rename(self, before: int) -> list[int]:
-        """The partition that each name of the order stands for in the next round, which so many
-        came before."""
+        """The partition that each name of the order stands for in the next round, after ``before``
+        rounds."""
         order, last = self._order, self._order.states[-1]
         generator = random.Random(f"{self._seed} {before}")
         names = [-1] * order.shape.partitions
@@ -98,7 +99,7 @@ class Itinerary:
         return [rest.pop() if partition < 0 else partition for partition in names]
 
     def _walk(self, in_round: int, first: int) -> list[Step]:
-        """The steps of a round, of which ``first`` is the first one's number in the epoch."""
+        """The steps of a round; the first has number ``first`` in the epoch."""
         order, rank, names = self._order, self._rank, self._names
         loads = {(load.step, load.rank): load for load in order.loads}
         steps = []
@@ -141,5 +142,5 @@ class Itinerary:
 
 
 def _last(value: int, values: list[int]) -> list[int]:
-    """``values``, ``value`` at the end."""
+    """``values`` with ``value`` moved to the end."""
     return [other for other in values if other != value] + [value]

@@ -1,4 +1,4 @@
-"""What one rank of an embedding run holds, built from the configuration and checked."""
+"""The parts of one rank of an embedding run, built from the checked configuration."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class EmbedJob:
     """The parts of an embedding run, on one rank."""
 
     config: EmbedConfig
-    """With the model that ``embed.model=auto`` took."""
+    """The configuration, with the model that ``embed.model=auto`` chose."""
     world: World
     run_dir: Path
     """The same on every rank."""
@@ -56,7 +56,7 @@ class EmbedJob:
     order: Order
     schedule: Schedule
     keeps_best: bool
-    """Whether the best embeddings are kept beside those that are trained."""
+    """True if the best embeddings are kept in addition to the current ones."""
     itinerary: Itinerary
     layout: PartitionLayout
     files: PartitionFiles
@@ -67,20 +67,20 @@ class EmbedJob:
     edges: EdgeTrainer
     batches: StepBatches
     position: Position
-    """Where training starts."""
+    """The position from which training starts."""
     best: KeptTables | None
-    """The best tables that the checkpoint names."""
+    """The best tables, as the checkpoint names them."""
     is_new: bool
     """True if there is no checkpoint yet."""
     settings: dict[str, Any]
-    """Those that a checkpoint shares with the run that continues it."""
+    """The settings that a checkpoint shares with the run that continues it."""
 
 
 @contextmanager
 def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[EmbedJob]:
-    """Opens the store and the partitions, new or those of the last checkpoint; closes them at the
-    end. ``run_dir``: the same on every rank, held by rank 0. Raises ValueError, RuntimeError or
-    OSError if the store cannot be trained on."""
+    """Opens the store and the partitions (new, or those of the last checkpoint), and closes them at
+    the end. ``run_dir``: the same on every rank, locked by rank 0. Raises ValueError, RuntimeError
+    or OSError if the store cannot be trained on."""
     if config.storage.transport != "emulated" and world.size > 1:
         raise ValueError(
             f"storage.transport: {world.size} ranks would share {config.storage.device}, and a "
@@ -124,7 +124,7 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
         else:
             relations = run_state.load_relations(run_dir, state.relations, layout.width)
         relations = None if relations is None else relations.to(device)
-        collectives.barrier(world)  # every partition is there
+        collectives.barrier(world)  # now every partition exists
         yield EmbedJob(
             config=config,
             world=world,
@@ -156,7 +156,7 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
 
 
 def open_store(config: EmbedConfig) -> TripleStore:
-    """The store that ``data.path`` names, checked to have what training needs."""
+    """Opens the store at ``data.path``, checked to have what training needs."""
     path, options = config.data.path, config.embed
     if path is None:
         raise ValueError(
@@ -184,8 +184,8 @@ def open_store(config: EmbedConfig) -> TripleStore:
 
 
 def identity(store: TripleStore) -> dict[str, object]:
-    """Tells ``store`` from others. Stores of one source and another seed number entities in another
-    order."""
+    """The facts that identify ``store``. Stores of one source with different seeds number
+    entities differently."""
     return {
         "name": store.name,
         "seed": store.meta.seed,
@@ -196,8 +196,8 @@ def identity(store: TripleStore) -> dict[str, object]:
 
 
 def find_state(config: EmbedConfig, run_dir: Path, settings: dict[str, Any]) -> RunState | None:
-    """The state that the run continues from; None to start afresh. Raises ValueError for a state
-    of other settings, and for a finished run that is to have no more epochs."""
+    """The state that the run continues from; None to start afresh. Raises ValueError for a state of
+    other settings, and for a finished run without epochs left."""
     result = run_dir / "result.json"
     if config.checkpoint.resume == "never":
         result.unlink(missing_ok=True)
@@ -246,8 +246,8 @@ def _open_partitions(
     world: World,
     run_dir: Path,
 ) -> Iterator[tuple[Transfers, SlotBoard]]:
-    """The file or drive of partitions, and the board of their slots. Rank 0 makes what ranks share,
-    or checks it."""
+    """The file or drive of partitions, and the board of their slots. Rank 0 creates or checks the
+    shared files."""
     storage, path = config.storage, run_dir / partition_files.FILE_NAME
     if world.is_main and storage.device is None:
         if state is None:
@@ -286,7 +286,7 @@ def _new_table(
     buffer: PartitionBuffer,
     world: World,
 ) -> Tensor | None:
-    """Writes initial partitions, each rank its share; returns those of relations."""
+    """Writes the initial partitions, each rank its share; returns the relations' rows."""
     options, seed = config.embed, config.train.seed
 
     def fill(rows: Tensor, key: int) -> None:

@@ -1,4 +1,4 @@
-"""Edges that a filtered ranking leaves out: those of the graph, by query."""
+"""The edges that a filtered ranking leaves out, by query."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class KnownEdges:
         self._by_side = [self._sorted(side) for side in sides_of(options, edges, relation_rows)]
 
     def pairs(self, side: Side, is_head: bool) -> tuple[Tensor, Tensor]:
-        """Numbers of the queries of ``side`` [p], ascending, and entities [p] that complete them.
-        ``is_head``: whether heads are missing."""
+        """Numbers of the queries of ``side`` [p], ascending, and the entities [p] that complete
+        them. ``is_head``: heads are missing."""
         keys, entities = self._by_side[is_head]
         wanted = self._key(side)
         first = torch.searchsorted(keys, wanted)

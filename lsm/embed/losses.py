@@ -1,4 +1,4 @@
-"""Losses of edges against negatives, with gradients that replace the scores."""
+"""Losses of edges against negatives; the gradients overwrite the scores."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lsm.embed.options import LossName
 def replace_by_gradients(
     loss: LossName, positives: Tensor, negatives: Tensor, margin: float
 ) -> float:
-    """The sum of the losses of edges with scores ``positives`` [c] and negatives [c, k], which the
-    gradients of that sum replace. A negative of score -inf is left out."""
+    """The sum of the losses of edges with scores ``positives`` [c] and negatives [c, k]. Overwrites
+    the scores with the gradients of that sum. A negative with score -inf is left out."""
     if loss == "softmax" and host_kernels.takes(negatives):
         return host_kernels.softmax_loss(positives, negatives)
     if loss == "softmax":

@@ -1,4 +1,4 @@
-"""Draws the negatives that a chunk of edges shares."""
+"""Draws the negatives that the edges of a chunk share."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class NegativeDraws:
         self._num_uniform = count - self._num_by_degree
         firsts = torch.tensor([first for first, _ in candidates])
         self._ends = torch.tensor([end - first for first, end in candidates]).cumsum(0)
-        # Added to a number below the sum of all sizes, it makes a row of the number's range.
+        # Adding this to a number below the total size gives a row of the number's range.
         self._shifts = firsts - torch.cat((torch.zeros(1, dtype=torch.int64), self._ends[:-1]))
 
     def draw(self, ends: Tensor, generator: torch.Generator) -> Tensor:
-        """[count] int64 rows. ``ends``: the rows [b] on the corrupted side of the batch, one of
-        which is as likely as its degree in the batch is high."""
+        """[count] int64 rows. ``ends``: the rows [b] on the corrupted side of the batch; drawing
+        one of them at random draws in proportion to degree in the batch."""
         return self.draw_many(ends, generator, 1)[0]
 
     def draw_many(self, ends: Tensor, generator: torch.Generator, times: int) -> Tensor:
-        """[times, count]: :meth:`draw` several times, for few launches on a GPU."""
+        """[times, count]: :meth:`draw` several times, with few launches on a GPU."""
         device, shape = ends.device, (times, self._num_uniform)
         numbers = torch.randint(int(self._ends[-1]), shape, generator=generator, device=device)
         which = torch.searchsorted(self._ends.to(device), numbers, right=True)
@@ -68,7 +68,7 @@ def mask_equal(scores: Tensor, ids: Tensor, wanted: Tensor) -> None:
 
 def equal_pairs(columns: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
     """Every row and column with ``columns[column] == wanted[row]``: [p] each, rows ascending. Both
-    lists of ids may repeat some."""
+    lists of ids may contain duplicates."""
     if columns.device.type == "cpu":
         return host_kernels.find_pairs(columns, wanted)
     return equal_pairs_by_torch(columns, wanted)

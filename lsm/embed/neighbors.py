@@ -1,4 +1,4 @@
-"""The nearest entities of given ones, by a pass over all embeddings."""
+"""The nearest entities of given ones, in one pass over all embeddings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def nearest(
             here /= rows.norm(dim=1).clamp_(min=torch.finfo(rows.dtype).tiny)
         here.nan_to_num_(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
         numbers = torch.arange(first, first + len(rows))
-        # One more: an entity itself is left out after.
+        # One more, because the entity itself is removed later.
         places = here.topk(min(k + 1, len(rows)), dim=1).indices.sort(dim=1).values
         ids = torch.cat((ids, numbers[places]), dim=1)
         scores = torch.cat((scores, here.gather(1, places)), dim=1)

@@ -19,8 +19,8 @@ DISTANCE_MODELS: tuple[ModelName, ...] = ("transe_l1", "transe_l2", "rotate")
 PRODUCT_MODELS: tuple[ModelName, ...] = ("dot", "distmult", "complex", "transe_l2")
 """Models whose scores of a chunk are a matrix product."""
 LARGEST_FUSED_DIM = 512
-"""Tiles of longer rows would be smaller than tensor cores take, or take more shared memory than a
-GPU of compute capability 8.0 has."""
+"""Longer rows would need tiles smaller than tensor cores accept, or more shared memory than a GPU
+of compute capability 8.0 has."""
 
 
 def _count_or_all(value: object) -> object:
@@ -55,8 +55,8 @@ class EmbedOptions(Section):
     logistic: binary cross-entropy of the edge plus its mean over the negatives; margin: mean over
     the negatives of the score short of embed.margin."""
     margin: Annotated[float, Field(gt=0)] = 1.0
-    """margin: how much higher than a negative an edge should score. logistic, of transe and rotate:
-    added to their scores, which are negative distances."""
+    """margin: minimum distance between the scores of an edge and a negative. logistic, with transe
+    and rotate: added to their scores, which are negative distances."""
     num_negatives: CountOrAll = 1000
     """Negatives of a chunk, for heads and for tails each. all: every resident node, once."""
     degree_fraction: Fraction = 0.0
@@ -68,7 +68,7 @@ class EmbedOptions(Section):
     """Scores of negatives on a GPU. stored: kept in memory between torch's matrix products; fused:
     computed block by block in Triton kernels and never stored, for softmax with dot, distmult,
     complex or transe_l2 and an embed.dim of at most 512. fused has not run on a GPU yet. The host
-    ignores it."""
+    ignores this option."""
     regularizer: RegularizerName = "auto"
     """Penalty of the embeddings of each edge, and so weighted by frequency. n3: cubed moduli of
     complex numbers (complex, rotate) or of floats; l3: cubed moduli of floats; auto: n3, and none
@@ -90,15 +90,15 @@ class EmbedOptions(Section):
     partitions: Positive = 1
     """Partitions of the nodes. 1: all embeddings are in memory."""
     buffer: Annotated[int, Field(ge=3, le=LARGEST_COUNT)] = 3
-    """Partitions in memory at once, beside one in flight. Ignored with one partition."""
+    """Partitions in memory at once, in addition to one in flight. Ignored with one partition."""
     order: Literal["best", "legend", "beta", "random"] = "best"
     """Order in which partitions are loaded. best: fewest loads, each hidden by training."""
     rounds: AutoPositive = "auto"
     """Passes over the partitions in each epoch. With 2, every pass trains half of the edges of each
     pair of partitions, drawn anew every epoch. More rounds mix the edges better, which raises the
-    quality, and move the partitions that many times. auto: so many that each partition comes into
-    memory 8 times an epoch, such as 4 for 8 partitions of which 3 are in memory. No effect when
-    all partitions are in memory."""
+    quality, but move the partitions that many times. auto: enough rounds for each partition to come
+    into memory 8 times an epoch, such as 4 for 8 partitions with 3 in memory. No effect when all
+    partitions are in memory."""
 
     @model_validator(mode="after")
     def _has_complex_numbers(self) -> EmbedOptions:
@@ -162,13 +162,13 @@ class EmbedOptions(Section):
 
     @property
     def score_shift(self) -> float:
-        """Added to all scores. Distances are negative scores: without it, logistic would find no
-        edge likelier than not."""
+        """Added to all scores. Distances are negative scores: without the shift, logistic would
+        rate every edge as less likely than not."""
         return self.margin if self.loss == "logistic" and self.model in DISTANCE_MODELS else 0.0
 
     @property
     def penalised(self) -> Literal["none", "floats", "complex"]:
-        """The numbers whose cubed moduli are the penalty."""
+        """The numbers whose cubed moduli are penalised."""
         is_distance = self.model in DISTANCE_MODELS
         if self.regularizer == "none" or (self.regularizer == "auto" and is_distance):
             return "none"

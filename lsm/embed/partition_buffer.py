@@ -1,4 +1,4 @@
-"""The partitions in memory: some to train, and one in flight."""
+"""The partitions in memory: those in training, and one in flight."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from lsm.embed.slots import SlotAccess, Slots
 
 
 class PartitionBuffer:
-    """Frames of one contiguous table. While the partitions of a step are trained in theirs, a
-    thread writes back what the spare frame held, and fills it with the next partition."""
+    """Frames of one contiguous table. During the training of a step, a thread writes the old
+    content of the spare frame back and fills the frame with the next partition."""
 
     def __init__(self, files: PartitionFiles, slots: Slots, frames: Frames) -> None:
         """``frames``: with the one in flight, if anything is ever loaded."""
@@ -60,7 +60,7 @@ class PartitionBuffer:
         """
         reads = None if step.loaded is None else self._slots.read(step.loaded)
         own: SlotAccess | None = None
-        for partition in step.all_written:  # of every rank, so that all reckon the same slots
+        for partition in step.all_written:  # of every rank, so that all plan the same slots
             write = self._slots.write(partition)
             own = write if partition == step.written else own
             reads = write if partition == step.loaded else reads

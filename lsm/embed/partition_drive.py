@@ -1,7 +1,7 @@
 """The partitions of a run on a namespace of an NVMe drive, which has no file names.
 
-Slots lie from its first byte on, and its last page is a label that names the run. The run directory
-keeps the name, so that a run knows its own drive and takes no other.
+Slots start at the first byte; the last page is a label that names the run. The run directory keeps
+the name, so a run recognises its own drive and uses no other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lsm.train.checkpoint import write_bytes_atomic
 RECORD_NAME = "drive.json"
 _EDGE_BYTES = 1 << 20
 _SAMPLES = 64
-"""Pages that are looked at between the first and the last _EDGE_BYTES of a drive."""
+"""Pages to inspect between the first and the last _EDGE_BYTES of a drive."""
 
 
 def claim(transfers: Transfers, layout: PartitionLayout, run_dir: Path, erase: str | None) -> None:
@@ -117,7 +117,7 @@ def _read_label(transfers: Transfers) -> dict[str, object] | None:
 
 
 def _contents(transfers: Transfers) -> str:
-    """What the drive holds, in words; empty if nothing was found."""
+    """Describes the content of the drive in words; empty if nothing was found."""
     size = transfers.num_bytes // BLOCK_BYTES * BLOCK_BYTES
     edge = min(_EDGE_BYTES, size)
     start, end = read(transfers, 0, edge), read(transfers, size - edge, edge)
@@ -128,7 +128,7 @@ def _contents(transfers: Transfers) -> str:
 
 
 def _name_of(run_dir: Path) -> str | None:
-    """The name that the labels of the run have; None if it was on no drive yet."""
+    """The name in the labels of the run; None if it has not been on a drive yet."""
     name = _record(run_dir).get("run")
     return name if isinstance(name, str) else None
 

@@ -123,7 +123,7 @@ class PartitionFiles:
         self._transfers.sync()
 
     def checksum(self, partition: int, slot: int) -> int:
-        """Of what was written to the slot last."""
+        """Checksum of the last write to the slot."""
         return self._board.checksum(partition, slot)
 
     def stats(self) -> dict[str, int]:

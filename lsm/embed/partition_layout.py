@@ -1,4 +1,4 @@
-"""Where the rows of entities lie: in partitions, in frames of memory, in slots on disk."""
+"""The location of entity rows: in partitions, in frames of memory, in slots on disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PartitionLayout:
     starts: tuple[int, ...]
     width: int
     num_slots: int = 2
-    """On disk, of each partition."""
+    """Number of slots of each partition on disk."""
 
     @classmethod
     def of(cls, starts: Sequence[int], width: int, num_slots: int = 2) -> PartitionLayout:
@@ -51,7 +51,7 @@ class PartitionLayout:
 
     @property
     def file_bytes(self) -> int:
-        """Of the file of partitions."""
+        """Size of the file of partitions."""
         return self.num_slots * self.partitions * self.frame_bytes
 
     def num_rows(self, partition: int) -> int:

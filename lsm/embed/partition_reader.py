@@ -23,7 +23,7 @@ _SUMS = 1 << 64
 
 @dataclass(frozen=True)
 class StoredSlot:
-    """Where a partition lies on disk, and the checksum of its slot."""
+    """A partition's location on disk, and the checksum of its slot."""
 
     slot: int
     checksum: int
@@ -34,7 +34,7 @@ Source = StoredSlot | Callable[[], Tensor]
 
 
 class DamagedError(OSError):
-    """A partition was read with another checksum than it was written with (errno EIO)."""
+    """A partition's checksum differs from the one it was written with (errno EIO)."""
 
     def __init__(self, path: Path, partition: int, found: int, expected: int, remedy: str) -> None:
         super().__init__(
@@ -80,7 +80,7 @@ def read_partitions(
                 if first < end:
                     yield layout.starts[partition] + first, rows[: end - first]
     finally:
-        if reading is not None:  # the file is not closed under a read
+        if reading is not None:  # so that no read outlives the file
             reading.exception(transfers.timeout_secs)
 
 

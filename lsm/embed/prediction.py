@@ -23,7 +23,7 @@ from lsm.embed.sides import Side, sides_of
 
 SCORE_BYTES = 16 << 20
 QUERIES_AT_ONCE = 1 << 16
-"""Answered in one pass over the embeddings."""
+"""Queries answered in one pass over the embeddings."""
 EDGES_AT_ONCE = 1 << 14
 _KNOWN_AT_ONCE = 1 << 20
 

@@ -40,7 +40,7 @@ class TableState(_Strict):
     slots: list[int]
     """Slot of each partition."""
     checksums: list[int]
-    """Of those slots (kernels/core/checksum.h)."""
+    """Checksums of those slots (kernels/core/checksum.h)."""
     num_slots: int = Field(default=2, ge=2, le=3)
     """Slots that each partition has."""
 
@@ -55,7 +55,7 @@ class RelationsState(_Strict):
 
 
 class KeptTables(_Strict):
-    """What a run is read for: of the table of entities, the slots; and the table of relations."""
+    """The tables to read: one slot per entity partition, and the relation table."""
 
     slots: list[int]
     checksums: list[int]
@@ -63,14 +63,14 @@ class KeptTables(_Strict):
 
 
 class Position(_Strict):
-    """How far training has come."""
+    """The progress of training."""
 
     epoch: int = 0
     """Epoch that continues, from 0."""
     iteration: int = 0
     """Its next iteration."""
     loss_sum: float = 0.0
-    """Of the epoch so far, over all ranks."""
+    """Loss of the epoch so far, over all ranks."""
     loss_count: int = 0
     bytes_read: int = 0
     """Of partitions, since the run began, over all ranks."""

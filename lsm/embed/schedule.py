@@ -9,9 +9,9 @@ from lsm.embed.config import EmbedConfig
 from lsm.embed.order import Order
 
 VISITS = 8
-"""Times that a partition comes into memory in an epoch, over its rounds."""
+"""Times that each partition comes into memory in an epoch, over all rounds."""
 EPOCHS_APART = 5
-"""Between two validations, at most."""
+"""Maximum epochs between two validations."""
 EDGES_APART = 50_000_000
 """Between two validations, unless an epoch has more."""
 VALIDATION_SHARE = 0.1
@@ -21,10 +21,11 @@ LEAST_EDGES = 1000
 
 @dataclass(frozen=True)
 class Schedule:
-    """A function of configuration, store and order alone, and so the same when a run continues."""
+    """A function of configuration, store and order alone, so it is the same when a run
+    continues."""
 
     rounds: int
-    """Of an epoch."""
+    """Rounds of an epoch."""
     eval_every: int
     """Epochs between two validations. 0: none."""
     eval_edges: int

@@ -40,7 +40,8 @@ class Scores(Protocol):
         ...
 
     def keep(self, scores: Tensor) -> Tensor | None:
-        """What the way back needs of the scores by :meth:`of_all`, before a loss replaces them."""
+        """Saves what the backward pass needs of the scores; call before the loss overwrites
+        them."""
         ...
 
     def of_all_backward(
@@ -156,7 +157,7 @@ class _ElementScores(ABC):
 
     @abstractmethod
     def pull(self, grad: Tensor, queries: Tensor, entities: Tensor) -> Tensor:
-        """Gradients of entities, and with the other sign of queries, given those of pairs."""
+        """Gradients of entities, given those of pairs; their negation is that of queries."""
 
     def of_pairs_backward(
         self,
@@ -244,7 +245,7 @@ class ModulusScores(_ElementScores):
 
 
 def scores_of(model: ModelName) -> Scores:
-    """How the model scores the queries of ``lsm.embed.composition``."""
+    """The scoring of the model, for queries of ``lsm.embed.composition``."""
     if model == "transe_l2":
         return EuclideanScores()
     if model == "transe_l1":

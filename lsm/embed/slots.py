@@ -1,9 +1,9 @@
-"""Which of a partition's slots on disk is written, read, and named by the last checkpoint.
+"""Tracks the slots of partitions on disk: to write, to read, and named by the last checkpoint.
 
-A partition is always written to a slot that the last checkpoint does not name, neither to continue
-from nor as the best table so far, so a run that is killed finds the slots of its checkpoint as they
-were. That takes two slots, and three to keep the best. Ranks in lock-step plan the same writes in
-the same order, so that each knows where any partition lies without asking.
+A partition is never written to a slot that the last checkpoint names, as the state to continue from
+or as the best table so far. A killed run therefore finds the slots of its checkpoint unchanged.
+That takes two slots, and three to keep the best. Ranks in lock-step plan the same writes in the
+same order, so each knows the location of every partition without asking.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class SlotBoard:
         return int(self._table[slot, partition])
 
     def is_written(self, access: SlotAccess) -> bool:
-        """Whether the writes that ``access`` builds on have ended."""
+        """True if the writes that ``access`` builds on have ended."""
         return int(self._table[-1, access.partition]) >= access.number
 
 
 class Slots:
-    """The slots of all partitions, as every rank reckons them."""
+    """The slots of all partitions, planned identically by every rank."""
 
     def __init__(
         self, saved: Sequence[int], best: Sequence[int] | None = None, num_slots: int = 2
@@ -78,7 +78,7 @@ class Slots:
 
     @property
     def current(self) -> list[int]:
-        """The slot of each partition that was written last: what a checkpoint now names."""
+        """The slot of each partition that was written last; a checkpoint now would name these."""
         return list(self._current)
 
     def write(self, partition: int) -> SlotAccess:

@@ -215,8 +215,8 @@ class EmbedTrainer:
         return steps[min(self._place_in(steps)[0], len(steps) - 1)]
 
     def _place_in(self, steps: Sequence[Step]) -> tuple[int, int]:
-        """The step of the epoch that contains the next iteration, and the number of that in the
-        step; the number of steps if the epoch has no iteration left."""
+        """The step of the epoch that contains the next iteration, and the iteration's number in
+        that step; the number of steps if the epoch has no iteration left."""
         left = self.position.iteration
         if left == 0:
             return 0, 0
@@ -244,7 +244,7 @@ class EmbedTrainer:
     def _train_batch(
         self, edges: Tensor, candidates: list[tuple[int, int]], wait_secs: float
     ) -> bool:
-        """One step of the optimiser; whether it is to be the last because a rank was asked to
+        """Takes one optimiser step; returns True if it is the last because a rank was asked to
         stop."""
         job, position, started = self.job, self.position, time.perf_counter()
         where = f"epoch {position.epoch + 1}, iteration {position.iteration}"
@@ -276,7 +276,7 @@ class EmbedTrainer:
         return stopping > 0
 
     def _residents(self, step: Step) -> list[tuple[int, int]]:
-        """Rows of the resident entities, by partition, wherever their frames are."""
+        """Rows of the resident entities, by partition, in whatever frames they are."""
         first_row, num_rows = self.job.buffer.first_row, self.job.layout.num_rows
         return [(first_row(f), first_row(f) + num_rows(p)) for p, f in step.frames.items()]
 
