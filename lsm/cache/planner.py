@@ -133,7 +133,7 @@ class Plan:
         self.source = native.as_tensor(plan.take_source(), torch.uint8)
         self.counters: dict[str, int] = dict(zip(COUNTERS, plan.counters(), strict=True))
         self.on_gpu = plan if plan.is_on_gpu else None
-        """What an executor replays instead of moves(); None: a plan of the host."""
+        """The form for ``executor.replay()``, instead of moves(); None for a plan of the host."""
         self._native = plan
 
     def __getattr__(self, name: str) -> torch.Tensor:

@@ -161,7 +161,7 @@ def _annotation(model: type[BaseModel], name: str) -> Any:
 
 
 def _text_of(annotation: Any) -> tuple[bool, bool]:
-    """Whether a field of this type takes nothing but text, and whether it takes null beside it."""
+    """Two flags: a field of this type takes only text, and it also takes null."""
     if get_origin(annotation) is Annotated:
         return _text_of(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):

@@ -20,7 +20,7 @@ from lsm.core.units import format_bytes
 # Bytes per write. A large file is written with O_DIRECT, so that a conversion of any size neither
 # fills memory with dirty pages nor evicts the cached pages of others.
 BUFFER_BYTES = 4 << 20
-# Where O_DIRECT does not work, pages are flushed and dropped this often.
+# If O_DIRECT does not work, pages are flushed and dropped this often.
 FLUSH_BYTES = 128 << 20
 # The errors that mean "no more room": disk full, quota, file size limit.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

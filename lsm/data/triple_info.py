@@ -15,8 +15,8 @@ from lsm.data.triple_store import TripleStore
 
 
 def describe_triples(store: TripleStore) -> dict[str, Any]:
-    """What ``lsm data info --json`` prints of triples; streams the edges. Memory: 8 bytes per
-    entity."""
+    """The record that ``lsm data info --json`` prints of triples; streams the edges. Memory: 8
+    bytes per entity."""
     meta = store.meta
     return {
         "path": str(store.path),

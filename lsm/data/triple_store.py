@@ -127,7 +127,7 @@ class TripleStore:
         return np.arange(partitions + 1) * parts // partitions
 
     def _edge_offset(self, split: str) -> int:
-        """Where the elements of the file of edges begin."""
+        """Offset of the first element of the file of edges."""
         path, meta = self.path / layout.edge_file(split), self.meta
         with open(path, "rb", buffering=0) as file:
             header = read_header(file, path)

@@ -92,7 +92,7 @@ class StoreWriter:
         return path
 
     def path_of(self, name: str) -> Path:
-        """Where the file ``name`` lies until the store has its name."""
+        """Path of the file ``name`` until the store has its name."""
         return self._directory / name
 
     def write_array(self, name: str, array: np.ndarray) -> None:

@@ -117,7 +117,7 @@ class Watch:
 
     @property
     def place(self) -> str:
-        """Where this rank is."""
+        """Position of this rank."""
         return self._own.place
 
     def begin(self, what: str) -> int:

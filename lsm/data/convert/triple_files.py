@@ -20,8 +20,8 @@ _STEMS = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test"
 
 @dataclass(frozen=True)
 class TripleColumns:
-    """Where a line has head, relation and tail; two places: head and tail. A place is a number from
-    0 or, where the first line has names, a name."""
+    """The places of head, relation and tail in a line; two places: head and tail. A place is a
+    number from 0 or, if the first line has names, a name."""
 
     places: tuple[str, ...] | None = None  # None: 0,1,2 of three columns, 0,1 of two
     header: bool = False

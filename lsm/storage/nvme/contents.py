@@ -25,8 +25,8 @@ _OTHER = "data of another kind"
 
 
 def describe_contents(start: bytes, last: bytes, *more: bytes) -> str:
-    """What a drive holds, in words; empty if all the bytes given are zero. ``start``: its first
-    START_BYTES; ``last``: the page where a label is; ``more``: any other parts."""
+    """Describes the content of a drive in words; empty if all the bytes given are zero. ``start``:
+    its first START_BYTES; ``last``: the page of the label; ``more``: any other parts."""
     labelled = describe_label(last)
     if labelled is not None:
         return labelled

@@ -27,7 +27,7 @@ def write_label(kind: str, fields: dict[str, Any]) -> bytes:
 
 
 def label_offset(num_bytes: int) -> int:
-    """Where the label of a namespace of ``num_bytes`` begins."""
+    """Offset of the label of a namespace of ``num_bytes``."""
     return num_bytes // LABEL_BYTES * LABEL_BYTES - LABEL_BYTES
 
 
@@ -64,7 +64,7 @@ def read_label(label: bytes, kind: str) -> dict[str, Any] | None:
 
 
 def describe_label(label: bytes) -> str | None:
-    """What lies before ``label``, in words; None if it is no label."""
+    """Describes the content before ``label`` in words; None if it is no label."""
     features, partitions = (read_label(label, kind) for kind in (FEATURES, PARTITIONS))
     if features is not None:
         return f"features of store {features.get('store')!r}"
