@@ -288,7 +288,7 @@ class Run:
         return self.deadline - time.monotonic()
 
     def run(self, steps: Sequence[Step], record: Record) -> bool:
-        """Whether all steps have ended."""
+        """True if all steps have ended."""
         limits = {"deadline": self.deadline, "limit_secs": self.args.limit_secs}
         return run_steps(steps, record, **limits, logs=self.logs, after=self.save)
 

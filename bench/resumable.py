@@ -128,12 +128,12 @@ class Record:
         kept: dict = json.loads(path.read_text()) if path.exists() else {}
         is_same = all(kept.get(name) == facts[name] for name in SAME)
         self.has_restarted = bool(kept) and not is_same
-        """Whether the file was of another tree or GPU: its steps do not count."""
+        """True if the file was of another tree or GPU: its steps do not count."""
         self.steps: dict[str, dict] = kept.get("steps", {}) if is_same else {}
         self._facts = dict(facts)
 
     def is_done(self, step: Step) -> bool:
-        """Whether the step ended in this or an earlier call."""
+        """True if the step ended in this or an earlier call."""
         return self.steps.get(step.name, {}).get("status", "stopped") != "stopped"
 
     def forget(self, *statuses: str) -> None:

@@ -67,7 +67,7 @@ def shuffled_seeds(train, count, seed):
 
 
 def fused_is_right(indices):
-    """Whether DGL's fused sampling may be used; see the docstring of this file."""
+    """True if DGL's fused sampling may be used; see the docstring of this file."""
     return indices.element_size() == 8
 
 
