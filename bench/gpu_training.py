@@ -92,6 +92,7 @@ def make_store(path: Path, num_nodes: int, num_edges: int, dim: int, skew: float
     topology = SimpleNamespace(indptr=torch.from_numpy(indptr), indices=torch.from_numpy(indices))
     return SimpleNamespace(
         num_nodes=num_nodes,
+        num_classes=NUM_CLASSES,
         row_bytes=4 * dim,
         feature_dim=dim,
         feature_files=FeatureFiles((path,), num_nodes, dim, torch.float32),

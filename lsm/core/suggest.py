@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-_LEAST_ALIKE = 0.75
-"""Ratio of difflib; below it, names share letters rather than a meaning: loss, lr."""
+_LEAST_ALIKE = 0.71
+"""Ratio of difflib, that of policy and policies; below it, names share letters rather than a
+meaning: loss, lr."""
 
 
 def close_keys(name: str, known: Iterable[str]) -> list[str]:

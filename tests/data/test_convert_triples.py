@@ -284,7 +284,7 @@ def test_the_command_says_what_was_odd(tmp_path):
     assert isinstance(refused.exception, ValueError)
     done = CliRunner().invoke(app, [*arguments, "--skip-malformed", "--memory", "1MiB"])
     assert done.exit_code == 0, done.output
-    first, *odd = done.output.splitlines()
+    first, *odd = done.stdout.splitlines()
     assert "graph, 4 entities, 2 relations, train 2, valid 0, test 2, " in first
     assert [line.strip() for line in odd] == [
         "malformed lines, skipped: 1",

@@ -107,7 +107,7 @@ def test_tools_that_do_not_fit_are_the_host_or_an_error(environments, old_nvcc, 
     status, output = configure(tmp_path / "on", environments["none"], old_nvcc, mode="ON")
     assert status == 1
     assert "LSM_CUDA=ON, but CMake" in output
-    assert "no c++20" in output
+    assert "no c++20" in output or "CUDA20" in output  # of nvcc, or of a CMake that is too old
 
 
 @pytest.mark.skipif(NVCC is None, reason="takes nvcc")

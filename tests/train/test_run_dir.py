@@ -1,12 +1,12 @@
 """The directory of a run: never replaced without a word, never shared, made again if removed."""
 
 import json
-import math
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -162,19 +162,32 @@ def test_whoever_notices_first_that_the_directory_is_gone_the_run_goes_on(
     whole_step = Trainer._train_step
     run = tmp_path / "run"
 
+    looked = threading.Event()
+    check = RunDirectory.check
+
+    def checked(self):
+        is_there = check(self)
+        looked.set()
+        return is_there
+
     def remove_before_the_third(self, batch, wait_secs):
         if (batch.epoch, batch.iteration) == (0, 2):
-            shutil.rmtree(run)
+            self.metrics._board.flush()  # nothing is left to write
             writer = self.metrics._board.file_writer.event_writer._async_writer._worker
-            writer._next_flush_time = 0 if first == "thread" else math.inf
-            self.metrics._board.add_scalar("wakes the thread", 0.0)
+            write = writer._record_writer.write
+            if first == "trainer":
+                writer._record_writer.write = lambda data: looked.wait(60) and write(data)
+            shutil.rmtree(run)
             if first == "thread":
+                self.metrics._board.add_scalar("wakes the thread", 0.0)
                 writer.join(60)
                 assert isinstance(writer.exception, FileNotFoundError)
         return whole_step(self, batch, wait_secs)
 
     monkeypatch.setattr(Trainer, "_train_step", remove_before_the_third)
-    often = ("metrics.tensorboard=true", "metrics.log_every=1")
+    monkeypatch.setattr(RunDirectory, "check", checked)
+    # The queue of the thread has room for the scalars of an epoch's last two records.
+    often = ("metrics.tensorboard=true", "metrics.log_every=2")
     summary = train(config(store, run, *often))
     (warning,) = [line.getMessage() for line in caplog.records if line.levelname == "WARNING"]
     assert f"run.dir: {run} was removed while the run was writing to it" in warning
@@ -194,6 +207,7 @@ def test_tensorboard_that_alone_is_removed_is_made_again(store, tmp_path, monkey
 
     def remove_before(self):
         if self.progress.epoch == 0:
+            self.metrics.flush()  # so that no file appears meanwhile
             shutil.rmtree(board)
         whole_epoch(self)
 
