@@ -19,8 +19,8 @@ from lsm.comm.request import Request, RowTarget
 from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
 from lsm.data.feature_files import FeatureFiles
 from lsm.distributed.watchdog import PeerError
-from lsm.features.cached_rows import CachedRows
 from lsm.features.loader import FeatureLoader, vector_of_ids
+from lsm.features.pending_batch import PendingBatch
 from lsm.features.tiers import Tiers
 
 COMPLETED_AHEAD = 2
@@ -69,7 +69,7 @@ class CachedFeatureLoader(FeatureLoader):
         self._announced: deque[torch.Tensor] = deque()
         self._requests: deque[Request] = deque()  # sent to other ranks and not planned yet
         self._announce_secs = 0.0
-        self._batches: deque[CachedRows] = deque()  # not replayed yet, in plan order
+        self._batches: deque[PendingBatch] = deque()  # not replayed yet, in plan order
         self._opening = threading.Lock()  # of _batches; never held for long
         self._failure: str | None = None
         self._peer_failed = self._left_by_peer = self._is_closed = False
@@ -157,7 +157,7 @@ class CachedFeatureLoader(FeatureLoader):
                 self.planner.restart()
             self._failure, self._peer_failed, self._left_by_peer = None, False, False
 
-    def prefetch(self, ids: torch.Tensor) -> CachedRows:
+    def prefetch(self, ids: torch.Tensor) -> PendingBatch:
         """Plans for rows and starts reading those that no tier will hold.
 
         Args:
@@ -275,7 +275,7 @@ class CachedFeatureLoader(FeatureLoader):
             )
         self._announced.popleft()
 
-    def _start(self, inverse: torch.Tensor | None) -> CachedRows:
+    def _start(self, inverse: torch.Tensor | None) -> PendingBatch:
         """Plans the next batch of the window and starts its reads."""
         start = time.perf_counter()
         plan = self.planner.plan()
@@ -283,7 +283,7 @@ class CachedFeatureLoader(FeatureLoader):
         self._announce_secs = 0.0
         request = self._requests.popleft() if self.exchange else None
         num_rows = request.num_rows if request else len(plan.ids)
-        batch = CachedRows(self._replay_up_to, plan, request, inverse, num_rows * self.row_bytes)
+        batch = PendingBatch(self._replay_up_to, plan, request, inverse, num_rows * self.row_bytes)
         batch.stats["plan_secs"] = plan_secs
         self.tiers.start_reads(batch, self.reads)
         with self._opening:
@@ -298,7 +298,7 @@ class CachedFeatureLoader(FeatureLoader):
                 self.tiers.open_batch(batch)
                 batch.is_open = True
 
-    def _replay_up_to(self, batch: CachedRows, timeout_secs: float | None) -> None:
+    def _replay_up_to(self, batch: PendingBatch, timeout_secs: float | None) -> None:
         """Replays all plans up to that of ``batch``, each after its reads have ended."""
         with self._replaying:
             while not batch.done:
@@ -316,7 +316,7 @@ class CachedFeatureLoader(FeatureLoader):
                         self._drop_batches()
                     raise
 
-    def _complete(self, batch: CachedRows, timeout_secs: float | None) -> None:
+    def _complete(self, batch: PendingBatch, timeout_secs: float | None) -> None:
         """Delivers the rows of the oldest batch to this rank, and to the ranks that requested
         them."""
         request = batch.request
@@ -335,13 +335,13 @@ class CachedFeatureLoader(FeatureLoader):
                 self._totals[name] += value
         batch.finish()
 
-    def _wait_for_reads(self, batch: CachedRows, timeout_secs: float | None) -> None:
+    def _wait_for_reads(self, batch: PendingBatch, timeout_secs: float | None) -> None:
         start = time.perf_counter()
         if batch.ticket is not None:
             batch.ticket.wait(timeout_secs)
         batch.stats["read_wait_secs"] = time.perf_counter() - start
 
-    def _replay(self, batch: CachedRows, targets: Sequence[RowTarget] | None = None) -> None:
+    def _replay(self, batch: PendingBatch, targets: Sequence[RowTarget] | None = None) -> None:
         start = time.perf_counter()
         self.tiers.replay(batch, targets)
         batch.stats["replay_secs"] = time.perf_counter() - start

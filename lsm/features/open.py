@@ -13,8 +13,8 @@ from lsm import native
 from lsm.cache.options import CacheOptions
 from lsm.cache.planner import Planner
 from lsm.cache.planner_trial import TrialPlanner
-from lsm.cache.rows import CacheRows, hottest, useful_window
 from lsm.cache.scores import stored_score
+from lsm.cache.tier_sizes import TierSizes, hottest, useful_window
 from lsm.comm.group import CacheGroup
 from lsm.comm.open import open_exchange
 from lsm.comm.owners import OwnerHash, OwnerMap, load_owner_table
@@ -100,7 +100,7 @@ def open_features(
         cache = cache.model_copy(update={"bytes": settled(cache.bytes) - replicated_bytes})
         num_replicated = replicated_bytes // files.row_bytes
     in_gpu_memory = device.type == "cuda"
-    rows = CacheRows.of(cache, files.row_bytes, in_gpu_memory=in_gpu_memory).within(files.num_rows)
+    rows = TierSizes.of(cache, files.row_bytes, in_gpu_memory=in_gpu_memory).within(files.num_rows)
     if scores is None and cache.score != "none":
         if isinstance(store, FeatureFiles):
             raise ValueError(f"scores: expected those of {cache.score}: files alone have no graph")
@@ -159,7 +159,7 @@ def open_features(
 def _gpu_tiers(
     storage: Storage,
     files: FeatureFiles,
-    rows: CacheRows,
+    rows: TierSizes,
     static_ids: torch.Tensor,
     constant_ids: torch.Tensor,
     device: torch.device,
@@ -223,7 +223,7 @@ def _owners(files: FeatureFiles, share: CacheGroup, replicated: torch.Tensor | N
 
 
 def _hot_ids(
-    rows: CacheRows,
+    rows: TierSizes,
     scores: torch.Tensor | None,
     owners: OwnerMap | None,
     replicated: torch.Tensor | None,

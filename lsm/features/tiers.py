@@ -8,10 +8,10 @@ from typing import Protocol
 import torch
 
 from lsm import native
-from lsm.cache.rows import CacheRows
+from lsm.cache.tier_sizes import TierSizes
 from lsm.comm.request import NO_PLACES, RowTarget
-from lsm.features.cached_rows import CachedRows
 from lsm.features.memory import TakeRows
+from lsm.features.pending_batch import PendingBatch
 from lsm.storage.engine import Storage
 from lsm.storage.read_scheduler import ReadScheduler
 
@@ -32,13 +32,13 @@ class Tiers(Protocol):
     def prefetched_rows(self) -> int:
         """Rows of the victim buffer that were copied before their batch was due."""
 
-    def start_reads(self, batch: CachedRows, reads: ReadScheduler) -> None:
+    def start_reads(self, batch: PendingBatch, reads: ReadScheduler) -> None:
         """Starts reading the rows that no tier holds."""
 
-    def open_batch(self, batch: CachedRows) -> None:
+    def open_batch(self, batch: PendingBatch) -> None:
         """Starts prefetching rows of the victim buffer for a batch that is due soon."""
 
-    def replay(self, batch: CachedRows, targets: Sequence[RowTarget] | None = None) -> None:
+    def replay(self, batch: PendingBatch, targets: Sequence[RowTarget] | None = None) -> None:
         """Replays the plan of ``batch``: moves rows between the tiers, and delivers those of the
         batch to ``targets``, or without any to ``batch.delivered``. Precondition: the batch's reads
         have ended."""
@@ -64,7 +64,7 @@ class HostTiers:
     def __init__(
         self,
         storage: Storage,
-        rows: CacheRows,
+        rows: TierSizes,
         static_ids: torch.Tensor,
         constant_ids: torch.Tensor,
         *,
@@ -98,14 +98,14 @@ class HostTiers:
         """As Tiers.prefetched_rows."""
         return self._executor.prefetched_rows
 
-    def start_reads(self, batch: CachedRows, reads: ReadScheduler) -> None:
+    def start_reads(self, batch: PendingBatch, reads: ReadScheduler) -> None:
         """As Tiers.start_reads()."""
         if self._take_staged is None:
             batch.read_to(self.take_rows(len(batch.plan.ids)), reads)
             return
         batch.read_staged(self._take_staged, reads)
 
-    def open_batch(self, batch: CachedRows) -> None:
+    def open_batch(self, batch: PendingBatch) -> None:
         """As Tiers.open_batch(). Allocates the batch, into which rows are prefetched."""
         plan = batch.plan
         if batch.rows is None:
@@ -114,7 +114,7 @@ class HostTiers:
             iteration=plan.iteration, source=plan.source, slot=plan.slot, out=batch.rows
         )
 
-    def replay(self, batch: CachedRows, targets: Sequence[RowTarget] | None = None) -> None:
+    def replay(self, batch: PendingBatch, targets: Sequence[RowTarget] | None = None) -> None:
         """As Tiers.replay()."""
         assert batch.rows is not None, "the oldest batch is open"
         if batch.staged is not None and batch.positions is not None and len(batch.staged):

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 
 from lsm import native
-from lsm.cache.rows import CacheRows
 from lsm.cache.staging import Staging
+from lsm.cache.tier_sizes import TierSizes
 from lsm.comm.request import RowTarget
 from lsm.core.device import current, memory_errors
 from lsm.data.feature_files import FeatureFiles
-from lsm.features.cached_rows import CachedRows
 from lsm.features.memory import TakeRows
+from lsm.features.pending_batch import PendingBatch
 from lsm.storage.engine import Storage
 from lsm.storage.read_scheduler import ReadScheduler
 
@@ -64,7 +64,7 @@ class GpuTiers:
         self,
         storage: Storage,
         files: FeatureFiles,
-        rows: CacheRows,
+        rows: TierSizes,
         static_ids: torch.Tensor,
         constant_ids: torch.Tensor,
         *,
@@ -100,16 +100,16 @@ class GpuTiers:
         """As Tiers.device_bytes: cache, static partition and prefetch buffer."""
         return self._executor.device_bytes
 
-    def start_reads(self, batch: CachedRows, reads: ReadScheduler) -> None:
+    def start_reads(self, batch: PendingBatch, reads: ReadScheduler) -> None:
         """As Tiers.start_reads()."""
         batch.read_staged(self.take_rows, reads)
 
-    def open_batch(self, batch: CachedRows) -> None:
+    def open_batch(self, batch: PendingBatch) -> None:
         """As Tiers.open_batch(). Prefetched rows have a buffer of their own."""
         plan = batch.plan
         self._victims[plan.iteration] = plan.victim_slots()
 
-    def replay(self, batch: CachedRows, targets: Sequence[RowTarget] | None = None) -> None:
+    def replay(self, batch: PendingBatch, targets: Sequence[RowTarget] | None = None) -> None:
         """As Tiers.replay(). Blocks until the rows have arrived, so that they can be used in any
         stream; this thread has nothing else to do."""
         plan = batch.plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lsm.cache.options import CacheOptions
-from lsm.cache.rows import CacheRows
+from lsm.cache.tier_sizes import TierSizes
 from lsm.core.option_types import settled
 from lsm.core.units import format_bytes
 from lsm.data.graph_store import GraphStore
@@ -27,7 +27,7 @@ def without_cache(changed: list[str], choice: str) -> str | None:
     return f"there is no cache ({why}): {', '.join(keys)} {have} no effect; leave {them} out{other}"
 
 
-def rounded_lines(given: CacheOptions, tiers: CacheRows, row_bytes: int) -> str | None:
+def rounded_lines(given: CacheOptions, tiers: TierSizes, row_bytes: int) -> str | None:
     """The number of lines, if it is less than ``cache.bytes`` of the user could hold."""
     if given.bytes == "auto":
         return None
@@ -40,7 +40,7 @@ def rounded_lines(given: CacheOptions, tiers: CacheRows, row_bytes: int) -> str 
     )
 
 
-def more_than_useful(given: CacheOptions, tiers: CacheRows, store: GraphStore) -> str | None:
+def more_than_useful(given: CacheOptions, tiers: TierSizes, store: GraphStore) -> str | None:
     """``cache.bytes`` of the user that the nodes of the graph cannot fill; None if they can."""
     usable, lines = tiers.within(store.num_nodes).planner.num_lines, tiers.planner.num_lines
     if given.bytes == "auto" or usable >= lines:

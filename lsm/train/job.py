@@ -17,7 +17,7 @@ from lsm import native
 from lsm.cache import scores
 from lsm.cache.late_score import LateScore
 from lsm.cache.options import CacheOptions
-from lsm.cache.rows import CacheRows
+from lsm.cache.tier_sizes import TierSizes
 from lsm.comm.group import CacheGroup
 from lsm.config.load import changed_keys
 from lsm.config.schema import Config
@@ -246,7 +246,7 @@ def _open_features(
         _say(world, logging.WARNING, remark)
     options = cache.model_copy(update={"score": score.at_start, "seed": config.train.seed})
     # A mistake shows before any long work.
-    tiers = CacheRows.of(options, store.row_bytes, in_gpu_memory=device.type == "cuda")
+    tiers = TierSizes.of(options, store.row_bytes, in_gpu_memory=device.type == "cuda")
     _say(world, logging.INFO, cache_remarks.rounded_lines(given, tiers, store.row_bytes))
     _say(world, logging.WARNING, cache_remarks.more_than_useful(given, tiers, store))
     return open_features(

@@ -15,7 +15,7 @@ import lsm
 import lsm.cache.planner
 from lsm import native
 from lsm.cache.planner import ONLINE_POLICIES
-from lsm.cache.rows import CacheRows, hottest
+from lsm.cache.tier_sizes import TierSizes, hottest
 from lsm.core.counters import COUNTERS
 from lsm.distributed import host_memory
 from lsm.features.cached import CachedFeatureLoader
@@ -332,30 +332,30 @@ def test_the_ranks_of_a_machine_share_its_memory(monkeypatch, num_ranks):
     for name, value in (job | {"MASTER_ADDR": "localhost", "MASTER_PORT": 1}).items():
         monkeypatch.setenv(name, str(value))
     cache = {"victim_mode": "pool", "victim_bytes": 1000 * ROW_BYTES}
-    assert CacheRows.of(options(bytes=2000 * ROW_BYTES, **cache), ROW_BYTES).victim_slots == 1000
+    assert TierSizes.of(options(bytes=2000 * ROW_BYTES, **cache), ROW_BYTES).victim_slots == 1000
     too_large = options(bytes=2001 * ROW_BYTES, **cache)
     if num_ranks == 1:
-        CacheRows.of(too_large, ROW_BYTES)
+        TierSizes.of(too_large, ROW_BYTES)
         return
     with pytest.raises(ValueError, match=r"cache\.bytes: .* to each of the 4 ranks .* other parts"):
-        CacheRows.of(too_large, ROW_BYTES)
+        TierSizes.of(too_large, ROW_BYTES)
 
 
 def test_bytes_become_rows_of_each_tier():
     cache = options(bytes=4096, ways=8, window=4, victim_mode="queues", victim_bytes=1000)
-    tiers = CacheRows.of(cache, row_bytes=100)
+    tiers = TierSizes.of(cache, row_bytes=100)
     assert (tiers.planner.num_lines, tiers.planner.ways) == (40, 8)
     assert (tiers.planner.victim_rows, tiers.victim_slots) == (2, 8)
-    one_set = CacheRows.of(options(bytes=500, ways=8), row_bytes=100)
+    one_set = TierSizes.of(options(bytes=500, ways=8), row_bytes=100)
     assert (one_set.planner.num_lines, one_set.planner.ways) == (5, 5)
-    unused = CacheRows.of(options(policy="lru", window=100), row_bytes=100)
+    unused = TierSizes.of(options(policy="lru", window=100), row_bytes=100)
     assert unused.planner.window == 1
 
 
 @pytest.mark.parametrize(("num_nodes", "ways"), [(5, 32), (600, 32), (5000, 32), (600, 4)])
 def test_lines_that_no_row_could_take_are_left_out(num_nodes, ways):
     """The graph fits as before: no set has more rows than ways."""
-    tiers = CacheRows.of(options(bytes=100 * 20 * num_nodes * ways, ways=ways), row_bytes=100)
+    tiers = TierSizes.of(options(bytes=100 * 20 * num_nodes * ways, ways=ways), row_bytes=100)
     usable = tiers.within(num_nodes)
     assert usable.planner.num_lines < tiers.planner.num_lines
     num_sets, rest = divmod(usable.planner.num_lines, ways)
@@ -371,7 +371,7 @@ def test_lines_that_no_row_could_take_are_left_out(num_nodes, ways):
 @pytest.mark.parametrize("lines", [32, 600, 1184])
 def test_lines_that_rows_might_want_are_kept(lines):
     """Up to twice the nodes, some set may need all of its ways."""
-    tiers = CacheRows.of(options(bytes=100 * lines, ways=32), row_bytes=100)
+    tiers = TierSizes.of(options(bytes=100 * lines, ways=32), row_bytes=100)
     assert tiers.within(600) == tiers
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lsm import native
-from lsm.cache.rows import CacheRows
+from lsm.cache.tier_sizes import TierSizes
 from lsm.core.counters import COUNTERS
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
 from lsm.storage.options import StorageOptions
@@ -93,12 +93,12 @@ def test_a_cache_in_gpu_memory_takes_none_of_the_host(monkeypatch):
         "lsm.distributed.host_memory.available_bytes_per_rank", lambda: 100 * ROW_BYTES
     )
     large = {"bytes": 1000 * ROW_BYTES, "score": "hot", "static_bytes": 200 * ROW_BYTES}
-    CacheRows.of(options(**large), ROW_BYTES, in_gpu_memory=True)
+    TierSizes.of(options(**large), ROW_BYTES, in_gpu_memory=True)
     with pytest.raises(ValueError, match=r"cache\.bytes: expected less than the available memory"):
-        CacheRows.of(options(**large), ROW_BYTES)
+        TierSizes.of(options(**large), ROW_BYTES)
     constant = options(constant_bytes=101 * ROW_BYTES, **large)
     with pytest.raises(ValueError, match=r"cache\.constant\.bytes: expected less"):
-        CacheRows.of(constant, ROW_BYTES, in_gpu_memory=True)
+        TierSizes.of(constant, ROW_BYTES, in_gpu_memory=True)
 
 
 def test_training_takes_the_same_steps(tmp_path, monkeypatch):

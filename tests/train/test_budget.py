@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lsm.cache.rows import CacheRows
+from lsm.cache.tier_sizes import TierSizes
 from lsm.config.load import parse_config
 from lsm.train.budget import BatchSize, Facts, share_out
 from support import training
@@ -61,7 +61,7 @@ def test_the_terms_stay_within_the_budget(budget, sections):
     if cache.policy == "none":
         assert "cache" not in done.terms
         return
-    rows = CacheRows.of(cache, FACTS.row_bytes)
+    rows = TierSizes.of(cache, FACTS.row_bytes)
     held = (rows.planner.num_lines + rows.victim_slots) * FACTS.row_bytes
     assert held <= done.terms["cache"] + done.terms.get("victim buffer", 0)
     assert done.terms["window"] >= cache.window * BATCH.window_bytes

@@ -26,7 +26,7 @@ def useful_window(options: CacheOptions) -> int:
 
 
 @dataclass(frozen=True)
-class CacheRows:
+class TierSizes:
     """The rows that each tier holds."""
 
     planner: PlannerConfig
@@ -35,7 +35,7 @@ class CacheRows:
     constant: int
 
     @classmethod
-    def of(cls, options: CacheOptions, row_bytes: int, *, in_gpu_memory: bool = False) -> CacheRows:
+    def of(cls, options: CacheOptions, row_bytes: int, *, in_gpu_memory: bool = False) -> TierSizes:
         """The rows that fit in the sizes of ``options``.
 
         in_gpu_memory: True if the cache and the static partition lie in GPU memory; host memory
@@ -83,7 +83,7 @@ class CacheRows:
             constant=options.constant.bytes // row_bytes,
         )
 
-    def within(self, num_nodes: int) -> CacheRows:
+    def within(self, num_nodes: int) -> TierSizes:
         """The same for a graph of ``num_nodes``, without lines that no row could ever take.
 
         Fewer sets hold all rows only if no set gets more rows than it has ways. The rows of each

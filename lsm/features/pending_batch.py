@@ -1,4 +1,4 @@
-"""The record of a batch whose rows come through a cache."""
+"""A batch whose rows come through a cache, until it is delivered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lsm.storage.engine import Ticket
 from lsm.storage.read_scheduler import ReadScheduler
 
 
-class CachedRows:
+class PendingBatch:
     """The PendingRows of a CachedFeatureLoader: a plan, its reads, and the memory of its rows. The
     loader, its tiers and its exchange fill it in.
 
@@ -25,7 +25,7 @@ class CachedRows:
 
     def __init__(
         self,
-        complete: Callable[[CachedRows, float | None], None],
+        complete: Callable[[PendingBatch, float | None], None],
         plan: Plan,
         request: Request | None,
         inverse: torch.Tensor | None,
