@@ -26,9 +26,9 @@ from lsm.core.allocator import keep_freed_memory
 from lsm.embed.adagrad import initial_rows, initialise
 from lsm.embed.edge_gradients import LEAST_BLOCK, SCORE_BYTES, Tables, Workspace, gradients_of
 from lsm.embed.edge_trainer import EdgeTrainer
-from lsm.embed.frames import HostFrames
 from lsm.embed.options import EmbedOptions
-from lsm.embed.partition_layout import PartitionLayout
+from lsm.embed.table.frames import HostFrames
+from lsm.embed.table.layout import PartitionLayout
 
 
 def parse_args() -> argparse.Namespace:

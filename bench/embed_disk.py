@@ -32,7 +32,7 @@ from memory_limit import MemoryLimit
 
 from common import drop_cache, parser, publish, spread, take_turns
 from lsm.data.triple_store import TripleStore
-from lsm.embed.partition_layout import PartitionLayout
+from lsm.embed.table.layout import PartitionLayout
 from lsm.storage.transfers import TransferOptions, Transfers
 
 UNHIDDEN = "best, not prefetched"

@@ -23,11 +23,12 @@ import torch
 from common import drop_cache, parser, publish
 from lsm.config.load import dump_config
 from lsm.core.units import format_bytes
-from lsm.embed import open_run, partition_files, run_state
+from lsm.embed import open_run, run_state
 from lsm.embed.config import load_embed_config
-from lsm.embed.partition_layout import PartitionLayout
 from lsm.embed.run import CONFIG_NAME
 from lsm.embed.run_state import Position, RunState, TableState
+from lsm.embed.table import files as partition_files
+from lsm.embed.table.layout import PartitionLayout
 from lsm.storage.transfers import Transfers
 
 POLL_SECS = 0.02

@@ -1,4 +1,4 @@
-"""Searches for orders of partitions and adds those with fewer states to lsm/embed/best_orders.json.
+"""Searches for orders with fewer states and adds them to lsm/embed/orders/best_orders.json.
 
     python bench/find_orders.py --seconds 60 16,3,1 16,3,2
 
@@ -14,8 +14,8 @@ import time
 from itertools import count
 from pathlib import Path
 
-from lsm.embed.order_best import CARRIED, carried_key, search
-from lsm.embed.order_turns import OrderShape, Turn
+from lsm.embed.orders.best import CARRIED, carried_key, search
+from lsm.embed.orders.turns import OrderShape, Turn
 
 _RESTARTS = 50  # between looks at the clock
 

@@ -243,8 +243,8 @@ def order_command(
     ] = None,
 ) -> None:
     """Print in which order partitions are loaded and buckets are trained in an epoch."""
-    from lsm.embed.order import make_order
-    from lsm.embed.order_table import as_text
+    from lsm.embed.orders.order import make_order
+    from lsm.embed.orders.text import as_text
 
     made = make_order(order, partitions, buffer, ranks, seed=seed)
     if out is not None:

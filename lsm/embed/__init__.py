@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from lsm.embed.edge_trainer import BatchLoss, EdgeTrainer
     from lsm.embed.embeddings import Embeddings, open_run
     from lsm.embed.options import EmbedOptions
-    from lsm.embed.order import Order, make_order
+    from lsm.embed.orders.order import Order, make_order
     from lsm.embed.trainer import train
 
 __all__ = [
@@ -33,9 +33,9 @@ __getattr__, __dir__ = lazily(
         "EmbedConfig": "config",
         "EmbedOptions": "options",
         "Embeddings": "embeddings",
-        "Order": "order",
+        "Order": "orders.order",
         "load_embed_config": "config",
-        "make_order": "order",
+        "make_order": "orders.order",
         "open_run": "embeddings",
         "train": "trainer",
     },

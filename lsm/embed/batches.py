@@ -10,9 +10,9 @@ from torch import Tensor
 
 from lsm import native
 from lsm.data.triple_store import Buckets
-from lsm.embed.bucket_plan import Bucket
-from lsm.embed.itinerary import Step
-from lsm.embed.partition_layout import PartitionLayout
+from lsm.embed.orders.bucket_plan import Bucket
+from lsm.embed.orders.itinerary import Step
+from lsm.embed.table.layout import PartitionLayout
 
 
 class StepBatches:

@@ -19,20 +19,22 @@ from lsm.data.triple_store import TripleStore
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.distributed.host_memory import available_bytes_per_rank
-from lsm.embed import partition_drive, partition_files, run_state
+from lsm.embed import run_state
 from lsm.embed.adagrad import initialise
 from lsm.embed.batches import StepBatches
 from lsm.embed.config import EmbedConfig, fingerprint
 from lsm.embed.edge_trainer import EdgeTrainer
-from lsm.embed.frames import make_frames
-from lsm.embed.itinerary import Itinerary
-from lsm.embed.order import Order, make_order
-from lsm.embed.partition_buffer import PartitionBuffer
-from lsm.embed.partition_files import PartitionFiles
-from lsm.embed.partition_layout import PartitionLayout
+from lsm.embed.orders.itinerary import Itinerary
+from lsm.embed.orders.order import Order, make_order
 from lsm.embed.run_state import KeptTables, Position, RunState
 from lsm.embed.schedule import Schedule
-from lsm.embed.slots import SlotBoard, Slots
+from lsm.embed.table import drive as partition_drive
+from lsm.embed.table import files as partition_files
+from lsm.embed.table.buffer import PartitionBuffer
+from lsm.embed.table.files import PartitionFiles
+from lsm.embed.table.frames import make_frames
+from lsm.embed.table.layout import PartitionLayout
+from lsm.embed.table.slots import SlotBoard, Slots
 from lsm.storage.transfers import Transfers
 from lsm.train.checkpoint import check_settings
 from lsm.train.devices import choose_job_device

@@ -25,17 +25,19 @@ from torch import Tensor
 from lsm.config.load import load_tree
 from lsm.data.stripes import read_exactly
 from lsm.data.triple_store import TripleStore
-from lsm.embed import partition_drive, partition_files, run_state
+from lsm.embed import run_state
 from lsm.embed.config import EmbedConfig
 from lsm.embed.job import open_store
-from lsm.embed.partition_layout import PartitionLayout
-from lsm.embed.partition_reader import (
+from lsm.embed.run_state import RunState
+from lsm.embed.table import drive as partition_drive
+from lsm.embed.table import files as partition_files
+from lsm.embed.table.layout import PartitionLayout
+from lsm.embed.table.reader import (
     BYTES_AHEAD,
     DamagedError,
     StoredSlot,
     read_partitions,
 )
-from lsm.embed.run_state import RunState
 from lsm.storage.transfers import Transfers
 from lsm.train.run_record import CONFIG_NAME
 

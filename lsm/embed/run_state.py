@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from lsm.core.versioned_json import read_versioned
-from lsm.embed.partition_files import FILE_NAME
+from lsm.embed.table.files import FILE_NAME
 from lsm.train.checkpoint import write_bytes_atomic
 
 SCHEMA_VERSION = 1

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lsm.data.triple_store import TripleStore
 from lsm.embed.config import EmbedConfig
-from lsm.embed.order import Order
+from lsm.embed.orders.order import Order
 
 VISITS = 8
 """Times that each partition comes into memory in an epoch, over all rounds."""

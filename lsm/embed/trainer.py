@@ -23,8 +23,8 @@ from lsm.distributed import collectives, signals, watchdog
 from lsm.distributed.collectives import World
 from lsm.embed.config import EmbedConfig
 from lsm.embed.evaluate import Blocks, Evaluator, as_record
-from lsm.embed.itinerary import Step
 from lsm.embed.job import EmbedJob, open_job
+from lsm.embed.orders.itinerary import Step
 from lsm.embed.ranking import Ranking
 from lsm.embed.run_state import (
     KeptTables,
@@ -33,7 +33,7 @@ from lsm.embed.run_state import (
     load_relations,
     save_state,
 )
-from lsm.embed.slots import SlotAccess
+from lsm.embed.table.slots import SlotAccess
 from lsm.train.checkpoint import write_bytes_atomic
 from lsm.train.metrics import Metrics
 from lsm.train.run_dir import RunDirectory

@@ -12,7 +12,7 @@ import torch
 import lsm
 from lsm.ablation.trace_sampling import sample_trace
 from lsm.data.synth import synthesize
-from lsm.embed.order import make_order
+from lsm.embed.orders.order import make_order
 from support.store_files import REPOSITORY
 
 

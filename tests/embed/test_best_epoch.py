@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lsm.embed import open_run, partition_files, trainer
+from lsm.embed import open_run, trainer
 from lsm.embed.evaluate import evaluate_run
-from lsm.embed.partition_layout import PartitionLayout
 from lsm.embed.run import EmbeddingRun
-from lsm.embed.slots import Slots
+from lsm.embed.table import files as partition_files
+from lsm.embed.table.layout import PartitionLayout
+from lsm.embed.table.slots import Slots
 from lsm.embed.trainer import EmbedTrainer, train
 from support.training import run_forked, run_job
 from support.triples import config, overrides, tables

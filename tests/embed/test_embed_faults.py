@@ -10,8 +10,8 @@ import pytest
 from lsm import native
 from lsm.data.synth import synthesize
 from lsm.embed import open_run
-from lsm.embed.partition_reader import DamagedError
 from lsm.embed.run_state import STATE_NAME
+from lsm.embed.table.reader import DamagedError
 from lsm.embed.trainer import train
 from lsm.storage.transfers import Transfers
 from support.command import lsm

@@ -8,9 +8,9 @@ import torch
 
 from lsm.data.triple_store import TripleStore
 from lsm.embed.batches import StepBatches
-from lsm.embed.itinerary import Itinerary
-from lsm.embed.order import make_order
-from lsm.embed.partition_layout import PartitionLayout
+from lsm.embed.orders.itinerary import Itinerary
+from lsm.embed.orders.order import make_order
+from lsm.embed.table.layout import PartitionLayout
 from support.training import run_job, run_ranks
 from support.triples import NUM_ENTITIES, overrides, tables
 

@@ -15,10 +15,10 @@ from lsm.distributed.signals import Stopped
 from lsm.embed import job, trainer
 from lsm.embed.adagrad import initial_rows
 from lsm.embed.edge_trainer import EdgeTrainer
-from lsm.embed.frames import GpuFrames
-from lsm.embed.itinerary import Itinerary
-from lsm.embed.order import make_order
+from lsm.embed.orders.itinerary import Itinerary
+from lsm.embed.orders.order import make_order
 from lsm.embed.run import EmbeddingRun
+from lsm.embed.table.frames import GpuFrames
 from lsm.embed.trainer import EmbedTrainer, train
 from lsm.storage.transfers import Transfers
 from support.engines import QUEUED_ENGINES

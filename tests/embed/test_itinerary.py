@@ -2,8 +2,8 @@
 
 import pytest
 
-from lsm.embed.itinerary import Itinerary
-from lsm.embed.order import make_order
+from lsm.embed.orders.itinerary import Itinerary
+from lsm.embed.orders.order import make_order
 
 SHAPES = [
     ("best", 1, 3, 1),

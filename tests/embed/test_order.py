@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 
 from lsm import native
-from lsm.embed.order import NAMES, OrderShape, lower_bound, make_order
+from lsm.embed.orders.order import NAMES, OrderShape, lower_bound, make_order
 
 PREFETCHING = ("best", "legend", "random")
 

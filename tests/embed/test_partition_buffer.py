@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from lsm import native
-from lsm.embed import background, partition_files
-from lsm.embed.frames import HostFrames
-from lsm.embed.partition_layout import PartitionLayout
-from lsm.embed.slots import SlotAccess, SlotBoard, Slots
+from lsm.embed.table import background
+from lsm.embed.table import files as partition_files
+from lsm.embed.table.frames import HostFrames
+from lsm.embed.table.layout import PartitionLayout
+from lsm.embed.table.slots import SlotAccess, SlotBoard, Slots
 from support.engines import QUEUED_ENGINES
 from support.partitions import WIDTH, change, table, twin_frames
 

@@ -8,8 +8,8 @@ import pytest
 
 from lsm.distributed.environment import World
 from lsm.embed import job, open_run, trainer
-from lsm.embed.partition_drive import RECORD_NAME
 from lsm.embed.run import EmbeddingRun
+from lsm.embed.table.drive import RECORD_NAME
 from lsm.embed.trainer import train
 from lsm.storage.nvme.label import LABEL_BYTES, read_label, write_label
 from lsm.storage.transfers import TransferOptions

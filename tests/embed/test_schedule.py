@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from lsm.embed.config import load_embed_config
-from lsm.embed.order import make_order
+from lsm.embed.orders.order import make_order
 from lsm.embed.schedule import Schedule
 from lsm.embed.trainer import train
 from support.triples import FAST, config, tables

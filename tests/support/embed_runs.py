@@ -10,11 +10,12 @@ import torch
 
 from lsm.config.load import dump_config
 from lsm.data import TripleStore
-from lsm.embed import partition_files, run_state
+from lsm.embed import run_state
 from lsm.embed.job import identity
-from lsm.embed.partition_layout import PartitionLayout
 from lsm.embed.run import CONFIG_NAME
 from lsm.embed.run_state import Position, RunState, TableState
+from lsm.embed.table import files as partition_files
+from lsm.embed.table.layout import PartitionLayout
 from lsm.storage.transfers import TransferOptions, Transfers
 from support.triples import config
 

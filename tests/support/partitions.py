@@ -7,14 +7,14 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from lsm.embed import partition_files
-from lsm.embed.frames import GpuFrames, HostFrames
-from lsm.embed.itinerary import Itinerary
-from lsm.embed.order import make_order
-from lsm.embed.partition_buffer import PartitionBuffer
-from lsm.embed.partition_files import PartitionFiles
-from lsm.embed.partition_layout import PartitionLayout
-from lsm.embed.slots import SlotBoard, Slots
+from lsm.embed.orders.itinerary import Itinerary
+from lsm.embed.orders.order import make_order
+from lsm.embed.table import files as partition_files
+from lsm.embed.table.buffer import PartitionBuffer
+from lsm.embed.table.files import PartitionFiles
+from lsm.embed.table.frames import GpuFrames, HostFrames
+from lsm.embed.table.layout import PartitionLayout
+from lsm.embed.table.slots import SlotBoard, Slots
 from lsm.storage.transfers import TransferOptions, Transfers
 
 WIDTH = 5

@@ -12,9 +12,9 @@ from lsm import native
 from lsm.core.device import current, locking
 from lsm.core.limits import MOST_BYTES
 from lsm.core.units import format_bytes
-from lsm.embed.partition_files import PartitionFiles
-from lsm.embed.partition_layout import PartitionLayout
-from lsm.embed.slots import SlotAccess
+from lsm.embed.table.files import PartitionFiles
+from lsm.embed.table.layout import PartitionLayout
+from lsm.embed.table.slots import SlotAccess
 
 
 class Frames(Protocol):

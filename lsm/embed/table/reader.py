@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lsm.embed.background import in_thread, result_of
-from lsm.embed.partition_layout import PartitionLayout
+from lsm.embed.table.background import in_thread, result_of
+from lsm.embed.table.layout import PartitionLayout
 from lsm.storage.transfers import BLOCK_BYTES, Transfers
 
 BYTES_AHEAD = 16 << 20

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import product
 
-from lsm.embed.order_turns import Load, State
+from lsm.embed.orders.turns import Load, State
 
 Bucket = tuple[int, int]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from lsm.embed.bucket_plan import Bucket
-from lsm.embed.order import Order
-from lsm.embed.order_turns import State
+from lsm.embed.orders.bucket_plan import Bucket
+from lsm.embed.orders.order import Order
+from lsm.embed.orders.turns import State
 
 
 @dataclass(frozen=True)

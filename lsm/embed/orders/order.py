@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from lsm.core.arguments import whole_number
-from lsm.embed.bucket_plan import Bucket, plan_buckets
-from lsm.embed.order_best import best_turns
-from lsm.embed.order_paper import beta_turns, legend_turns
-from lsm.embed.order_random import random_turns
-from lsm.embed.order_turns import Load, OrderShape, State, loads_of, states_of
+from lsm.embed.orders.best import best_turns
+from lsm.embed.orders.bucket_plan import Bucket, plan_buckets
+from lsm.embed.orders.published import beta_turns, legend_turns
+from lsm.embed.orders.random_order import random_turns
+from lsm.embed.orders.turns import Load, OrderShape, State, loads_of, states_of
 
 NAMES = ("best", "legend", "beta", "random")
 MOST_PARTITIONS = 128

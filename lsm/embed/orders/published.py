@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lsm.embed.order_turns import Turn
+from lsm.embed.orders.turns import Turn
 
 
 def legend_turns(partitions: int) -> list[Turn]:

@@ -7,11 +7,11 @@ from concurrent.futures import Future
 
 from torch import Tensor
 
-from lsm.embed.background import in_thread, result_of
-from lsm.embed.frames import Frames
-from lsm.embed.itinerary import Step
-from lsm.embed.partition_files import PartitionFiles
-from lsm.embed.slots import SlotAccess, Slots
+from lsm.embed.orders.itinerary import Step
+from lsm.embed.table.background import in_thread, result_of
+from lsm.embed.table.files import PartitionFiles
+from lsm.embed.table.frames import Frames
+from lsm.embed.table.slots import SlotAccess, Slots
 
 
 class PartitionBuffer:

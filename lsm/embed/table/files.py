@@ -13,9 +13,9 @@ import torch
 
 from lsm.core.units import format_bytes
 from lsm.distributed.watchdog import awaiting
-from lsm.embed.partition_layout import PartitionLayout
-from lsm.embed.partition_reader import DamagedError, StoredSlot, read_partitions
-from lsm.embed.slots import SlotAccess, SlotBoard
+from lsm.embed.table.layout import PartitionLayout
+from lsm.embed.table.reader import DamagedError, StoredSlot, read_partitions
+from lsm.embed.table.slots import SlotAccess, SlotBoard
 from lsm.storage.transfers import Transfers
 
 FILE_NAME = "partitions.bin"

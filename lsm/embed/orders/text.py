@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lsm.embed.order import Order, lower_bound
+from lsm.embed.orders.order import Order, lower_bound
 
 
 def as_text(order: Order) -> str:

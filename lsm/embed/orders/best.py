@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from lsm import native
-from lsm.embed.order_turns import OrderShape, Turn
+from lsm.embed.orders.turns import OrderShape, Turn
 
 CARRIED = Path(__file__).with_name("best_orders.json")
 

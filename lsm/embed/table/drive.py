@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from lsm.core.units import format_bytes
-from lsm.embed.partition_layout import PartitionLayout
+from lsm.embed.table.layout import PartitionLayout
 from lsm.storage.nvme.contents import START_BYTES, describe_contents
 from lsm.storage.nvme.label import LABEL_BYTES, PARTITIONS, label_offset, read_label, write_label
 from lsm.storage.transfers import BLOCK_BYTES, Transfers

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from lsm.embed.bucket_plan import plan_buckets
-from lsm.embed.order_turns import Load, OrderShape, State, Turn, first_state, loads_of, states_of
+from lsm.embed.orders.bucket_plan import plan_buckets
+from lsm.embed.orders.turns import Load, OrderShape, State, Turn, first_state, loads_of, states_of
 
 _ATTEMPTS = 100
 

@@ -1,0 +1,1 @@
+"""Orders in which partitions enter the buffer, and buckets are trained."""

@@ -1,0 +1,1 @@
+"""The table of embeddings: its partitions on disk, and those in memory."""
