@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Owners of nodes. The owner of a node caches its row and reads it from storage (DESIGN section 4).
+// Owners of nodes. The owner of a node caches its row and reads it from storage.
 #pragma once
 
 #include <cstdint>

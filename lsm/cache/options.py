@@ -73,7 +73,7 @@ class StaticOptions(Section):
 
 
 class CacheOptions(PlannerOptions):
-    """Feature rows that stay in memory (DESIGN section 5).
+    """Feature rows that stay in memory.
 
     ``lsm train`` chooses the values that are ``auto``. Elsewhere they have the values of
     ``resolved``.

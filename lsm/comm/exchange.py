@@ -1,4 +1,4 @@
-"""The exchange of rows between ranks, which makes their caches one (DESIGN sections 3 and 4).
+"""The exchange of rows between ranks, which makes their caches one.
 
 Requests go to the owners a window of iterations ahead. Each owner merges its requests, in rank
 order, into one list without repeats. It writes the rows from its cache to their places in the

@@ -1,4 +1,4 @@
-"""Groups of ranks that share one cache, with their message streams (DESIGN section 3)."""
+"""Groups of ranks that share one cache, with their message streams."""
 
 from __future__ import annotations
 

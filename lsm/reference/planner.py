@@ -1,4 +1,4 @@
-"""The planner of DESIGN section 4, by its rules and without derived state.
+"""The planner by its rules and without derived state.
 
 Every decision is slow and plain: next uses are searched in the batches, victims by scanning a set,
 slots by counting from zero.

@@ -1,4 +1,4 @@
-"""The eviction policies of DESIGN section 5, one class each, over plain Python containers.
+"""The eviction policies of the planner, one class each, over plain Python containers.
 
 A policy chooses a victim among ``ways``: the untouched ways of a full set, ascending and not empty.
 Without any it is not called, so no pointer, hand or bit moves.

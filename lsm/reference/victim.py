@@ -11,7 +11,7 @@ class VictimBuffer:
     next use is not known, is discarded. ``mode`` pool: ``num_rows`` rows in all; when full, the
     row that leaves first gives way to a strictly better one: rows of unknown next use leave first,
     lowest ``rank(node)`` first, then the farthest next use; on ties the highest id. Slots: lowest
-    free first. (DESIGN section 5.)
+    free first.
     """
 
     def __init__(self, mode: str, num_rows: int, window: int, rank: Callable[[int], float]) -> None:

@@ -1,4 +1,4 @@
-"""Storage engines: rows of a store's feature files, read by id (DESIGN section 6)."""
+"""Storage engines: rows of a store's feature files, read by id."""
 
 from __future__ import annotations
 

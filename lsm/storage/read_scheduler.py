@@ -1,4 +1,4 @@
-"""Coalesces the reads of several iterations (DESIGN section 6).
+"""Coalesces the reads of several iterations.
 
 The misses of all iterations in flight are known together. Sorted by offset over all of them they
 make fewer and longer reads: a block that two iterations need is read once, and rows near each other

@@ -386,7 +386,7 @@ class _Sharing:
 
     def _split(self, left: int, given: dict[str, int | Auto]) -> tuple[int, int]:
         """Bytes of rows in cache and victim buffer, with ``left`` bytes for both. An equal split is
-        no worse than one cache of the sum (DESIGN, section 5)."""
+        no worse than one cache of the sum."""
         lines, slots = given["cache"], given["victim"]
         row, all_rows = self._facts.row_bytes, _all_rows(self._facts)
         if not isinstance(slots, str):

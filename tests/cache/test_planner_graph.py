@@ -31,7 +31,7 @@ def in_degree():
 
 @cache
 def owner_batches():
-    """Rank 0's share of both ranks' lists, rank 0's requests first (DESIGN section 4, rule 0)."""
+    """Rank 0's share of both ranks' lists, rank 0's requests first."""
     sampler = NeighborSampler(graph(), [5, 2, 2, 2], seed=1)
     seeds = torch.randperm(NUM_NODES, generator=torch.Generator().manual_seed(0))
     seeds = seeds[: NUM_ITERATIONS * NUM_RANKS * 2].view(NUM_ITERATIONS, NUM_RANKS, 2)

@@ -2,8 +2,8 @@
 with the planners.
 
 A cache may keep, after iteration t, any ``num_lines`` of the rows it had and of those it read at t
-(so bypassing is allowed); a hit is a row that is kept when its batch comes. A planner that follows
-DESIGN section 4 is such a cache, with more rules.
+(so bypassing is allowed); a hit is a row that is kept when its batch comes. The planner is such a
+cache, with more rules.
 """
 
 from itertools import combinations

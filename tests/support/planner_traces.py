@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from lsm.reference.hashing import mix64
 from lsm.reference.planner import ReferencePlanner, Source
 
-# Every policy of DESIGN section 5, spelled out: a list of the code under test would shrink with it.
+# Every policy, spelled out: a list of the code under test would shrink with it.
 POLICIES = (
     *("round_robin", "random", "lru", "clock", "sieve", "s3fifo", "lfu"),
     *("window", "static", "dynamic", "hybrid", "lookahead", "belady"),

@@ -89,7 +89,7 @@ class Order:
 def make_order(
     name: str, partitions: int, buffer: int = 3, ranks: int = 1, *, seed: int = 0
 ) -> Order:
-    """Makes an order of loads and buckets (DESIGN.md, section 11).
+    """Makes an order of loads and buckets.
 
     All orders train every bucket once. ``best``, ``legend`` and ``random`` let a load overlap with
     training: the partition loaded last is never the next to go, and every load has a bucket to
