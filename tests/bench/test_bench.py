@@ -98,6 +98,17 @@ def test_training(bench, store):
         assert 0 < slowest <= result["iterations_per_s"] <= fastest
 
 
+def test_loop_profile(bench):
+    options = ["--nodes", 3000, "--batch-size", 100, "--iters", 5, "--warmup", 2, "--rounds", 1]
+    found = bench("loop_profile.py", *options, "--top", 1000)["loop_profile"]
+    took = sum(each["us"] for each in found["functions"])
+    assert took == pytest.approx(found["python_us_per_iteration"], rel=0.05)
+    assert 0 < took < found["python_calls_per_iteration"] * 1000
+    names = {each["function"] for each in found["functions"]}
+    assert "sampler/neighbor.py:NeighborSampler.sample" in names  # of another thread
+    assert any(name.startswith("loader/") for name in names)  # of this one
+
+
 def test_memory_peak(bench, tmp_path):
     options = ["--graphs", "9000x4", "--fanouts", "3,2", "--batch-sizes", 16, "--steps", 4]
     record = bench("memory_peak.py", "--dir", tmp_path, "--memory-bytes", "600MiB", *options)
