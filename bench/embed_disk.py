@@ -31,7 +31,7 @@ import torch
 from memory_limit import MemoryLimit
 
 from common import drop_cache, parser, publish, spread, take_turns
-from lsm.data.triple_store import TripleStore
+from lsm.data.triples.store import TripleStore
 from lsm.embed.table.layout import PartitionLayout
 from lsm.storage.transfers import TransferOptions, Transfers
 

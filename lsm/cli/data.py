@@ -13,7 +13,7 @@ from lsm.core.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from lsm.data.graph_store import GraphStore
-    from lsm.data.triple_store import TripleStore
+    from lsm.data.triples.store import TripleStore
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Make, convert, inspect and check stores."
@@ -173,7 +173,7 @@ def convert_triples_command(
     Files are .tsv or .txt (tabs, or blanks), .csv, LibKGE's .del (ids), each also .gz, or .npy
     (ids). Names of ids: entity_ids.del and relation_ids.del, or entities.txt and relations.txt.
     """
-    from lsm.data.convert.triples import convert_triples
+    from lsm.data.triples.convert import convert_triples
 
     store = convert_triples(
         src,
@@ -271,7 +271,7 @@ def synth_command(
 
 
 def _synth_triples(context: typer.Context) -> None:
-    from lsm.data.triple_synth import synthesize_triples
+    from lsm.data.triples.synth import synthesize_triples
 
     given = {
         key: value
@@ -377,7 +377,7 @@ def _done(store: GraphStore) -> None:
 
 
 def _done_triples(store: TripleStore) -> None:
-    from lsm.data.triple_info import oddities
+    from lsm.data.triples.info import oddities
 
     total = sum(file.bytes for file in store.meta.files.values())
     splits = ", ".join(f"{split} {size:,}" for split, size in store.num_edges.items())

@@ -6,16 +6,27 @@ from lsm.core.lazy import lazily
 
 if TYPE_CHECKING:
     from lsm.data.graph_store import GraphStore, Topology
-    from lsm.data.triple_store import Buckets, TripleStore
+    from lsm.data.triples.convert import convert_triples
+    from lsm.data.triples.store import Buckets, TripleStore
+    from lsm.data.triples.synth import synthesize_triples
 
-__all__ = ["Buckets", "GraphStore", "Topology", "TripleStore"]
+__all__ = [
+    "Buckets",
+    "GraphStore",
+    "Topology",
+    "TripleStore",
+    "convert_triples",
+    "synthesize_triples",
+]
 
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "Buckets": "triple_store",
+        "Buckets": "triples.store",
         "GraphStore": "graph_store",
         "Topology": "graph_store",
-        "TripleStore": "triple_store",
+        "TripleStore": "triples.store",
+        "convert_triples": "triples.convert",
+        "synthesize_triples": "triples.synth",
     },
 )

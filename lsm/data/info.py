@@ -12,8 +12,8 @@ from lsm.core.units import format_bytes
 from lsm.data import format as layout
 from lsm.data.convert.array_file import ArrayFile
 from lsm.data.graph_store import GraphStore
-from lsm.data.triple_info import describe_triples, triples_table
-from lsm.data.triple_store import TripleStore
+from lsm.data.triples.info import describe_triples, triples_table
+from lsm.data.triples.store import TripleStore
 
 
 def describe(path: str | Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from lsm.data.checks import CONVERT_AGAIN, Named, check_files, out_of_range, row
 from lsm.data.convert.array_file import CHUNK_BYTES, ArrayFile, read_ahead
 from lsm.data.format import StoreMeta
 from lsm.data.stripes import StripedReader
-from lsm.data.triple_verify import verify_triples
+from lsm.data.triples.verify import verify_triples
 
 
 def verify_store(path: str | Path, *, progress: bool | None = None) -> list[str]:

@@ -19,7 +19,7 @@ import numpy as np
 from lsm.data import format as layout
 from lsm.data.format import FileMeta, StoreMeta
 from lsm.data.sink import FileSink, explaining_no_room, no_room
-from lsm.data.triple_format import TripleMeta
+from lsm.data.triples.format import TripleMeta
 
 log = logging.getLogger(__name__)
 

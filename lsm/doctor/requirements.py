@@ -72,7 +72,7 @@ def _module_of_another_python() -> str:
 def _store(path: Path | None) -> Finding:
     from lsm.data import format as layout
     from lsm.data.graph_store import GraphStore
-    from lsm.data.triple_store import TripleStore
+    from lsm.data.triples.store import TripleStore
 
     name = "store"
     place = Path() if path is None else path

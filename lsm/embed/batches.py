@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lsm import native
-from lsm.data.triple_store import Buckets
+from lsm.data.triples.store import Buckets
 from lsm.embed.orders.bucket_plan import Bucket
 from lsm.embed.orders.itinerary import Step
 from lsm.embed.table.layout import PartitionLayout

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from lsm.data.convert.triple_lines import Lines, Malformed
 from lsm.data.names import look_up_names
-from lsm.data.triple_store import TripleStore
+from lsm.data.triples.lines import Lines, Malformed
+from lsm.data.triples.store import TripleStore
 from lsm.embed.run import EmbeddingRun
 
 MISSING = -1

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lsm.data.triple_store import TripleStore
+from lsm.data.triples.store import TripleStore
 from lsm.embed import prediction
 from lsm.embed.job import identity
 from lsm.embed.neighbors import MEASURES, nearest

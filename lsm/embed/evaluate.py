@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lsm.data.triple_store import TripleStore
+from lsm.data.triples.store import TripleStore
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.embed.config import EmbedConfig

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lsm import native
 from lsm.core.units import format_bytes
-from lsm.data.triple_store import TripleStore
+from lsm.data.triples.store import TripleStore
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.distributed.host_memory import available_bytes_per_rank

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lsm.data.triple_store import TripleStore
+from lsm.data.triples.store import TripleStore
 from lsm.embed.composition import compose
 from lsm.embed.evaluate import SPLITS
 from lsm.embed.known_edges import KnownEdges

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from lsm.config.load import load_tree
 from lsm.data.stripes import read_exactly
-from lsm.data.triple_store import TripleStore
+from lsm.data.triples.store import TripleStore
 from lsm.embed import run_state
 from lsm.embed.config import EmbedConfig
 from lsm.embed.job import open_store

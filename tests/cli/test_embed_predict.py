@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from lsm.data.convert.triples import convert_triples
+from lsm.data.triples.convert import convert_triples
 from lsm.embed import open_run
 from support.command import lsm
 from support.embed_runs import make_run

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from lsm.cli.data import app
-from lsm.data.convert.triples import convert_triples
+from lsm.data.triples.convert import convert_triples
 from lsm.data.verify import verify_store
 
 SPLITS = ("train", "valid", "test")

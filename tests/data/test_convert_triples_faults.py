@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lsm.data import TripleStore
-from lsm.data.convert.triples import convert_triples
+from lsm.data.triples.convert import convert_triples
 from lsm.data.verify import verify_store
 from lsm.data.writer import StoreWriter
 from support.store_files import PEAK_MIB, python_command
@@ -21,7 +21,7 @@ CONVERT = (
 import resource, signal, sys
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-from lsm.data.convert.triples import convert_triples
+from lsm.data.triples.convert import convert_triples
 limit, memory_bytes = int(sys.argv[3]), int(sys.argv[4])
 if limit:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from lsm.data.convert.triples import convert_triples
+from lsm.data.triples.convert import convert_triples
 
 
 def convert(source, **options):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lsm.data import TripleStore
-from lsm.data.convert.triples import convert_triples
+from lsm.data.triples.convert import convert_triples
 
 NUM_ENTITIES = 700
 

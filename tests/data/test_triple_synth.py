@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lsm.cli.data import app
-from lsm.data.triple_synth import synthesize_triples
+from lsm.data.triples.synth import synthesize_triples
 from lsm.data.verify import verify_store
 
 

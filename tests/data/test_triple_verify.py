@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lsm.data.convert.triples import convert_triples
+from lsm.data.triples.convert import convert_triples
 from lsm.data.verify import verify_store
 from support.store_files import list_again
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import lsm as package
-from lsm.data.triple_synth import synthesize_triples
+from lsm.data.triples.synth import synthesize_triples
 from support.another_package import run_from
 from support.command import lsm
 from support.training import make_store

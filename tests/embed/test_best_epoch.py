@@ -216,7 +216,7 @@ def test_settings_that_cannot_be(store, tmp_path, more, message):
 
 
 def test_validations_need_edges(store, tmp_path):
-    from lsm.data.convert.triples import convert_triples
+    from lsm.data.triples.convert import convert_triples
 
     source = tmp_path / "source"
     source.mkdir()

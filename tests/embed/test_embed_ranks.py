@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lsm.data.triple_store import TripleStore
+from lsm.data.triples.store import TripleStore
 from lsm.embed.batches import StepBatches
 from lsm.embed.orders.itinerary import Itinerary
 from lsm.embed.orders.order import make_order

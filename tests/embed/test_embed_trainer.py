@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lsm import native
-from lsm.data.triple_store import TripleStore
+from lsm.data.triples.store import TripleStore
 from lsm.distributed.signals import Stopped
 from lsm.embed import job, trainer
 from lsm.embed.adagrad import initial_rows

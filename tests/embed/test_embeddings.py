@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lsm.data.convert.triples import convert_triples
+from lsm.data.triples.convert import convert_triples
 from lsm.embed import open_run
 from lsm.embed.neighbors import nearest
 from support.command import lsm

@@ -7,7 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from lsm.data.convert.triples import convert_triples
+from lsm.data.triples.convert import convert_triples
 from lsm.embed import open_run, run_state
 from lsm.embed.export import export
 from support.command import lsm

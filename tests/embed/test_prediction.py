@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from lsm.data.convert.triples import convert_triples
+from lsm.data.triples.convert import convert_triples
 from lsm.embed import open_run
 from lsm.embed.prediction import best_targets
 from support.embed_runs import make_run

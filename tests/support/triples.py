@@ -29,7 +29,7 @@ SIX_PARTITIONS = ("embed.partitions=6", "checkpoint.every_steps=9")
 
 def make_triples(path: Path, *, relations: int = NUM_RELATIONS) -> Path:
     """A store whose relation r leads from entity e to e + 7 * (r + 1), with noise."""
-    from lsm.data.convert.triples import convert_triples
+    from lsm.data.triples.convert import convert_triples
 
     rng = np.random.default_rng(0)
     heads = rng.integers(NUM_ENTITIES, size=2400)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from lsm.data import triple_format as layout
 from lsm.data.graph_store import check_sizes
 from lsm.data.names import find_names, names_at, read_names
 from lsm.data.npy_header import read_header
 from lsm.data.stripes import read_exactly
-from lsm.data.triple_format import TripleMeta, read_triple_meta
+from lsm.data.triples import format as layout
+from lsm.data.triples.format import TripleMeta, read_triple_meta
 
 _DAMAGED = "run `lsm data verify` and convert again"
 

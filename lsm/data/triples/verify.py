@@ -12,10 +12,10 @@ from lsm.core.progress import ByteProgress
 from lsm.data import format as layout
 from lsm.data.checks import CONVERT_AGAIN, Named, check_files
 from lsm.data.convert.array_file import ArrayFile
-from lsm.data.convert.triple_sort import EdgeKeys, Grid, buckets_of, without_duplicates
 from lsm.data.names import read_names
-from lsm.data.triple_format import ENTITIES, RELATIONS, edge_file, read_triple_meta
-from lsm.data.triple_store import TripleStore
+from lsm.data.triples.format import ENTITIES, RELATIONS, edge_file, read_triple_meta
+from lsm.data.triples.sort import EdgeKeys, Grid, buckets_of, without_duplicates
+from lsm.data.triples.store import TripleStore
 
 _ROWS = 1 << 18
 

@@ -11,9 +11,18 @@ from typing import Any
 import numpy as np
 
 from lsm.data import format as layout
-from lsm.data import triple_format
 from lsm.data.convert.array_file import ArrayFile
-from lsm.data.convert.triple_sort import (
+from lsm.data.names import write_names
+from lsm.data.triples.format import (
+    ENTITIES,
+    MOST_PARTS,
+    RELATIONS,
+    TripleCounts,
+    TripleMeta,
+    bucket_file,
+    edge_file,
+)
+from lsm.data.triples.sort import (
     KEY_BYTES,
     EdgeKeys,
     Grid,
@@ -23,8 +32,6 @@ from lsm.data.convert.triple_sort import (
     unpack,
     without_duplicates,
 )
-from lsm.data.names import write_names
-from lsm.data.triple_format import TripleCounts, TripleMeta
 from lsm.data.writer import StoreWriter
 
 MEMORY_BYTES = 768 << 20
@@ -69,7 +76,7 @@ def write_triples(
         name=name,
         num_entities=num_entities,
         num_relations=len(source.relations),
-        parts=min(triple_format.MOST_PARTS, num_entities),
+        parts=min(MOST_PARTS, num_entities),
         seed=seed,
         splits=dict.fromkeys(layout.SPLITS, 0),
         counts=TripleCounts(triples=num_triples, malformed=source.num_malformed),
@@ -81,10 +88,10 @@ def write_triples(
     places = np.random.default_rng([seed, 0]).permutation(num_entities)
     by_place = np.empty_like(places)
     by_place[places] = np.arange(num_entities)
-    write_names(writer.file(triple_format.ENTITIES), (source.entities[i] for i in by_place))
+    write_names(writer.file(ENTITIES), (source.entities[i] for i in by_place))
     del by_place
     if source.relations:
-        write_names(writer.file(triple_format.RELATIONS), source.relations)
+        write_names(writer.file(RELATIONS), source.relations)
     _Edges(writer, meta, source, places, memory_bytes).write()
     return meta
 
@@ -181,7 +188,7 @@ class _Edges:
         with ExitStack() as stack:
             sources = []
             for split in (one, other):
-                path = self._writer.path_of(triple_format.edge_file(split))
+                path = self._writer.path_of(edge_file(split))
                 sources.append(EdgeKeys(self._grid, stack.enter_context(ArrayFile(path))))
             blocks = merge(sources, self._rows)
             return sum(len(block) - len(without_duplicates(block)) for block in blocks)
@@ -195,7 +202,7 @@ class _SplitSink:
         self._meta = meta
         self._split = split
         self._sizes = np.zeros(meta.parts**2, np.int64)
-        self._sink = writer.file(triple_format.edge_file(split))
+        self._sink = writer.file(edge_file(split))
         self._sink.write_header(np.dtype(meta.dtype), 0, meta.columns)
 
     def __enter__(self) -> _SplitSink:
@@ -209,7 +216,7 @@ class _SplitSink:
         self._sink.close()
         self._meta.splits[self._split] = num_edges
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self._sizes)])
-        self._writer.write_array(triple_format.bucket_file(self._split), starts)
+        self._writer.write_array(bucket_file(self._split), starts)
 
     def write(self, keys: np.ndarray, triples: np.ndarray) -> None:
         """Appends sorted triples, whose keys are ``keys``."""

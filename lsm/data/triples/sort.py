@@ -16,7 +16,7 @@ import numpy as np
 
 from lsm.data.convert.array_file import ArrayFile
 from lsm.data.sink import explaining_no_room
-from lsm.data.triple_format import part_of
+from lsm.data.triples.format import part_of
 
 _ID_BITS = 40  # of an entity; a relation and a bucket have 24
 _ID_MASK = np.uint64((1 << _ID_BITS) - 1)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from lsm.core.progress import counting
-from lsm.data.convert.triple_files import TripleColumns, TripleFiles
-from lsm.data.convert.triple_sort import write_all
-from lsm.data.convert.triple_writer import MEMORY_BYTES, ProvisionalTriples, write_triples
-from lsm.data.triple_store import TripleStore
+from lsm.data.triples.files import TripleColumns, TripleFiles
+from lsm.data.triples.sort import write_all
+from lsm.data.triples.store import TripleStore
+from lsm.data.triples.writer import MEMORY_BYTES, ProvisionalTriples, write_triples
 from lsm.data.writer import StoreWriter
 
 

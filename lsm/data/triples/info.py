@@ -10,8 +10,8 @@ from rich.table import Table
 from lsm.core.units import format_bytes
 from lsm.data import format as layout
 from lsm.data.convert.array_file import ArrayFile
-from lsm.data.triple_format import TripleCounts, edge_file
-from lsm.data.triple_store import TripleStore
+from lsm.data.triples.format import TripleCounts, edge_file
+from lsm.data.triples.store import TripleStore
 
 
 def describe_triples(store: TripleStore) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import overload
 
-from lsm.data.convert.triple_lines import read_lines
+from lsm.data.triples.lines import read_lines
 
 _FILES = {
     "entities": ("entity_ids.del", "entities.txt"),

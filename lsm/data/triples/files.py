@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from lsm.data.convert.array_file import ArrayFile
-from lsm.data.convert.triple_lines import Lines, Malformed
-from lsm.data.convert.triple_names import Names, read_names_of_ids
+from lsm.data.triples.lines import Lines, Malformed
+from lsm.data.triples.names import Names, read_names_of_ids
 
 _CHUNK_LINES = 1 << 16
 _MOST_ENTITIES = 1 << 40

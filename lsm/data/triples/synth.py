@@ -13,15 +13,15 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from lsm.core.progress import counting
-from lsm.data.convert.triple_names import NumberNames
-from lsm.data.convert.triple_sort import write_all
-from lsm.data.convert.triple_writer import (
+from lsm.data.triples.names import NumberNames
+from lsm.data.triples.sort import write_all
+from lsm.data.triples.store import TripleStore
+from lsm.data.triples.writer import (
     MEMORY_BYTES,
     SPOOLED_BYTES,
     ProvisionalTriples,
     write_triples,
 )
-from lsm.data.triple_store import TripleStore
 from lsm.data.writer import StoreWriter
 
 _CHUNK = 1 << 20

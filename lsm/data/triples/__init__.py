@@ -1,0 +1,1 @@
+"""Stores of triples: their format, writing, reading, checking and generating."""
