@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from common import drop_cache, parser, publish
-from lsm.config.load import dump_config
+from lsm.core.section import dump_config
 from lsm.core.units import format_bytes
 from lsm.embed import open_run, run_state
 from lsm.embed.config import load_embed_config

@@ -159,11 +159,12 @@ FLOORS = {
     "doctor": 5,
     "loader": 6,
     "nn": 7,
-    "config": 8,
-    "train": 9,
-    "ablation": 10,
-    "embed": 10,
-    "cli": 11,
+    "run": 8,
+    "config": 9,
+    "train": 10,
+    "ablation": 11,
+    "embed": 11,
+    "cli": 12,
 }
 APART = {"__init__", "__main__", "reference"}  # the face, which imports lazily, and the tests' own
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lsm.ablation.config import AblationConfig
-from lsm.train.run_dir import RunDirectory
+from lsm.run.directory import RunDirectory
 
 # Sections that identify a study, without the paths in them.
 _SECTIONS = ("trace", "cache", "accumulator", "reads")

@@ -10,10 +10,10 @@ import torch
 
 from lsm.cache.options import CacheOptions
 from lsm.cache.planner import NEEDS_WINDOW, PlannerConfig
-from lsm.comm.owners import mix64
+from lsm.core.hash import mix64
 from lsm.core.option_types import settled
 from lsm.core.units import format_bytes
-from lsm.distributed import host_memory
+from lsm.distributed import machine_share
 from lsm.distributed.environment import local_size_in
 
 _CHUNK_IDS = 1 << 20
@@ -150,7 +150,7 @@ def _check_host_memory(options: CacheOptions, in_gpu_memory: bool) -> None:
     on_host = dict(sizes)
     if in_gpu_memory:
         del on_host["cache.bytes"], on_host["cache.static.bytes"]
-    available = host_memory.available_bytes_per_rank()
+    available = machine_share.available_bytes_per_rank()
     largest = max(on_host, key=lambda name: on_host[name])
     if sum(on_host.values()) <= available:
         return

@@ -36,7 +36,8 @@ def train_command(
     The keys are explained in configs/embed/base.yaml: `lsm embed train base --explain` prints it.
     Under torchrun, srun or mpirun, every process is one rank of the run.
     """
-    from lsm.config.load import dump_config, find_config
+    from lsm.config.load import find_config
+    from lsm.core.section import dump_config
     from lsm.distributed.environment import rank_in
     from lsm.embed.config import FOLDER, load_embed_config
 

@@ -37,7 +37,8 @@ def train(
     The keys are explained in configs/base.yaml: `lsm train base --explain` prints it, and
     `lsm train CONFIG --print-config` the values that CONFIG and KEY=VALUE give them.
     """
-    from lsm.config.load import dump_config, find_config, load_config
+    from lsm.config.load import find_config, load_config
+    from lsm.core.section import dump_config
 
     if explain:
         typer.echo(find_config("base").read_text(), nl=False)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from lsm import native
+from lsm.core.hash import mix64
 
 OwnerHash = Literal["stride", "mix64"]
 
@@ -31,16 +32,6 @@ def owners(ids: np.ndarray, num_ranks: int, hash: OwnerHash = "stride") -> np.nd
     if hash == "mix64":
         return mix64(mix64(ids.astype(np.uint64)) ^ _SECOND_ROUND) % np.uint64(num_ranks)
     raise ValueError(f"hash: expected one of {', '.join(get_args(OwnerHash))}, got {hash!r}")
-
-
-def mix64(x: np.ndarray) -> np.ndarray:
-    """The 64-bit finaliser of MurmurHash3, as in ``kernels/core/hash.h``."""
-    shift = np.uint64(33)
-    x = x ^ x >> shift
-    x = x * np.uint64(0xFF51AFD7ED558CCD)
-    x = x ^ x >> shift
-    x = x * np.uint64(0xC4CEB9FE1A85EC53)
-    return x ^ x >> shift
 
 
 def load_owner_table(path: str | Path, num_nodes: int, num_ranks: int) -> torch.Tensor:

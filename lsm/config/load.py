@@ -15,10 +15,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from lsm.config.keys import dotted_keys, nested, unknown_key
-from lsm.config.run import default_run_dir
 from lsm.config.schema import Config
 from lsm.core.section import describe, keys
 from lsm.core.shipped import shipped_folder
+from lsm.run.options import default_run_dir
 
 Tree = TypeVar("Tree", bound=BaseModel)
 
@@ -98,11 +98,6 @@ def parse_config(values: dict[str, Any], model: type[Tree] = Config) -> Tree:  #
         return model.model_validate(values)
     except ValidationError as error:
         raise ValueError("\n".join(describe(error))) from None
-
-
-def dump_config(config: BaseModel) -> str:
-    """``config`` as YAML, every key included; ``load_config`` reads it back unchanged."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
 
 
 def find_config(name_or_path: str | Path, subfolder: str = "") -> Path:

@@ -15,18 +15,17 @@ from pydantic import model_validator
 
 from lsm.cache.options import CacheOptions
 from lsm.comm.options import CommOptions
-from lsm.config.run import (
-    CheckpointConfig,
-    DataConfig,
-    DistConfig,
-    MemoryConfig,
-    MetricsConfig,
-    RunConfig,
-    default_run_dir,
-)
+from lsm.config.data import DataConfig, MemoryConfig
 from lsm.config.train import TrainConfig
 from lsm.core.section import Section
 from lsm.nn.options import ModelOptions
+from lsm.run.options import (
+    CheckpointOptions,
+    DistOptions,
+    MetricsOptions,
+    RunOptions,
+    default_run_dir,
+)
 from lsm.sampler.options import SamplerOptions, TopologyOptions
 from lsm.storage.options import StorageOptions
 
@@ -34,7 +33,7 @@ from lsm.storage.options import StorageOptions
 class Config(Section):
     """A training run: every section of its configuration."""
 
-    run: RunConfig = RunConfig()
+    run: RunOptions = RunOptions()
     """Directory of the results."""
     data: DataConfig = DataConfig()
     """The graph, as a store."""
@@ -55,11 +54,11 @@ class Config(Section):
     """The network."""
     train: TrainConfig = TrainConfig()
     """Optimisation."""
-    checkpoint: CheckpointConfig = CheckpointConfig()
+    checkpoint: CheckpointOptions = CheckpointOptions()
     """Checkpoints, and resuming from them."""
-    metrics: MetricsConfig = MetricsConfig()
+    metrics: MetricsOptions = MetricsOptions()
     """Records and progress bars."""
-    dist: DistConfig = DistConfig()
+    dist: DistOptions = DistOptions()
     """Jobs of several ranks."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device that trains. auto: this rank's GPU if it works (see `lsm doctor`), else the CPU; cuda:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from numbers import Integral
 from typing import Any, ClassVar, Self, TypeGuard
 
+import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -162,3 +163,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     return list(value) if isinstance(value, tuple) else value
+
+
+def dump_config(config: BaseModel) -> str:
+    """``config`` as YAML, every key included; ``load_config`` reads it back unchanged."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)

@@ -18,12 +18,12 @@ import numpy as np
 import torch
 
 from lsm import native
+from lsm.core.files import read_exactly
 from lsm.data import format as layout
 from lsm.data.feature_files import FeatureFiles
 from lsm.data.format import FileMeta, StoreMeta
 from lsm.data.npy_header import read_header
 from lsm.data.sink import FileSink, explaining_no_room, no_room
-from lsm.data.stripes import read_exactly
 
 _MOST_LABELS_IN_MEMORY = 8 << 20  # 64 MiB of them
 _FREE_SPACE = "free some space there"

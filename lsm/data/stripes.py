@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from lsm.core.files import read_exactly, read_scattered
 from lsm.data.format import PAGE_BYTES
 from lsm.data.sink import FileSink
-
-_MAX_VIEWS = os.sysconf("SC_IOV_MAX")
 
 
 class StripedWriter:
@@ -79,32 +78,10 @@ class StripedReader:
             places.setdefault(k, []).append(view[done : done + size])
             done += size
         for k, views in places.items():
-            _read_scattered(self._files[k].fileno(), views, starts[k])
+            read_scattered(self._files[k].fileno(), views, starts[k])
         return out
 
     def drop_cache(self) -> None:
         """Drops the pages that were read from the page cache."""
         for file in self._files:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def read_exactly(fd: int, out: np.ndarray, offset: int) -> None:
-    """Fills the C-contiguous ``out`` from byte ``offset`` of ``fd``. Raises ValueError at end of
-    file."""
-    _read_scattered(fd, [out.reshape(-1).view(np.uint8).data], offset)
-
-
-def _read_scattered(fd: int, views: list[memoryview], offset: int) -> None:
-    pending = [view for view in views if len(view)]
-    first = 0
-    while first < len(pending):
-        size = os.preadv(fd, pending[first : first + _MAX_VIEWS], offset)
-        if size == 0:
-            missing = sum(len(view) for view in pending[first:])
-            raise ValueError(f"file ends at byte {offset}, expected {missing} more")
-        offset += size
-        while size and size >= len(pending[first]):
-            size -= len(pending[first])
-            first += 1
-        if size:
-            pending[first] = pending[first][size:]

@@ -8,11 +8,12 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from lsm.config.load import find_config, load_tree
-from lsm.config.run import DistConfig, MetricsConfig, RunConfig, default_run_dir
 from lsm.core.limits import MOST_THREADS
 from lsm.core.option_types import AutoCount, NonNegative, Positive, Seed
 from lsm.core.section import Section
 from lsm.embed.options import EmbedOptions
+from lsm.run.fingerprint import settings_of
+from lsm.run.options import DistOptions, MetricsOptions, RunOptions, default_run_dir
 from lsm.storage.transfers import TransferOptions
 
 FOLDER = "embed"
@@ -92,7 +93,7 @@ class EmbedCheckpointConfig(Section):
 class EmbedConfig(Section):
     """An embedding run: every section of its configuration."""
 
-    run: RunConfig = RunConfig()
+    run: RunOptions = RunOptions()
     """Directory of the results and of the partitions."""
     data: EmbedDataConfig = EmbedDataConfig()
     """The graph, as a store of triples."""
@@ -106,9 +107,9 @@ class EmbedConfig(Section):
     """Reads and writes of partitions."""
     checkpoint: EmbedCheckpointConfig = EmbedCheckpointConfig()
     """Checkpoints, and resuming from them."""
-    metrics: MetricsConfig = MetricsConfig()
+    metrics: MetricsOptions = MetricsOptions()
     """Records and progress bars."""
-    dist: DistConfig = DistConfig()
+    dist: DistOptions = DistOptions()
     """Jobs of several ranks."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device that trains and whose memory holds the partitions of the buffer. auto: this rank's GPU
@@ -144,7 +145,7 @@ def load_embed_config(name_or_path: str | Path, overrides: list[str]) -> EmbedCo
     config = load_tree(EmbedConfig, path, overrides)
     if config.run.dir is None and config.data.path is not None:
         run_dir = default_run_dir(f"{FOLDER}-{path.stem}", config.data.path)
-        return config.model_copy(update={"run": RunConfig(dir=run_dir)})
+        return config.model_copy(update={"run": RunOptions(dir=run_dir)})
     return config
 
 
@@ -153,8 +154,6 @@ def fingerprint(
 ) -> dict[str, object]:
     """The settings that a resumed run must share with its checkpoint to give the same numbers.
     ``store``: the identity of the store."""
-    values = config.model_dump(mode="json")
-    keys = {f"embed.{key}": value for key, value in values["embed"].items()}
     of_training = ("batch_size", "precision", "seed", "select")
-    keys |= {f"train.{key}": values["train"][key] for key in of_training}
+    keys = settings_of(config, {"embed": None, "train": of_training})
     return keys | {"world size": world_size, "store": store}

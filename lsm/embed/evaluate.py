@@ -17,7 +17,7 @@ from lsm.embed.config import EmbedConfig
 from lsm.embed.known_edges import KnownEdges
 from lsm.embed.ranking import Protocol, Ranking, rank_edges
 from lsm.embed.run import EmbeddingRun
-from lsm.train.torch_setup import set_up_torch
+from lsm.run.torch_setup import set_up_torch
 
 SPLITS = ("train", "valid", "test")
 _MEANS = ("mrr", "hits_at_1", "hits_at_3", "hits_at_10")

@@ -18,7 +18,7 @@ from lsm.core.units import format_bytes
 from lsm.data.triples.store import TripleStore
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
-from lsm.distributed.host_memory import available_bytes_per_rank
+from lsm.distributed.machine_share import available_bytes_per_rank
 from lsm.embed import run_state
 from lsm.embed.adagrad import initialise
 from lsm.embed.batches import StepBatches
@@ -35,10 +35,10 @@ from lsm.embed.table.files import PartitionFiles
 from lsm.embed.table.frames import make_frames
 from lsm.embed.table.layout import PartitionLayout
 from lsm.embed.table.slots import SlotBoard, Slots
+from lsm.run.devices import choose_job_device
+from lsm.run.fingerprint import check_settings
+from lsm.run.torch_setup import set_up_torch
 from lsm.storage.transfers import Transfers
-from lsm.train.checkpoint import check_settings
-from lsm.train.devices import choose_job_device
-from lsm.train.torch_setup import set_up_torch
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from lsm.config.load import load_tree
-from lsm.data.stripes import read_exactly
+from lsm.core.files import read_exactly
 from lsm.data.triples.store import TripleStore
 from lsm.embed import run_state
 from lsm.embed.config import EmbedConfig
@@ -38,8 +38,8 @@ from lsm.embed.table.reader import (
     StoredSlot,
     read_partitions,
 )
+from lsm.run.record import CONFIG_NAME
 from lsm.storage.transfers import Transfers
-from lsm.train.run_record import CONFIG_NAME
 
 _REMEDY = "restore the file, or train again with checkpoint.resume=never"
 _MAY_CHANGE = ("eval.", "data.path=", "train.num_threads=", "storage.devices=")

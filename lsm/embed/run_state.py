@@ -15,9 +15,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from lsm.core.atomic_file import write_bytes_atomic
 from lsm.core.versioned_json import read_versioned
 from lsm.embed.table.files import FILE_NAME
-from lsm.train.checkpoint import write_bytes_atomic
 
 SCHEMA_VERSION = 1
 STATE_NAME = "state.json"

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from lsm import native
 from lsm.config.load import shared_settings
+from lsm.core.atomic_file import write_bytes_atomic
 from lsm.core.profiler import StepProfiler, span
 from lsm.distributed import collectives, signals, watchdog
 from lsm.distributed.collectives import World
@@ -34,11 +35,10 @@ from lsm.embed.run_state import (
     save_state,
 )
 from lsm.embed.table.slots import SlotAccess
-from lsm.train.checkpoint import write_bytes_atomic
-from lsm.train.metrics import Metrics
-from lsm.train.run_dir import RunDirectory
-from lsm.train.run_log import RunLog
-from lsm.train.run_record import RunRecord, places
+from lsm.run.directory import RunDirectory
+from lsm.run.log import RunLog
+from lsm.run.metrics import Metrics
+from lsm.run.record import RunRecord, places
 
 STEP_SCALARS = ("loss", "step_secs", "wait_secs")
 

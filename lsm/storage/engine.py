@@ -16,7 +16,7 @@ from lsm.core.device import gpu_problem
 from lsm.core.option_types import settled
 from lsm.core.threads import starting
 from lsm.core.units import format_bytes
-from lsm.distributed.host_memory import available_bytes_per_rank
+from lsm.distributed.machine_share import available_bytes_per_rank
 from lsm.storage.options import StorageOptions
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,6 @@ which training continues.
 from __future__ import annotations
 
 import io
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,8 @@ from typing import Any
 import torch
 
 from lsm.config.schema import Config
+from lsm.core.atomic_file import write_bytes_atomic
+from lsm.run.fingerprint import settings_of
 from lsm.train.checkpoint_files import list_checkpoints as list_checkpoints
 
 SCHEMA_VERSION = 1
@@ -41,7 +42,7 @@ class Progress:
     num_seeds: int = 0
     """Seeds of the epoch so far, over all ranks."""
     row_sums: dict[str, float] = field(default_factory=dict)
-    """Sums of the epoch's row metrics so far (lsm.train.metrics.ROW_SUMS)."""
+    """Sums of the epoch's row metrics so far (lsm.run.metrics.ROW_SUMS)."""
     bytes_read: int = 0
     """Bytes read from storage since the run began, over all ranks."""
     seconds: float = 0.0
@@ -62,12 +63,9 @@ class Progress:
 
 def fingerprint(config: Config, world_size: int, store: Any) -> dict[str, Any]:
     """The settings that a resumed run must share with its checkpoint for equal losses."""
-    values = config.model_dump(mode="json")
-    train = ("batch_size", "seed", "lr", "weight_decay", "precision", "select")
-    keys = {f"model.{key}": value for key, value in values["model"].items()}
-    keys |= {f"train.{key}": values["train"][key] for key in train}
     sampling = ("num_neighbors", "kind", "layer_dependency", "batch_dependency", "debias")
-    keys |= {f"sampler.{key}": values["sampler"][key] for key in sampling}
+    train = ("batch_size", "seed", "lr", "weight_decay", "precision", "select")
+    keys = settings_of(config, {"model": None, "train": train, "sampler": sampling})
     keys["model.num_layers"] = len(config.sampler.num_neighbors)
     keys["world size"] = world_size
     keys["store (name, nodes, edges, dim)"] = [
@@ -114,32 +112,6 @@ def write_atomic(path: Path, value: Any) -> None:
     write_bytes_atomic(path, content.getbuffer())
 
 
-def write_bytes_atomic(path: Path, content: bytes | memoryview) -> None:
-    """Writes ``path`` atomically: a temporary file, fsync, rename. Makes the directory. Raises
-    RuntimeError, which names the file, if it cannot be written."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(temporary, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        descriptor = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)  # the rename itself
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise RuntimeError(
-            f"run.dir: cannot write {path} ({error.strerror}); make room there, and the same "
-            "command continues from the last checkpoint"
-        ) from error
-
-
 def remove_all(directory: Path) -> int:
     """Deletes every checkpoint in ``directory``. Returns their number."""
     old = list_checkpoints(directory)
@@ -166,18 +138,3 @@ def load(path: Path) -> dict[str, Any]:
             "set checkpoint.resume=never to start afresh"
         )
     return content
-
-
-def check_settings(path: Path, saved: dict[str, Any], current: dict[str, Any]) -> None:
-    """Raises ValueError, which names every setting in which the checkpoint differs from this
-    run."""
-    keys = sorted(saved.keys() | current.keys())
-    differing = [key for key in keys if saved.get(key) != current.get(key)]
-    if differing:
-        listed = ", ".join(
-            f"{key} ({saved.get(key)} there, {current.get(key)} now)" for key in differing
-        )
-        raise ValueError(
-            f"checkpoint {path} belongs to a run with other settings: {listed}; restore them, "
-            "choose another run.dir, or set checkpoint.resume=never to start afresh"
-        )

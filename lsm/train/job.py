@@ -26,12 +26,16 @@ from lsm.core.option_types import settled
 from lsm.data.graph_store import GraphStore
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
+from lsm.distributed.machine_share import cores_per_rank
 from lsm.distributed.rendezvous import differences
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.loader import FeatureLoader
 from lsm.features.open import open_features
 from lsm.features.tiers_gpu import GpuOptions
 from lsm.loader.neighbor_loader import NeighborLoader
+from lsm.run.devices import choose_job_device
+from lsm.run.drives import check_drives_of_ranks
+from lsm.run.torch_setup import set_up_torch
 from lsm.sampler.options import Sampling
 from lsm.storage.engine import select_engine
 from lsm.storage.options import StorageOptions
@@ -39,8 +43,6 @@ from lsm.storage.read_ahead import ReadAhead
 from lsm.storage.short_profile import Found, find_on_machines
 from lsm.train import cache_remarks
 from lsm.train.budget import MemoryPlan, idle_bytes
-from lsm.train.devices import choose_job_device
-from lsm.train.drives import check_drives_of_ranks
 from lsm.train.memory_facts import plan_memory
 from lsm.train.placement import (
     check_job_room,
@@ -51,7 +53,6 @@ from lsm.train.placement import (
     shares_cache,
 )
 from lsm.train.read_settings import ReadSettings
-from lsm.train.torch_setup import cores_per_rank, set_up_torch
 
 logger = logging.getLogger(__name__)
 

@@ -9,10 +9,11 @@ from dataclasses import fields
 import torch
 
 from lsm.config.schema import Config
+from lsm.core import host_memory
 from lsm.core.allocator import release_freed_memory
 from lsm.core.device import model_bytes
 from lsm.data.graph_store import GraphStore
-from lsm.distributed import collectives, host_memory
+from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.loader.batch import Batch
 from lsm.nn.models import loss_sum

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lsm.distributed import collectives
+from lsm.run.fingerprint import check_settings
 from lsm.train import checkpoint
 from lsm.train.checkpoint import Progress
 from lsm.train.job import Job
@@ -39,7 +40,7 @@ def _read(job: Job) -> dict[str, Any] | None:
         raise ValueError(f"{_finished(job)} there is no checkpoint of it to continue from")
     if path is not None and content is not None:
         settings = checkpoint.fingerprint(job.config, job.world.size, job.store)
-        checkpoint.check_settings(path, content["settings"], settings)
+        check_settings(path, content["settings"], settings)
         if finished and content["progress"]["epoch"] >= job.config.train.epochs:
             more = f"train.epochs of more than {content['progress']['epoch']} continues it"
             raise ValueError(f"{_finished(job)} {more}")

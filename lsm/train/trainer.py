@@ -19,25 +19,27 @@ import torch
 from lsm import native
 from lsm.config.load import shared_settings
 from lsm.config.schema import Config
+from lsm.core import host_memory
+from lsm.core.atomic_file import write_bytes_atomic
 from lsm.core.counters import COUNTERS, EXCHANGED, READ_AHEAD, SPANS
 from lsm.core.device import memory_errors, peak_bytes
 from lsm.core.profiler import StepProfiler, span
 from lsm.core.units import format_bytes
-from lsm.distributed import collectives, host_memory, signals, watchdog
+from lsm.distributed import collectives, signals, watchdog
 from lsm.distributed.collectives import World
 from lsm.loader.batch import Batch, to_device
 from lsm.nn.models import loss_sum
+from lsm.run.directory import RunDirectory
+from lsm.run.log import RunLog
+from lsm.run.metrics import STORAGE_SUMS, Metrics, in_words, row_metrics
+from lsm.run.record import RunRecord, places
 from lsm.train import checkpoint
 from lsm.train.cache_remarks import without_hits
 from lsm.train.checkpoint import Progress
 from lsm.train.evaluate import Evaluation, count_correct, evaluate, labels_of
 from lsm.train.job import Job, open_job
-from lsm.train.metrics import STORAGE_SUMS, Metrics, in_words, row_metrics
 from lsm.train.placement import device_budget
 from lsm.train.resume import find_progress
-from lsm.train.run_dir import RunDirectory
-from lsm.train.run_log import RunLog
-from lsm.train.run_record import RunRecord, places
 
 logger = logging.getLogger(__name__)
 
@@ -217,7 +219,7 @@ class Trainer:
             weights = {name: value.cpu() for name, value in job.model.state_dict().items()}
             checkpoint.write_atomic(job.run_dir / "model.pt", weights)
             result = json.dumps(summary) + "\n"
-            checkpoint.write_bytes_atomic(job.run_dir / "result.json", result.encode())
+            write_bytes_atomic(job.run_dir / "result.json", result.encode())
         collectives.barrier(job.world)
         return summary
 

@@ -7,7 +7,7 @@ import pytest
 from lsm.ablation.config import AblationConfig
 from lsm.ablation.output import held
 from lsm.config.load import find_config, load_tree
-from lsm.train import run_dir
+from lsm.run import directory
 
 
 def study(folder, *overrides):
@@ -42,7 +42,7 @@ def test_what_is_no_study_is_not_in_the_way(tmp_path, content):
 
 
 def test_two_studies_do_not_share_a_directory(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_dir, "_PATIENCE_SECS", 0.2)
+    monkeypatch.setattr(directory, "_PATIENCE_SECS", 0.2)
     with (
         held(study(tmp_path)),
         pytest.raises(RuntimeError, match=r"output: .* is in use by another run \(pid \d+"),

@@ -31,7 +31,7 @@ def test_embeddings_are_trained_without_pyg_and_the_compiler():
     script = (
         "import sys, torch, lsm.embed.trainer\n"
         "from lsm.distributed.environment import World\n"
-        "from lsm.train.torch_setup import set_up_torch\n"
+        "from lsm.run.torch_setup import set_up_torch\n"
         "set_up_torch(1, World(), torch.device('cpu'))\n"
         "assert torch.are_deterministic_algorithms_enabled()\n"
         "print({'torch_geometric', 'torch._dynamo', 'triton'} & set(sys.modules))"

@@ -8,8 +8,9 @@ from typing import get_args
 import pytest
 import yaml
 
-from lsm.config.load import dotted_keys, dump_config, load_config, parse_config
+from lsm.config.load import dotted_keys, load_config, parse_config
 from lsm.config.schema import Config
+from lsm.core.section import dump_config
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 BASE = CONFIGS / "base.yaml"

@@ -17,7 +17,7 @@ from lsm import native
 from lsm.cache.planner import ONLINE_POLICIES
 from lsm.cache.tier_sizes import TierSizes, hottest
 from lsm.core.counters import COUNTERS
-from lsm.distributed import host_memory
+from lsm.distributed import machine_share
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.open import open_features
 from lsm.loader.pipeline import Pipeline
@@ -327,7 +327,7 @@ def test_options_that_cannot_be(store, changes, message):
 @pytest.mark.parametrize("num_ranks", [1, 4])
 def test_the_ranks_of_a_machine_share_its_memory(monkeypatch, num_ranks):
     """Each rank's cache and victim buffer would fit alone."""
-    monkeypatch.setattr(host_memory, "available_bytes", lambda: 4 * 3000 * ROW_BYTES)
+    monkeypatch.setattr(machine_share, "available_bytes", lambda: 4 * 3000 * ROW_BYTES)
     job = {"RANK": 1, "WORLD_SIZE": 8, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": num_ranks}
     for name, value in (job | {"MASTER_ADDR": "localhost", "MASTER_PORT": 1}).items():
         monkeypatch.setenv(name, str(value))
@@ -383,25 +383,6 @@ def test_a_cache_larger_than_the_graph_reads_every_row_once(store, rows, policy)
         sums = check(loader, requests, rows)
     assert sums["misses"] == len(torch.cat(requests).unique())
     assert sums["bypasses"] == sums["evictions"] == 0
-
-
-def test_the_limit_of_a_control_group_counts(tmp_path, monkeypatch):
-    group = tmp_path / "a" / "b"
-    group.mkdir(parents=True)
-    (tmp_path / "self").write_text("0::/a/b\n")
-    (group / "memory.max").write_text("max\n")
-    (tmp_path / "a" / "memory.max").write_text("5000000\n")
-    (tmp_path / "a" / "memory.current").write_text("2000000\n")
-    (tmp_path / "a" / "memory.stat").write_text("anon 1\nactive_file 300\ninactive_file 40\n")
-    machine = host_memory.available_bytes()
-    monkeypatch.setattr(host_memory, "_CGROUP", tmp_path / "self")
-    monkeypatch.setattr(host_memory, "_CGROUP_ROOT", tmp_path)
-    assert host_memory.available_bytes() == 3_000_340 < machine
-    assert host_memory.default_bytes() == 2_550_289  # 85%, since nobody else has a share of it
-    (tmp_path / "a" / "memory.max").write_text("max\n")
-    monkeypatch.setattr(host_memory, "_MEMINFO", tmp_path / "meminfo")
-    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable: 6 kB\n")
-    assert host_memory.default_bytes() == 3 << 10
 
 
 @pytest.mark.parametrize("victim_mode", ["none", "pool"])

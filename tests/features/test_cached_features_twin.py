@@ -90,7 +90,7 @@ def test_a_planner_that_is_not(store):
 
 def test_a_cache_in_gpu_memory_takes_none_of_the_host(monkeypatch):
     monkeypatch.setattr(
-        "lsm.distributed.host_memory.available_bytes_per_rank", lambda: 100 * ROW_BYTES
+        "lsm.distributed.machine_share.available_bytes_per_rank", lambda: 100 * ROW_BYTES
     )
     large = {"bytes": 1000 * ROW_BYTES, "score": "hot", "static_bytes": 200 * ROW_BYTES}
     TierSizes.of(options(**large), ROW_BYTES, in_gpu_memory=True)

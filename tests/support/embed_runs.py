@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lsm.config.load import dump_config
+from lsm.core.section import dump_config
 from lsm.data import TripleStore
 from lsm.embed import run_state
 from lsm.embed.job import identity

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from lsm.train.drives import check_drives
+from lsm.run.drives import check_drives
 from support.training import losses, overrides, run_job, run_ranks
 
 

@@ -8,7 +8,8 @@ import torch
 from lsm.core.device import PLANNER_LINE_BYTES
 from lsm.data.graph_store import GraphStore
 from lsm.distributed.collectives import World
-from lsm.train import devices, placement
+from lsm.run import devices
+from lsm.train import placement
 from lsm.train import trainer as train_module
 from lsm.train.trainer import train
 from support.described_gpus import cuda_info

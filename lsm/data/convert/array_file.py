@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from lsm.core.files import read_exactly
 from lsm.data.npy_header import MAGIC, read_header
-from lsm.data.stripes import read_exactly
 
 CHUNK_BYTES = 16 << 20
 

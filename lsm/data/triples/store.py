@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from lsm.core.files import read_exactly
 from lsm.data.graph_store import check_sizes
 from lsm.data.names import find_names, names_at, read_names
 from lsm.data.npy_header import read_header
-from lsm.data.stripes import read_exactly
 from lsm.data.triples import format as layout
 from lsm.data.triples.format import TripleMeta, read_triple_meta
 

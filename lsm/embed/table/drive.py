@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from lsm.core.atomic_file import write_bytes_atomic
 from lsm.core.units import format_bytes
 from lsm.embed.table.layout import PartitionLayout
 from lsm.storage.nvme.contents import START_BYTES, describe_contents
 from lsm.storage.nvme.label import LABEL_BYTES, PARTITIONS, label_offset, read_label, write_label
 from lsm.storage.transfers import BLOCK_BYTES, Transfers
-from lsm.train.checkpoint import write_bytes_atomic
 
 RECORD_NAME = "drive.json"
 _EDGE_BYTES = 1 << 20

@@ -2,7 +2,7 @@
 
 import json
 
-from lsm.train.metrics import JsonLines
+from lsm.run.metrics import JsonLines
 from lsm.train.trainer import train
 from support.training import config, losses, steps
 

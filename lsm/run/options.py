@@ -1,4 +1,4 @@
-"""Sections of a run: its data, memory, checkpoints, metrics and ranks."""
+"""Options of a run: its directory, checkpoints, metrics and ranks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from lsm.core.option_types import AutoBytes, NonNegative, Positive, Seconds
+from lsm.core.option_types import NonNegative, Positive, Seconds
 from lsm.core.section import Section
 
 
-class RunConfig(Section):
+class RunOptions(Section):
     """Results of a run."""
 
     section: ClassVar[str] = "run"
@@ -32,34 +32,7 @@ def default_run_dir(config_name: str, store: str | None) -> str:
     return str(Path("runs", config_name, path.name + suffix))
 
 
-class DataConfig(Section):
-    """The graph to train on."""
-
-    section: ClassVar[str] = "data"
-
-    path: str | None = None
-    """Store directory, as written by `lsm data convert` or `lsm data synth`. Required."""
-    topology: Literal["auto", "mmap", "memory"] = "auto"
-    """Location of the graph structure and the labels. mmap: mapped from the store on demand;
-    memory: read into memory; auto: memory where they take at most a quarter of memory.bytes, else
-    mmap."""
-
-
-class MemoryConfig(Section):
-    """Host memory of a run."""
-
-    section: ClassVar[str] = "memory"
-
-    bytes: AutoBytes = "auto"
-    """Host memory that each rank may take, for everything: the process itself, the graph, batches,
-    rows on their way, the cache, or all features. Mapped files do not count, because the kernel
-    drops their pages when it needs memory. auto: half of the machine's free memory, divided by the
-    ranks on this machine, plus the process itself. In a container or a job with a memory limit: at
-    most 85% of the memory that the limit leaves, divided likewise. If sizes that you set need more
-    than auto and that much is free, auto grows to their sum."""
-
-
-class CheckpointConfig(Section):
+class CheckpointOptions(Section):
     """Saving and resuming."""
 
     section: ClassVar[str] = "checkpoint"
@@ -76,7 +49,7 @@ class CheckpointConfig(Section):
     contents of run.dir. Or the path of a checkpoint."""
 
 
-class MetricsConfig(Section):
+class MetricsOptions(Section):
     """Records and displays of a run."""
 
     section: ClassVar[str] = "metrics"
@@ -94,7 +67,7 @@ class MetricsConfig(Section):
     to run.dir/profile. 0: none."""
 
 
-class DistConfig(Section):
+class DistOptions(Section):
     """Ranks of a job."""
 
     section: ClassVar[str] = "dist"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 
 import torch
@@ -10,6 +9,7 @@ import torch
 from lsm.core.allocator import keep_freed_memory
 from lsm.core.threads import check_startable
 from lsm.distributed.environment import World
+from lsm.distributed.machine_share import cores_per_rank
 
 
 def set_up_torch(
@@ -36,8 +36,3 @@ def set_up_torch(
     # pass.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-
-
-def cores_per_rank(world: World) -> int:
-    """This machine's cores, divided by its ranks."""
-    return max(1, len(os.sched_getaffinity(0)) // world.local_size)

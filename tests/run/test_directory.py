@@ -11,8 +11,9 @@ import threading
 import pytest
 
 from lsm.config.load import load_config
-from lsm.train import checkpoint, run_dir
-from lsm.train.run_dir import RunDirectory
+from lsm.run import directory as run_directory
+from lsm.run.directory import RunDirectory
+from lsm.train import checkpoint
 from lsm.train.trainer import Trainer, train
 from support.training import config, environment, losses, make_store, overrides
 
@@ -37,7 +38,7 @@ def finished(once, tmp_path):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(run_dir, "_PATIENCE_SECS", 0.2)
+    monkeypatch.setattr(run_directory, "_PATIENCE_SECS", 0.2)
 
 
 def content(directory):
@@ -95,7 +96,7 @@ def test_two_runs_do_not_share_a_directory(store, tmp_path, impatient):
 
 def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path, impatient):
     code = (
-        "import os, sys; from pathlib import Path; from lsm.train.run_dir import RunDirectory\n"
+        "import os, sys; from pathlib import Path; from lsm.run.directory import RunDirectory\n"
         "held = RunDirectory(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(
@@ -116,7 +117,7 @@ def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path, impatient):
 
 def test_a_holder_that_ends_soon_is_waited_for(tmp_path, monkeypatch):
     first = RunDirectory(tmp_path)
-    monkeypatch.setattr(run_dir.time, "sleep", lambda _: first.close())
+    monkeypatch.setattr(run_directory.time, "sleep", lambda _: first.close())
     RunDirectory(tmp_path).close()
 
 

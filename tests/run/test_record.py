@@ -8,9 +8,11 @@ import pytest
 
 from lsm.config.load import load_config
 from lsm.distributed import signals
-from lsm.train import kernel_kills, run_log, run_record
-from lsm.train.kernel_kills import count_kills, explain_end
-from lsm.train.run_log import RunLog
+from lsm.run import kernel_kills
+from lsm.run import log as run_log
+from lsm.run import record as run_record
+from lsm.run.kernel_kills import count_kills, explain_end
+from lsm.run.log import RunLog
 from lsm.train.trainer import Trainer, train
 from support.training import CRASH_AT, config, make_store, overrides, run_forked
 

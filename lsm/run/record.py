@@ -20,11 +20,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from lsm.config.load import dump_config
 from lsm.core import record
-from lsm.train.checkpoint import write_bytes_atomic
-from lsm.train.kernel_kills import count_kills, explain_end
-from lsm.train.run_log import RunLog
+from lsm.core.atomic_file import write_bytes_atomic
+from lsm.core.section import dump_config
+from lsm.run.kernel_kills import count_kills, explain_end
+from lsm.run.log import RunLog
 
 logger = logging.getLogger(__name__)
 

@@ -1,12 +1,10 @@
-"""Available host memory, of this process and of each rank of its machine."""
+"""Available host memory, of this process."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
-
-from lsm.distributed.environment import local_size_in
 
 _MEMINFO = Path("/proc/meminfo")
 _STATUS = Path("/proc/self/status")
@@ -29,12 +27,6 @@ def default_bytes() -> int:
     whichever is less."""
     shares = [int(room * _SHARE_OF_CGROUP) for room in _cgroup_rooms()]
     return max(0, min([_free_bytes() // 2, *shares]))
-
-
-def available_bytes_per_rank() -> int:
-    """An equal share of available_bytes() for each rank on this machine. An underestimate if each
-    process of the job has a control group of its own."""
-    return available_bytes() // local_size_in()
 
 
 def resident_bytes() -> dict[str, int]:

@@ -25,8 +25,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from lsm.config.run import MetricsConfig
 from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
+from lsm.run.options import MetricsOptions
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -173,7 +173,7 @@ class Metrics:
 
     def __init__(
         self,
-        config: MetricsConfig,
+        config: MetricsOptions,
         directory: Path,
         *,
         main: bool,

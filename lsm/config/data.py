@@ -1,0 +1,35 @@
+"""Sections of a run's graph and memory."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from lsm.core.option_types import AutoBytes
+from lsm.core.section import Section
+
+
+class DataConfig(Section):
+    """The graph to train on."""
+
+    section: ClassVar[str] = "data"
+
+    path: str | None = None
+    """Store directory, as written by `lsm data convert` or `lsm data synth`. Required."""
+    topology: Literal["auto", "mmap", "memory"] = "auto"
+    """Location of the graph structure and the labels. mmap: mapped from the store on demand;
+    memory: read into memory; auto: memory where they take at most a quarter of memory.bytes, else
+    mmap."""
+
+
+class MemoryConfig(Section):
+    """Host memory of a run."""
+
+    section: ClassVar[str] = "memory"
+
+    bytes: AutoBytes = "auto"
+    """Host memory that each rank may take, for everything: the process itself, the graph, batches,
+    rows on their way, the cache, or all features. Mapped files do not count, because the kernel
+    drops their pages when it needs memory. auto: half of the machine's free memory, divided by the
+    ranks on this machine, plus the process itself. In a container or a job with a memory limit: at
+    most 85% of the memory that the limit leaves, divided likewise. If sizes that you set need more
+    than auto and that much is free, auto grows to their sum."""

@@ -1,0 +1,32 @@
+"""Files that are whole or absent."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_bytes_atomic(path: Path, content: bytes | memoryview) -> None:
+    """Writes a file of a run atomically: a temporary file, fsync, rename. Makes the directory.
+    Raises RuntimeError, which names the file and run.dir, if it cannot be written."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(temporary, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)  # the rename itself
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise RuntimeError(
+            f"run.dir: cannot write {path} ({error.strerror}); make room there, and the same "
+            "command continues from the last checkpoint"
+        ) from error
