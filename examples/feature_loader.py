@@ -35,13 +35,12 @@ def main() -> None:
     # With a cache, announce batches ahead: the plan then keeps the rows needed soonest.
     cache = lsm.CacheOptions(policy="lookahead", bytes=200 * store.row_bytes, window=4)
     with lsm.open_features(store, cache) as features:
-        for ids in batches[:3]:
-            features.announce(ids)
+        announced = [features.announce(ids) for ids in batches[:3]]
         hits = requests = 0
-        for index, ids in enumerate(batches):
+        for index in range(len(batches)):
             if index + 3 < len(batches):
-                features.announce(batches[index + 3])
-            pending = features.prefetch(ids)
+                announced.append(features.announce(batches[index + 3]))
+            pending = announced[index].start()
             pending.result()
             hits += pending.stats["hits"]
             requests += pending.stats["requests"]

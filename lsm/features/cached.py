@@ -29,6 +29,26 @@ COMPLETED_AHEAD = 2
 _CLOSE_SECS = 1.0
 
 
+class AnnouncedBatch:
+    """The Announced of a CachedFeatureLoader."""
+
+    def __init__(self, loader: CachedFeatureLoader, ids: torch.Tensor) -> None:
+        self._loader = loader
+        self._ids = ids
+
+    def start(self) -> PendingBatch:
+        """As Announced.start()."""
+        return self._loader.start(self)
+
+    def check_ids(self, ids: torch.Tensor) -> None:
+        """Raises ValueError if ``ids`` are others."""
+        if ids is not self._ids and not torch.equal(ids, self._ids):
+            raise ValueError(
+                f"ids: expected the {len(self._ids)} ids of the oldest batch that was announced, "
+                f"got {len(ids)} others; use a loader of its own for other rows"
+            )
+
+
 class CachedFeatureLoader(FeatureLoader):
     """A FeatureLoader with a cache in memory; lsm.open_features() makes one.
 
@@ -42,8 +62,8 @@ class CachedFeatureLoader(FeatureLoader):
         tiers: Hold the rows, and replay the plans in order when rows are due.
         exchange: Makes the cache one over all ranks of its group. Every node has one owner, which
             alone reads and caches its row; ranks request rows from the owners. Precondition: every
-            rank calls announce(), prefetch() (or fetch()) and forget_announced() equally often, in
-            the same order, without ids if it needs no rows.
+            rank announces and starts batches (or calls prefetch() or fetch()) and calls
+            forget_announced() equally often, in the same order, without ids if it needs no rows.
     """
 
     completed_ahead = COMPLETED_AHEAD
@@ -66,7 +86,7 @@ class CachedFeatureLoader(FeatureLoader):
         self._planning = threading.Lock()
         self._replaying = threading.Lock()
         self._is_claimed = False
-        self._announced: deque[torch.Tensor] = deque()
+        self._announced: deque[AnnouncedBatch] = deque()  # not started yet
         self._requests: deque[Request] = deque()  # sent to other ranks and not planned yet
         self._announce_secs = 0.0
         self._batches: deque[PendingBatch] = deque()  # not replayed yet, in plan order
@@ -113,26 +133,24 @@ class CachedFeatureLoader(FeatureLoader):
             if not self._is_closed:
                 self.planner.set_scores(scores)
 
-    def announce(self, ids: torch.Tensor) -> None:
-        """Announces a batch, which ``prefetch()`` will request after all batches announced before.
+    def announce(self, ids: torch.Tensor) -> AnnouncedBatch:
+        """As FeatureLoader.announce(). The plans of earlier batches count on this one.
 
         Over ranks it blocks until all have announced as many batches.
-
-        Args:
-            ids: Exactly the node ids of the batch, [N] int64, no repeats.
 
         Raises:
             ValueError: An id is out of range or repeated.
             PeerError: Another rank failed or left.
             TimeoutError: Another rank has not announced its batch in time.
         """
-        ids = self._checked(ids)
+        ids = vector_of_ids(ids)
         # Outside the lock for plans: a thread that fails meanwhile must not wait for another rank.
         request = self._request(ids)
         with self._planning:
             self._check_usable()
             self._push(ids, request)
-            self._announced.append(ids)
+            self._announced.append(AnnouncedBatch(self, ids))
+            return self._announced[-1]
 
     def leave(self) -> None:
         """As FeatureLoader.leave()."""
@@ -171,21 +189,30 @@ class CachedFeatureLoader(FeatureLoader):
             ValueError: An id is out of range, or ``ids`` are not those of the oldest batch.
         """
         self.check_process()
-        ids, inverse = self._checked(ids), None
+        ids, inverse = vector_of_ids(ids), None
         with self._planning:
             self._check_usable()
             if self._announced:
-                self._take_announced(ids)
+                self._announced[0].check_ids(ids)
+                self._announced.popleft()
             else:
                 unique, inverse = native.unique_relabel(ids)
                 if len(unique) == len(ids):
                     inverse = None
                 self._push(unique, self._request(unique))
-            try:
-                return self._start(inverse)
-            except BaseException as error:
-                self._fail(error)
-                raise
+            return self._start(inverse)
+
+    def start(self, announced: AnnouncedBatch) -> PendingBatch:
+        """As ``announced.start()``."""
+        self.check_process()
+        with self._planning:
+            self._check_usable()
+            if announced not in self._announced:
+                raise RuntimeError("this batch was started before, or forgotten")
+            if announced is not self._announced[0]:
+                raise RuntimeError("an older batch was announced: batches start in their order")
+            self._announced.popleft()
+            return self._start(None)
 
     def stats(self) -> dict[str, int | float]:
         """Returns the counters since the loader was opened.
@@ -230,17 +257,6 @@ class CachedFeatureLoader(FeatureLoader):
         self._replaying.release()
         return True
 
-    def _checked(self, ids: torch.Tensor) -> torch.Tensor:
-        ids = vector_of_ids(ids)
-        if len(ids):
-            low, high = torch.aminmax(ids)
-            if low < 0 or high >= self.storage.num_rows:
-                raise ValueError(
-                    f"ids: expected ids in [0, {self.storage.num_rows}), "
-                    f"got {int(low if low < 0 else high)}"
-                )
-        return ids
-
     def _check_usable(self) -> None:
         if self._failure:
             raise (PeerError if self._peer_failed else RuntimeError)(self._failure)
@@ -252,6 +268,8 @@ class CachedFeatureLoader(FeatureLoader):
             return None
         try:
             return self.exchange.request(ids)
+        except ValueError:
+            raise  # an id is out of range, and nothing was sent
         except BaseException as error:
             self._fail(error)
             raise
@@ -267,16 +285,15 @@ class CachedFeatureLoader(FeatureLoader):
             self._requests.append(request)
         self._announce_secs += time.perf_counter() - start
 
-    def _take_announced(self, ids: torch.Tensor) -> None:
-        if not torch.equal(self._announced[0], ids):
-            raise ValueError(
-                f"ids: expected the {len(self._announced[0])} ids of the oldest batch that was "
-                f"announced, got {len(ids)} others; use a loader of its own for other rows"
-            )
-        self._announced.popleft()
-
     def _start(self, inverse: torch.Tensor | None) -> PendingBatch:
         """Plans the next batch of the window and starts its reads."""
+        try:
+            return self._start_planned(inverse)
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _start_planned(self, inverse: torch.Tensor | None) -> PendingBatch:
         start = time.perf_counter()
         plan = self.planner.plan()
         plan_secs = time.perf_counter() - start + self._announce_secs

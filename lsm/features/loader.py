@@ -11,7 +11,7 @@ from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
 from lsm.core.ids import as_int64
 from lsm.data.feature_files import FeatureFiles
 from lsm.features.memory import TakeRows
-from lsm.features.pending import PendingRows
+from lsm.features.row_source import Announced, PendingRows, RowSource
 from lsm.storage.engine import Storage, Ticket
 from lsm.storage.read_scheduler import ReadScheduler
 
@@ -44,7 +44,19 @@ class ReadRows:
         return self._rows
 
 
-class FeatureLoader:
+class AnnouncedRead:
+    """The Announced of a FeatureLoader without a cache, which knows no window."""
+
+    def __init__(self, loader: FeatureLoader, ids: torch.Tensor) -> None:
+        self._loader = loader
+        self._ids = ids
+
+    def start(self) -> PendingRows:
+        """As Announced.start()."""
+        return self._loader.prefetch(self._ids)
+
+
+class FeatureLoader(RowSource):
     """Feature rows of a store's nodes: ``rows = lsm.open_features(store).fetch(ids)``.
 
     lsm.open_features() makes one; with a cache it makes a CachedFeatureLoader, which has the same
@@ -121,20 +133,27 @@ class FeatureLoader:
         """Ends the batches of an iterator. Precondition: all batches announced since claim() were
         requested or forgotten."""
 
-    def announce(self, ids: torch.Tensor) -> None:
-        """Announces a batch, which ``prefetch()`` will request after all batches announced before.
+    def announce(self, ids: torch.Tensor) -> Announced:
+        """Announces a batch, which is started after all batches announced before.
 
-        Without a cache it has no effect.
+        Without a cache the order is free, and nothing happens before the start.
 
         Args:
             ids: Node ids of the batch, [N] int64, no repeats.
+
+        Returns:
+            The announced batch, whose ``start()`` starts reading and gives pending rows.
+
+        Raises:
+            ValueError: An id is out of range or repeated; ``ids`` has another shape or dtype.
         """
+        return AnnouncedRead(self, vector_of_ids(ids))
 
     def leave(self) -> None:
         """Ends announcements until forget_announced(). Callable from any thread."""
 
     def forget_announced(self) -> None:
-        """Drops announced batches that were not requested."""
+        """Drops announced batches that were not started."""
 
     def prefetch(self, ids: torch.Tensor) -> PendingRows:
         """Starts reading rows. Does not block.

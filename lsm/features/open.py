@@ -126,6 +126,7 @@ def open_features(
             scores=scores,
             static_ids=static_ids if len(static_ids) else None,
             constant_ids=constant_ids if len(constant_ids) else None,
+            num_nodes=files.num_rows,
             num_threads=num_threads,
             sets=sets,
             device=device.index or 0,

@@ -17,7 +17,7 @@ import torch
 from lsm.core.counters import READ_AHEAD
 from lsm.core.profiler import span
 from lsm.core.threads import starting
-from lsm.features.pending import PendingRows, RowSource
+from lsm.features.row_source import Announced, PendingRows, RowSource
 from lsm.sampler.neighbor import SampledGraph
 from lsm.storage.read_ahead import Decision, InFlight, ReadAhead
 
@@ -39,6 +39,7 @@ class Prepared:
     """Packed while it waits in the window, if the sampler packs."""
     stats: dict[str, float]
     """``sample_secs``; once complete also COUNTERS, SPANS and READ_AHEAD of lsm.core.counters."""
+    announced: Announced = field(init=False, repr=False)
     rows: PendingRows = field(init=False, repr=False)
     completed: Future[None] | None = field(default=None, repr=False)
     """Done once ``x`` is set; None if the consumer waits for the rows itself."""
@@ -188,7 +189,7 @@ class Pipeline:
                     if not sampling:
                         break
                     announced.append(self._await(*sampling.popleft()))
-                    self._features.announce(announced[-1].graph.n_id)
+                    self._announce(announced[-1])
                 self._keep_sampling(sampling, to_sample)
                 if not announced:
                     return
@@ -233,13 +234,15 @@ class Pipeline:
             self._last_sample = time.monotonic()
             return Prepared(iteration, graph, {"sample_secs": sample_secs})
 
+    def _announce(self, prepared: Prepared) -> None:
+        prepared.announced = self._features.announce(prepared.graph.n_id)
+
     def _start(self, prepared: Prepared) -> None:
         """Requests the rows of the oldest announced batch."""
-        ids = prepared.graph.n_id
-        self._await_room(ids.numel() * self._features.row_bytes)
+        self._await_room(len(prepared.graph.n_id) * self._features.row_bytes)
         self._features.reads.in_flight(len(self._in_flight) + 1)
         with span("plan"):
-            prepared.rows = self._features.prefetch(ids)
+            prepared.rows = prepared.announced.start()
         with self._room:
             self._in_flight.append(prepared.rows)
             seen = (len(self._in_flight), self._features.reads.outstanding_reads)

@@ -237,6 +237,27 @@ def test_announced_batches_come_as_announced(store, rows):
         assert np.array_equal(loader.fetch(third), rows[third])
 
 
+def test_announced_batches_start_once_and_in_their_order(store, rows):
+    requests = batches(4)
+    with open_loader(store) as loader:
+        first, second, third = (loader.announce(ids) for ids in requests[:3])
+        with pytest.raises(RuntimeError, match="batches start in their order"):
+            second.start()
+        pending = first.start()
+        with pytest.raises(RuntimeError, match="started before, or forgotten"):
+            first.start()
+        assert np.array_equal(second.start().result(), rows[requests[1]])
+        assert np.array_equal(pending.result(), rows[requests[0]])
+        loader.forget_announced()
+        with pytest.raises(RuntimeError, match="started before, or forgotten"):
+            third.start()
+        assert np.array_equal(loader.announce(requests[3]).start().result(), rows[requests[3]])
+    with open_features(store, storage=POSIX) as plain:
+        first, second = (plain.announce(ids) for ids in requests[:2])
+        assert np.array_equal(second.start().result(), rows[requests[1]])
+        assert np.array_equal(first.start().result(), rows[requests[0]])
+
+
 def test_what_was_announced_can_be_forgotten(store, rows):
     requests = batches(6)
     with open_loader(store) as loader:

@@ -53,8 +53,9 @@ class Announcing(FeatureLoader):
     def announce(self, ids):
         self.held += 1
         self.most = max(self.most, self.held)
+        return SimpleNamespace(start=lambda: self.start(ids))
 
-    def prefetch(self, ids):
+    def start(self, ids):
         self.held -= 1
         return SimpleNamespace(num_bytes=len(ids), stats={}, arrived=True, result=lambda secs: ids)
 

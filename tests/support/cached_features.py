@@ -41,14 +41,13 @@ def open_loader(store, engine="posix", timeout_secs=20.0, num_threads=1, **chang
 
 
 def deliver(loader, requests, ahead: int = 3):
-    """Announces as far as the window goes, prefetches ``ahead``; yields (ids, pending, rows)."""
-    announced, pending = 0, []
+    """Announces as far as the window goes, starts ``ahead``; yields (ids, pending, rows)."""
+    announced, pending = [], []
     for t in range(len(requests) + ahead):
-        while announced < min(t + loader.window, len(requests)):
-            loader.announce(requests[announced])
-            announced += 1
+        while len(announced) < min(t + loader.window, len(requests)):
+            announced.append(loader.announce(requests[len(announced)]))
         if t < len(requests):
-            pending.append((requests[t], loader.prefetch(requests[t])))
+            pending.append((requests[t], announced[t].start()))
         if t >= ahead:
             ids, got = pending[t - ahead]
             yield ids, got, got.result()

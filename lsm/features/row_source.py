@@ -1,7 +1,8 @@
-"""Protocols between features and a pipeline: rows by id that arrive later."""
+"""A source of rows by id: batches are announced, started and awaited, in one order."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Protocol
 
 import torch
@@ -38,11 +39,22 @@ class PendingRows(Protocol):
         """
 
 
-class RowSource(Protocol):
+class Announced(Protocol):
+    """A batch that was announced, and whose rows are not requested yet."""
+
+    def start(self) -> PendingRows:
+        """Starts fetching the rows. Does not block.
+
+        Raises:
+            RuntimeError: The batch was started or forgotten, or is not the oldest one announced.
+        """
+
+
+class RowSource(ABC):
     """Rows by id, planned in the order of requests.
 
     Batches between claim() and release() belong to one iterator, which announces them and then
-    requests them by prefetch(), both in order.
+    starts them, both in order.
     """
 
     window: int
@@ -58,26 +70,30 @@ class RowSource(Protocol):
     reads: ReadScheduler
 
     @property
+    @abstractmethod
     def is_forked(self) -> bool:
         """True in a process forked from the one that opened the source."""
 
+    @abstractmethod
     def check_process(self) -> None:
         """Raises RuntimeError in a forked process."""
 
+    @abstractmethod
     def claim(self) -> None:
         """Begins the batches of one iterator. Raises RuntimeError while another has not ended."""
 
+    @abstractmethod
     def release(self) -> None:
         """Ends the batches of an iterator."""
 
-    def announce(self, ids: torch.Tensor) -> None:
+    @abstractmethod
+    def announce(self, ids: torch.Tensor) -> Announced:
         """Adds a batch ([N] int64, no repeats) to the window."""
 
+    @abstractmethod
     def leave(self) -> None:
         """Ends announcements until forget_announced(), so that no other rank waits for one."""
 
+    @abstractmethod
     def forget_announced(self) -> None:
-        """Drops announced batches that were not requested."""
-
-    def prefetch(self, ids: torch.Tensor) -> PendingRows:
-        """Starts fetching rows ``ids``. Does not block."""
+        """Drops announced batches that were not started."""
