@@ -29,7 +29,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -39,6 +38,7 @@ from lsm import native
 from lsm.cache.planner import Planner, PlannerConfig
 from lsm.cache.staging import OPTIONS
 from lsm.core.device import gpu_problem
+from lsm.graph.topology import Topology
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
 from lsm.storage.engine import Storage
@@ -208,13 +208,13 @@ def bench_planner(options: argparse.Namespace) -> dict:
     return results
 
 
-def random_topology(num_nodes: int, num_edges: int) -> SimpleNamespace:
+def random_topology(num_nodes: int, num_edges: int) -> Topology:
     rng = np.random.default_rng(2)
     degrees = rng.multinomial(num_edges, np.full(num_nodes, 1 / num_nodes))
     indptr = np.zeros(num_nodes + 1, np.int64)
     np.cumsum(degrees, out=indptr[1:])
     indices = rng.integers(num_nodes, size=num_edges, dtype=np.int32)
-    return SimpleNamespace(indptr=torch.from_numpy(indptr), indices=torch.from_numpy(indices))
+    return Topology(indptr=torch.from_numpy(indptr), indices=torch.from_numpy(indices))
 
 
 def bench_sample(options: argparse.Namespace) -> dict:

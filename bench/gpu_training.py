@@ -27,6 +27,7 @@ from lsm.data.feature_files import FeatureFiles
 from lsm.features.loader import FeatureLoader
 from lsm.features.memory import pinned_rows, pooled_rows
 from lsm.features.open import TWIN, open_features
+from lsm.graph.topology import Topology
 from lsm.loader.batch import Batch, to_device
 from lsm.loader.neighbor_loader import NeighborLoader
 from lsm.nn.models import build_model
@@ -89,7 +90,7 @@ def make_store(path: Path, num_nodes: int, num_edges: int, dim: int, skew: float
             file.write(rng.standard_normal((rows, dim), np.float32).tobytes())
         file.write(bytes(-num_nodes * dim * 4 % 4096))
     labels = torch.from_numpy(rng.integers(NUM_CLASSES, size=num_nodes))
-    topology = SimpleNamespace(indptr=torch.from_numpy(indptr), indices=torch.from_numpy(indices))
+    topology = Topology(indptr=torch.from_numpy(indptr), indices=torch.from_numpy(indices))
     return SimpleNamespace(
         num_nodes=num_nodes,
         num_classes=NUM_CLASSES,

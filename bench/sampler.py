@@ -13,17 +13,17 @@ import argparse
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import numpy as np
 import torch
 
 from common import BATCH_SIZE, FANOUTS, numbers, parser, publish, spread
 from lsm import reference
+from lsm.graph.topology import Topology
 from lsm.sampler.neighbor import NeighborSampler
 
 
-def power_law_graph(num_nodes: int, num_edges: int, seed: int = 1) -> SimpleNamespace:
+def power_law_graph(num_nodes: int, num_edges: int, seed: int = 1) -> Topology:
     """Both ends of every edge drawn with weight 1 / rank^0.75 over shuffled ranks."""
     rng = np.random.default_rng(seed)
     weight = 1 / np.arange(10, num_nodes + 10) ** 0.75
@@ -36,10 +36,10 @@ def power_law_graph(num_nodes: int, num_edges: int, seed: int = 1) -> SimpleName
     indptr = np.zeros(num_nodes + 1, np.int64)
     np.cumsum(np.bincount(ends[0], minlength=num_nodes), out=indptr[1:])
     indices = torch.from_numpy(ends[1].astype(np.int32))
-    return SimpleNamespace(indptr=torch.from_numpy(indptr), indices=indices)
+    return Topology(indptr=torch.from_numpy(indptr), indices=indices)
 
 
-def load_graph(options: argparse.Namespace) -> SimpleNamespace:
+def load_graph(options: argparse.Namespace) -> Topology:
     if options.store:
         from lsm.data.graph_store import GraphStore
 

@@ -150,6 +150,7 @@ FLOORS = {
     "version": 0,
     "core": 1,
     "distributed": 2,
+    "graph": 2,
     "data": 3,
     "sampler": 3,
     "comm": 3,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lsm import native
-from lsm.sampler.neighbor import NeighborSampler, Topology
+from lsm.graph.topology import Topology
+from lsm.sampler.neighbor import NeighborSampler
 
 if TYPE_CHECKING:
     from lsm.data.graph_store import GraphStore

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from lsm.core.lazy import lazily
 
 if TYPE_CHECKING:
-    from lsm.data.graph_store import GraphStore, Topology
+    from lsm.data.graph_store import GraphStore
     from lsm.data.triples.convert import convert_triples
     from lsm.data.triples.store import Buckets, TripleStore
     from lsm.data.triples.synth import synthesize_triples
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Buckets",
     "GraphStore",
-    "Topology",
     "TripleStore",
     "convert_triples",
     "synthesize_triples",
@@ -24,7 +23,6 @@ __getattr__, __dir__ = lazily(
     {
         "Buckets": "triples.store",
         "GraphStore": "graph_store",
-        "Topology": "graph_store",
         "TripleStore": "triples.store",
         "convert_triples": "triples.convert",
         "synthesize_triples": "triples.synth",

@@ -10,7 +10,6 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,30 +23,10 @@ from lsm.data.feature_files import FeatureFiles
 from lsm.data.format import FileMeta, StoreMeta
 from lsm.data.npy_header import read_header
 from lsm.data.sink import FileSink, explaining_no_room, no_room
+from lsm.graph.topology import Topology
 
 _MOST_LABELS_IN_MEMORY = 8 << 20  # 64 MiB of them
 _FREE_SPACE = "free some space there"
-
-
-@dataclass(frozen=True)
-class Topology:
-    """In-edges by destination: the in-neighbours of v are ``indices[indptr[v]:indptr[v + 1]]``.
-
-    indptr: [N + 1] int64; indices: [E] int32, or int64 from 2**31 nodes on. ``indices`` has the
-    edges of a converted graph in the order of ``np.argsort(destinations, kind="stable")``: values
-    of edges, so sorted, are indexed by a batch's ``e_id``.
-    """
-
-    indptr: torch.Tensor
-    indices: torch.Tensor
-
-    @property
-    def num_nodes(self) -> int:
-        return self.indptr.numel() - 1
-
-    @property
-    def num_edges(self) -> int:
-        return self.indices.numel()
 
 
 class GraphStore:

@@ -18,6 +18,7 @@ from lsm.core.limits import MOST_THREADS
 from lsm.data.graph_store import GraphStore
 from lsm.features.loader import FeatureLoader
 from lsm.features.open import open_features
+from lsm.graph.topology import Topology
 from lsm.loader.batch import Batch
 from lsm.loader.pipeline import Pipeline, Prepared
 from lsm.loader.pyg_arguments import check_extra_arguments
@@ -25,7 +26,6 @@ from lsm.sampler.neighbor import (
     NeighborSampler,
     SampledGraph,
     Sampler,
-    Topology,
 )
 from lsm.sampler.options import Sampling
 from lsm.sampler.seeds import SeedSchedule, seed_nodes

@@ -13,22 +13,11 @@ from torch import Tensor
 
 from lsm import native
 from lsm.core.ids import as_int64
+from lsm.graph.topology import Topology
 from lsm.sampler.options import Sampling
 
 MAX_NEIGHBORS = 2**29
 """Most neighbours drawn per node and hop, unless all are taken."""
-
-
-class Topology(Protocol):
-    """A graph in CSC form: the in-neighbours of v are ``indices[indptr[v]:indptr[v + 1]]``."""
-
-    @property
-    def indptr(self) -> torch.Tensor:
-        """int64 [N + 1]."""
-
-    @property
-    def indices(self) -> torch.Tensor:
-        """int32 or int64 [E]."""
 
 
 class Sampler(Protocol):

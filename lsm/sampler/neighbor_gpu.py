@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import SimpleNamespace
 
 import torch
 
@@ -13,18 +12,14 @@ from lsm import native
 from lsm.core.device import current, memory_errors
 from lsm.core.ids import as_int64
 from lsm.core.units import format_bytes
-from lsm.sampler.neighbor import SampledGraph, Topology, checked_num_neighbors, native_sampling
+from lsm.graph.topology import Topology
+from lsm.sampler.neighbor import SampledGraph, checked_num_neighbors, native_sampling
 from lsm.sampler.options import Sampling
 
 PLACEMENTS = ("auto", "host", "uva", "device")
 
 TOPOLOGY_SHARE = 0.5
 """Largest share of the GPU's free memory that ``auto`` gives to the topology."""
-
-
-def topology_bytes(topology: Topology) -> int:
-    """Memory of a graph's structure."""
-    return sum(t.numel() * t.element_size() for t in (topology.indptr, topology.indices))
 
 
 def choose_placement(placement: str, device: torch.device, num_bytes: int, free_bytes: int) -> str:
@@ -57,17 +52,13 @@ def place_topology(topology: Topology, placement: str, device: torch.device) -> 
     page-locked."""
     if placement == "device":
         with memory_errors("for the topology"):
-            return SimpleNamespace(
-                indptr=topology.indptr.to(device), indices=topology.indices.to(device)
-            )
+            return Topology(topology.indptr.to(device), topology.indices.to(device))
     try:
-        return SimpleNamespace(
-            indptr=_locked(topology.indptr, device), indices=_locked(topology.indices, device)
-        )
+        return Topology(_locked(topology.indptr, device), _locked(topology.indices, device))
     except RuntimeError as error:
         first = str(error).strip().partition("\n")[0]
         raise RuntimeError(
-            f"could not page-lock {format_bytes(topology_bytes(topology))} for the topology "
+            f"could not page-lock {format_bytes(topology.num_bytes)} for the topology "
             f"({first}); set topology.placement=host, or raise `ulimit -l`"
         ) from error
 

@@ -15,10 +15,10 @@ from lsm.core.device import model_bytes
 from lsm.data.graph_store import GraphStore
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
+from lsm.graph.topology import Topology
 from lsm.loader.batch import Batch
 from lsm.nn.models import loss_sum
-from lsm.sampler.neighbor import NeighborSampler, SampledGraph, Topology
-from lsm.sampler.neighbor_gpu import topology_bytes
+from lsm.sampler.neighbor import NeighborSampler, SampledGraph
 from lsm.sampler.options import Sampling
 from lsm.sampler.seeds import SeedSchedule
 from lsm.train.budget import BatchSize, Facts, MemoryPlan, share_out
@@ -83,7 +83,7 @@ def _facts(config: Config, world: World, device: torch.device, store: GraphStore
         available=available // world.local_size + process,
         process=process,
         libraries=before["file"],
-        topology=topology_bytes(topology),
+        topology=topology.num_bytes,
         labels=8 * store.num_nodes,
         features=store.num_nodes * store.row_bytes,
         num_nodes=store.num_nodes,
@@ -92,7 +92,7 @@ def _facts(config: Config, world: World, device: torch.device, store: GraphStore
         batch=batch,
         step=step + 2 * model_bytes(model),
         on_gpu=on_gpu,
-        device_room=cache_room(config, world, store, device, batch, topology_bytes(topology))
+        device_room=cache_room(config, world, store, device, batch, topology.num_bytes)
         if on_gpu
         else 0,
         shares_cache=shares_cache(config, world),

@@ -17,14 +17,14 @@ from lsm.core.option_types import settled
 from lsm.data.graph_store import GraphStore
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
+from lsm.graph.topology import Topology
 from lsm.nn.models import build_model
-from lsm.sampler.neighbor import NeighborSampler, Topology
+from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import (
     TOPOLOGY_SHARE,
     DeviceNeighborSampler,
     choose_placement,
     place_topology,
-    topology_bytes,
 )
 from lsm.sampler.options import Sampling
 from lsm.train.budget import STAGING_BYTES, BatchSize
@@ -167,7 +167,7 @@ def sampler_factory(
 ) -> Callable[[list[int], Sampling], Sampler]:
     """A function that makes samplers of ``topology`` on the GPU or on the host, for given numbers
     of neighbours and sampling options."""
-    num_bytes = topology_bytes(topology)
+    num_bytes = topology.num_bytes
     free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
     placement = choose_placement(config.topology.placement, device, num_bytes, free_bytes)
     if placement == "host":

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 
 from lsm import reference
+from lsm.graph import Topology
 from lsm.sampler.neighbor import NeighborSampler
 from support.graphs import SAMPLED_FIELDS, SMALL_GRAPHS, assert_same, from_edges, random_graph
 
@@ -173,7 +174,7 @@ def test_bad_indptr(indptr, num_edges, message, tmp_path):
     # A hole in a file: no element is touched.
     indices = np.memmap(tmp_path / "indices", np.int32, "w+", shape=num_edges + 1)
     indices = torch.from_numpy(indices)[:num_edges]
-    graph = SimpleNamespace(indptr=torch.tensor(indptr, dtype=torch.int64), indices=indices)
+    graph = Topology(indptr=torch.tensor(indptr, dtype=torch.int64), indices=indices)
     with pytest.raises(ValueError, match=message):
         NeighborSampler(graph, [2])
 
@@ -197,9 +198,9 @@ def test_damaged_indices_are_an_error(bad, dtype, num_threads):
 def test_wrong_dtypes():
     graph = random_graph(10, 30)
     with pytest.raises(ValueError, match="indptr: expected dtype int64, got int32"):
-        NeighborSampler(SimpleNamespace(indptr=graph.indptr.int(), indices=graph.indices), [2])
+        NeighborSampler(Topology(indptr=graph.indptr.int(), indices=graph.indices), [2])
     with pytest.raises(ValueError, match="indices: expected dtype int64, got float32"):
-        NeighborSampler(SimpleNamespace(indptr=graph.indptr, indices=graph.indices.float()), [2])
+        NeighborSampler(Topology(indptr=graph.indptr, indices=graph.indices.float()), [2])
     with pytest.raises(ValueError, match="seeds: expected dtype int64, got float32"):
         NeighborSampler(graph, [2]).sample(torch.zeros(3), epoch=0, iteration=0)
 

@@ -2,7 +2,6 @@
 same functors on the host, forwards and backwards."""
 
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm import native, reference
+from lsm.graph import Topology
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, choose_placement, place_topology
 from support.graphs import SMALL_GRAPHS, assert_same, from_edges, random_graph
@@ -130,7 +130,7 @@ def test_a_topology_that_cannot_be_page_locked(monkeypatch):
     def refuse(*_arguments, **_options):
         raise RuntimeError("CUDA error: out of memory\nmore words")
 
-    topology = SimpleNamespace(indptr=torch.arange(3), indices=torch.arange(2, dtype=torch.int32))
+    topology = Topology(indptr=torch.arange(3), indices=torch.arange(2, dtype=torch.int32))
     monkeypatch.setattr(native, "LockedBlock", refuse)
     with pytest.raises(RuntimeError, match=r"page-lock 32 B for the topology .*placement=host"):
         place_topology(topology, "uva", GPU)

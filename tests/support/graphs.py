@@ -1,10 +1,10 @@
 """Small graphs for tests, and comparisons of samples from them."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import torch
 from hypothesis import strategies as st
+
+from lsm.graph.topology import Topology
 
 SAMPLED_FIELDS = ("n_id", "edge_index", "indptr", "num_sampled_nodes", "num_sampled_edges")
 # Arguments of a test: nodes and edges of a random_graph(), fanouts, seed, and type of its indices.
@@ -23,7 +23,7 @@ def from_edges(sources, destinations, num_nodes, dtype=np.int32):
     indptr = np.zeros(num_nodes + 1, np.int64)
     np.cumsum(np.bincount(destinations, minlength=num_nodes), out=indptr[1:])
     indices = np.asarray(sources)[order].astype(dtype)
-    return SimpleNamespace(indptr=torch.from_numpy(indptr), indices=torch.from_numpy(indices))
+    return Topology(indptr=torch.from_numpy(indptr), indices=torch.from_numpy(indices))
 
 
 def random_graph(num_nodes, num_edges, seed=0, dtype=np.int32):
