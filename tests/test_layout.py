@@ -153,6 +153,7 @@ FLOORS = {
     "graph": 2,
     "data": 3,
     "sampler": 3,
+    "links": 3,
     "comm": 3,
     "storage": 4,
     "cache": 4,

@@ -10,11 +10,12 @@ from torch import Tensor
 from lsm.embed import host_kernels
 from lsm.embed.composition import compose, compose_backward
 from lsm.embed.losses import replace_by_gradients
-from lsm.embed.negatives import Candidates, NegativeDraws, all_rows, mask_equal
 from lsm.embed.options import EmbedOptions
 from lsm.embed.regularizer import add_penalty
 from lsm.embed.scores import scores_of
 from lsm.embed.sides import Side, sides_of
+from lsm.links.negatives import Candidates, NegativeDraws, all_rows
+from lsm.links.pairs import mask_equal
 
 SCORE_BYTES = 1 << 20
 LEAST_BLOCK = 128
@@ -80,10 +81,10 @@ def gradients_of(
         places = [slice(2 * len(edges), end)] * (2 * len(chunks))
     else:
         draws = NegativeDraws(candidates, options.num_negatives, options.degree_fraction)
-        negatives = [draws.draw(side.missing, generator) for side in sides for _ in chunks]
+        negatives = [draws.draw(side.targets, generator) for side in sides for _ in chunks]
         firsts = range(2 * len(edges), 2 * len(edges) + sum(map(len, negatives)), draws.count)
         places = [slice(first, first + draws.count) for first in firsts]
-    ids = torch.cat((sides[0].given, sides[0].missing, *negatives))
+    ids = torch.cat((sides[0].entities, sides[0].targets, *negatives))
     batch = _Batch(options, tables, generator, ids, len(edges), workspace)
     for number, chunk in enumerate(chunks):
         batch.add_chunk(chunk, sides, (places[number], places[len(chunks) + number]))

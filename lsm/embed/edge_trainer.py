@@ -14,8 +14,8 @@ from lsm.embed import gpu_kernels
 from lsm.embed.adagrad import update_rows
 from lsm.embed.edge_gradients import Tables, Workspace, gradients_of
 from lsm.embed.gpu_gradients import gradients_on_gpu, import_fused_softmax
-from lsm.embed.negatives import Candidates
 from lsm.embed.options import EmbedOptions
+from lsm.links.negatives import Candidates
 
 Reduce = Callable[[Tensor], None]
 """Sums a tensor over ranks, in place."""

@@ -14,9 +14,11 @@ from lsm.data.triples.store import TripleStore
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.embed.config import EmbedConfig
-from lsm.embed.known_edges import KnownEdges
-from lsm.embed.ranking import Protocol, Ranking, rank_edges
+from lsm.embed.edge_ranking import rank_edges
 from lsm.embed.run import EmbeddingRun
+from lsm.embed.sides import known_edges
+from lsm.links.known_edges import KnownEdges
+from lsm.links.ranking import Protocol, Ranking
 from lsm.run.torch_setup import set_up_torch
 
 SPLITS = ("train", "valid", "test")
@@ -89,13 +91,13 @@ class Evaluator:
         return Protocol(config.candidates, size, self._config.train.seed)
 
     @cached_property
-    def _known(self) -> KnownEdges | None:
+    def _known(self) -> tuple[KnownEdges, KnownEdges] | None:
         if not self._config.eval.filtered:
             return None
         options = self._config.embed
         rows = options.relation_rows(self._store.num_relations) if options.has_relations else 0
         splits = [_as_tensor(self._store.edges(split)) for split in SPLITS]
-        return KnownEdges(options, splits, rows)
+        return known_edges(options, splits, rows)
 
     @cached_property
     def _degrees(self) -> Tensor | None:

@@ -19,10 +19,10 @@ from torch import Tensor
 from lsm.embed import gpu_kernels
 from lsm.embed.edge_gradients import Gradients, Tables, Workspace
 from lsm.embed.gpu_kernels import EdgeBatch
-from lsm.embed.negatives import Candidates, NegativeDraws, all_rows
 from lsm.embed.options import EmbedOptions
 from lsm.embed.scores import scores_of
 from lsm.embed.sides import sides_of
+from lsm.links.negatives import Candidates, NegativeDraws, all_rows
 
 SCORE_BYTES = 1 << 29
 """Maximum size of the scores in memory at the same time."""
@@ -52,8 +52,8 @@ def gradients_on_gpu(
     ``generator``."""
     num_relation_rows = 0 if tables.relations is None else len(tables.relations)
     sides = sides_of(options, edges, num_relation_rows)
-    negatives = _draw(options, [side.missing for side in sides], candidates, generator)
-    ends = torch.stack((sides[0].given, sides[0].missing))
+    negatives = _draw(options, [side.targets for side in sides], candidates, generator)
+    ends = torch.stack((sides[0].entities, sides[0].targets))
     relation_rows = None
     if sides[0].relations is not None and sides[1].relations is not None:
         relation_rows = torch.stack((sides[0].relations, sides[1].relations))

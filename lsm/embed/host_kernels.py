@@ -87,11 +87,6 @@ def query_gradients(
     )
 
 
-def mask_equal(scores: Tensor, ids: Tensor, wanted: Tensor) -> None:
-    """Makes scores [c, k] -inf where ids[column] == wanted[row]."""
-    native.mask_equal(scores.numpy(), ids.numpy(), wanted.numpy())
-
-
 def complex_product(a: Tensor, b: Tensor, conjugate: bool) -> Tensor:
     """a * b, or a * conj(b), of rows of complex numbers: real parts, then imaginary parts."""
     out = torch.empty_like(a)
@@ -150,12 +145,6 @@ def add_rows(table: Tensor, ids: Tensor, rows: Tensor) -> None:
 def update_rows(rows: Tensor, ids: Tensor, grads: Tensor, lr: float, eps: float) -> None:
     """Adagrad, for the rows [n, width] of ``ids`` [m] with gradients [m, dim]."""
     native.update_rows(rows.numpy(), ids.numpy(), grads.numpy(), lr, eps, _pool())
-
-
-def find_pairs(ids: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """All rows [p] and columns [p] with ids[column] == wanted[row]."""
-    rows, columns = torch.from_numpy(native.find_pairs(ids.numpy(), wanted.numpy()))
-    return rows, columns
 
 
 def _pool() -> native.ThreadPool:

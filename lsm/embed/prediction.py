@@ -15,11 +15,10 @@ from torch import Tensor
 from lsm.data.triples.store import TripleStore
 from lsm.embed.composition import compose
 from lsm.embed.evaluate import SPLITS
-from lsm.embed.known_edges import KnownEdges
 from lsm.embed.options import EmbedOptions
 from lsm.embed.run import EmbeddingRun
 from lsm.embed.scores import scores_of
-from lsm.embed.sides import Side, sides_of
+from lsm.embed.sides import Side, known_edges, sides_of
 
 SCORE_BYTES = 16 << 20
 QUERIES_AT_ONCE = 1 << 16
@@ -49,7 +48,7 @@ def predict(
         ends = [given[chunk], given[chunk]]  # the one that is missing means nothing
         columns = ends if kinds is None else [ends[0], kinds[chunk], ends[1]]
         side = sides_of(options, torch.stack(columns, dim=1), relation_rows)[is_head]
-        queries = _composed(options, side, _rows(run, side.given), table)
+        queries = _composed(options, side, _rows(run, side.entities), table)
         if not torch.isfinite(queries).all():
             raise RuntimeError(f"{run.path}: an embedding asked for holds NaN or inf")
         known = None
@@ -68,7 +67,7 @@ def score(run: EmbeddingRun, edges: Tensor, *, is_head: bool) -> Tensor:
     for first in range(0, len(edges), EDGES_AT_ONCE):
         some = edges[first : first + EDGES_AT_ONCE]
         side = sides_of(options, some, 0 if table is None else len(table))[is_head]
-        rows = _rows(run, torch.cat((side.given, side.missing)))
+        rows = _rows(run, torch.cat((side.entities, side.targets)))
         queries = _composed(options, side, rows[: len(some)], table)
         pairs = scores_of(options.chosen_model).of_pairs(queries, rows[len(some) :].double())
         scores[first : first + len(some)] = pairs.float()
@@ -131,14 +130,15 @@ def _known_targets(
 ) -> tuple[Tensor, Tensor]:
     """Numbers of the queries of ``side`` [p], ascending, and entities [p] that complete them to an
     edge of any split. Reads all edges, a chunk at a time, and keeps those of the given entities."""
-    given = side.given.unique()
+    given = side.entities.unique()
     found = []
     for split in SPLITS:
         edges = store.edges(split)
         for first in range(0, len(edges), _KNOWN_AT_ONCE):
             some = torch.from_numpy(edges[first : first + _KNOWN_AT_ONCE].astype(np.int64))
             found.append(some[torch.isin(some[:, -1 if is_head else 0], given)])
-    return KnownEdges(options, found, relation_rows).pairs(side, is_head)
+    known = known_edges(options, found, relation_rows)[is_head]
+    return known.pairs(side.keys(relation_rows))
 
 
 def _leave_out(scores: Tensor, known: tuple[Tensor, Tensor], chunk: slice, first: int) -> None:

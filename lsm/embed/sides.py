@@ -1,27 +1,34 @@
-"""The two sides of edges, of which one is corrupted while the other forms queries."""
+"""The two sides of edges: one is the target, the other forms the query with the relation."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from lsm.embed.options import EmbedOptions
+from lsm.links.known_edges import KnownEdges, query_keys
 
 
 class Side(NamedTuple):
-    """Edges with one side corrupted. ``given``: rows [b] of the other side, which form queries with
-    rows ``relations`` [b] of the table of relations; ``missing``: rows [b] of the corrupted side;
-    ``inverse``: how :func:`lsm.embed.composition.compose` combines them."""
+    """Edges with one side as the target. Rows ``entities`` [b] of the other side form queries with
+    rows ``relations`` [b] of the table of relations; ``targets``: rows [b] of the target side;
+    ``inverse``: how :func:`lsm.embed.composition.compose` combines entities and relations."""
 
-    given: Tensor
+    entities: Tensor
     relations: Tensor | None
-    missing: Tensor
+    targets: Tensor
     inverse: bool
+
+    def keys(self, relation_rows: int) -> Tensor:
+        """[b] int64: numbers of the queries. ``relation_rows``: rows of the table of relations."""
+        return query_keys(self.entities, self.relations, relation_rows)
 
 
 def sides_of(options: EmbedOptions, edges: Tensor, relation_rows: int) -> tuple[Side, Side]:
-    """``edges`` with tails and with heads corrupted. ``edges``: [b, 3] int64, or [b, 2] where the
+    """``edges`` with tails and with heads as targets. ``edges``: [b, 3] int64, or [b, 2] where the
     model has no relations; ``relation_rows``: rows of the table of relations. Raises ValueError for
     edges of another shape."""
     columns = (3,) if options.has_relations else (2, 3)
@@ -38,3 +45,16 @@ def sides_of(options: EmbedOptions, edges: Tensor, relation_rows: int) -> tuple[
         Side(heads, relations, tails, False),
         Side(tails, relations + relation_rows // 2, heads, False),
     )
+
+
+def known_edges(
+    options: EmbedOptions, splits: Sequence[Tensor], relation_rows: int
+) -> tuple[KnownEdges, KnownEdges]:
+    """The edges of all ``splits`` by queries for tails, and by queries for heads. Arguments as of
+    :func:`sides_of`. Holds 32 bytes per edge."""
+    edges = torch.cat([split.cpu() for split in splits])
+    tails, heads = (
+        KnownEdges(side.keys(relation_rows), side.targets)
+        for side in sides_of(options, edges, relation_rows)
+    )
+    return tails, heads

@@ -26,7 +26,6 @@ from lsm.embed.config import EmbedConfig
 from lsm.embed.evaluate import Blocks, Evaluator, as_record
 from lsm.embed.job import EmbedJob, open_job
 from lsm.embed.orders.itinerary import Step
-from lsm.embed.ranking import Ranking
 from lsm.embed.run_state import (
     KeptTables,
     RunState,
@@ -35,6 +34,7 @@ from lsm.embed.run_state import (
     save_state,
 )
 from lsm.embed.table.slots import SlotAccess
+from lsm.links.ranking import Ranking
 from lsm.run.directory import RunDirectory
 from lsm.run.log import RunLog
 from lsm.run.metrics import Metrics

@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from lsm.embed import edge_gradients, negatives
+from lsm.embed import edge_gradients
 from lsm.embed.edge_gradients import Tables, Workspace, gradients_of
 from lsm.embed.options import EmbedOptions, LossName, ModelName, RegularizerName
+from lsm.links import negatives
 
 DIM, ENTITIES, RELATIONS = 6, 9, 3
 WEIGHT = 0.3

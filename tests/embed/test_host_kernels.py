@@ -153,9 +153,3 @@ def test_queries_and_their_gradients_are_those_of_autograd(kind, dim, conjugate,
         torch.testing.assert_close(of_targets.double() - kept, leaves[2].grad, **close)
         if kind != native.Query.ENTITY:
             torch.testing.assert_close(of_relations.double(), leaves[1].grad, **close)
-
-
-def test_scores_of_equal_ids_are_masked():
-    scores, ids, wanted = torch.zeros(3, 4), torch.tensor([5, 7, 5, 9]), torch.tensor([5, 6, 9])
-    native.mask_equal(scores, ids, wanted)
-    assert torch.equal(scores == -torch.inf, ids == wanted[:, None])

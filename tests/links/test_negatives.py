@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lsm.embed.negatives import NegativeDraws, all_rows, equal_pairs, equal_pairs_by_torch
+from lsm.links.negatives import NegativeDraws, all_rows
 
 RANGES = [(10, 30), (0, 5), (30, 31), (50, 90)]
 ENDS = torch.tensor([7] * 6 + [2] * 3 + [11])
@@ -50,16 +50,3 @@ def test_no_candidates_are_an_error(ranges):
         NegativeDraws(ranges, 4, 0.0)
     with pytest.raises(ValueError, match="candidates: expected ranges of rows"):
         all_rows(ranges, torch.device("cpu"))
-
-
-@pytest.mark.parametrize("find", [equal_pairs, equal_pairs_by_torch])
-@pytest.mark.parametrize(("num_columns", "num_wanted"), [(50, 60), (0, 5), (5, 0)])
-def test_exactly_the_equal_pairs_are_found(find, num_columns, num_wanted):
-    generator = torch.Generator().manual_seed(4)
-    columns = torch.randint(12, (num_columns,), generator=generator)
-    wanted = torch.randint(16, (num_wanted,), generator=generator)  # not all among the columns
-    rows, places = find(columns, wanted)
-    assert torch.equal(rows, rows.sort().values)
-    found = torch.zeros(num_wanted, num_columns)
-    found.index_put_((rows, places), torch.ones(len(rows)), accumulate=True)
-    assert torch.equal(found, (columns[None] == wanted[:, None]).float())

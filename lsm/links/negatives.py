@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lsm.embed import host_kernels
-
 Candidates = Sequence[tuple[int, int]]
 """Ranges of rows, first and end, that do not overlap."""
 
@@ -54,32 +52,3 @@ def all_rows(candidates: Candidates, device: torch.device) -> Tensor:
     """Every candidate once, in the order of the ranges."""
     check_candidates(candidates)
     return torch.cat([torch.arange(first, end, device=device) for first, end in candidates])
-
-
-def mask_equal(scores: Tensor, ids: Tensor, wanted: Tensor) -> None:
-    """Makes scores [c, k] -inf where ids[column] == wanted[row]."""
-    if host_kernels.takes(scores):
-        host_kernels.mask_equal(scores, ids, wanted)
-    else:
-        rows, columns = equal_pairs(ids, wanted)
-        if len(rows):
-            scores[rows, columns] = -torch.inf
-
-
-def equal_pairs(columns: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """Every row and column with ``columns[column] == wanted[row]``: [p] each, rows ascending. Both
-    lists of ids may contain duplicates."""
-    if columns.device.type == "cpu":
-        return host_kernels.find_pairs(columns, wanted)
-    return equal_pairs_by_torch(columns, wanted)
-
-
-def equal_pairs_by_torch(columns: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """:func:`equal_pairs` on any device."""
-    ordered, places = columns.sort(stable=True)
-    first = torch.searchsorted(ordered, wanted)
-    num_equal = torch.searchsorted(ordered, wanted, right=True) - first
-    rows = torch.repeat_interleave(num_equal)
-    before = torch.cumsum(num_equal, 0) - num_equal
-    nth = torch.arange(len(rows), device=rows.device) - before[rows] + first[rows]
-    return rows, places[nth]

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from lsm.embed import ranking
-from lsm.embed.known_edges import KnownEdges
+from lsm.embed.edge_ranking import rank_edges
 from lsm.embed.options import EmbedOptions, ModelName
-from lsm.embed.ranking import Protocol, rank_edges
+from lsm.embed.sides import known_edges
+from lsm.links import ranking
+from lsm.links.ranking import Protocol
 
 ENTITIES, RELATIONS, DIM = 40, 3, 4
 RNG = np.random.default_rng(11)
@@ -99,7 +100,7 @@ def rank(options, entities, relations, known, size=ENTITIES, **protocol):
     edges = torch.from_numpy(TEST)
     rows = torch.from_numpy(relations)
     if known is not None:
-        known = KnownEdges(options, torch.from_numpy(known).split(100), len(rows))
+        known = known_edges(options, torch.from_numpy(known).split(100), len(rows))
     return rank_edges(options, Blocks(entities, size), rows, edges, known, **protocol)
 
 
@@ -108,7 +109,7 @@ def rank(options, entities, relations, known, size=ENTITIES, **protocol):
 @pytest.mark.parametrize("reciprocal", [True, False])
 @pytest.mark.parametrize("model", get_args(ModelName))
 def test_filtered_ranks_among_all_entities(model, reciprocal, integers, size, monkeypatch):
-    monkeypatch.setattr("lsm.embed.ranking.SCORE_BYTES", 4 * 16 * size)  # chunks of 16 edges
+    monkeypatch.setattr(ranking, "SCORE_BYTES", 4 * 16 * size)  # chunks of 16 edges
     options = EmbedOptions(model=model, dim=DIM, reciprocal=reciprocal)
     entities, relations = tables(options, integers and model != "rotate")
     if model == "rotate" and integers:
@@ -134,22 +135,14 @@ def test_ranks_among_a_sample(candidates, monkeypatch):
     entities, relations = tables(options, True)
     degrees = torch.bincount(torch.from_numpy(EDGES[:, [0, 2]].flatten()), minlength=ENTITIES)
     drawn = []
-    sample = ranking._sample
-    monkeypatch.setattr(ranking, "_sample", lambda *args: drawn.append(sample(*args)) or drawn[0])
+    draw = Protocol.draw
+    monkeypatch.setattr(Protocol, "draw", lambda *args: drawn.append(draw(*args)) or drawn[0])
     protocol = Protocol(candidates, 25, seed=3)
     found = rank(options, entities, relations, EDGES, 9, protocol=protocol, degrees=degrees)
     assert len(drawn[0]) == 25
     check(found, brute_force(options, entities, relations, EDGES, drawn[0].numpy()))
     words = {"uniform": "25 uniform entities", "degree": "25 by degree"}[candidates]
     assert found.protocol == f"filtered, both sides, {words}, mean rank on ties"
-
-
-def test_samples_follow_their_protocol():
-    uniform = ranking._sample(Protocol("uniform", 30), ENTITIES, None)
-    assert len(uniform.unique()) == 30
-    degrees = torch.tensor([0, 5, 0, 1, 2])
-    counts = torch.bincount(ranking._sample(Protocol("degree", 8000), 5, degrees), minlength=5)
-    assert (counts / 1000).tolist() == pytest.approx([0, 5, 0, 1, 2], abs=0.2)
 
 
 def test_equal_rows_are_ties_in_spite_of_rounding():
@@ -168,8 +161,6 @@ def test_bad_input_is_named():
         rank(options, entities[:20], relations, None)
     with pytest.raises(ValueError, match="degrees: expected one of each of the 40 entities"):
         rank(options, entities, relations, None, protocol=Protocol("degree", 5))
-    with pytest.raises(ValueError, match="sample: expected at least 1"):
-        Protocol("uniform")
     entities[TEST[0, 0]] = np.nan
     with pytest.raises(FloatingPointError, match="embeddings hold NaN"):
         rank(options, entities, relations, None)
