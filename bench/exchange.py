@@ -54,14 +54,14 @@ def time_layer(args, table: torch.Tensor, group: CacheGroup) -> Callable[[torch.
 
     def iteration(ids: torch.Tensor) -> tuple:
         start = time.perf_counter()
-        request = exchange.request(ids)
+        request = exchange.lists.request(ids)
         asked = time.perf_counter()
         rows = table[request.ids]  # in place of a cache
         begin = time.perf_counter()
-        delivery = exchange.open(request)
-        for row_of, target, places in exchange.targets(delivery):
+        delivery = exchange.rows.open(request)
+        for row_of, target, places in exchange.rows.targets(delivery):
             native.scatter_rows(rows, row_of, target, places, threads)
-        out = exchange.finish(delivery)
+        out = exchange.rows.finish(delivery)
         return asked - start, time.perf_counter() - begin, out
 
     return iteration
@@ -84,16 +84,16 @@ def time_devices(
 
     def iteration(ids: torch.Tensor) -> tuple:
         start = time.perf_counter()
-        request = exchange.request(ids)
+        request = exchange.lists.request(ids)
         asked = time.perf_counter()
         rows = table[request.ids.to(device)]  # in place of a cache
         synchronize(device)
         begin = time.perf_counter()
-        delivery = exchange.open(request)
-        for target in exchange.targets(delivery):
+        delivery = exchange.rows.open(request)
+        for target in exchange.rows.targets(delivery):
             copies.scatter(rows, target.row_of, target.rows, target.places)
         copies.synchronize()
-        out = exchange.finish(delivery)
+        out = exchange.rows.finish(delivery)
         return asked - start, time.perf_counter() - begin, out
 
     return iteration

@@ -11,6 +11,8 @@ from lsm.comm.link_choice import find_links, host_links
 from lsm.comm.links import GlooLink, IpcLink, Link, NcclLink, ShmLink
 from lsm.comm.owners import OwnerMap
 from lsm.comm.request import RowFormat
+from lsm.comm.request_lists import RequestLists
+from lsm.comm.row_exchange import RowExchange
 
 
 def open_exchange(
@@ -22,12 +24,25 @@ def open_exchange(
     device: torch.device | None = None,
     pool_bytes: int = 0,
 ) -> Exchange:
-    """This rank's part in the exchange of ``group``. A collective of the group.
+    """This rank's part in the exchange of ``group``, for rows of one size. A collective of the
+    group.
 
     device: of the batches: a GPU, or the host in place of one; None: batches are host memory.
     pool_bytes: GPU memory for batches, allocated at once. Raises RuntimeError, on every rank, if
     ``comm.transport`` names an unavailable link.
     """
+    lists = RequestLists(group, owners, num_threads)
+    return Exchange(group, lists, open_rows(group, rows, num_threads, device, pool_bytes))
+
+
+def open_rows(
+    group: CacheGroup,
+    rows: RowFormat,
+    num_threads: int = 1,
+    device: torch.device | None = None,
+    pool_bytes: int = 0,
+) -> RowExchange:
+    """The exchange of rows of one size. Arguments and errors as open_exchange()."""
     options, stream = group.options, group.rows
     batches: HostBatches | GpuBatches
     if device is None:
@@ -53,4 +68,4 @@ def open_exchange(
             links.append(NcclLink(peers, batches, stream, nccl, options.timeout_secs))
         else:
             links.append(GlooLink(peers, batches, stream, chunk_rows, options.timeout_secs))
-    return Exchange(group, owners, batches, links, num_threads)
+    return RowExchange(group, batches, links)

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import torch
 
-from lsm import native
 from lsm.comm.shared_memory import SharedBatch
 
 NO_PLACES = torch.empty(0, dtype=torch.int32)
@@ -74,21 +73,3 @@ class Delivery:
     request: Request
     batch: SharedBatch
     packed: dict[int, torch.Tensor] = field(default_factory=dict)
-
-
-def merge_lists(
-    lists: list[torch.Tensor],
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, list[int]]:
-    """Merges request lists ([n] int64 each) in rank order.
-
-    Returns (ids [u] int64, each once; starts of each list's additions [len(lists) + 1] int64; index
-    of each request among the ids [total] int32; starts of each list's requests, len(lists) + 1
-    numbers)."""
-    requests = torch.cat(lists)
-    sizes = torch.tensor([0, *map(len, lists)])
-    list_starts = sizes.cumsum(0)
-    ids = torch.empty(len(requests) + 1, dtype=torch.int64)
-    row_of = torch.empty(len(requests), dtype=torch.int32)
-    rank_starts = torch.empty(len(lists) + 1, dtype=torch.int64)
-    count = native.merge_lists(requests, list_starts, ids, row_of, rank_starts)
-    return ids[:count], rank_starts, row_of, list_starts.tolist()

@@ -104,7 +104,7 @@ class CachedFeatureLoader(FeatureLoader):
     @property
     def device_bytes(self) -> int:
         """GPU memory of the tiers and of an exchange's batches."""
-        return self.tiers.device_bytes + (self.exchange.device_bytes if self.exchange else 0)
+        return self.tiers.device_bytes + (self.exchange.rows.device_bytes if self.exchange else 0)
 
     def claim(self) -> None:
         """As FeatureLoader.claim()."""
@@ -155,7 +155,7 @@ class CachedFeatureLoader(FeatureLoader):
     def leave(self) -> None:
         """As FeatureLoader.leave()."""
         if self.exchange is not None:
-            self.exchange.leave()
+            self.exchange.lists.leave()
 
     def forget_announced(self) -> None:
         """Drops announced batches that were not requested. If there are any, earlier plans count on
@@ -248,7 +248,7 @@ class CachedFeatureLoader(FeatureLoader):
     def _leave_exchange(self, exchange: Exchange) -> bool:
         """Ends the session with other ranks. Returns False if a thread still waits for their
         rows."""
-        exchange.leave()
+        exchange.lists.leave()
         if not self._replaying.acquire(timeout=_CLOSE_SECS):
             return False
         if not (self._failure or self._requests or self._batches):
@@ -267,7 +267,7 @@ class CachedFeatureLoader(FeatureLoader):
         if self.exchange is None:
             return None
         try:
-            return self.exchange.request(ids)
+            return self.exchange.lists.request(ids)
         except ValueError:
             raise  # an id is out of range, and nothing was sent
         except BaseException as error:
@@ -341,10 +341,10 @@ class CachedFeatureLoader(FeatureLoader):
             self._wait_for_reads(batch, timeout_secs)
             self._replay(batch)
         else:
-            delivery = self.exchange.open(request)
+            delivery = self.exchange.rows.open(request)
             self._wait_for_reads(batch, timeout_secs)
-            self._replay(batch, self.exchange.targets(delivery))
-            batch.delivered = self.exchange.finish(delivery)
+            self._replay(batch, self.exchange.rows.targets(delivery))
+            batch.delivered = self.exchange.rows.finish(delivery)
             batch.stats |= request.stats
             batch.stats["requests"] += batch.stats["duplicates"]
         with self._counting:

@@ -382,7 +382,7 @@ def _parallel(
         return DistributedDataParallel(model, find_unused_parameters=True)
     # Gradients have a group of their own; ranks exchange everything else on the host.
     exchange = features.exchange if isinstance(features, CachedFeatureLoader) else None
-    backend = gradient_backend(world, device, exchange.links.values() if exchange else ())
+    backend = gradient_backend(world, device, exchange.rows.links.values() if exchange else ())
     return DistributedDataParallel(
         model,
         device_ids=[device.index],

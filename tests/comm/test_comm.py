@@ -23,17 +23,17 @@ def exchange_case(context, size, transport, owner, dim, dtype, kinds):
     exchange = open_exchange(
         group, OwnerMap(NUM_NODES, size, group.rank, hash=owner), RowFormat(dim, dtype)
     )
-    assert set(exchange.links.values()) <= {"shm" if transport == "auto" else transport}
+    assert set(exchange.rows.links.values()) <= {"shm" if transport == "auto" else transport}
     table = features(dim, dtype)
     own = [lists(kind, size, seed)[group.rank] for seed, kind in enumerate(kinds)]
     requests, sent = [], []
     for t in range(len(kinds) + 2):
         if t < len(kinds):
-            requests.append(exchange.request(own[t]))
+            requests.append(exchange.lists.request(own[t]))
         if t < 2:
             continue
         ids, request = own[t - 2], requests[t - 2]
-        rows = deliver(exchange, request, table[request.ids])
+        rows = deliver(exchange.rows, request, table[request.ids])
         raw = [part.contiguous().view(torch.uint8) for part in (rows, table[ids])]
         assert rows.shape == (len(ids), dim)
         assert torch.equal(*raw), f"rank {group.rank}, iteration {t - 2}"
@@ -64,6 +64,38 @@ def test_rows_and_merged_lists_are_those_of_the_naive_exchange(ranks, size, tran
 @pytest.mark.parametrize("dim", [1, 3, 1024, 4096])
 def test_any_row_format(ranks, dim, dtype, transport):
     ranks.check(exchange_case, 2, transport, "mix64", dim, dtype, ("random", "empty", "random"))
+
+
+def two_sizes_case(context, transport):
+    """Rows of two sizes, for the ids of one request each iteration."""
+    from lsm.comm.open import open_rows
+    from lsm.comm.owners import OwnerMap
+    from lsm.comm.request import RowFormat
+    from lsm.comm.request_lists import RequestLists
+
+    group = context.group(3, transport=transport, chunk_bytes=4096)
+    if group is None:
+        return None
+    lists_of_ids = RequestLists(group, OwnerMap(NUM_NODES, 3, group.rank))
+    formats = [(3, torch.float16), (40, torch.float32)]
+    tables = [features(*each) for each in formats]
+    exchanges = [open_rows(group, RowFormat(*each)) for each in formats]
+    for seed, kind in enumerate(KINDS):
+        ids = lists(kind, 3, seed)[group.rank]
+        request = lists_of_ids.request(ids)
+        for rows, table in zip(exchanges, tables, strict=True):
+            out = deliver(rows, request, table[request.ids])
+            assert torch.equal(out.view(torch.uint8), table[ids].view(torch.uint8))
+        sent = len(request.row_of) - len(request.asked_by(group.rank))
+        assert request.stats["rows_sent_bytes"] == sent * (6 + 160)
+    lists_of_ids.leave()
+    group.rows.end()
+    return None
+
+
+@pytest.mark.parametrize("transport", ["shm", "gloo"])
+def test_one_request_serves_rows_of_two_sizes(ranks, transport):
+    ranks.check(two_sizes_case, transport)
 
 
 def test_traffic_is_counted(ranks):

@@ -124,7 +124,7 @@ def request_case(context):
     exchange = open_exchange(group, OwnerMap(300_000, 2, group.rank), RowFormat(1, torch.float32))
     merged = []
     for count in (0, 10, 100_000, 3, 300_000, 0, 200_000):
-        request = exchange.request(torch.arange(count))
+        request = exchange.lists.request(torch.arange(count))
         merged.append(set(request.ids.tolist()))
         assert len(merged[-1]) == len(request.ids)
     exchange.end_session()

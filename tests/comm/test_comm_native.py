@@ -9,7 +9,7 @@ import torch
 
 from lsm import native
 from lsm.comm.owners import OwnerMap, owners
-from lsm.comm.request import merge_lists
+from lsm.comm.request_lists import merge_lists
 from lsm.reference import comm as reference
 from lsm.reference.hashing import mix64, owner
 

@@ -171,11 +171,11 @@ def join_case(context, options, hosts=None):
         owners = OwnerMap(100, group.size, group.rank)
         exchange = open_exchange(group, owners, RowFormat(2, torch.float32))
         ids = torch.arange(context.rank, 100, 3)
-        request = exchange.request(ids)
+        request = exchange.lists.request(ids)
         table = torch.arange(200.0).view(100, 2)
-        assert torch.equal(deliver(exchange, request, table[request.ids]), table[ids])
+        assert torch.equal(deliver(exchange.rows, request, table[request.ids]), table[ids])
         exchange.flush()
-        return group.rank, group.size, exchange.links
+        return group.rank, group.size, exchange.rows.links
     finally:
         os.environ.pop("LSM_HOST", None)
 

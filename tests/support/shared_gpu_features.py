@@ -83,7 +83,7 @@ def both_case(context, path, size, transport, options, cache, num_gpus=0):
         store, loader = open_loader(path, group, cache, device)
         with loader:
             if device is not None:
-                links = loader.exchange.links
+                links = loader.exchange.rows.links
             counts.append(deliver(context, store, loader))
     return links, *counts
 
@@ -117,15 +117,15 @@ def exchange_case(context, size, transport, dim, dtype, num_gpus=0):
     table, held = features(dim, dtype).view(torch.uint8), []
     for seed, kind in enumerate(KINDS):
         ids = lists(kind, size, seed)[group.rank]
-        request = exchange.request(ids)
+        request = exchange.lists.request(ids)
         own = table[request.ids].view(dtype).to(device)
         if num_gpus:
             torch.cuda.synchronize(device)
-        delivery = exchange.open(request)
-        for target in exchange.targets(delivery):
+        delivery = exchange.rows.open(request)
+        for target in exchange.rows.targets(delivery):
             copies.scatter(own, target.row_of, target.rows, target.places)
         copies.synchronize()
-        held.append((exchange.finish(delivery), ids))
+        held.append((exchange.rows.finish(delivery), ids))
         for delivered, ids in held:
             assert delivered.shape == (len(ids), dim)
             assert torch.equal(delivered.cpu().contiguous().view(torch.uint8), table[ids]), kind
