@@ -10,6 +10,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from lsm.data.format import FileMeta, StoreMeta
 from lsm.data.npy_header import read_header
 from lsm.data.sink import FileSink, explaining_no_room, no_room
 from lsm.graph.topology import Topology
+from lsm.graph.types import NODE, EdgeTypes, NodeSpace
 
 _MOST_LABELS_IN_MEMORY = 8 << 20  # 64 MiB of them
 _FREE_SPACE = "free some space there"
@@ -78,7 +80,17 @@ class GraphStore:
     @property
     def num_nodes(self) -> int:
         """Nodes are 0 to ``num_nodes - 1``."""
-        return self.meta.num_nodes
+        return self.node_space.num_nodes
+
+    @cached_property
+    def node_space(self) -> NodeSpace:
+        """The ids of the nodes by type; this store has one type."""
+        return NodeSpace.of_one(self.meta.num_nodes)
+
+    @property
+    def edge_types(self) -> EdgeTypes:
+        """The types of the edges; this store has one."""
+        return EdgeTypes.of_one(self.node_space)
 
     @property
     def num_edges(self) -> int:
@@ -206,7 +218,7 @@ class GraphStore:
         """
         file = layout.split_file(layout.split_name(name))
         ids = self._load(file, "int64", None, in_memory=True)
-        bad = ((ids < 0) | (ids >= self.num_nodes)).nonzero().view(-1)
+        bad = self.node_space.outside(NODE, ids)
         if len(bad):
             position = int(bad[0])
             raise ValueError(
@@ -214,7 +226,7 @@ class GraphStore:
                 f"exist: expected an id in [0, {self.num_nodes}); run `lsm data verify "
                 f"{self.path}` and convert again"
             )
-        return ids
+        return self.node_space.to_global(NODE, ids)
 
     def score(self, name: str) -> torch.Tensor:
         """Returns a static score of all nodes.

@@ -267,3 +267,10 @@ def test_writer_wants_room_beforehand(tmp_path):
     ):
         writer.require_bytes(1 << 60)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_without_types_has_one_space_of_one_type(store_path):
+    store = GraphStore.open(store_path)
+    assert store.node_space.counts == {"node": store.meta.num_nodes}
+    assert store.num_nodes == store.node_space.num_nodes
+    assert store.edge_types == (("node", "to", "node"),)
