@@ -39,6 +39,7 @@ from lsm.cache.planner import Planner, PlannerConfig
 from lsm.cache.staging import OPTIONS
 from lsm.core.device import gpu_problem
 from lsm.graph.topology import Topology
+from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
 from lsm.storage.engine import Storage
@@ -226,11 +227,11 @@ def bench_sample(options: argparse.Namespace) -> dict:
         for _ in range(options.rounds * options.host_threads)
     ]
     host = NeighborSampler(graph, fanouts)
-    expected = host.sample(seeds[0], epoch=0, iteration=0)
+    expected = host.sample(seeds[0], BatchName())
 
     def sample_all(sampler, threads: ThreadPoolExecutor, counts: list[int]) -> None:
         graphs = threads.map(
-            lambda i: sampler.sample(seeds[i], epoch=0, iteration=i), range(len(seeds))
+            lambda i: sampler.sample(seeds[i], BatchName(iteration=i)), range(len(seeds))
         )
         counts.append(sum(graph.edge_index.size(1) for graph in graphs))
 
@@ -247,7 +248,7 @@ def bench_sample(options: argparse.Namespace) -> dict:
             sampler = DeviceNeighborSampler(
                 *(graph, placed, fanouts), device=number(), num_slots=lanes
             )
-            sampled = sampler.sample(seeds[0], epoch=0, iteration=0)
+            sampled = sampler.sample(seeds[0], BatchName())
             if options.check and not torch.equal(sampled.edge_index, expected.edge_index):
                 raise RuntimeError(f"the samples of host and GPU ({placement}) differ")
             results[f"{placement}_{lanes}"] = measure(sampler, lanes)

@@ -127,20 +127,18 @@ class Setting:
 def count_pipeline(read: Callable[[], Counts], setting: Setting) -> tuple[Counts, int]:
     """The counts of an epoch of a pipeline, read by the thread that takes its batches; and how many
     batches these are."""
-    from lsm.loader.pipeline import Pipeline
+    from lsm.loader.pipeline import Pipeline, RunAhead
+    from lsm.sampler.name import BatchName
     from lsm.storage.read_ahead import ReadAhead
 
     sampler, seeds = setting.sampler(), setting.seeds
     with setting.features() as rows:
         pipeline = Pipeline(
-            lambda iteration: sampler.sample(seeds[iteration], epoch=0, iteration=iteration),
+            lambda iteration: sampler.sample(seeds[iteration], BatchName(iteration=iteration)),
             rows,
             first=0,
             last=len(seeds),
-            read_ahead=ReadAhead.fixed(4),
-            staging_bytes=1 << 30,
-            num_threads=2,
-            timeout_secs=60.0,
+            policy=RunAhead(ReadAhead.fixed(4), 1 << 30, num_threads=2, timeout_secs=60.0),
         )
         try:
             before = read()
@@ -152,6 +150,8 @@ def count_pipeline(read: Callable[[], Counts], setting: Setting) -> tuple[Counts
 
 def count(read: Callable[[], Counts], options: argparse.Namespace, directory: Path) -> dict:
     """The counts of each part, and those that the project has limits for."""
+    from lsm.sampler.name import BatchName
+
     setting = Setting(options, directory)
     store, sampler = setting.store, setting.sampler()
     parts, moved, planned = Parts(read), 0, 0
@@ -162,7 +162,7 @@ def count(read: Callable[[], Counts], options: argparse.Namespace, directory: Pa
         def sample(iteration: int):
             seeds = setting.seeds[iteration]
             return parts.run(
-                "sample", lambda: sampler.sample(seeds, epoch=0, iteration=iteration).n_id
+                "sample", lambda: sampler.sample(seeds, BatchName(iteration=iteration)).n_id
             )
 
         ahead = setting.window - 1

@@ -20,6 +20,7 @@ import torch
 from common import BATCH_SIZE, FANOUTS, numbers, parser, publish, spread
 from lsm import reference
 from lsm.graph.topology import Topology
+from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 
 
@@ -58,7 +59,7 @@ def time_round(sampler: NeighborSampler, batches: list[torch.Tensor], num_thread
     def work(first: int) -> tuple[int, float]:
         edges, start = 0, time.thread_time()
         for i in range(first, len(batches), num_threads):
-            edges += sum(sampler.sample(batches[i], epoch=0, iteration=i).num_sampled_edges)
+            edges += sum(sampler.sample(batches[i], BatchName(iteration=i)).num_sampled_edges)
         return edges, time.thread_time() - start
 
     with ThreadPoolExecutor(num_threads) as executor:
@@ -89,7 +90,7 @@ def main() -> None:
     batches = seed_batches(len(graph.indptr) - 1, options)
     if options.check:
         for i, seeds in enumerate(batches[:2]):
-            sampled = sampler.sample(seeds, epoch=0, iteration=i)
+            sampled = sampler.sample(seeds, BatchName(iteration=i))
             reference.check_sample(graph.indptr, graph.indices, seeds, fanouts, sampled)
     time_round(sampler, batches, options.threads)
     rounds = [time_round(sampler, batches, options.threads) for _ in range(options.rounds)]

@@ -201,6 +201,25 @@ def test_rooms_import_lower_floors_only():
     assert upward == set()
 
 
+def code_lines(path: Path, name: str) -> int:
+    """Lines of a class without its docstrings, comments and blank lines."""
+    text = path.read_text()
+    found = next(node for node in ast.parse(text).body if getattr(node, "name", None) == name)
+    prose: set[int] = set()
+    for node in ast.walk(found):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            prose |= {*range(node.lineno, (node.end_lineno or 0) + 1)}
+    lines = text.splitlines()
+    numbers = range(found.lineno, (found.end_lineno or 0) + 1)
+    kept = [lines[number - 1].strip() for number in numbers if number not in prose]
+    return sum(bool(line) and not line.startswith("#") for line in kept)
+
+
+def test_the_loader_of_nodes_is_a_signature_and_its_parts():
+    """All that loaders of nodes and of links share lies in Loader."""
+    assert code_lines(ROOT / "lsm/loader/neighbor_loader.py", "NeighborLoader") < 80
+
+
 # Rooms of tests that are no rooms of the package.
 OTHER_TESTS = {"bench", "emulated", "examples", "guest", "native"}
 HELPERS = ROOT / "tests" / "support"

@@ -28,8 +28,7 @@ from lsm.core import record
 from lsm.core.progress import counting
 from lsm.data.feature_files import FeatureFiles
 from lsm.features.open import open_features
-from lsm.loader.pipeline import Pipeline
-from lsm.sampler.neighbor import SampledGraph
+from lsm.loader.pipeline import IdsAlone, Pipeline, RunAhead
 from lsm.storage.disk_profile import DiskProfile, save_profile
 from lsm.storage.engine import Storage
 from lsm.storage.measure import Source, open_blocks, scratch_file
@@ -209,14 +208,11 @@ def _run(
     with open_features(files, cache, options) as features:
         start = time.perf_counter()
         pipeline = Pipeline(
-            lambda iteration: SampledGraph.of_nodes(lists[iteration]),
+            lambda iteration: IdsAlone(lists[iteration]),
             features,
             first=0,
             last=len(lists),
-            read_ahead=way.read_ahead,
-            staging_bytes=settings.staging_bytes,
-            num_threads=1,
-            timeout_secs=_TIMEOUT_SECS,
+            policy=RunAhead(way.read_ahead, settings.staging_bytes, timeout_secs=_TIMEOUT_SECS),
         )
         try:
             return _timed(pipeline, start, lists, features.storage, files.row_bytes)

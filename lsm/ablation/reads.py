@@ -17,8 +17,7 @@ from lsm.core.progress import counting
 from lsm.data.graph_store import GraphStore
 from lsm.features.loader import FeatureLoader
 from lsm.features.open import open_features
-from lsm.loader.pipeline import Pipeline
-from lsm.sampler.neighbor import SampledGraph
+from lsm.loader.pipeline import IdsAlone, Pipeline, RunAhead
 from lsm.storage.options import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
 
@@ -58,14 +57,13 @@ def deliver(
     """
     start = time.perf_counter()
     pipeline = Pipeline(
-        lambda iteration: SampledGraph.of_nodes(batches[iteration]),
+        lambda iteration: IdsAlone(batches[iteration]),
         features,
         first=0,
         last=len(batches),
-        read_ahead=ReadAhead.fixed(prefetch),
-        staging_bytes=staging_bytes,
-        num_threads=1,
-        timeout_secs=features.storage.timeout_secs,
+        policy=RunAhead(
+            ReadAhead.fixed(prefetch), staging_bytes, timeout_secs=features.storage.timeout_secs
+        ),
     )
     arrived = []
     try:

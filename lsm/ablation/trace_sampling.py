@@ -9,7 +9,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
-import torch
 
 from lsm.ablation.trace import Trace
 from lsm.cache.scores import SCORE_NAMES, compute_score
@@ -17,7 +16,7 @@ from lsm.core.progress import counting
 from lsm.data.graph_store import GraphStore
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.options import Sampling
-from lsm.sampler.seeds import SeedSchedule
+from lsm.sampler.seeds import NodeSeeds, SeedBatch
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -52,7 +51,7 @@ def sample_trace(
         known = dict.fromkeys((*SCORE_NAMES, *store.scores))
         raise ValueError(f"score: expected one of {', '.join(known)}, got {score!r}")
     schedules = [
-        SeedSchedule(
+        NodeSeeds(
             store.split(split),
             batch_size,
             shuffle=True,
@@ -68,13 +67,10 @@ def sample_trace(
         raise ValueError(f"{store.path}: split {split!r} is empty; there is nothing to sample")
     total = iterations or epochs * per_epoch
     threads = num_threads or len(os.sched_getaffinity(0))
-    sampler = NeighborSampler(store.topology(), num_neighbors, seed=seed, sampling=sampling)
+    sampler = NeighborSampler(store.topology(), num_neighbors, sampling=sampling)
 
-    def requested(task: tuple[int, int, int, torch.Tensor]) -> np.ndarray:
-        epoch, iteration, rank, seeds = task
-        step = epoch * per_epoch + iteration
-        graph = sampler.sample(seeds, epoch=epoch, iteration=iteration, rank=rank, step=step)
-        return graph.n_id.numpy().copy()
+    def requested(seeds: SeedBatch) -> np.ndarray:
+        return sampler.sample(seeds.nodes, seeds.name).n_id.numpy().copy()
 
     lists = []
     with counting("sampling", total, progress) as advance, ThreadPoolExecutor(threads) as executor:
@@ -93,16 +89,14 @@ def sample_trace(
     )
 
 
-def _tasks(
-    schedules: Sequence[SeedSchedule], total: int
-) -> Iterator[tuple[int, int, int, torch.Tensor]]:
-    """(epoch, iteration of it, rank, seeds) of the first ``total`` iterations."""
+def _tasks(ranks: Sequence[NodeSeeds], total: int) -> Iterator[SeedBatch]:
+    """The seeds of every rank at the first ``total`` iterations."""
     for t in range(total):
-        epoch, iteration = divmod(t, schedules[0].num_iterations)
+        epoch, iteration = divmod(t, ranks[0].num_iterations)
         if iteration == 0:
-            order = schedules[0].epoch(epoch)
-        for rank, schedule in enumerate(schedules):
-            yield epoch, iteration, rank, schedule.seeds(order, iteration)
+            seeds_at = [seeds.epoch(epoch) for seeds in ranks]
+        for at in seeds_at:
+            yield at(iteration)
 
 
 def _map_ahead(

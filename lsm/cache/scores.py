@@ -11,6 +11,7 @@ import torch
 
 from lsm import native
 from lsm.graph.topology import Topology
+from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 
 if TYPE_CHECKING:
@@ -85,13 +86,13 @@ def presample(
     """
     if batch_size < 1:
         raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
-    sampler = NeighborSampler(topology, num_neighbors, seed=seed)
+    sampler = NeighborSampler(topology, num_neighbors)
     counts = torch.zeros(len(topology.indptr) - 1)
     one = torch.ones(())
 
     def requested(task: tuple[int, int, torch.Tensor]) -> torch.Tensor:
         epoch, iteration, seeds = task
-        return sampler.sample(seeds, epoch=epoch, iteration=iteration).n_id
+        return sampler.sample(seeds, BatchName(seed=seed, epoch=epoch, iteration=iteration)).n_id
 
     tasks = _shuffled_batches(train_ids, batch_size, epochs, seed)
     with ThreadPoolExecutor(num_threads) as executor:

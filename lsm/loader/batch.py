@@ -143,6 +143,11 @@ class Batch:
         """Nodes of the batch, seeds included."""
         return len(self.n_id)
 
+    @property
+    def num_edges(self) -> int:
+        """Edges of the batch."""
+        return self.edge_index.size(1)
+
     @cached_property
     def e_id(self) -> torch.Tensor | None:
         """For each edge its index into the store's CSC (``store.topology().indices``): [e] int64.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Never
@@ -20,20 +19,17 @@ from lsm.features.loader import FeatureLoader
 from lsm.features.open import open_features
 from lsm.graph.topology import Topology
 from lsm.loader.batch import Batch
-from lsm.loader.pipeline import Pipeline, Prepared
+from lsm.loader.loader import Loader, Sampled
+from lsm.loader.pipeline import RunAhead
 from lsm.loader.pyg_arguments import check_extra_arguments
-from lsm.sampler.neighbor import (
-    NeighborSampler,
-    SampledGraph,
-    Sampler,
-)
+from lsm.sampler.neighbor import NeighborSampler, Sampler
 from lsm.sampler.options import Sampling
-from lsm.sampler.seeds import SeedSchedule, seed_nodes
+from lsm.sampler.seeds import NodeSeeds, seed_nodes
 from lsm.storage.options import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
 
 
-class NeighborLoader:
+class NeighborLoader(Loader):
     """Iterates over an epoch of Batches, as PyG's loader of the same name does.
 
     Batches carry ``x, edge_index, y, n_id, e_id, input_id, batch_size, num_sampled_nodes,
@@ -112,8 +108,8 @@ class NeighborLoader:
         store, sampling = _opened(store), Sampling.of(sampling)
         whole_number("num_threads", num_threads, 1, MOST_THREADS)
         if not isinstance(prefetch, ReadAhead):
-            whole_number("prefetch", prefetch, 1)
-        self._schedule = SeedSchedule(
+            prefetch = ReadAhead.fixed(whole_number("prefetch", prefetch, 1))
+        seeds = NodeSeeds(
             seed_nodes(store, input_nodes),
             batch_size,
             shuffle=shuffle,
@@ -122,95 +118,27 @@ class NeighborLoader:
             rank=rank,
             world_size=world_size,
         )
+        if labels is None and store.num_classes > 0:
+            labels = store.labels()
+        sampler = sampler or NeighborSampler(
+            topology or store.topology(), num_neighbors, sampling=sampling
+        )
+        self._owns_features = features is None
         self._description = (
-            f"{store!r}, num_neighbors={num_neighbors}, seeds={self._schedule.num_seeds}, "
+            f"{store!r}, num_neighbors={num_neighbors}, seeds={seeds.num_seeds}, "
             f"batch_size={batch_size}, shuffle={shuffle}, "
             f"sampling={sampling.kind!r}, rank={rank}, world_size={world_size}"
         )
-        self._rank = rank
-        if labels is None and store.num_classes > 0:
-            labels = store.labels()
-        self._labels = labels
-        self._sampler = sampler or NeighborSampler(
-            topology or store.topology(), num_neighbors, seed=seed, sampling=sampling
+        super().__init__(
+            seeds,
+            lambda batch: sampler.sample(batch.nodes, batch.name),
+            features or open_features(store, cache, storage),
+            _Collate(sampler, labels),
+            RunAhead(prefetch, staging_bytes, num_threads, timeout_secs, window_bytes),
         )
-        self._owns_features = features is None
-        self.features = features or open_features(store, cache, storage)
-        if not isinstance(prefetch, ReadAhead):
-            prefetch = ReadAhead.fixed(int(prefetch))
-        self._read_ahead = prefetch
-        self._staging_bytes = staging_bytes
-        self._num_threads = num_threads
-        self._timeout_secs = timeout_secs
-        self._window_bytes = window_bytes
-        self._epoch = 0
-        self._totals: dict[str, float] = {"batches": 0, "sampled_nodes": 0, "sampled_edges": 0}
-        self._totals |= {"sample_secs": 0.0, "wait_secs": 0.0}
 
     def __repr__(self) -> str:
         return f"NeighborLoader({self._description}, iterations={len(self)}, {self.features!r})"
-
-    def __len__(self) -> int:
-        """Iterations per epoch, the same on every rank."""
-        return self._schedule.num_iterations
-
-    def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch of the next ``for batch in loader``. Later loops continue from there.
-
-        Args:
-            epoch: Epoch, from 0.
-        """
-        self._epoch = epoch
-
-    def __iter__(self) -> Iterator[Batch]:
-        epoch, self._epoch = self._epoch, self._epoch + 1
-        return self.iterate(epoch)
-
-    def iterate(self, epoch: int, start_iteration: int = 0) -> Iterator[Batch]:
-        """Iterates over the batches of an epoch: those of an uninterrupted run.
-
-        The iterator raises the errors of background threads. It blocks until a batch is ready.
-
-        Args:
-            epoch: Epoch, from 0.
-            start_iteration: First iteration.
-
-        Returns:
-            An iterator over the batches of ``epoch`` from ``start_iteration`` on.
-
-        Raises:
-            OSError: A read failed.
-            TimeoutError: A batch is not ready in time.
-            ValueError: The topology is corrupt.
-        """
-        order = self._schedule.epoch(epoch)
-
-        def sample(iteration: int) -> SampledGraph:
-            seeds = self._schedule.seeds(order, iteration)
-            graph = self._sampler.sample(seeds, **self._name(epoch, iteration))
-            return graph.packed() if self.features.window > 1 else graph
-
-        return self._batches(sample, epoch, order, start_iteration)
-
-    def global_batch_size(self, iteration: int) -> int:
-        """Counts the seeds of an iteration.
-
-        Args:
-            iteration: Iteration of the epoch, from 0.
-
-        Returns:
-            Its seeds, over all ranks.
-        """
-        return self._schedule.global_count(iteration)
-
-    def stats(self) -> dict[str, int | float]:
-        """Returns the counters since construction.
-
-        Returns:
-            batches, sampled_nodes, sampled_edges, sample_secs (seconds of all sampling threads),
-            wait_secs (seconds that the consumer waited for batches), and those of ``features``.
-        """
-        return self._totals | self.features.stats()
 
     def close(self) -> None:
         """Closes the feature loader if this loader opened it."""
@@ -223,70 +151,27 @@ class NeighborLoader:
     def __exit__(self, *_exception: object) -> None:
         self.close()
 
-    def _name(self, epoch: int, iteration: int) -> dict[str, int]:
-        """The arguments of a sampler that identify the batch."""
-        step = epoch * len(self) + iteration
-        return {"epoch": epoch, "iteration": iteration, "rank": self._rank, "step": step}
 
-    def _edge_ids(self, seeds: torch.Tensor, epoch: int, iteration: int) -> torch.Tensor:
-        return self._sampler.edge_ids(seeds, **self._name(epoch, iteration))
+class _Collate:
+    """Makes Batches of sampled nodes, with their labels."""
 
-    def _batches(
-        self,
-        sample: Callable[[int], SampledGraph],
-        epoch: int,
-        order: torch.Tensor | None,
-        start_iteration: int,
-    ) -> Iterator[Batch]:
-        # Created here, at the first next(), so that an unused iterator starts no threads.
-        pipeline = Pipeline(
-            sample,
-            self.features,
-            first=start_iteration,
-            last=len(self),
-            read_ahead=self._read_ahead,
-            staging_bytes=self._staging_bytes,
-            num_threads=self._num_threads,
-            timeout_secs=self._timeout_secs,
-            window_bytes=self._window_bytes,
-        )
-        batches = iter(pipeline)
-        try:
-            while (batch := self._next_batch(batches, epoch, order)) is not None:
-                yield batch
-                del batch  # the consumer may free its memory while the next one is awaited
-        finally:
-            batches.close()
-            pipeline.close()
+    def __init__(self, sampler: Sampler, labels: torch.Tensor | None) -> None:
+        self._sampler, self._labels = sampler, labels
 
-    def _next_batch(
-        self, pipeline: Iterator[Prepared], epoch: int, order: torch.Tensor | None
-    ) -> Batch | None:
-        start = time.perf_counter()
-        prepared = next(pipeline, None)
-        self._totals["wait_secs"] += time.perf_counter() - start
-        return None if prepared is None else self._batch(prepared, epoch, order)
-
-    def _batch(self, prepared: Prepared, epoch: int, order: torch.Tensor | None) -> Batch:
-        graph = prepared.graph
-        self._totals["batches"] += 1
-        self._totals["sampled_nodes"] += graph.n_id.numel()
-        self._totals["sampled_edges"] += graph.edge_index.size(1)
-        self._totals["sample_secs"] += prepared.stats["sample_secs"]
-        seeds = self._schedule.seeds(order, prepared.iteration)
-        labels = None
+    def __call__(self, sampled: Sampled, x: torch.Tensor, stats: dict[str, float]) -> Batch:
+        seeds, labels = sampled.seeds, None
         if self._labels is not None:
-            labels = self._labels[seeds]
+            labels = self._labels[seeds.nodes]
             native.check_mapped(self._labels)
         return Batch.from_sampled(
-            graph,
-            x=prepared.x,
+            sampled.graph,
+            x=x,
             y=labels,
-            input_id=self._schedule.input_ids(order, prepared.iteration),
-            find_edges=partial(self._edge_ids, seeds, epoch, prepared.iteration),
-            epoch=epoch,
-            iteration=prepared.iteration,
-            stats=prepared.stats,
+            input_id=seeds.input_id,
+            find_edges=partial(self._sampler.edge_ids, seeds.nodes, seeds.name),
+            epoch=seeds.name.epoch,
+            iteration=seeds.name.iteration,
+            stats=stats,
         )
 
 

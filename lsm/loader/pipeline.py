@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
 
@@ -18,7 +19,6 @@ from lsm.core.counters import READ_AHEAD
 from lsm.core.profiler import span
 from lsm.core.threads import starting
 from lsm.features.row_source import Announced, PendingRows, RowSource
-from lsm.sampler.neighbor import SampledGraph
 from lsm.storage.read_ahead import Decision, InFlight, ReadAhead
 
 # Interval at which a blocked thread checks that the pipeline is open.
@@ -30,13 +30,63 @@ PLANNER_BYTES_PER_ID = 24
 """Most memory per id of the window in the next-use chain of a planner on the host."""
 
 
+class Request(Protocol):
+    """An iteration's request for rows, and all else that its batch will hold."""
+
+    @property
+    def ids(self) -> torch.Tensor:
+        """Nodes whose rows are requested: [n] int64, no repeats."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the request takes."""
+
+    def pack(self) -> Request:
+        """The request in less memory, while it waits in the window."""
+
+    def unpack(self) -> Request:
+        """The request as it was before pack()."""
+
+
+@dataclass(frozen=True)
+class IdsAlone:
+    """A Request of rows for no graph."""
+
+    ids: torch.Tensor
+    num_bytes: int = 0
+
+    def pack(self) -> IdsAlone:
+        """As Request.pack()."""
+        return self
+
+    def unpack(self) -> IdsAlone:
+        """As Request.unpack()."""
+        return self
+
+
+@dataclass(frozen=True)
+class RunAhead:
+    """Bounds on the work that a pipeline does ahead of its consumer."""
+
+    read_ahead: ReadAhead
+    """Iterations whose rows are requested ahead."""
+    staging_bytes: int
+    """Most memory of rows that are requested ahead."""
+    num_threads: int = 1
+    """Threads that sample."""
+    timeout_secs: float = 120.0
+    """Longest wait for a sample, or for rows, in seconds."""
+    window_bytes: int | None = None
+    """Memory of the window's requests and of a planner's metadata; None: no bound."""
+
+
 @dataclass
 class Prepared:
-    """A batch on its way through the pipeline: first a sampled graph, finally with its rows."""
+    """A batch on its way through the pipeline: first a request, finally with its rows."""
 
     iteration: int
-    graph: SampledGraph
-    """Packed while it waits in the window, if the sampler packs."""
+    request: Any
+    """A Request, packed while it waits in the window."""
     stats: dict[str, float]
     """``sample_secs``; once complete also COUNTERS, SPANS and READ_AHEAD of lsm.core.counters."""
     announced: Announced = field(init=False, repr=False)
@@ -44,13 +94,12 @@ class Prepared:
     completed: Future[None] | None = field(default=None, repr=False)
     """Done once ``x`` is set; None if the consumer waits for the rows itself."""
     x: torch.Tensor = field(init=False, repr=False)
-    """Rows of the graph's nodes: [num nodes, dim]."""
+    """Rows of the request's ids: [n, dim]."""
 
     @property
     def window_bytes(self) -> int:
         """Memory in a window, with a planner's metadata of its nodes."""
-        own = self.graph.num_bytes if self.graph.is_packed else 0
-        return own + PLANNER_BYTES_PER_ID * len(self.graph.n_id)
+        return self.request.num_bytes + PLANNER_BYTES_PER_ID * len(self.request.ids)
 
 
 class Pipeline:
@@ -58,56 +107,51 @@ class Pipeline:
 
     Three steps run ahead of the consumer, each in iteration order:
 
-    - ``num_threads`` threads sample. Before the first of the next ``features.window`` iterations
-      requests its rows, the window holds their graphs and has announced their nodes; at the end of
-      the range it runs dry. Graphs hold no rows and may be packed. ``window_bytes`` bounds the
-      graphs held, but for one, unless ranks announce together.
-    - One thread requests rows from ``features`` for the iterations that ``read_ahead`` allows, and
-      at most ``staging_bytes`` of rows (but for one iteration, else nothing would ever move). Only
-      present memory counts: cached rows take none until their batch is due.
-    - Where rows are copied, one thread completes ``features.completed_ahead`` batches.
+    - ``policy.num_threads`` threads call ``sample``, which returns an iteration's Request. Before
+      the first of the next ``rows.window`` iterations requests its rows, the window holds all their
+      requests and has announced their nodes; at the end of the range it runs dry. A window of
+      several iterations packs its requests. ``policy.window_bytes`` bounds them, but for one,
+      unless ranks announce together.
+    - One thread requests rows from ``rows`` for the iterations that ``policy.read_ahead`` allows,
+      and at most ``policy.staging_bytes`` of rows (but for one iteration, else nothing would ever
+      move). Only present memory counts: cached rows take none until their batch is due.
+    - Where rows are copied, one thread completes ``rows.completed_ahead`` batches.
 
     Any step raises its error to the consumer at the iteration where it happened.
     """
 
     def __init__(
         self,
-        sample: Callable[[int], SampledGraph],
-        features: RowSource,
+        sample: Callable[[int], Request],
+        rows: RowSource,
         *,
         first: int,
         last: int,
-        read_ahead: ReadAhead,
-        staging_bytes: int,
-        num_threads: int,
-        timeout_secs: float,
-        window_bytes: int | None = None,
+        policy: RunAhead,
     ) -> None:
-        features.claim()
+        rows.claim()
         self._sample = sample
-        self._features = features
+        self._rows = rows
+        self._policy = policy
         self._iterations = range(first, last)
-        self._max_sampling = read_ahead.iterations + num_threads
-        self._read_ahead = read_ahead
-        self._staging_bytes = staging_bytes
+        self._max_sampling = policy.read_ahead.iterations + policy.num_threads
+        self._packs = rows.window > 1
         # Ranks that announce together must do so equally often, or one waits for another in vain.
-        self._window_bytes = None if features.peer_timeout_secs else window_bytes
-        self._timeout_secs = timeout_secs
-        self._sample_secs = timeout_secs + features.peer_timeout_secs
-        self._rows_secs = 2 * (timeout_secs + features.peer_timeout_secs)
+        self._window_bytes = None if rows.peer_timeout_secs else policy.window_bytes
+        self._sample_secs = policy.timeout_secs + rows.peer_timeout_secs
+        self._rows_secs = 2 * self._sample_secs
         self._closed = threading.Event()
         self._started: queue.SimpleQueue[Prepared | BaseException] = queue.SimpleQueue()
         self._room = threading.Condition()
         self._in_flight: deque[PendingRows] = deque()
         self._num_completed = 0  # of those in flight
         self._last_sample = time.monotonic()
-        self._num_threads = num_threads
-        self._samplers = ThreadPoolExecutor(num_threads, thread_name_prefix="lsm-sample")
+        self._samplers = ThreadPoolExecutor(policy.num_threads, thread_name_prefix="lsm-sample")
         # No executor: the interpreter joins its threads before it lets anybody close the pipeline.
         self._to_complete: queue.SimpleQueue[Prepared | None] = queue.SimpleQueue()
         self._completer = threading.Thread(target=self._complete_all, name="lsm-rows", daemon=True)
         self._reader = threading.Thread(target=self._run, name="lsm-read", daemon=True)
-        with starting("sampler.num_threads", num_threads):
+        with starting("sampler.num_threads", policy.num_threads):
             self._completer.start()
             self._reader.start()
         _OPEN.add(self)
@@ -119,26 +163,26 @@ class Pipeline:
     def close(self) -> None:
         """Ends all threads and drops all batches. Abandons reads in flight, except those of one
         iteration, for which it blocks. Does nothing a second time, nor in a forked process."""
-        if self._closed.is_set() or self._features.is_forked:
+        if self._closed.is_set() or self._rows.is_forked:
             return  # in a forked process the threads, and the messages of ranks, are the parent's
         self._end_threads()
         self._samplers.shutdown(wait=True, cancel_futures=True)
         try:
-            self._features.forget_announced()
+            self._rows.forget_announced()
         finally:
-            self._features.release()
+            self._rows.release()
 
     def _end_threads(self) -> None:
         self._closed.set()
         self._to_complete.put(None)
         with self._room:
             self._room.notify_all()
-        self._features.leave()
+        self._rows.leave()
         self._reader.join(self._sample_secs)
         self._completer.join(self._rows_secs)
 
     def _next(self, iteration: int) -> Prepared:
-        self._features.check_process()
+        self._rows.check_process()
         prepared = self._next_started(iteration)
         self._await_rows(prepared)
         self._leave()
@@ -203,51 +247,53 @@ class Pipeline:
     def _has_room(self, announced: deque[Prepared]) -> bool:
         """True if one more iteration, of the size of the last, fits the window."""
         if not announced or self._window_bytes is None:
-            return len(announced) < self._features.window
+            return len(announced) < self._rows.window
         held = sum(each.window_bytes for each in announced) + announced[-1].window_bytes
-        return len(announced) < self._features.window and held <= self._window_bytes
+        return len(announced) < self._rows.window and held <= self._window_bytes
 
     def _keep_sampling(self, sampling: deque[tuple[int, Future]], to_sample: Iterator[int]) -> None:
         while len(sampling) < self._max_sampling:
             iteration = next(to_sample, None)
             if iteration is None:
                 return
-            with starting("sampler.num_threads", self._num_threads):
+            with starting("sampler.num_threads", self._policy.num_threads):
                 future = self._samplers.submit(self._timed_sample, iteration)
             sampling.append((iteration, future))
 
-    def _timed_sample(self, iteration: int) -> tuple[SampledGraph, float]:
+    def _timed_sample(self, iteration: int) -> tuple[Request, float]:
         start = time.perf_counter()
         with span("sample"):
-            graph = self._sample(iteration)
-        return graph, time.perf_counter() - start
+            request = self._sample(iteration)
+            if self._packs:
+                request = request.pack()
+        return request, time.perf_counter() - start
 
     def _await(self, iteration: int, future: Future) -> Prepared:
         while True:
             try:
-                graph, sample_secs = future.result(timeout=_POLL_SECS)
+                request, sample_secs = future.result(timeout=_POLL_SECS)
             except TimeoutError:
                 if future.done():
                     raise
                 self._check_open()
                 continue
             self._last_sample = time.monotonic()
-            return Prepared(iteration, graph, {"sample_secs": sample_secs})
+            return Prepared(iteration, request, {"sample_secs": sample_secs})
 
     def _announce(self, prepared: Prepared) -> None:
-        prepared.announced = self._features.announce(prepared.graph.n_id)
+        prepared.announced = self._rows.announce(prepared.request.ids)
 
     def _start(self, prepared: Prepared) -> None:
         """Requests the rows of the oldest announced batch."""
-        self._await_room(len(prepared.graph.n_id) * self._features.row_bytes)
-        self._features.reads.in_flight(len(self._in_flight) + 1)
+        self._await_room(len(prepared.request.ids) * self._rows.row_bytes)
+        self._rows.reads.in_flight(len(self._in_flight) + 1)
         with span("plan"):
             prepared.rows = prepared.announced.start()
         with self._room:
             self._in_flight.append(prepared.rows)
-            seen = (len(self._in_flight), self._features.reads.outstanding_reads)
+            seen = (len(self._in_flight), self._rows.reads.outstanding_reads)
         prepared.stats |= dict(zip(READ_AHEAD, seen, strict=True))
-        if self._features.completed_ahead > 0:
+        if self._rows.completed_ahead > 0:
             prepared.completed = Future()
             self._to_complete.put(prepared)
         self._started.put(prepared)
@@ -266,7 +312,7 @@ class Pipeline:
     def _complete(self, prepared: Prepared) -> None:
         """Waits for the rows of the oldest batch whose reads have been started."""
         with self._room:
-            while self._num_completed >= self._features.completed_ahead:
+            while self._num_completed >= self._rows.completed_ahead:
                 self._check_open()
                 self._room.wait(_POLL_SECS)
             self._num_completed += 1
@@ -274,21 +320,23 @@ class Pipeline:
 
     def _take_rows(self, prepared: Prepared) -> None:
         with span("rows"):
-            prepared.graph = prepared.graph.unpacked()
-            prepared.x = prepared.rows.result(self._timeout_secs)
+            if self._packs:
+                prepared.request = prepared.request.unpack()
+            prepared.x = prepared.rows.result(self._policy.timeout_secs)
 
     def _await_room(self, num_bytes: int) -> None:
         """Blocks until the reads of an iteration whose rows take ``num_bytes`` may start."""
+        read_ahead, staging_bytes = self._policy.read_ahead, self._policy.staging_bytes
         with self._room:
             while True:
                 self._check_open()
-                decision = self._read_ahead.decide(self._flight(), num_bytes, self._staging_bytes)
+                decision = read_ahead.decide(self._flight(), num_bytes, staging_bytes)
                 if decision is Decision.START:
                     return
                 # Training notifies when it takes rows; the drive does not notify when it runs
                 # short.
-                accesses = self._read_ahead.accesses
-                waits = accesses > 0 and self._features.reads.keep_busy(accesses)
+                accesses = read_ahead.accesses
+                waits = accesses > 0 and self._rows.reads.keep_busy(accesses)
                 for_drive = waits or decision is Decision.WAIT_FOR_DRIVE
                 self._room.wait(_DRIVE_POLL_SECS if for_drive else _POLL_SECS)
 
@@ -297,7 +345,7 @@ class Pipeline:
             iterations=len(self._in_flight),
             ready=sum(rows.arrived for rows in self._in_flight),
             row_bytes=self._row_bytes(),
-            reads=self._features.reads.outstanding_reads,
+            reads=self._rows.reads.outstanding_reads,
         )
 
     def _row_bytes(self) -> int:
@@ -307,7 +355,7 @@ class Pipeline:
         """Removes the oldest rows in flight, which training has taken."""
         with self._room:
             self._in_flight.popleft()
-            self._num_completed -= self._features.completed_ahead > 0
+            self._num_completed -= self._rows.completed_ahead > 0
             self._room.notify_all()
 
     def _check_open(self) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from lsm import native
 from lsm.core.ids import as_int64
 from lsm.graph.topology import Topology
+from lsm.sampler.name import BatchName
 from lsm.sampler.options import Sampling
 
 MAX_NEIGHBORS = 2**29
@@ -23,14 +24,10 @@ MAX_NEIGHBORS = 2**29
 class Sampler(Protocol):
     """Draws the subgraphs of batches; see NeighborSampler for arguments and results."""
 
-    def sample(
-        self, seeds: Tensor, *, epoch: int, iteration: int, rank: int = 0, step: int | None = None
-    ) -> SampledGraph:
+    def sample(self, seeds: Tensor, name: BatchName) -> SampledGraph:
         """The subgraph of ``seeds`` [b] int64."""
 
-    def edge_ids(
-        self, seeds: Tensor, *, epoch: int, iteration: int, rank: int = 0, step: int | None = None
-    ) -> Tensor:
+    def edge_ids(self, seeds: Tensor, name: BatchName) -> Tensor:
         """Positions of the subgraph's edges in the topology: [e] int64."""
 
 
@@ -54,11 +51,10 @@ class SampledGraph:
     num_sampled_edges: list[int]
     edge_weight: torch.Tensor | None = None
 
-    @classmethod
-    def of_nodes(cls, ids: Tensor) -> SampledGraph:
-        """A graph of the nodes ``ids`` [n] int64, without edges."""
-        none = torch.empty(0, dtype=torch.int64)
-        return cls(ids, none.view(2, 0), none, [len(ids)], [0])
+    @property
+    def ids(self) -> Tensor:
+        """``n_id``: the nodes whose rows a batch takes."""
+        return self.n_id
 
     @property
     def is_packed(self) -> bool:
@@ -71,12 +67,15 @@ class SampledGraph:
         values = (getattr(self, field.name) for field in fields(self))
         return sum(value.nbytes for value in values if isinstance(value, Tensor))
 
-    def packed(self) -> SampledGraph:
+    def pack(self) -> SampledGraph:
         """A copy in less memory, for the time that it waits in the window.
 
         ``edge_index`` is [1, e] int32: sources, which are below 2^30. ``indptr`` gives the
-        destinations. A graph of [15, 10, 5] neighbours takes half. The memory is its own.
+        destinations. A graph of [15, 10, 5] neighbours takes half. The memory is its own. A packed
+        graph is returned as it is.
         """
+        if self.is_packed:
+            return self
         # NumPy copies on this thread; torch would start OpenMP threads for each sampler.
         own: dict[str, Any] = {
             field.name: torch.from_numpy(value.numpy().copy())
@@ -86,7 +85,7 @@ class SampledGraph:
         sources = torch.from_numpy(self.edge_index[:1].numpy().astype(np.int32))
         return replace(self, **own, edge_index=sources)
 
-    def unpacked(self) -> SampledGraph:
+    def unpack(self) -> SampledGraph:
         """The graph with both rows of ``edge_index``, in new memory; itself if it is not packed."""
         if not self.is_packed:
             return self
@@ -130,13 +129,11 @@ class NeighborSampler:
         self,
         topology: Topology,
         num_neighbors: Sequence[int],
-        seed: int = 0,
         num_threads: int = 1,
         *,
         sampling: str | Sampling = "neighbor",
     ) -> None:
         self.num_neighbors = checked_num_neighbors(num_neighbors)
-        self.seed = seed
         self._native = native.NeighborSampler(
             topology.indptr,
             topology.indices,
@@ -145,28 +142,15 @@ class NeighborSampler:
             native_sampling(sampling),
         )
 
-    def sample(
-        self,
-        seeds: torch.Tensor,
-        *,
-        epoch: int,
-        iteration: int,
-        rank: int = 0,
-        step: int | None = None,
-    ) -> SampledGraph:
+    def sample(self, seeds: torch.Tensor, name: BatchName) -> SampledGraph:
         """The subgraph of ``seeds`` [b] int64 or of a smaller integer type, distinct: a function
-        of the arguments, ``self.seed`` and the graph, whatever the number of threads.
-
-        ``step``: iterations since the first of epoch 0, for batch_dependency; None: ``iteration``.
+        of the arguments and the graph, whatever the number of threads.
 
         Thread-safe; releases the GIL. The tensors share memory that returns to the sampler after
         the last of them is freed. Raises ValueError if seeds are repeated or out of range, or if
         the topology names a node that does not exist.
         """
-        step = iteration if step is None else step
-        result = self._native.sample(
-            as_int64(seeds), self.seed, epoch, iteration, rank, step, False
-        )
+        result = self._native.sample(as_int64(seeds), *name, False)
         edges = native.as_tensor(result.edges, torch.int64)[: 2 * result.num_edges]
         return SampledGraph(
             n_id=native.as_tensor(result.n_id, torch.int64)[: result.num_nodes],
@@ -179,21 +163,12 @@ class NeighborSampler:
             else native.as_tensor(result.weights, torch.float32)[: result.num_edges],
         )
 
-    def edge_ids(
-        self,
-        seeds: torch.Tensor,
-        *,
-        epoch: int,
-        iteration: int,
-        rank: int = 0,
-        step: int | None = None,
-    ) -> torch.Tensor:
+    def edge_ids(self, seeds: torch.Tensor, name: BatchName) -> torch.Tensor:
         """Positions in the topology of the edges of sample() with the same arguments: [e] int64.
 
         The source of edge i is ``indices[edge_ids[i]]``. Samples the batch again, since a sample is
         a function of its arguments: edge ids that nobody requests take neither time nor memory.
         Thread-safe; raises as sample() does.
         """
-        step = iteration if step is None else step
-        result = self._native.sample(as_int64(seeds), self.seed, epoch, iteration, rank, step, True)
+        result = self._native.sample(as_int64(seeds), *name, True)
         return native.as_tensor(result.edge_ids, torch.int64)[: result.num_edges]

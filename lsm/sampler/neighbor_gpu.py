@@ -13,6 +13,7 @@ from lsm.core.device import current, memory_errors
 from lsm.core.ids import as_int64
 from lsm.core.units import format_bytes
 from lsm.graph.topology import Topology
+from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import SampledGraph, checked_num_neighbors, native_sampling
 from lsm.sampler.options import Sampling
 
@@ -84,7 +85,6 @@ class DeviceNeighborSampler:
         topology: Topology,
         placed: Topology,
         num_neighbors: Sequence[int],
-        seed: int = 0,
         *,
         sampling: str | Sampling = "neighbor",
         device: int,
@@ -93,7 +93,6 @@ class DeviceNeighborSampler:
         num_slots: int = 1,
     ) -> None:
         self.num_neighbors = checked_num_neighbors(num_neighbors)
-        self.seed = seed
         self._output = torch.device(output)
         # Batches go to a GPU next, and its copy engine reads page-locked memory directly.
         self._is_pinned = self._output.type == "cpu" and device >= 0
@@ -107,19 +106,10 @@ class DeviceNeighborSampler:
             self._slots.put(None)  # created on first use
         self._slots.put(self._new_slot())
 
-    def sample(
-        self,
-        seeds: torch.Tensor,
-        *,
-        epoch: int,
-        iteration: int,
-        rank: int = 0,
-        step: int | None = None,
-    ) -> SampledGraph:
+    def sample(self, seeds: torch.Tensor, name: BatchName) -> SampledGraph:
         """As NeighborSampler.sample(), with complete tensors on ``output``."""
-        step = iteration if step is None else step
         with self._slot() as slot:
-            sizes = slot.sample(as_int64(seeds), self.seed, epoch, iteration, rank, step, False)
+            sizes = slot.sample(as_int64(seeds), *name, False)
             n_id = self._empty(sizes.num_nodes)
             edge_index = self._empty(2, sizes.num_edges)
             indptr = self._empty(sizes.num_expanded + 1)
@@ -137,19 +127,10 @@ class DeviceNeighborSampler:
             edge_weight=edge_weight,
         )
 
-    def edge_ids(
-        self,
-        seeds: torch.Tensor,
-        *,
-        epoch: int,
-        iteration: int,
-        rank: int = 0,
-        step: int | None = None,
-    ) -> torch.Tensor:
+    def edge_ids(self, seeds: torch.Tensor, name: BatchName) -> torch.Tensor:
         """As NeighborSampler.edge_ids(), on ``output``."""
-        step = iteration if step is None else step
         with self._slot() as slot:
-            sizes = slot.sample(as_int64(seeds), self.seed, epoch, iteration, rank, step, True)
+            sizes = slot.sample(as_int64(seeds), *name, True)
             edge_ids = self._empty(sizes.num_edges)
             with current(self._output):
                 slot.copy_edge_ids(edge_ids)

@@ -1,8 +1,12 @@
-"""The schedule of seed nodes by rank and iteration."""
+"""The seeds of batches, by rank and iteration."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -10,6 +14,7 @@ import torch
 from lsm import native
 from lsm.core.arguments import whole_number
 from lsm.core.ids import as_int64
+from lsm.sampler.name import BatchName
 
 _MAX_SEED = 2**64 - 1
 
@@ -25,21 +30,30 @@ class NodeSplits(Protocol):
         """The nodes of a split: [N] int64."""
 
 
-class SeedSchedule:
-    """Divides the seed nodes of an epoch into iterations and ranks.
+@dataclass(frozen=True, slots=True)
+class SeedBatch:
+    """The seed nodes of one rank's batch."""
+
+    name: BatchName
+    input_id: torch.Tensor
+    """Their positions in the source's nodes: [b] int64."""
+    nodes: torch.Tensor
+    """[b] int64."""
+
+
+class SeedSource(ABC):
+    """Divides the seeds of an epoch into iterations and ranks.
 
     The epoch's order (the given one, or a permutation that depends on seed and epoch alone) is cut
     into global batches of ``batch_size * world_size``. Each global batch is cut contiguously and as
     evenly as possible into ranks. So all ranks have the same number of iterations, and an iteration
     sees the same seeds whether W ranks take b each or one rank takes W * b. In the last, short
     iteration a rank may get none.
-
-    nodes: [N] int64, without repeats.
     """
 
     def __init__(
         self,
-        nodes: torch.Tensor,
+        num_seeds: int,
         batch_size: int,
         *,
         shuffle: bool,
@@ -49,44 +63,65 @@ class SeedSchedule:
         world_size: int,
     ) -> None:
         batch_size = whole_number("batch_size", batch_size, 1)
-        world_size = whole_number("world_size", world_size, 1)
-        rank = whole_number("rank", rank, 0, world_size - 1)
-        seed = whole_number("seed", seed, 0, _MAX_SEED)
-        self._nodes = nodes
+        self._world_size = whole_number("world_size", world_size, 1)
+        self._rank = whole_number("rank", rank, 0, world_size - 1)
+        self._seed = whole_number("seed", seed, 0, _MAX_SEED)
         self._shuffle = shuffle
-        self._seed = seed
-        self._rank = rank
-        self._world_size = world_size
         self._global_batch = batch_size * world_size
-        self.num_seeds = nodes.numel()
+        self.num_seeds = num_seeds
         """Seeds of an epoch, over all ranks; drop_last leaves some of them out."""
-        whole, rest = divmod(nodes.numel(), self._global_batch)
+        whole, rest = divmod(num_seeds, self._global_batch)
         self.num_iterations = whole + (1 if rest and not drop_last else 0)
+        """Iterations of an epoch, the same on every rank."""
 
-    def epoch(self, epoch: int) -> torch.Tensor | None:
-        """The order of epoch ``epoch``: positions in ``nodes``, [N] int64; None: as they are."""
+    @abstractmethod
+    def epoch(self, epoch: int) -> Callable[[int], Any]:
+        """A function that returns this rank's seeds at an iteration of ``epoch``. Thread-safe."""
+
+    def global_count(self, iteration: int) -> int:
+        """Number of seeds of all ranks at ``iteration``."""
+        return min(self._global_batch, self.num_seeds - iteration * self._global_batch)
+
+    def _name(self, epoch: int, iteration: int) -> BatchName:
+        step = epoch * self.num_iterations + iteration
+        return BatchName(self._seed, epoch, iteration, self._rank, step)
+
+    def _order(self, epoch: int) -> torch.Tensor | None:
+        """The order of ``epoch``: positions among the seeds, [N] int64; None: as they are."""
         if not self._shuffle:
             return None
         key = native.batch_key(self._seed, epoch, 0, 0)
         generator = np.random.Generator(np.random.Philox(key=key))
-        return torch.from_numpy(generator.permutation(self._nodes.numel()))
+        return torch.from_numpy(generator.permutation(self.num_seeds))
 
-    def input_ids(self, order: torch.Tensor | None, iteration: int) -> torch.Tensor:
-        """The positions in ``nodes`` of this rank's seeds at ``iteration`` of an epoch whose order
-        is ``order``: [b] int64."""
+    def _positions(self, order: torch.Tensor | None, iteration: int) -> torch.Tensor:
+        """The positions of this rank's seeds at ``iteration`` of an epoch in ``order``: [b]
+        int64."""
         first = iteration * self._global_batch
         count = max(0, self.global_count(iteration))
         begin = first + count * self._rank // self._world_size
         end = first + count * (self._rank + 1) // self._world_size
         return torch.arange(begin, end) if order is None else order[begin:end]
 
-    def seeds(self, order: torch.Tensor | None, iteration: int) -> torch.Tensor:
-        """The nodes at input_ids(): [b] int64."""
-        return self._nodes[self.input_ids(order, iteration)]
 
-    def global_count(self, iteration: int) -> int:
-        """Number of seeds of all ranks at ``iteration``."""
-        return min(self._global_batch, self._nodes.numel() - iteration * self._global_batch)
+class NodeSeeds(SeedSource):
+    """Batches of seed nodes.
+
+    nodes: [N] int64, without repeats. The other arguments are those of SeedSource.
+    """
+
+    def __init__(self, nodes: torch.Tensor, batch_size: int, **schedule: Any) -> None:
+        super().__init__(nodes.numel(), batch_size, **schedule)
+        self._nodes = nodes
+
+    def epoch(self, epoch: int) -> Callable[[int], SeedBatch]:
+        """As SeedSource.epoch()."""
+        return partial(self._at, epoch, self._order(epoch))
+
+    def _at(self, epoch: int, order: torch.Tensor | None, iteration: int) -> SeedBatch:
+        positions = self._positions(order, iteration)
+        name = self._name(epoch, iteration)
+        return SeedBatch(name, positions, self._nodes[positions])
 
 
 def seed_nodes(store: NodeSplits, input_nodes: str | torch.Tensor | None) -> torch.Tensor:

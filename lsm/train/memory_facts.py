@@ -20,7 +20,7 @@ from lsm.loader.batch import Batch
 from lsm.nn.models import loss_sum
 from lsm.sampler.neighbor import NeighborSampler, SampledGraph
 from lsm.sampler.options import Sampling
-from lsm.sampler.seeds import SeedSchedule
+from lsm.sampler.seeds import NodeSeeds
 from lsm.train.budget import BatchSize, Facts, MemoryPlan, share_out
 from lsm.train.evaluate import labels_of
 from lsm.train.placement import cache_room, new_model, shares_cache
@@ -113,7 +113,7 @@ def _batches(
     for split, (num_neighbors, batch_size) in splits.items():
         schedule = _schedule(config, world, store, split, batch_size)
         sampling = config.sampler if split == "train" else Sampling()
-        sampler = NeighborSampler(topology, num_neighbors, config.train.seed, sampling=sampling)
+        sampler = NeighborSampler(topology, num_neighbors, sampling=sampling)
         size, smaller = _sample(schedule, sampler, store)
         batch = batch.at_least(size)
         iterations = max(iterations, schedule.num_iterations)
@@ -124,8 +124,8 @@ def _batches(
 
 def _schedule(
     config: Config, world: World, store: GraphStore, split: str, batch_size: int
-) -> SeedSchedule:
-    return SeedSchedule(
+) -> NodeSeeds:
+    return NodeSeeds(
         store.split(split),
         batch_size,
         shuffle=split == "train",
@@ -137,19 +137,19 @@ def _schedule(
 
 
 def _sample(
-    schedule: SeedSchedule, sampler: NeighborSampler, store: GraphStore
+    schedule: NodeSeeds, sampler: NeighborSampler, store: GraphStore
 ) -> tuple[BatchSize, SampledGraph | None]:
     """The size of this rank's largest batch, and a smaller batch for a trial step."""
-    order = schedule.epoch(0)
+    seeds_at = schedule.epoch(0)
     size, smaller = BatchSize(), None
     for iteration in range(min(_NUM_SAMPLED, schedule.num_iterations)):
-        seeds = schedule.seeds(order, iteration)
-        graph = sampler.sample(seeds, epoch=0, iteration=iteration)
+        seeds = seeds_at(iteration)
+        graph = sampler.sample(seeds.nodes, seeds.name)
         size = size.at_least(_size(graph))
         if smaller is None:
             parts = -(-len(graph.n_id) * store.row_bytes // _TRIAL_BYTES)
-            part = seeds[: max(1, len(seeds) // max(1, parts))]
-            smaller = sampler.sample(part, epoch=0, iteration=iteration)
+            part = seeds.nodes[: max(1, len(seeds.nodes) // max(1, parts))]
+            smaller = sampler.sample(part, seeds.name)
     return BatchSize(*(int(_MORE * getattr(size, field.name)) for field in fields(size))), smaller
 
 

@@ -172,7 +172,7 @@ def sampler_factory(
     placement = choose_placement(config.topology.placement, device, num_bytes, free_bytes)
     if placement == "host":
         return lambda num_neighbors, sampling: NeighborSampler(
-            topology, num_neighbors, config.train.seed, sampling=sampling
+            topology, num_neighbors, sampling=sampling
         )
     placed = place_topology(topology, placement, device)
     native.check_mapped(topology.indptr)
@@ -181,7 +181,6 @@ def sampler_factory(
         topology,
         placed,
         num_neighbors,
-        config.train.seed,
         sampling=sampling,
         device=device.index,
         timeout_secs=config.storage.timeout_secs,

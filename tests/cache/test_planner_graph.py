@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from lsm.cache.planner import PlannerConfig, simulate
+from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from support.graphs import random_graph
 from support.optimal_cache import optimal_hits
@@ -32,14 +33,14 @@ def in_degree():
 @cache
 def owner_batches():
     """Rank 0's share of both ranks' lists, rank 0's requests first."""
-    sampler = NeighborSampler(graph(), [5, 2, 2, 2], seed=1)
+    sampler = NeighborSampler(graph(), [5, 2, 2, 2])
     seeds = torch.randperm(NUM_NODES, generator=torch.Generator().manual_seed(0))
     seeds = seeds[: NUM_ITERATIONS * NUM_RANKS * 2].view(NUM_ITERATIONS, NUM_RANKS, 2)
     batches = []
     for t in range(NUM_ITERATIONS):
         union = {}
         for rank in range(NUM_RANKS):
-            sampled = sampler.sample(seeds[t, rank], epoch=0, iteration=t, rank=rank)
+            sampled = sampler.sample(seeds[t, rank], BatchName(seed=1, iteration=t, rank=rank))
             union |= dict.fromkeys(sampled.n_id.tolist())
         batches.append([node for node in union if node % NUM_RANKS == 0])
     return batches

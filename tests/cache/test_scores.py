@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lsm import reference
 from lsm.cache import scores
+from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from support.graphs import from_edges, random_graph
 
@@ -92,8 +93,8 @@ def test_presample_counts_batches():
     assert (counts[train_ids] >= 2).all()  # each is a seed once an epoch
     assert counts.max() <= 30  # batches
     assert torch.equal(counts, counts.round())
-    sampler = NeighborSampler(graph, [5, 3], seed=5)
-    one_batch = sampler.sample(train_ids[:100], epoch=0, iteration=0)
+    sampler = NeighborSampler(graph, [5, 3])
+    one_batch = sampler.sample(train_ids[:100], BatchName(seed=5))
     assert 0.5 < counts.sum() / (30 * len(one_batch.n_id)) < 2
 
 

@@ -14,6 +14,7 @@ from lsm.data import graph_store
 from lsm.data.convert.npy import convert_npy
 from lsm.data.graph_store import GraphStore
 from lsm.loader.neighbor_loader import NeighborLoader
+from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from support.store_files import python_command, random_graph, save_npy
 
@@ -36,25 +37,26 @@ def truncate(path, keep):
 def test_a_topology_truncated_between_batches(store, name, keep, num_threads, fanout):
     sampler = NeighborSampler(store.topology(), [fanout, 5], num_threads=num_threads)
     seeds = torch.arange(0, 20_000, 40)
-    sampler.sample(seeds, epoch=0, iteration=0)
+    sampler.sample(seeds, BatchName())
     path = store.path / f"topology/{name}.npy"
     whole = path.read_bytes()
     truncate(path, keep)
     with pytest.raises(OSError, match=rf"{name}\.npy") as raised:
-        sampler.sample(seeds, epoch=0, iteration=1)
+        sampler.sample(seeds, BatchName(iteration=1))
     assert "truncated while in use" in str(raised.value)
     assert "restore the file or convert the data again" in str(raised.value)
     # What was read as zeros stays an error, also where the file is whole again.
     path.write_bytes(whole)
     if keep == 0:
         with pytest.raises(OSError, match="could not be read"):
-            sampler.sample(seeds, epoch=0, iteration=1)
+            sampler.sample(seeds, BatchName(iteration=1))
     again = NeighborSampler(GraphStore.open(store.path).topology(), [fanout, 5])
-    assert again.sample(seeds, epoch=0, iteration=1).n_id.numel() > len(seeds)
+    assert again.sample(seeds, BatchName(iteration=1)).n_id.numel() > len(seeds)
 
 
 SAMPLE = """
 import sys, threading, torch
+from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.data.graph_store import GraphStore
 sampler = NeighborSampler(GraphStore.open(sys.argv[1]).topology(), [10, 10])
@@ -63,7 +65,7 @@ def run(thread):
     iteration = 0
     try:
         while True:
-            sampler.sample(torch.arange(512), epoch=thread, iteration=iteration)
+            sampler.sample(torch.arange(512), BatchName(epoch=thread, iteration=iteration))
             if (iteration := iteration + 1) == 5 and thread == 0:
                 print("sampling", flush=True)
     except OSError as error:

@@ -20,9 +20,8 @@ from lsm.core.counters import COUNTERS
 from lsm.distributed import machine_share
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.open import open_features
-from lsm.loader.pipeline import Pipeline
+from lsm.loader.pipeline import IdsAlone, Pipeline, RunAhead
 from lsm.reference.hashing import mix64
-from lsm.sampler.neighbor import SampledGraph
 from lsm.storage.options import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
 from support.cached_features import (
@@ -433,14 +432,11 @@ def test_what_is_held_stays_within_the_staging(store, rows):
         for ids in requests[:4]:  # most of what comes is in memory then
             loader.fetch(ids)
         pipeline = Pipeline(
-            lambda iteration: SampledGraph.of_nodes(requests[iteration]),
+            lambda iteration: IdsAlone(requests[iteration]),
             loader,
             first=0,
             last=len(requests),
-            read_ahead=ReadAhead.fixed(39),
-            staging_bytes=6 * largest,
-            num_threads=1,
-            timeout_secs=20,
+            policy=RunAhead(ReadAhead.fixed(39), 6 * largest, timeout_secs=20),
         )
         try:
             for loaded in pipeline:

@@ -126,7 +126,6 @@ def test_training_takes_the_same_steps(tmp_path, monkeypatch):
                 topology,
                 topology,
                 num_neighbors,
-                config.train.seed,
                 sampling=sampling,
                 device=native.TWIN_BACKWARDS,
             )

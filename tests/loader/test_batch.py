@@ -8,6 +8,7 @@ from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 from torch_geometric.nn.models import GAT, GCN, GraphSAGE
 
 from lsm.loader.batch import Batch
+from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from support.batches import output_on_seeds
 from support.graphs import random_graph
@@ -18,7 +19,7 @@ TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
 
 def make_batch(fanouts, dim=12, seeds=40):
     sampler = NeighborSampler(random_graph(2000, 30_000), fanouts)
-    sampled = sampler.sample(torch.arange(100, 100 + seeds), epoch=0, iteration=0)
+    sampled = sampler.sample(torch.arange(100, 100 + seeds), BatchName())
     torch.manual_seed(0)
     x = torch.randn(len(sampled.n_id), dim)
     return Batch.from_sampled(sampled, x=x, y=torch.arange(seeds), epoch=3, iteration=4)

@@ -6,6 +6,7 @@ from torch_geometric.nn import SAGEConv
 
 from lsm.loader.batch import Batch
 from lsm.loader.dgl import import_dgl
+from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from support.graphs import random_graph
 
@@ -23,7 +24,7 @@ def dgl():
 @pytest.fixture
 def batch():
     sampler = NeighborSampler(random_graph(2000, 30_000), [10, 5])
-    sampled = sampler.sample(torch.arange(100, 150), epoch=0, iteration=0)
+    sampled = sampler.sample(torch.arange(100, 150), BatchName())
     torch.manual_seed(0)
     return Batch.from_sampled(sampled, x=torch.randn(len(sampled.n_id), 12))
 

@@ -13,6 +13,7 @@ import torch
 
 import lsm
 from lsm.cache.options import CacheOptions
+from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.storage.options import StorageOptions
 from support.training import make_store
@@ -83,9 +84,9 @@ def test_arguments_out_of_range_are_named(store, options, message):
 def test_numbers_of_numpy_and_the_largest_seed_are_taken(store):
     options = {"num_neighbors": np.array([3, 2]), "batch_size": np.int32(64), "seed": 2**64 - 1}
     with open_loader(store, **options) as got:
-        sampler = NeighborSampler(store.topology(), [3, 2], seed=2**64 - 1)
+        sampler = NeighborSampler(store.topology(), [3, 2])
         batch = next(iter(got))
-        expected = sampler.sample(batch.n_id[:64], epoch=0, iteration=0)
+        expected = sampler.sample(batch.n_id[:64], BatchName(seed=2**64 - 1))
         assert torch.equal(batch.n_id, expected.n_id)
 
 

@@ -14,8 +14,9 @@ import torch
 import lsm
 from lsm import native
 from lsm.data.convert.npy import convert_npy
+from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
-from lsm.sampler.seeds import SeedSchedule
+from lsm.sampler.seeds import NodeSeeds
 from lsm.storage.options import StorageOptions
 from support.engines import ENGINES, QUEUED_ENGINES
 
@@ -102,11 +103,11 @@ def test_batches_hold_what_the_graph_and_the_features_say(store, arrays, engine,
         assert len(loader) == 8
         edges = set(map(tuple, arrays["edge_index"].T))
         seen = []
-        sampler = NeighborSampler(store.topology(), [4, 3], seed=7)
+        sampler = NeighborSampler(store.topology(), [4, 3])
         for t, batch in enumerate(loader):
             assert batch.iteration == t
             seeds = batch.n_id[: batch.batch_size]
-            expected = sampler.sample(seeds, epoch=0, iteration=t, rank=0)
+            expected = sampler.sample(seeds, BatchName(seed=7, iteration=t))
             assert torch.equal(batch.n_id, expected.n_id)
             assert torch.equal(batch.edge_index, expected.edge_index)
             assert np.array_equal(batch.x, arrays["node_feat"][batch.n_id])
@@ -178,7 +179,7 @@ def test_input_and_edge_ids(store, shuffle, cache):
 def test_ranks_share_each_global_batch_evenly(world_size, num_nodes, batch_size, drop_last):
     nodes = torch.arange(num_nodes) * 3
     schedules = [
-        SeedSchedule(
+        NodeSeeds(
             nodes,
             batch_size,
             shuffle=True,
@@ -189,7 +190,7 @@ def test_ranks_share_each_global_batch_evenly(world_size, num_nodes, batch_size,
         )
         for rank in range(world_size)
     ]
-    together = SeedSchedule(
+    together = NodeSeeds(
         nodes,
         batch_size * world_size,
         shuffle=True,
@@ -198,21 +199,29 @@ def test_ranks_share_each_global_batch_evenly(world_size, num_nodes, batch_size,
         rank=0,
         world_size=1,
     )
-    order = together.epoch(2)
-    assert sorted(order.tolist()) == list(range(num_nodes))
-    assert order.tolist() != list(range(num_nodes))
     for schedule in schedules:
-        assert torch.equal(schedule.epoch(2), order)
         assert schedule.num_iterations == together.num_iterations
+    together_at, seeds_at = together.epoch(2), [schedule.epoch(2) for schedule in schedules]
+    seen = []
     for t in range(together.num_iterations):
-        parts = [schedule.seeds(order, t) for schedule in schedules]
-        assert torch.equal(torch.cat(parts), together.seeds(order, t))
-        input_ids = [schedule.input_ids(order, t) for schedule in schedules]
-        assert torch.equal(nodes[torch.cat(input_ids)], torch.cat(parts))
+        batches = [at(t) for at in seeds_at]
+        parts = [batch.nodes for batch in batches]
+        assert torch.equal(torch.cat(parts), together_at(t).nodes)
+        input_ids = torch.cat([batch.input_id for batch in batches])
+        assert torch.equal(nodes[input_ids], torch.cat(parts))
+        step = 2 * together.num_iterations + t
+        assert [batch.name for batch in batches] == [
+            BatchName(5, 2, t, rank, step) for rank in range(world_size)
+        ]
+        seen += input_ids.tolist()
         sizes = [part.numel() for part in parts]
         assert max(sizes) - min(sizes) <= 1
         assert max(sizes) <= batch_size
         assert sum(sizes) == together.global_count(t)
+    assert len(set(seen)) == len(seen)
+    left_out = num_nodes % (batch_size * world_size) if drop_last else 0
+    assert len(seen) == num_nodes - left_out
+    assert seen != sorted(seen) or len(seen) < 2
 
 
 def test_all_neighbours_without_shuffle_and_with_a_mask(store, arrays):

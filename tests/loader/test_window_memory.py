@@ -7,7 +7,8 @@ import torch
 
 from lsm.data.feature_files import FeatureFiles
 from lsm.features.loader import FeatureLoader
-from lsm.loader.pipeline import PLANNER_BYTES_PER_ID, Pipeline
+from lsm.loader.pipeline import PLANNER_BYTES_PER_ID, Pipeline, RunAhead
+from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.storage.read_ahead import ReadAhead
 from support.graphs import assert_same, random_graph
@@ -19,21 +20,21 @@ def sample(iteration, fanouts=(15, 10, 5)):
     graph = random_graph(30_000, 300_000)
     sampler = NeighborSampler(graph, list(fanouts))
     seeds = torch.randperm(30_000, generator=torch.Generator().manual_seed(iteration))[:100]
-    return sampler.sample(seeds, epoch=0, iteration=iteration)
+    return sampler.sample(seeds, BatchName(iteration=iteration))
 
 
 @pytest.mark.parametrize("fanouts", [(15, 10, 5), (3,), (0, 4), (-1, 2)])
 def test_packing_loses_nothing(fanouts):
     graph = sample(0, fanouts)
-    packed = graph.packed()
+    packed = graph.pack()
     assert packed.is_packed
-    assert_same(packed.unpacked(), graph)
-    assert graph.unpacked() is graph
+    assert_same(packed.unpack(), graph)
+    assert graph.unpack() is graph
 
 
 def test_a_packed_graph_keeps_nothing_of_the_samplers_memory():
     graph = sample(0)
-    packed = graph.packed()
+    packed = graph.pack()
     num_edges, num_nodes, bounds = graph.edge_index.size(1), len(graph.n_id), len(graph.indptr)
     assert packed.num_bytes == 4 * num_edges + 8 * num_nodes + 8 * bounds
     assert packed.n_id.untyped_storage().nbytes() == 8 * num_nodes
@@ -62,7 +63,7 @@ class Announcing(FeatureLoader):
 
 @pytest.mark.parametrize(("room", "expected"), [(None, 30), (8.5, 8), (0.1, 1)])
 def test_the_window_holds_as_many_graphs_as_its_bytes_allow(room, expected):
-    graph = sample(0).packed()
+    graph = sample(0).pack()
     each = graph.num_bytes + PLANNER_BYTES_PER_ID * len(graph.n_id)
     features = Announcing()
     pipeline = Pipeline(
@@ -70,11 +71,12 @@ def test_the_window_holds_as_many_graphs_as_its_bytes_allow(room, expected):
         features,
         first=0,
         last=30,
-        read_ahead=ReadAhead.fixed(2),
-        staging_bytes=1 << 20,
-        num_threads=1,
-        timeout_secs=SECS,
-        window_bytes=None if room is None else int(room * each),
+        policy=RunAhead(
+            ReadAhead.fixed(2),
+            1 << 20,
+            timeout_secs=SECS,
+            window_bytes=None if room is None else int(room * each),
+        ),
     )
     try:
         iterations = [loaded.iteration for loaded in pipeline]

@@ -8,6 +8,7 @@ from torch_geometric.nn import models as pyg
 from lsm.loader.batch import Batch
 from lsm.nn.models import build_model, loss_sum
 from lsm.nn.options import ModelOptions
+from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from support.batches import output_on_seeds
 from support.graphs import random_graph
@@ -23,7 +24,7 @@ def topology():
 
 def make_batch(topology, fanouts, num_seeds=20):
     seeds = torch.randperm(200, generator=torch.Generator().manual_seed(1))[:num_seeds]
-    graph = NeighborSampler(topology, fanouts, seed=3).sample(seeds, epoch=0, iteration=0)
+    graph = NeighborSampler(topology, fanouts).sample(seeds, BatchName(seed=3))
     generator = torch.Generator().manual_seed(2)
     x = torch.randn(len(graph.n_id), DIM, generator=generator)
     y = torch.randint(CLASSES, (num_seeds,), generator=generator)

@@ -8,6 +8,7 @@ from torch_geometric.nn import SAGEConv
 from torch_geometric.nn import models as pyg
 
 from lsm.loader.batch import Batch
+from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from support.graphs import random_graph
 
@@ -24,9 +25,7 @@ PNA = {
 
 
 def batch_of(fanouts):
-    graph = NeighborSampler(GRAPH, fanouts, seed=3).sample(
-        torch.arange(SEEDS), epoch=0, iteration=0
-    )
+    graph = NeighborSampler(GRAPH, fanouts).sample(torch.arange(SEEDS), BatchName(seed=3))
     return Batch.from_sampled(graph, x=FEATURES[graph.n_id], y=LABELS[:SEEDS])
 
 

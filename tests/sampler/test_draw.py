@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm import native, reference
+from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from support.graphs import random_graph
 
@@ -54,8 +55,8 @@ def test_lanes_leave_rejections_to_the_stream():
 def test_the_sampler_takes_these_positions(fanout):
     graph = random_graph(300, 30_000)
     seeds = torch.arange(0, 300, 3)
-    sampler = NeighborSampler(graph, [fanout], seed=5)
-    sampled = sampler.sample(seeds, epoch=1, iteration=2, rank=3)
+    sampler = NeighborSampler(graph, [fanout])
+    sampled = sampler.sample(seeds, BatchName(seed=5, epoch=1, iteration=2, rank=3))
     key = native.batch_key(5, 1, 2, 3)
     for i, node in enumerate(seeds.tolist()):
         neighbors = graph.indices[graph.indptr[node] : graph.indptr[node + 1]]

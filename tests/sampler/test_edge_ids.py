@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from lsm import native
+from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
 from lsm.sampler.options import Sampling
@@ -32,9 +33,9 @@ def check_edge_ids(graph, sampled, edge_ids):
 
 def samplers(graph, fanouts, sampling):
     for num_threads in (1, 3):
-        yield NeighborSampler(graph, fanouts, 5, num_threads, sampling=sampling)
+        yield NeighborSampler(graph, fanouts, num_threads, sampling=sampling)
     for device in (native.TWIN, native.TWIN_BACKWARDS):
-        yield DeviceNeighborSampler(graph, graph, fanouts, 5, sampling=sampling, device=device)
+        yield DeviceNeighborSampler(graph, graph, fanouts, sampling=sampling, device=device)
 
 
 @pytest.mark.parametrize("name", SAMPLINGS)
@@ -43,16 +44,16 @@ def samplers(graph, fanouts, sampling):
 def test_edge_ids_are_those_of_the_sample(name, dtype, fanouts):
     graph = random_graph(3000, 60_000, 1, dtype)
     seeds = torch.randperm(3000, generator=torch.Generator().manual_seed(2))[:200]
-    batch = {"epoch": 1, "iteration": 4, "rank": 2, "step": 9}
+    batch = BatchName(5, 1, 4, rank=2, step=9)
     expected = None
     for sampler in samplers(graph, fanouts, SAMPLINGS[name]):
-        edge_ids = sampler.edge_ids(seeds, **batch)
-        check_edge_ids(graph, sampler.sample(seeds, **batch), edge_ids)
+        edge_ids = sampler.edge_ids(seeds, batch)
+        check_edge_ids(graph, sampler.sample(seeds, batch), edge_ids)
         assert len(edge_ids) > 50
         expected = edge_ids if expected is None else expected
         assert torch.equal(edge_ids, expected)
         assert not torch.equal(
-            sampler.edge_ids(seeds, **batch | {"iteration": 8, "step": 13}), expected
+            sampler.edge_ids(seeds, batch._replace(iteration=8, step=13)), expected
         )
 
 
@@ -67,9 +68,9 @@ def test_parallel_edges_are_told_apart(name, size):
         seen = set()
         for iteration in range(40):
             seeds = torch.tensor([3, 0])
-            batch = {"epoch": 0, "iteration": iteration}
-            edge_ids = sampler.edge_ids(seeds, **batch)
-            check_edge_ids(graph, sampler.sample(seeds, **batch), edge_ids)
+            batch = BatchName(5, iteration=iteration, step=iteration)
+            edge_ids = sampler.edge_ids(seeds, batch)
+            check_edge_ids(graph, sampler.sample(seeds, batch), edge_ids)
             seen.update(edge_ids.tolist())
         # LABOR draws for a source, not for an edge: of parallel edges it takes the first.
         takes_first = SAMPLINGS[name].kind == "labor" and size == 3
@@ -80,14 +81,14 @@ def test_no_edges():
     graph = from_edges([], np.array([], np.int64), 4)
     for sampler in samplers(graph, [2, 2], "neighbor"):
         for seeds in (torch.tensor([1, 3]), torch.tensor([], dtype=torch.int64)):
-            assert sampler.edge_ids(seeds, epoch=0, iteration=0).tolist() == []
+            assert sampler.edge_ids(seeds, BatchName()).tolist() == []
 
 
 def test_more_hops_than_nodes():
     """Edge ids of earlier hops stay when later hops grow the array."""
     ring = from_edges(np.arange(50), (np.arange(50) + 1) % 50, 50)
     for sampler in samplers(ring, [1] * 60, "neighbor"):
-        sampled = sampler.sample(torch.tensor([7]), epoch=0, iteration=0)
-        edge_ids = sampler.edge_ids(torch.tensor([7]), epoch=0, iteration=0)
+        sampled = sampler.sample(torch.tensor([7]), BatchName())
+        edge_ids = sampler.edge_ids(torch.tensor([7]), BatchName())
         check_edge_ids(ring, sampled, edge_ids)
         assert np.array_equal(np.sort(edge_ids.numpy()), np.arange(50))

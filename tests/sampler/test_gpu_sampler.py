@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
 from support.gpus import ON_A_GPU
@@ -20,30 +21,28 @@ pytestmark = ON_A_GPU
 def test_samples(placement, dtype, fanouts):
     graph = random_graph(30_000, 200_000, dtype=dtype)
     placed = place_topology(graph, placement, torch.device("cuda", 0))
-    sampler = DeviceNeighborSampler(graph, placed, fanouts, 5, device=0)
-    host = NeighborSampler(graph, fanouts, 5)
+    sampler = DeviceNeighborSampler(graph, placed, fanouts, device=0)
+    host = NeighborSampler(graph, fanouts)
     for iteration in range(3):
         generator = torch.Generator().manual_seed(iteration)
         seeds = torch.randperm(30_000, generator=generator)[:500]
-        sampled = sampler.sample(seeds, epoch=0, iteration=iteration)
-        assert_same(sampled, host.sample(seeds, epoch=0, iteration=iteration))
+        sampled = sampler.sample(seeds, BatchName(seed=5, iteration=iteration))
+        assert_same(sampled, host.sample(seeds, BatchName(seed=5, iteration=iteration)))
 
 
 @pytest.mark.parametrize("output", ["cpu", "cuda:0"])
 def test_samples_at_the_same_time(output):
     graph = random_graph(30_000, 200_000)
     placed = place_topology(graph, "device", torch.device("cuda", 0))
-    sampler = DeviceNeighborSampler(
-        *(graph, placed, [10, 5], 5), device=0, output=output, num_slots=4
-    )
-    host = NeighborSampler(graph, [10, 5], 5)
+    sampler = DeviceNeighborSampler(*(graph, placed, [10, 5]), device=0, output=output, num_slots=4)
+    host = NeighborSampler(graph, [10, 5])
     seeds = torch.randperm(30_000, generator=torch.Generator().manual_seed(0))[:500]
 
     def sample(iteration):
-        return sampler.sample(seeds, epoch=0, iteration=iteration)
+        return sampler.sample(seeds, BatchName(seed=5, iteration=iteration))
 
     with ThreadPoolExecutor(6) as threads:
         for iteration, sampled in enumerate(threads.map(sample, range(40))):
-            expected = host.sample(seeds, epoch=0, iteration=iteration)
+            expected = host.sample(seeds, BatchName(seed=5, iteration=iteration))
             assert torch.equal(sampled.n_id.cpu(), expected.n_id)
             assert torch.equal(sampled.edge_index.cpu(), expected.edge_index)

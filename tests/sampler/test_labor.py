@@ -11,6 +11,7 @@ from scipy import stats
 
 from lsm import Sampling, native, reference
 from lsm.reference import labor
+from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler, native_sampling
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
 from support.graphs import SMALL_GRAPHS, assert_same, from_edges, random_graph
@@ -59,14 +60,14 @@ def test_any_small_graph(num_nodes, num_edges, fanouts, seed, dtype, sampling):
     graph = random_graph(num_nodes, num_edges, seed, dtype)
     rng = np.random.default_rng(seed)
     seeds = torch.from_numpy(rng.permutation(num_nodes)[: rng.integers(0, num_nodes + 1)])
-    sampler = NeighborSampler(graph, fanouts, seed, sampling=sampling)
-    sampled = sampler.sample(seeds, epoch=1, iteration=2, step=9)
+    sampler = NeighborSampler(graph, fanouts, sampling=sampling)
+    sampled = sampler.sample(seeds, BatchName(seed=seed, epoch=1, iteration=2, step=9))
     reference.check_sample(graph.indptr, graph.indices, seeds, fanouts, sampled)
     check_choices(graph, fanouts, sampling, (seed, 1, 2, 0, 9), sampled)
 
 
-def twin(graph, fanouts, seed, sampling, device=native.TWIN_BACKWARDS):
-    return DeviceNeighborSampler(graph, graph, fanouts, seed, sampling=sampling, device=device)
+def twin(graph, fanouts, sampling, device=native.TWIN_BACKWARDS):
+    return DeviceNeighborSampler(graph, graph, fanouts, sampling=sampling, device=device)
 
 
 @settings(deadline=None, max_examples=60)
@@ -74,29 +75,29 @@ def twin(graph, fanouts, seed, sampling, device=native.TWIN_BACKWARDS):
 def test_any_small_graph_on_the_twin(num_nodes, num_edges, fanouts, seed, dtype, sampling, device):
     graph = random_graph(num_nodes, num_edges, seed, dtype)
     rng = np.random.default_rng(seed)
-    sampler = twin(graph, fanouts, seed, sampling, device)
-    host = NeighborSampler(graph, fanouts, seed, sampling=sampling)
+    sampler = twin(graph, fanouts, sampling, device)
+    host = NeighborSampler(graph, fanouts, sampling=sampling)
     for iteration in range(2):
         seeds = torch.from_numpy(rng.permutation(num_nodes)[: rng.integers(0, num_nodes + 1)])
-        name = {"epoch": 1, "iteration": iteration, "rank": 3, "step": iteration + 8}
-        assert_same(sampler.sample(seeds, **name), host.sample(seeds, **name))
+        name = BatchName(seed, 1, iteration, rank=3, step=iteration + 8)
+        assert_same(sampler.sample(seeds, name), host.sample(seeds, name))
 
 
 @pytest.mark.parametrize("fanouts", [[10, 5], [60, 3], [100, 2], [1000, 1], [-1, 2]])
 def test_high_degrees(fanouts):
     graph = random_graph(3000, 400_000)
     seeds = torch.arange(0, 3000, 50)
-    sampled = NeighborSampler(graph, fanouts, sampling=LABOR).sample(seeds, epoch=0, iteration=0)
+    sampled = NeighborSampler(graph, fanouts, sampling=LABOR).sample(seeds, BatchName())
     reference.check_sample(graph.indptr, graph.indices, seeds, fanouts, sampled)
     check_choices(graph, fanouts, LABOR, (0, 0, 0, 0, 0), sampled)
-    assert_same(twin(graph, fanouts, 0, LABOR).sample(seeds, epoch=0, iteration=0), sampled)
+    assert_same(twin(graph, fanouts, LABOR).sample(seeds, BatchName()), sampled)
 
 
 @pytest.mark.parametrize(("degree", "fanout"), [(40, 10), (500, 10), (5000, 1000)])
 def test_parallel_edges_have_one_draw_and_the_first_are_taken(degree, fanout):
     graph = from_edges([1] * degree, [0] * degree, 2)
     sampler = NeighborSampler(graph, [fanout], sampling=LABOR)
-    sampled = sampler.sample(torch.tensor([0]), epoch=0, iteration=0)
+    sampled = sampler.sample(torch.tensor([0]), BatchName())
     assert sampled.num_sampled_edges == [fanout]
     assert sampled.n_id.tolist() == [0, 1]
 
@@ -105,19 +106,18 @@ def test_parallel_edges_have_one_draw_and_the_first_are_taken(degree, fanout):
 def test_threads_do_not_change_the_sample(sampling):
     graph = random_graph(50_000, 1_000_000)
     seeds = torch.arange(0, 50_000, 10)
-    name = {"epoch": 1, "iteration": 2, "rank": 1, "step": 40}
-    one = NeighborSampler(graph, [10, 80, 5], 3, sampling=sampling).sample(seeds, **name)
-    many = NeighborSampler(graph, [10, 80, 5], 3, num_threads=3, sampling=sampling)
-    assert_same(one, many.sample(seeds, **name))
+    name = BatchName(3, 1, 2, rank=1, step=40)
+    one = NeighborSampler(graph, [10, 80, 5], sampling=sampling).sample(seeds, name)
+    many = NeighborSampler(graph, [10, 80, 5], num_threads=3, sampling=sampling)
+    assert_same(one, many.sample(seeds, name))
 
 
 def draws(degree, fanout, num_draws, sampling=LABOR, **name):
     """[num_draws, fanout] positions: each destination has ``degree`` neighbours of its own."""
     sources = num_draws + np.arange(num_draws * degree)
     graph = from_edges(sources, np.repeat(np.arange(num_draws), degree), num_draws * (degree + 1))
-    sampler = NeighborSampler(graph, [fanout], seed=1, sampling=sampling)
-    name = {"epoch": 0, "iteration": 0, **name}
-    sampled = sampler.sample(torch.arange(num_draws), **name)
+    sampler = NeighborSampler(graph, [fanout], sampling=sampling)
+    sampled = sampler.sample(torch.arange(num_draws), BatchName(seed=1, **name))
     chosen = sampled.n_id[sampled.edge_index[0]].numpy().reshape(num_draws, fanout)
     return (chosen - num_draws) % degree
 
@@ -154,8 +154,8 @@ def hops_of_one_node(sampling):
     """Neighbours that node 0 takes as a seed, and at the second hop."""
     graph = from_edges([*range(2, 42), 0], [0] * 40 + [1], 42)
     sampler = NeighborSampler(graph, [10, 10], sampling=sampling)
-    first = sampler.sample(torch.tensor([0]), epoch=0, iteration=0)
-    second = sampler.sample(torch.tensor([1]), epoch=0, iteration=0)
+    first = sampler.sample(torch.tensor([0]), BatchName())
+    second = sampler.sample(torch.tensor([1]), BatchName())
     return neighbors_taken(first, 0), neighbors_taken(second, 1)
 
 

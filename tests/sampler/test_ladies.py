@@ -12,6 +12,7 @@ from lsm import Sampling, native
 from lsm.loader.batch import Batch
 from lsm.nn.models import build_model
 from lsm.nn.options import ModelOptions
+from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
 from support.graphs import SMALL_GRAPHS, assert_same, from_edges, random_graph
@@ -65,8 +66,8 @@ def test_any_small_graph(num_nodes, num_edges, sizes, seed, dtype, sampling):
     graph = random_graph(num_nodes, num_edges, seed, dtype)
     rng = np.random.default_rng(seed)
     seeds = rng.permutation(num_nodes)[: rng.integers(0, num_nodes + 1)]
-    sampler = NeighborSampler(graph, sizes, seed, sampling=sampling)
-    sampled = sampler.sample(torch.from_numpy(seeds), epoch=1, iteration=2)
+    sampler = NeighborSampler(graph, sizes, sampling=sampling)
+    sampled = sampler.sample(torch.from_numpy(seeds), BatchName(seed=seed, epoch=1, iteration=2))
     check_layers(graph, seeds, sizes, sampling, sampled)
 
 
@@ -83,24 +84,24 @@ def assert_equal(a, b):
 def test_the_twin_samples_the_same(num_nodes, num_edges, sizes, seed, dtype, sampling, device):
     graph = random_graph(num_nodes, num_edges, seed, dtype)
     rng = np.random.default_rng(seed)
-    host = NeighborSampler(graph, sizes, seed, sampling=sampling)
-    twin = DeviceNeighborSampler(graph, graph, sizes, seed, sampling=sampling, device=device)
+    host = NeighborSampler(graph, sizes, sampling=sampling)
+    twin = DeviceNeighborSampler(graph, graph, sizes, sampling=sampling, device=device)
     for iteration in range(2):
         seeds = torch.from_numpy(rng.permutation(num_nodes)[: rng.integers(0, num_nodes + 1)])
-        name = {"epoch": 1, "iteration": iteration, "rank": 2}
-        assert_equal(twin.sample(seeds, **name), host.sample(seeds, **name))
+        name = BatchName(seed, 1, iteration, rank=2)
+        assert_equal(twin.sample(seeds, name), host.sample(seeds, name))
 
 
 @pytest.mark.parametrize("sampling", [Sampling("ladies"), Sampling("ladies", debias=True)])
 def test_the_twin_samples_the_same_of_a_larger_graph(sampling):
     graph = random_graph(20_000, 400_000)
     seeds = torch.arange(0, 20_000, 40)
-    host = NeighborSampler(graph, [300, 900], 3, sampling=sampling)
+    host = NeighborSampler(graph, [300, 900], sampling=sampling)
     twin = DeviceNeighborSampler(
-        *(graph, graph, [300, 900], 3), sampling=sampling, device=native.TWIN_BACKWARDS
+        *(graph, graph, [300, 900]), sampling=sampling, device=native.TWIN_BACKWARDS
     )
-    name = {"epoch": 0, "iteration": 1}
-    assert_equal(twin.sample(seeds, **name), host.sample(seeds, **name))
+    name = BatchName(seed=3, iteration=1)
+    assert_equal(twin.sample(seeds, name), host.sample(seeds, name))
 
 
 # Seeds 0, 1, 2 with sources 3 .. 9, among which node 1 is in the batch; the columns differ much.
@@ -115,10 +116,10 @@ ADJACENCY /= ADJACENCY.sum(axis=1, keepdims=True)
 
 def simulated(sampling, size, num_batches):
     """Mean of the sampled adjacency [3, 10] of GRAPH, and its standard error."""
-    sampler = NeighborSampler(GRAPH, [size], seed=3, sampling=sampling)
+    sampler = NeighborSampler(GRAPH, [size], sampling=sampling)
     total, squares = np.zeros((2, 3, 10))
     for iteration in range(num_batches):
-        sampled = sampler.sample(SEEDS, epoch=0, iteration=iteration)
+        sampled = sampler.sample(SEEDS, BatchName(seed=3, iteration=iteration))
         one = np.zeros((3, 10))
         sources, destinations = sampled.edge_index.numpy()
         np.add.at(one, (destinations, sampled.n_id[sources].numpy()), sampled.edge_weight.numpy())
@@ -150,10 +151,10 @@ def test_sampling_everything_gives_the_adjacency():
 
 def test_probabilities_are_those_of_the_squared_columns():
     """The first of the nodes that are drawn: with debias, among those the batch has not."""
-    sampler = NeighborSampler(GRAPH, [1], seed=3, sampling=Sampling("ladies", debias=True))
+    sampler = NeighborSampler(GRAPH, [1], sampling=Sampling("ladies", debias=True))
     counts = np.zeros(10)
     for iteration in range(8000):
-        counts[sampler.sample(SEEDS, epoch=0, iteration=iteration).n_id[3:].numpy()] += 1
+        counts[sampler.sample(SEEDS, BatchName(seed=3, iteration=iteration)).n_id[3:].numpy()] += 1
     degrees = np.bincount(DESTINATIONS)
     mass = np.bincount(SOURCES, weights=1 / degrees[DESTINATIONS] ** 2.0, minlength=10)
     mass[1] = 0
@@ -168,12 +169,12 @@ def test_threads_and_packing_change_nothing(sampling):
     graph = random_graph(20_000, 400_000)
     seeds = torch.arange(0, 20_000, 40)
     one, many = (
-        NeighborSampler(graph, [300, 900], 3, num_threads=threads, sampling=sampling).sample(
-            seeds, epoch=1, iteration=2
+        NeighborSampler(graph, [300, 900], num_threads=threads, sampling=sampling).sample(
+            seeds, BatchName(seed=3, epoch=1, iteration=2)
         )
         for threads in (1, 3)
     )
-    packed = many.packed().unpacked()
+    packed = many.pack().unpack()
     for field in dataclasses.fields(one):
         a, b, c = (getattr(graph, field.name) for graph in (one, many, packed))
         if isinstance(a, torch.Tensor):
@@ -186,7 +187,7 @@ def test_threads_and_packing_change_nothing(sampling):
 def test_layers_carry_weights():
     graph = random_graph(1000, 20_000)
     sampler = NeighborSampler(graph, [50, 100], sampling="ladies")
-    batch = Batch.from_sampled(sampler.sample(torch.arange(20), epoch=0, iteration=0))
+    batch = Batch.from_sampled(sampler.sample(torch.arange(20), BatchName()))
     outer, inner = batch.layers()
     assert torch.equal(outer.edge_weight, batch.edge_weight)
     assert torch.equal(inner.edge_weight, batch.edge_weight[: batch.num_sampled_edges[0]])
@@ -251,11 +252,11 @@ def test_gcn_weighs_edges():
 def test_damaged_indices_and_bad_sizes_are_errors():
     damaged = NeighborSampler(from_edges([0, 99], [1, 1], 3), [2], sampling="ladies")
     with pytest.raises(ValueError, match=r"indices: expected ids in \[0, 3\), got 99"):
-        damaged.sample(torch.tensor([1]), epoch=0, iteration=0)
+        damaged.sample(torch.tensor([1]), BatchName())
     graph = from_edges([0, 99], [1, 1], 3)
     twin = DeviceNeighborSampler(graph, graph, [2], sampling="ladies", device=native.TWIN)
     with pytest.raises(ValueError, match=r"indices: expected ids in \[0, 3\), got 99"):
-        twin.sample(torch.tensor([1]), epoch=0, iteration=0)
+        twin.sample(torch.tensor([1]), BatchName())
     for size in (-1, 0):
         with pytest.raises(ValueError, match="num_neighbors: expected at least 1 node per hop"):
             NeighborSampler(GRAPH, [4, size], sampling="ladies")

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 
 from lsm import reference
 from lsm.graph import Topology
+from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from support.graphs import SAMPLED_FIELDS, SMALL_GRAPHS, assert_same, from_edges, random_graph
 
@@ -26,7 +27,9 @@ def test_any_small_graph(num_nodes, num_edges, fanouts, seed, dtype):
     graph = random_graph(num_nodes, num_edges, seed, dtype)
     rng = np.random.default_rng(seed)
     seeds = torch.from_numpy(rng.permutation(num_nodes)[: rng.integers(0, num_nodes + 1)])
-    sampled = NeighborSampler(graph, fanouts, seed).sample(seeds, epoch=1, iteration=2)
+    sampled = NeighborSampler(graph, fanouts).sample(
+        seeds, BatchName(seed=seed, epoch=1, iteration=2)
+    )
     reference.check_sample(graph.indptr, graph.indices, seeds, fanouts, sampled)
 
 
@@ -34,7 +37,7 @@ def test_any_small_graph(num_nodes, num_edges, fanouts, seed, dtype):
 def test_larger_graph(fanouts):
     graph = random_graph(30_000, 200_000)
     seeds = torch.randperm(30_000, generator=torch.Generator().manual_seed(0))[:500]
-    sampled = NeighborSampler(graph, fanouts).sample(seeds, epoch=0, iteration=0)
+    sampled = NeighborSampler(graph, fanouts).sample(seeds, BatchName())
     reference.check_sample(graph.indptr, graph.indices, seeds, fanouts, sampled)
 
 
@@ -49,7 +52,7 @@ def real_graph(carried_graph):
 def test_all_neighbors_equal_breadth_first_search(real_graph, kind, num_hops):
     graph = real_graph if kind == "real" else random_graph(500, 3000)
     seeds = torch.tensor([7, 400, 3, 122])
-    sampled = NeighborSampler(graph, [-1] * num_hops).sample(seeds, epoch=0, iteration=0)
+    sampled = NeighborSampler(graph, [-1] * num_hops).sample(seeds, BatchName())
     expected = reference.full_neighborhood(graph.indptr, graph.indices, seeds, num_hops)
     for field, value in expected.items():
         np.testing.assert_array_equal(np.asarray(getattr(sampled, field)), value)
@@ -76,7 +79,7 @@ def test_all_neighbors_equal_pyg(real_graph):
     data = Data(edge_index=edges_of(graph), num_nodes=len(graph.indptr) - 1)
     seeds = torch.tensor([7, 400, 3, 122])
     batch = next(iter(NeighborLoader(data, [-1, -1], input_nodes=seeds, batch_size=4)))
-    sampled = NeighborSampler(graph, [-1, -1]).sample(seeds, epoch=0, iteration=0)
+    sampled = NeighborSampler(graph, [-1, -1]).sample(seeds, BatchName())
     for field in ("n_id", "edge_index"):
         assert torch.equal(getattr(sampled, field), getattr(batch, field)), field
     for field in ("num_sampled_nodes", "num_sampled_edges"):
@@ -87,9 +90,11 @@ def test_all_neighbors_equal_pyg(real_graph):
 def test_threads_do_not_change_the_sample(num_threads):
     graph = random_graph(50_000, 1_000_000)
     seeds = torch.arange(0, 50_000, 10)
-    one = NeighborSampler(graph, [10, 80, 5], seed=3).sample(seeds, epoch=1, iteration=2, rank=1)
-    many = NeighborSampler(graph, [10, 80, 5], seed=3, num_threads=num_threads)
-    assert_same(one, many.sample(seeds, epoch=1, iteration=2, rank=1))
+    one = NeighborSampler(graph, [10, 80, 5]).sample(
+        seeds, BatchName(seed=3, epoch=1, iteration=2, rank=1)
+    )
+    many = NeighborSampler(graph, [10, 80, 5], num_threads=num_threads)
+    assert_same(one, many.sample(seeds, BatchName(seed=3, epoch=1, iteration=2, rank=1)))
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
@@ -100,7 +105,7 @@ def test_concurrent_calls_do_not_disturb_each_other(num_threads):
     def sample(i):
         # Sizes vary, so that workspaces and buffers change hands between small and large batches.
         seeds = torch.arange(i, 20_000, 1 + 50 * (i % 5))
-        return sampler.sample(seeds, epoch=0, iteration=i)
+        return sampler.sample(seeds, BatchName(iteration=i))
 
     expected = [sample(i) for i in range(40)]
     with ThreadPoolExecutor(4) as executor:
@@ -112,9 +117,8 @@ def test_sample_is_a_function_of_its_name():
     graph = random_graph(1000, 20_000)
     seeds = torch.arange(50)
 
-    def sample(seed=0, **name):
-        name = {"epoch": 0, "iteration": 0, "rank": 0, **name}
-        return NeighborSampler(graph, [5, 5], seed).sample(seeds, **name)
+    def sample(**name):
+        return NeighborSampler(graph, [5, 5]).sample(seeds, BatchName(**name))
 
     assert_same(sample(), sample())
     for other in ({"seed": 1}, {"epoch": 1}, {"iteration": 1}, {"rank": 1}):
@@ -124,8 +128,8 @@ def test_sample_is_a_function_of_its_name():
 def test_draw_of_a_node_does_not_depend_on_the_other_seeds():
     graph = random_graph(1000, 30_000)
     sampler = NeighborSampler(graph, [5])
-    alone = sampler.sample(torch.tensor([17]), epoch=0, iteration=0)
-    among = sampler.sample(torch.tensor([3, 17, 5]), epoch=0, iteration=0)
+    alone = sampler.sample(torch.tensor([17]), BatchName())
+    among = sampler.sample(torch.tensor([3, 17, 5]), BatchName())
     edges = slice(among.indptr[1], among.indptr[2])
     assert len(alone.n_id) == 6
     assert torch.equal(alone.n_id[alone.edge_index[0]], among.n_id[among.edge_index[0, edges]])
@@ -134,12 +138,12 @@ def test_draw_of_a_node_does_not_depend_on_the_other_seeds():
 def test_outputs_survive_the_sampler_and_later_batches():
     graph = random_graph(1000, 20_000)
     sampler = NeighborSampler(graph, [5, 5])
-    first = sampler.sample(torch.arange(100), epoch=0, iteration=0)
+    first = sampler.sample(torch.arange(100), BatchName())
     copy = SimpleNamespace(**{field: getattr(first, field) for field in SAMPLED_FIELDS})
     for field in SAMPLED_FIELDS[:3]:
         setattr(copy, field, getattr(first, field).clone())
     for i in range(1, 5):
-        sampler.sample(torch.arange(100), epoch=0, iteration=i)
+        sampler.sample(torch.arange(100), BatchName(iteration=i))
     del sampler
     assert_same(first, copy)
 
@@ -155,8 +159,8 @@ def test_outputs_survive_the_sampler_and_later_batches():
 def test_bad_seeds(seeds, message):
     sampler = NeighborSampler(random_graph(10, 30), [2])
     with pytest.raises(ValueError, match=message):
-        sampler.sample(torch.tensor(seeds), epoch=0, iteration=0)
-    good = sampler.sample(torch.tensor([1, 2]), epoch=0, iteration=0)  # still usable
+        sampler.sample(torch.tensor(seeds), BatchName())
+    good = sampler.sample(torch.tensor([1, 2]), BatchName())  # still usable
     assert good.num_sampled_nodes[0] == 2
 
 
@@ -192,7 +196,7 @@ def test_damaged_indices_are_an_error(bad, dtype, num_threads):
     graph = from_edges([0, 1, bad], [2, 2, 2], 3, dtype)
     sampler = NeighborSampler(graph, [3, 3], num_threads=num_threads)
     with pytest.raises(ValueError, match=rf"indices: expected ids in \[0, 3\), got {bad}"):
-        sampler.sample(torch.tensor([2]), epoch=0, iteration=0)
+        sampler.sample(torch.tensor([2]), BatchName())
 
 
 def test_wrong_dtypes():
@@ -202,11 +206,11 @@ def test_wrong_dtypes():
     with pytest.raises(ValueError, match="indices: expected dtype int64, got float32"):
         NeighborSampler(Topology(indptr=graph.indptr, indices=graph.indices.float()), [2])
     with pytest.raises(ValueError, match="seeds: expected dtype int64, got float32"):
-        NeighborSampler(graph, [2]).sample(torch.zeros(3), epoch=0, iteration=0)
+        NeighborSampler(graph, [2]).sample(torch.zeros(3), BatchName())
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.uint8], ids=str)
 def test_smaller_integers_are_seeds_too(dtype):
     sampler, seeds = NeighborSampler(random_graph(60, 300), [3, 2]), torch.tensor([50, 0, 7])
-    wide = sampler.sample(seeds, epoch=1, iteration=2)
-    assert_same(sampler.sample(seeds.to(dtype), epoch=1, iteration=2), wide)
+    wide = sampler.sample(seeds, BatchName(epoch=1, iteration=2))
+    assert_same(sampler.sample(seeds.to(dtype), BatchName(epoch=1, iteration=2)), wide)

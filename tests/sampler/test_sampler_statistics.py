@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
+from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from support.graphs import from_edges
 
@@ -14,14 +15,13 @@ from support.graphs import from_edges
 SIGNIFICANCE = 1e-3
 
 
-def draws(degree, fanout, num_draws, seed=0, **name):
+def draws(degree, fanout, num_draws, **name):
     """[num_draws, fanout] positions: all destinations have the in-neighbours 0 .. degree - 1."""
     destinations = degree + np.repeat(np.arange(num_draws), degree)
     sources = np.tile(np.arange(degree), num_draws)
     graph = from_edges(sources, destinations, degree + num_draws)
     seeds = torch.arange(degree, degree + num_draws)
-    name = {"epoch": 0, "iteration": 0, **name}
-    sampled = NeighborSampler(graph, [fanout], seed).sample(seeds, **name)
+    sampled = NeighborSampler(graph, [fanout]).sample(seeds, BatchName(**name))
     return sampled.n_id[sampled.edge_index[0]].numpy().reshape(num_draws, fanout)
 
 
@@ -93,7 +93,7 @@ def test_draws_of_hops_are_independent():
     sampler = NeighborSampler(from_edges(sources, destinations, degree + 2 * num_draws), [1, 1])
 
     def drawn(seeds, edges):
-        sampled = sampler.sample(torch.from_numpy(seeds), epoch=0, iteration=0)
+        sampled = sampler.sample(torch.from_numpy(seeds), BatchName())
         source, destination = sampled.n_id[sampled.edge_index[:, edges]].numpy()
         np.testing.assert_array_equal(destination, middle)
         return source

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lsm import native, reference
 from lsm.graph import Topology
+from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, choose_placement, place_topology
 from support.graphs import SMALL_GRAPHS, assert_same, from_edges, random_graph
@@ -18,8 +19,8 @@ from support.graphs import SMALL_GRAPHS, assert_same, from_edges, random_graph
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
 
-def twin(graph, fanouts, seed=0, device=native.TWIN):
-    return DeviceNeighborSampler(graph, graph, fanouts, seed, device=device)
+def twin(graph, fanouts, device=native.TWIN):
+    return DeviceNeighborSampler(graph, graph, fanouts, device=device)
 
 
 @settings(deadline=None, max_examples=60)
@@ -30,12 +31,13 @@ def twin(graph, fanouts, seed=0, device=native.TWIN):
 def test_any_small_graph(num_nodes, num_edges, fanouts, seed, dtype, device):
     graph = random_graph(num_nodes, num_edges, seed, dtype)
     rng = np.random.default_rng(seed)
-    sampler = twin(graph, fanouts, seed, device)
-    host = NeighborSampler(graph, fanouts, seed)
+    sampler = twin(graph, fanouts, device)
+    host = NeighborSampler(graph, fanouts)
     for iteration in range(2):
         seeds = torch.from_numpy(rng.permutation(num_nodes)[: rng.integers(0, num_nodes + 1)])
-        sampled = sampler.sample(seeds, epoch=1, iteration=iteration, rank=3)
-        assert_same(sampled, host.sample(seeds, epoch=1, iteration=iteration, rank=3))
+        name = BatchName(seed, 1, iteration, rank=3)
+        sampled = sampler.sample(seeds, name)
+        assert_same(sampled, host.sample(seeds, name))
         reference.check_sample(graph.indptr, graph.indices, seeds, fanouts, sampled)
 
 
@@ -43,8 +45,8 @@ def test_any_small_graph(num_nodes, num_edges, fanouts, seed, dtype, device):
 def test_larger_graph(fanouts):
     graph = random_graph(30_000, 200_000)
     seeds = torch.randperm(30_000, generator=torch.Generator().manual_seed(0))[:500]
-    sampled = twin(graph, fanouts, 5, native.TWIN_BACKWARDS).sample(seeds, epoch=0, iteration=0)
-    assert_same(sampled, NeighborSampler(graph, fanouts, 5).sample(seeds, epoch=0, iteration=0))
+    sampled = twin(graph, fanouts, native.TWIN_BACKWARDS).sample(seeds, BatchName(seed=5))
+    assert_same(sampled, NeighborSampler(graph, fanouts).sample(seeds, BatchName(seed=5)))
 
 
 @pytest.mark.parametrize("sampling", ["neighbor", "labor"])
@@ -52,21 +54,21 @@ def test_more_edges_than_memory_is_reserved_for(sampling):
     """They are counted before they are drawn."""
     graph = random_graph(20_000, 150_000)
     seeds = torch.randperm(20_000, generator=torch.Generator().manual_seed(0))[:18_000]
-    host = NeighborSampler(graph, [60, 2], 5, sampling=sampling)
+    host = NeighborSampler(graph, [60, 2], sampling=sampling)
     sampler = DeviceNeighborSampler(
-        graph, graph, [60, 2], 5, sampling=sampling, device=native.TWIN_BACKWARDS
+        graph, graph, [60, 2], sampling=sampling, device=native.TWIN_BACKWARDS
     )
     for iteration in range(2):
-        sampled = sampler.sample(seeds, epoch=0, iteration=iteration)
-        assert_same(sampled, host.sample(seeds, epoch=0, iteration=iteration))
+        sampled = sampler.sample(seeds, BatchName(seed=5, iteration=iteration))
+        assert_same(sampled, host.sample(seeds, BatchName(seed=5, iteration=iteration)))
 
 
 def test_slots_at_the_same_time():
     graph = random_graph(3000, 20_000)
     sampler = DeviceNeighborSampler(
-        *(graph, graph, [10, 5]), 5, device=native.TWIN_BACKWARDS, num_slots=3
+        *(graph, graph, [10, 5]), device=native.TWIN_BACKWARDS, num_slots=3
     )
-    host = NeighborSampler(graph, [10, 5], 5)
+    host = NeighborSampler(graph, [10, 5])
     seeds = [
         torch.randperm(3000, generator=torch.Generator().manual_seed(k))[:300] for k in range(24)
     ]
@@ -74,29 +76,29 @@ def test_slots_at_the_same_time():
     def sample(k):
         if k % 5 == 0:  # a batch that is refused leaves its slot as it was
             with pytest.raises(ValueError, match="distinct"):
-                sampler.sample(torch.tensor([7, 7]), epoch=0, iteration=k)
-        return sampler.sample(seeds[k], epoch=0, iteration=k)
+                sampler.sample(torch.tensor([7, 7]), BatchName(iteration=k))
+        return sampler.sample(seeds[k], BatchName(seed=5, iteration=k))
 
     with ThreadPoolExecutor(5) as threads:
         for k, sampled in enumerate(threads.map(sample, range(24))):
-            assert_same(sampled, host.sample(seeds[k], epoch=0, iteration=k))
+            assert_same(sampled, host.sample(seeds[k], BatchName(seed=5, iteration=k)))
 
 
 def test_bad_input():
     graph = random_graph(50, 300)
     with pytest.raises(ValueError, match=r"seeds: expected ids in \[0, 50\), got 50"):
-        twin(graph, [2]).sample(torch.tensor([1, 50]), epoch=0, iteration=0)
+        twin(graph, [2]).sample(torch.tensor([1, 50]), BatchName())
     with pytest.raises(ValueError, match="expected distinct ids, got 7 again at position 2"):
-        twin(graph, [2]).sample(torch.tensor([7, 1, 7]), epoch=0, iteration=0)
+        twin(graph, [2]).sample(torch.tensor([7, 1, 7]), BatchName())
     with pytest.raises(ValueError, match="num_neighbors: expected -1"):
         twin(graph, [-2])
     # The sampler is of use afterwards.
     sampler = twin(graph, [2])
     with pytest.raises(ValueError, match="distinct"):
-        sampler.sample(torch.tensor([7, 7]), epoch=0, iteration=0)
+        sampler.sample(torch.tensor([7, 7]), BatchName())
     seeds = torch.tensor([7, 9])
-    host = NeighborSampler(graph, [2]).sample(seeds, epoch=0, iteration=0)
-    assert_same(sampler.sample(seeds, epoch=0, iteration=0), host)
+    host = NeighborSampler(graph, [2]).sample(seeds, BatchName())
+    assert_same(sampler.sample(seeds, BatchName()), host)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +110,7 @@ def test_a_damaged_topology(fanouts, sampling):
         damaged, damaged, fanouts, sampling=sampling, device=native.TWIN
     )
     with pytest.raises(ValueError, match=r"expected ids in \[0, 3\), got 99; the topology is dam"):
-        sampler.sample(torch.tensor([1]), epoch=0, iteration=0)
+        sampler.sample(torch.tensor([1]), BatchName())
 
 
 def test_placement():

@@ -1,0 +1,161 @@
+"""The iterator over batches: seeds, their samples and rows, composed by a pipeline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from lsm.features.loader import FeatureLoader
+from lsm.loader.batch import Batch
+from lsm.loader.pipeline import Pipeline, Prepared, Request, RunAhead
+from lsm.sampler.seeds import SeedSource
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The Request of a Loader: the seeds of an iteration, and their sample."""
+
+    seeds: Any
+    graph: Any
+
+    @property
+    def ids(self) -> torch.Tensor:
+        """As Request.ids."""
+        return self.graph.ids
+
+    @property
+    def num_bytes(self) -> int:
+        """As Request.num_bytes, without the seeds."""
+        return self.graph.num_bytes
+
+    def pack(self) -> Sampled:
+        """As Request.pack()."""
+        return Sampled(self.seeds, self.graph.pack())
+
+    def unpack(self) -> Sampled:
+        """As Request.unpack()."""
+        return Sampled(self.seeds, self.graph.unpack())
+
+
+class Loader:
+    """Iterates over an epoch of Batches, which background threads prepare ahead of the consumer.
+
+    It knows neither nodes nor links: ``seeds`` says which come when, ``sample`` draws their
+    neighbourhood, and ``collate`` makes a batch of all.
+
+    Args:
+        seeds: The seeds of every iteration.
+        sample: Returns the sample of an iteration's seeds, which has the members of Request.
+        features: Source of rows.
+        collate: Makes the batch of the seeds, their sample, its rows and its counters.
+        policy: Bounds on the work ahead of the consumer.
+    """
+
+    def __init__(
+        self,
+        seeds: SeedSource,
+        sample: Callable[[Any], Any],
+        features: FeatureLoader,
+        collate: Callable[[Sampled, torch.Tensor, dict[str, float]], Batch],
+        policy: RunAhead,
+    ) -> None:
+        self._seeds = seeds
+        self._sample = sample
+        self.features = features
+        """Source of rows."""
+        self._collate = collate
+        self._policy = policy
+        self._epoch = 0
+        self._totals: dict[str, float] = {"batches": 0, "sampled_nodes": 0, "sampled_edges": 0}
+        self._totals |= {"sample_secs": 0.0, "wait_secs": 0.0}
+
+    def __len__(self) -> int:
+        """Iterations per epoch, the same on every rank."""
+        return self._seeds.num_iterations
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the epoch of the next ``for batch in loader``. Later loops continue from there.
+
+        Args:
+            epoch: Epoch, from 0.
+        """
+        self._epoch = epoch
+
+    def __iter__(self) -> Iterator[Batch]:
+        epoch, self._epoch = self._epoch, self._epoch + 1
+        return self.iterate(epoch)
+
+    def iterate(self, epoch: int, start_iteration: int = 0) -> Iterator[Batch]:
+        """Iterates over the batches of an epoch: those of an uninterrupted run.
+
+        The iterator raises the errors of background threads. It blocks until a batch is ready.
+
+        Args:
+            epoch: Epoch, from 0.
+            start_iteration: First iteration.
+
+        Returns:
+            An iterator over the batches of ``epoch`` from ``start_iteration`` on.
+
+        Raises:
+            OSError: A read failed.
+            TimeoutError: A batch is not ready in time.
+            ValueError: The topology is corrupt.
+        """
+        return self._batches(partial(self._draw, self._seeds.epoch(epoch)), start_iteration)
+
+    def global_batch_size(self, iteration: int) -> int:
+        """Counts the seeds of an iteration.
+
+        Args:
+            iteration: Iteration of the epoch, from 0.
+
+        Returns:
+            Its seeds, over all ranks.
+        """
+        return self._seeds.global_count(iteration)
+
+    def stats(self) -> dict[str, int | float]:
+        """Returns the counters since construction.
+
+        Returns:
+            batches, sampled_nodes, sampled_edges, sample_secs (seconds of all sampling threads),
+            wait_secs (seconds that the consumer waited for batches), and those of ``features``.
+        """
+        return self._totals | self.features.stats()
+
+    def _draw(self, seeds_at: Callable[[int], Any], iteration: int) -> Request:
+        seeds = seeds_at(iteration)
+        return Sampled(seeds, self._sample(seeds))
+
+    def _batches(self, sample: Callable[[int], Request], start_iteration: int) -> Iterator[Batch]:
+        # Created here, at the first next(), so that an unused iterator starts no threads.
+        pipeline = Pipeline(
+            sample, self.features, first=start_iteration, last=len(self), policy=self._policy
+        )
+        batches = iter(pipeline)
+        try:
+            while (batch := self._next_batch(batches)) is not None:
+                yield batch
+                del batch  # the consumer may free its memory while the next one is awaited
+        finally:
+            batches.close()
+            pipeline.close()
+
+    def _next_batch(self, pipeline: Iterator[Prepared]) -> Batch | None:
+        totals, start = self._totals, time.perf_counter()
+        prepared = next(pipeline, None)
+        totals["wait_secs"] += time.perf_counter() - start
+        if prepared is None:
+            return None
+        batch = self._collate(prepared.request, prepared.x, prepared.stats)
+        totals["batches"] += 1
+        totals["sampled_nodes"] += batch.num_nodes
+        totals["sampled_edges"] += batch.num_edges
+        totals["sample_secs"] += prepared.stats["sample_secs"]
+        return batch
