@@ -164,8 +164,8 @@ FLOORS = {
     "run": 8,
     "config": 9,
     "train": 10,
+    "embed": 10,
     "ablation": 11,
-    "embed": 11,
     "cli": 12,
 }
 APART = {"__init__", "__main__", "reference"}  # the face, which imports lazily, and the tests' own
@@ -218,6 +218,25 @@ def code_lines(path: Path, name: str) -> int:
 def test_the_loader_of_nodes_is_a_signature_and_its_parts():
     """All that loaders of nodes and of links share lies in Loader."""
     assert code_lines(ROOT / "lsm/loader/neighbor_loader.py", "NeighborLoader") < 80
+
+
+def methods(path: str, name: str) -> set[str]:
+    """Names of the methods and properties of the class ``name`` in ``path``."""
+    (found,) = (
+        node
+        for node in ast.parse((ROOT / path).read_text()).body
+        if isinstance(node, ast.ClassDef) and node.name == name
+    )
+    return {node.name for node in found.body if isinstance(node, ast.FunctionDef)}
+
+
+def test_trainers_share_the_loops_protocol_only():
+    """Code of two trainers belongs into the loop."""
+    protocol = methods("lsm/run/loop.py", "Trainable")
+    training = methods("lsm/train/trainer.py", "Trainer")
+    embedding = methods("lsm/embed/trainer.py", "EmbedTrainer")
+    assert {"train", "validate", "save"} < protocol
+    assert training & embedding - {"__init__"} == protocol
 
 
 # Rooms of tests that are no rooms of the package.

@@ -50,6 +50,9 @@ class TrainConfig(Section):
     """Threads of torch per rank. 0: this machine's cores divided by its ranks."""
     eval_every: NonNegative = 1
     """Epochs between two validations. The last epoch is always validated. 0: only the last."""
+    patience: NonNegative = 0
+    """Number of validations without a higher accuracy after which training stops. 0: train all
+    epochs."""
     select: Literal["best", "last"] = "best"
     """Model to test: that of the epoch with the best validation accuracy, or of the last epoch."""
     eval: EvalConfig = EvalConfig()

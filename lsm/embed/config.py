@@ -45,8 +45,9 @@ class EmbedTrainConfig(Section):
     """Precision of matrix products. tf32: a GPU multiplies with 10 bits of mantissa; sums, rows and
     state stay float32."""
     eval_every: AutoCount = "auto"
-    """Epochs between two validations. 0: none. auto: 5, fewer from 10 million training edges on,
-    and 1 from 50 million on; 0 without validation edges."""
+    """Epochs between two validations. The last epoch is always validated. 0: only the last. auto:
+    5, fewer from 10 million training edges on, and 1 from 50 million on. Without validation edges:
+    none."""
     eval_edges: AutoCount = "auto"
     """Validation edges to rank: the first ones in an order drawn by train.seed. 0: all. auto: as
     many as keep validation at about a tenth of the arithmetic of training, but at least 1,000.
@@ -82,7 +83,7 @@ class EmbedCheckpointConfig(Section):
     section: ClassVar[str] = "checkpoint"
 
     every_steps: NonNegative = 0
-    """Iterations between two checkpoints. 0: none."""
+    """Iterations between two checkpoints, counted from the start of the run. 0: none."""
     every_epochs: NonNegative = 1
     """Epochs between two checkpoints. 0: none. The end of training always writes one."""
     resume: Literal["auto", "never"] = "auto"

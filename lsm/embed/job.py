@@ -26,7 +26,7 @@ from lsm.embed.config import EmbedConfig, fingerprint
 from lsm.embed.edge_trainer import EdgeTrainer
 from lsm.embed.orders.itinerary import Itinerary
 from lsm.embed.orders.order import Order, make_order
-from lsm.embed.run_state import KeptTables, Position, RunState
+from lsm.embed.run_state import KeptTables, RunState
 from lsm.embed.schedule import Schedule
 from lsm.embed.table import drive as partition_drive
 from lsm.embed.table import files as partition_files
@@ -37,6 +37,7 @@ from lsm.embed.table.layout import PartitionLayout
 from lsm.embed.table.slots import SlotBoard, Slots
 from lsm.run.devices import choose_job_device
 from lsm.run.fingerprint import check_settings
+from lsm.run.position import Position
 from lsm.run.torch_setup import set_up_torch
 from lsm.storage.transfers import Transfers
 
@@ -111,7 +112,14 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
     state = find_state(config, run_dir, settings) if world.is_main else None
     state = collectives.broadcast_object(state, world)
     had_slots = state.table.num_slots if state else 2
-    keeps_best = config.train.select == "best" and schedule.eval_every > 0
+    had_best = state is not None and state.best is not None
+    keeps_best = config.train.select == "best" and (had_best or bool(schedule.eval_every))
+    position = state.position if state else Position()
+    if keeps_best and not had_best:
+        # An earlier validation whose embeddings were not kept is no measure for those to keep.
+        position = position.model_copy(
+            update={"best_epoch": -1, "best_score": -1.0, "worse_evaluations": 0}
+        )
     layout = replace(layout, num_slots=max(had_slots, 3 if keeps_best else 2))
     with _open_partitions(config, layout, state, world, run_dir) as (transfers, board):
         files = PartitionFiles(transfers, layout, board, config.dist.timeout_secs)
@@ -150,7 +158,7 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
                 config.train.seed,
                 device,
             ),
-            position=state.position if state else Position(),
+            position=position,
             best=state.best if state else None,
             is_new=state is None,
             settings=settings,

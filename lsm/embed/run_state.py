@@ -18,6 +18,7 @@ from torch import Tensor
 from lsm.core.atomic_file import write_bytes_atomic
 from lsm.core.versioned_json import read_versioned
 from lsm.embed.table.files import FILE_NAME
+from lsm.run.position import Position
 
 SCHEMA_VERSION = 1
 STATE_NAME = "state.json"
@@ -60,29 +61,6 @@ class KeptTables(_Strict):
     slots: list[int]
     checksums: list[int]
     relations: RelationsState | None
-
-
-class Position(_Strict):
-    """The progress of training."""
-
-    epoch: int = 0
-    """Epoch that continues, from 0."""
-    iteration: int = 0
-    """Its next iteration."""
-    loss_sum: float = 0.0
-    """Loss of the epoch so far, over all ranks."""
-    loss_count: int = 0
-    bytes_read: int = 0
-    """Of partitions, since the run began, over all ranks."""
-    bytes_written: int = 0
-    seconds: float = 0.0
-    """Since the run began, over its restarts."""
-    best_mrr: float = -1.0
-    """Highest validation MRR so far; -1 before the first validation."""
-    best_epoch: int = -1
-    worse_evaluations: int = 0
-    """Validations since then."""
-    stopped_early: bool = False
 
 
 class RunState(_Strict):

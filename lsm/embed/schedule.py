@@ -26,27 +26,34 @@ class Schedule:
 
     rounds: int
     """Rounds of an epoch."""
-    eval_every: int
-    """Epochs between two validations. 0: none."""
+    eval_every: int | None
+    """Epochs between two validations. 0: only the last epoch's; None: none."""
     eval_edges: int
     """Edges of a validation. 0: all."""
 
     @classmethod
     def of(cls, config: EmbedConfig, store: TripleStore, order: Order) -> Schedule:
         """Raises ValueError if there are to be validations, and the store has no edges for them."""
-        rounds, every = config.embed.rounds, config.train.eval_every
-        if every and every != "auto" and not store.num_edges["valid"]:
-            raise ValueError(
-                f"train.eval_every: {store.path} has no validation edges; set train.eval_every=0"
-            )
+        rounds, every = config.embed.rounds, _eval_every(config, store)
         if not order.loads:
             rounds = 1
         elif rounds == "auto":
             rounds = _rounds(order)
-        if every == "auto":
-            every = _epochs_apart(store)
         edges = config.train.eval_edges
         return cls(rounds, every, _eval_edges(config, store, every) if edges == "auto" else edges)
+
+
+def _eval_every(config: EmbedConfig, store: TripleStore) -> int | None:
+    every = config.train.eval_every
+    if not store.num_edges["valid"]:
+        if every and every != "auto":
+            raise ValueError(
+                f"train.eval_every: {store.path} has no validation edges; set train.eval_every=0"
+            )
+        return None
+    if every == "auto":
+        return max(1, min(EPOCHS_APART, EDGES_APART // store.num_edges["train"]))
+    return every
 
 
 def _rounds(order: Order) -> int:
@@ -55,18 +62,12 @@ def _rounds(order: Order) -> int:
     return -(-VISITS * shape.partitions // (len(order.loads) + in_memory))
 
 
-def _epochs_apart(store: TripleStore) -> int:
-    if not store.num_edges["valid"]:
-        return 0
-    return max(1, min(EPOCHS_APART, EDGES_APART // store.num_edges["train"]))
-
-
-def _eval_edges(config: EmbedConfig, store: TripleStore, every: int) -> int:
+def _eval_edges(config: EmbedConfig, store: TripleStore, every: int | None) -> int:
     negatives = config.embed.num_negatives
     if negatives == "all":
         negatives = store.num_entities
     candidates = store.num_entities
     if config.eval.candidates != "all":
         candidates = min(candidates, config.eval.sample)
-    scores = VALIDATION_SHARE * every * store.num_edges["train"] * negatives
+    scores = VALIDATION_SHARE * (every or 1) * store.num_edges["train"] * negatives
     return max(LEAST_EDGES, int(scores / candidates))

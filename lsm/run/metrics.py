@@ -25,72 +25,12 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
 from lsm.run.options import MetricsOptions
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 logger = logging.getLogger(__name__)
-
-STORAGE_SUMS = ("bytes_read", "bytes_requested")
-"""The storage engine's bytes from the drive, and bytes of requested rows. They count when rows are
-read, some iterations before their use."""
-
-STEP_SCALARS = ("loss", "step_secs", "wait_secs", "bytes_read", "num_nodes")
-"""Of a step, in TensorBoard."""
-
-ROW_SUMS = (*COUNTERS, *EXCHANGED, *STORAGE_SUMS, "sample_secs", *SPANS)
-"""Sums about the rows of batches: counts over all ranks, seconds of one rank."""
-
-_HITS_BY_TIER = {
-    "static": "static_hits",
-    "cache": "hits",
-    "victim": "victim_hits",
-    "constant": "constant_hits",
-    "storage": "misses",
-}
-
-
-def row_metrics(sums: dict[str, float], row_bytes: int) -> dict[str, float]:
-    """The record about rows, from ROW_SUMS: counters, bytes of rows by their tier (``cache_bytes``
-    and so on), read amplification, and seconds per span."""
-    sums = dict.fromkeys(ROW_SUMS, 0) | sums
-    record: dict[str, float] = {name: int(sums[name]) for name in (*COUNTERS, *EXCHANGED)}
-    for tier, hits in _HITS_BY_TIER.items():
-        record[f"{tier}_bytes"] = int(sums[hits]) * row_bytes
-    requested = sums["bytes_requested"]
-    record["read_amplification"] = sums["bytes_read"] / requested if requested else 0.0
-    return record | {name: sums[name] for name in ("sample_secs", *SPANS)}
-
-
-def _hits_by_tier(record: dict[str, Any]) -> str:
-    """``hits 93.1% (cache 80.2%, shared 12.9%)``: the share of rows that memory served, and its
-    tiers. "" without hits."""
-    requests = max(1, record["requests"])
-    if record["misses"] == record["requests"]:
-        return ""
-    shares = {tier: record[key] / requests for tier, key in _HITS_BY_TIER.items()}
-    del shares["storage"]
-    shares["shared"] = record["duplicates"] / requests
-    listed = ", ".join(f"{tier} {share:.1%}" for tier, share in shares.items() if share)
-    return f"hits {1 - record['misses'] / requests:.1%} ({listed})  "
-
-
-def _valid_hits(record: dict[str, Any]) -> str:
-    """`` (hits 71.2%)``: the share of validation's rows that memory served. "" without hits."""
-    requests, misses = record["valid_requests"], record["valid_misses"]
-    return f" (hits {1 - misses / requests:.1%})" if misses < requests else ""
-
-
-def in_words(record: dict[str, Any], *, in_memory: bool = False) -> str:
-    """Accuracies of an epoch, and where its rows came from. ``in_memory``: all of them came from
-    memory, without a cache."""
-    valid = record["valid_accuracy"]
-    hits = "" if in_memory or valid is None else _valid_hits(record)
-    tested = "" if valid is None else f"valid {valid:.4f}{hits}  "
-    rows = "all rows in memory  " if in_memory else _hits_by_tier(record)
-    return f"train {record['train_accuracy']:.4f}  {tested}{rows}"
 
 
 class JsonLines:
@@ -180,8 +120,8 @@ class Metrics:
         epochs: int,
         iterations: int,
         position: tuple[int, int],
-        step_scalars: Sequence[str] = STEP_SCALARS,
-        in_words: Callable[[dict[str, Any]], str] = in_words,
+        step_scalars: Sequence[str],
+        in_words: Callable[[dict[str, Any]], str],
         note: Callable[[str], None] | None = None,
     ) -> None:
         """``iterations``: per epoch. ``position``: (epoch, iteration) that training starts from,
@@ -256,7 +196,7 @@ class Metrics:
             self._bar.stop()
 
     def step(self, record: dict[str, Any]) -> None:
-        """Records one iteration: epoch, iteration, loss and more (see ``trainer``)."""
+        """Records one iteration: epoch, iteration, loss and more."""
         if not self._main:
             return
         if self._lines is not None:

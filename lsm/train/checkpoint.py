@@ -9,7 +9,7 @@ which training continues.
 from __future__ import annotations
 
 import io
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,10 @@ import torch
 from lsm.config.schema import Config
 from lsm.core.atomic_file import write_bytes_atomic
 from lsm.run.fingerprint import settings_of
+from lsm.run.position import Position
 from lsm.train.checkpoint_files import list_checkpoints as list_checkpoints
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class DamagedError(ValueError):
@@ -28,37 +29,12 @@ class DamagedError(ValueError):
 
 
 @dataclass
-class Progress:
-    """The position of training, and the state beside weights and optimizer."""
+class State:
+    """The state of training beside weights and optimizer."""
 
-    epoch: int = 0
-    """Epoch that training continues."""
-    iteration: int = 0
-    """Its next iteration."""
-    loss_sum: float = 0.0
-    """Sum of the epoch's seed losses so far, over all ranks."""
-    num_correct: int = 0
-    """Seeds of the epoch classified correctly so far (while training), over all ranks."""
-    num_seeds: int = 0
-    """Seeds of the epoch so far, over all ranks."""
-    row_sums: dict[str, float] = field(default_factory=dict)
-    """Sums of the epoch's row metrics so far (lsm.run.metrics.ROW_SUMS)."""
-    bytes_read: int = 0
-    """Bytes read from storage since the run began, over all ranks."""
-    seconds: float = 0.0
-    """Time spent since the run began, over its restarts."""
-    best_epoch: int = -1
-    """Epoch with the best validation accuracy; -1 before the first validation."""
-    best_accuracy: float = -1.0
-    """Its validation accuracy."""
+    position: Position = field(default_factory=Position)
     best_model: dict[str, torch.Tensor] = field(default_factory=dict)
-    """Its weights; empty unless train.select is best."""
-
-    def start_epoch(self, epoch: int) -> None:
-        """Moves to the first iteration of ``epoch``."""
-        self.epoch, self.iteration = epoch, 0
-        self.loss_sum, self.num_correct, self.num_seeds = 0.0, 0, 0
-        self.row_sums = {}
+    """Weights of the best validation; empty unless train.select is best."""
 
 
 def fingerprint(config: Config, world_size: int, store: Any) -> dict[str, Any]:
@@ -79,22 +55,24 @@ def fingerprint(config: Config, world_size: int, store: Any) -> dict[str, Any]:
 
 def save(
     directory: Path,
-    progress: Progress,
+    state: State,
     model: dict[str, torch.Tensor],
     optimizer: dict[str, Any],
     settings: dict[str, Any],
     keep: int,
 ) -> Path:
-    """Writes a checkpoint at ``progress`` and deletes all but the ``keep`` newest.
+    """Writes a checkpoint of ``state`` and deletes all but the ``keep`` newest.
 
     The file gets its name only once it is durable. Raises RuntimeError if it cannot be written.
     """
-    path = directory / f"step-{progress.epoch:06d}-{progress.iteration:08d}.pt"
+    position = state.position
+    path = directory / f"step-{position.epoch:06d}-{position.iteration:08d}.pt"
     write_atomic(
         path,
         {
             "schema_version": SCHEMA_VERSION,
-            "progress": asdict(progress),
+            "position": position.model_dump(),
+            "best_model": state.best_model,
             "model": model,
             "optimizer": optimizer,
             "settings": settings,
@@ -132,9 +110,29 @@ def load(path: Path) -> dict[str, Any]:
             f"checkpoint {path} cannot be read: it is truncated, damaged or not a checkpoint"
         ) from error
     version = content.get("schema_version") if isinstance(content, dict) else None
+    if version == 1:
+        return _of_version_1(content)
     if version != SCHEMA_VERSION:
         raise ValueError(
             f"checkpoint {path}: expected schema version {SCHEMA_VERSION}, got {version}; "
             "set checkpoint.resume=never to start afresh"
         )
     return content
+
+
+def _of_version_1(content: dict[str, Any]) -> dict[str, Any]:
+    """A checkpoint of version 1, whose best epoch counts from 0, as one of this version."""
+    progress = content.pop("progress")
+    best_epoch = progress["best_epoch"]
+    position = Position(
+        epoch=progress["epoch"],
+        iteration=progress["iteration"],
+        loss_sum=progress["loss_sum"],
+        loss_count=progress["num_seeds"],
+        sums={"num_correct": progress["num_correct"], **progress["row_sums"]},
+        bytes_read=progress["bytes_read"],
+        seconds=progress["seconds"],
+        best_epoch=best_epoch + 1 if best_epoch >= 0 else -1,
+        best_score=progress["best_accuracy"],
+    )
+    return content | {"position": position.model_dump(), "best_model": progress["best_model"]}

@@ -8,15 +8,16 @@ from typing import Any
 
 from lsm.distributed import collectives
 from lsm.run.fingerprint import check_settings
+from lsm.run.position import Position
 from lsm.train import checkpoint
-from lsm.train.checkpoint import Progress
+from lsm.train.checkpoint import State
 from lsm.train.job import Job
 
 logger = logging.getLogger(__name__)
 
 
-def find_progress(job: Job) -> Progress:
-    """The position that training starts from. Loads its weights and optimizer state into ``job``.
+def find_state(job: Job) -> State:
+    """The state that training starts from. Loads its weights and optimizer state into ``job``.
 
     Rank 0 decides and reads; the others receive. checkpoint.resume=never removes the checkpoints
     and results of an earlier run in ``run.dir``. Raises ValueError if no checkpoint there can be
@@ -26,10 +27,10 @@ def find_progress(job: Job) -> Progress:
     content = _read(job) if job.world.is_main else None
     content = collectives.broadcast_object(content, job.world)
     if content is None:
-        return Progress()
+        return State()
     job.model.load_state_dict(content["model"])
     job.optimizer.load_state_dict(content["optimizer"])
-    return Progress(**content["progress"])
+    return State(Position(**content["position"]), content["best_model"])
 
 
 def _read(job: Job) -> dict[str, Any] | None:
@@ -41,11 +42,13 @@ def _read(job: Job) -> dict[str, Any] | None:
     if path is not None and content is not None:
         settings = checkpoint.fingerprint(job.config, job.world.size, job.store)
         check_settings(path, content["settings"], settings)
-        if finished and content["progress"]["epoch"] >= job.config.train.epochs:
-            more = f"train.epochs of more than {content['progress']['epoch']} continues it"
+        position = Position(**content["position"])
+        if finished and position.stopped_early:
+            raise ValueError(f"{_finished(job)} it stopped early (train.patience)")
+        if finished and position.epoch >= job.config.train.epochs:
+            more = f"train.epochs of more than {position.epoch} continues it"
             raise ValueError(f"{_finished(job)} {more}")
-        epoch, iteration = (content["progress"][name] for name in ("epoch", "iteration"))
-        logger.info("continuing from %s (epoch %d, iteration %d)", path, epoch + 1, iteration)
+        logger.info("continuing from %s (%s)", path, position)
     else:
         checkpoint.remove_all(job.checkpoint_dir)
         (job.run_dir / "model.pt").unlink(missing_ok=True)

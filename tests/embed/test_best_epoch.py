@@ -26,13 +26,13 @@ CRASH = __file__.replace("embed/test_best_epoch.py", "support/crash_embed.py")
 @pytest.fixture
 def known_mrr(monkeypatch):
     """Validations find MRR."""
-    whole = EmbedTrainer._evaluate
+    whole = EmbedTrainer._rank
 
-    def evaluate(self, split):
-        ranking = whole(self, split)
-        return ranking if split == "test" else replace(ranking, mrr=MRR[self.position.epoch])
+    def rank(self, split, most=0):
+        ranking = whole(self, split, most)
+        return ranking if split == "test" else replace(ranking, mrr=MRR[self.position.epoch + 1])
 
-    monkeypatch.setattr(EmbedTrainer, "_evaluate", evaluate)
+    monkeypatch.setattr(EmbedTrainer, "_rank", rank)
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +89,17 @@ def test_a_run_that_had_no_validations_gets_room_for_the_best(store, tmp_path, k
     assert tables(tmp_path) == expected[7][1]
 
 
+def test_a_state_of_an_earlier_version_is_read(store, tmp_path, known_mrr, expected):
+    train(config(store, tmp_path, *SETTINGS, f"train.epochs={BEST}"))
+    state = json.loads((tmp_path / "state.json").read_text())
+    del state["position"]["sums"]
+    state["position"]["best_mrr"] = state["position"].pop("best_score")
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    summary = train(config(store, tmp_path, *SETTINGS, "train.epochs=7"))
+    assert (summary["kept_epoch"], summary["valid_mrr"]) == (BEST, MRR[BEST])
+    assert tables(tmp_path) == expected[7][1]
+
+
 class Crash(Exception):
     pass
 
@@ -103,8 +114,8 @@ def test_an_interrupted_run_keeps_the_same(
     generator = random.Random(seed)
     settings = config(store, tmp_path, *SETTINGS, "train.epochs=7")
     owner, name = {
-        "batch": (EmbedTrainer, "_train_batch"),
-        "test": (EmbedTrainer, "_test"),
+        "batch": (EmbedTrainer, "train"),
+        "test": (EmbedTrainer, "_rank_kept"),
     }.get(where, (trainer, "save_state"))
     whole = getattr(owner, name)
     for _ in range(6):

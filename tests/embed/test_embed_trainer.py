@@ -99,7 +99,8 @@ def test_an_epoch_of_several_rounds_equals_one_in_memory(store, tmp_path):
     assert tables(tmp_path / "run") == in_memory(settings)
     once = train(config(store, tmp_path / "once", "embed.partitions=8"))
     assert tables(tmp_path / "once") != tables(tmp_path / "run")
-    assert 2 * once["bytes_read"] < summary["bytes_read"] < 3 * once["bytes_read"]
+    # The last validation and the test read the same number of partitions in both.
+    assert 1.5 * once["bytes_read"] < summary["bytes_read"] < 3 * once["bytes_read"]
     first = train(config(store, tmp_path / "half", *more, "train.epochs=1"))
     assert first["epochs"] == 1
     train(config(store, tmp_path / "half", *more))
@@ -155,7 +156,7 @@ class Crash(Exception):
 
 def interrupted(settings, at, monkeypatch):
     """Runs until iteration ``at`` over all epochs, counted from 0, which is not trained."""
-    whole, count = EmbedTrainer._train_batch, iter(range(1000))
+    whole, count = EmbedTrainer.train, iter(range(1000))
 
     def batch(self, *arguments):
         if next(count) == at:
@@ -163,7 +164,7 @@ def interrupted(settings, at, monkeypatch):
         return whole(self, *arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(EmbedTrainer, "_train_batch", batch)
+        patched.setattr(EmbedTrainer, "train", batch)
         with pytest.raises(Crash):
             train(settings)
 

@@ -56,7 +56,8 @@ def test_a_sample_of_candidates_takes_more_edges():
 
 
 def test_a_graph_without_validation_edges_has_no_validations():
-    assert schedule(valid=0).eval_every == 0
+    assert schedule(valid=0).eval_every is None
+    assert schedule("train.eval_every=0", valid=0).eval_every is None
     with pytest.raises(ValueError, match=r"train\.eval_every: graph has no validation edges"):
         schedule("train.eval_every=1", valid=0)
 

@@ -13,6 +13,7 @@ import pytest
 from lsm.config.load import load_config
 from lsm.run import directory as run_directory
 from lsm.run.directory import RunDirectory
+from lsm.run.loop import Loop
 from lsm.train import checkpoint
 from lsm.train.trainer import Trainer, train
 from support.training import config, environment, losses, make_store, overrides
@@ -131,14 +132,14 @@ def test_a_directory_that_cannot_be_made_is_named(store, tmp_path):
 def test_a_directory_that_is_removed_in_mid_run_is_made_again(
     store, once, tmp_path, monkeypatch, caplog, board
 ):
-    whole_epoch = Trainer.train_epoch
+    whole_epoch = Loop.train_epoch
 
     def remove_after_the_first(self):
         whole_epoch(self)
-        if self.progress.epoch == 1:
+        if self.position.epoch == 1:
             shutil.rmtree(tmp_path / "run")
 
-    monkeypatch.setattr(Trainer, "train_epoch", remove_after_the_first)
+    monkeypatch.setattr(Loop, "train_epoch", remove_after_the_first)
     train(config(store, tmp_path / "run", f"metrics.tensorboard={board}"))
     (warning,) = [line for line in caplog.messages if "run.dir" in line]
     assert "was removed while the run was writing to it" in warning
@@ -160,7 +161,7 @@ def test_whoever_notices_first_that_the_directory_is_gone_the_run_goes_on(
 ):
     """Removes the directory between two steps, and has TensorBoard's thread fail before the trainer
     writes, or keeps it from writing until then."""
-    whole_step = Trainer._train_step
+    whole_step = Trainer.train
     run = tmp_path / "run"
 
     looked = threading.Event()
@@ -171,21 +172,21 @@ def test_whoever_notices_first_that_the_directory_is_gone_the_run_goes_on(
         looked.set()
         return is_there
 
-    def remove_before_the_third(self, batch, wait_secs):
+    def remove_before_the_third(self, batch):
         if (batch.epoch, batch.iteration) == (0, 2):
-            self.metrics._board.flush()  # nothing is left to write
-            writer = self.metrics._board.file_writer.event_writer._async_writer._worker
+            self._metrics._board.flush()  # nothing is left to write
+            writer = self._metrics._board.file_writer.event_writer._async_writer._worker
             write = writer._record_writer.write
             if first == "trainer":
                 writer._record_writer.write = lambda data: looked.wait(60) and write(data)
             shutil.rmtree(run)
             if first == "thread":
-                self.metrics._board.add_scalar("wakes the thread", 0.0)
+                self._metrics._board.add_scalar("wakes the thread", 0.0)
                 writer.join(60)
                 assert isinstance(writer.exception, FileNotFoundError)
-        return whole_step(self, batch, wait_secs)
+        return whole_step(self, batch)
 
-    monkeypatch.setattr(Trainer, "_train_step", remove_before_the_third)
+    monkeypatch.setattr(Trainer, "train", remove_before_the_third)
     monkeypatch.setattr(RunDirectory, "check", checked)
     # The queue of the thread has room for the scalars of an epoch's last two records.
     often = ("metrics.tensorboard=true", "metrics.log_every=2")
@@ -203,16 +204,16 @@ def test_whoever_notices_first_that_the_directory_is_gone_the_run_goes_on(
 
 
 def test_tensorboard_that_alone_is_removed_is_made_again(store, tmp_path, monkeypatch, caplog):
-    whole_epoch = Trainer.train_epoch
+    whole_epoch = Loop.train_epoch
     board = tmp_path / "run" / "tensorboard"
 
     def remove_before(self):
-        if self.progress.epoch == 0:
-            self.metrics.flush()  # so that no file appears meanwhile
+        if self.position.epoch == 0:
+            self._metrics.flush()  # so that no file appears meanwhile
             shutil.rmtree(board)
         whole_epoch(self)
 
-    monkeypatch.setattr(Trainer, "train_epoch", remove_before)
+    monkeypatch.setattr(Loop, "train_epoch", remove_before)
     train(config(store, tmp_path / "run", "metrics.tensorboard=true"))
     (warning,) = [line.getMessage() for line in caplog.records if line.levelname == "WARNING"]
     assert warning.startswith(f"metrics.tensorboard: {board} was removed")
@@ -252,14 +253,14 @@ def test_default_directories_have_the_names_of_config_and_store(tmp_path):
 FULL = """
 import resource, signal, sys
 from lsm.cli import main
-from lsm.train import trainer
+from lsm.run import records
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 limit = int(sys.argv.pop(1))
-metrics = trainer._metrics
-def fill(*arguments):
+metrics = records.Metrics
+def fill(*arguments, **options):
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    return metrics(*arguments)
-trainer._metrics = fill
+    return metrics(*arguments, **options)
+records.Metrics = fill
 main()
 """
 

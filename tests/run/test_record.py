@@ -74,15 +74,15 @@ def handlers():
 
 @pytest.mark.parametrize("how", ["error", "stop"])
 def test_the_end_of_a_run_is_recorded(store, tmp_path, monkeypatch, handlers, how):
-    whole_step = Trainer._train_step
+    whole_step = Trainer.train
 
-    def step(self, batch, wait_secs):
+    def step(self, batch):
         if how == "error":
             raise RuntimeError("the disk is on fire")
         signals._receive(signal.SIGTERM, None)
-        return whole_step(self, batch, wait_secs)
+        return whole_step(self, batch)
 
-    monkeypatch.setattr(Trainer, "_train_step", step)
+    monkeypatch.setattr(Trainer, "train", step)
     with pytest.raises((RuntimeError, signals.Stopped)):
         train(config(store, tmp_path))
     (start,) = starts(tmp_path)

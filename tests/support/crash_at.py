@@ -29,10 +29,10 @@ def main() -> None:
     from lsm import cli
     from lsm.train.trainer import Trainer
 
-    whole_step = Trainer._train_step
+    whole_step = Trainer.train
     restarted = any(os.environ.get(name, "0") != "0" for name in RESTARTS)
 
-    def step(self, batch, wait_secs):
+    def step(self, batch):
         at = (self.job.world.rank, batch.epoch, batch.iteration)
         if at == (int(rank), int(epoch), int(iteration)) and not restarted:
             if how == "int":  # which a test run in the background has been told to ignore
@@ -43,9 +43,9 @@ def main() -> None:
                 time.sleep(3600)
             if how == "raise":
                 raise OSError(5, "injected failure of the disk", "features.bin")
-        return whole_step(self, batch, wait_secs)
+        return whole_step(self, batch)
 
-    Trainer._train_step = step
+    Trainer.train = step
     sys.argv = ["lsm", "train", *arguments]
     cli.main()
 

@@ -13,9 +13,10 @@ from lsm.data import TripleStore
 from lsm.embed import run_state
 from lsm.embed.job import identity
 from lsm.embed.run import CONFIG_NAME
-from lsm.embed.run_state import Position, RunState, TableState
+from lsm.embed.run_state import RunState, TableState
 from lsm.embed.table import files as partition_files
 from lsm.embed.table.layout import PartitionLayout
+from lsm.run.position import Position
 from lsm.storage.transfers import TransferOptions, Transfers
 from support.triples import config
 

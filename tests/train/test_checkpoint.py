@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from lsm.distributed.signals import EXIT_STOPPED
+from lsm.run.position import Position
 from lsm.train import checkpoint
-from lsm.train.checkpoint import Progress
+from lsm.train.checkpoint import State
 from lsm.train.trainer import train
 from support.training import (
     CRASH_AT,
@@ -84,6 +85,42 @@ def test_a_signal_stops_a_run_with_a_checkpoint(store, tmp_path, how):
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # as before the runs
 
 
+def as_version_1(content):
+    """The checkpoint as versions before 2 wrote it: with the best epoch counted from 0."""
+    position, sums = content.pop("position"), ("num_correct",)
+    progress = {name: position[name] for name in ("epoch", "iteration", "loss_sum", "bytes_read")}
+    progress |= {
+        "num_correct": position["sums"].get("num_correct", 0),
+        "num_seeds": position["loss_count"],
+        "row_sums": {name: n for name, n in position["sums"].items() if name not in sums},
+        "seconds": position["seconds"],
+        "best_epoch": position["best_epoch"] - 1,
+        "best_accuracy": position["best_score"],
+        "best_model": content.pop("best_model"),
+    }
+    return content | {"schema_version": 1, "progress": progress}
+
+
+def test_a_checkpoint_of_version_1_continues_to_the_same_losses(store, interrupted, tmp_path):
+    for path in checkpoint.list_checkpoints(interrupted / "checkpoints"):
+        torch.save(as_version_1(torch.load(path)), path)
+    resumed = train(config(store, interrupted, *STEPS))
+    whole = train(config(store, tmp_path / "whole", *STEPS))
+    assert losses(interrupted) == losses(tmp_path / "whole")
+    for name in ("best_epoch", "valid_accuracy", "test_accuracy"):
+        assert resumed[name] == whole[name]
+
+
+def test_training_stops_early_and_a_stopped_run_is_refused(store, tmp_path):
+    """With a learning rate that spoils the network, no validation is better than the first."""
+    settings = config(store, tmp_path, "train.lr=50", "train.epochs=9", "train.patience=1")
+    summary = train(settings)
+    assert summary["stopped_early"]
+    assert summary["epochs"] == summary["best_epoch"] + 1 < 9
+    with pytest.raises(ValueError, match=r"holds a finished run; .* stopped early"):
+        train(settings)
+
+
 def test_metrics_after_the_checkpoint_are_dropped_on_resume(store, interrupted):
     metrics = interrupted / "metrics.jsonl"
     with open(metrics, "a") as file:
@@ -120,7 +157,7 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
     content = newest.read_bytes()
     size = int(len(content) * keep_bytes) if isinstance(keep_bytes, float) else keep_bytes
     newest.write_bytes(content[:size])
-    assert checkpoint.load(before)["progress"]["iteration"] < 3
+    assert checkpoint.load(before)["position"]["iteration"] < 3
     train(config(store, interrupted, *STEPS))
     (warning,) = [line for line in caplog.messages if line.startswith("checkpoint ")]
     assert warning == (
@@ -146,7 +183,7 @@ def test_damaged_checkpoints_only_are_one_clear_error(store, interrupted):
 def test_a_file_of_another_kind_is_refused(store, tmp_path):
     other = tmp_path / "other.pt"
     torch.save({"weights": torch.ones(3)}, other)
-    with pytest.raises(ValueError, match=r"other\.pt: expected schema version 1, got None"):
+    with pytest.raises(ValueError, match=r"other\.pt: expected schema version 2, got None"):
         train(config(store, tmp_path / "run", f"checkpoint.resume={other}"))
     with pytest.raises(FileNotFoundError, match=r"none\.pt does not exist"):
         train(config(store, tmp_path / "run", f"checkpoint.resume={tmp_path / 'none.pt'}"))
@@ -165,7 +202,9 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path):
 
 def test_only_the_newest_are_kept(tmp_path):
     for epoch, iteration in [(0, 5), (0, 10), (1, 0), (10, 0), (2, 0)]:
-        checkpoint.save(tmp_path, Progress(epoch, iteration), {}, {}, {}, keep=2)
+        checkpoint.save(
+            tmp_path, State(Position(epoch=epoch, iteration=iteration)), {}, {}, {}, keep=2
+        )
     kept = [path.name for path in checkpoint.list_checkpoints(tmp_path)]
     assert kept == ["step-000002-00000000.pt", "step-000010-00000000.pt"]
 

@@ -1,0 +1,174 @@
+"""The loop validates, writes checkpoints, stops and continues as its schedule says."""
+
+import json
+from dataclasses import dataclass, field
+
+import pytest
+
+from lsm.config.load import load_config
+from lsm.distributed import signals
+from lsm.distributed.collectives import World
+from lsm.run.log import RunLog
+from lsm.run.loop import Loop, Schedule, Validation
+from lsm.run.position import Position
+from lsm.run.records import open_records
+from lsm.run.totals import Totals
+
+ITERATIONS = 4
+SCORES = {1: 0.3, 2: 0.5, 3: 0.4, 4: 0.4, 5: 0.6, 6: 0.1, 7: 0.6}
+
+
+@dataclass
+class Counted:
+    """Trains nothing: item i of epoch e has the losses e + 1 and i, and validation finds SCORES."""
+
+    position: Position = field(default_factory=Position)
+    trained: list[tuple[int, int]] = field(default_factory=list)
+    validated: list[int] = field(default_factory=list)
+    saved: list[tuple[int, int, bool]] = field(default_factory=list)
+    num_iterations: int = ITERATIONS
+
+    def items(self):
+        yield from range(self.position.iteration, ITERATIONS)
+
+    def train(self, item):
+        self.trained.append((self.position.epoch, item))
+        return Totals(loss_sum=self.position.epoch + 1 + item, loss_count=2)
+
+    def step_record(self, totals):
+        return {}
+
+    def epoch_record(self):
+        return {}
+
+    def validate(self):
+        self.validated.append(self.position.epoch + 1)
+        return Validation(SCORES[self.position.epoch + 1])
+
+    def save(self, best):
+        self.saved.append((self.position.epoch, self.position.iteration, best))
+
+    def test(self):
+        return {"test": 1.0}
+
+
+def run(
+    trainee, path, *, epochs=7, eval_every=1, patience=0, every_steps=0, every_epochs=0, **saves
+):
+    (path / "run").mkdir(exist_ok=True)
+    config = load_config("base", [f"train.epochs={epochs}", "metrics.tensorboard=false"])
+    schedule = Schedule(epochs, eval_every, patience, every_steps, every_epochs, **saves)
+    with (
+        RunLog() as log,
+        open_records(
+            config,
+            path / "run",
+            World(),
+            log,
+            store=path,
+            position=trainee.position,
+            num_iterations=ITERATIONS,
+            in_words=lambda record: "",
+            step_scalars=("loss",),
+        ) as records,
+    ):
+        return Loop(trainee, schedule, records, World(), path).run()
+
+
+@pytest.mark.parametrize(
+    ("eval_every", "epochs", "validated"),
+    [(1, 3, [1, 2, 3]), (2, 4, [2, 4]), (2, 5, [2, 4, 5]), (0, 3, [3]), (9, 3, [3]), (None, 3, [])],
+)
+def test_the_last_epoch_is_always_validated(tmp_path, eval_every, epochs, validated):
+    trainee = Counted()
+    summary = run(trainee, tmp_path, epochs=epochs, eval_every=eval_every)
+    assert trainee.validated == validated
+    best = max(validated, key=SCORES.__getitem__) if validated else None
+    assert summary["best_epoch"] == best
+    assert trainee.position.best == (SCORES[best] if best else None)
+
+
+def test_too_many_validations_that_are_no_better_end_training(tmp_path):
+    trainee = Counted()
+    summary = run(trainee, tmp_path, patience=2)
+    assert trainee.validated == [1, 2, 3, 4]
+    assert (summary["best_epoch"], summary["epochs"], summary["stopped_early"]) == (2, 4, True)
+    trainee = Counted()
+    summary = run(trainee, tmp_path, patience=3)
+    assert (summary["best_epoch"], summary["epochs"], summary["stopped_early"]) == (5, 7, False)
+
+
+def test_a_validation_that_only_a_shorter_run_has_does_not_count(tmp_path):
+    """Continued with more epochs, such a run goes on like one that had them from the start."""
+    trainee = Counted()
+    assert not run(trainee, tmp_path, patience=1, eval_every=2, epochs=3)["stopped_early"]
+    assert trainee.validated == [2, 3]
+    run(trainee, tmp_path, patience=1, eval_every=2)
+    assert trainee.validated == [2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("options", "saved"),
+    [
+        ({"every_epochs": 2}, [(2, 0, False)]),
+        ({"saves_last": True}, [(3, 0, False)]),
+        ({"saves_best": True}, [(1, 0, True), (2, 0, True)]),
+        ({"every_steps": 3}, [(0, 3, False), (1, 2, False), (2, 1, False), (2, 4, False)]),
+        ({"every_epochs": 1, "saves_best": True}, [(1, 0, True), (2, 0, True), (3, 0, False)]),
+    ],
+)
+def test_checkpoints_are_written_when_due(tmp_path, options, saved):
+    """Iterations count from the start of the run."""
+    trainee = Counted()
+    run(trainee, tmp_path, epochs=3, **options)
+    assert trainee.saved == saved
+
+
+def test_a_run_continues_in_mid_epoch_to_the_same_records(tmp_path):
+    run(Counted(), tmp_path, epochs=2)
+    whole = records(tmp_path)
+    half = Counted()
+    monkey = half.train
+
+    def train(item):
+        if half.position.epoch == 1 and item == 2:
+            signals._received = signals.signal.SIGTERM
+        return monkey(item)
+
+    half.train = train
+    try:
+        with pytest.raises(signals.Stopped, match="after epoch 2, iteration 2; a checkpoint"):
+            run(half, tmp_path, epochs=2)
+    finally:
+        signals._received = None
+    assert half.saved == [(1, 3, False)]
+    rest = Counted(Position(**half.position.model_dump()))
+    run(rest, tmp_path, epochs=2)
+    assert rest.trained == [(1, 3)]
+    assert records(tmp_path) == whole
+
+
+def records(path):
+    lines = map(json.loads, (path / "run" / "metrics.jsonl").read_text().splitlines())
+    return [(line["kind"], line["epoch"], line.get("iteration"), line["loss"]) for line in lines]
+
+
+def test_losses_are_means_over_iterations_and_epochs(tmp_path):
+    run(Counted(), tmp_path, epochs=2)
+    assert records(tmp_path) == [
+        *[("step", 1, i, (1 + i) / 2) for i in range(4)],
+        ("epoch", 1, None, 10 / 8),
+        *[("step", 2, i, (2 + i) / 2) for i in range(4)],
+        ("epoch", 2, None, 14 / 8),
+    ]
+
+
+def test_a_loss_that_is_not_finite_says_when(tmp_path):
+    trainee = Counted()
+
+    def fail(item):
+        raise FloatingPointError("the loss is nan")
+
+    trainee.train = fail
+    with pytest.raises(RuntimeError, match=r"^the loss is nan, at epoch 1, iteration 0$"):
+        run(trainee, tmp_path)
