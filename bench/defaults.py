@@ -108,16 +108,16 @@ def settings_to_sweep(limit_bytes: int | None, feature_bytes: int) -> list[str]:
     if limit_bytes is None:
         return [
             "storage.engine=memory",
-            "storage.engine=memory sampler.prefetch=8 sampler.num_threads=2",
+            "storage.engine=memory loader.prefetch=8 loader.num_threads=2",
             "storage.engine=mmap",
             planned(0.5, 0.25, 64),
         ]
     return [
-        "storage.engine=io_uring cache.policy=none sampler.prefetch=16",
+        "storage.engine=io_uring cache.policy=none loader.prefetch=16",
         planned(0.3, 0.1, 32),
         planned(0.3, 0.2, 64),
         planned(0.4, 0.2, 64),
-        planned(0.4, 0.2, 64) + " sampler.prefetch=16",
+        planned(0.4, 0.2, 64) + " loader.prefetch=16",
         planned(0.5, 0.1, 32),
     ]
 

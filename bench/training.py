@@ -84,7 +84,7 @@ def read_settings(args: argparse.Namespace) -> ReadSettings:
     names = ("max_read_bytes", "max_gap_bytes", "merge_iterations")
     storage = {name: getattr(args, name) for name in names}
     sections = {"storage": storage, "cache": {"policy": args.cache_policy}}
-    config = parse_config(sections | {"sampler": {"prefetch": args.prefetch}})
+    config = parse_config(sections | {"loader": {"prefetch": args.prefetch}})
     return ReadSettings.of(config, load_profile(args.profile) if args.profile else None)
 
 

@@ -31,7 +31,7 @@ _COMMON_ERROR_SECS = 2.0
 _PEER_ERROR_SECS = 5.0
 
 _NO_MEMORY = (
-    "out of memory; make sampler.staging_bytes, cache.bytes, cache.window, train.batch_size or "
+    "out of memory; make loader.staging_bytes, cache.bytes, cache.window, train.batch_size or "
     "sampler.num_neighbors smaller, or use fewer ranks"
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,14 @@ from pydantic import BaseModel
 from lsm.config.schema import Config
 from lsm.core.section import is_section, keys
 from lsm.core.suggest import close_keys
+
+logger = logging.getLogger(__name__)
+
+_MOVED = {
+    f"sampler.{name}": f"loader.{name}"
+    for name in ("num_threads", "prefetch", "max_prefetch", "staging_bytes")
+}
+"""Earlier names of keys. They are read, with a hint."""
 
 _VAGUE = ("bytes", "dir", "mode", "name", "path")
 """Names that say little without their section, so that another section's is no guess."""
@@ -52,6 +61,33 @@ def _merge(result: dict[Any, Any], key: Any, value: Any, prefix: str) -> None:
         result[key] = there | (value or {})
     else:
         raise KeyError(f"{prefix}{key}")
+
+
+def current_key(model: type[BaseModel], name: str) -> str:
+    """The name that the key ``name`` has now. Warns of an earlier one."""
+    now = _MOVED.get(name) if model is Config else None
+    if now is None:
+        return name
+    logger.warning("the key %s is called %s now; it is read, please change it", name, now)
+    return now
+
+
+def move_keys(model: type[BaseModel], values: dict[Any, Any]) -> dict[Any, Any]:
+    """``values`` by section with each key in the section where it is now. Raises ValueError for a
+    key that is given by both names."""
+    for old in _MOVED:
+        section, _, key = old.partition(".")
+        there = values.get(section)
+        if model is not Config or not isinstance(there, dict) or key not in there:
+            continue
+        now = current_key(model, old)
+        section_now, _, key_now = now.partition(".")
+        moved = values.get(section_now) or {}
+        if not isinstance(moved, dict) or key_now in moved:
+            raise ValueError(f"{now}: given twice, as {old} too")
+        rest = {name: value for name, value in there.items() if name != key}
+        values = values | {section: rest, section_now: moved | {key_now: there[key]}}
+    return values
 
 
 def unknown_key(model: type[BaseModel], name: str) -> str:

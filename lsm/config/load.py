@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from lsm.config.keys import dotted_keys, nested, unknown_key
+from lsm.config.keys import current_key, dotted_keys, move_keys, nested, unknown_key
 from lsm.config.schema import Config
 from lsm.core.section import describe, keys
 from lsm.core.shipped import shipped_folder
@@ -84,7 +84,7 @@ def load_config(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Conf
 
 def load_tree(model: type[Tree], path: Path, overrides: Sequence[str] = ()) -> Tree:
     """A configuration of type ``model`` from the file ``path``, as ``load_config`` does it."""
-    values = _nested_of(path)
+    values = move_keys(model, _nested_of(path))
     _check_keys(model, values, source=str(path))
     for override in overrides:
         _apply(model, values, override)
@@ -93,6 +93,7 @@ def load_tree(model: type[Tree], path: Path, overrides: Sequence[str] = ()) -> T
 
 def parse_config(values: dict[str, Any], model: type[Tree] = Config) -> Tree:  # type: ignore[assignment]
     """A checked ``Config`` from nested values; ValueError lists each wrong key on a line."""
+    values = move_keys(model, values)
     _check_keys(model, values, source="config")
     try:
         return model.model_validate(values)
@@ -238,6 +239,7 @@ def _apply(model: type[BaseModel], values: dict[str, Any], override: str) -> Non
     name, equals, text = override.partition("=")
     if not equals or not name:
         raise ValueError(f"override {override!r}: expected key=value, such as train.epochs=5")
+    name = current_key(model, name)
     if name not in set(dotted_keys(model)):
         raise ValueError(unknown_key(model, name))
     annotation = _annotation(model, name)

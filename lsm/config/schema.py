@@ -18,6 +18,7 @@ from lsm.comm.options import CommOptions
 from lsm.config.data import DataConfig, MemoryConfig
 from lsm.config.train import TrainConfig
 from lsm.core.section import Section
+from lsm.loader.options import LoaderOptions
 from lsm.nn.options import ModelOptions
 from lsm.run.options import (
     CheckpointOptions,
@@ -49,7 +50,9 @@ class Config(Section):
     """Exchange of rows between the caches of several ranks. A single rank, and a run without a
     cache, ignores it."""
     sampler: SamplerOptions = SamplerOptions()
-    """Neighbour sampling, and the number of batches prepared ahead."""
+    """Neighbour sampling."""
+    loader: LoaderOptions = LoaderOptions()
+    """Batches prepared ahead of training."""
     model: ModelOptions = ModelOptions()
     """The network."""
     train: TrainConfig = TrainConfig()

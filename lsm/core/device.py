@@ -165,7 +165,7 @@ def model_bytes(model: torch.nn.Module) -> int:
 def empty_rows(num_rows: int, dim: int, dtype: torch.dtype) -> torch.Tensor:
     """Page-locked host memory [num_rows, dim] from torch's pool, not initialised. Raises
     RuntimeError, with a remedy, if no more can be locked."""
-    with locking(num_rows * dim * dtype.itemsize, "sampler.staging_bytes smaller"):
+    with locking(num_rows * dim * dtype.itemsize, "loader.staging_bytes smaller"):
         return torch.empty(num_rows, dim, dtype=dtype, pin_memory=True)
 
 

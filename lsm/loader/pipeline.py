@@ -151,7 +151,7 @@ class Pipeline:
         self._to_complete: queue.SimpleQueue[Prepared | None] = queue.SimpleQueue()
         self._completer = threading.Thread(target=self._complete_all, name="lsm-rows", daemon=True)
         self._reader = threading.Thread(target=self._run, name="lsm-read", daemon=True)
-        with starting("sampler.num_threads", policy.num_threads):
+        with starting("loader.num_threads", policy.num_threads):
             self._completer.start()
             self._reader.start()
         _OPEN.add(self)
@@ -256,7 +256,7 @@ class Pipeline:
             iteration = next(to_sample, None)
             if iteration is None:
                 return
-            with starting("sampler.num_threads", self._policy.num_threads):
+            with starting("loader.num_threads", self._policy.num_threads):
                 future = self._samplers.submit(self._timed_sample, iteration)
             sampling.append((iteration, future))
 

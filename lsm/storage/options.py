@@ -78,7 +78,7 @@ class StorageOptions(Section):
         auto_or_positive("half", most=65_535),
         Described("auto, half, or integer from 1 to 65535"),
     ] = "auto"
-    """Iterations whose reads are planned together. Values above half of sampler.prefetch have no
+    """Iterations whose reads are planned together. Values above half of loader.prefetch have no
     further effect. half: half of the iterations in flight; auto: half where long reads cost less
     than many reads, else 1; without a profile, or over a cache, 1."""
     direct: Literal["auto", "on", "off"] = "auto"

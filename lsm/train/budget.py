@@ -169,7 +169,7 @@ class _Sharing:
         topology = self._choose_topology(facts.features if engine == "memory" else 0)
         self._set("data", topology="memory" if topology else "mmap")
         self._set("storage", engine=engine)
-        self._set("sampler", staging_bytes=self._staging())
+        self._set("loader", staging_bytes=self._staging())
         self._terms = self._common() | {"topology": topology}
         if policy != "none":
             beside = dict(self._terms)
@@ -261,7 +261,7 @@ class _Sharing:
         return {
             "process": facts.process,
             "step": int(_FRAGMENTED * facts.step),
-            "sampling": 2 * self._config.sampler.num_threads * facts.batch.sampling_bytes,
+            "sampling": 2 * self._config.loader.num_threads * facts.batch.sampling_bytes,
             "staging": self._staged(),
             "scores": has_score * _SCORE_BYTES * facts.num_nodes,
         }
@@ -273,7 +273,7 @@ class _Sharing:
         return "none" if policy == "none" or (score == "auto" and not fits) else score
 
     def _staging(self) -> int:
-        given = self._config.sampler.staging_bytes
+        given = self._config.loader.staging_bytes
         if given != "auto":
             return given
         if self._facts.on_gpu:
@@ -290,12 +290,12 @@ class _Sharing:
         return in_flight + (idle_bytes(self._rows, self._staging()) if self._facts.on_gpu else 0)
 
     def _prefetch(self) -> int:
-        prefetch = self._config.sampler.prefetch
+        prefetch = self._config.loader.prefetch
         return _STAGED_ITERATIONS if prefetch == "auto" else prefetch
 
     def _uncached_batches(self) -> int:
         """The batch that trains, and the graphs of those read ahead."""
-        graphs = 2 + 2 * (self._prefetch() + self._config.sampler.num_threads)
+        graphs = 2 + 2 * (self._prefetch() + self._config.loader.num_threads)
         return int(_HEADROOM * (self._rows + graphs * self._facts.batch.graph_bytes))
 
     def _cached_batches(self, victim_prefetch: int) -> int:
@@ -303,7 +303,7 @@ class _Sharing:
         packed graphs before they enter the window."""
         batch, config = self._facts.batch, self._config
         whole = 1 + COMPLETED_AHEAD + 1
-        packed = self._prefetch() + config.sampler.num_threads
+        packed = self._prefetch() + config.loader.num_threads
         on_host = 0 if self._facts.on_gpu else (whole + victim_prefetch) * self._rows
         graphs = whole * batch.graph_bytes + packed * batch.window_bytes
         return int(_HEADROOM * (on_host + graphs))
@@ -429,7 +429,7 @@ class _Sharing:
             return
         raise ValueError(
             f"{problem}; make it larger, or train.batch_size, sampler.num_neighbors, "
-            "sampler.staging_bytes or cache.bytes smaller"
+            "loader.staging_bytes or cache.bytes smaller"
         )
 
 

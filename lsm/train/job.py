@@ -210,7 +210,7 @@ def _read_settings(config: Config, world: World, store: GraphStore) -> ReadSetti
     """The settings of reads on this machine, which rank 0 logs."""
     storage, found = config.storage, Found()
     follow = (storage.max_read_bytes, storage.max_gap_bytes, storage.merge_iterations)
-    if "auto" in (*follow, config.sampler.prefetch):
+    if "auto" in (*follow, config.loader.prefetch):
         engine = select_engine(storage.engine)[0]
         found = find_on_machines(storage.profile, store.path, engine, world)
     settings = ReadSettings.of(config, found.profile)
@@ -261,10 +261,10 @@ def _open_features(
             planner=cache.planner,
             prefetch_rows=prefetch_rows(config, store),
             staging=config.storage.staging,
-            pool_bytes=settled(config.sampler.staging_bytes),
+            pool_bytes=settled(config.loader.staging_bytes),
         ),
         # Twice a batch in each of two pools: one batch is filled while another trains.
-        idle_bytes=2 * idle_bytes(plan.batch_bytes, settled(config.sampler.staging_bytes)),
+        idle_bytes=2 * idle_bytes(plan.batch_bytes, settled(config.loader.staging_bytes)),
         num_threads=max(1, cores_per_rank(world) // 2),
     )
 
@@ -352,8 +352,8 @@ def _build_loaders(
             labels=labels,
             sampler=new_sampler(num_neighbors, config.sampler if split == "train" else Sampling()),
             prefetch=read_ahead,
-            staging_bytes=settled(config.sampler.staging_bytes),
-            num_threads=config.sampler.num_threads,
+            staging_bytes=settled(config.loader.staging_bytes),
+            num_threads=config.loader.num_threads,
             timeout_secs=config.storage.timeout_secs,
             window_bytes=plan.window_bytes or None,
         )

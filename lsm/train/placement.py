@@ -93,7 +93,7 @@ def cache_room(
     needs, a step's activations, and the ``topology`` bytes if they go there. A collective."""
     free, _ = torch.cuda.mem_get_info(device)
     room = free // ranks_on_gpu(world, device)
-    given = config.sampler.staging_bytes
+    given = config.loader.staging_bytes
     staging = STAGING_BYTES if given == "auto" else given
     room -= (2 if shares_cache(config, world) else 1) * staging + config.cache.static.bytes
     with torch.device("meta"):
@@ -118,7 +118,7 @@ def _device_needs(config: Config, world: World, store: GraphStore) -> dict[str, 
         model = new_model(config, store)
     needs = {
         "the model with gradients and moments": model_bytes(model),
-        "rows of batches ahead (sampler.staging_bytes)": settled(config.sampler.staging_bytes),
+        "rows of batches ahead (loader.staging_bytes)": settled(config.loader.staging_bytes),
     }
     cache = config.cache
     if cache.policy != "none":
@@ -128,7 +128,7 @@ def _device_needs(config: Config, world: World, store: GraphStore) -> dict[str, 
         if cache.planner == "device":
             needs["the planner (cache.planner)"] = _planner_bytes(config, store)
         if shares_cache(config, world):
-            needs["rows on their way between ranks"] = settled(config.sampler.staging_bytes)
+            needs["rows on their way between ranks"] = settled(config.loader.staging_bytes)
     return needs
 
 
@@ -184,5 +184,5 @@ def sampler_factory(
         sampling=sampling,
         device=device.index,
         timeout_secs=config.storage.timeout_secs,
-        num_slots=config.sampler.num_threads,
+        num_slots=config.loader.num_threads,
     )

@@ -69,11 +69,11 @@ class ReadSettings:
 
 
 def _read_ahead(config: Config, profile: DiskProfile | None, merges: bool) -> ReadAhead:
-    prefetch = config.sampler.prefetch
+    prefetch = config.loader.prefetch
     accesses = profile.access_model().accesses(config.storage.target_share) if profile else 0.0
     if prefetch != "auto":
         return ReadAhead(prefetch, prefetch, accesses)
-    most = config.sampler.max_prefetch
+    most = config.loader.max_prefetch
     least = min(_PREFETCH, most)
     return ReadAhead(least, most, accesses, merges) if profile else ReadAhead.fixed(least)
 

@@ -69,11 +69,11 @@ def test_every_field_has_a_docstring():
 def test_overrides_are_yaml_and_the_last_one_wins():
     config = load_config(
         BASE,
-        ["train.lr=1e-3", "train.lr=2e-2", "metrics.progress=on", "sampler.staging_bytes=3MiB"],
+        ["train.lr=1e-3", "train.lr=2e-2", "metrics.progress=on", "loader.staging_bytes=3MiB"],
     )
     assert config.train.lr == 0.02
     assert config.metrics.progress == "on"  # text, as in YAML 1.2
-    assert config.sampler.staging_bytes == 3 * 2**20
+    assert config.loader.staging_bytes == 3 * 2**20
     assert load_config(BASE, ["sampler.num_neighbors=[4, -1]"]).sampler.num_neighbors == [4, -1]
 
 

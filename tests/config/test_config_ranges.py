@@ -12,7 +12,7 @@ def error_of(override):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("key", ["storage.num_threads", "sampler.num_threads", "train.num_threads"])
+@pytest.mark.parametrize("key", ["storage.num_threads", "loader.num_threads", "train.num_threads"])
 @pytest.mark.parametrize("count", [1025, 2**31, 2**70])
 def test_threads(key, count):
     assert error_of(f"{key}={count}") == f"{key}: expected at most 1024, got {count}"
@@ -33,10 +33,10 @@ def test_threads(key, count):
             "storage.max_gap_bytes: size: expected at most 16 MiB, got 17 MiB",
         ),
         (
-            "sampler.staging_bytes=2048TiB",
-            "sampler.staging_bytes: size: expected at most 1024 TiB, got '2048TiB'",
+            "loader.staging_bytes=2048TiB",
+            "loader.staging_bytes: size: expected at most 1024 TiB, got '2048TiB'",
         ),
-        ("sampler.prefetch=65536", "expected auto or an integer from 1 to 65535, got 65536"),
+        ("loader.prefetch=65536", "expected auto or an integer from 1 to 65535, got 65536"),
         ("train.batch_size=2147483648", "train.batch_size: expected at most 2147483647"),
     ],
 )

@@ -86,12 +86,12 @@ def test_a_file_may_have_keys_by_their_full_names(tmp_path):
         "train: {epochs: 3, eval.batch_size: 7}\n"
         "train.eval.num_neighbors: [4, 4]\n"
         "cache:\n  victim.bytes: 16M\n"
-        "sampler:\nsampler.prefetch: 9\n",
+        "loader:\nloader.prefetch: 9\n",
     )
     config = load_config(path, ["train.seed=5"])
     assert (config.train.lr, config.train.epochs, config.train.seed) == (0.5, 3, 5)
     assert (config.train.eval.batch_size, config.train.eval.num_neighbors) == (7, [4, 4])
-    assert (config.cache.victim.bytes, config.sampler.prefetch) == (16 << 20, 9)
+    assert (config.cache.victim.bytes, config.loader.prefetch) == (16 << 20, 9)
     tree = load_tree(EmbedConfig, write(tmp_path, "embed.lr: 0.25\n"))
     assert tree.embed.lr == 0.25
 
@@ -146,3 +146,27 @@ def test_a_list_of_texts_needs_no_brackets():
 def test_a_wrong_list_is_named(text, message):
     with pytest.raises(ValueError, match=message):
         load_config(find_config("base"), [f"sampler.num_neighbors={text}"])
+
+
+MOVED = {"num_threads": 3, "prefetch": 9, "max_prefetch": 17, "staging_bytes": 5 << 20}
+
+
+@pytest.mark.parametrize("key", MOVED)
+def test_a_moved_key_is_read_with_a_hint(tmp_path, caplog, key):
+    old, value = f"sampler.{key}", MOVED[key]
+    from_file = load_config(write(tmp_path, f"sampler: {{{key}: {value}, kind: labor}}\n"))
+    assert f"the key {old} is called loader.{key} now" in caplog.text
+    caplog.clear()
+    overridden = load_config("base", [f"{old}={value}", "sampler.kind=labor"])
+    assert caplog.text.count(f"the key {old} is called loader.{key} now") == 1
+    for config in (from_file, overridden):
+        assert getattr(config.loader, key) == value
+        assert config.sampler.kind == "labor"
+    again = load_config("base", [f"{old}={value}", f"loader.{key}=2"])
+    assert getattr(again.loader, key) == 2
+
+
+def test_a_key_by_both_of_its_names_is_refused(tmp_path):
+    path = write(tmp_path, "sampler.prefetch: 3\nloader.prefetch: 4\n")
+    with pytest.raises(ValueError, match=r"loader\.prefetch: given twice, as sampler\.prefetch"):
+        load_config(path)

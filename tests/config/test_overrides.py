@@ -48,7 +48,7 @@ def test_other_keys_are_yaml():
     assert settings.model.num_layers is None
     assert settings.train.compile is True
     assert load_config("base", ["storage.devices=[a, b]"]).storage.devices == ["a", "b"]
-    assert load_config("base", ["sampler.prefetch=auto"]).sampler.prefetch == "auto"
+    assert load_config("base", ["loader.prefetch=auto"]).loader.prefetch == "auto"
 
 
 @pytest.mark.parametrize("text", ["[" * DEPTH, "{a: " * DEPTH])

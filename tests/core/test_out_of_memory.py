@@ -27,4 +27,4 @@ def test_the_command_line_prints_one_line(monkeypatch, capsys):
     monkeypatch.setattr("lsm.train.trainer.train", fail)
     assert lsm(monkeypatch, "train", "base", "data.path=x") == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: out of memory; make sampler.staging_bytes, cache.bytes")
+    assert line.startswith("error: out of memory; make loader.staging_bytes, cache.bytes")

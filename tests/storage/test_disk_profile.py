@@ -159,7 +159,7 @@ def test_without_a_profile_or_with_fixed_settings_nothing_follows(tmp_path):
     fixed = StorageOptions().resolved()
     assert ReadSettings.of(Config(), None) == ReadSettings(fixed, ReadAhead.fixed(4))
     keys = {"max_read_bytes": 65536, "max_gap_bytes": 8192, "merge_iterations": 3}
-    fixed = parse_config({"storage": keys, "sampler": {"prefetch": 7}})
+    fixed = parse_config({"storage": keys, "loader": {"prefetch": 7}})
     settings = ReadSettings.of(fixed, make_profile(tmp_path))
     assert settings.options == StorageOptions(**keys)
     assert (settings.read_ahead.iterations, settings.read_ahead.max_iterations) == (7, 7)
@@ -169,10 +169,10 @@ def test_without_a_profile_or_with_fixed_settings_nothing_follows(tmp_path):
     ("override", "message"),
     [
         (
-            "sampler.prefetch=0",
-            "sampler.prefetch: expected auto or an integer from 1 to 65535, got 0",
+            "loader.prefetch=0",
+            "loader.prefetch: expected auto or an integer from 1 to 65535, got 0",
         ),
-        ("sampler.prefetch=many", "expected auto or an integer from 1 to 65535, got 'many'"),
+        ("loader.prefetch=many", "expected auto or an integer from 1 to 65535, got 'many'"),
         ("storage.merge_iterations=true", "expected auto, half or an integer from 1 to"),
         ("storage.max_gap_bytes=wide", "storage.max_gap_bytes: size: expected a size such as"),
         ("storage.target_share=1", "storage.target_share: expected less than 1.0, got 1"),
@@ -242,8 +242,8 @@ def in_memory(store, tmp_path_factory):
     "settings",
     [
         (),
-        ("sampler.staging_bytes=1KiB",),  # less than an iteration
-        ("sampler.max_prefetch=2", "sampler.num_threads=2"),
+        ("loader.staging_bytes=1KiB",),  # less than an iteration
+        ("loader.max_prefetch=2", "loader.num_threads=2"),
         ("storage.merge_iterations=1",),
         ("cache.policy=lookahead", "cache.window=4", f"cache.bytes={200 * ROW_BYTES}"),
         # All rows fit: from the second epoch on there is nothing to read.

@@ -114,9 +114,9 @@ def test_explicit_settings_win(sections, expected):
 def test_explicit_sizes_are_left_alone():
     cache = {"policy": "lookahead", "bytes": "100MiB", "window": 7}
     cache["victim"] = {"mode": "pool", "bytes": "30MiB"}
-    done = plan(cache=cache, sampler={"staging_bytes": "11MiB"}, data={"topology": "mmap"})
+    done = plan(cache=cache, loader={"staging_bytes": "11MiB"}, data={"topology": "mmap"})
     assert cache_of(done.config) == ("lookahead", "pool", 100 * MIB, 30 * MIB, 7)
-    assert done.config.sampler.staging_bytes == 11 * MIB
+    assert done.config.loader.staging_bytes == 11 * MIB
     assert done.config.data.topology == "mmap"
     assert not done.notes
 
@@ -159,7 +159,7 @@ def test_a_cache_on_a_gpu_takes_what_the_gpu_has():
 def test_page_locked_memory_counts_what_a_pool_keeps():
     """Staging of 256 MiB with an eighth of headroom in each block, and idle blocks."""
     done = plan(replace(FACTS, on_gpu=True, device_room=777 * 256 * 100))
-    assert done.config.sampler.staging_bytes == 256 * MIB
+    assert done.config.loader.staging_bytes == 256 * MIB
     rows = FACTS.batch.nodes * FACTS.row_bytes
     in_flight = int(1.125 * max(rows, min(256 * MIB, 64 * rows)))
     assert done.terms["staging"] == in_flight + max(2 * rows, 64 * MIB)

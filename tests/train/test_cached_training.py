@@ -82,8 +82,8 @@ def test_losses_are_identical_for_every_engine_with_all_tiers(store, uncached, t
         f"cache.constant.bytes={30 * ROW_BYTES}",
         f"cache.static.bytes={20 * ROW_BYTES}",
         "cache.score=presample",
-        "sampler.num_threads=2",
-        "sampler.staging_bytes=1KiB",
+        "loader.num_threads=2",
+        "loader.staging_bytes=1KiB",
     )
     train(config(store, tmp_path, f"storage.engine={engine}", *settings))
     assert losses(tmp_path) == uncached[0]

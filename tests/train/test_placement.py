@@ -18,14 +18,14 @@ from support.training import config, losses, make_store
 
 def test_memory_that_a_job_takes_on_a_gpu(tmp_path):
     store = GraphStore.open(make_store(tmp_path / "store"))
-    settings = ("cache.policy=lookahead", "cache.bytes=8KiB", "sampler.staging_bytes=1MiB")
+    settings = ("cache.policy=lookahead", "cache.bytes=8KiB", "loader.staging_bytes=1MiB")
     victim = ("cache.victim.mode=pool", "cache.victim.bytes=64KiB")
     job = config(tmp_path / "store", tmp_path, *settings, *victim)
     needs = placement._device_needs(job, World(), store)
     assert placement.device_budget(job, World(), store) == sum(needs.values())
     # GraphSAGE 12 -> 16 -> 3: two matrices and a bias per layer, four times over, as float32.
     assert needs.pop("the model with gradients and moments") == 16 * (2 * 12 * 16 + 16 + 99)
-    assert needs.pop("rows of batches ahead (sampler.staging_bytes)") == 1 << 20
+    assert needs.pop("rows of batches ahead (loader.staging_bytes)") == 1 << 20
     rows = store.row_bytes
     assert needs == {
         "the cache (cache.bytes)": 8192,
@@ -45,7 +45,7 @@ def test_a_job_that_does_not_fit_is_refused_before_it_allocates(tmp_path, monkey
     store = make_store(tmp_path / "store")
     monkeypatch.setattr(devices, "choose_device", lambda *_: torch.device("cuda", 0))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (5 << 20, 8 << 20))
-    settings = ("cache.policy=lookahead", "cache.bytes=4MiB", "sampler.staging_bytes=2MiB")
+    settings = ("cache.policy=lookahead", "cache.bytes=4MiB", "loader.staging_bytes=2MiB")
     with pytest.raises(ValueError, match=r"cuda:0: the model with .* = 6 MiB, and of its 8 MiB"):
         train(config(store, tmp_path / "run", "device=cuda", *settings))
 

@@ -88,7 +88,7 @@ def test_losses_are_identical_over_engines(store, alone, engine, tmp_path):
         if native.io_uring_problem():
             pytest.skip(native.io_uring_problem())
     # Nor do threads, prefetching or the topology's place matter.
-    other = ("sampler.num_threads=2", "sampler.prefetch=2", "data.topology=memory")
+    other = ("loader.num_threads=2", "loader.prefetch=2", "data.topology=memory")
     summary = train(config(store, tmp_path, f"storage.engine={engine}", "train.epochs=4", *other))
     assert summary["engine"] == engine
     assert losses(tmp_path) == losses(alone[1])
