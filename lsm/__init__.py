@@ -16,6 +16,7 @@ __all__ = [
     "NeighborLoader",
     "Sampling",
     "StorageOptions",
+    "fit",
     "load_config",
     "open_features",
     "train",
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from lsm.loader.neighbor_loader import NeighborLoader
     from lsm.sampler.options import Sampling
     from lsm.storage.options import StorageOptions
-    from lsm.train.trainer import train
+    from lsm.train.start import fit
+    from lsm.train.start import fit as train
 
 _ROOMS = {
     "Batch": "loader",
@@ -45,6 +47,7 @@ _ROOMS = {
     "NeighborLoader": "loader",
     "Sampling": "sampler",
     "StorageOptions": "storage",
+    "fit": "train",
     "load_config": "config",
     "open_features": "features",
 }

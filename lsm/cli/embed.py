@@ -48,7 +48,7 @@ def train_command(
     if print_config:
         typer.echo(dump_config(settings), nl=False)
         return
-    from lsm.train import prepare_environment
+    from lsm.train.start import prepare_environment
 
     prepare_environment()
     from lsm.embed.trainer import train
@@ -68,7 +68,7 @@ def eval_command(
     split: Annotated[str, typer.Option(help="valid or test.")] = "test",
 ) -> None:
     """Rank the edges of a split by the embeddings of a run; the output is one JSON object."""
-    from lsm.train import prepare_environment
+    from lsm.train.start import prepare_environment
 
     prepare_environment()
     from lsm.data.format import split_name

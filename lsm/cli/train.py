@@ -55,7 +55,7 @@ def train(
     show_log(rank_in(), verbose=verbose)
 
     try:
-        summary = lsm.train(settings)
+        summary = lsm.fit(settings)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_to_continue(settings)) from None
     if rank_in() in (None, 0):

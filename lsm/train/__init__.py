@@ -1,61 +1,33 @@
 """Training: the job, its trainer, budgets, checkpoints and metrics.
 
-The package is callable: ``lsm.train(config)`` trains.
+``lsm.fit(config)`` trains. So does ``lsm.train(config)``, its old name: the package is callable.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from lsm.core.lazy import lazily
+
 if TYPE_CHECKING:
     from lsm.config.schema import Config
+    from lsm.train.start import fit
 
-__all__: list[str] = []
+__all__ = ["fit"]
 
-_ENVIRONMENT = {
-    # torch reads it when it loads OpenMP. By default OpenMP's idle threads spin, and take cores
-    # from the threads that sample and read.
-    "OMP_WAIT_POLICY": "passive",
-    # DDP would warn, once per rank, about an option that lsm.train.job sets on purpose.
-    "TORCH_CPP_LOG_LEVEL": "ERROR",
-    # Makes a GPU add up matrix products in the same order in every run.
-    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-}
-
-
-def prepare_environment() -> None:
-    """Sets variables that torch reads at its import, unless they are set."""
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+__getattr__, __dir__ = lazily(__name__, {"fit": "start"})
 
 
 class _CallablePackage(ModuleType):
     """A package that trains when it is called. Its modules are imported as usual."""
 
     def __call__(self, config: Config) -> dict[str, Any]:
-        """Trains and tests a node classifier. Blocks until the run ends.
+        """The old name of ``lsm.fit``."""
+        from lsm.train.start import fit
 
-        Under torchrun, srun or mpirun, every process of the job calls it. Sets the environment
-        variables OMP_WAIT_POLICY, TORCH_CPP_LOG_LEVEL and CUBLAS_WORKSPACE_CONFIG unless they are
-        set; the first two work only if torch is not imported yet.
-
-        Args:
-            config: From ``lsm.load_config``.
-
-        Returns:
-            The summary that `lsm train` prints, the same on every rank.
-
-        Raises:
-            ValueError: The configuration cannot be run.
-            Stopped: A signal asked a rank to stop. Every rank raises it, with a checkpoint written.
-        """
-        prepare_environment()
-        from lsm.train.trainer import train
-
-        return train(config)
+        return fit(config)
 
 
 sys.modules[__name__].__class__ = _CallablePackage

@@ -1,4 +1,4 @@
-"""``lsm.load_config`` and ``lsm.train``, whatever of the package was imported before."""
+"""``lsm.load_config`` and ``lsm.fit``, whatever of the package was imported before."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ PROGRAM = """
 import json, sys
 {imports}
 config = lsm.load_config("base", json.loads(sys.argv[1]))
-summary = lsm.train(config)
+summary = {call}(config)
 assert lsm.train.trainer.train.__module__ == "lsm.train.trainer"
 print(json.dumps(summary))
 """
@@ -24,18 +24,21 @@ def store(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "imports",
+    ("imports", "call"),
     [
-        "import lsm",
-        "import lsm.train.trainer",
-        "from lsm.train.trainer import train\nimport lsm",
-        "import lsm.train as train\nimport lsm\nassert lsm.train is train",
+        ("import lsm", "lsm.fit"),
+        ("import lsm.train.trainer\nimport lsm", "lsm.fit"),
+        ("from lsm.train import fit\nimport lsm\nassert lsm.fit is fit", "fit"),
+        ("import lsm", "lsm.train"),
+        ("import lsm.train.trainer", "lsm.train"),
+        ("from lsm.train.trainer import train\nimport lsm", "lsm.train"),
+        ("import lsm.train as train\nimport lsm\nassert lsm.train is train", "train"),
     ],
 )
-def test_train_is_the_package_and_the_function(store, tmp_path, imports):
+def test_training_starts_under_both_names(store, tmp_path, imports, call):
     settings = json.dumps(overrides(store, tmp_path / "run", "train.epochs=1"))
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(imports=imports), settings],
+        [sys.executable, "-c", PROGRAM.format(imports=imports, call=call), settings],
         env=environment(),
         capture_output=True,
         text=True,
