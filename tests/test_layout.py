@@ -239,6 +239,19 @@ def test_trainers_share_the_loops_protocol_only():
     assert training & embedding - {"__init__"} == protocol
 
 
+@pytest.mark.parametrize(
+    ("name", "home"),
+    [("Topology", "graph/topology.py"), ("RowMap", "storage/row_map.py")],
+)
+def test_all_rooms_share_one_class(name, home):
+    """Structural twins of it, such as protocols and namespaces, drift apart."""
+    defined = re.compile(rf"^class {name}\b|\b{name} = ", re.MULTILINE)
+    package = ROOT / "lsm"
+    homes = [path for path in package.rglob("*.py") if defined.search(path.read_text())]
+    assert homes == [package / home]
+    assert "SimpleNamespace(indptr=" not in "".join(p.read_text() for p in package.rglob("*.py"))
+
+
 # Rooms of tests that are no rooms of the package.
 OTHER_TESTS = {"bench", "emulated", "examples", "guest", "native"}
 HELPERS = ROOT / "tests" / "support"

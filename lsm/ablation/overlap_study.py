@@ -134,7 +134,7 @@ def _bursts(source: Source, engine: str, count: int, seconds: float, seed: int) 
     with open_blocks(source, engine, block_bytes, queue_depth=min(256, count)) as storage:
 
         def burst() -> None:
-            ids = torch.from_numpy(rng.integers(0, storage.num_rows, count))
+            ids = torch.from_numpy(rng.integers(0, source.num_bytes // block_bytes, count))
             storage.submit(ids, out).wait()
 
         burst()

@@ -18,6 +18,7 @@ from lsm.core.threads import starting
 from lsm.core.units import format_bytes
 from lsm.distributed.machine_share import available_bytes_per_rank
 from lsm.storage.options import StorageOptions
+from lsm.storage.row_map import RowMap
 
 logger = logging.getLogger(__name__)
 
@@ -119,9 +120,11 @@ class Storage:
         stripe_bytes: int = 4096,
         engine: str = "auto",
         options: StorageOptions | None = None,
+        row_map: RowMap | None = None,
     ) -> None:
         """Opens ``paths``, over which ``num_rows`` rows of ``row_bytes`` bytes are striped in pages
-        of ``stripe_bytes``. ``engine`` auto means that of ``options``. Raises OSError for a missing
+        of ``stripe_bytes``. ``engine`` auto means that of ``options``. ``row_map``: the rows of
+        nodes; None: ids are rows. Raises OSError for a missing
         or truncated file, ValueError for options that do not fit the files or the machine,
         RuntimeError if the engine cannot run here."""
         options = (options or StorageOptions()).resolved()
@@ -131,6 +134,7 @@ class Storage:
             logger.warning("storage.engine=auto uses %s: %s", self.engine, reason)
         self.row_bytes = row_bytes
         self.num_rows = num_rows
+        self.row_map = row_map or RowMap(num_rows)
         self.timeout_secs = options.timeout_secs
         merged = options.merge_iterations
         self.merge_iterations: int | Literal["half"] = 1 if merged == "auto" else merged
@@ -175,11 +179,11 @@ class Storage:
     def submit(
         self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor | None = None
     ) -> Ticket:
-        """Returns a ticket for rows ``ids``, which are read into ``out``.
+        """Returns a ticket for the rows of nodes ``ids``, which are read into ``out``.
 
         ids: [N] int64 on the host, any order, repeats allowed. out: N * row_bytes bytes of any
-        dtype, contiguous, on the host. positions: [N] int64; row ids[i] goes to row positions[i] of
-        ``out``, whose other rows stay as they are.
+        dtype, contiguous, on the host. positions: [N] int64; the row of ids[i] goes to row
+        positions[i] of ``out``, whose other rows stay as they are.
 
         Raises ValueError for an id or position out of range or a wrong size. Does not block, except
         for the engines memory and mmap, which copy the rows first.
@@ -204,7 +208,8 @@ class Storage:
     ) -> list[PendingReads]:
         """submit_together() for a caller with tickets of its own. Precondition: the caller keeps
         each ``out`` alive until its reads have ended."""
-        return self.handle().submit(list(reads))
+        located = [(self.row_map.rows(ids), out, positions) for ids, out, positions in reads]
+        return self.handle().submit(located)
 
     def wait(self, ticket: Ticket, timeout_secs: float | None = None) -> torch.Tensor:
         """``ticket.wait(timeout_secs)``."""

@@ -20,6 +20,7 @@ from lsm.core.option_types import settled
 from lsm.storage.cufile import CuFile, Reads, UnendedReadsError
 from lsm.storage.engine import PendingReads, Storage
 from lsm.storage.options import StorageOptions
+from lsm.storage.row_map import RowMap
 
 logger = logging.getLogger(__name__)
 
@@ -127,6 +128,7 @@ class GdsStorage(Storage):
         row_bytes: int,
         stripe_bytes: int = 4096,
         options: StorageOptions | None = None,
+        row_map: RowMap | None = None,
     ) -> None:
         options = (options or StorageOptions()).resolved()
         self._files = CuFile([str(path) for path in paths], options.direct)
@@ -138,6 +140,7 @@ class GdsStorage(Storage):
                 stripe_bytes=stripe_bytes,
                 engine="posix",
                 options=options,
+                row_map=row_map,
             )
         except BaseException:
             self._files.close()
@@ -181,7 +184,7 @@ class GdsStorage(Storage):
     ) -> GdsReads:
         self.handle()  # an error if closed
         num_places = out.numel() * out.element_size() // self.row_bytes
-        rows = ids.numpy()
+        rows = self.row_map.rows(ids).numpy()
         places = np.arange(len(rows)) if positions is None else positions.numpy()
         if not _is_within(rows, self.num_rows):
             raise ValueError(f"ids: expected ids in [0, {self.num_rows})")

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lsm import native
 from lsm.data.feature_files import FeatureFiles
 from lsm.storage.engine import Storage, nvme_options
 from lsm.storage.gds import GdsStorage
 from lsm.storage.nvme.label import check_label
 from lsm.storage.options import StorageOptions
+from lsm.storage.row_map import RowMap
 
 
-def open_storage(files: FeatureFiles, options: StorageOptions | None = None) -> Storage:
+def open_storage(
+    files: FeatureFiles, options: StorageOptions | None = None, row_map: RowMap | None = None
+) -> Storage:
     """Opens a Storage over ``files``, or over the NVMe namespaces of ``options`` that hold copies
-    of them. Raises ValueError if the label of a namespace names other contents."""
+    of them. ``row_map``: as for Storage. Raises ValueError if the label of a namespace names other
+    contents."""
     options = options or StorageOptions()
     engine = options.engine
-    layout = {
+    layout: dict[str, Any] = {
         "num_rows": files.num_rows,
         "row_bytes": files.row_bytes,
         "stripe_bytes": files.stripe_bytes,
+        "row_map": row_map,
     }
     if engine == "gds":
         return GdsStorage(files.paths, options=options, **layout)
