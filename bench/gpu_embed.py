@@ -16,7 +16,6 @@ import argparse
 import os
 import traceback
 from collections.abc import Callable
-from typing import get_args
 
 import torch
 
@@ -24,7 +23,8 @@ from lsm.embed.adagrad import initial_rows
 from lsm.embed.edge_gradients import Tables, Workspace, gradients_of
 from lsm.embed.edge_trainer import EdgeTrainer
 from lsm.embed.gpu_gradients import gradients_on_gpu
-from lsm.embed.options import PRODUCT_MODELS, EmbedOptions, ModelName
+from lsm.embed.models.models import MODELS
+from lsm.embed.options import EmbedOptions
 
 Timed = Callable[[Callable[[], None], int], list[float]]
 Rates = Callable[[float, list[float], str], dict[str, float]]
@@ -39,7 +39,7 @@ def random_edges(args: argparse.Namespace, device: torch.device) -> torch.Tensor
     return torch.stack(columns, 1)
 
 
-def options_of(args: argparse.Namespace, model: ModelName, gpu_scores: str) -> EmbedOptions:
+def options_of(args: argparse.Namespace, model: str, gpu_scores: str) -> EmbedOptions:
     return EmbedOptions(
         model=model,
         dim=args.embed_dim,
@@ -50,10 +50,10 @@ def options_of(args: argparse.Namespace, model: ModelName, gpu_scores: str) -> E
     )
 
 
-def methods(model: ModelName, device: torch.device) -> tuple[str, ...]:
+def methods(model: str, device: torch.device) -> tuple[str, ...]:
     """The values of embed.gpu_scores that the model can be measured with."""
     has_triton = device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
-    return ("stored", "fused") if model in PRODUCT_MODELS and has_triton else ("stored",)
+    return ("stored", "fused") if MODELS[model].takes("fused") and has_triton else ("stored",)
 
 
 def new_tables(options: EmbedOptions, args: argparse.Namespace, device: torch.device):
@@ -119,7 +119,7 @@ def bench_model(
     if args.check:
         check(options, args, device)
     for name, precision in PRECISIONS.items():
-        if name != "fp32" and options.model not in PRODUCT_MODELS:
+        if name != "fp32" and not options.edge_model.takes("fused"):
             continue
         torch.set_float32_matmul_precision(precision)
         rows, relations = new_tables(options, args, device)
@@ -146,7 +146,7 @@ def bench_embed(args: argparse.Namespace, device: torch.device, timed: Timed, ra
         results[f"products_{name}"] = rates(
             1, timed(products(args, device), args.rounds), "batches_per_s"
         )
-    for model in get_args(ModelName):
+    for model in MODELS:
         for method in methods(model, device):
             try:
                 options = options_of(args, model, method)
@@ -157,8 +157,5 @@ def bench_embed(args: argparse.Namespace, device: torch.device, timed: Timed, ra
                 traceback.print_exc()
                 results["error"] = f"{model}, fused: {type(error).__name__}: {error}"
     torch.set_float32_matmul_precision("highest")
-    best = [
-        results[f"{m}_tf32" if f"{m}_tf32" in results else m]["batches_per_s"]
-        for m in get_args(ModelName)
-    ]
+    best = [results[f"{m}_tf32" if f"{m}_tf32" in results else m]["batches_per_s"] for m in MODELS]
     return results | {"slowest_to_fastest": min(best) / max(best)}

@@ -103,14 +103,16 @@ void add_rows(const lsm::TensorView& table, const lsm::TensorView& ids,
 }
 
 /// Of rows [n, dim] `entities`, `relations`, which may be null, and `targets`.
-lsm::EdgeRows edge_rows(lsm::Query kind, bool conjugate, const lsm::TensorView& entities,
+lsm::EdgeRows edge_rows(lsm::Operator query, bool inverse, const lsm::TensorView& entities,
                         const std::optional<lsm::TensorView>& relations,
                         const lsm::TensorView& targets) {
   const int64_t num_edges = entities.shape[0];
   const int64_t dim = entities.shape[1];
-  lsm::check_argument(kind == lsm::Query::kEntity || relations, "relations: expected rows");
-  return {kind,
-          conjugate,
+  lsm::check_argument(lsm::has_host_kernels({query, lsm::Comparator::kDot}),
+                      "operator: expected one of models that score by inner products");
+  lsm::check_argument(query == lsm::Operator::kIdentity || relations, "relations: expected rows");
+  return {query,
+          inverse,
           num_edges,
           dim,
           matrix(entities, num_edges, dim, "entities"),
@@ -118,24 +120,24 @@ lsm::EdgeRows edge_rows(lsm::Query kind, bool conjugate, const lsm::TensorView& 
           matrix(targets, num_edges, dim, "targets")};
 }
 
-void make_queries(lsm::Query kind, bool conjugate, const lsm::TensorView& entities,
+void make_queries(lsm::Operator query, bool inverse, const lsm::TensorView& entities,
                   const std::optional<lsm::TensorView>& relations, const lsm::TensorView& targets,
                   const lsm::TensorView& queries, const lsm::TensorView& scores,
                   lsm::ThreadPool& pool) {
-  const auto edges = edge_rows(kind, conjugate, entities, relations, targets);
+  const auto edges = edge_rows(query, inverse, entities, relations, targets);
   float* made = matrix(queries, edges.num_edges, edges.dim, "queries");
   float* of_edges = vector(scores, edges.num_edges, "scores");
   py::gil_scoped_release release;
   lsm::make_queries(edges, made, of_edges, pool);
 }
 
-void query_gradients(lsm::Query kind, bool conjugate, const lsm::TensorView& entities,
+void query_gradients(lsm::Operator query, bool inverse, const lsm::TensorView& entities,
                      const std::optional<lsm::TensorView>& relations,
                      const lsm::TensorView& targets, const lsm::TensorView& queries,
                      const lsm::TensorView& of_scores, const lsm::TensorView& of_queries,
                      const lsm::TensorView& of_entities, const lsm::TensorView& of_targets,
                      bool add, lsm::ThreadPool& pool) {
-  const auto edges = edge_rows(kind, conjugate, entities, relations, targets);
+  const auto edges = edge_rows(query, inverse, entities, relations, targets);
   const float* made = matrix(queries, edges.num_edges, edges.dim, "queries");
   const lsm::QueryGradients gradients{
       vector(of_scores, edges.num_edges, "of_scores"),
@@ -205,25 +207,33 @@ lsm::QueriesAndEntities queries_and_entities(const lsm::TensorView& queries,
           dim};
 }
 
-void distance_scores(lsm::Distance kind, const lsm::TensorView& queries,
+void check_distance(lsm::Comparator comparator) {
+  lsm::check_argument(
+      comparator == lsm::Comparator::kManhattan || comparator == lsm::Comparator::kModulus,
+      "comparator: expected one that no matrix product computes");
+}
+
+void distance_scores(lsm::Comparator comparator, const lsm::TensorView& queries,
                      const lsm::TensorView& entities, const lsm::TensorView& out,
                      lsm::ThreadPool& pool) {
+  check_distance(comparator);
   const auto rows = queries_and_entities(queries, entities);
   float* scores = matrix(out, rows.num_queries, rows.num_entities, "out");
   py::gil_scoped_release release;
-  lsm::distance_scores(kind, rows, scores, pool);
+  lsm::distance_scores(comparator, rows, scores, pool);
 }
 
-void distance_scores_backward(lsm::Distance kind, const lsm::TensorView& gradient,
+void distance_scores_backward(lsm::Comparator comparator, const lsm::TensorView& gradient,
                               const lsm::TensorView& queries, const lsm::TensorView& entities,
                               const lsm::TensorView& of_queries, const lsm::TensorView& of_entities,
                               lsm::ThreadPool& pool) {
+  check_distance(comparator);
   const auto rows = queries_and_entities(queries, entities);
   const float* of_scores = matrix(gradient, rows.num_queries, rows.num_entities, "gradient");
   float* of_query = matrix(of_queries, rows.num_queries, rows.dim, "of_queries");
   float* of_entity = matrix(of_entities, rows.num_entities, rows.dim, "of_entities");
   py::gil_scoped_release release;
-  lsm::distance_scores_backward(kind, rows, of_scores, of_query, of_entity, pool);
+  lsm::distance_scores_backward(comparator, rows, of_scores, of_query, of_entity, pool);
 }
 
 }  // namespace
@@ -244,14 +254,26 @@ void bind_embed(py::module_& module) {
   module.def("take_rows", &::take_rows, py::arg("table"), py::arg("ids"), py::arg("out"),
              py::arg("pool"));
   module.def("add_rows", &::add_rows, py::arg("table"), py::arg("ids"), py::arg("rows"));
-  py::enum_<Query>(module, "Query")
-      .value("ENTITY", Query::kEntity)
-      .value("ELEMENT_PRODUCT", Query::kElementProduct)
-      .value("COMPLEX_PRODUCT", Query::kComplexProduct);
-  module.def("make_queries", &::make_queries, py::arg("kind"), py::arg("conjugate"),
+  py::enum_<Operator>(module, "Operator")
+      .value("IDENTITY", Operator::kIdentity)
+      .value("ELEMENT_PRODUCT", Operator::kElementProduct)
+      .value("COMPLEX_PRODUCT", Operator::kComplexProduct)
+      .value("TRANSLATION", Operator::kTranslation)
+      .value("ROTATION", Operator::kRotation);
+  py::enum_<Comparator>(module, "Comparator")
+      .value("DOT", Comparator::kDot)
+      .value("MANHATTAN", Comparator::kManhattan)
+      .value("EUCLIDEAN", Comparator::kEuclidean)
+      .value("MODULUS", Comparator::kModulus);
+  module.def(
+      "has_host_kernels",
+      [](Operator query, Comparator score) { return has_host_kernels({query, score}); },
+      py::arg("operator"), py::arg("comparator"),
+      "True if make_queries and query_gradients take the model.");
+  module.def("make_queries", &::make_queries, py::arg("operator"), py::arg("inverse"),
              py::arg("entities"), py::arg("relations"), py::arg("targets"), py::arg("queries"),
              py::arg("scores"), py::arg("pool"));
-  module.def("query_gradients", &::query_gradients, py::arg("kind"), py::arg("conjugate"),
+  module.def("query_gradients", &::query_gradients, py::arg("operator"), py::arg("inverse"),
              py::arg("entities"), py::arg("relations"), py::arg("targets"), py::arg("queries"),
              py::arg("of_scores"), py::arg("of_queries"), py::arg("of_entities"),
              py::arg("of_targets"), py::arg("add"), py::arg("pool"));
@@ -262,12 +284,9 @@ void bind_embed(py::module_& module) {
   module.def("complex_product_backward", &::complex_product_backward, py::arg("gradient"),
              py::arg("a"), py::arg("b"), py::arg("of_a"), py::arg("of_b"), py::arg("conjugate"),
              py::arg("pool"));
-  py::enum_<Distance>(module, "Distance")
-      .value("MANHATTAN", Distance::kManhattan)
-      .value("MODULUS", Distance::kModulus);
-  module.def("distance_scores", &::distance_scores, py::arg("kind"), py::arg("queries"),
+  module.def("distance_scores", &::distance_scores, py::arg("comparator"), py::arg("queries"),
              py::arg("entities"), py::arg("out"), py::arg("pool"));
-  module.def("distance_scores_backward", &::distance_scores_backward, py::arg("kind"),
+  module.def("distance_scores_backward", &::distance_scores_backward, py::arg("comparator"),
              py::arg("gradient"), py::arg("queries"), py::arg("entities"), py::arg("of_queries"),
              py::arg("of_entities"), py::arg("pool"));
 }

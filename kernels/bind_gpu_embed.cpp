@@ -92,16 +92,17 @@ void sum_rows(const lsm::TensorView& sorted_rows, const lsm::TensorView& places,
   lsm::sum_rows_on_gpu(sorted, sums, device, stream);
 }
 
-lsm::EdgeBatch make_batch(lsm::EdgeModel model, bool inverse, const lsm::TensorView& entities,
+lsm::EdgeBatch make_batch(lsm::Operator query, lsm::Comparator score, bool inverse,
+                          const lsm::TensorView& entities,
                           const std::optional<lsm::TensorView>& relations,
                           const lsm::TensorView& ends,
                           const std::optional<lsm::TensorView>& relation_rows,
                           const std::optional<lsm::TensorView>& kept, int device) {
   const int64_t count = ends.shape[1];
   const int64_t dim = entities.shape[1];
-  lsm::check_argument((relations && relation_rows) || model == lsm::EdgeModel::kDot,
+  lsm::check_argument((relations && relation_rows) || query == lsm::Operator::kIdentity,
                       "relations: expected a table and rows of it for this model");
-  return {model,
+  return {{query, score},
           inverse,
           count,
           dim,
@@ -114,13 +115,13 @@ lsm::EdgeBatch make_batch(lsm::EdgeModel model, bool inverse, const lsm::TensorV
           optional_on<float>(kept, device, "kept", {2, count, dim})};
 }
 
-void form_queries(lsm::EdgeModel model, bool inverse, const lsm::TensorView& entities,
-                  const std::optional<lsm::TensorView>& relations, const lsm::TensorView& ends,
-                  const std::optional<lsm::TensorView>& relation_rows,
+void form_queries(lsm::Operator query, lsm::Comparator score, bool inverse,
+                  const lsm::TensorView& entities, const std::optional<lsm::TensorView>& relations,
+                  const lsm::TensorView& ends, const std::optional<lsm::TensorView>& relation_rows,
                   const std::optional<lsm::TensorView>& kept, const lsm::TensorView& queries,
                   const lsm::TensorView& positives, int device, intptr_t stream) {
   const auto edges =
-      make_batch(model, inverse, entities, relations, ends, relation_rows, kept, device);
+      make_batch(query, score, inverse, entities, relations, ends, relation_rows, kept, device);
   const lsm::EdgeQueries out{
       data_on<float>(queries, device, "queries", {2, edges.count, edges.dim}),
       data_on<float>(positives, device, "positives", {2, edges.count})};
@@ -129,7 +130,8 @@ void form_queries(lsm::EdgeModel model, bool inverse, const lsm::TensorView& ent
   lsm::form_queries_on_gpu(edges, out, device, stream);
 }
 
-void edge_gradients(lsm::EdgeModel model, bool inverse, const lsm::TensorView& entities,
+void edge_gradients(lsm::Operator query, lsm::Comparator score, bool inverse,
+                    const lsm::TensorView& entities,
                     const std::optional<lsm::TensorView>& relations, const lsm::TensorView& ends,
                     const std::optional<lsm::TensorView>& relation_rows,
                     const std::optional<lsm::TensorView>& kept, const lsm::TensorView& of_queries,
@@ -138,10 +140,10 @@ void edge_gradients(lsm::EdgeModel model, bool inverse, const lsm::TensorView& e
                     const lsm::TensorView& losses, lsm::Penalty penalty, float weight, int device,
                     intptr_t stream) {
   const auto edges =
-      make_batch(model, inverse, entities, relations, ends, relation_rows, kept, device);
+      make_batch(query, score, inverse, entities, relations, ends, relation_rows, kept, device);
   const int64_t count = edges.count;
   const int64_t dim = edges.dim;
-  lsm::check_argument(of_relations || model == lsm::EdgeModel::kDot,
+  lsm::check_argument(of_relations || query == lsm::Operator::kIdentity,
                       "of_relations: expected a tensor for this model");
   const lsm::EdgeGradients gradients{
       data_on<float>(of_queries, device, "of_queries", {2, count, dim}),
@@ -181,11 +183,11 @@ void losses_on(lsm::EdgeLoss loss, float margin, float shift, int64_t chunk,
   lsm::losses_on_gpu(edges, device, stream);
 }
 
-lsm::DistanceChunks distance_chunks(lsm::EdgeModel model, const lsm::TensorView& queries,
+lsm::DistanceChunks distance_chunks(lsm::Comparator comparator, const lsm::TensorView& queries,
                                     const lsm::TensorView& entities, int device) {
   const int64_t chunks = queries.shape[0];
   const int64_t dim = queries.shape[2];
-  return {model,
+  return {comparator,
           chunks,
           queries.shape[1],
           entities.shape[1],
@@ -194,10 +196,10 @@ lsm::DistanceChunks distance_chunks(lsm::EdgeModel model, const lsm::TensorView&
           data_on<float>(entities, device, "entities", {chunks, -1, dim})};
 }
 
-void distances(lsm::EdgeModel model, const lsm::TensorView& queries,
+void distances(lsm::Comparator comparator, const lsm::TensorView& queries,
                const lsm::TensorView& entities, const lsm::TensorView& out, int device,
                intptr_t stream) {
-  const auto rows = distance_chunks(model, queries, entities, device);
+  const auto rows = distance_chunks(comparator, queries, entities, device);
   float* scores =
       data_on<float>(out, device, "out", {rows.chunks, rows.num_queries, rows.num_entities});
   py::gil_scoped_release release;
@@ -205,11 +207,11 @@ void distances(lsm::EdgeModel model, const lsm::TensorView& queries,
   lsm::distances_on_gpu(rows, scores, device, stream);
 }
 
-void distance_gradients(lsm::EdgeModel model, const lsm::TensorView& queries,
+void distance_gradients(lsm::Comparator comparator, const lsm::TensorView& queries,
                         const lsm::TensorView& entities, const lsm::TensorView& of_scores,
                         const lsm::TensorView& of_queries, const lsm::TensorView& of_entities,
                         bool add, int device, intptr_t stream) {
-  const auto rows = distance_chunks(model, queries, entities, device);
+  const auto rows = distance_chunks(comparator, queries, entities, device);
   const lsm::DistanceGradients gradients{
       data_on<float>(of_scores, device, "of_scores",
                      {rows.chunks, rows.num_queries, rows.num_entities}),
@@ -227,13 +229,11 @@ void distance_gradients(lsm::EdgeModel model, const lsm::TensorView& queries,
 namespace lsm {
 
 void bind_gpu_embed(py::module_& module) {
-  py::enum_<EdgeModel>(module, "EdgeModel")
-      .value("dot", EdgeModel::kDot)
-      .value("distmult", EdgeModel::kDistMult)
-      .value("complex", EdgeModel::kComplEx)
-      .value("transe_l1", EdgeModel::kTransEL1)
-      .value("transe_l2", EdgeModel::kTransEL2)
-      .value("rotate", EdgeModel::kRotatE);
+  module.def(
+      "has_gpu_kernels",
+      [](Operator query, Comparator score) { return has_gpu_kernels({query, score}); },
+      py::arg("operator"), py::arg("comparator"),
+      "True if form_queries_on and edge_gradients_on take the model.");
   py::enum_<EdgeLoss>(module, "EdgeLoss")
       .value("softmax", EdgeLoss::kSoftmax)
       .value("logistic", EdgeLoss::kLogistic)
@@ -241,7 +241,7 @@ void bind_gpu_embed(py::module_& module) {
   py::enum_<Penalty>(module, "Penalty")
       .value("none", Penalty::kNone)
       .value("floats", Penalty::kFloats)
-      .value("complex", Penalty::kComplex);
+      .value("moduli", Penalty::kModuli);
   module.attr("SUM_WINDOW") = SortedGradients::kWindow;
   module.def("update_rows_on", &::update_rows, py::arg("rows"), py::arg("sorted_rows"),
              py::arg("places"), py::arg("gradients"), py::arg("partial"), py::arg("lr"),
@@ -249,19 +249,20 @@ void bind_gpu_embed(py::module_& module) {
   module.def("sum_rows_on", &::sum_rows, py::arg("sorted_rows"), py::arg("places"),
              py::arg("gradients"), py::arg("partial"), py::arg("out"), py::arg("device"),
              py::arg("stream"));
-  module.def("form_queries_on", &::form_queries, py::arg("model"), py::arg("inverse"),
-             py::arg("entities"), py::arg("relations"), py::arg("ends"), py::arg("relation_rows"),
-             py::arg("kept"), py::arg("queries"), py::arg("positives"), py::arg("device"),
-             py::arg("stream"));
-  module.def("edge_gradients_on", &::edge_gradients, py::arg("model"), py::arg("inverse"),
-             py::arg("entities"), py::arg("relations"), py::arg("ends"), py::arg("relation_rows"),
-             py::arg("kept"), py::arg("of_queries"), py::arg("of_positives"), py::arg("of_ends"),
-             py::arg("of_relations"), py::arg("losses"), py::arg("penalty"), py::arg("weight"),
+  module.def("form_queries_on", &::form_queries, py::arg("operator"), py::arg("comparator"),
+             py::arg("inverse"), py::arg("entities"), py::arg("relations"), py::arg("ends"),
+             py::arg("relation_rows"), py::arg("kept"), py::arg("queries"), py::arg("positives"),
              py::arg("device"), py::arg("stream"));
-  module.def("distances_on", &::distances, py::arg("model"), py::arg("queries"),
+  module.def("edge_gradients_on", &::edge_gradients, py::arg("operator"), py::arg("comparator"),
+             py::arg("inverse"), py::arg("entities"), py::arg("relations"), py::arg("ends"),
+             py::arg("relation_rows"), py::arg("kept"), py::arg("of_queries"),
+             py::arg("of_positives"), py::arg("of_ends"), py::arg("of_relations"),
+             py::arg("losses"), py::arg("penalty"), py::arg("weight"), py::arg("device"),
+             py::arg("stream"));
+  module.def("distances_on", &::distances, py::arg("comparator"), py::arg("queries"),
              py::arg("entities"), py::arg("out"), py::arg("device"), py::arg("stream"));
-  module.def("distance_gradients_on", &::distance_gradients, py::arg("model"), py::arg("queries"),
-             py::arg("entities"), py::arg("of_scores"), py::arg("of_queries"),
+  module.def("distance_gradients_on", &::distance_gradients, py::arg("comparator"),
+             py::arg("queries"), py::arg("entities"), py::arg("of_scores"), py::arg("of_queries"),
              py::arg("of_entities"), py::arg("add"), py::arg("device"), py::arg("stream"));
   module.def("losses_on", &::losses_on, py::arg("loss"), py::arg("margin"), py::arg("shift"),
              py::arg("chunk"), py::arg("negatives"), py::arg("missing"), py::arg("scores"),

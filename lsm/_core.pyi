@@ -18,13 +18,12 @@ __all__: list[str] = [
     "TWIN_BACKWARDS",
     "BufferPool",
     "CacheExecutor",
+    "Comparator",
     "ControllerFaults",
     "ControllerOptions",
     "CudaInfo",
     "DirectMode",
-    "Distance",
     "EdgeLoss",
-    "EdgeModel",
     "EmulationOptions",
     "Fault",
     "GpuBuffer",
@@ -43,6 +42,7 @@ __all__: list[str] = [
     "MappedFile",
     "NeighborSampler",
     "NvmeOptions",
+    "Operator",
     "OwnerHash",
     "OwnerMap",
     "PeerBlock",
@@ -51,7 +51,6 @@ __all__: list[str] = [
     "PlanArray",
     "Planner",
     "PlannerConfig",
-    "Query",
     "SampleSizes",
     "SampledSubgraph",
     "Sampling",
@@ -86,6 +85,8 @@ __all__: list[str] = [
     "form_queries_on",
     "gather_on",
     "gather_rows",
+    "has_gpu_kernels",
+    "has_host_kernels",
     "in_degree",
     "io_uring_problem",
     "labor_draws",
@@ -509,23 +510,29 @@ class Transfers:
 class MappedFile:
     def __init__(self, path: str) -> None: ...
 
-class Query:
+class Operator:
     """
     Members:
 
-      ENTITY
+      IDENTITY
 
       ELEMENT_PRODUCT
 
       COMPLEX_PRODUCT
+
+      TRANSLATION
+
+      ROTATION
     """
 
-    COMPLEX_PRODUCT: typing.ClassVar[Query]
-    ELEMENT_PRODUCT: typing.ClassVar[Query]
-    ENTITY: typing.ClassVar[Query]
-    __members__: typing.ClassVar[dict[str, Query]]
+    COMPLEX_PRODUCT: typing.ClassVar[Operator]
+    ELEMENT_PRODUCT: typing.ClassVar[Operator]
+    IDENTITY: typing.ClassVar[Operator]
+    ROTATION: typing.ClassVar[Operator]
+    TRANSLATION: typing.ClassVar[Operator]
+    __members__: typing.ClassVar[dict[str, Operator]]
     @typing.overload
-    def __eq__(self, other: Query) -> bool: ...
+    def __eq__(self, other: Operator) -> bool: ...
     @typing.overload
     def __eq__(self, other: typing.Any) -> bool: ...
     def __getstate__(self) -> int: ...
@@ -534,7 +541,7 @@ class Query:
     def __init__(self, value: int) -> None: ...
     def __int__(self) -> int: ...
     @typing.overload
-    def __ne__(self, other: Query) -> bool: ...
+    def __ne__(self, other: Operator) -> bool: ...
     @typing.overload
     def __ne__(self, other: typing.Any) -> bool: ...
     def __repr__(self) -> str: ...
@@ -545,65 +552,26 @@ class Query:
     @property
     def value(self) -> int: ...
 
-class Distance:
+class Comparator:
     """
     Members:
 
+      DOT
+
       MANHATTAN
+
+      EUCLIDEAN
 
       MODULUS
     """
 
-    MANHATTAN: typing.ClassVar[Distance]
-    MODULUS: typing.ClassVar[Distance]
-    __members__: typing.ClassVar[dict[str, Distance]]
+    DOT: typing.ClassVar[Comparator]
+    EUCLIDEAN: typing.ClassVar[Comparator]
+    MANHATTAN: typing.ClassVar[Comparator]
+    MODULUS: typing.ClassVar[Comparator]
+    __members__: typing.ClassVar[dict[str, Comparator]]
     @typing.overload
-    def __eq__(self, other: Distance) -> bool: ...
-    @typing.overload
-    def __eq__(self, other: typing.Any) -> bool: ...
-    def __getstate__(self) -> int: ...
-    def __hash__(self) -> int: ...
-    def __index__(self) -> int: ...
-    def __init__(self, value: int) -> None: ...
-    def __int__(self) -> int: ...
-    @typing.overload
-    def __ne__(self, other: Distance) -> bool: ...
-    @typing.overload
-    def __ne__(self, other: typing.Any) -> bool: ...
-    def __repr__(self) -> str: ...
-    def __setstate__(self, state: int) -> None: ...
-    def __str__(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def value(self) -> int: ...
-
-class EdgeModel:
-    """
-    Members:
-
-      dot
-
-      distmult
-
-      complex
-
-      transe_l1
-
-      transe_l2
-
-      rotate
-    """
-
-    __members__: typing.ClassVar[dict[str, EdgeModel]]
-    complex: typing.ClassVar[EdgeModel]
-    distmult: typing.ClassVar[EdgeModel]
-    dot: typing.ClassVar[EdgeModel]
-    rotate: typing.ClassVar[EdgeModel]
-    transe_l1: typing.ClassVar[EdgeModel]
-    transe_l2: typing.ClassVar[EdgeModel]
-    @typing.overload
-    def __eq__(self, other: EdgeModel) -> bool: ...
+    def __eq__(self, other: Comparator) -> bool: ...
     @typing.overload
     def __eq__(self, other: typing.Any) -> bool: ...
     def __getstate__(self) -> int: ...
@@ -612,7 +580,7 @@ class EdgeModel:
     def __init__(self, value: int) -> None: ...
     def __int__(self) -> int: ...
     @typing.overload
-    def __ne__(self, other: EdgeModel) -> bool: ...
+    def __ne__(self, other: Comparator) -> bool: ...
     @typing.overload
     def __ne__(self, other: typing.Any) -> bool: ...
     def __repr__(self) -> str: ...
@@ -667,12 +635,12 @@ class Penalty:
 
       floats
 
-      complex
+      moduli
     """
 
     __members__: typing.ClassVar[dict[str, Penalty]]
-    complex: typing.ClassVar[Penalty]
     floats: typing.ClassVar[Penalty]
+    moduli: typing.ClassVar[Penalty]
     none: typing.ClassVar[Penalty]
     @typing.overload
     def __eq__(self, other: Penalty) -> bool: ...
@@ -1066,7 +1034,7 @@ def count_degrees(
     degrees: torch.Tensor | numpy.ndarray,
 ) -> None: ...
 def distance_gradients_on(
-    model: EdgeModel,
+    comparator: Comparator,
     queries: torch.Tensor | numpy.ndarray,
     entities: torch.Tensor | numpy.ndarray,
     of_scores: torch.Tensor | numpy.ndarray,
@@ -1077,14 +1045,14 @@ def distance_gradients_on(
     stream: int,
 ) -> None: ...
 def distance_scores(
-    kind: Distance,
+    comparator: Comparator,
     queries: torch.Tensor | numpy.ndarray,
     entities: torch.Tensor | numpy.ndarray,
     out: torch.Tensor | numpy.ndarray,
     pool: ThreadPool,
 ) -> None: ...
 def distance_scores_backward(
-    kind: Distance,
+    comparator: Comparator,
     gradient: torch.Tensor | numpy.ndarray,
     queries: torch.Tensor | numpy.ndarray,
     entities: torch.Tensor | numpy.ndarray,
@@ -1093,7 +1061,7 @@ def distance_scores_backward(
     pool: ThreadPool,
 ) -> None: ...
 def distances_on(
-    model: EdgeModel,
+    comparator: Comparator,
     queries: torch.Tensor | numpy.ndarray,
     entities: torch.Tensor | numpy.ndarray,
     out: torch.Tensor | numpy.ndarray,
@@ -1109,7 +1077,8 @@ def draw_simd(
     count: int,
 ) -> list[list[int] | None]: ...
 def edge_gradients_on(
-    model: EdgeModel,
+    operator: Operator,
+    comparator: Comparator,
     inverse: bool,
     entities: torch.Tensor | numpy.ndarray,
     relations: torch.Tensor | numpy.ndarray | None,
@@ -1145,7 +1114,8 @@ def find_pairs(
     """
 
 def form_queries_on(
-    model: EdgeModel,
+    operator: Operator,
+    comparator: Comparator,
     inverse: bool,
     entities: torch.Tensor | numpy.ndarray,
     relations: torch.Tensor | numpy.ndarray | None,
@@ -1172,6 +1142,16 @@ def gather_rows(
     out: torch.Tensor | numpy.ndarray,
     pool: ThreadPool,
 ) -> None: ...
+def has_gpu_kernels(operator: Operator, comparator: Comparator) -> bool:
+    """
+    True if form_queries_on and edge_gradients_on take the model.
+    """
+
+def has_host_kernels(operator: Operator, comparator: Comparator) -> bool:
+    """
+    True if make_queries and query_gradients take the model.
+    """
+
 def in_degree(
     indptr: torch.Tensor | numpy.ndarray, scores: torch.Tensor | numpy.ndarray, pool: ThreadPool
 ) -> None: ...
@@ -1197,8 +1177,8 @@ def losses_on(
     stream: int,
 ) -> None: ...
 def make_queries(
-    kind: Query,
-    conjugate: bool,
+    operator: Operator,
+    inverse: bool,
     entities: torch.Tensor | numpy.ndarray,
     relations: torch.Tensor | numpy.ndarray | None,
     targets: torch.Tensor | numpy.ndarray,
@@ -1266,8 +1246,8 @@ def philox4x32(
 ) -> typing.Annotated[list[int], "FixedSize(4)"]: ...
 def policy_names() -> list[str]: ...
 def query_gradients(
-    kind: Query,
-    conjugate: bool,
+    operator: Operator,
+    inverse: bool,
     entities: torch.Tensor | numpy.ndarray,
     relations: torch.Tensor | numpy.ndarray | None,
     targets: torch.Tensor | numpy.ndarray,

@@ -19,11 +19,10 @@ except ImportError as error:
 COUNTER_NAMES = _core.COUNTER_NAMES
 BufferPool = _core.BufferPool
 CacheExecutor = _core.CacheExecutor
+Comparator = _core.Comparator
 CudaInfo = _core.CudaInfo
 DirectMode = _core.DirectMode
-Distance = _core.Distance
 EdgeLoss = _core.EdgeLoss
-EdgeModel = _core.EdgeModel
 Fault = _core.Fault
 GpuBuffer = _core.GpuBuffer
 GpuExecutor = _core.GpuExecutor
@@ -39,6 +38,7 @@ MappedBlock = _core.MappedBlock
 MappedFile = _core.MappedFile
 NeighborSampler = _core.NeighborSampler
 NvmeOptions = _core.NvmeOptions
+Operator = _core.Operator
 OwnerHash = _core.OwnerHash
 OwnerMap = _core.OwnerMap
 PeerBlock = _core.PeerBlock
@@ -47,7 +47,6 @@ Plan = _core.Plan
 PlanArray = _core.PlanArray
 Planner = _core.Planner
 PlannerConfig = _core.PlannerConfig
-Query = _core.Query
 SampledSubgraph = _core.SampledSubgraph
 Sampling = _core.Sampling
 SamplingKind = _core.SamplingKind
@@ -89,6 +88,8 @@ io_uring_problem = _core.io_uring_problem
 labor_draws = _core.labor_draws
 libnvm_problem = _core.libnvm_problem
 losses_on = _core.losses_on
+has_gpu_kernels = _core.has_gpu_kernels
+has_host_kernels = _core.has_host_kernels
 mask_equal = _core.mask_equal
 make_queries = _core.make_queries
 measure_nvme_reads = _core.measure_nvme_reads
@@ -123,11 +124,10 @@ __all__ = [
     "TWIN_BACKWARDS",
     "BufferPool",
     "CacheExecutor",
+    "Comparator",
     "CudaInfo",
     "DirectMode",
-    "Distance",
     "EdgeLoss",
-    "EdgeModel",
     "Fault",
     "GpuBuffer",
     "GpuExecutor",
@@ -143,6 +143,7 @@ __all__ = [
     "MappedFile",
     "NeighborSampler",
     "NvmeOptions",
+    "Operator",
     "OwnerHash",
     "OwnerMap",
     "PeerBlock",
@@ -151,7 +152,6 @@ __all__ = [
     "PlanArray",
     "Planner",
     "PlannerConfig",
-    "Query",
     "SampledSubgraph",
     "Sampling",
     "SamplingKind",
@@ -187,6 +187,8 @@ __all__ = [
     "form_queries_on",
     "gather_on",
     "gather_rows",
+    "has_gpu_kernels",
+    "has_host_kernels",
     "in_degree",
     "io_uring_problem",
     "labor_draws",

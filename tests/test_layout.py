@@ -276,6 +276,47 @@ def test_no_test_module_imports_another():
     assert list(HELPERS.glob("test_*.py")) == []
 
 
+def compared_words(text: str) -> set[str]:
+    """Strings that a file compares with, looks up in a dict display, or matches."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Compare):
+            parts = [node.left, *node.comparators]
+        elif isinstance(node, ast.Dict):
+            parts = [key for key in node.keys if key is not None]
+        elif isinstance(node, ast.MatchValue):
+            parts = [node.value]
+        else:
+            continue
+        for part in parts:
+            inside = part.elts if isinstance(part, ast.Tuple | ast.List | ast.Set) else [part]
+            found |= {each.value for each in inside if isinstance(each, ast.Constant)}
+    return {word for word in found if isinstance(word, str)}
+
+
+def test_no_room_but_its_own_tells_embedding_models_apart():
+    """Elsewhere a model is asked for its properties, so that a new one is an entry of MODELS."""
+    from lsm.embed.models.models import MODELS
+
+    paths = [p for p in (ROOT / "lsm").rglob("*.py") if "embed/models" not in p.as_posix()]
+    found = {path.relative_to(ROOT): compared_words(path.read_text()) for path in paths}
+    assert {path: words & set(MODELS) for path, words in found.items() if words & set(MODELS)} == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x == 'dot'",
+        "'dot' != x",
+        "x in ('auto', 'dot')",
+        "{'dot': 1}[x]",
+        "match x:\n case 'dot': 1",
+    ],
+)
+def test_a_compared_word_is_found(text):
+    assert "dot" in compared_words(text)
+
+
 HEADLESS = re.compile(r"(?:What|Where|Whether|Which)\b(?!.*\?)", re.DOTALL)
 CLAUSE = re.compile(r"Where\b[^,.:]*,")
 

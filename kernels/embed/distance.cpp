@@ -17,8 +17,8 @@ constexpr int64_t kBlock = 128;  // rows of the other side that stay in the cach
 /// Rows padded by zeros: to whole vectors, and for complex numbers each half by itself.
 class Padded {
  public:
-  Padded(Distance kind, const float* rows, int64_t count, int64_t dim)
-      : parts_(kind == Distance::kModulus ? 2 : 1),
+  Padded(Comparator comparator, const float* rows, int64_t count, int64_t dim)
+      : parts_(comparator == Comparator::kModulus ? 2 : 1),
         part_(dim / parts_),
         padded_((part_ + kLanes - 1) / kLanes * kLanes),
         floats_(static_cast<size_t>(count * parts_ * padded_)) {
@@ -108,10 +108,10 @@ void modulus_backward(const float* row, const float* others, int64_t count, int6
 }
 
 /// Gradients of `rows`; entry (i, j) of the scores' gradient is at i * row_stride + j * stride.
-void backward(Distance kind, const Padded& rows, int64_t num_rows, const Padded& others,
+void backward(Comparator comparator, const Padded& rows, int64_t num_rows, const Padded& others,
               int64_t num_others, const float* gradient, int64_t row_stride, int64_t stride,
               float* out, int64_t dim, ThreadPool& pool) {
-  const auto add = kind == Distance::kManhattan ? &manhattan_backward : &modulus_backward;
+  const auto add = comparator == Comparator::kManhattan ? &manhattan_backward : &modulus_backward;
   pool.parallel_for(num_rows, kGrain, [&](int64_t begin, int64_t end) {
     std::vector<float> of_rows(static_cast<size_t>((end - begin) * rows.width()));
     for (int64_t j = 0; j < num_others; j += kBlock) {
@@ -129,11 +129,11 @@ void backward(Distance kind, const Padded& rows, int64_t num_rows, const Padded&
 
 }  // namespace
 
-void distance_scores(Distance kind, const QueriesAndEntities& rows, float* scores,
+void distance_scores(Comparator comparator, const QueriesAndEntities& rows, float* scores,
                      ThreadPool& pool) {
-  const Padded queries(kind, rows.queries, rows.num_queries, rows.dim);
-  const Padded entities(kind, rows.entities, rows.num_entities, rows.dim);
-  const auto score = kind == Distance::kManhattan ? &manhattan : &modulus;
+  const Padded queries(comparator, rows.queries, rows.num_queries, rows.dim);
+  const Padded entities(comparator, rows.entities, rows.num_entities, rows.dim);
+  const auto score = comparator == Comparator::kManhattan ? &manhattan : &modulus;
   pool.parallel_for(rows.num_queries, kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t j = 0; j < rows.num_entities; j += kBlock) {
       const int64_t count = std::min(kBlock, rows.num_entities - j);
@@ -145,13 +145,14 @@ void distance_scores(Distance kind, const QueriesAndEntities& rows, float* score
   });
 }
 
-void distance_scores_backward(Distance kind, const QueriesAndEntities& rows, const float* gradient,
-                              float* of_queries, float* of_entities, ThreadPool& pool) {
-  const Padded queries(kind, rows.queries, rows.num_queries, rows.dim);
-  const Padded entities(kind, rows.entities, rows.num_entities, rows.dim);
-  backward(kind, queries, rows.num_queries, entities, rows.num_entities, gradient,
+void distance_scores_backward(Comparator comparator, const QueriesAndEntities& rows,
+                              const float* gradient, float* of_queries, float* of_entities,
+                              ThreadPool& pool) {
+  const Padded queries(comparator, rows.queries, rows.num_queries, rows.dim);
+  const Padded entities(comparator, rows.entities, rows.num_entities, rows.dim);
+  backward(comparator, queries, rows.num_queries, entities, rows.num_entities, gradient,
            rows.num_entities, 1, of_queries, rows.dim, pool);
-  backward(kind, entities, rows.num_entities, queries, rows.num_queries, gradient, 1,
+  backward(comparator, entities, rows.num_entities, queries, rows.num_queries, gradient, 1,
            rows.num_entities, of_entities, rows.dim, pool);
 }
 

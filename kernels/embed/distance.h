@@ -5,13 +5,9 @@
 #include <cstdint>
 
 #include "kernels/core/thread_pool.h"
+#include "kernels/embed/edge_model.h"
 
 namespace lsm {
-
-enum class Distance : uint8_t {
-  kManhattan,  // sum of absolute differences
-  kModulus,    // sum of moduli of complex differences; rows hold real, then imaginary parts
-};
 
 /// Rows of `dim` floats.
 struct QueriesAndEntities {
@@ -22,14 +18,15 @@ struct QueriesAndEntities {
   int64_t dim;
 };
 
-/// scores [num_queries, num_entities]: negative distances.
-void distance_scores(Distance kind, const QueriesAndEntities& rows, float* scores,
+/// Writes scores [num_queries, num_entities], by kManhattan or kModulus.
+void distance_scores(Comparator comparator, const QueriesAndEntities& rows, float* scores,
                      ThreadPool& pool);
 
 /// Gradients of queries and entities, given those of the scores. Of a difference of 0 the
 /// subgradient 0 is taken. Every pair is visited twice, once for each of its rows, so that no two
 /// threads add to the same row.
-void distance_scores_backward(Distance kind, const QueriesAndEntities& rows, const float* gradient,
-                              float* of_queries, float* of_entities, ThreadPool& pool);
+void distance_scores_backward(Comparator comparator, const QueriesAndEntities& rows,
+                              const float* gradient, float* of_queries, float* of_entities,
+                              ThreadPool& pool);
 
 }  // namespace lsm

@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "kernels/core/macros.h"
-#include "kernels/embed/edges_functors.h"
 #include "kernels/embed/gpu_distances.h"
+#include "kernels/embed/models_functors.h"
 
 namespace lsm {
 
@@ -19,7 +19,7 @@ LSM_HOST_DEVICE inline int64_t lesser(int64_t a, int64_t b) {
 }
 
 /// A lane per entity, with kQueries queries.
-template <EdgeModel kModel>
+template <class Score>
 struct TileOfScores {
   static constexpr int kQueries = 8;
   static constexpr int64_t kEntities = 32;
@@ -34,8 +34,7 @@ struct TileOfScores {
 
   template <class Lanes>
   LSM_HOST_DEVICE void operator()(const Lanes& lanes, int64_t item) const {
-    using M = EdgeFormulas<kModel>;
-    const Coordinates<M::kIsComplex> at{rows.dim};
+    const Coordinates<Score::kIsComplex> at{rows.dim};
     const int64_t entity_tiles = num_tiles(rows.num_entities, kEntities);
     const int64_t query_tiles = num_tiles(rows.num_queries, kQueries);
     const int64_t first_entity = item % entity_tiles * kEntities;
@@ -52,11 +51,11 @@ struct TileOfScores {
           const Coordinate of_entity = at.load(entity, p);
           for (int q = 0; q < kQueries; ++q) {
             if (q >= num_queries) break;
-            parts[q] += M::part(at.load(rows.queries + (query + q) * rows.dim, p), of_entity);
+            parts[q] += Score::part(at.load(rows.queries + (query + q) * rows.dim, p), of_entity);
           }
         }
         for (int q = 0; q < kQueries; ++q) {
-          if (q < num_queries) scores[(query + q) * rows.num_entities + e] = M::score(parts[q]);
+          if (q < num_queries) scores[(query + q) * rows.num_entities + e] = Score::score(parts[q]);
         }
       }
     });
@@ -79,11 +78,10 @@ struct PairSide {
 };
 
 /// A lane per coordinate, or a few, of kRows rows.
-template <EdgeModel kModel>
+template <class Score>
 struct TileOfGradients {
-  using M = EdgeFormulas<kModel>;
   static constexpr int kRows = 4;
-  static constexpr int kCoordinates = M::kIsComplex ? 2 : 4;
+  static constexpr int kCoordinates = Score::kIsComplex ? 2 : 4;
 
   PairSide side;
 
@@ -91,7 +89,7 @@ struct TileOfGradients {
 
   template <class Lanes>
   LSM_HOST_DEVICE void operator()(const Lanes& lanes, int64_t item) const {
-    const Coordinates<M::kIsComplex> at{side.dim};
+    const Coordinates<Score::kIsComplex> at{side.dim};
     const int64_t tiles = num_tiles(side.count, kRows);
     const int64_t first = item % tiles * kRows;
     const int64_t chunk = item / tiles;
@@ -123,7 +121,7 @@ struct TileOfGradients {
             if (coordinate >= at.count()) break;
             const Coordinate theirs = at.load(others + other * side.dim, coordinate);
             for (int r = 0; r < kRows; ++r) {
-              sums[r][k] = sums[r][k] + M::score_backward(gradients[r], own[r][k], theirs, 0).first;
+              sums[r][k] = sums[r][k] + Score::backward(gradients[r], own[r][k], theirs, 0).first;
             }
           }
         }

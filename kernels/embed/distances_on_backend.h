@@ -6,12 +6,17 @@
 
 namespace lsm {
 
-/// Calls run.template of<kModel>() for the kModel that is `model`.
+/// Calls run.template of<Score>() for the member that is `comparator`. Returns false if there is
+/// none.
+template <class Run, class... Scores>
+bool run_one(TypeList<Scores...>, Comparator comparator, const Run& run) {
+  return ((Scores::kComparator == comparator && (run.template of<Scores>(), true)) || ...);
+}
+
 template <class Run>
-void with_distance(EdgeModel model, const Run& run) {
-  if (model == EdgeModel::kTransEL1) return run.template of<EdgeModel::kTransEL1>();
-  check_argument(model == EdgeModel::kRotatE, "model: expected transe_l1 or rotate");
-  run.template of<EdgeModel::kRotatE>();
+void with_comparator(Comparator comparator, const Run& run) {
+  check_argument(run_one(ElementComparators{}, comparator, run),
+                 "comparator: expected one that no matrix product computes");
 }
 
 template <class Backend>
@@ -20,9 +25,9 @@ struct RunDistances {
   const DistanceChunks& rows;
   float* scores;
 
-  template <EdgeModel kModel>
+  template <class Score>
   void of() const {
-    const TileOfScores<kModel> tile{rows, scores};
+    const TileOfScores<Score> tile{rows, scores};
     backend.for_each_warp(tile.num_items(), tile);
   }
 };
@@ -33,7 +38,7 @@ struct RunDistanceGradients {
   const DistanceChunks& rows;
   const DistanceGradients& out;
 
-  template <EdgeModel kModel>
+  template <class Score>
   void of() const {
     const PairSide queries{
         rows.chunks,   rows.num_queries, rows.num_entities, rows.dim, rows.queries,
@@ -43,7 +48,7 @@ struct RunDistanceGradients {
                             rows.entities,     rows.queries,      out.of_scores,    1,
                             rows.num_entities, out.of_entities,   out.adds};
     for (const PairSide& side : {queries, entities}) {
-      const TileOfGradients<kModel> tile{side};
+      const TileOfGradients<Score> tile{side};
       backend.for_each_warp(tile.num_items(), tile);
     }
   }

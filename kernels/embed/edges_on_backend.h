@@ -1,27 +1,20 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/core/check.h"
 #include "kernels/embed/edges_functors.h"
 
 namespace lsm {
 
-/// Calls run.template of<kModel>() for the kModel that is `model`.
+/// Calls run.template of<Model>() for the member that is `model`. Returns false if there is none.
+template <class Run, class... Models>
+bool run_one(TypeList<Models...>, const EdgeModel& model, const Run& run) {
+  return ((Models::kModel == model && (run.template of<Models>(), true)) || ...);
+}
+
 template <class Run>
-void with_model(EdgeModel model, const Run& run) {
-  switch (model) {
-    case EdgeModel::kDot:
-      return run.template of<EdgeModel::kDot>();
-    case EdgeModel::kDistMult:
-      return run.template of<EdgeModel::kDistMult>();
-    case EdgeModel::kComplEx:
-      return run.template of<EdgeModel::kComplEx>();
-    case EdgeModel::kTransEL1:
-      return run.template of<EdgeModel::kTransEL1>();
-    case EdgeModel::kTransEL2:
-      return run.template of<EdgeModel::kTransEL2>();
-    case EdgeModel::kRotatE:
-      return run.template of<EdgeModel::kRotatE>();
-  }
+void with_model(const EdgeModel& model, const Run& run) {
+  check_argument(run_one(EdgeModels{}, model, run), "model: has no kernels on a GPU");
 }
 
 template <class Backend>
@@ -30,9 +23,9 @@ struct RunFormQueries {
   const EdgeBatch& edges;
   const EdgeQueries& out;
 
-  template <EdgeModel kModel>
+  template <class Model>
   void of() const {
-    backend.for_each_warp(2 * edges.count, FormQueries<kModel>{edges, out});
+    backend.for_each_warp(2 * edges.count, FormQueries<Model>{edges, out});
   }
 };
 
@@ -42,9 +35,9 @@ struct RunEdgeGradients {
   const EdgeBatch& edges;
   const EdgeGradients& gradients;
 
-  template <EdgeModel kModel>
+  template <class Model>
   void of() const {
-    backend.for_each_warp(edges.count, EdgeBackward<kModel>{edges, gradients});
+    backend.for_each_warp(edges.count, EdgeBackward<Model>{edges, gradients});
   }
 };
 

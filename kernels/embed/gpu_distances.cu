@@ -9,14 +9,14 @@ namespace lsm {
 void distances_on_gpu(const DistanceChunks& rows, float* scores, int device, intptr_t stream) {
   use_device(device);
   CudaLauncher launcher(reinterpret_cast<cudaStream_t>(stream));
-  with_distance(rows.model, RunDistances<CudaLauncher>{launcher, rows, scores});
+  with_comparator(rows.comparator, RunDistances<CudaLauncher>{launcher, rows, scores});
 }
 
 void distance_gradients_on_gpu(const DistanceChunks& rows, const DistanceGradients& gradients,
                                int device, intptr_t stream) {
   use_device(device);
   CudaLauncher launcher(reinterpret_cast<cudaStream_t>(stream));
-  with_distance(rows.model, RunDistanceGradients<CudaLauncher>{launcher, rows, gradients});
+  with_comparator(rows.comparator, RunDistanceGradients<CudaLauncher>{launcher, rows, gradients});
 }
 
 }  // namespace lsm

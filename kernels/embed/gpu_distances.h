@@ -6,13 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/embed/gpu_edges.h"
+#include "kernels/embed/edge_model.h"
 
 namespace lsm {
 
 /// Rows of `dim` floats. All of it is memory of the device.
 struct DistanceChunks {
-  EdgeModel model;  // kTransEL1 or kRotatE
+  Comparator comparator;  // kManhattan or kModulus
   int64_t chunks;
   int64_t num_queries;   // of a chunk
   int64_t num_entities;  // of a chunk

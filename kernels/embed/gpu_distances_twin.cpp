@@ -8,12 +8,12 @@ namespace lsm {
 
 void distances_by_twin(const DistanceChunks& rows, float* scores) {
   HostBackend backend;
-  with_distance(rows.model, RunDistances<HostBackend>{backend, rows, scores});
+  with_comparator(rows.comparator, RunDistances<HostBackend>{backend, rows, scores});
 }
 
 void distance_gradients_by_twin(const DistanceChunks& rows, const DistanceGradients& gradients) {
   HostBackend backend;
-  with_distance(rows.model, RunDistanceGradients<HostBackend>{backend, rows, gradients});
+  with_comparator(rows.comparator, RunDistanceGradients<HostBackend>{backend, rows, gradients});
 }
 
 #if !LSM_HAS_CUDA

@@ -6,12 +6,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/embed/edge_model.h"
+
 namespace lsm {
 
-enum class EdgeModel : uint8_t { kDot, kDistMult, kComplEx, kTransEL1, kTransEL2, kRotatE };
+/// True if there are kernels for the model.
+bool has_gpu_kernels(const EdgeModel& model);
 
-/// Penalties of cubed moduli: of floats, or of complex numbers.
-enum class Penalty : uint8_t { kNone, kFloats, kComplex };
+/// Penalties: cubes of floats, or of the moduli of complex numbers.
+enum class Penalty : uint8_t { kNone, kFloats, kModuli };
 
 /// Edges with both sides corrupted. Side 0: heads form queries, tails are missing; side 1: the
 /// other way round. All of it is memory of the device.
@@ -22,7 +25,7 @@ struct EdgeBatch {
   int64_t dim;
   const float* entities;  // rows of `entity_stride` floats, of which `dim` are the embedding
   int64_t entity_stride;
-  const float* relations;  // the same; null for kDot
+  const float* relations;  // the same; null for kIdentity
   int64_t relation_stride;
   const int64_t* ends;           // [2, count]: heads, tails
   const int64_t* relation_rows;  // [2, count]: of side 0, of side 1
@@ -38,7 +41,7 @@ struct EdgeGradients {
   const float* of_queries;    // [2, count, dim]: those that come from negatives
   const float* of_positives;  // [2, count]
   float* of_ends;             // [2, count, dim]: of heads, of tails
-  float* of_relations;        // [2, count, dim]: of side 0, of side 1; null for kDot
+  float* of_relations;        // [2, count, dim]: of side 0, of side 1; null for kIdentity
   float* losses;              // [2, count]: side 0 gets the edge's penalty added
   Penalty penalty;
   float weight;  // of a penalty, per edge and side

@@ -5,6 +5,18 @@
 #include "kernels/embed/gpu_edges.h"
 
 namespace lsm {
+namespace {
+
+struct Nothing {
+  template <class Model>
+  void of() const {}
+};
+
+}  // namespace
+
+bool has_gpu_kernels(const EdgeModel& model) {
+  return run_one(EdgeModels{}, model, Nothing{});
+}
 
 void form_queries_by_twin(const EdgeBatch& edges, const EdgeQueries& out) {
   HostBackend backend;

@@ -26,12 +26,12 @@ constexpr int kLanes = 16;
 
 // `sign`: the factor of the imaginary part of the relation, -1 for a * b and 1 for a * conj(b).
 LSM_VECTOR_CLONES
-float make_query(Query kind, float sign, int64_t dim, const float* __restrict a,
+float make_query(Operator kind, float sign, int64_t dim, const float* __restrict a,
                  const float* __restrict b, const float* __restrict target,
                  float* __restrict query) {
-  if (kind == Query::kEntity) {
+  if (kind == Operator::kIdentity) {
     std::copy_n(a, dim, query);
-  } else if (kind == Query::kElementProduct) {
+  } else if (kind == Operator::kElementProduct) {
     for (int64_t i = 0; i < dim; ++i) query[i] = a[i] * b[i];
   } else {
     const int64_t half = dim / 2;
@@ -50,16 +50,16 @@ template <bool kAdd>
 }
 
 template <bool kAdd>
-[[gnu::always_inline]] inline void put_all(Query kind, float sign, int64_t dim, float factor,
+[[gnu::always_inline]] inline void put_all(Operator kind, float sign, int64_t dim, float factor,
                                            const float* __restrict a, const float* __restrict b,
                                            const float* __restrict target,
                                            const float* __restrict query,
                                            float* __restrict of_query, float* __restrict of_a,
                                            float* __restrict of_target) {
   for (int64_t i = 0; i < dim; ++i) put<kAdd>(of_target[i], factor * query[i]);
-  if (kind == Query::kEntity) {
+  if (kind == Operator::kIdentity) {
     for (int64_t i = 0; i < dim; ++i) put<kAdd>(of_a[i], of_query[i] + factor * target[i]);
-  } else if (kind == Query::kElementProduct) {
+  } else if (kind == Operator::kElementProduct) {
     for (int64_t i = 0; i < dim; ++i) {
       const float gradient = of_query[i] + factor * target[i];
       put<kAdd>(of_a[i], gradient * b[i]);
@@ -81,7 +81,7 @@ template <bool kAdd>
 
 /// One edge. `factor`: the gradient of its score.
 LSM_VECTOR_CLONES
-void put_gradients(bool add, Query kind, float sign, int64_t dim, float factor, const float* a,
+void put_gradients(bool add, Operator kind, float sign, int64_t dim, float factor, const float* a,
                    const float* b, const float* target, const float* query, float* of_query,
                    float* of_a, float* of_target) {
   if (add) {
@@ -92,20 +92,26 @@ void put_gradients(bool add, Query kind, float sign, int64_t dim, float factor, 
 }
 
 float sign_of(const EdgeRows& edges) {
-  return edges.conjugate ? 1.0f : -1.0f;
+  return edges.inverse ? 1.0f : -1.0f;
 }
 
 const float* relation_at(const EdgeRows& edges, int64_t at) {
-  return edges.kind == Query::kEntity ? nullptr : edges.relations + at;
+  return edges.query == Operator::kIdentity ? nullptr : edges.relations + at;
 }
 
 }  // namespace
+
+bool has_host_kernels(const EdgeModel& model) {
+  return model.score == Comparator::kDot &&
+         (model.query == Operator::kIdentity || model.query == Operator::kElementProduct ||
+          model.query == Operator::kComplexProduct);
+}
 
 void make_queries(const EdgeRows& edges, float* queries, float* scores, ThreadPool& pool) {
   pool.parallel_for(edges.num_edges, kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t at = i * edges.dim;
-      scores[i] = make_query(edges.kind, sign_of(edges), edges.dim, edges.entities + at,
+      scores[i] = make_query(edges.query, sign_of(edges), edges.dim, edges.entities + at,
                              relation_at(edges, at), edges.targets + at, queries + at);
     }
   });
@@ -116,7 +122,7 @@ void query_gradients(const EdgeRows& edges, const float* queries, const QueryGra
   pool.parallel_for(edges.num_edges, kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t at = i * edges.dim;
-      put_gradients(gradients.add, edges.kind, sign_of(edges), edges.dim, gradients.of_scores[i],
+      put_gradients(gradients.add, edges.query, sign_of(edges), edges.dim, gradients.of_scores[i],
                     edges.entities + at, relation_at(edges, at), edges.targets + at, queries + at,
                     gradients.of_queries + at, gradients.of_entities + at,
                     gradients.of_targets + at);

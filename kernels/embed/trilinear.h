@@ -6,18 +6,18 @@
 #include <cstdint>
 
 #include "kernels/core/thread_pool.h"
+#include "kernels/embed/edge_model.h"
 
 namespace lsm {
 
-/// What a query is. complex: a * b, or a * conj(b) if `conjugate`, where rows have first all real
-/// parts, then all imaginary parts.
-enum class Query { kEntity, kElementProduct, kComplexProduct };
+/// True for the operators of models whose score is an inner product.
+bool has_host_kernels(const EdgeModel& model);
 
 /// Rows of `dim` floats. Edge i has `entities[i]` and `relations[i]`, which make its query, and is
-/// scored against `targets[i]`. `relations`: null for Query::kEntity.
+/// scored against `targets[i]`. `relations`: null for Operator::kIdentity.
 struct EdgeRows {
-  Query kind;
-  bool conjugate;
+  Operator query;
+  bool inverse;  // conj(b) instead of b, for kComplexProduct
   int64_t num_edges;
   int64_t dim;
   const float* entities;
@@ -30,7 +30,7 @@ void make_queries(const EdgeRows& edges, float* queries, float* scores, ThreadPo
 
 /// Given gradients of `scores`, and those of queries by all else in `of_queries`: writes the
 /// gradients of entities and targets, or adds them, and replaces `of_queries` by those of
-/// relations; for Query::kEntity, with any values.
+/// relations; for Operator::kIdentity, with any values.
 struct QueryGradients {
   const float* of_scores;
   float* of_queries;

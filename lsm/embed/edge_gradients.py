@@ -8,11 +8,9 @@ import torch
 from torch import Tensor
 
 from lsm.embed import host_kernels
-from lsm.embed.composition import compose, compose_backward
 from lsm.embed.losses import replace_by_gradients
 from lsm.embed.options import EmbedOptions
 from lsm.embed.regularizer import add_penalty
-from lsm.embed.scores import scores_of
 from lsm.embed.sides import Side, sides_of
 from lsm.links.negatives import Candidates, NegativeDraws, all_rows
 from lsm.links.pairs import mask_equal
@@ -125,10 +123,10 @@ class _Batch:
     ) -> None:
         self._ids, self._num_edges = ids, num_edges
         self._options, self._generator, self._workspace = options, generator, workspace
-        self._scores = scores_of(options.chosen_model)
+        self._model = options.edge_model
         self._tables = tables
         self._in_one_pass = (
-            options.model in host_kernels.QUERIES
+            self._model.takes("host")
             and options.dropout == 0
             and host_kernels.takes(tables.entities)
         )
@@ -193,11 +191,12 @@ class _Batch:
 
     def _by_kernels(self, rows: _SideRows) -> Tensor:
         """The gradients of relations, by native kernels."""
-        options, given, missing = self._options, rows.given, rows.missing
+        given, missing, operator = rows.given, rows.missing, self._model.operator.functor
+        assert operator is not None
         edges = host_kernels.EdgeRows(
-            options.model, rows.inverse, given.embeddings, rows.relation, missing.embeddings
+            operator, rows.inverse, given.embeddings, rows.relation, missing.embeddings
         )
-        query = self._workspace.take("queries", len(given.ids), options.dim, given.embeddings)
+        query = self._workspace.take("queries", len(given.ids), self._options.dim, given.embeddings)
         positives = query.new_empty(query.shape[0])
         host_kernels.make_queries(edges, query, positives)
         of_query = self._contrast(query, positives, missing.ids, rows.negatives)
@@ -208,23 +207,24 @@ class _Batch:
 
     def _by_steps(self, rows: _SideRows) -> Tensor | None:
         """The gradients of relations, by torch, through the steps of the model."""
-        model, given, missing = self._options.chosen_model, rows.given, rows.missing
+        model, given, missing = self._model, rows.given, rows.missing
         if not rows.add:
             given.grads.zero_()
             missing.grads.zero_()
-        query = compose(model, given.embeddings, rows.relation, rows.inverse)
+        query = model.compose(given.embeddings, rows.relation, rows.inverse)
         kept = self._dropout(query)
         if kept is not None:
             query = query * kept
-        positives = self._scores.of_pairs(query, missing.embeddings).add_(self._options.score_shift)
+        positives = model.comparator.of_pairs(query, missing.embeddings)
+        positives += self._options.score_shift
         of_query = self._contrast(query, positives, missing.ids, rows.negatives)
-        self._scores.of_pairs_backward(
+        model.comparator.of_pairs_backward(
             positives, query, missing.embeddings, of_query, missing.grads
         )
         if kept is not None:
             of_query *= kept
-        of_given, of_relation = compose_backward(
-            model, of_query, given.embeddings, rows.relation, rows.inverse
+        of_given, of_relation = model.compose_backward(
+            of_query, given.embeddings, rows.relation, rows.inverse
         )
         given.grads.add_(of_given)
         return of_relation
@@ -250,7 +250,8 @@ class _Batch:
         Edges are processed in blocks. The scores of a block stay in a core's cache from the product
         that makes them to those that use their gradient.
         """
-        options, scores, entities = self._options, self._scores, negatives.embeddings
+        options, entities = self._options, negatives.embeddings
+        comparator = self._model.comparator
         of_query = self._workspace.take("of_queries", len(query), options.dim, query)
         num_edges, num_negatives = query.shape[0], entities.shape[0]
         size = max(LEAST_BLOCK, SCORE_BYTES // (entities.element_size() * num_negatives))
@@ -258,8 +259,8 @@ class _Batch:
         for first in range(0, num_edges, size):
             block = slice(first, min(first + size, num_edges))
             queries, of_all = query[block], all_scores[: block.stop - first]
-            scores.of_all(queries, entities, of_all)
-            kept = scores.keep(of_all)
+            comparator.of_all(queries, entities, of_all)
+            kept = comparator.keep(of_all)
             if options.score_shift:
                 of_all += options.score_shift
             mask_equal(of_all, negatives.ids, missing[block])
@@ -267,7 +268,7 @@ class _Batch:
                 options.loss, positives[block], of_all, options.margin
             )
             add = self._all_negatives is not None or first > 0
-            scores.of_all_backward(
+            comparator.of_all_backward(
                 of_all, kept, queries, entities, of_query[block], negatives.grads, add
             )
         return of_query

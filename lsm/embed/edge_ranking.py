@@ -7,9 +7,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
-from lsm.embed.composition import compose
 from lsm.embed.options import EmbedOptions
-from lsm.embed.scores import scores_of
 from lsm.embed.sides import Side, sides_of
 from lsm.links.known_edges import KnownEdges, joined_pairs
 from lsm.links.ranking import Protocol, RankCounter, Ranking
@@ -53,11 +51,8 @@ def rank_edges(
     ranks = []
     for is_head, side in enumerate(sides_of(options, edges, relation_rows)):
         entities, targets = (tails, heads) if is_head else (heads, tails)
-        queries = compose(
-            options.chosen_model,
-            embeddings[entities],
-            _relations_of(options, side, relations),
-            side.inverse,
+        queries = options.edge_model.compose(
+            embeddings[entities], _relations_of(options, side, relations), side.inverse
         )
         left_out = (torch.arange(len(edges)), side.targets)
         if known is not None:
@@ -85,18 +80,17 @@ class _Ranker:
         left_out: tuple[Tensor, Tensor],
     ) -> None:
         self._queries = queries
-        self._scores = scores_of(options.chosen_model)
-        terms = queries.norm(dim=1), targets.norm(dim=1)
-        is_product = options.model in ("dot", "distmult", "complex")
-        tolerance = TIE * (terms[0] * terms[1] if is_product else terms[0] + terms[1])
-        self._counter = RankCounter(self._scores.of_pairs(queries, targets), tolerance, left_out)
+        self._comparator = options.edge_model.comparator
+        tolerance = TIE * self._comparator.magnitude(queries, targets)
+        scores = self._comparator.of_pairs(queries, targets)
+        self._counter = RankCounter(scores, tolerance, left_out)
         self.ranks = self._counter.ranks
 
     def add(self, ids: Tensor, rows: Tensor) -> int:
         """Counts the entities ``ids`` [k] with embeddings ``rows`` [k, dim]; returns k."""
         for chunk in self._counter.chunks(len(ids)):
             scores = torch.empty(chunk.stop - chunk.start, len(ids))
-            self._scores.of_all(self._queries[chunk], rows, scores)
+            self._comparator.of_all(self._queries[chunk], rows, scores)
             self._counter.add(chunk, ids, scores)
         return len(ids)
 

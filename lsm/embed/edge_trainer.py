@@ -85,9 +85,10 @@ class EdgeTrainer:
         self._rows, self._relations = rows, relations
         self._workspace = Workspace()
         on_gpu = is_twin or rows.device.type == "cuda"
+        has_kernels = on_gpu and options.edge_model.takes("gpu")
         if on_gpu and options.gpu_scores == "fused":
             import_fused_softmax()
-        self._gradients_of = gradients_on_gpu if on_gpu else gradients_of
+        self._gradients_of = gradients_on_gpu if has_kernels else gradients_of
         self._update_rows = gpu_kernels.update_rows if on_gpu else update_rows
         self._tables = Tables(
             rows[:, : options.dim], None if relations is None else relations[:, : options.dim]

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lsm.embed.options import ModelName
+from lsm.embed.models.comparators import Comparator
 
 Precision = Literal["ieee", "tf32"]
 
@@ -57,7 +57,7 @@ class ContrastBatch(NamedTuple):
 
 
 def contrast(
-    model: ModelName,
+    comparator: Comparator,
     batch: ContrastBatch,
     positives: Tensor,
     losses: Tensor,
@@ -71,7 +71,7 @@ def contrast(
     it."""
     _, num_edges, dim = batch.queries.shape
     _, num_chunks, num_negatives, _ = batch.entities.shape
-    constants = constants_of(model, dim, torch_precision())
+    constants = constants_of(comparator, dim, torch_precision())
     held = constants["HELD"]
     chunk = min(batch.chunk, num_edges)
     edge_blocks, negative_blocks = triton.cdiv(chunk, held), triton.cdiv(num_negatives, held)
@@ -101,14 +101,14 @@ def torch_precision() -> Precision:
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
-def constants_of(model: ModelName, dim: int, precision: Precision) -> dict[str, Any]:
+def constants_of(comparator: Comparator, dim: int, precision: Precision) -> dict[str, Any]:
     """The compile-time constants of both kernels, and Triton's options."""
     columns = max(16, triton.next_power_of_2(dim))  # a product needs at least 16
     tile = next(tile for most, tile in TILES[precision].items() if columns <= most)
     return {
         "DIM": dim,
         "COLUMNS": columns,
-        "IS_DISTANCE": model == "transe_l2",
+        "IS_DISTANCE": comparator.is_distance,
         "PRECISION": precision,
         "HELD": tile.held,
         "TAKEN": tile.taken,

@@ -20,7 +20,6 @@ from lsm.embed import gpu_kernels
 from lsm.embed.edge_gradients import Gradients, Tables, Workspace
 from lsm.embed.gpu_kernels import EdgeBatch
 from lsm.embed.options import EmbedOptions
-from lsm.embed.scores import scores_of
 from lsm.embed.sides import sides_of
 from lsm.links.negatives import Candidates, NegativeDraws, all_rows
 
@@ -101,7 +100,7 @@ class _Batch:
         self._rows, self._options, self._negatives = rows, options, negatives
         self._num_edges = rows.ends.shape[1]
         self._chunk = self._num_edges if options.num_negatives == "all" else options.chunk
-        self._scores = scores_of(options.chosen_model)
+        self._comparator = options.edge_model.comparator
         shape = (2, self._num_edges)
         self._ids = torch.cat((rows.ends.flatten(), negatives.flatten()))
         self._missing = rows.ends.flip(0).int()
@@ -151,7 +150,7 @@ class _Batch:
             self._queries, entities, self._negatives.int(), self._missing, self._chunk
         )
         fused.contrast(
-            self._options.model,
+            self._comparator,
             batch,
             self._positives,
             self._losses,
@@ -168,8 +167,8 @@ class _Batch:
                 shape = (block.chunks, block.edges, -1)
                 queries = self._queries[side, edges].view(shape)
                 scores = queries.new_empty(block.chunks, block.edges, ids.shape[2])
-                self._scores.of_all(queries, entities[side, chunks], scores)
-                kept = self._scores.keep(scores)
+                self._comparator.of_all(queries, entities[side, chunks], scores)
+                kept = self._comparator.keep(scores)
                 gpu_kernels.losses(
                     self._options.loss,
                     self._options.margin,
@@ -180,7 +179,7 @@ class _Batch:
                     self._positives[side, edges],
                     self._losses[side, edges],
                 )
-                self._scores.of_all_backward(
+                self._comparator.of_all_backward(
                     scores,
                     kept,
                     queries,

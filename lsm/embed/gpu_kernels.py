@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from lsm import native
-from lsm.embed.options import EmbedOptions, LossName, ModelName
+from lsm.embed.models.kernels import place
+from lsm.embed.options import EmbedOptions, LossName
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class EdgeBatch:
 
 def form_queries(edges: EdgeBatch, queries: Tensor, positives: Tensor) -> None:
     """Writes queries [2, b, dim] and the scores of edges [2, b]."""
-    native.form_queries_on(**_batch(edges), queries=queries, positives=positives, **_place(queries))
+    native.form_queries_on(**_batch(edges), queries=queries, positives=positives, **place(queries))
 
 
 def edge_gradients(
@@ -54,7 +54,7 @@ def edge_gradients(
         losses=losses,
         penalty=getattr(native.Penalty, options.penalised),
         weight=options.regularizer_weight,
-        **_place(of_ends),
+        **place(of_ends),
     )
 
 
@@ -83,36 +83,7 @@ def losses(
         scores,
         positives,
         out,
-        **_place(scores),
-    )
-
-
-def distances(model: ModelName, queries: Tensor, entities: Tensor, out: Tensor) -> None:
-    """Writes the transe_l1 or rotate scores [g, c, k] of queries [g, c, dim] against entities [g,
-    k, dim]."""
-    native.distances_on(getattr(native.EdgeModel, model), queries, entities, out, **_place(out))
-
-
-def distance_gradients(
-    model: ModelName,
-    queries: Tensor,
-    entities: Tensor,
-    of_scores: Tensor,
-    of_queries: Tensor,
-    of_entities: Tensor,
-    add: bool,
-) -> None:
-    """Writes the gradients of queries, given those of :func:`distances`. Writes or adds those of
-    entities."""
-    native.distance_gradients_on(
-        getattr(native.EdgeModel, model),
-        queries,
-        entities,
-        of_scores,
-        of_queries,
-        of_entities,
-        add,
-        **_place(of_scores),
+        **place(scores),
     )
 
 
@@ -120,13 +91,13 @@ def update_rows(options: EmbedOptions, rows: Tensor, ids: Tensor, grads: Tensor)
     """``lsm.embed.adagrad.update_rows``."""
     order = _sorted(ids)
     partial = _partial(ids, grads)
-    native.update_rows_on(rows, *order, grads, partial, options.lr, options.eps, **_place(rows))
+    native.update_rows_on(rows, *order, grads, partial, options.lr, options.eps, **place(rows))
 
 
 def sum_rows(ids: Tensor, grads: Tensor, num_rows: int) -> Tensor:
     """[num_rows, dim]: for each row, the sum of the gradients [m, dim] that have the row's id."""
     out = grads.new_zeros(num_rows, grads.shape[1])
-    native.sum_rows_on(*_sorted(ids), grads, _partial(ids, grads), out, **_place(out))
+    native.sum_rows_on(*_sorted(ids), grads, _partial(ids, grads), out, **place(out))
     return out
 
 
@@ -143,8 +114,10 @@ def _partial(ids: Tensor, grads: Tensor) -> Tensor:
 
 
 def _batch(edges: EdgeBatch) -> dict[str, Any]:
+    model = edges.options.edge_model
     return {
-        "model": getattr(native.EdgeModel, edges.options.model),
+        "operator": model.operator.functor,
+        "comparator": model.comparator.functor,
         "inverse": edges.inverse,
         "entities": edges.entities,
         "relations": edges.relations,
@@ -152,11 +125,3 @@ def _batch(edges: EdgeBatch) -> dict[str, Any]:
         "relation_rows": edges.relation_rows,
         "kept": edges.kept,
     }
-
-
-def _place(tensor: Tensor) -> dict[str, Any]:
-    """The device number, and torch's current stream on it."""
-    if tensor.device.type == "cpu":
-        return {"device": native.TWIN, "stream": 0}
-    stream = torch.cuda.current_stream(tensor.device).cuda_stream
-    return {"device": tensor.device.index, "stream": stream}

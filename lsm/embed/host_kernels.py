@@ -24,22 +24,15 @@ def takes(tensor: Tensor) -> bool:
 def softmax_loss(positives: Tensor, negatives: Tensor) -> float:
     """The summed cross-entropy of scores [c] and [c, k]. Overwrites the scores with their
     gradients."""
-    return native.softmax_loss(positives.numpy(), negatives.numpy(), _pool())
-
-
-QUERIES: dict[str, native.Query] = {
-    "dot": native.Query.ENTITY,
-    "distmult": native.Query.ELEMENT_PRODUCT,
-    "complex": native.Query.COMPLEX_PRODUCT,
-}
-"""Models that need one pass for queries and one for gradients."""
+    return native.softmax_loss(positives.numpy(), negatives.numpy(), pool())
 
 
 class EdgeRows(NamedTuple):
-    """Rows [c, dim] of edges. ``entities`` and ``relations`` (None for dot) form queries, which are
-    scored against ``targets``. ``inverse``: as in :class:`lsm.embed.sides.Side`."""
+    """Rows [c, dim] of edges. ``entities`` and ``relations`` (None for the identity) form queries,
+    which inner products score against ``targets``. ``inverse``: as in
+    :class:`lsm.embed.sides.Side`."""
 
-    model: str
+    operator: native.Operator
     inverse: bool
     entities: Tensor
     relations: Tensor | None
@@ -49,14 +42,14 @@ class EdgeRows(NamedTuple):
 def make_queries(edges: EdgeRows, queries: Tensor, scores: Tensor) -> None:
     """Writes queries [c, dim] and their scores [c] against the targets."""
     native.make_queries(
-        QUERIES[edges.model],
+        edges.operator,
         edges.inverse,
         edges.entities.numpy(),
         None if edges.relations is None else edges.relations.numpy(),
         edges.targets.numpy(),
         queries.numpy(),
         scores.numpy(),
-        _pool(),
+        pool(),
     )
 
 
@@ -72,7 +65,7 @@ def query_gradients(
     """Writes or adds the gradients of entities and targets [c, dim], given the gradients of scores
     and the other gradients of queries. Overwrites the latter with the gradients of relations."""
     native.query_gradients(
-        QUERIES[edges.model],
+        edges.operator,
         edges.inverse,
         edges.entities.numpy(),
         None if edges.relations is None else edges.relations.numpy(),
@@ -83,58 +76,14 @@ def query_gradients(
         of_entities.numpy(),
         of_targets.numpy(),
         add,
-        _pool(),
-    )
-
-
-def complex_product(a: Tensor, b: Tensor, conjugate: bool) -> Tensor:
-    """a * b, or a * conj(b), of rows of complex numbers: real parts, then imaginary parts."""
-    out = torch.empty_like(a)
-    native.complex_product(a.numpy(), b.numpy(), out.numpy(), conjugate, _pool())
-    return out
-
-
-def complex_product_backward(
-    grad: Tensor, a: Tensor, b: Tensor, conjugate: bool
-) -> tuple[Tensor, Tensor]:
-    """Gradients of a and b, given that of their product."""
-    of_a, of_b = torch.empty_like(a), torch.empty_like(b)
-    native.complex_product_backward(
-        grad.numpy(), a.numpy(), b.numpy(), of_a.numpy(), of_b.numpy(), conjugate, _pool()
-    )
-    return of_a, of_b
-
-
-def distance_scores(kind: native.Distance, queries: Tensor, entities: Tensor, out: Tensor) -> None:
-    """Writes negative distances [c, k] of queries [c, dim] to entities [k, dim]."""
-    entities = entities.contiguous()
-    native.distance_scores(kind, queries.numpy(), entities.numpy(), out.numpy(), _pool())
-
-
-def distance_scores_backward(
-    kind: native.Distance,
-    grad: Tensor,
-    queries: Tensor,
-    entities: Tensor,
-    of_queries: Tensor,
-    of_entities: Tensor,
-) -> None:
-    """Writes the gradients of queries and entities, given those of the scores."""
-    native.distance_scores_backward(
-        kind,
-        grad.numpy(),
-        queries.numpy(),
-        entities.numpy(),
-        of_queries.numpy(),
-        of_entities.numpy(),
-        _pool(),
+        pool(),
     )
 
 
 def take_rows(table: Tensor, ids: Tensor, out: Tensor) -> None:
     """Writes the rows ``ids`` [m] of ``table`` [n, dim] to ``out``. The rows of ``table`` may be
     strided."""
-    native.take_rows(table.numpy(), ids.numpy(), out.numpy(), _pool())
+    native.take_rows(table.numpy(), ids.numpy(), out.numpy(), pool())
 
 
 def add_rows(table: Tensor, ids: Tensor, rows: Tensor) -> None:
@@ -144,10 +93,10 @@ def add_rows(table: Tensor, ids: Tensor, rows: Tensor) -> None:
 
 def update_rows(rows: Tensor, ids: Tensor, grads: Tensor, lr: float, eps: float) -> None:
     """Adagrad, for the rows [n, width] of ``ids`` [m] with gradients [m, dim]."""
-    native.update_rows(rows.numpy(), ids.numpy(), grads.numpy(), lr, eps, _pool())
+    native.update_rows(rows.numpy(), ids.numpy(), grads.numpy(), lr, eps, pool())
 
 
-def _pool() -> native.ThreadPool:
+def pool() -> native.ThreadPool:
     """The thread pool of this process, with as many threads as torch has."""
     return _pool_of(torch.get_num_threads(), os.getpid())
 

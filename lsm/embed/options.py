@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from lsm.core.limits import LARGEST_COUNT
 from lsm.core.option_types import AutoPositive, Described, Fraction, Positive
 from lsm.core.section import Section
+from lsm.embed.models.models import MODELS, EdgeModel, default_model, models_for, summaries
 
-ModelName = Literal["dot", "distmult", "complex", "transe_l1", "transe_l2", "rotate"]
+if TYPE_CHECKING:
+    ModelName = str
+else:
+    ModelName = Literal[("auto", *MODELS)]
 LossName = Literal["softmax", "logistic", "margin"]
 RegularizerName = Literal["auto", "none", "n3", "l3"]
 
-DISTANCE_MODELS: tuple[ModelName, ...] = ("transe_l1", "transe_l2", "rotate")
-"""Models whose scores are negative distances."""
-PRODUCT_MODELS: tuple[ModelName, ...] = ("dot", "distmult", "complex", "transe_l2")
-"""Models whose scores of a chunk are a matrix product."""
 LARGEST_FUSED_DIM = 512
 """Longer rows would need tiles smaller than tensor cores accept, or more shared memory than a GPU
 of compute capability 8.0 has."""
@@ -39,11 +39,13 @@ class EmbedOptions(Section):
 
     section: ClassVar[str] = "embed"
 
-    model: Literal["auto", ModelName] = "auto"
-    """Score of an edge. auto: dot for a graph without relations, else complex. dot: product of head
-    and tail, without relations; distmult, complex: trilinear products; transe_l1, transe_l2:
-    distance of head plus relation to tail; rotate: distance of the head, rotated by the relation,
-    to the tail, summed over complex coordinates."""
+    model: Annotated[
+        ModelName,
+        Field(
+            description="Score of an edge. auto: dot for a graph without relations, else complex. "
+            f"{summaries()}."
+        ),
+    ] = "auto"
     dim: Positive = 128
     """Floats of an embedding. complex and rotate take them for dim / 2 complex numbers: first all
     real parts, then all imaginary parts."""
@@ -113,12 +115,12 @@ class EmbedOptions(Section):
     def _has_fused_kernels(self) -> EmbedOptions:
         if self.gpu_scores == "stored":
             return self
-        products = ("auto", *PRODUCT_MODELS)
         remedy = "set embed.gpu_scores=stored"
-        if self.loss != "softmax" or self.model not in products:
+        model = self._chosen
+        if self.loss != "softmax" or (model is not None and not model.takes("fused")):
             raise ValueError(
                 "embed.gpu_scores: fused is for embed.loss=softmax and embed.model one of "
-                f"{', '.join(PRODUCT_MODELS)}, got {self.loss} and {self.model}; {remedy}"
+                f"{', '.join(models_for('fused'))}, got {self.loss} and {self.model}; {remedy}"
             )
         if self.dim > LARGEST_FUSED_DIM:
             raise ValueError(
@@ -141,40 +143,49 @@ class EmbedOptions(Section):
         """
         if self.model != "auto":
             return self
-        model = "complex" if num_relations else "dot"
-        return EmbedOptions(**(self.model_dump() | {"model": model}))
+        return type(self)(**(self.model_dump() | {"model": default_model(num_relations)}))
 
     @property
-    def chosen_model(self) -> ModelName:
+    def _chosen(self) -> EdgeModel | None:
+        """None for auto."""
+        return None if self.model == "auto" else MODELS[self.model]
+
+    @property
+    def edge_model(self) -> EdgeModel:
         """The model, once :meth:`for_graph` has chosen."""
-        assert self.model != "auto", "embed.model: auto was not chosen for a graph"
-        return self.model
+        model = self._chosen
+        assert model is not None, "embed.model: auto was not chosen for a graph"
+        return model
 
     @property
     def has_relations(self) -> bool:
         """True if the model scores relations."""
-        return self.model != "dot"
+        return self._chosen is None or self._chosen.has_relations
 
     @property
     def is_complex(self) -> bool:
         """True if an embedding is of complex numbers."""
-        return self.model in ("complex", "rotate")
+        return self._chosen is not None and self._chosen.is_complex
+
+    @property
+    def is_distance(self) -> bool:
+        """True if scores are negative distances."""
+        return self._chosen is not None and self._chosen.is_distance
 
     @property
     def score_shift(self) -> float:
-        """Added to all scores. Distances are negative scores: without the shift, logistic would
-        rate every edge as less likely than not."""
-        return self.margin if self.loss == "logistic" and self.model in DISTANCE_MODELS else 0.0
+        """Added to all scores. Without it, logistic would rate every edge of a distance as less
+        likely than not."""
+        return self.margin if self.loss == "logistic" and self.is_distance else 0.0
 
     @property
-    def penalised(self) -> Literal["none", "floats", "complex"]:
-        """The numbers whose cubed moduli are penalised."""
-        is_distance = self.model in DISTANCE_MODELS
-        if self.regularizer == "none" or (self.regularizer == "auto" and is_distance):
+    def penalised(self) -> Literal["none", "floats", "moduli"]:
+        """The numbers whose cubes are penalised: floats, or moduli of complex numbers."""
+        if self.regularizer == "none" or (self.regularizer == "auto" and self.is_distance):
             return "none"
         if self.regularizer_weight == 0:
             return "none"
-        return "complex" if self.regularizer != "l3" and self.is_complex else "floats"
+        return "moduli" if self.regularizer != "l3" and self.is_complex else "floats"
 
     @property
     def state_width(self) -> int:

@@ -13,11 +13,9 @@ import torch
 from torch import Tensor
 
 from lsm.data.triples.store import TripleStore
-from lsm.embed.composition import compose
 from lsm.embed.evaluate import SPLITS
 from lsm.embed.options import EmbedOptions
 from lsm.embed.run import EmbeddingRun
-from lsm.embed.scores import scores_of
 from lsm.embed.sides import Side, known_edges, sides_of
 
 SCORE_BYTES = 16 << 20
@@ -69,7 +67,7 @@ def score(run: EmbeddingRun, edges: Tensor, *, is_head: bool) -> Tensor:
         side = sides_of(options, some, 0 if table is None else len(table))[is_head]
         rows = _rows(run, torch.cat((side.entities, side.targets)))
         queries = _composed(options, side, rows[: len(some)], table)
-        pairs = scores_of(options.chosen_model).of_pairs(queries, rows[len(some) :].double())
+        pairs = options.edge_model.comparator.of_pairs(queries, rows[len(some) :].double())
         scores[first : first + len(some)] = pairs.float()
     return scores
 
@@ -87,7 +85,7 @@ def _composed(options: EmbedOptions, side: Side, given: Tensor, relations: Tenso
     if side.relations is not None:
         assert relations is not None
         relation = relations[side.relations].double()
-    return compose(options.chosen_model, given.double(), relation, side.inverse)
+    return options.edge_model.compose(given.double(), relation, side.inverse)
 
 
 def best_targets(
@@ -106,14 +104,14 @@ def best_targets(
     """
     ids = torch.full((len(queries), k), -1, dtype=torch.int64)
     best = torch.full((len(queries), k), -torch.inf)
-    of_model = scores_of(options.chosen_model)
+    comparator = options.edge_model.comparator
     for first, rows in blocks:
         entities = rows.double()
         size = max(1, SCORE_BYTES // (8 * len(rows)))
         for begin in range(0, len(queries), size):
             chunk = slice(begin, min(begin + size, len(queries)))
             exact = torch.empty((chunk.stop - begin, len(rows)), dtype=torch.float64)
-            of_model.of_all(queries[chunk], entities, exact)
+            comparator.of_all(queries[chunk], entities, exact)
             scores = exact.float().nan_to_num_(-torch.inf, torch.inf, -torch.inf)
             if known is not None:
                 _leave_out(scores, known, chunk, first)

@@ -16,7 +16,7 @@ def add_penalty(options: EmbedOptions, embeddings: Tensor, grad: Tensor, times: 
     if options.penalised == "none":
         return 0.0
     weight = times * options.regularizer_weight
-    if options.penalised == "complex":
+    if options.penalised == "moduli":
         real, imaginary = embeddings.chunk(2, -1)
         modulus = real.hypot(imaginary)
         factors = modulus.repeat(1, 2)

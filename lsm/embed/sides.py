@@ -15,7 +15,7 @@ from lsm.links.known_edges import KnownEdges, query_keys
 class Side(NamedTuple):
     """Edges with one side as the target. Rows ``entities`` [b] of the other side form queries with
     rows ``relations`` [b] of the table of relations; ``targets``: rows [b] of the target side;
-    ``inverse``: how :func:`lsm.embed.composition.compose` combines entities and relations."""
+    ``inverse``: how an operator combines entities and relations."""
 
     entities: Tensor
     relations: Tensor | None

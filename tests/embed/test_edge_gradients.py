@@ -9,7 +9,8 @@ from torch.nn import functional
 
 from lsm.embed import edge_gradients
 from lsm.embed.edge_gradients import Tables, Workspace, gradients_of
-from lsm.embed.options import EmbedOptions, LossName, ModelName, RegularizerName
+from lsm.embed.models.models import MODELS
+from lsm.embed.options import EmbedOptions, LossName, RegularizerName
 from lsm.links import negatives
 
 DIM, ENTITIES, RELATIONS = 6, 9, 3
@@ -136,7 +137,7 @@ ALL = [6, 7, 8, 0, 1, 2, 3, 4]
 @pytest.mark.parametrize("reciprocal", [True, False])
 @pytest.mark.parametrize("regularizer", get_args(RegularizerName))
 @pytest.mark.parametrize("loss", get_args(LossName))
-@pytest.mark.parametrize("model", get_args(ModelName))
+@pytest.mark.parametrize("model", MODELS)
 def test_against_all_candidates(model, loss, regularizer, reciprocal, dtype):
     options = options_of(
         model=model, loss=loss, regularizer=regularizer, reciprocal=reciprocal, num_negatives="all"
@@ -144,7 +145,7 @@ def test_against_all_candidates(model, loss, regularizer, reciprocal, dtype):
     compare(options, [[ALL] * len(EDGES)] * 2, dtype)
 
 
-@pytest.mark.parametrize("model", get_args(ModelName))
+@pytest.mark.parametrize("model", MODELS)
 def test_against_drawn_negatives(model, monkeypatch):
     """Drawn with replacement, so that negatives repeat, and some are the edge's own entity. Scores
     are made for two edges at once, of the three that share negatives."""

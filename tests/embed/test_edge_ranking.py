@@ -1,13 +1,12 @@
 """Ranks are those of brute force in NumPy, edge by edge, ties included."""
 
-from typing import get_args
-
 import numpy as np
 import pytest
 import torch
 
 from lsm.embed.edge_ranking import rank_edges
-from lsm.embed.options import EmbedOptions, ModelName
+from lsm.embed.models.models import MODELS
+from lsm.embed.options import EmbedOptions
 from lsm.embed.sides import known_edges
 from lsm.links import ranking
 from lsm.links.ranking import Protocol
@@ -107,7 +106,7 @@ def rank(options, entities, relations, known, size=ENTITIES, **protocol):
 @pytest.mark.parametrize("size", [1, 7, ENTITIES])
 @pytest.mark.parametrize("integers", [True, False])
 @pytest.mark.parametrize("reciprocal", [True, False])
-@pytest.mark.parametrize("model", get_args(ModelName))
+@pytest.mark.parametrize("model", MODELS)
 def test_filtered_ranks_among_all_entities(model, reciprocal, integers, size, monkeypatch):
     monkeypatch.setattr(ranking, "SCORE_BYTES", 4 * 16 * size)  # chunks of 16 edges
     options = EmbedOptions(model=model, dim=DIM, reciprocal=reciprocal)

@@ -11,7 +11,9 @@ import torch
 
 from lsm.embed.adagrad import initial_rows
 from lsm.embed.edge_trainer import EdgeTrainer
-from lsm.embed.options import LARGEST_FUSED_DIM, PRODUCT_MODELS, EmbedOptions
+from lsm.embed.models.comparators import Dot
+from lsm.embed.models.models import MODELS, models_for
+from lsm.embed.options import LARGEST_FUSED_DIM, EmbedOptions
 from support import interpreter
 from support.gpus import WITHOUT_GPU
 from support.interpreter import Interpreter, train_steps
@@ -178,7 +180,7 @@ def options_of(**values):
     [{}, {"num_negatives": "all"}, {"regularizer": "n3", "regularizer_weight": 0.1}, {"dim": 130}],
     ids=lambda values: "-".join(values),
 )
-@pytest.mark.parametrize("model", PRODUCT_MODELS)
+@pytest.mark.parametrize("model", models_for("fused"))
 def test_steps_are_those_of_stored_scores(interpreted, model, values):
     options = options_of(model=model, **values)
     arguments = (NODES, RELATIONS), random_batches(), CANDIDATES
@@ -247,7 +249,7 @@ def test_kernels_compile_for_a_gpu(compiled, model, dim, precision, capability):
     """With tensor cores for TF32, without for float32, and with next to no spilled registers."""
     from lsm.embed import fused_softmax
 
-    constants = fused_softmax.constants_of(model, dim, precision)
+    constants = fused_softmax.constants_of(MODELS[model].comparator, dim, precision)
     for kernel in (fused_softmax.edges_kernel, fused_softmax.negatives_kernel):
         ptx, shared_bytes, stack_bytes = compiled(kernel, capability, constants)
         products = set(re.findall(r"\b(?:mma\.sync|wgmma\.mma_async)\S*", ptx))
@@ -295,11 +297,11 @@ def test_batches_of_any_size_launch_the_same_kernels(launches, precision):
     from lsm.embed.fused_softmax import ContrastBatch, constants_of, contrast
 
     torch.set_float32_matmul_precision("highest" if precision == "ieee" else "high")
-    wanted, held = [], constants_of("complex", 100, precision)["HELD"]
+    wanted, held = [], constants_of(Dot(), 100, precision)["HELD"]
     for num_edges, chunk, num_negatives in [(7, 3, 5), (1, 1, 1), (64, 16, 32), (300, 512, 160)]:
         batch, positives = make_batch(num_edges, chunk, num_negatives, 100)
         outputs = torch.empty_like(positives), *map(torch.empty_like, batch[:2])
-        contrast("complex", ContrastBatch(*batch), positives, *outputs)
+        contrast(Dot(), ContrastBatch(*batch), positives, *outputs)
         chunks = 2 * -(-num_edges // chunk)
         wanted += [
             ("edges_kernel", (chunks * -(-min(chunk, num_edges) // held),)),

@@ -9,7 +9,8 @@ from lsm.embed import gpu_kernels
 from lsm.embed.adagrad import initial_rows, update_rows_by_torch
 from lsm.embed.edge_gradients import Tables, Workspace, gradients_of
 from lsm.embed.gpu_gradients import gradients_on_gpu
-from lsm.embed.options import PRODUCT_MODELS, EmbedOptions, LossName, ModelName
+from lsm.embed.models.models import MODELS, models_for
+from lsm.embed.options import EmbedOptions, LossName
 from support.gpus import ON_A_GPU
 
 pytestmark = ON_A_GPU
@@ -33,21 +34,21 @@ def tf32():
 
 
 @pytest.mark.parametrize("loss", get_args(LossName))
-@pytest.mark.parametrize("model", get_args(ModelName))
+@pytest.mark.parametrize("model", MODELS)
 def test_gradients(model, loss):
     # Where float64 has another sign of a difference, a gradient of transe_l1 jumps.
     compare(model=model, loss=loss, atol=1e-2 if model == "transe_l1" else 1e-3)
 
 
 @pytest.mark.parametrize("dim", [100, 200, 512])
-@pytest.mark.parametrize("model", PRODUCT_MODELS)
+@pytest.mark.parametrize("model", models_for("fused"))
 def test_gradients_of_the_fused_softmax(model, dim):
     compare(model=model, dim=dim, gpu_scores="fused")
 
 
 @pytest.mark.usefixtures("tf32")
 @pytest.mark.parametrize("gpu_scores", ["stored", "fused"])
-@pytest.mark.parametrize("model", PRODUCT_MODELS)
+@pytest.mark.parametrize("model", models_for("fused"))
 def test_gradients_by_tf32(model, gpu_scores):
     """With ten bits of mantissa."""
     compare(model=model, gpu_scores=gpu_scores, rtol=2e-2, atol=2e-2)

@@ -10,7 +10,8 @@ from lsm.embed.adagrad import initial_rows, update_rows_by_torch
 from lsm.embed.edge_gradients import Tables, Workspace, gradients_of
 from lsm.embed.edge_trainer import EdgeTrainer
 from lsm.embed.gpu_gradients import gradients_on_gpu
-from lsm.embed.options import EmbedOptions, LossName, ModelName, RegularizerName
+from lsm.embed.models.models import MODELS
+from lsm.embed.options import EmbedOptions, LossName, RegularizerName
 
 NODES, RELATIONS, EDGES = 40, 3, 23
 CANDIDATES = [(30, 40), (0, 25)]
@@ -69,7 +70,7 @@ def options_of(**values):
 @pytest.mark.parametrize("reciprocal", [True, False])
 @pytest.mark.parametrize("regularizer", get_args(RegularizerName))
 @pytest.mark.parametrize("loss", get_args(LossName))
-@pytest.mark.parametrize("model", get_args(ModelName))
+@pytest.mark.parametrize("model", MODELS)
 def test_gradients(model, loss, regularizer, reciprocal):
     """Five chunks, the last of three edges. Negatives repeat, and some are an edge's own entity."""
     compare(options_of(model=model, loss=loss, regularizer=regularizer, reciprocal=reciprocal))
@@ -82,7 +83,7 @@ def test_blocks_of_any_size_have_the_same_gradients(model, edges_at_once, monkey
     compare(options_of(model=model))
 
 
-@pytest.mark.parametrize("model", get_args(ModelName))
+@pytest.mark.parametrize("model", MODELS)
 def test_all_candidates_are_negatives_of_both_sides(model, monkeypatch):
     monkeypatch.setattr(gpu_gradients, "SCORE_BYTES", 4 * 35 * 4)
     compare(options_of(model=model, num_negatives="all"))
@@ -216,7 +217,7 @@ def test_losses(loss, num_negatives, scale):
 
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "row_adagrad"])
-@pytest.mark.parametrize("model", get_args(ModelName))
+@pytest.mark.parametrize("model", MODELS)
 def test_steps_of_a_gpu_are_those_of_the_host(model, optimizer):
     options = options_of(model=model, optimizer=optimizer, regularizer="n3", init_scale=0.5)
     tables = []

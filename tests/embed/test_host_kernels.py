@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from lsm import native
-from lsm.embed.scores import ManhattanScores, ModulusScores
+from lsm.embed.models.comparators import Manhattan, Modulus
 
 THREADS = [1, 3]
 
@@ -62,8 +62,10 @@ def test_products_are_those_of_complex_numbers(dim, conjugate):
 @pytest.mark.parametrize(
     ("num_queries", "num_entities", "dim"), [(1, 1, 2), (9, 130, 38), (20, 300, 64)]
 )
-@pytest.mark.parametrize("scores", [ManhattanScores(), ModulusScores()])
-def test_distances_and_gradients_of_all_pairs(scores, num_queries, num_entities, dim, num_threads):
+@pytest.mark.parametrize("comparator", [Manhattan(), Modulus()])
+def test_distances_and_gradients_of_all_pairs(
+    comparator, num_queries, num_entities, dim, num_threads
+):
     pool = native.ThreadPool(num_threads)
     queries, entities = randn(num_queries, dim), randn(num_entities, dim, seed=1)
     entities[0] = queries[0]  # a distance of 0
@@ -71,16 +73,16 @@ def test_distances_and_gradients_of_all_pairs(scores, num_queries, num_entities,
     out, of_queries, of_entities = (
         torch.empty(shape) for shape in (grad.shape, queries.shape, entities.shape)
     )
-    native.distance_scores(scores.kind, queries, entities, out, pool)
+    native.distance_scores(comparator.functor, queries, entities, out, pool)
     native.distance_scores_backward(
-        scores.kind, grad, queries, entities, of_queries, of_entities, pool
+        comparator.functor, grad, queries, entities, of_queries, of_entities, pool
     )
     wide = queries.double(), entities.double()
     expected = torch.empty(entities.shape, dtype=torch.float64)
     expected_of_queries = torch.empty(queries.shape, dtype=torch.float64)
-    scores.of_all_backward(grad.double(), None, *wide, expected_of_queries, expected, add=False)
+    comparator.of_all_backward(grad.double(), None, *wide, expected_of_queries, expected, add=False)
     distances = grad.double()
-    scores.of_all(*wide, distances)
+    comparator.of_all(*wide, distances)
     torch.testing.assert_close(out.double(), distances, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(of_queries.double(), expected_of_queries, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(of_entities.double(), expected, rtol=1e-4, atol=1e-4)
@@ -103,7 +105,11 @@ def test_wrong_shapes_are_named():
         native.complex_product(torch.zeros(3, 4), torch.zeros(3, 2), torch.zeros(3, 4), False, pool)
     with pytest.raises(ValueError, match=r"entities: expected \[5, 4\]"):
         native.distance_scores(
-            native.Distance.MANHATTAN, torch.zeros(3, 4), torch.zeros(5, 3), torch.zeros(3, 5), pool
+            native.Comparator.MANHATTAN,
+            torch.zeros(3, 4),
+            torch.zeros(5, 3),
+            torch.zeros(3, 5),
+            pool,
         )
 
 
@@ -118,26 +124,33 @@ def test_rows_that_lie_apart_are_taken(width, num_threads):
         native.take_rows(table[:, :7], ids.fill_(90), out, native.ThreadPool(num_threads))
 
 
+OPERATORS = [
+    native.Operator.IDENTITY,
+    native.Operator.ELEMENT_PRODUCT,
+    native.Operator.COMPLEX_PRODUCT,
+]
+
+
 @pytest.mark.parametrize("num_threads", THREADS)
 @pytest.mark.parametrize("conjugate", [False, True])
 @pytest.mark.parametrize("dim", [2, 16, 34, 100])
-@pytest.mark.parametrize("kind", list(native.Query.__members__.values()))
-def test_queries_and_their_gradients_are_those_of_autograd(kind, dim, conjugate, num_threads):
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_queries_and_their_gradients_are_those_of_autograd(operator, dim, conjugate, num_threads):
     pool = native.ThreadPool(num_threads)
     entities, relations, targets, of_queries = (randn(150, dim, seed=seed) for seed in range(4))
     of_scores = randn(150, seed=4)
     leaves = [rows.double().requires_grad_() for rows in (entities, relations, targets)]
-    if kind == native.Query.COMPLEX_PRODUCT:
+    if operator == native.Operator.COMPLEX_PRODUCT:
         first, second = (torch.complex(*rows.chunk(2, 1)) for rows in leaves[:2])
         product = first * (second.conj() if conjugate else second)
         expected = torch.cat((product.real, product.imag), 1)
     else:
-        expected = leaves[0] * (leaves[1] if kind == native.Query.ELEMENT_PRODUCT else 1)
+        expected = leaves[0] * (leaves[1] if operator == native.Operator.ELEMENT_PRODUCT else 1)
     expected_scores = (expected * leaves[2]).sum(1)
     (expected * of_queries.double()).sum().backward(retain_graph=True)
     expected_scores.backward(of_scores.double())
 
-    edges = (kind, conjugate, entities, relations, targets)
+    edges = (operator, conjugate, entities, relations, targets)
     queries, scores = torch.empty_like(entities), torch.empty(150)
     native.make_queries(*edges, queries, scores, pool)
     torch.testing.assert_close(queries.double(), expected.detach(), rtol=1e-5, atol=1e-6)
@@ -151,5 +164,5 @@ def test_queries_and_their_gradients_are_those_of_autograd(kind, dim, conjugate,
         )
         torch.testing.assert_close(of_entities.double() - kept, leaves[0].grad, **close)
         torch.testing.assert_close(of_targets.double() - kept, leaves[2].grad, **close)
-        if kind != native.Query.ENTITY:
+        if operator != native.Operator.IDENTITY:
             torch.testing.assert_close(of_relations.double(), leaves[1].grad, **close)

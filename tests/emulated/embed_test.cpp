@@ -90,14 +90,26 @@ TEST_CASE("GPU embed updates") {
   }
 }
 
+constexpr EdgeModel kModels[] = {{Operator::kIdentity, Comparator::kDot},
+                                 {Operator::kElementProduct, Comparator::kDot},
+                                 {Operator::kComplexProduct, Comparator::kDot},
+                                 {Operator::kTranslation, Comparator::kManhattan},
+                                 {Operator::kTranslation, Comparator::kEuclidean},
+                                 {Operator::kRotation, Comparator::kModulus}};
+
+std::string name_of(const EdgeModel& model) {
+  return std::to_string(static_cast<int>(model.query)) + " by " +
+         std::to_string(static_cast<int>(model.score));
+}
+
 TEST_CASE("GPU embed edges") {
   constexpr int64_t kEdges = 37, kNodes = 20, kRelations = 4, kDim = 70, kWidth = 2 * kDim;
   Random random(4);
   const CudaStream stream(kDevice);
   const auto number = reinterpret_cast<intptr_t>(stream.get());
   const auto floats = [&](int64_t count) { return random_floats(random, count); };
-  for (const EdgeModel model : {EdgeModel::kDot, EdgeModel::kDistMult, EdgeModel::kComplEx,
-                                EdgeModel::kTransEL1, EdgeModel::kTransEL2, EdgeModel::kRotatE}) {
+  for (const EdgeModel model : kModels) {
+    LSM_EXPECT(has_gpu_kernels(model), "model ", name_of(model));
     const auto entities = floats(kNodes * kWidth), relations = floats(kRelations * kWidth);
     const auto kept = floats(2 * kEdges * kDim), of_queries = floats(2 * kEdges * kDim);
     const auto ends = random_ids<int64_t>(random, 2 * kEdges, kNodes);
@@ -118,7 +130,7 @@ TEST_CASE("GPU embed edges") {
                   gpu_ends.as<int64_t>(),
                   nullptr,
                   gpu_kept.as<float>()};
-    if (model != EdgeModel::kDot) {
+    if (model.query != Operator::kIdentity) {
       host.relations = relations.data();
       host.relation_rows = relation_rows.data();
       gpu.relations = gpu_relations.as<float>();
@@ -127,7 +139,7 @@ TEST_CASE("GPU embed edges") {
     Both queries(floats(2 * kEdges * kDim)), positives(floats(2 * kEdges));
     Both of_ends(floats(2 * kEdges * kDim)), of_relations(floats(2 * kEdges * kDim));
     Both losses(floats(2 * kEdges));
-    const auto penalty = model == EdgeModel::kRotatE ? Penalty::kComplex : Penalty::kFloats;
+    const auto penalty = model.query == Operator::kRotation ? Penalty::kModuli : Penalty::kFloats;
     form_queries_on_gpu(gpu, {queries.on_gpu(), positives.on_gpu()}, kDevice, number);
     edge_gradients_on_gpu(gpu,
                           {gpu_of_queries.as<float>(), positives.on_gpu(), of_ends.on_gpu(),
@@ -137,10 +149,9 @@ TEST_CASE("GPU embed edges") {
     form_queries_by_twin(host, {queries.host.data(), positives.host.data()});
     edge_gradients_by_twin(host, {of_queries.data(), positives.host.data(), of_ends.host.data(),
                                   of_relations.host.data(), losses.host.data(), penalty, 0.25f});
-    const int name = static_cast<int>(model);
-    LSM_EXPECT(queries.are_equal() && positives.are_equal(), "queries of model ", name);
+    LSM_EXPECT(queries.are_equal() && positives.are_equal(), "queries of model ", name_of(model));
     LSM_EXPECT(of_ends.are_equal() && of_relations.are_equal() && losses.are_equal(),
-               "gradients of model ", name);
+               "gradients of model ", name_of(model));
   }
 }
 
@@ -154,10 +165,10 @@ TEST_CASE("GPU embed distances") {
   const auto of_scores = random_floats(random, kChunks * kQueries * kEntities);
   const GpuBytes gpu_queries(bytes_of(queries)), gpu_entities(bytes_of(entities)),
       gpu_of_scores(bytes_of(of_scores));
-  for (const EdgeModel model : {EdgeModel::kTransEL1, EdgeModel::kRotatE}) {
+  for (const Comparator comparator : {Comparator::kManhattan, Comparator::kModulus}) {
     for (const bool adds : {false, true}) {
-      const DistanceChunks host{model, kChunks,        kQueries,       kEntities,
-                                kDim,  queries.data(), entities.data()};
+      const DistanceChunks host{comparator, kChunks,        kQueries,       kEntities,
+                                kDim,       queries.data(), entities.data()};
       DistanceChunks gpu = host;
       gpu.queries = gpu_queries.as<float>();
       gpu.entities = gpu_entities.as<float>();
@@ -170,9 +181,10 @@ TEST_CASE("GPU embed distances") {
       distances_by_twin(host, scores.host.data());
       distance_gradients_by_twin(
           host, {of_scores.data(), of_queries.host.data(), of_entities.host.data(), adds});
-      const int name = static_cast<int>(model);
-      LSM_EXPECT(scores.are_equal(), "distances of model ", name);
-      LSM_EXPECT(of_queries.are_equal() && of_entities.are_equal(), "gradients of model ", name);
+      const int name = static_cast<int>(comparator);
+      LSM_EXPECT(scores.are_equal(), "distances of comparator ", name);
+      LSM_EXPECT(of_queries.are_equal() && of_entities.are_equal(), "gradients of comparator ",
+                 name);
     }
   }
 }

@@ -43,11 +43,13 @@ def contrast(model, batch, positives, precision="highest"):
     fields of a ContrastBatch. The results are NaN first, so that a gap shows."""
     from lsm.embed.fused_softmax import ContrastBatch
     from lsm.embed.fused_softmax import contrast as run
+    from lsm.embed.models.models import MODELS
 
     torch.set_float32_matmul_precision(precision)
     of_positives, losses = positives.clone(), torch.full_like(positives, torch.nan)
     of_queries, of_entities = (torch.full_like(rows, torch.nan) for rows in batch[:2])
-    run(model, ContrastBatch(*batch), of_positives, losses, of_queries, of_entities)
+    outputs = of_positives, losses, of_queries, of_entities
+    run(MODELS[model].comparator, ContrastBatch(*batch), *outputs)
     return losses, of_positives, of_queries, of_entities
 
 

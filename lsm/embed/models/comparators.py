@@ -1,26 +1,41 @@
-"""Scores of queries against entities, and their gradients."""
+"""Comparators: each scores queries against entities. Higher is likelier.
+
+A new comparator is a class with :meth:`Comparator.of_pairs`. It trains with gradients of autograd,
+on any device; a functor of its name in ``kernels/embed/models_functors.h`` makes it faster.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Protocol
+from collections.abc import Iterator
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from lsm import native
-from lsm.embed import gpu_kernels, host_kernels
-from lsm.embed.options import ModelName
+from lsm.embed.host_kernels import takes
+from lsm.embed.models import kernels
 
 BLOCK_BYTES = 8 << 20
 
 
-class Scores(Protocol):
-    """Scores of query rows [c, dim] against entity rows. Higher is likelier."""
+class Comparator(ABC):
+    """Scores of query rows [c, dim] against entity rows."""
 
+    functor: ClassVar[native.Comparator | None] = None
+    """The functor of the same formula; None: there is none."""
+    is_complex: ClassVar[bool] = False
+    """True if rows are complex numbers: first all real parts, then all imaginary parts."""
+    is_distance: ClassVar[bool] = True
+    """True if scores are negative distances, which do not grow with the embeddings."""
+    is_fused: ClassVar[bool] = False
+    """True if ``lsm.embed.fused_softmax`` computes it."""
+
+    @abstractmethod
     def of_pairs(self, queries: Tensor, entities: Tensor) -> Tensor:
-        """[c]: of each query with the entity [c, dim] of the same row."""
-        ...
+        """[c]: of each query with the entity [c, dim] of the same row. Rows may broadcast, as
+        [c, 1, dim] with [k, dim], unless a subclass has its own :meth:`of_all`."""
 
     def of_pairs_backward(
         self,
@@ -32,17 +47,21 @@ class Scores(Protocol):
     ) -> None:
         """Adds to the gradients of queries and entities [c, dim], given those of
         :meth:`of_pairs`."""
-        ...
+        by_queries, by_entities = self._pulls(grad, queries, entities)
+        of_queries += by_queries
+        of_entities += by_entities
 
     def of_all(self, queries: Tensor, entities: Tensor, out: Tensor) -> None:
-        """Writes to ``out`` [c, k]: of each query with each of the entities [k, dim]. A GPU takes
-        several chunks at once: queries [g, c, dim], entities [g, k, dim], scores [g, c, k]."""
-        ...
+        """Writes to ``out`` [c, k]: of each query with each of the entities [k, dim]. With kernels
+        for a GPU also of several chunks at once: queries [g, c, dim], entities [g, k, dim], scores
+        [g, c, k]."""
+        for rows in _blocks(queries, entities):
+            out[rows] = self.of_pairs(queries[rows, None], entities)
 
     def keep(self, scores: Tensor) -> Tensor | None:
         """Saves what the backward pass needs of the scores; call before the loss overwrites
         them."""
-        ...
+        return None
 
     def of_all_backward(
         self,
@@ -56,11 +75,33 @@ class Scores(Protocol):
     ) -> None:
         """Writes the gradients of queries, given those of :meth:`of_all`; writes those of entities,
         or adds them. May overwrite ``grad``. ``kept``: by :meth:`keep`."""
-        ...
+        if not add:
+            of_entities.zero_()
+        for rows in _blocks(queries, entities):
+            by_queries, by_entities = self._pulls(grad[rows], queries[rows, None], entities)
+            of_queries[rows] = by_queries[:, 0]
+            of_entities += by_entities
+
+    def magnitude(self, queries: Tensor, entities: Tensor) -> Tensor:
+        """[c]: a bound of the terms that a score of rows [c, dim] sums; rounding grows with it."""
+        return queries.norm(dim=1) + entities.norm(dim=1)
+
+    def _pulls(self, grad: Tensor, queries: Tensor, entities: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients of queries and entities, each of its shape, given those of the scores of
+        pairs."""
+        with torch.enable_grad():
+            leaves = queries.detach().requires_grad_(), entities.detach().requires_grad_()
+            scores = self.of_pairs(*leaves)
+        by_queries, by_entities = torch.autograd.grad(scores, leaves, grad)
+        return by_queries, by_entities
 
 
-class DotScores:
+class Dot(Comparator):
     """Inner products: three matrix products with the backward pass."""
+
+    functor = native.Comparator.DOT
+    is_distance = False
+    is_fused = True
 
     def of_pairs(self, queries: Tensor, entities: Tensor) -> Tensor:
         return torch.linalg.vecdot(queries, entities)
@@ -79,9 +120,6 @@ class DotScores:
     def of_all(self, queries: Tensor, entities: Tensor, out: Tensor) -> None:
         _multiply(out, queries, entities.mT)
 
-    def keep(self, scores: Tensor) -> Tensor | None:
-        return None
-
     def of_all_backward(
         self,
         grad: Tensor,
@@ -95,10 +133,16 @@ class DotScores:
         _multiply(of_entities, grad.mT, queries, add)
         _multiply(of_queries, grad, entities)
 
+    def magnitude(self, queries: Tensor, entities: Tensor) -> Tensor:
+        return queries.norm(dim=1) * entities.norm(dim=1)
 
-class EuclideanScores:
+
+class Euclidean(Comparator):
     """Negative Euclidean distances, by matrix products: |q|^2 + |e|^2 - 2 q e. float32 loses the
     distance of two rows nearer than a thousandth of their length."""
+
+    functor = native.Comparator.EUCLIDEAN
+    is_fused = True
 
     def of_pairs(self, queries: Tensor, entities: Tensor) -> Tensor:
         return -torch.linalg.vector_norm(queries - entities, dim=-1)
@@ -145,15 +189,11 @@ class EuclideanScores:
         of_queries.addcmul_(queries, ratio.sum(-1, keepdim=True), value=-1)
 
 
-class _ElementScores(ABC):
-    """Negative distances that no matrix product computes. Chunks go to a GPU's kernels."""
+class _Elementwise(Comparator):
+    """Negative distances that no matrix product computes, in kernels for host and GPU. Torch
+    computes rows of other types."""
 
-    model: ModelName
-    kind: native.Distance
-
-    @abstractmethod
-    def of_pairs(self, queries: Tensor, entities: Tensor) -> Tensor:
-        """As in Scores, also of rows that broadcast."""
+    functor: ClassVar[native.Comparator]
 
     @abstractmethod
     def pull(self, grad: Tensor, queries: Tensor, entities: Tensor) -> Tensor:
@@ -173,16 +213,11 @@ class _ElementScores(ABC):
 
     def of_all(self, queries: Tensor, entities: Tensor, out: Tensor) -> None:
         if queries.ndim == 3:
-            gpu_kernels.distances(self.model, queries, entities, out)
-            return
-        if host_kernels.takes(queries):
-            host_kernels.distance_scores(self.kind, queries, entities, out)
-            return
-        for rows in _blocks(queries, entities):
-            out[rows] = self.of_pairs(queries[rows, None], entities)
-
-    def keep(self, scores: Tensor) -> Tensor | None:
-        return None
+            kernels.distances_of_chunks(self.functor, queries, entities, out)
+        elif takes(queries):
+            kernels.distances(self.functor, queries, entities, out)
+        else:
+            super().of_all(queries, entities, out)
 
     def of_all_backward(
         self,
@@ -195,31 +230,26 @@ class _ElementScores(ABC):
         add: bool,
     ) -> None:
         if queries.ndim == 3:
-            gpu_kernels.distance_gradients(
-                self.model, queries, entities, grad, of_queries, of_entities, add
+            kernels.distances_of_chunks_backward(
+                self.functor, grad, queries, entities, of_queries, of_entities, add
             )
-            return
-        if host_kernels.takes(queries):
+        elif takes(queries):
             out = torch.empty_like(of_entities) if add else of_entities
-            host_kernels.distance_scores_backward(
-                self.kind, grad, queries, entities, of_queries, out
-            )
+            kernels.distances_backward(self.functor, grad, queries, entities, of_queries, out)
             if add:
                 of_entities += out
-            return
-        if not add:
-            of_entities.zero_()
-        for rows in _blocks(queries, entities):
-            pull = self.pull(grad[rows], queries[rows, None], entities)
-            of_queries[rows] = -pull.sum(1)
-            of_entities += pull.sum(0)
+        else:
+            super().of_all_backward(grad, kept, queries, entities, of_queries, of_entities, add)
+
+    def _pulls(self, grad: Tensor, queries: Tensor, entities: Tensor) -> tuple[Tensor, Tensor]:
+        pull = self.pull(grad, queries, entities)
+        return -pull.sum(1, keepdim=True), pull.sum(0)
 
 
-class ManhattanScores(_ElementScores):
+class Manhattan(_Elementwise):
     """Negative sums of absolute differences."""
 
-    model = "transe_l1"
-    kind = native.Distance.MANHATTAN
+    functor = native.Comparator.MANHATTAN
 
     def of_pairs(self, queries: Tensor, entities: Tensor) -> Tensor:
         return -(queries - entities).abs_().sum(-1)
@@ -228,11 +258,11 @@ class ManhattanScores(_ElementScores):
         return (queries - entities).sign_() * grad[..., None]
 
 
-class ModulusScores(_ElementScores):
+class Modulus(_Elementwise):
     """Negative sums of the moduli of complex differences."""
 
-    model = "rotate"
-    kind = native.Distance.MODULUS
+    functor = native.Comparator.MODULUS
+    is_complex = True
 
     def of_pairs(self, queries: Tensor, entities: Tensor) -> Tensor:
         real, imaginary = (queries - entities).chunk(2, -1)
@@ -242,15 +272,6 @@ class ModulusScores(_ElementScores):
         real, imaginary = (queries - entities).chunk(2, -1)
         factor = _quotient(grad[..., None], real.hypot(imaginary))
         return torch.cat((real * factor, imaginary * factor), -1)
-
-
-def scores_of(model: ModelName) -> Scores:
-    """The scoring of the model, for queries of ``lsm.embed.composition``."""
-    if model == "transe_l2":
-        return EuclideanScores()
-    if model == "transe_l1":
-        return ManhattanScores()
-    return ModulusScores() if model == "rotate" else DotScores()
 
 
 def _multiply(out: Tensor, a: Tensor, b: Tensor, add: bool = False, factor: float = 1) -> None:
@@ -264,7 +285,8 @@ def _quotient(grad: Tensor, distance: Tensor) -> Tensor:
     return torch.where(distance > 0, grad / distance, 0)
 
 
-def _blocks(queries: Tensor, entities: Tensor) -> list[slice]:
+def _blocks(queries: Tensor, entities: Tensor) -> Iterator[slice]:
     """Rows of queries whose differences from all entities take BLOCK_BYTES."""
     size = max(1, BLOCK_BYTES // max(1, entities.nbytes))
-    return [slice(first, first + size) for first in range(0, len(queries), size)]
+    for first in range(0, len(queries), size):
+        yield slice(first, first + size)

@@ -1,0 +1,89 @@
+"""Native kernels of operators and comparators, on host and GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lsm import native
+from lsm.embed.host_kernels import pool
+
+
+def complex_product(a: Tensor, b: Tensor, conjugate: bool) -> Tensor:
+    """a * b, or a * conj(b), of rows of complex numbers: real parts, then imaginary parts."""
+    out = torch.empty_like(a)
+    native.complex_product(a.numpy(), b.numpy(), out.numpy(), conjugate, pool())
+    return out
+
+
+def complex_product_backward(
+    grad: Tensor, a: Tensor, b: Tensor, conjugate: bool
+) -> tuple[Tensor, Tensor]:
+    """Gradients of a and b, given that of their product."""
+    of_a, of_b = torch.empty_like(a), torch.empty_like(b)
+    native.complex_product_backward(
+        grad.numpy(), a.numpy(), b.numpy(), of_a.numpy(), of_b.numpy(), conjugate, pool()
+    )
+    return of_a, of_b
+
+
+def distances(
+    comparator: native.Comparator, queries: Tensor, entities: Tensor, out: Tensor
+) -> None:
+    """Writes negative distances [c, k] of queries [c, dim] to entities [k, dim]."""
+    entities = entities.contiguous()
+    native.distance_scores(comparator, queries.numpy(), entities.numpy(), out.numpy(), pool())
+
+
+def distances_backward(
+    comparator: native.Comparator,
+    grad: Tensor,
+    queries: Tensor,
+    entities: Tensor,
+    of_queries: Tensor,
+    of_entities: Tensor,
+) -> None:
+    """Writes the gradients of queries and entities, given those of the scores."""
+    native.distance_scores_backward(
+        comparator,
+        grad.numpy(),
+        queries.numpy(),
+        entities.numpy(),
+        of_queries.numpy(),
+        of_entities.numpy(),
+        pool(),
+    )
+
+
+def distances_of_chunks(
+    comparator: native.Comparator, queries: Tensor, entities: Tensor, out: Tensor
+) -> None:
+    """Writes negative distances [g, c, k] of queries [g, c, dim] to entities [g, k, dim], on a GPU
+    or its twin."""
+    native.distances_on(comparator, queries, entities, out, **place(out))
+
+
+def distances_of_chunks_backward(
+    comparator: native.Comparator,
+    grad: Tensor,
+    queries: Tensor,
+    entities: Tensor,
+    of_queries: Tensor,
+    of_entities: Tensor,
+    add: bool,
+) -> None:
+    """Writes the gradients of queries, given those of the scores. Writes or adds those of
+    entities."""
+    native.distance_gradients_on(
+        comparator, queries, entities, grad, of_queries, of_entities, add, **place(grad)
+    )
+
+
+def place(tensor: Tensor) -> dict[str, Any]:
+    """The device number, and torch's current stream on it; the twin's for a tensor of the host."""
+    if tensor.device.type == "cpu":
+        return {"device": native.TWIN, "stream": 0}
+    stream = torch.cuda.current_stream(tensor.device).cuda_stream
+    return {"device": tensor.device.index, "stream": stream}
