@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Sums rows by number.
+// Adds rows to a table, by id.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace lsm {
 
-/// table[ids[i]] += rows[i], one after the other. `table`: [num_rows, dim]; `rows`: [ids.size(),
-/// dim]. Throws ArgumentError for an id out of range before any addition.
+/// Adds rows[i] to table[ids[i]], one after the other. `table`: [num_rows, dim]; `rows`:
+/// [ids.size(), dim]. Throws ArgumentError for an id out of range before any addition.
 void add_rows(float* table, int64_t num_rows, int64_t dim, std::span<const int64_t> ids,
               const float* rows);
 

@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Products of rows of complex numbers: first all real parts, then all imaginary parts.
+// Products of rows of complex numbers. A row has first all real parts, then all imaginary parts.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ struct ComplexRows {
   bool conjugate;  // of the second factor
 };
 
-/// out = a * b, or a * conj(b).
+/// Writes a * b, or a * conj(b), to `out`.
 void complex_product(const ComplexRows& shape, const float* a, const float* b, float* out,
                      ThreadPool& pool);
 
-/// The gradients of a and b, given that of the product.
+/// Writes the gradients of a and b, given that of the product.
 void complex_product_backward(const ComplexRows& shape, const float* gradient, const float* a,
                               const float* b, float* of_a, float* of_b, ThreadPool& pool);
 

@@ -14,7 +14,7 @@ constexpr int kLanes = 16;
 constexpr int64_t kGrain = 8;    // rows a thread takes at once
 constexpr int64_t kBlock = 128;  // rows of the other side that stay in the cache meanwhile
 
-/// Rows padded by zeros: to whole vectors, and for complex numbers each half by itself.
+/// Rows padded by zeros to whole vectors; each half of a complex row by itself.
 class Padded {
  public:
   Padded(Comparator comparator, const float* rows, int64_t count, int64_t dim)
@@ -78,7 +78,7 @@ void modulus(const float* query, const float* entities, int64_t count, int64_t p
   }
 }
 
-/// Adds the gradient by `row` of its distances to `others`; `gradient`: of the scores, at `stride`.
+/// Adds the gradient of `row`, given the `gradient` of its scores with `others`, `stride` apart.
 LSM_VECTOR_CLONES
 void manhattan_backward(const float* row, const float* others, int64_t count, int64_t part,
                         const float* gradient, int64_t stride, float* of_row) {
@@ -107,7 +107,7 @@ void modulus_backward(const float* row, const float* others, int64_t count, int6
   }
 }
 
-/// Gradients of `rows`; entry (i, j) of the scores' gradient is at i * row_stride + j * stride.
+/// Writes the gradients of `rows`. The gradient of score (i, j) is at i * row_stride + j * stride.
 void backward(Comparator comparator, const Padded& rows, int64_t num_rows, const Padded& others,
               int64_t num_others, const float* gradient, int64_t row_stride, int64_t stride,
               float* out, int64_t dim, ThreadPool& pool) {

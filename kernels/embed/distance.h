@@ -22,8 +22,8 @@ struct QueriesAndEntities {
 void distance_scores(Comparator comparator, const QueriesAndEntities& rows, float* scores,
                      ThreadPool& pool);
 
-/// Gradients of queries and entities, given those of the scores. Of a difference of 0 the
-/// subgradient 0 is taken. Every pair is visited twice, once for each of its rows, so that no two
+/// Writes the gradients of queries and entities, given those of the scores. A difference of 0 has
+/// the subgradient 0. Every pair is visited twice, once for each of its rows, so that no two
 /// threads add to the same row.
 void distance_scores_backward(Comparator comparator, const QueriesAndEntities& rows,
                               const float* gradient, float* of_queries, float* of_entities,

@@ -18,7 +18,7 @@ LSM_HOST_DEVICE inline int64_t lesser(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-/// A lane per entity, with kQueries queries.
+/// A tile of scores: each lane has one entity and kQueries queries.
 template <class Score>
 struct TileOfScores {
   static constexpr int kQueries = 8;
@@ -62,7 +62,7 @@ struct TileOfScores {
   }
 };
 
-/// One side of all pairs, and its gradient.
+/// One side of all pairs: its rows, the rows of the other side, and its gradients.
 struct PairSide {
   int64_t chunks;
   int64_t count;         // rows of a chunk ...
@@ -77,7 +77,7 @@ struct PairSide {
   bool adds;
 };
 
-/// A lane per coordinate, or a few, of kRows rows.
+/// A tile of gradients: each lane has kCoordinates coordinates of kRows rows.
 template <class Score>
 struct TileOfGradients {
   static constexpr int kRows = 4;

@@ -6,8 +6,8 @@
 
 namespace lsm {
 
-/// Calls run.template of<Score>() for the member that is `comparator`. Returns false if there is
-/// none.
+/// Calls run.template of<Score>() for the member that is `comparator`. Returns false without
+/// one.
 template <class Run, class... Scores>
 bool run_one(TypeList<Scores...>, Comparator comparator, const Run& run) {
   return ((Scores::kComparator == comparator && (run.template of<Scores>(), true)) || ...);

@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Warps that walk the coordinates of an edge. A query is made again for its gradient: that costs
-// less than to store and load it.
+// A warp walks the coordinates of an edge. The backward pass makes queries again: that costs less
+// than to store and load them.
 #pragma once
 
 #include <cmath>
@@ -32,7 +32,7 @@ struct EdgeSide {
         edges.relations + edges.relation_rows[side * edges.count + i] * edges.relation_stride;
   }
 
-  /// The coordinate p of the query.
+  /// Returns coordinate p of the query.
   template <class At>
   LSM_HOST_DEVICE Coordinate query(const At& at, int64_t p) const {
     const Coordinate made =
@@ -50,7 +50,7 @@ struct EdgeSide {
   }
 };
 
-/// A warp per edge and side.
+/// One side of an edge per warp: its query, and the score of the edge.
 template <class Model>
 struct FormQueries {
   EdgeBatch edges;
@@ -79,8 +79,8 @@ struct FormQueries {
   }
 };
 
-/// A warp per edge: adds what comes from its own scores to what comes from negatives, and goes back
-/// through the queries of both sides at once.
+/// One edge per warp: adds the gradients of its own scores to those of its negatives, and takes
+/// them back through the queries of both sides at once.
 template <class Model>
 struct EdgeBackward {
   using Query = typename Model::Operator;

@@ -6,7 +6,7 @@
 
 namespace lsm {
 
-/// Calls run.template of<Model>() for the member that is `model`. Returns false if there is none.
+/// Calls run.template of<Model>() for the member that is `model`. Returns false without one.
 template <class Run, class... Models>
 bool run_one(TypeList<Models...>, const EdgeModel& model, const Run& run) {
   return ((Models::kModel == model && (run.template of<Models>(), true)) || ...);

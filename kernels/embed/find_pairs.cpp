@@ -12,7 +12,7 @@ namespace lsm {
 IdPairs find_pairs(std::span<const int64_t> ids, std::span<const int64_t> wanted) {
   check_argument(ids.size() <= std::numeric_limits<int32_t>::max(), "ids: expected at most ",
                  std::numeric_limits<int32_t>::max());
-  // Chains by hash: the last column of each bucket, and of each column the one before.
+  // Chains by hash: each bucket has its last column, each column the one before it.
   const int bits = std::bit_width(ids.size()) + 1;
   const auto bucket = [bits](int64_t id) {
     return static_cast<size_t>(static_cast<uint64_t>(id) * 0x9E3779B97F4A7C15u >> (64 - bits));

@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Where wanted ids occur in a list.
+// Places of wanted ids in a list.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace lsm {
 
-/// Positions: ids[column] == wanted[row].
+/// Places of equal ids: ids[column] == wanted[row].
 struct IdPairs {
   std::vector<int64_t> rows;
   std::vector<int64_t> columns;
 };
 
-/// Every pair of equal ids, rows ascending. Both lists may repeat ids.
+/// Finds every pair of equal ids, rows ascending. Both lists may repeat ids.
 IdPairs find_pairs(std::span<const int64_t> ids, std::span<const int64_t> wanted);
 
 }  // namespace lsm

@@ -1,6 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Scores that no matrix product computes, of chunks of queries against the entities of each chunk,
-// on a GPU.
+// Distances that no matrix product computes, on a GPU. The queries of a chunk meet its entities.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +9,7 @@
 
 namespace lsm {
 
-/// Rows of `dim` floats. All of it is memory of the device.
+/// Rows of `dim` floats, in memory of the device.
 struct DistanceChunks {
   Comparator comparator;  // kManhattan or kModulus
   int64_t chunks;
@@ -28,8 +27,8 @@ struct DistanceGradients {
   bool adds;               // to of_entities
 };
 
-/// Both queue to `stream` (a cudaStream_t as a number) of GPU `device`; `scores`: [chunks,
-/// num_queries, num_entities]. Throw std::runtime_error in a build without CUDA.
+/// Write `scores` [chunks, num_queries, num_entities], and gradients. Both queue to `stream` (a
+/// cudaStream_t as a number) of GPU `device`. Throw std::runtime_error in a build without CUDA.
 void distances_on_gpu(const DistanceChunks& rows, float* scores, int device, intptr_t stream);
 void distance_gradients_on_gpu(const DistanceChunks& rows, const DistanceGradients& gradients,
                                int device, intptr_t stream);

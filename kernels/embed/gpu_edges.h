@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// What a batch of edges needs on a GPU beside the scores of its negatives: queries, scores of the
-// edges themselves, and all gradients of heads, tails and relations in one pass.
+// Queries and own scores of a batch of edges on a GPU, and the gradients of heads, tails and
+// relations in one pass. Scores of negatives are computed elsewhere.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@ bool has_gpu_kernels(const EdgeModel& model);
 /// Penalties: cubes of floats, or of the moduli of complex numbers.
 enum class Penalty : uint8_t { kNone, kFloats, kModuli };
 
-/// Edges with both sides corrupted. Side 0: heads form queries, tails are missing; side 1: the
-/// other way round. All of it is memory of the device.
+/// Edges with both sides as targets, in memory of the device. Side 0: heads form queries, tails are
+/// targets; side 1: the other way round.
 struct EdgeBatch {
   EdgeModel model;
-  bool inverse;  // side 1 has the relations of side 0, inverted
+  bool inverse;  // side 1 inverts the relations of side 0
   int64_t count;
   int64_t dim;
   const float* entities;  // rows of `entity_stride` floats, of which `dim` are the embedding
@@ -38,7 +38,7 @@ struct EdgeQueries {
 };
 
 struct EdgeGradients {
-  const float* of_queries;    // [2, count, dim]: those that come from negatives
+  const float* of_queries;    // [2, count, dim]: by negatives
   const float* of_positives;  // [2, count]
   float* of_ends;             // [2, count, dim]: of heads, of tails
   float* of_relations;        // [2, count, dim]: of side 0, of side 1; null for kIdentity

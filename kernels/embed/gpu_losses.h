@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Losses of edges against negatives on a GPU, with gradients that replace the scores.
+// Losses of edges against negatives on a GPU; gradients replace the scores.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace lsm {
 
 enum class EdgeLoss : uint8_t { kSoftmax, kLogistic, kMargin };
 
-/// Scores of edges and their negatives. All of it is memory of the device.
+/// Scores of edges and their negatives, in memory of the device.
 struct ScoredEdges {
   EdgeLoss loss;
   float margin;  // kMargin: how much higher than a negative an edge should score
@@ -17,8 +17,8 @@ struct ScoredEdges {
   int64_t count;
   int64_t num_negatives;
   int64_t chunk;             // edges that share negatives
-  const int32_t* negatives;  // [chunks, num_negatives]: their ids ...
-  const int32_t* missing;    // [count]: ... of which the edge's own is left out
+  const int32_t* negatives;  // [chunks, num_negatives]: ids
+  const int32_t* missing;    // [count]: the id that is no negative of the edge
   float* scores;             // [count, num_negatives]; becomes the gradient
   float* positives;          // [count]; becomes the gradient
   float* losses;             // [count]; written

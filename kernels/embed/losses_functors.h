@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// A warp per edge. The scores of an edge are read twice: a row of 1,000 stays in the GPU's cache.
+// One edge per warp. It reads its scores twice: a row of 1,000 stays in the GPU's cache.
 #pragma once
 
 #include <cfloat>

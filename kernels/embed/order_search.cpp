@@ -9,8 +9,8 @@
 namespace lsm {
 namespace {
 
-// Close to the end the search tries all moves, before it the best few. An early mistake costs a
-// restart; a late one is found by trying.
+// Close to the end the search tries all moves, before that the best few. An early mistake costs a
+// restart; trying mends a late one.
 constexpr int64_t kTailPairs = 16;
 constexpr size_t kMovesEarly = 2;
 
@@ -21,8 +21,8 @@ struct Move {
 };
 
 /// A move is better the fewer pairs it wastes, the fewer uncovered pairs the evicted partition
-/// leaves behind and the fewer the loaded one still has; how much each counts is drawn anew for
-/// every restart, because no fixed choice suits all shapes.
+/// leaves behind and the fewer the loaded one still has. Every restart draws the weights of the
+/// three anew, because no fixed choice suits all shapes.
 struct Weights {
   double evicted;
   double loaded;
@@ -77,8 +77,8 @@ class Search {
     left_ += change;
   }
 
-  /// The moves that the waste allows, the best first. Moves without gain count only where no other
-  /// is left: they bring partitions that have yet to meet closer.
+  /// The moves that the waste allows, best first. Moves without gain count only if no other is
+  /// left: they bring partitions that have yet to meet closer.
   std::vector<Move> moves(int rank, int step, int64_t waste) {
     std::vector<Move> found, fruitless;
     const int c = shape_.buffer;
@@ -104,7 +104,7 @@ class Search {
     return found;
   }
 
-  /// A lower bound on the loads' coverage that is yet to be wasted. A visit of a partition covers
+  /// A lower bound of the pairs that the remaining loads waste. A visit of a partition covers
   /// buffer - 1 pairs when it is loaded and one more with the next load, unless no load follows. A
   /// partition outside with fewer pairs left meets another twice; two may share that.
   int64_t must_waste() const {

@@ -15,7 +15,7 @@ struct OrderShape {
   int ranks;
 };
 
-/// The partition `partition` replaces the one in slot `slot`; slot -1: the rank loads nothing.
+/// `partition` replaces the one in slot `slot`; slot -1: the rank loads nothing.
 struct PartitionLoad {
   int slot;
   int partition;
@@ -30,11 +30,11 @@ struct OrderSearchLimits {
 
 inline constexpr int kMostPartitions = 128;
 
-/// Turns of an order in which at least one rank holds each pair of partitions at some time: turn t
-/// is of rank t % ranks in step t / ranks. Rank r starts with partitions [r * buffer,
-/// (r + 1) * buffer). No rank evicts the partition that it loaded last, and no rank loads a
+/// Returns the turns of an order in which at least one rank holds each pair of partitions at some
+/// time. Turn t is that of rank t % ranks in step t / ranks. Rank r starts with partitions [r *
+/// buffer, (r + 1) * buffer). No rank evicts the partition that it loaded last, and no rank loads a
 /// partition that a rank holds or evicts in the same step. A load could cover buffer - 1 new pairs;
-/// all turns together cover at most `waste` fewer than that. Nothing is returned if the search ends
+/// all turns together cover at most `waste` fewer than that. Returns nothing if the search ends
 /// without such an order. The result depends on the arguments only.
 std::optional<std::vector<PartitionLoad>> search_order(const OrderShape& shape, int64_t waste,
                                                        const OrderSearchLimits& limits);

@@ -31,7 +31,7 @@ using Ints [[gnu::vector_size(4 * kLanes)]] = int32_t;
   const Floats power = shifted - kShift;
   // log(2) in two parts: the first has few bits, so that its product with `power` is exact.
   const Floats rest = x - power * 0.693359375f + power * 2.12194440e-4f;
-  // Of degree 6 with the least relative error, 3e-9, for |rest| <= log(2) / 2.
+  // The polynomial of degree 6 with the least relative error, 3e-9, for |rest| <= log(2) / 2.
   Floats sum = rest * 1.38145988e-3f + 8.36871658e-3f;
   sum = sum * rest + 4.16683890e-2f;
   sum = sum * rest + 1.66665211e-1f;
@@ -59,7 +59,7 @@ float softmax_row(float& positive, float* negatives, int64_t count) {
   FloatsInRow* rest = reinterpret_cast<FloatsInRow*>(padded);
   const int64_t num_vectors = whole / kLanes;
 
-  // Several maxima, for each awaits the one before.
+  // Several maxima, because each awaits the one before.
   Floats maxima[] = {rest[0], rest[1], rest[0], rest[1]};
   const int64_t in_fours = num_vectors - num_vectors % 4;
   for (int64_t i = 0; i < in_fours; i += 4) {

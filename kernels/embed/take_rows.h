@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Copies embeddings by number, without the state of the optimiser that follows them.
+// Copies embeddings by id, without the optimiser state that follows them.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace lsm {
 
-/// `num_rows` rows of `dim` floats, the first floats of which are `stride` apart.
+/// `num_rows` rows of `dim` floats, which begin `stride` floats apart.
 struct FloatRows {
   const float* data;
   int64_t num_rows;
@@ -17,8 +17,8 @@ struct FloatRows {
   int64_t stride;
 };
 
-/// out[i] = table[ids[i]]; `out`: [ids.size(), dim], without overlap. Throws ArgumentError for an
-/// id out of range before any copy.
+/// Copies table[ids[i]] to row i of `out` [ids.size(), dim], which must not overlap. Throws
+/// ArgumentError for an id out of range before any copy.
 void take_rows(const FloatRows& table, std::span<const int64_t> ids, float* out, ThreadPool& pool);
 
 }  // namespace lsm

@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kGrain = 64;  // edges a thread takes at once
 constexpr int kLanes = 16;
 
-/// Without a fixed order of additions the compiler would leave the sum in scalars.
+/// Adds in a fixed order of SIMD lanes: the compiler would leave another sum in scalars.
 [[gnu::always_inline]] inline float inner_product(int64_t dim, const float* a, const float* b) {
   float sums[kLanes] = {};
   const int64_t whole = dim - dim % kLanes;

@@ -1,6 +1,6 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// Queries of models whose score is the inner product of a query with an entity, and the edges'
-// share of the gradients: one pass over the rows of a chunk, instead of one for each step.
+// Queries and own scores of edges, and their gradients, for models whose score is an inner product:
+// one pass over the rows of a chunk, instead of one for each step.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace lsm {
 /// True for the operators of models whose score is an inner product.
 bool has_host_kernels(const EdgeModel& model);
 
-/// Rows of `dim` floats. Edge i has `entities[i]` and `relations[i]`, which make its query, and is
-/// scored against `targets[i]`. `relations`: null for Operator::kIdentity.
+/// Rows of `dim` floats. `entities[i]` and `relations[i]` make the query of edge i, which is scored
+/// against `targets[i]`. `relations`: null for Operator::kIdentity.
 struct EdgeRows {
   Operator query;
   bool inverse;  // conj(b) instead of b, for kComplexProduct
@@ -28,9 +28,9 @@ struct EdgeRows {
 /// Writes the queries [num_edges, dim] and their inner products with the targets [num_edges].
 void make_queries(const EdgeRows& edges, float* queries, float* scores, ThreadPool& pool);
 
-/// Given gradients of `scores`, and those of queries by all else in `of_queries`: writes the
-/// gradients of entities and targets, or adds them, and replaces `of_queries` by those of
-/// relations; for Operator::kIdentity, with any values.
+/// Writes the gradients of entities and targets, or adds them, given those of the edges' own scores
+/// and, in `of_queries`, those of queries by negatives. Replaces `of_queries` by the gradients of
+/// relations; for Operator::kIdentity, by any values.
 struct QueryGradients {
   const float* of_scores;
   float* of_queries;

@@ -1,8 +1,8 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // Sums of sorted gradients. Sorted gradients are cut into windows of kWindow. The gradients of a
 // row in one window are a piece, which a warp adds up in order. A row in one window is updated at
-// once. The pieces of a longer row are kept, and then added in order by another warp: so the order
-// of all additions depends on the gradients alone, and no atomics are needed.
+// once. Another warp adds the pieces of a longer row in order. The order of all additions
+// depends on the gradients alone, and no atomics are needed.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace lsm {
 
 /// Columns of a lane that are added up at once.
 inline constexpr int kSumColumns = 4;
-/// Terms whose loads are under way at once.
+/// Terms loaded at once.
 inline constexpr int kSumAhead = 4;
 
 template <class Lanes>
@@ -65,7 +65,7 @@ LSM_HOST_DEVICE void each_sum(const Lanes& lanes, int64_t dim, int64_t count, co
   }
 }
 
-/// A use of sums: stores them.
+/// Stores sums.
 struct StoreSums {
   float* out;
   int64_t dim;
@@ -78,7 +78,7 @@ struct StoreSums {
   }
 };
 
-/// A use of sums: Adagrad with state per float, or per row of their mean square.
+/// Updates rows by Adagrad, with a sum of squares per float, or one of mean squares per row.
 struct AdagradStep {
   AdagradTable table;
 
@@ -102,7 +102,7 @@ struct AdagradStep {
     const float mean = lanes.sum(squares) / static_cast<float>(dim);
     const float after = *state + mean;
     const float factor = table.lr / (std::sqrt(after) + table.eps);
-    // The sums once more: a row of any length has no room in registers.
+    // Adds the sums once more: registers have no room for a row of any length.
     each_sum(lanes, dim, count, term,
              [&](int, int64_t column, float sum) { row[column] -= factor * sum; });
     lanes.each([&](int lane) {
@@ -111,7 +111,7 @@ struct AdagradStep {
   }
 };
 
-/// A warp per gradient: the first of a piece adds the piece up.
+/// One gradient per warp: the warp of the first of a piece adds the piece up.
 template <class Use>
 struct SumPieces {
   SortedGradients gradients;
@@ -147,7 +147,7 @@ struct SumPieces {
   }
 };
 
-/// A warp per window: adds up the pieces of the row that begins in it and continues behind it.
+/// One window per warp: adds up the pieces of the row that begins in it and continues behind it.
 template <class Use>
 struct SumLongRows {
   SortedGradients gradients;
