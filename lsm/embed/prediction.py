@@ -1,7 +1,7 @@
-"""Scores of edges, and the entities that complete a query best, by the embeddings of a run.
+"""Scores of edges, and the best targets of queries, by the embeddings of a run.
 
-Scores are those by which evaluation ranks, computed in float64 and rounded to float32: equal rows
-get equal scores, whatever the blocks that they are read in.
+Evaluation ranks by the same scores. Here they are computed in float64 and rounded to float32, so
+that equal rows get equal scores in any block.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ _KNOWN_AT_ONCE = 1 << 20
 
 def predict(
     run: EmbeddingRun,
-    given: Tensor,
-    kinds: Tensor | None,
+    entities: Tensor,
+    relations: Tensor | None,
     k: int,
     *,
     is_head: bool,
     known_of: TripleStore | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The answers of :func:`best_targets` to queries of entities ``given`` [q] int64 and relations
-    ``kinds`` [q] int64, None for a model without. ``is_head``: whether heads are missing.
-    ``known_of``: the store whose edges are left out. Raises RuntimeError if an embedding of a query
-    is not finite."""
+    """The answers of :func:`best_targets` to queries of ``entities`` [q] int64 and ``relations``
+    [q] int64 (None for a model without). ``is_head``: targets are heads, else tails. ``known_of``:
+    a store; answers leave out its edges. Raises RuntimeError if an embedding of a query is not
+    finite."""
     options, table = run.config.embed, run.relations()
     relation_rows = 0 if table is None else len(table)
     answers = []
-    for first in range(0, max(1, len(given)), QUERIES_AT_ONCE):
+    for first in range(0, max(1, len(entities)), QUERIES_AT_ONCE):
         chunk = slice(first, first + QUERIES_AT_ONCE)
-        ends = [given[chunk], given[chunk]]  # the one that is missing means nothing
-        columns = ends if kinds is None else [ends[0], kinds[chunk], ends[1]]
+        ends = [entities[chunk], entities[chunk]]  # the target's column is not used
+        columns = ends if relations is None else [ends[0], relations[chunk], ends[1]]
         side = sides_of(options, torch.stack(columns, dim=1), relation_rows)[is_head]
         queries = _composed(options, side, _rows(run, side.entities), table)
         if not torch.isfinite(queries).all():
@@ -57,9 +57,9 @@ def predict(
 
 
 def score(run: EmbeddingRun, edges: Tensor, *, is_head: bool) -> Tensor:
-    """[n] float32: scores of ``edges`` [n, 3] int64 ([n, 2] or [n, 3] for a model without
-    relations), by which tails are ranked or, with ``is_head``, heads. NaN for an edge whose
-    embeddings hold NaN."""
+    """Scores [n] float32 of ``edges`` [n, 3] int64 ([n, 2] or [n, 3] for a model without
+    relations), with tails as targets or, with ``is_head``, heads. NaN for an edge whose embeddings
+    hold NaN."""
     options, table = run.config.embed, run.relations()
     scores = torch.empty(len(edges))
     for first in range(0, len(edges), EDGES_AT_ONCE):
@@ -78,14 +78,16 @@ def _rows(run: EmbeddingRun, ids: Tensor) -> Tensor:
     return run.rows(unique.tolist())[places]
 
 
-def _composed(options: EmbedOptions, side: Side, given: Tensor, relations: Tensor | None) -> Tensor:
-    """The queries of a side, [q, dim] float64. ``given``: [q, dim] embeddings of the side's given
-    entities; ``relations``: [relation rows, dim]."""
+def _composed(
+    options: EmbedOptions, side: Side, entities: Tensor, relations: Tensor | None
+) -> Tensor:
+    """The queries of a side, [q, dim] float64. ``entities``: embeddings [q, dim] of its entities;
+    ``relations``: [relation rows, dim]."""
     relation = None
     if side.relations is not None:
         assert relations is not None
         relation = relations[side.relations].double()
-    return options.edge_model.compose(given.double(), relation, side.inverse)
+    return options.edge_model.compose(entities.double(), relation, side.inverse)
 
 
 def best_targets(
@@ -95,12 +97,12 @@ def best_targets(
     k: int,
     known: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(ids [q, k] int64, scores [q, k] float32) of the entities that complete ``queries`` [q, dim]
-    float64 best, best first, lower ids first among equals. -1 and -inf, where fewer are left.
+    """The best targets of ``queries`` [q, dim] float64: ids [q, k] int64 and scores [q, k] float32,
+    best first, lower ids first among equals. If fewer are left, -1 and -inf follow.
 
     ``blocks``: first id and embeddings [n, dim] float32, by ascending id; read once. ``known``:
-    numbers of queries [p], ascending, and entities [p] that are left out of their answers. So are
-    entities whose embeddings hold NaN. Memory: two blocks, SCORE_BYTES, and the answers.
+    numbers of queries [p], ascending, and entities [p]. Answers leave out these pairs, and entities
+    whose embeddings hold NaN. Memory: two blocks, SCORE_BYTES, and the answers.
     """
     ids = torch.full((len(queries), k), -1, dtype=torch.int64)
     best = torch.full((len(queries), k), -torch.inf)
@@ -127,14 +129,15 @@ def _known_targets(
     options: EmbedOptions, store: TripleStore, side: Side, relation_rows: int, *, is_head: bool
 ) -> tuple[Tensor, Tensor]:
     """Numbers of the queries of ``side`` [p], ascending, and entities [p] that complete them to an
-    edge of any split. Reads all edges, a chunk at a time, and keeps those of the given entities."""
-    given = side.entities.unique()
+    edge of any split. Reads all edges, a chunk at a time, and keeps those of the queries'
+    entities."""
+    entities = side.entities.unique()
     found = []
     for split in SPLITS:
         edges = store.edges(split)
         for first in range(0, len(edges), _KNOWN_AT_ONCE):
             some = torch.from_numpy(edges[first : first + _KNOWN_AT_ONCE].astype(np.int64))
-            found.append(some[torch.isin(some[:, -1 if is_head else 0], given)])
+            found.append(some[torch.isin(some[:, -1 if is_head else 0], entities)])
     known = known_edges(options, found, relation_rows)[is_head]
     return known.pairs(side.keys(relation_rows))
 
@@ -150,7 +153,7 @@ def _leave_out(scores: Tensor, known: tuple[Tensor, Tensor], chunk: slice, first
 
 
 def _highest(scores: Tensor, k: int) -> Tensor:
-    """Columns [q, k] of the highest ``scores`` [q, n], ascending; of equal ones, the first."""
+    """Columns [q, k] of the highest ``scores`` [q, n], ascending; the first of equal scores."""
     least = scores.topk(k, dim=1).values[:, -1:]
     above, equal = scores > least, scores == least
     wanted = k - above.sum(1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Penalties of embeddings, once for each time that an edge of a batch uses them."""
+"""Penalties of embeddings. An embedding is penalised for every edge of a batch that uses it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from lsm.embed.options import EmbedOptions
 
 
 def add_penalty(options: EmbedOptions, embeddings: Tensor, grad: Tensor, times: int) -> float:
-    """``times`` the penalty of ``embeddings`` [n, dim], whose gradient is added to ``grad``.
+    """Returns ``times`` the penalty of ``embeddings`` [n, dim], and adds its gradient to ``grad``.
 
-    n3 is the nuclear 3-norm of Lacroix et al. (2018); l3 differs from it in complex models only.
+    n3 is the nuclear 3-norm of Lacroix et al. (2018). l3 differs from it in complex models only.
     """
     if options.penalised == "none":
         return 0.0
@@ -22,6 +22,6 @@ def add_penalty(options: EmbedOptions, embeddings: Tensor, grad: Tensor, times: 
         factors = modulus.repeat(1, 2)
     else:
         factors = modulus = embeddings.abs()
-    # Of |x|^3: 3 |x| x.
+    # The gradient of |x|^3 is 3 |x| x.
     grad.add_(factors.mul(embeddings), alpha=3 * weight)
     return weight * float(torch.pow(modulus, 3).sum())

@@ -1,4 +1,4 @@
-"""Orders with the fewest states that a search finds; those of common shapes are carried."""
+"""Orders with few states: carried ones for common shapes, and a search for all others."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from lsm.embed.orders.turns import OrderShape, Turn
 
 CARRIED = Path(__file__).with_name("best_orders.json")
 
-# At run time: seconds at most for each number of steps that is tried.
+# Limits at run time: a number of steps is tried for some seconds at most.
 _RESTARTS = 50
 _NODES = 1000
 
 
 def best_turns(shape: OrderShape) -> list[Turn]:
-    """Turns with few states: carried ones, found in minutes, or those of a search of seconds.
+    """Turns with few states, carried (a search of minutes found them) or searched for in seconds.
 
     The search doubles the number of steps beyond the lower bound until it finds an order, then
     halves the interval. It is bounded in nodes, not in time: every rank finds the same order.

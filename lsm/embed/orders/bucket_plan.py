@@ -65,8 +65,8 @@ def _match(choices: Sequence[Sequence[Bucket]]) -> dict[Bucket, int]:
 
 def _augment(load: int, choices: Sequence[Sequence[Bucket]], owners: dict[Bucket, int]) -> bool:
     """Gives ``load`` one more bucket; no load loses one. Returns False if that is impossible."""
-    reached_by: dict[int, Bucket | None] = {load: None}  # the bucket each load would give away ...
-    wanted_by: dict[Bucket, int] = {}  # ... and the load that would take it
+    reached_by: dict[int, Bucket | None] = {load: None}  # the bucket that each load would give away
+    wanted_by: dict[Bucket, int] = {}  # the load that would take the bucket
     queue = deque([load])
     while queue:
         taker = queue.popleft()

@@ -24,14 +24,14 @@ class Step:
     """Number of the step in the epoch."""
     round: int
     rounds: int
-    """Round of the epoch, from 0, and their number. Each round trains a share of the edges of a
-    bucket."""
+    """Rounds of the epoch; ``round`` counts them from 0. Each round trains a share of the edges of
+    a bucket."""
     frames: dict[int, int]
     """Frame of each resident partition, in the order of partitions."""
     spare: int
-    """The frame that is being filled; None without a load."""
+    """The frame that a load fills."""
     buckets: tuple[Bucket, ...]
-    """The buckets that each rank trains: this one's."""
+    """The buckets that this rank trains."""
     loaded: int | None
     """Partition that comes into the spare frame during this step."""
     leaves: int | None

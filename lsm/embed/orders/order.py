@@ -22,8 +22,8 @@ class Order:
     """One epoch, in steps that all ranks take in lock-step.
 
     In step t, rank r holds the partitions ``states[t][r]`` and trains ``buckets[t][r]`` in that
-    order: first the buckets of the partition that leaves after the step, then, while its successor
-    is loaded, the others. A bucket (i, j) holds the edges from partition i to partition j.
+    order. Buckets of the partition that leaves after the step come first. Its successor is loaded
+    while the others are trained. A bucket (i, j) holds the edges from partition i to partition j.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Published orders: those of Legend (Algorithm 1) and of Marius (BETA)."""
+"""Published orders: Legend's (Algorithm 1) and Marius' (BETA)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Legend:
         return high if any(i > high for i in self._unmet[high]) else low
 
     def _cover(self, column: int, evicted: int | None) -> None:
-        """Loads the partition that meets the most, among those that the column has yet to meet."""
+        """Loads, of the partitions that the column has yet to meet, the one that meets the most."""
         if evicted is None:
             evicted = self._others(column, self._newest)[0]
         stays = self._others(evicted)

@@ -1,4 +1,4 @@
-"""Random orders, which still let every load overlap with training."""
+"""Random orders. Every load still overlaps with training."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _draw(shape: OrderShape, generator: random.Random) -> list[Turn]:
 def _moves(
     buffer: list[int], slots: list[int], free: set[int]
 ) -> Iterator[tuple[int, int, list[int]]]:
-    """(slot, partition to load, those that stay)."""
+    """Slot, partition to load, and the partitions that stay, of each move."""
     for slot in slots:
         stays = [i for other, i in enumerate(buffer) if other != slot]
         for partition in sorted(free):
@@ -68,8 +68,9 @@ def _moves(
 def _choose(
     moves: list[tuple[int, int, list[int]]], unmet: list[set[int]], generator: random.Random
 ) -> Turn:
-    """A move that brings a new pair together; else one that loads a partition with some to meet;
-    else any, so that ranks let go of partitions that are to meet."""
+    """A random move that brings a new pair together. Without one, a move that loads a partition
+    with others to meet; else any move, so that ranks let go of partitions that have yet to
+    meet."""
     fresh = [(slot, p) for slot, p, stays in moves if unmet[p] & set(stays)]
     useful = fresh or [(slot, p) for slot, p, _ in moves if unmet[p]]
     return generator.choice(useful or [(slot, p) for slot, p, _ in moves] or [(-1, -1)])

@@ -1,4 +1,4 @@
-"""The partitions of a run on disk: one file with two slots for each, moved in whole frames."""
+"""The partitions of a run on disk: one file, with two or three slots for each partition."""
 
 from __future__ import annotations
 
@@ -91,11 +91,11 @@ class PartitionFiles:
     def swap(self, frame: torch.Tensor, write: SlotAccess | None, read: SlotAccess | None) -> None:
         """Writes ``frame`` to the slot of ``write``, then fills it from that of ``read``.
 
-        frame: [frame_rows, width] float32. Blocks. Raises OSError; for a checksum that differs,
-        with errno EIO.
+        ``frame``: [frame_rows, width] float32. Blocks. Raises OSError, with errno EIO if a checksum
+        differs.
         """
         if read is not None and not self._board.is_written(read) and write != read:
-            if write is not None:  # first: the rank awaited may await this one
+            if write is not None:  # written first, because the awaited rank may await this one
                 self._move(frame, write, None)
                 write = None
             self._await(read)
@@ -105,10 +105,10 @@ class PartitionFiles:
         self, sources: Iterable[tuple[int, SlotAccess | Callable[[], torch.Tensor]]]
     ) -> Iterator[tuple[int, torch.Tensor]]:
         """Rows of partitions, block by block: first entity, and rows [n, width] float32 on the
-        host. ``sources``: partitions, with the read of each, or a function that returns its rows.
-        A thread reads the next block meanwhile. Raises as ``swap``.
+        host. ``sources``: each partition with its read, or with a function that returns its rows. A
+        thread reads the next block meanwhile. Raises as ``swap``.
 
-        Precondition: what is read has been written, and nothing else moves until the end.
+        Precondition: all reads have been written, and nothing else moves until the end.
         """
         stored = [(p, self._stored(s) if isinstance(s, SlotAccess) else s) for p, s in sources]
         return read_partitions(self._transfers, self.layout, stored, _REMEDY)
@@ -119,7 +119,7 @@ class PartitionFiles:
         return 2 * self._transfers.timeout_secs + self._timeout_secs
 
     def sync(self) -> None:
-        """Returns when everything written is on the disk."""
+        """Blocks until all writes are on the disk."""
         self._transfers.sync()
 
     def checksum(self, partition: int, slot: int) -> int:

@@ -54,10 +54,10 @@ def read_partitions(
 ) -> Iterator[tuple[int, Tensor]]:
     """Rows of partitions, block by block: first entity, and rows [n, width] float32.
 
-    ``sources``: partitions, in the order of the blocks. A thread reads the next block meanwhile. A
-    block from disk takes about ``max_bytes``, or a few pages where rows do not end with one sooner,
-    and is memory of its own. The last block of a partition comes after its checksum was verified.
-    ``remedy``: of damage, for the message. Raises DamagedError, other OSError, TimeoutError.
+    ``sources``: partitions, in the order of the blocks. A thread reads the next block meanwhile.
+    Each block from disk has memory of its own, of about ``max_bytes`` in whole rows and pages. A
+    partition's last block is yielded after its checksum was verified. ``remedy``: advice in the
+    message about damage. Raises DamagedError, another OSError, or TimeoutError.
     """
     listed = list(sources)
     pieces = _pieces(layout, listed, max_bytes)
@@ -80,7 +80,7 @@ def read_partitions(
                 if first < end:
                     yield layout.starts[partition] + first, rows[: end - first]
     finally:
-        if reading is not None:  # so that no read outlives the file
+        if reading is not None:  # no read may outlive the file
             reading.exception(transfers.timeout_secs)
 
 
@@ -109,7 +109,7 @@ def _pieces(
 def _begin(
     transfers: Transfers, layout: PartitionLayout, piece: _Piece | None
 ) -> Future[tuple[Tensor, int]] | None:
-    """Rows of the piece, and their part of the checksum."""
+    """The read of the rows of ``piece``, with their part of the checksum; None without a piece."""
     if piece is None:
         return None
 
