@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from lsm.config.schema import Config
 from lsm.core.option_types import settled
 from lsm.core.units import format_bytes
+from lsm.data.graph_store import GraphStore
+from lsm.distributed.collectives import World
+from lsm.run.drives import check_drives_of_ranks
 from lsm.storage.disk_profile import DiskProfile
+from lsm.storage.engine import select_engine
 from lsm.storage.options import READ_BYTES, StorageOptions
 from lsm.storage.read_ahead import ReadAhead
+from lsm.storage.short_profile import Found, find_on_machines
+
+logger = logging.getLogger(__name__)
 
 _PREFETCH = 4
 _MOST_READ_BYTES = 128 << 10
@@ -89,3 +97,20 @@ def longest_read(profile: DiskProfile | None) -> int:
         while 2 * longest <= min(worth, _MOST_READ_BYTES):
             longest *= 2
     return longest
+
+
+def find_read_settings(config: Config, world: World, store: GraphStore) -> ReadSettings:
+    """The settings of reads on this machine, which rank 0 logs. A collective. Raises ValueError if
+    ranks of one machine name the same drive."""
+    check_drives_of_ranks(config.storage, world)
+    storage, found = config.storage, Found()
+    follow = (storage.max_read_bytes, storage.max_gap_bytes, storage.merge_iterations)
+    if "auto" in (*follow, config.loader.prefetch):
+        engine = select_engine(storage.engine)[0]
+        found = find_on_machines(storage.profile, store.path, engine, world)
+    settings = ReadSettings.of(config, found.profile)
+    if found.profile is not None and world.is_main:
+        logger.info("as the disk was measured (%s): %s", found.source, settings.in_words())
+    elif found.source and world.is_main:
+        logger.info("storage.profile=auto: %s, so reads keep to fixed settings", found.source)
+    return settings

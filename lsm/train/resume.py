@@ -28,8 +28,8 @@ def find_state(job: Job) -> State:
     content = collectives.broadcast_object(content, job.world)
     if content is None:
         return State()
-    job.model.load_state_dict(content["model"])
-    job.optimizer.load_state_dict(content["optimizer"])
+    job.network.model.load_state_dict(content["model"])
+    job.network.optimizer.load_state_dict(content["optimizer"])
     return State(Position(**content["position"]), content["best_model"])
 
 

@@ -140,7 +140,7 @@ class Trainer:
 
     def items(self) -> Iterator[Batch]:
         """The batches of this rank in the rest of the current epoch."""
-        self.job.model.train()
+        self.job.network.model.train()
         return iter(self.job.loaders["train"].iterate(self.position.epoch, self.position.iteration))
 
     def train(self, batch: Batch) -> StepTotals:
@@ -154,16 +154,16 @@ class Trainer:
             batch = to_device(batch, job.device)
         bf16 = settings.precision == "bf16"
         with span("forward"), torch.autocast(job.device.type, torch.bfloat16, enabled=bf16):
-            scores = job.parallel(batch)
+            scores = job.network.parallel(batch)
         labels = labels_of(batch)
         local_loss = loss_sum(scores, labels)
-        job.optimizer.zero_grad()
+        job.network.optimizer.zero_grad()
         with span("backward"), watchdog.awaiting("the exchange of gradients"):
             # DDP averages over ranks, and ranks may have different numbers of seeds, even none.
             # With this factor the average is the gradient of the mean over the global batch.
             (local_loss * (job.world.size / num_seeds)).backward()
         with span("optimizer"):
-            job.optimizer.step()
+            job.network.optimizer.step()
         return StepTotals(
             loss_sum=local_loss.item(),
             loss_count=len(labels),
@@ -212,7 +212,7 @@ class Trainer:
         """Evaluates on the validation nodes. Keeps the weights that are to be tested."""
         valid = self._evaluate("valid")
         if self.job.config.train.select == "best" and self.position.is_better(valid.accuracy):
-            weights = self.job.model.state_dict()
+            weights = self.job.network.model.state_dict()
             self._best_model = {name: value.clone() for name, value in weights.items()}
         rows = {f"valid_{name}": count for name, count in valid.rows.items()}
         return Validation(valid.accuracy, {"valid_accuracy": valid.accuracy, **rows})
@@ -224,8 +224,8 @@ class Trainer:
             checkpoint.save(
                 job.checkpoint_dir,
                 State(self.position, self._best_model),
-                job.model.state_dict(),
-                job.optimizer.state_dict(),
+                job.network.model.state_dict(),
+                job.network.optimizer.state_dict(),
                 self._settings,
                 job.config.checkpoint.keep,
             )
@@ -234,10 +234,10 @@ class Trainer:
         """Tests the selected model and writes it."""
         job = self.job
         if job.config.train.select == "best":
-            job.model.load_state_dict(self._best_model)
+            job.network.model.load_state_dict(self._best_model)
         test = self._evaluate("test")
         if job.world.is_main:
-            weights = {name: value.cpu() for name, value in job.model.state_dict().items()}
+            weights = {name: value.cpu() for name, value in job.network.model.state_dict().items()}
             checkpoint.write_atomic(job.run_dir / "model.pt", weights)
         return {
             "test_accuracy": test.accuracy,
@@ -270,7 +270,9 @@ class Trainer:
         self._metrics.begin(split, len(loader))
         watchdog.at(f"epoch {self.position.epoch + 1}, split {split}")
         with memory_errors(f"while testing on the split {split}"), span("evaluate"):
-            found = evaluate(job.model, loader, job.world, job.device, self._metrics.advance)
+            found = evaluate(
+                job.network.model, loader, job.world, job.device, self._metrics.advance
+            )
         self._metrics.end()
         reads = torch.tensor(self._new_reads()["bytes_read"], dtype=torch.float64)
         self.position.bytes_read += int(collectives.all_reduce_sum(reads, job.world).item())

@@ -9,7 +9,8 @@ from lsm.cache.tier_sizes import TierSizes
 from lsm.core.counters import COUNTERS
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
 from lsm.storage.options import StorageOptions
-from lsm.train import job
+from lsm.train import loaders
+from lsm.train import rows as rows_of_job
 from lsm.train.trainer import train
 from support.cached_features import ROW_BYTES, batches, deliver, hot_scores, open_loader, options
 from support.gpu_twin import twin_opener
@@ -114,12 +115,12 @@ def test_training_takes_the_same_steps(tmp_path, monkeypatch):
     )
     train(config(graph, tmp_path / "host", "storage.engine=posix", *settings))
     monkeypatch.setattr(
-        job,
+        rows_of_job,
         "open_features",
         twin_opener(planner="device", prefetch_rows=50),
     )
     monkeypatch.setattr(
-        job,
+        loaders,
         "sampler_factory",
         lambda config, _device, topology: (
             lambda num_neighbors, sampling: DeviceNeighborSampler(

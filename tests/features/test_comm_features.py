@@ -219,10 +219,10 @@ def test_what_cannot_be_is_an_error_on_every_rank(ranks, options, hosts, error, 
 def same_store_case(context, paths):
     from lsm.data.graph_store import GraphStore
     from lsm.distributed.collectives import World
-    from lsm.train import job
+    from lsm.train.store import _check_same_store
 
     store = GraphStore.open(paths[context.rank])
-    job._check_same_store(store, World(context.rank, context.size))
+    _check_same_store(store, World(context.rank, context.size))
 
 
 def test_ranks_must_have_the_same_store_wherever_it_is(ranks, store, tmp_path):

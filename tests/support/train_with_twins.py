@@ -12,10 +12,10 @@ from pathlib import Path
 def main() -> None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     from lsm import cli
-    from lsm.train import job
+    from lsm.train import rows
     from support.gpu_twin import twin_opener
 
-    job.open_features = twin_opener(planner="device", prefetch_rows=20, pool_bytes=1 << 16)
+    rows.open_features = twin_opener(planner="device", prefetch_rows=20, pool_bytes=1 << 16)
     sys.argv = ["lsm", "train", *sys.argv[1:]]
     cli.main()
 

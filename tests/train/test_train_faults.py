@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lsm.distributed.collectives import World
-from lsm.train.job import open_store
+from lsm.train.store import open_store
 from lsm.train.trainer import train
 from support.training import (
     CRASH_AT,

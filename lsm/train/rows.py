@@ -1,0 +1,167 @@
+"""The source of rows of a job: storage, a cache, and its scores."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+
+import torch
+
+from lsm.cache import scores
+from lsm.cache.late_score import LateScore
+from lsm.cache.options import CacheOptions
+from lsm.cache.tier_sizes import TierSizes
+from lsm.comm.group import CacheGroup
+from lsm.config.load import changed_keys
+from lsm.config.schema import Config
+from lsm.core.option_types import settled
+from lsm.data.graph_store import GraphStore
+from lsm.distributed import collectives
+from lsm.distributed.collectives import World
+from lsm.distributed.machine_share import cores_per_rank
+from lsm.features.cached import CachedFeatureLoader
+from lsm.features.loader import FeatureLoader
+from lsm.features.open import open_features
+from lsm.features.tiers_gpu import GpuOptions
+from lsm.storage.options import StorageOptions
+from lsm.train import cache_remarks
+from lsm.train.budget import MemoryPlan, idle_bytes
+from lsm.train.placement import prefetch_rows, shares_cache
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def open_rows(
+    plan: MemoryPlan,
+    given: CacheOptions,
+    world: World,
+    device: torch.device,
+    store: GraphStore,
+    storage: StorageOptions,
+) -> Iterator[FeatureLoader]:
+    """A context with the source of rows, which it closes: storage alone, a cache of this rank, or
+    its part of one that ranks share. A collective.
+
+    Args:
+        plan: The configuration with its shares of memory.
+        given: The options of the cache as the user set them.
+        world: The ranks.
+        device: The device of this rank.
+        store: The store.
+        storage: The options of reads.
+    """
+    config = plan.config
+    storage = storage.model_copy(update={"engine": config.storage.engine})
+    if config.cache.policy == "none":
+        remark = cache_remarks.without_cache(changed_keys(given, "cache."), plan.choice)
+        _say(world, logging.WARNING, remark)
+        with open_features(store, storage=storage, device=device) as features:
+            yield features
+        return
+    score = _choose_score(config, world, store)
+    with (
+        _open_cache(plan, given, world, device, store, storage, score) as features,
+        _late_score(world, store, score, features),
+    ):
+        yield features
+
+
+def _open_cache(
+    plan: MemoryPlan,
+    given: CacheOptions,
+    world: World,
+    device: torch.device,
+    store: GraphStore,
+    storage: StorageOptions,
+    score: _Score,
+) -> FeatureLoader:
+    config, cache = plan.config, plan.config.cache
+    if cache.policy in ("static", "hybrid") and score.at_start == "none":
+        remark = f"cache.policy={cache.policy} depends on cache.score, which is none"
+        _say(world, logging.WARNING, remark)
+    options = cache.model_copy(update={"score": score.at_start, "seed": config.train.seed})
+    # A mistake shows before any long work.
+    tiers = TierSizes.of(options, store.row_bytes, in_gpu_memory=device.type == "cuda")
+    _say(world, logging.INFO, cache_remarks.rounded_lines(given, tiers, store.row_bytes))
+    _say(world, logging.WARNING, cache_remarks.more_than_useful(given, tiers, store))
+    return open_features(
+        store,
+        options,
+        storage,
+        share=CacheGroup.join(config.comm) if shares_cache(config, world) else None,
+        device=device,
+        scores=_stored_score(config, world, store, score.at_start),
+        gpu=GpuOptions(
+            planner=cache.planner,
+            prefetch_rows=prefetch_rows(config, store),
+            staging=config.storage.staging,
+            pool_bytes=settled(config.loader.staging_bytes),
+        ),
+        # Twice a batch in each of two pools: one batch is filled while another trains.
+        idle_bytes=2 * idle_bytes(plan.batch_bytes, settled(config.loader.staging_bytes)),
+        num_threads=max(1, cores_per_rank(world) // 2),
+    )
+
+
+@dataclass(frozen=True)
+class _Score:
+    """The names of the scores that a cache uses; none: no score."""
+
+    at_start: str
+    later: str = "none"
+
+
+def _choose_score(config: Config, world: World, store: GraphStore) -> _Score:
+    """The scores that ``cache.score`` stands for. auto: a score from the start if it chooses
+    permanent rows or is stored; if it only orders rows, a score that is computed beside
+    training."""
+    cache = config.cache
+    if cache.score != "auto":
+        return _Score(cache.score)
+    chooses = cache.policy in ("static", "hybrid") or cache.constant.bytes or cache.static.bytes
+    if chooses or (shares_cache(config, world) and config.comm.mode == "partition-aware"):
+        return _Score(scores.AUTO)
+    if cache.policy != "lookahead" and cache.victim.mode != "pool":
+        return _Score("none")
+    is_stored = collectives.broadcast_object(scores.AUTO in store.scores, world)
+    return _Score(scores.AUTO) if is_stored else _Score("none", later=scores.AUTO)
+
+
+def _late_score(
+    world: World, store: GraphStore, score: _Score, features: FeatureLoader
+) -> AbstractContextManager:
+    """A context in which one rank per machine computes the late score."""
+    if score.later == "none" or not isinstance(features, CachedFeatureLoader):
+        return nullcontext()
+    return LateScore(store.path, score.later, features.set_scores, computes=world.local_rank == 0)
+
+
+def _stored_score(
+    config: Config, world: World, store: GraphStore, name: str
+) -> torch.Tensor | None:
+    """The score ``name``, which rank 0 computes if it is not stored."""
+    if name == "none":
+        return None
+
+    def stored_score(store: GraphStore) -> torch.Tensor:
+        return scores.stored_score(
+            store,
+            name,
+            num_neighbors=config.sampler.num_neighbors,
+            batch_size=config.train.batch_size,
+            seed=config.train.seed,
+            num_threads=cores_per_rank(world),
+        )
+
+    score = stored_score(store) if world.is_main else None
+    collectives.barrier(world)
+    return score if world.is_main else stored_score(GraphStore.open(store.path))
+
+
+def _say(world: World, level: int, text: str | None) -> None:
+    """Logs ``text``, if there is any, on rank 0."""
+    if text is not None and world.is_main:
+        logger.log(level, "%s", text)
