@@ -181,12 +181,17 @@ class EmbedTrainer:
         return {
             "test_mrr": test.mrr if test else None,
             "test_hits_at_10": test.hits_at_10 if test else None,
+            "epochs": None,
+            "world_size": None,
             "partitions": self.job.layout.partitions,
+            "bytes_read": None,
             "bytes_written": position.bytes_written,
+            "seconds": None,
             "test_hits_at_1": test.hits_at_1 if test else None,
             "test_hits_at_3": test.hits_at_3 if test else None,
             "protocol": test.protocol if test else None,
             "valid_mrr": position.best,
+            "best_epoch": None,
             "kept_epoch": position.epoch if is_last else position.best_epoch,
         }
 

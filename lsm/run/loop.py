@@ -56,7 +56,7 @@ class Trainable(Protocol[Item, ItemTotals]):
 
     def step_record(self, totals: ItemTotals) -> dict[str, Any]:
         """Numbers for the record of an iteration, from its totals over all ranks. Raises
-        FloatingPointError for a loss that is not finite."""
+        RuntimeError for a loss that is not finite."""
 
     def epoch_record(self) -> dict[str, Any]:
         """Numbers for the record of the epoch that ends."""
@@ -68,7 +68,8 @@ class Trainable(Protocol[Item, ItemTotals]):
         """Writes a checkpoint. ``best``: it is that of the best validation so far."""
 
     def test(self) -> dict[str, Any]:
-        """Tests the model to keep, writes it, and returns its part of the run's summary."""
+        """Tests the model to keep, writes it, and returns the run's summary. Keys that the loop
+        fills may be None, to have a place in the order."""
 
 
 @dataclass(frozen=True)
@@ -186,16 +187,15 @@ class Loop:
         watchdog.at(str(position))
         try:
             totals = self._trainee.train(item)
-            totals.num_stopping = int(signals.requested() is not None)
-            totals = totals.over_ranks(self._world)
-            of_step = self._trainee.step_record(totals)
         except FloatingPointError as error:
             raise RuntimeError(f"{error}, at {position}") from None
+        totals.num_stopping = int(signals.requested() is not None)
+        totals = totals.over_ranks(self._world)
         record = {
             "epoch": position.epoch + 1,
             "iteration": position.iteration,
             "loss": totals.loss,
-            **of_step,
+            **self._trainee.step_record(totals),
             "wait_secs": wait_secs,
             "step_secs": time.perf_counter() - started,
         }

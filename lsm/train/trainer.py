@@ -178,12 +178,12 @@ class Trainer:
         """Sizes, bytes and tiers of an iteration.
 
         Raises:
-            FloatingPointError: The loss is not finite.
+            RuntimeError: The loss is not finite.
         """
         if not math.isfinite(totals.loss):
-            raise FloatingPointError(
-                f"the loss is {totals.loss} (lower train.lr, or look for bad features with "
-                "`lsm data verify`)"
+            raise RuntimeError(
+                f"the loss is {totals.loss} at {self.position}; lower train.lr, or look for bad "
+                "features with `lsm data verify`"
             )
         return {
             "num_seeds": totals.loss_count,
@@ -241,8 +241,13 @@ class Trainer:
             checkpoint.write_atomic(job.run_dir / "model.pt", weights)
         return {
             "test_accuracy": test.accuracy,
+            "epochs": None,
+            "world_size": None,
             "engine": job.features.engine,
+            "bytes_read": None,
+            "seconds": None,
             "valid_accuracy": self.position.best,
+            "best_epoch": None,
             "test_requests": test.rows["requests"],
             "test_misses": test.rows["misses"],
             **self._memory(),
