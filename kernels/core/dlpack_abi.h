@@ -1,6 +1,7 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-// The binary layout of DLPack's unversioned exchange structures (DLPack specification, C API),
-// which an object's __dlpack__() puts into a capsule named "dltensor".
+// The binary layout of DLPack's exchange structures (DLPack specification, C API): ManagedTensor is
+// in the capsule "dltensor" of an object's __dlpack__(), ExchangeApi in the capsule
+// "dlpack_exchange_api" of a type's __dlpack_c_exchange_api__.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,18 @@ struct ManagedTensor {
   Tensor tensor;
   void* manager;
   void (*deleter)(ManagedTensor*);
+};
+
+struct ExchangeApi {
+  uint32_t major_version;
+  uint32_t minor_version;
+  ExchangeApi* earlier;
+  void* allocate;
+  void* managed_from_object;
+  void* managed_to_object;
+  // Fills in a view of the object's memory. Returns 0; or -1, with a Python exception set.
+  int (*view_of_object)(void* object, Tensor* view);
+  void* current_stream;
 };
 
 }  // namespace lsm::dlpack
