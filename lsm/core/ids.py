@@ -8,5 +8,7 @@ import torch
 def as_int64(ids: torch.Tensor) -> torch.Tensor:
     """``ids`` as int64 where they have another integer type; a tensor of any other type, such as
     bool or float, as it is."""
+    if ids.dtype == torch.int64:
+        return ids
     is_integer = not (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool)
     return ids.to(torch.int64) if is_integer else ids

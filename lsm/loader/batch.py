@@ -126,13 +126,18 @@ class Batch:
         return cls(
             x=x,
             y=y,
-            input_id=input_id,
-            find_edges=find_edges,
+            n_id=sampled.n_id,
+            edge_index=sampled.edge_index,
+            indptr=sampled.indptr,
             batch_size=sampled.num_sampled_nodes[0],
+            num_sampled_nodes=sampled.num_sampled_nodes,
+            num_sampled_edges=sampled.num_sampled_edges,
+            edge_weight=sampled.edge_weight,
+            input_id=input_id,
             epoch=epoch,
             iteration=iteration,
             stats=stats or {},
-            **{f.name: getattr(sampled, f.name) for f in fields(sampled)},
+            find_edges=find_edges,
         )
 
     def __repr__(self) -> str:
@@ -141,7 +146,7 @@ class Batch:
     @property
     def num_nodes(self) -> int:
         """Nodes of the batch, seeds included."""
-        return len(self.n_id)
+        return self.n_id.numel()
 
     @property
     def num_edges(self) -> int:

@@ -161,7 +161,7 @@ class _Collate:
     def __call__(self, sampled: Sampled, x: torch.Tensor, stats: dict[str, float]) -> Batch:
         seeds, labels = sampled.seeds, None
         if self._labels is not None:
-            labels = self._labels[seeds.nodes]
+            labels = self._labels.index_select(0, seeds.nodes)
             native.check_mapped(self._labels)
         return Batch.from_sampled(
             sampled.graph,

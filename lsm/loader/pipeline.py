@@ -285,7 +285,7 @@ class Pipeline:
 
     def _start(self, prepared: Prepared) -> None:
         """Requests the rows of the oldest announced batch."""
-        self._await_room(len(prepared.request.ids) * self._rows.row_bytes)
+        self._await_room(prepared.request.ids.numel() * self._rows.row_bytes)
         self._rows.reads.in_flight(len(self._in_flight) + 1)
         with span("plan"):
             prepared.rows = prepared.announced.start()

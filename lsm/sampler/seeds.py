@@ -121,7 +121,7 @@ class NodeSeeds(SeedSource):
     def _at(self, epoch: int, order: torch.Tensor | None, iteration: int) -> SeedBatch:
         positions = self._positions(order, iteration)
         name = self._name(epoch, iteration)
-        return SeedBatch(name, positions, self._nodes[positions])
+        return SeedBatch(name, positions, self._nodes.index_select(0, positions))
 
 
 def seed_nodes(store: NodeSplits, input_nodes: str | torch.Tensor | None) -> torch.Tensor:
