@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <optional>
@@ -46,6 +47,32 @@ lsm::SampledSubgraph sample(lsm::NeighborSampler& sampler, const lsm::TensorView
   py::gil_scoped_release release;
   return sampler.sample(seed_span, {seed, epoch, iteration, rank, step},
                         edge_ids ? lsm::EdgeIds::kRecord : lsm::EdgeIds::kLeaveOut);
+}
+
+void pack_sources(const lsm::TensorView& sources, const lsm::TensorView& packed) {
+  const auto from = sources.as<const int64_t>("sources");
+  const auto to = packed.as<int32_t>("packed");
+  lsm::check_argument(from.size() == to.size(), "packed: expected ", from.size(), " elements");
+  py::gil_scoped_release release;
+  std::ranges::transform(from, to.begin(), [](int64_t id) { return static_cast<int32_t>(id); });
+}
+
+void unpack_edges(const lsm::TensorView& packed, const lsm::TensorView& indptr,
+                  const lsm::TensorView& edges) {
+  const auto from = packed.as<const int32_t>("packed");
+  const auto bounds = indptr.as<const int64_t>("indptr");
+  const auto to = edges.as<int64_t>("edges");
+  const int64_t count = static_cast<int64_t>(from.size());
+  lsm::check_argument(!bounds.empty() && bounds.front() == 0 && bounds.back() == count,
+                      "indptr: expected it to go from 0 to ", count);
+  lsm::check_argument(std::ranges::is_sorted(bounds), "indptr: expected it to rise");
+  lsm::check_argument(to.size() == 2 * from.size(), "edges: expected [2, ", count, "]");
+  py::gil_scoped_release release;
+  std::ranges::copy(from, to.begin());
+  for (size_t i = 0; i + 1 < bounds.size(); ++i) {
+    std::fill(to.begin() + count + bounds[i], to.begin() + count + bounds[i + 1],
+              static_cast<int64_t>(i));
+  }
 }
 
 struct StopFlag {
@@ -123,7 +150,7 @@ std::vector<std::optional<std::vector<uint32_t>>> draw_simd(
 }
 
 /// LABOR's draws of `ids` at a hop of the batch `name`: seed, epoch, iteration, rank, step.
-std::vector<uint32_t> labor_draws(const lsm::Sampling& sampling,
+std::vector<uint32_t> labor_draws(const lsm::LaborSampling& sampling,
                                   const std::array<uint64_t, 5>& name, uint32_t hop,
                                   const std::vector<int64_t>& ids) {
   lsm::check_sampling(sampling, {});
@@ -135,17 +162,14 @@ std::vector<uint32_t> labor_draws(const lsm::Sampling& sampling,
 }
 
 void bind_sample(py::module_& module) {
-  py::enum_<lsm::SamplingKind>(module, "SamplingKind")
-      .value("neighbor", lsm::SamplingKind::kNeighbor)
-      .value("labor", lsm::SamplingKind::kLabor)
-      .value("ladies", lsm::SamplingKind::kLadies);
-  py::class_<lsm::Sampling>(module, "Sampling")
-      .def(py::init([](lsm::SamplingKind kind, bool layer_dependency, uint32_t batch_dependency,
-                       bool debias) {
-             return lsm::Sampling{kind, layer_dependency, batch_dependency, debias};
+  py::class_<lsm::NeighborSampling>(module, "NeighborSampling").def(py::init<>());
+  py::class_<lsm::LaborSampling>(module, "LaborSampling")
+      .def(py::init([](bool layer_dependency, uint32_t batch_dependency) {
+             return lsm::LaborSampling{layer_dependency, batch_dependency};
            }),
-           py::arg("kind"), py::arg("layer_dependency"), py::arg("batch_dependency"),
-           py::arg("debias"));
+           py::arg("layer_dependency"), py::arg("batch_dependency"));
+  py::class_<lsm::LadiesSampling>(module, "LadiesSampling")
+      .def(py::init([](bool debias) { return lsm::LadiesSampling{debias}; }), py::arg("debias"));
   py::class_<lsm::SampledSubgraph>(module, "SampledSubgraph")
       .def_readonly("n_id", &lsm::SampledSubgraph::n_id)
       .def_readonly("edges", &lsm::SampledSubgraph::edges)
@@ -164,6 +188,8 @@ void bind_sample(py::module_& module) {
            py::keep_alive<1, 3>())
       .def("sample", &sample, py::arg("seeds"), py::arg("seed"), py::arg("epoch"),
            py::arg("iteration"), py::arg("rank"), py::arg("step"), py::arg("edge_ids"));
+  module.def("pack_sources", &pack_sources, py::arg("sources"), py::arg("packed"));
+  module.def("unpack_edges", &unpack_edges, py::arg("packed"), py::arg("indptr"), py::arg("edges"));
   // The parts of a draw, for tests.
   module.def("philox2x32", &philox2x32, py::arg("counter"), py::arg("key"));
   module.def("philox4x32", &philox4x32, py::arg("counter"), py::arg("key"));

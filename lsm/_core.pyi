@@ -34,6 +34,8 @@ __all__: list[str] = [
     "GpuScatter",
     "GpuSubmission",
     "HostBuffer",
+    "LaborSampling",
+    "LadiesSampling",
     "LockedBlock",
     "LockedBuffer",
     "LockedPool",
@@ -41,6 +43,7 @@ __all__: list[str] = [
     "MappedBlock",
     "MappedFile",
     "NeighborSampler",
+    "NeighborSampling",
     "NvmeOptions",
     "Operator",
     "OwnerHash",
@@ -53,8 +56,6 @@ __all__: list[str] = [
     "PlannerConfig",
     "SampleSizes",
     "SampledSubgraph",
-    "Sampling",
-    "SamplingKind",
     "SharedBuffer",
     "SharedPool",
     "StopFlag",
@@ -101,6 +102,7 @@ __all__: list[str] = [
     "open_storage",
     "open_transfers",
     "pack_metadata",
+    "pack_sources",
     "peer_access_problem",
     "philox2x32",
     "philox4x32",
@@ -116,6 +118,7 @@ __all__: list[str] = [
     "sum_rows_on",
     "take_rows",
     "unique_relabel",
+    "unpack_edges",
     "unpack_metadata",
     "update_rows",
     "update_rows_on",
@@ -165,46 +168,14 @@ class GpuScatter:
     @property
     def stream(self) -> int: ...
 
-class SamplingKind:
-    """
-    Members:
+class NeighborSampling:
+    def __init__(self) -> None: ...
 
-      neighbor
+class LaborSampling:
+    def __init__(self, layer_dependency: bool, batch_dependency: int) -> None: ...
 
-      labor
-
-      ladies
-    """
-
-    __members__: typing.ClassVar[dict[str, SamplingKind]]
-    labor: typing.ClassVar[SamplingKind]
-    ladies: typing.ClassVar[SamplingKind]
-    neighbor: typing.ClassVar[SamplingKind]
-    @typing.overload
-    def __eq__(self, other: SamplingKind) -> bool: ...
-    @typing.overload
-    def __eq__(self, other: typing.Any) -> bool: ...
-    def __getstate__(self) -> int: ...
-    def __hash__(self) -> int: ...
-    def __index__(self) -> int: ...
-    def __init__(self, value: int) -> None: ...
-    def __int__(self) -> int: ...
-    @typing.overload
-    def __ne__(self, other: SamplingKind) -> bool: ...
-    @typing.overload
-    def __ne__(self, other: typing.Any) -> bool: ...
-    def __repr__(self) -> str: ...
-    def __setstate__(self, state: int) -> None: ...
-    def __str__(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def value(self) -> int: ...
-
-class Sampling:
-    def __init__(
-        self, kind: SamplingKind, layer_dependency: bool, batch_dependency: int, debias: bool
-    ) -> None: ...
+class LadiesSampling:
+    def __init__(self, debias: bool) -> None: ...
 
 class SampledSubgraph:
     @property
@@ -235,7 +206,7 @@ class NeighborSampler:
         indices: torch.Tensor | numpy.ndarray,
         fanouts: collections.abc.Sequence[int],
         num_threads: int,
-        sampling: Sampling,
+        sampling: NeighborSampling | LaborSampling | LadiesSampling,
     ) -> None: ...
     def sample(
         self,
@@ -293,7 +264,7 @@ class GpuSampler:
         indptr: torch.Tensor | numpy.ndarray,
         indices: torch.Tensor | numpy.ndarray,
         fanouts: collections.abc.Sequence[int],
-        sampling: Sampling,
+        sampling: NeighborSampling | LaborSampling | LadiesSampling,
         device: int,
         timeout_secs: float,
     ) -> None: ...
@@ -1157,7 +1128,7 @@ def in_degree(
 ) -> None: ...
 def io_uring_problem() -> str: ...
 def labor_draws(
-    sampling: Sampling,
+    sampling: LaborSampling,
     name: typing.Annotated[collections.abc.Sequence[int], "FixedSize(5)"],
     hop: int,
     ids: collections.abc.Sequence[int],
@@ -1237,6 +1208,9 @@ def open_transfers(
     read_only: bool = False,
 ) -> Transfers: ...
 def pack_metadata(next_use: int, rank: int, position: int) -> int: ...
+def pack_sources(
+    sources: torch.Tensor | numpy.ndarray, packed: torch.Tensor | numpy.ndarray
+) -> None: ...
 def peer_access_problem(device: int, bus_id: str) -> str: ...
 def philox2x32(
     counter: typing.Annotated[collections.abc.Sequence[int], "FixedSize(2)"], key: int
@@ -1323,6 +1297,11 @@ def unique_relabel(
     unique: torch.Tensor | numpy.ndarray,
     inverse: torch.Tensor | numpy.ndarray,
 ) -> int: ...
+def unpack_edges(
+    packed: torch.Tensor | numpy.ndarray,
+    indptr: torch.Tensor | numpy.ndarray,
+    edges: torch.Tensor | numpy.ndarray,
+) -> None: ...
 def unpack_metadata(word: int, t: int) -> tuple[int, int, int]: ...
 def update_rows(
     rows: torch.Tensor | numpy.ndarray,

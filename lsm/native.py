@@ -30,6 +30,8 @@ GpuPool = _core.GpuPool
 GpuSampler = _core.GpuSampler
 GpuScatter = _core.GpuScatter
 HostBuffer = _core.HostBuffer
+LaborSampling = _core.LaborSampling
+LadiesSampling = _core.LadiesSampling
 LockedBlock = _core.LockedBlock
 LockedBuffer = _core.LockedBuffer
 LockedPool = _core.LockedPool
@@ -37,6 +39,7 @@ Mailbox = _core.Mailbox
 MappedBlock = _core.MappedBlock
 MappedFile = _core.MappedFile
 NeighborSampler = _core.NeighborSampler
+NeighborSampling = _core.NeighborSampling
 NvmeOptions = _core.NvmeOptions
 Operator = _core.Operator
 OwnerHash = _core.OwnerHash
@@ -48,8 +51,6 @@ PlanArray = _core.PlanArray
 Planner = _core.Planner
 PlannerConfig = _core.PlannerConfig
 SampledSubgraph = _core.SampledSubgraph
-Sampling = _core.Sampling
-SamplingKind = _core.SamplingKind
 SharedBuffer = _core.SharedBuffer
 SharedPool = _core.SharedPool
 StopFlag = _core.StopFlag
@@ -99,6 +100,7 @@ needs_window = _core.needs_window
 open_storage = _core.open_storage
 open_transfers = _core.open_transfers
 pack_metadata = _core.pack_metadata
+pack_sources = _core.pack_sources
 peer_access_problem = _core.peer_access_problem
 philox2x32 = _core.philox2x32
 philox4x32 = _core.philox4x32
@@ -113,6 +115,7 @@ simulate_optimal = _core.simulate_optimal
 softmax_loss = _core.softmax_loss
 sum_rows_on = _core.sum_rows_on
 take_rows = _core.take_rows
+unpack_edges = _core.unpack_edges
 unpack_metadata = _core.unpack_metadata
 update_rows = _core.update_rows
 update_rows_on = _core.update_rows_on
@@ -135,6 +138,8 @@ __all__ = [
     "GpuSampler",
     "GpuScatter",
     "HostBuffer",
+    "LaborSampling",
+    "LadiesSampling",
     "LockedBlock",
     "LockedBuffer",
     "LockedPool",
@@ -142,6 +147,7 @@ __all__ = [
     "MappedBlock",
     "MappedFile",
     "NeighborSampler",
+    "NeighborSampling",
     "NvmeOptions",
     "Operator",
     "OwnerHash",
@@ -153,8 +159,6 @@ __all__ = [
     "Planner",
     "PlannerConfig",
     "SampledSubgraph",
-    "Sampling",
-    "SamplingKind",
     "SharedBuffer",
     "SharedPool",
     "StopFlag",
@@ -203,6 +207,7 @@ __all__ = [
     "open_storage",
     "open_transfers",
     "pack_metadata",
+    "pack_sources",
     "peer_access_problem",
     "philox2x32",
     "philox4x32",
@@ -218,6 +223,7 @@ __all__ = [
     "sum_rows_on",
     "take_rows",
     "unique_relabel",
+    "unpack_edges",
     "unpack_metadata",
     "update_rows",
     "update_rows_on",
@@ -227,15 +233,17 @@ __all__ = [
 def as_tensor(
     buffer: HostBuffer | LockedBlock | LockedBuffer | PeerBlock | PlanArray | SharedBuffer,
     dtype: torch.dtype,
+    count: int = -1,
 ) -> torch.Tensor:
-    """The bytes of ``buffer`` as a 1-D tensor of ``dtype``, without a copy.
+    """The first ``count`` elements of ``buffer`` (-1: all) as a 1-D tensor of ``dtype``, without a
+    copy.
 
     The tensor's storage holds the buffer. Its memory returns to the pool when the last tensor that
     shares the storage is freed.
     """
-    if buffer.size == 0:
+    if buffer.size == 0 or count == 0:
         return torch.empty(0, dtype=dtype)
-    return torch.frombuffer(buffer, dtype=dtype)
+    return torch.frombuffer(buffer, dtype=dtype, count=count)
 
 
 def as_device_tensor(buffer: GpuBuffer, dtype: torch.dtype) -> torch.Tensor:

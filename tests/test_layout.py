@@ -215,6 +215,29 @@ def code_lines(path: Path, name: str) -> int:
     return sum(bool(line) and not line.startswith("#") for line in kept)
 
 
+SAMPLER_KINDS = {"neighbor", "labor", "ladies"}
+
+
+def compared_kinds(text: str) -> set[str]:
+    """Names of sampler kinds that an expression is compared with."""
+    compares = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Compare)]
+    return {
+        constant.value
+        for compare in compares
+        for operand in (compare.left, *compare.comparators)
+        for constant in ast.walk(operand)
+        if isinstance(constant, ast.Constant) and constant.value in SAMPLER_KINDS
+    }
+
+
+def test_only_the_sampler_compares_with_its_kinds():
+    """A kind says by its members what it needs, so that a new one changes no other room."""
+    paths = [path for path in (ROOT / "lsm").rglob("*.py") if path.parts[-2] != "sampler"]
+    assert {path: kinds for path in paths if (kinds := compared_kinds(path.read_text()))} == {}
+    text = 'if kind == "labor" or kind in ("ladies", 1): pass'
+    assert compared_kinds(text) == {"labor", "ladies"}
+
+
 def test_the_loader_of_nodes_is_a_signature_and_its_parts():
     """All that loaders of nodes and of links share lies in Loader."""
     assert code_lines(ROOT / "lsm/loader/neighbor_loader.py", "NeighborLoader") < 80

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -19,7 +18,7 @@
 #include "kernels/core/prefetch.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/sample/hop_drawing.h"
-#include "kernels/sample/ladies_hop.h"
+#include "kernels/sample/hop_sampler.h"
 #include "kernels/sample/sampler.h"
 #include "kernels/sample/unique.h"
 
@@ -44,25 +43,24 @@ class OutputArray {
 };
 
 /// Working memory of a batch, kept from batch to batch.
-template <class Id>
+template <class Id, class Kind>
 struct Workspace {
   IdTable<Id> table;
   HostArray<InEdges> in_edges;  // of the nodes that a hop expands
-  LadiesHop<Id> ladies;
+  HopWorkspace<Id, Kind> hops;
 };
 
 /// Samples one batch: run() once.
-template <class Id>
+template <class Id, class Kind>
 class BatchSampling {
  public:
-  BatchSampling(const Graph<Id>& graph, Workspace<Id>& workspace, BufferPool& buffers,
-                ThreadPool& threads, const Sampling& sampling, const BatchName& batch,
-                EdgeIds edge_ids)
+  BatchSampling(const Graph<Id>& graph, Workspace<Id, Kind>& workspace, BufferPool& buffers,
+                ThreadPool& threads, const Kind& kind, const BatchName& batch, EdgeIds edge_ids)
       : graph_(graph),
         workspace_(workspace),
         threads_(threads),
-        sampling_(sampling),
         batch_(batch),
+        hops_(kind, batch, workspace.hops),
         records_edge_ids_(edge_ids == EdgeIds::kRecord),
         buffers_(buffers),
         n_id_(buffers),
@@ -81,15 +79,17 @@ class BatchSampling {
     result_.edges = edges_.release();
     result_.indptr = indptr_.release();
     if (records_edge_ids_) result_.edge_ids = edge_ids_.release();
-    if (sampling_.kind == SamplingKind::kLadies) {
-      result_.weights = buffers_.take(weights_.size() * sizeof(float));
-      std::copy(weights_.begin(), weights_.end(),
-                reinterpret_cast<float*>(result_.weights->data()));
+    if constexpr (Hops::kHasLayers) {
+      const std::span<const float> weights = hops_.weights();
+      result_.weights = buffers_.take(weights.size_bytes());
+      std::ranges::copy(weights, reinterpret_cast<float*>(result_.weights->data()));
     }
     return std::move(result_);
   }
 
  private:
+  using Hops = HopSampler<Id, Kind>;
+
   void add_seeds(std::span<const int64_t> seeds) {
     const int64_t count = static_cast<int64_t>(seeds.size());
     IdTable<Id>& table = workspace_.table;
@@ -114,13 +114,16 @@ class BatchSampling {
     const int64_t begin = result_.num_expanded;
     const int64_t end = workspace_.table.size();
     const int64_t old_edges = result_.num_edges;
-    const bool is_ladies = sampling_.kind == SamplingKind::kLadies;
-    count_edges(begin, end, is_ladies ? -1 : fanout);
+    count_edges(begin, end, Hops::kHasLayers ? -1 : fanout);
     check_mapped(graph_.indptr);  // before it is used to find edges
-    if (is_ladies) choose_layer_of(begin, end, hop, fanout);
+    if constexpr (Hops::kHasLayers) {
+      hops_.choose(graph_, {n_id_.data(), n_id_.data() + end},
+                   {workspace_.in_edges.data(), workspace_.in_edges.data() + (end - begin)}, hop,
+                   fanout, indptr_.data() + begin);
+    }
     const int64_t new_edges = indptr_.data()[end] - old_edges;
     make_room(new_edges);
-    if (is_ladies) {
+    if constexpr (Hops::kHasLayers) {
       write_layer(begin, end, new_edges);
     } else {
       draw_hop(begin, end, hop);
@@ -168,7 +171,7 @@ class BatchSampling {
 
   void draw_hop(int64_t begin, int64_t end, uint32_t number) {
     const HopDrawing<Id> drawing(
-        graph_, {key(), number, source_draws(number), n_id_.data(), indptr_.data(), begin,
+        graph_, {key(), number, hops_.draws(number), n_id_.data(), indptr_.data(), begin,
                  workspace_.in_edges.data(), edges_.data(), edges_.data() + result_.num_edges});
     if (threads_.num_threads() == 1) {
       draw_pipelined(drawing, begin, end);
@@ -190,28 +193,11 @@ class BatchSampling {
     return batch_key(batch_.seed, batch_.epoch, batch_.iteration, batch_.rank);
   }
 
-  /// Replaces all edges of nodes [begin, end) in indptr by the edges to keep.
-  void choose_layer_of(int64_t begin, int64_t end, uint32_t hop, int64_t count) {
-    int64_t* indptr = indptr_.data();
-    workspace_.ladies.choose(
-        graph_, {n_id_.data(), n_id_.data() + end},
-        {workspace_.in_edges.data(), workspace_.in_edges.data() + (end - begin)},
-        indptr[end] - indptr[begin], {count, key(), hop, sampling_.debias});
-    workspace_.ladies.count(indptr + begin);
-  }
-
   void write_layer(int64_t begin, int64_t end, int64_t new_edges) {
     const int64_t first = indptr_.data()[begin];
-    weights_.resize(first + new_edges);
-    workspace_.ladies.write(begin, edges_.data() + first, edges_.data() + result_.num_edges + first,
-                            weights_.data() + first,
-                            records_edge_ids_ ? edge_ids_.data() + first : nullptr);
+    hops_.write(begin, new_edges, edges_.data() + first, edges_.data() + result_.num_edges + first,
+                records_edge_ids_ ? edge_ids_.data() + first : nullptr);
     relabel_all(first, indptr_.data()[end]);
-  }
-
-  std::optional<SourceDraws> source_draws(uint32_t hop) const {
-    if (sampling_.kind != SamplingKind::kLabor) return std::nullopt;
-    return SourceDraws::of(sampling_, batch_, hop);
   }
 
   /// Software-pipelined in three steps, each at least a window of edges behind the one that
@@ -289,13 +275,12 @@ class BatchSampling {
   static constexpr int64_t kNodesPerTask = 2048;
 
   const Graph<Id>& graph_;
-  Workspace<Id>& workspace_;
+  Workspace<Id, Kind>& workspace_;
   ThreadPool& threads_;
-  const Sampling& sampling_;
   const BatchName& batch_;
+  Hops hops_;
   const bool records_edge_ids_;
   BufferPool& buffers_;
-  std::vector<float> weights_;
   OutputArray n_id_;
   OutputArray edges_;
   OutputArray indptr_;

@@ -25,7 +25,7 @@ struct SourceDraws {
   uint32_t age;      // iterations since the generation began, below period
   uint32_t phase_key;
 
-  LSM_HOST_DEVICE static SourceDraws of(const Sampling& sampling, const BatchName& batch,
+  LSM_HOST_DEVICE static SourceDraws of(const LaborSampling& sampling, const BatchName& batch,
                                         uint32_t hop) {
     const uint32_t period = sampling.batch_dependency;
     const uint32_t layer = sampling.layer_dependency ? 0 : hop;

@@ -16,14 +16,13 @@ constexpr size_t kMaxIdleOutputBytes = size_t{256} << 20;
 constexpr int64_t kMaxFanout = int64_t{1} << 29;
 constexpr uint32_t kMaxDependency = uint32_t{1} << 30;  // so that ages and phases add up
 
-template <class Id>
+template <class Id, class Kind>
 class CscSampler final : public NeighborSampler {
  public:
-  CscSampler(Graph<Id> graph, std::vector<int64_t> fanouts, int num_threads,
-             const Sampling& sampling)
+  CscSampler(Graph<Id> graph, std::vector<int64_t> fanouts, int num_threads, const Kind& kind)
       : graph_(graph),
         fanouts_(std::move(fanouts)),
-        sampling_(sampling),
+        kind_(kind),
         threads_(num_threads),
         buffers_(std::make_shared<BufferPool>(kMaxIdleOutputBytes)) {}
 
@@ -31,7 +30,7 @@ class CscSampler final : public NeighborSampler {
                          EdgeIds edge_ids) override {
     auto workspace = take_workspace();
     auto subgraph =
-        BatchSampling<Id>(graph_, *workspace, *buffers_, threads_, sampling_, batch, edge_ids)
+        BatchSampling<Id, Kind>(graph_, *workspace, *buffers_, threads_, kind_, batch, edge_ids)
             .run(seeds, fanouts_);
     std::lock_guard lock(mutex_);
     idle_.push_back(std::move(workspace));
@@ -39,9 +38,9 @@ class CscSampler final : public NeighborSampler {
   }
 
  private:
-  std::unique_ptr<Workspace<Id>> take_workspace() {
+  std::unique_ptr<Workspace<Id, Kind>> take_workspace() {
     std::lock_guard lock(mutex_);
-    if (idle_.empty()) return std::make_unique<Workspace<Id>>();
+    if (idle_.empty()) return std::make_unique<Workspace<Id, Kind>>();
     auto workspace = std::move(idle_.back());
     idle_.pop_back();
     return workspace;
@@ -49,12 +48,37 @@ class CscSampler final : public NeighborSampler {
 
   const Graph<Id> graph_;
   const std::vector<int64_t> fanouts_;
-  const Sampling sampling_;
+  const Kind kind_;
   ThreadPool threads_;
   const std::shared_ptr<BufferPool> buffers_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Workspace<Id>>> idle_;
+  std::vector<std::unique_ptr<Workspace<Id, Kind>>> idle_;
 };
+
+template <class Id>
+std::unique_ptr<NeighborSampler> make_csc_sampler(const Graph<Id>& graph,
+                                                  std::vector<int64_t> fanouts, int num_threads,
+                                                  const Sampling& sampling) {
+  return std::visit(
+      [&]<class Kind>(const Kind& kind) -> std::unique_ptr<NeighborSampler> {
+        return std::make_unique<CscSampler<Id, Kind>>(graph, std::move(fanouts), num_threads, kind);
+      },
+      sampling);
+}
+
+void check_kind(const NeighborSampling&, std::span<const int64_t>) {}
+
+void check_kind(const LaborSampling& labor, std::span<const int64_t>) {
+  check_argument(labor.batch_dependency >= 1 && labor.batch_dependency <= kMaxDependency,
+                 "batch_dependency: expected 1 to 2^30, got ", labor.batch_dependency);
+}
+
+void check_kind(const LadiesSampling&, std::span<const int64_t> sizes) {
+  for (const int64_t size : sizes) {
+    check_argument(size >= 1, "num_neighbors: expected at least 1 node per hop for ladies, got ",
+                   size);
+  }
+}
 
 }  // namespace
 
@@ -66,12 +90,7 @@ void check_fanouts(std::span<const int64_t> fanouts) {
 }
 
 void check_sampling(const Sampling& sampling, std::span<const int64_t> fanouts) {
-  for (const int64_t size : fanouts) {
-    check_argument(sampling.kind != SamplingKind::kLadies || size >= 1,
-                   "num_neighbors: expected at least 1 node per hop for ladies, got ", size);
-  }
-  check_argument(sampling.batch_dependency >= 1 && sampling.batch_dependency <= kMaxDependency,
-                 "batch_dependency: expected 1 to 2^30, got ", sampling.batch_dependency);
+  std::visit([&](const auto& kind) { check_kind(kind, fanouts); }, sampling);
 }
 
 int64_t check_indptr(std::span<const int64_t> indptr, int64_t num_edges) {
@@ -104,11 +123,11 @@ std::unique_ptr<NeighborSampler> make_neighbor_sampler(const TensorView& indptr,
     check_argument(num_nodes <= INT32_MAX, "indices: expected int64 for ", num_nodes, " nodes");
     const Graph<int32_t> graph{offsets.data(), indices.as<const int32_t>("indices").data(),
                                num_nodes};
-    return std::make_unique<CscSampler<int32_t>>(graph, std::move(fanouts), num_threads, sampling);
+    return make_csc_sampler(graph, std::move(fanouts), num_threads, sampling);
   }
   const Graph<int64_t> graph{offsets.data(), indices.as<const int64_t>("indices").data(),
                              num_nodes};
-  return std::make_unique<CscSampler<int64_t>>(graph, std::move(fanouts), num_threads, sampling);
+  return make_csc_sampler(graph, std::move(fanouts), num_threads, sampling);
 }
 
 }  // namespace lsm

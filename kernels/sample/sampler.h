@@ -30,10 +30,11 @@ struct SampledSubgraph {
 
 /// Uniform neighbour sampling without replacement over a graph in CSC form. Hop h draws min(degree,
 /// fanouts[h]) in-edges (-1: all) of each node that is new in hop h - 1, so a node is expanded
-/// once. kNeighbor: a node's draw comes from PhiloxStream(batch key, node id, hop);
-/// kLabor: a node takes the in-edges whose SourceDraws are smallest, in the graph's order. kLadies:
-/// hop h samples fanouts[h] nodes for all its destinations together (choose_layer()), and keeps the
-/// edges from these, and from nodes that the batch has already, with weights.
+/// once. NeighborSampling: a node's draw comes from PhiloxStream(batch key, node id, hop);
+/// LaborSampling: a node takes the in-edges whose SourceDraws are smallest, in the graph's order.
+/// LadiesSampling: hop h samples fanouts[h] nodes for all its destinations together
+/// (choose_layer()), and keeps the edges from these, and from nodes that the batch has already,
+/// with weights.
 class NeighborSampler {
  public:
   virtual ~NeighborSampler() = default;

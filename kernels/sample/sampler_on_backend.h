@@ -8,6 +8,7 @@
 #include <bit>
 #include <memory>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "kernels/core/backend_array.h"
@@ -63,7 +64,7 @@ class SamplerOnBackend final : public GpuSampler {
     backend_->copy(output.n_id, n_id_.data(), sizes_.num_nodes * sizeof(int64_t));
     backend_->copy(output.edges, sources_.data(), edge_bytes);
     backend_->copy(output.edges + sizes_.num_edges, destinations_.data(), edge_bytes);
-    if (sampling_.kind == SamplingKind::kLadies) {
+    if (ladies() != nullptr) {
       backend_->copy(output.weights, weights_.data(), sizes_.num_edges * sizeof(float));
     }
     backend_->copy(output.indptr, indptr_.data(), (sizes_.num_expanded + 1) * sizeof(int64_t));
@@ -112,7 +113,7 @@ class SamplerOnBackend final : public GpuSampler {
   /// as many edges as there may be must not cost more than to wait.
   std::vector<Bound> bounds_from(size_t hop) const {
     std::vector<Bound> bounds;
-    if (sampling_.kind == SamplingKind::kLadies) return bounds;
+    if (ladies() != nullptr) return bounds;
     Bound next{sizes_.num_nodes - sizes_.num_expanded, 0};
     for (int64_t left = kMostEdges; hop < fanouts_.size(); ++hop) {
       const int64_t fanout = fanouts_[hop];
@@ -150,33 +151,39 @@ class SamplerOnBackend final : public GpuSampler {
   }
 
   void expand_bounded(uint32_t hop, const Bound& most) {
-    const bool draws = sampling_.kind == SamplingKind::kNeighbor;
+    const LaborSampling* const shares_draws = labor();
     const device_sample::Expanded nodes = expanded(hop, most.nodes);
     const device_sample::DrawNodes draw{nodes, key(), hop, positions_.data()};
-    count_edges(nodes, most.nodes, fanouts_[hop], draws ? draw : device_sample::DrawNodes{});
-    if (!draws) choose(nodes, most, hop);
+    count_edges(nodes, most.nodes, fanouts_[hop],
+                shares_draws == nullptr ? draw : device_sample::DrawNodes{});
+    if (shares_draws != nullptr) choose(*shares_draws, nodes, most, hop);
     load(nodes, most);
   }
 
   /// A hop into `count` nodes whose edges are counted before there is memory for them.
   void expand_counted(uint32_t hop, int64_t count) {
-    const bool is_ladies = sampling_.kind == SamplingKind::kLadies;
+    const LadiesSampling* const has_layers = ladies();
     make_room({count, 0});
     clear_state(SumOfCounts::state_words(count));
     device_sample::Expanded nodes = expanded(hop, count);
-    count_edges(nodes, count, is_ladies ? -1 : fanouts_[hop], {});
+    count_edges(nodes, count, has_layers != nullptr ? -1 : fanouts_[hop], {});
     Bound most{count, read(nodes.offset + count)};
-    if (is_ladies) nodes = choose_layer_of(nodes, &most, fanouts_[hop], hop);
+    if (has_layers != nullptr) {
+      nodes = choose_layer_of(*has_layers, nodes, &most, fanouts_[hop], hop);
+    }
     make_room(most);
     nodes.n_id = n_id_.data();  // which may have grown
     clear_state(SumOfNew::state_words(most.edges));
-    if (sampling_.kind == SamplingKind::kLabor) {
-      choose(nodes, most, hop);
-    } else if (!is_ladies) {
+    if (const LaborSampling* const shares_draws = labor()) {
+      choose(*shares_draws, nodes, most, hop);
+    } else if (has_layers == nullptr) {
       backend_->for_each(count, device_sample::DrawNodes{nodes, key(), hop, positions_.data()});
     }
     load(nodes, most);
   }
+
+  const LaborSampling* labor() const { return std::get_if<LaborSampling>(&sampling_); }
+  const LadiesSampling* ladies() const { return std::get_if<LadiesSampling>(&sampling_); }
 
   uint64_t key() const {
     return batch_key(batch_.seed, batch_.epoch, batch_.iteration, batch_.rank);
@@ -195,11 +202,11 @@ class SamplerOnBackend final : public GpuSampler {
   }
 
   /// LABOR's edges.
-  void choose(const device_sample::Expanded& nodes, const Bound& most, uint32_t hop) {
-    backend_->for_each_warp(
-        most.nodes,
-        device_sample::ChooseNodes<Id>{indices(), nodes, SourceDraws::of(sampling_, batch_, hop),
-                                       heaps_.grow(most.edges), positions_.data()});
+  void choose(const LaborSampling& kind, const device_sample::Expanded& nodes, const Bound& most,
+              uint32_t hop) {
+    backend_->for_each_warp(most.nodes, device_sample::ChooseNodes<Id>{
+                                            indices(), nodes, SourceDraws::of(kind, batch_, hop),
+                                            heaps_.grow(most.edges), positions_.data()});
   }
 
   /// Loads the drawn edges, and numbers the nodes that they name first.
@@ -235,7 +242,8 @@ class SamplerOnBackend final : public GpuSampler {
   /// Of `most.edges` edges into the nodes, those to keep: their positions and weights. Counts them
   /// in `most`. The host chooses among the candidates, of which there are as many as nodes that the
   /// hop could reach.
-  device_sample::Expanded choose_layer_of(const device_sample::Expanded& all, Bound* most,
+  device_sample::Expanded choose_layer_of(const LadiesSampling& kind,
+                                          const device_sample::Expanded& all, Bound* most,
                                           int64_t size, uint32_t hop) {
     const int64_t num_candidates = std::min(most->edges, graph_.num_nodes);
     const int64_t num_slots =
@@ -251,9 +259,9 @@ class SamplerOnBackend final : public GpuSampler {
     const std::vector<LayerCandidate> list =
         list_candidates(candidates, num_slots, num_candidates, all, most->nodes);
     std::vector<double> coefficients(list.size());
-    choose_layer(list, size, key(), hop, sampling_.debias, coefficients);
+    choose_layer(list, size, key(), hop, kind.debias, coefficients);
     coefficients_.upload(coefficients);
-    return keep(all, most);
+    return keep(kind, all, most);
   }
 
   /// Of up to `most`.
@@ -277,7 +285,8 @@ class SamplerOnBackend final : public GpuSampler {
     return list;
   }
 
-  device_sample::Expanded keep(const device_sample::Expanded& all, Bound* most) {
+  device_sample::Expanded keep(const LadiesSampling& kind, const device_sample::Expanded& all,
+                               Bound* most) {
     const int64_t count = most->nodes, num_edges = most->edges;
     const device_sample::KeepEdges items{num_edges,
                                          all,
@@ -296,8 +305,7 @@ class SamplerOnBackend final : public GpuSampler {
     most->edges = read(items.rank + num_edges);
     const int64_t old_edges = sizes_.num_edges;
     float* const weights = weights_.grow(old_edges + most->edges, old_edges) + old_edges;
-    backend_->for_each(count,
-                       device_sample::WeighEdges{kept, sampling_.debias, items.of_edge, weights});
+    backend_->for_each(count, device_sample::WeighEdges{kept, kind.debias, items.of_edge, weights});
     return kept;
   }
 

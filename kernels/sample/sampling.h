@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <variant>
 
 namespace lsm {
 
@@ -18,16 +19,24 @@ struct BatchName {
 /// kRecord: a sample includes the numbers of its edges in the graph.
 enum class EdgeIds : uint8_t { kLeaveOut, kRecord };
 
-enum class SamplingKind : uint8_t { kNeighbor, kLabor, kLadies };
+/// Each node draws its neighbours by itself.
+struct NeighborSampling {};
 
-struct Sampling {
-  SamplingKind kind = SamplingKind::kNeighbor;
-  // LABOR: one draw per source node for all hops.
+/// Every source node has one draw per hop: SourceDraws.
+struct LaborSampling {
+  // One draw per source node for all hops.
   bool layer_dependency = false;
-  // LABOR: iterations within which every source node's draw is renewed once. 1: each iteration.
+  // Iterations within which every source node's draw is renewed once. 1: each iteration.
   uint32_t batch_dependency = 1;
-  // LADIES: weights whose expectation is the adjacency.
+};
+
+/// A hop samples nodes for all its destinations together: choose_layer().
+struct LadiesSampling {
+  // Weights whose expectation is the adjacency.
   bool debias = false;
 };
+
+/// A kind of sampling, with its options. A HopSampler per kind draws hops on the host.
+using Sampling = std::variant<NeighborSampling, LaborSampling, LadiesSampling>;
 
 }  // namespace lsm

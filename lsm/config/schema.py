@@ -91,9 +91,8 @@ class Config(Section):
     @property
     def eval_num_neighbors(self) -> list[int]:
         """Fanouts of validation and test."""
-        if self.train.eval.num_neighbors is None and self.sampler.kind == "ladies":
-            return [10] * len(self.sampler.num_neighbors)
-        return self.train.eval.num_neighbors or self.sampler.num_neighbors
+        default = self.sampler.chosen.eval_default(self.sampler.num_neighbors)
+        return self.train.eval.num_neighbors or default
 
     @property
     def eval_batch_size(self) -> int:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields, replace
 from numbers import Integral
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -82,18 +81,17 @@ class SampledGraph:
             for field in fields(self)
             if field.name != "edge_index" and isinstance(value := getattr(self, field.name), Tensor)
         }
-        sources = torch.from_numpy(self.edge_index[:1].numpy().astype(np.int32))
+        sources = torch.empty((1, self.edge_index.size(1)), dtype=torch.int32)
+        native.pack_sources(self.edge_index[0], sources[0])
         return replace(self, **own, edge_index=sources)
 
     def unpack(self) -> SampledGraph:
         """The graph with both rows of ``edge_index``, in new memory; itself if it is not packed."""
         if not self.is_packed:
             return self
-        edges = np.empty((2, self.edge_index.size(1)), dtype=np.int64)
-        edges[0] = self.edge_index[0].numpy()
-        in_degrees = np.diff(self.indptr.numpy())
-        edges[1] = np.repeat(np.arange(len(in_degrees)), in_degrees)
-        return replace(self, edge_index=torch.from_numpy(edges))
+        edges = torch.empty((2, self.edge_index.size(1)), dtype=torch.int64)
+        native.unpack_edges(self.edge_index[0], self.indptr, edges)
+        return replace(self, edge_index=edges)
 
 
 def checked_num_neighbors(num_neighbors: Any) -> list[int]:
@@ -106,13 +104,6 @@ def checked_num_neighbors(num_neighbors: Any) -> list[int]:
                 f"num_neighbors: expected -1 (all) or 0 to 2^29 per hop, got {number!r}"
             )
     return [int(number) for number in num_neighbors]
-
-
-def native_sampling(sampling: str | Sampling) -> native.Sampling:
-    """``sampling`` for the native samplers."""
-    chosen = Sampling.of(sampling)
-    kind = getattr(native.SamplingKind, chosen.kind)
-    return native.Sampling(kind, chosen.layer_dependency, chosen.batch_dependency, chosen.debias)
 
 
 class NeighborSampler:
@@ -139,7 +130,7 @@ class NeighborSampler:
             topology.indices,
             self.num_neighbors,
             num_threads,
-            native_sampling(sampling),
+            Sampling.of(sampling).chosen.native(),
         )
 
     def sample(self, seeds: torch.Tensor, name: BatchName) -> SampledGraph:
@@ -151,16 +142,17 @@ class NeighborSampler:
         the topology names a node that does not exist.
         """
         result = self._native.sample(as_int64(seeds), *name, False)
-        edges = native.as_tensor(result.edges, torch.int64)[: 2 * result.num_edges]
+        num_edges, weights = result.num_edges, result.weights
+        edges = native.as_tensor(result.edges, torch.int64, 2 * num_edges)
         return SampledGraph(
-            n_id=native.as_tensor(result.n_id, torch.int64)[: result.num_nodes],
-            edge_index=edges.view(2, result.num_edges),
-            indptr=native.as_tensor(result.indptr, torch.int64)[: result.num_expanded + 1],
+            n_id=native.as_tensor(result.n_id, torch.int64, result.num_nodes),
+            edge_index=edges.view(2, num_edges),
+            indptr=native.as_tensor(result.indptr, torch.int64, result.num_expanded + 1),
             num_sampled_nodes=result.num_sampled_nodes,
             num_sampled_edges=result.num_sampled_edges,
             edge_weight=None
-            if result.weights is None
-            else native.as_tensor(result.weights, torch.float32)[: result.num_edges],
+            if weights is None
+            else native.as_tensor(weights, torch.float32, num_edges),
         )
 
     def edge_ids(self, seeds: torch.Tensor, name: BatchName) -> torch.Tensor:
@@ -171,4 +163,4 @@ class NeighborSampler:
         Thread-safe; raises as sample() does.
         """
         result = self._native.sample(as_int64(seeds), *name, True)
-        return native.as_tensor(result.edge_ids, torch.int64)[: result.num_edges]
+        return native.as_tensor(result.edge_ids, torch.int64, result.num_edges)

@@ -14,7 +14,7 @@ from lsm.core.ids import as_int64
 from lsm.core.units import format_bytes
 from lsm.graph.topology import Topology
 from lsm.sampler.name import BatchName
-from lsm.sampler.neighbor import SampledGraph, checked_num_neighbors, native_sampling
+from lsm.sampler.neighbor import SampledGraph, checked_num_neighbors
 from lsm.sampler.options import Sampling
 
 PLACEMENTS = ("auto", "host", "uva", "device")
@@ -96,10 +96,11 @@ class DeviceNeighborSampler:
         self._output = torch.device(output)
         # Batches go to a GPU next, and its copy engine reads page-locked memory directly.
         self._is_pinned = self._output.type == "cpu" and device >= 0
-        self._has_weights = Sampling.of(sampling).kind == "ladies"
+        kind = Sampling.of(sampling).chosen
+        self._has_weights = kind.needs_weights
         self._slot_arguments = (
             *(topology.indptr, placed.indptr, placed.indices),
-            *(self.num_neighbors, native_sampling(sampling), device, timeout_secs),
+            *(self.num_neighbors, kind.native(), device, timeout_secs),
         )
         self._slots: queue.LifoQueue[native.GpuSampler | None] = queue.LifoQueue()
         for _ in range(num_slots - 1):

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from copy import copy
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from lsm.core.option_types import Fanouts
 from lsm.core.section import Section
+from lsm.sampler.kinds import KINDS, Kind
+
+
+def _option(kind: str, name: str) -> Any:
+    """The field of an option of a kind, for a section that has those of all kinds."""
+    return copy(KINDS[kind].model_fields[name])
 
 
 class Sampling(Section):
@@ -31,31 +38,26 @@ class Sampling(Section):
     neighbours of smallest draw; a batch then needs fewer rows, and a node's neighbours stay equally
     likely. ladies: each hop samples nodes for all of its nodes together, likelier where they matter
     to more of them, and edges have weights."""
-    layer_dependency: bool = False
-    """labor: one draw per neighbour for all hops, instead of one for each hop. Batches need fewer
-    rows still."""
-    batch_dependency: Annotated[int, Field(ge=1, le=2**30)] = 1
-    """labor: iterations over which draws are renewed, a share of the nodes at each iteration.
-    Batches near each other then share rows, which a cache keeps. 1: all draws are renewed at each
-    iteration."""
-    debias: bool = False
-    """ladies: weight edges so that the expected aggregate is the mean over all neighbours. false:
-    the weights of a node add up to one, and are biased, for one towards nodes that are in the batch
-    already."""
+    layer_dependency: bool = _option("labor", "layer_dependency")
+    batch_dependency: int = _option("labor", "batch_dependency")
+    debias: bool = _option("ladies", "debias")
 
     @model_validator(mode="after")
     def _has_options_of_its_kind(self) -> Sampling:
-        for name, is_set, kind in (
-            ("layer_dependency", self.layer_dependency, "labor"),
-            ("batch_dependency", self.batch_dependency > 1, "labor"),
-            ("debias", self.debias, "ladies"),
-        ):
-            if is_set and self.kind != kind:
-                raise ValueError(
-                    f"sampler.{name}: an option of kind {kind}, got kind {self.kind}; set the kind "
-                    f"to {kind}, or leave {name} out"
-                )
+        for kind, options in KINDS.items():
+            for name, field in options.model_fields.items():
+                if self.kind != kind and getattr(self, name) != field.default:
+                    raise ValueError(
+                        f"sampler.{name}: an option of kind {kind}, got kind {self.kind}; set the "
+                        f"kind to {kind}, or leave {name} out"
+                    )
         return self
+
+    @property
+    def chosen(self) -> Kind:
+        """The kind with its options."""
+        kind = KINDS[self.kind]
+        return kind(**{name: getattr(self, name) for name in kind.model_fields})
 
     @classmethod
     def of(cls, sampling: str | Sampling | Mapping[str, Any]) -> Sampling:
@@ -83,12 +85,8 @@ class SamplerOptions(Sampling):
     per hop, for all nodes of the hop together."""
 
     @model_validator(mode="after")
-    def _samples_nodes_with_ladies(self) -> SamplerOptions:
-        if self.kind == "ladies" and min(self.num_neighbors) < 1:
-            raise ValueError(
-                "sampler.num_neighbors: expected at least 1 node per hop for sampler.kind=ladies, "
-                f"got {min(self.num_neighbors)}; give the number of nodes to sample"
-            )
+    def _suits_its_kind(self) -> SamplerOptions:
+        self.chosen.check(self.num_neighbors)
         return self
 
 

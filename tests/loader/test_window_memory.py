@@ -2,9 +2,11 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
+from lsm import native
 from lsm.data.feature_files import FeatureFiles
 from lsm.features.loader import FeatureLoader
 from lsm.loader.pipeline import PLANNER_BYTES_PER_ID, Pipeline, RunAhead
@@ -84,3 +86,27 @@ def test_the_window_holds_as_many_graphs_as_its_bytes_allow(room, expected):
         pipeline.close()
     assert iterations == list(range(30))
     assert features.most == expected
+
+
+def test_edges_are_packed_and_unpacked_as_numpy_does():
+    indptr = torch.tensor([0, 2, 2, 5])
+    sources = torch.tensor([7, 2**30 - 1, 0, 3, 3])
+    packed, edges = torch.empty(5, dtype=torch.int32), torch.empty((2, 5), dtype=torch.int64)
+    native.pack_sources(sources, packed)
+    assert packed.tolist() == sources.tolist()
+    native.unpack_edges(packed, indptr, edges)
+    assert edges.tolist() == [sources.tolist(), np.repeat(np.arange(3), [2, 0, 3]).tolist()]
+
+
+@pytest.mark.parametrize(
+    ("indptr", "message"),
+    [
+        ([0, 2, 4], "indptr: expected it to go from 0 to 5"),
+        ([], "indptr: expected it to go from 0 to 5"),
+        ([0, 6, 5], "indptr: expected it to rise"),
+    ],
+)
+def test_edges_beyond_their_graph_are_refused(indptr, message):
+    packed, edges = torch.zeros(5, dtype=torch.int32), torch.empty((2, 5), dtype=torch.int64)
+    with pytest.raises(ValueError, match=message):
+        native.unpack_edges(packed, torch.tensor(indptr, dtype=torch.int64), edges)

@@ -224,9 +224,8 @@ void check_rows_of_plans(int64_t row_bytes, const MakeExecutor& make) {
 
 void check_samples(const MakeSamplers& make) {
   check_samples_of({}, make);
-  check_samples_of({.kind = SamplingKind::kLabor}, make);
-  check_samples_of({.kind = SamplingKind::kLabor, .layer_dependency = true, .batch_dependency = 2},
-                   make);
+  check_samples_of(LaborSampling{}, make);
+  check_samples_of(LaborSampling{.layer_dependency = true, .batch_dependency = 2}, make);
 }
 
 }  // namespace lsm::testing

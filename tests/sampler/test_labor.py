@@ -12,7 +12,7 @@ from scipy import stats
 from lsm import Sampling, native, reference
 from lsm.reference import labor
 from lsm.sampler.name import BatchName
-from lsm.sampler.neighbor import NeighborSampler, native_sampling
+from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler
 from support.graphs import SMALL_GRAPHS, assert_same, from_edges, random_graph
 
@@ -33,7 +33,7 @@ NUMBERS = st.integers(0, 2**64 - 1)
     st.lists(st.integers(0, 100) | st.integers(0, 2**62), min_size=1, max_size=40),
 )
 def test_draws_are_those_of_the_definition(sampling, name, hop, ids):
-    drawn = native.labor_draws(native_sampling(sampling), name, hop, ids)
+    drawn = native.labor_draws(sampling.chosen.native(), name, hop, ids)
     assert drawn == [labor.source_draw(native, sampling, name, hop, node) for node in ids]
 
 
@@ -48,7 +48,7 @@ def check_choices(graph, fanouts, sampling, name, sampled):
         for node in sampled.n_id[i : sum(sampled.num_sampled_nodes[: hop + 1])].tolist():
             neighbors = graph.indices[graph.indptr[node] : graph.indptr[node + 1]].tolist()
             if 0 <= fanout < len(neighbors):
-                draws = native.labor_draws(native_sampling(sampling), name, hop, neighbors)
+                draws = native.labor_draws(sampling.chosen.native(), name, hop, neighbors)
                 neighbors = [neighbors[p] for p in labor.smallest(draws, fanout)]
             assert neighbors_taken(sampled, i) == neighbors
             i += 1
@@ -177,7 +177,7 @@ def draws_at(step, num_draws=20_000, **name):
 
 def test_draws_are_renewed_once_in_a_period():
     nodes = list(range(5000))
-    sampling = native_sampling(Sampling("labor", batch_dependency=PERIOD))
+    sampling = Sampling("labor", batch_dependency=PERIOD).chosen.native()
     at = [
         np.array(native.labor_draws(sampling, (1, 0, 0, 0, step), 0, nodes))
         for step in range(3 * PERIOD + 1)
