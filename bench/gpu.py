@@ -35,7 +35,7 @@ import torch
 
 from common import make_record, parser, spread
 from lsm import native
-from lsm.cache.planner import Planner, PlannerConfig
+from lsm.cache.planner import Planner, PlannerConfig, Source
 from lsm.cache.staging import OPTIONS
 from lsm.core.device import gpu_problem
 from lsm.graph.topology import Topology
@@ -144,15 +144,15 @@ def bench_cold(options: argparse.Namespace, directory: Path) -> dict:
     )
     staged = torch.empty(options.cold_rows, words, dtype=torch.int32, pin_memory=on_gpu()).random_()
     out = torch.empty(staged.shape, dtype=torch.int32, device=GPU)
-    names = ("evict_line", "evict_slot", "evict_word", "insert_position", "insert_line")
-    names += ("spill_position", "spill_slot", "spill_word", "tag_slot", "tag_word")
-    moves = dict.fromkeys(names, none)
-    source = torch.full((options.cold_rows,), 4, dtype=torch.uint8)  # storage
-    slot = torch.full((options.cold_rows,), -1)
+    plan = native.Plan(
+        iteration=0,
+        source=torch.full((options.cold_rows,), Source.STORAGE, dtype=torch.uint8),
+        slot=torch.full((options.cold_rows,), -1),
+    )
 
     def replay(staging: str) -> None:
         executor.set_staging(staging)
-        executor.replay(iteration=0, source=source, slot=slot, **moves, staged=staged, out=out)
+        executor.replay(plan, staged=staged, out=out)
         executor.synchronize()
 
     ways = {"copy_alone": lambda: out.copy_(staged, non_blocking=True)}

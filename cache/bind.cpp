@@ -14,6 +14,7 @@
 
 #include "cache/gpu_set_cache.h"
 #include "cache/metadata_word.h"
+#include "cache/plan_array.h"
 #include "cache/planner.h"
 #include "cache/simulate.h"
 #include "kernels/bind_tensor.h"
@@ -23,17 +24,6 @@ namespace py = pybind11;
 namespace {
 
 namespace cache = lsm::cache;
-
-/// Memory of a plan that torch wraps without a copy: bytes, like lsm.native's HostBuffer.
-struct PlanArray {
-  std::vector<int64_t> words;
-  std::vector<cache::Source> sources;
-
-  size_t size() const { return words.size() * sizeof(int64_t) + sources.size(); }
-  void* data() {
-    return words.empty() ? static_cast<void*>(sources.data()) : static_cast<void*>(words.data());
-  }
-};
 
 std::span<const int64_t> ids_of(const lsm::TensorView& ids, const char* name) {
   const auto span = ids.as<const int64_t>(name);
@@ -116,20 +106,20 @@ void set_scores(cache::Planner& planner, const lsm::TensorView& scores) {
   planner.set_scores(span);
 }
 
-cache::Plan plan(cache::Planner& planner) {
+std::shared_ptr<cache::Plan> plan(cache::Planner& planner) {
   py::gil_scoped_release release;
-  cache::Plan plan;
-  planner.plan(&plan);
+  auto plan = std::make_shared<cache::Plan>();
+  planner.plan(plan.get());
   return plan;
 }
 
 /// Counters of each iteration, in the order of COUNTER_NAMES, one after the other.
-PlanArray words_of(const std::vector<cache::Counters>& counters) {
-  const auto* words = reinterpret_cast<const int64_t*>(counters.data());
-  return {{words, words + counters.size() * cache::kCounterNames.size()}, {}};
+cache::PlanArray words_of(std::vector<cache::Counters> counters) {
+  const auto kept = std::make_shared<const std::vector<cache::Counters>>(std::move(counters));
+  return cache::PlanArray::of(kept, *kept);
 }
 
-PlanArray simulate(const std::vector<lsm::TensorView>& batches, const cache::PlannerConfig& config,
+cache::PlanArray simulate(const std::vector<lsm::TensorView>& batches, const cache::PlannerConfig& config,
                    const std::optional<lsm::TensorView>& scores,
                    const std::optional<lsm::TensorView>& static_ids,
                    const std::optional<lsm::TensorView>& constant_ids,
@@ -140,7 +130,7 @@ PlanArray simulate(const std::vector<lsm::TensorView>& batches, const cache::Pla
   return words_of(cache::simulate(spans, config, input, std::move(pool)));
 }
 
-PlanArray simulate_optimal(const std::vector<lsm::TensorView>& batches, int64_t num_lines,
+cache::PlanArray simulate_optimal(const std::vector<lsm::TensorView>& batches, int64_t num_lines,
                            const std::optional<lsm::TensorView>& static_ids,
                            const std::optional<lsm::TensorView>& constant_ids) {
   lsm::check_argument(num_lines > 0, "num_lines: expected at least 1, got ", num_lines);
@@ -174,41 +164,6 @@ void bind_config(py::module_& module) {
       py::arg("policy"));
   module.attr("COUNTER_NAMES") =
       std::vector<std::string>(cache::kCounterNames.begin(), cache::kCounterNames.end());
-}
-
-void bind_plan(py::module_& module) {
-  py::class_<PlanArray>(module, "PlanArray", py::buffer_protocol())
-      .def_buffer([](PlanArray& array) {
-        return py::buffer_info(array.data(), 1, py::format_descriptor<uint8_t>::format(),
-                               static_cast<py::ssize_t>(array.size()));
-      })
-      .def_property_readonly("size", &PlanArray::size);
-  auto plan = py::class_<cache::Plan>(module, "Plan");
-  plan.def_readonly("iteration", &cache::Plan::iteration);
-  plan.def_property_readonly("is_on_gpu", [](const cache::Plan& p) { return p.on_gpu != nullptr; });
-  plan.def("read_back", &cache::Plan::list, py::call_guard<py::gil_scoped_release>());
-  plan.def("take_source", [](cache::Plan& p) { return PlanArray{{}, std::move(p.source)}; });
-  plan.def("counters", [](const cache::Plan& p) {
-    const auto* words = reinterpret_cast<const int64_t*>(&p.counters);
-    return std::vector<int64_t>(words, words + cache::kCounterNames.size());
-  });
-  // Each can be taken once: the memory moves out.
-  const auto take = [&](const char* name, std::vector<int64_t> cache::Plan::* field) {
-    plan.def(name, [field](cache::Plan& p) { return PlanArray{std::move(p.*field), {}}; });
-  };
-  take("take_ids", &cache::Plan::ids);
-  take("take_slot", &cache::Plan::slot);
-  take("take_evict_line", &cache::Plan::evict_line);
-  take("take_evict_slot", &cache::Plan::evict_slot);
-  take("take_evict_word", &cache::Plan::evict_word);
-  take("take_insert_position", &cache::Plan::insert_position);
-  take("take_insert_line", &cache::Plan::insert_line);
-  take("take_spill_position", &cache::Plan::spill_position);
-  take("take_spill_slot", &cache::Plan::spill_slot);
-  take("take_spill_word", &cache::Plan::spill_word);
-  take("take_tag_slot", &cache::Plan::tag_slot);
-  take("take_tag_word", &cache::Plan::tag_word);
-  plan.def("copy_victim_slot", [](const cache::Plan& p) { return PlanArray{p.victim_slot, {}}; });
 }
 
 void bind_planner(py::module_& module) {
@@ -256,7 +211,6 @@ namespace lsm {
 
 void bind_cache(py::module_& module) {
   ::bind_config(module);
-  ::bind_plan(module);
   ::bind_planner(module);
   ::bind_metadata(module);
 }

@@ -6,6 +6,7 @@
 namespace lsm {
 
 void bind_cache(pybind11::module_& module);
+void bind_plan(pybind11::module_& module);
 void bind_executor(pybind11::module_& module);
 void bind_gpu_executor(pybind11::module_& module);
 

@@ -3,10 +3,12 @@
 #include <pybind11/stl.h>
 
 #include <map>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "cache/bind.h"
-#include "cache/bind_moves.h"
+#include "cache/bind_targets.h"
 #include "cache/executor.h"
 #include "kernels/bind_tensor.h"
 
@@ -14,10 +16,15 @@ namespace py = pybind11;
 
 namespace {
 
-/// The executor, and the tensors that its prefetching thread may use: Python may drop its own
-/// references at any time.
+/// A plan and its batch, which the prefetching thread may use: Python may drop its own references
+/// at any time.
+struct OpenBatch {
+  std::shared_ptr<lsm::cache::Plan> plan;
+  py::object out;
+};
+
 struct Executor {
-  std::map<int64_t, py::tuple> open_batches;  // by iteration; outlives the executor's thread
+  std::map<int64_t, OpenBatch> open_batches;  // by iteration; outlives the executor's thread
   lsm::CacheExecutor native;
 };
 
@@ -36,31 +43,30 @@ std::unique_ptr<Executor> make_executor(lsm::Storage& storage, int64_t num_lines
       new Executor{{}, {sizes, storage, static_span, constant_span, timeout_secs}});
 }
 
-void open_batch(Executor& executor, int64_t iteration, const py::object& source,
-                const py::object& slot, const py::object& out) {
-  const lsm::VictimPrefetcher::Batch batch{
-      source.cast<lsm::TensorView>().as<uint8_t>("source"),
-      slot.cast<lsm::TensorView>().as<int64_t>("slot"),
-      out.cast<lsm::TensorView>().as_bytes("out"),
-  };
-  executor.open_batches.emplace(iteration, py::make_tuple(source, slot, out));
-  executor.native.open_batch(iteration, batch);
+void open_batch(Executor& executor, const std::shared_ptr<lsm::cache::Plan>& plan,
+                const py::object& out) {
+  const auto rows = out.cast<lsm::TensorView>().as_bytes("out");
+  executor.open_batches.emplace(plan->iteration, OpenBatch{plan, out});
+  executor.native.open_batch(plan->iteration, {plan->source, plan->slot, rows});
 }
 
-/// `targets`: None, or tuples of tensors (row_of, rows, place).
-void replay(Executor& executor, const lsm::PlanMoves& moves, const lsm::TensorView& out,
-            lsm::ThreadPool& pool, const py::object& targets) {
+/// `staged`: None if the rows from storage are in `out`. `targets`: None, or tuples of tensors
+/// (row_of, rows, place).
+void replay(Executor& executor, const lsm::cache::Plan& plan, const lsm::TensorView& out,
+            lsm::ThreadPool& pool, const std::optional<lsm::TensorView>& staged,
+            const py::object& targets) {
   const auto batch = out.as_bytes("out");
+  const auto arrived = staged ? staged->as_bytes("staged") : std::span<std::byte>{};
   const std::vector<lsm::RowTargets> lists = lsm::row_targets(targets, executor.native.row_bytes());
   {
     py::gil_scoped_release release;
     if (targets.is_none())
-      executor.native.replay(moves, batch, pool);
+      executor.native.replay(plan, arrived, batch, pool);
     else
-      executor.native.replay_to(moves, batch, lists, pool);
+      executor.native.replay_to(plan, arrived, batch, lists, pool);
   }
   auto& open = executor.open_batches;
-  open.erase(open.begin(), open.upper_bound(moves.iteration));
+  open.erase(open.begin(), open.upper_bound(plan.iteration));
 }
 
 void start_over(Executor& executor) {
@@ -76,20 +82,19 @@ void start_over(Executor& executor) {
 namespace lsm {
 
 void bind_executor(py::module_& module) {
-  py::class_<Executor> executor(module, "CacheExecutor");
-  executor
+  py::class_<Executor>(module, "CacheExecutor")
       .def(py::init(&make_executor), py::arg("storage"), py::kw_only(), py::arg("num_lines"),
            py::arg("victim_slots"), py::arg("static_ids"), py::arg("constant_ids"),
            py::arg("timeout_secs"), py::arg("prefetch_iterations") = 0)
-      .def("open_batch", &::open_batch, py::arg("iteration"), py::arg("source"), py::arg("slot"),
-           py::arg("out"))
+      .def("open_batch", &::open_batch, py::arg("plan"), py::arg("out"))
+      .def("replay", &::replay, py::arg("plan"), py::kw_only(), py::arg("out"), py::arg("pool"),
+           py::arg("staged") = py::none(), py::arg("targets") = py::none())
       .def("start_over", &::start_over)
       .def_property_readonly("num_lines", [](const Executor& e) { return e.native.num_lines(); })
       .def_property_readonly("victim_slots",
                              [](const Executor& e) { return e.native.victim_slots(); })
       .def_property_readonly("prefetched_rows",
                              [](const Executor& e) { return e.native.prefetched_rows(); });
-  def_replay(executor, &::replay, py::arg("out"), py::arg("pool"), py::arg("targets") = py::none());
 }
 
 }  // namespace lsm

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cache/bind.h"
-#include "cache/bind_moves.h"
+#include "cache/bind_targets.h"
 #include "cache/gpu_executor.h"
 #include "cache/plan.h"
 #include "kernels/bind_tensor.h"
@@ -36,50 +36,26 @@ Executor make_executor(lsm::Storage& storage, const lsm::GpuExecutorOptions& opt
   return {lsm::make_gpu_executor(options, storage, static_span, constant_span, device), device};
 }
 
-void replay(Executor& self, const lsm::PlanMoves& moves, const lsm::TensorView& staged,
+void replay(Executor& self, const lsm::cache::Plan& plan, const lsm::TensorView& staged,
             const lsm::TensorView& out) {
   const auto staged_bytes = staged.as_bytes_on(staged.on_host ? -1 : self.device, "staged");
   const auto out_bytes = out.as_bytes_on(self.device, "out");
   py::gil_scoped_release release;
-  self.executor->replay(moves, staged_bytes, out_bytes);
+  self.executor->replay(plan, staged_bytes, out_bytes);
 }
 
 /// `targets`: tuples of tensors (row_of, rows, place).
-void replay_to(Executor& self, const lsm::PlanMoves& moves, const lsm::TensorView& staged,
+void replay_to(Executor& self, const lsm::cache::Plan& plan, const lsm::TensorView& staged,
                const py::object& targets) {
   const auto staged_bytes = staged.as_bytes_on(staged.on_host ? -1 : self.device, "staged");
   const auto lists = lsm::row_targets(targets, self.executor->row_bytes(), self.device);
   py::gil_scoped_release release;
-  self.executor->replay_to(moves, staged_bytes, lists);
+  self.executor->replay_to(plan, staged_bytes, lists);
 }
 
-/// Of a plan that stays on the GPU. `source`: its own, as it was taken.
-lsm::PlanMoves moves_of(const lsm::cache::Plan& plan, const lsm::TensorView& source) {
-  lsm::PlanMoves moves;
-  moves.iteration = plan.iteration;
-  moves.source = source.as<const uint8_t>("source");
-  moves.on_gpu = plan.on_gpu.get();
-  moves.leaving_slot = plan.leaving_slot;
-  moves.victim_position = plan.victim_position;
-  moves.victim_slot = plan.victim_slot;
-  lsm::check_argument(moves.on_gpu != nullptr, "plan: expected one that a GPU made");
-  return moves;
-}
-
-void replay_plan(Executor& self, const lsm::cache::Plan& plan, const lsm::TensorView& source,
-                 const lsm::TensorView& staged, const lsm::TensorView& out) {
-  replay(self, moves_of(plan, source), staged, out);
-}
-
-void replay_plan_to(Executor& self, const lsm::cache::Plan& plan, const lsm::TensorView& source,
-                    const lsm::TensorView& staged, const py::object& targets) {
-  replay_to(self, moves_of(plan, source), staged, targets);
-}
-
-void prefetch(Executor& self, const lsm::TensorView& victim_slots) {
-  const auto slots = victim_slots.as<const int64_t>("victim_slots");
+void prefetch(Executor& self, const lsm::cache::Plan& plan) {
   py::gil_scoped_release release;
-  self.executor->prefetch(slots);
+  self.executor->prefetch(plan.victim_slot);
 }
 
 /// staging: gather, copy or resident.
@@ -97,8 +73,7 @@ void set_staging(Executor& self, const std::string& staging) {
 namespace lsm {
 
 void bind_gpu_executor(py::module_& module) {
-  py::class_<Executor> executor(module, "GpuExecutor");
-  executor
+  py::class_<Executor>(module, "GpuExecutor")
       .def(py::init([](Storage& storage, int64_t num_lines, int64_t victim_slots,
                        int64_t prefetch_rows, const TensorView& static_ids,
                        const TensorView& constant_ids, double timeout_secs, int device) {
@@ -109,7 +84,10 @@ void bind_gpu_executor(py::module_& module) {
            py::arg("prefetch_rows"), py::arg("static_ids"), py::arg("constant_ids"),
            py::arg("timeout_secs"), py::arg("device"))
       .def("set_staging", &set_staging, py::arg("staging"))
-      .def("prefetch", &prefetch, py::arg("victim_slots"))
+      .def("replay", &replay, py::arg("plan"), py::kw_only(), py::arg("staged"), py::arg("out"))
+      .def("replay", &replay_to, py::arg("plan"), py::kw_only(), py::arg("staged"),
+           py::arg("targets"))
+      .def("prefetch", &prefetch, py::arg("plan"))
       .def(
           "wait_delivered", [](Executor& self) { self.executor->wait_delivered(); },
           py::call_guard<py::gil_scoped_release>())
@@ -122,13 +100,6 @@ void bind_gpu_executor(py::module_& module) {
                              [](const Executor& self) { return self.executor->device_bytes(); })
       .def_property_readonly("pinned_bytes",
                              [](const Executor& self) { return self.executor->pinned_bytes(); });
-  executor
-      .def("replay", &replay_plan, py::kw_only(), py::arg("plan"), py::arg("source"),
-           py::arg("staged"), py::arg("out"))
-      .def("replay", &replay_plan_to, py::kw_only(), py::arg("plan"), py::arg("source"),
-           py::arg("staged"), py::arg("targets"));
-  def_replay(executor, &::replay, py::arg("staged"), py::arg("out"));
-  def_replay(executor, &::replay_to, py::arg("staged"), py::arg("targets"));
 }
 
 }  // namespace lsm

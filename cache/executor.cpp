@@ -52,8 +52,10 @@ void CacheExecutor::fill(Tier& tier, Storage& storage, std::span<const int64_t> 
   }
 }
 
-void CacheExecutor::replay(const PlanMoves& plan, std::span<std::byte> batch, ThreadPool& pool) {
-  check(plan, batch);
+void CacheExecutor::replay(const cache::Plan& plan, std::span<const std::byte> staged,
+                           std::span<std::byte> batch, ThreadPool& pool) {
+  check(plan, staged, batch);
+  if (!staged.empty()) place_staged(plan, staged.data(), batch.data(), pool);
   const Pause pause(prefetcher_);
   const RowsNow now = {plan, prefetcher_.arrived(plan.iteration, batch), batch.data()};
   const auto missing = [&](int64_t i) { return now.in_batch(i) ? nullptr : row_in_tier(plan, i); };
@@ -63,10 +65,12 @@ void CacheExecutor::replay(const PlanMoves& plan, std::span<std::byte> batch, Th
   move(plan, batch.data(), pool);
 }
 
-void CacheExecutor::replay_to(const PlanMoves& plan, std::span<std::byte> batch,
-                              std::span<const RowTargets> targets, ThreadPool& pool) {
-  check(plan, batch);
+void CacheExecutor::replay_to(const cache::Plan& plan, std::span<const std::byte> staged,
+                              std::span<std::byte> batch, std::span<const RowTargets> targets,
+                              ThreadPool& pool) {
+  check(plan, staged, batch);
   check_targets(targets, static_cast<int64_t>(plan.source.size()));
+  if (!staged.empty()) place_staged(plan, staged.data(), batch.data(), pool);
   const Pause pause(prefetcher_);
   const RowsNow now = {plan, prefetcher_.arrived(plan.iteration, batch), batch.data()};
   keep(now, plan.spill_position, pool);
@@ -75,16 +79,29 @@ void CacheExecutor::replay_to(const PlanMoves& plan, std::span<std::byte> batch,
   move(plan, batch.data(), pool);
 }
 
-void CacheExecutor::check(const PlanMoves& plan, std::span<const std::byte> batch) {
+void CacheExecutor::check(const cache::Plan& plan, std::span<const std::byte> staged,
+                          std::span<const std::byte> batch) {
   check_argument(batch.size() == plan.source.size() * static_cast<size_t>(row_bytes_),
                  "out: expected ", plan.source.size(), " rows of ", row_bytes_, " bytes, got ",
                  batch.size(), " bytes");
+  const size_t num_missing = plan.miss_position.size();
+  check_argument(staged.empty() || staged.size() == num_missing * static_cast<size_t>(row_bytes_),
+                 "staged: expected ", num_missing, " rows of ", row_bytes_, " bytes, got ",
+                 staged.size(), " bytes");
   check_(plan);
 }
 
-const std::byte* CacheExecutor::row_in_tier(const PlanMoves& plan, int64_t i) const {
+void CacheExecutor::place_staged(const cache::Plan& plan, const std::byte* staged, std::byte* batch,
+                                 ThreadPool& pool) const {
+  copy_rows(
+      static_cast<int64_t>(plan.miss_position.size()), row_bytes_,
+      [&](int64_t i) { return staged + i * row_bytes_; },
+      [&](int64_t i) { return batch + plan.miss_position[i] * row_bytes_; }, pool);
+}
+
+const std::byte* CacheExecutor::row_in_tier(const cache::Plan& plan, int64_t i) const {
   const Tier* const tiers[kNumTiers] = {&static_rows_, &lines_, &victims_, &constant_rows_};
-  return tiers[plan.source[i]]->block.data() + plan.slot[i] * row_bytes_;
+  return tiers[static_cast<size_t>(plan.source[i])]->block.data() + plan.slot[i] * row_bytes_;
 }
 
 /// Copies the rows at `positions` that are missing in the batch.
@@ -109,7 +126,7 @@ void CacheExecutor::deliver(const RowsNow& now, const RowTargets& list, ThreadPo
 }
 
 /// Moves rows into the victim buffer and the lines: the steps after the first.
-void CacheExecutor::move(const PlanMoves& plan, const std::byte* rows, ThreadPool& pool) {
+void CacheExecutor::move(const cache::Plan& plan, const std::byte* rows, ThreadPool& pool) {
   std::byte* const lines = lines_.block.data();
   std::byte* const victims = victims_.block.data();
   const auto row_of = [this](auto* base, std::span<const int64_t> index) {

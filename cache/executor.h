@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "cache/plan_moves.h"
+#include "cache/plan_check.h"
 #include "cache/row_targets.h"
 #include "cache/victim_prefetcher.h"
 #include "kernels/core/buffer.h"
@@ -38,21 +38,23 @@ class CacheExecutor {
     prefetcher_.open(iteration, batch);
   }
 
-  /// Replays one plan on `batch`, a row per position, in which the rows from storage have arrived:
-  ///   1. rows of the memory tiers -> batch
+  /// Replays one plan on `batch`, a row per position. `staged`: the rows from storage, in the order
+  /// of plan.miss_position; empty: they are in `batch`.
+  ///   1. rows of the memory tiers, and of `staged`, -> batch
   ///   2. evicted lines, and spilled rows of the batch -> victim slots
   ///   3. inserted rows of the batch -> lines
   /// A later step may thus write slots and lines that an earlier one reads. Prefetched rows are not
   /// copied again. Before anything moves, throws ArgumentError if an index is out of range, a slot
   /// or line is written twice or a word names no coming iteration, and throws the errors of
   /// prefetching.
-  void replay(const PlanMoves& plan, std::span<std::byte> batch, ThreadPool& pool);
+  void replay(const cache::Plan& plan, std::span<const std::byte> staged,
+              std::span<std::byte> batch, ThreadPool& pool);
 
   /// The same, but rows go straight from their tier to `targets`. The first step copies only rows
   /// that the plan spills or inserts to `batch`, and all wanted rows to `targets`. Other rows of
   /// `batch` are undefined afterwards.
-  void replay_to(const PlanMoves& plan, std::span<std::byte> batch,
-                 std::span<const RowTargets> targets, ThreadPool& pool);
+  void replay_to(const cache::Plan& plan, std::span<const std::byte> staged,
+                 std::span<std::byte> batch, std::span<const RowTargets> targets, ThreadPool& pool);
 
   /// Forgets the open batches and the rows of the victim buffer: plans start over.
   void start_over() { prefetcher_.forget(); }
@@ -76,21 +78,24 @@ class CacheExecutor {
 
   /// The places of a batch's rows before its plan is replayed.
   struct RowsNow {
-    const PlanMoves& plan;
+    const cache::Plan& plan;
     std::span<const uint8_t> arrived;  // from the victim buffer; by position, or empty
     std::byte* batch;
 
     bool in_batch(int64_t i) const {
-      return plan.source[i] >= kNumTiers || (!arrived.empty() && arrived[i] != 0);
+      return plan.source[i] == RowSource::kStorage || (!arrived.empty() && arrived[i] != 0);
     }
   };
 
   void fill(Tier& tier, Storage& storage, std::span<const int64_t> ids, double timeout_secs);
-  void check(const PlanMoves& plan, std::span<const std::byte> batch);
-  const std::byte* row_in_tier(const PlanMoves& plan, int64_t i) const;
+  void check(const cache::Plan& plan, std::span<const std::byte> staged,
+             std::span<const std::byte> batch);
+  void place_staged(const cache::Plan& plan, const std::byte* staged, std::byte* batch,
+                    ThreadPool& pool) const;
+  const std::byte* row_in_tier(const cache::Plan& plan, int64_t i) const;
   void keep(const RowsNow& now, std::span<const int64_t> positions, ThreadPool& pool);
   void deliver(const RowsNow& now, const RowTargets& list, ThreadPool& pool) const;
-  void move(const PlanMoves& plan, const std::byte* rows, ThreadPool& pool);
+  void move(const cache::Plan& plan, const std::byte* rows, ThreadPool& pool);
 
   const int64_t row_bytes_;
   Tier static_rows_;

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cache/plan_moves.h"
+#include "cache/plan.h"
 #include "kernels/core/macros.h"
 
 namespace lsm {

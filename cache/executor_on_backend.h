@@ -11,6 +11,7 @@
 #include "cache/executor_functors.h"
 #include "cache/gpu_executor.h"
 #include "cache/gpu_moves_on_backend.h"
+#include "cache/plan_check.h"
 #include "cache/victim_prefetcher_on_backend.h"
 #include "kernels/core/backend_array.h"
 #include "kernels/core/check.h"
@@ -57,7 +58,7 @@ class ExecutorOnBackend final : public GpuExecutor {
     backend_->drain();
   }
 
-  void replay(const PlanMoves& plan, std::span<const std::byte> staged,
+  void replay(const cache::Plan& plan, std::span<const std::byte> staged,
               std::span<std::byte> out) override {
     check_rows("out", static_cast<int64_t>(plan.source.size()), out.size());
     list_staged(plan, staged);
@@ -69,7 +70,7 @@ class ExecutorOnBackend final : public GpuExecutor {
     move_kept(lists, {out.data(), nullptr, row_bytes_});
   }
 
-  void replay_to(const PlanMoves& plan, std::span<const std::byte> staged,
+  void replay_to(const cache::Plan& plan, std::span<const std::byte> staged,
                  std::span<const RowTargets> targets) override {
     list_staged(plan, staged);
     check_targets(targets, static_cast<int64_t>(plan.source.size()));
@@ -151,20 +152,19 @@ class ExecutorOnBackend final : public GpuExecutor {
   }
 
   /// Begins far_position_ with the rows from storage, in the order in which they are staged.
-  void list_staged(const PlanMoves& plan, std::span<const std::byte> staged) {
-    far_position_.clear();
-    list(plan, RowSource::kStorage);
+  void list_staged(const cache::Plan& plan, std::span<const std::byte> staged) {
+    far_position_.assign(plan.miss_position.begin(), plan.miss_position.end());
     num_staged_ = static_cast<int64_t>(far_position_.size());
     check_rows("staged", num_staged_, staged.size());
   }
   /// Appends the positions of the rows of this tier. Without a branch per row: which rows the cache
   /// holds cannot be predicted.
-  void list(const PlanMoves& plan, RowSource source) {
+  void list(const cache::Plan& plan, RowSource source) {
     size_t count = far_position_.size();
     far_position_.resize(count + plan.source.size());
     for (size_t i = 0; i < plan.source.size(); ++i) {
       far_position_[count] = static_cast<uint32_t>(i);
-      count += plan.source[i] == static_cast<uint8_t>(source) ? 1 : 0;
+      count += plan.source[i] == source ? 1 : 0;
     }
     far_position_.resize(count);
   }
@@ -184,38 +184,22 @@ class ExecutorOnBackend final : public GpuExecutor {
   };
 
   /// Where each row is, prefetched ones by their place in that buffer.
-  Lists begin(const PlanMoves& plan) {
-    victim_position_now_.clear();
-    Lists lists{};
-    int64_t num_prefetched = 0;
-    if (plan.on_gpu != nullptr) {
-      lists = take(plan);
-      num_prefetched = prefetch_.finish(plan.victim_slot);
-      for (const int64_t position : plan.victim_position) {
-        victim_position_now_.push_back(static_cast<uint32_t>(position));
-      }
-    } else {
-      lists = upload(plan);
-      victim_slot_now_.clear();
-      for (size_t i = 0; i < plan.source.size(); ++i) {
-        if (plan.source[i] != static_cast<uint8_t>(RowSource::kVictim)) continue;
-        victim_position_now_.push_back(static_cast<uint32_t>(i));
-        victim_slot_now_.push_back(plan.slot[i]);
-      }
-      num_prefetched = prefetch_.finish(victim_slot_now_);
-    }
-    num_prefetched_ = num_prefetched;
-    if (num_prefetched > 0) {
-      const auto prefetched = std::span<const uint32_t>(victim_position_now_).first(num_prefetched);
-      backend_->for_each(num_prefetched, SetTier{prefetched_.upload(prefetched),
+  Lists begin(const cache::Plan& plan) {
+    victim_position_now_.assign(plan.victim_position.begin(), plan.victim_position.end());
+    const Lists lists = plan.on_gpu != nullptr ? take(plan) : upload(plan);
+    num_prefetched_ = prefetch_.finish(plan.victim_slot);
+    if (num_prefetched_ > 0) {
+      const auto prefetched =
+          std::span<const uint32_t>(victim_position_now_).first(num_prefetched_);
+      backend_->for_each(num_prefetched_, SetTier{prefetched_.upload(prefetched),
                                                  TierRows::kPrefetched, lists.tier_of, lists.slot});
     }
     return lists;
   }
 
   /// Of a plan that this GPU made.
-  Lists take(const PlanMoves& plan) {
-    const auto* const moves = dynamic_cast<const MovesOnBackend<Backend>*>(plan.on_gpu);
+  Lists take(const cache::Plan& plan) {
+    const auto* const moves = dynamic_cast<const MovesOnBackend<Backend>*>(plan.on_gpu.get());
     check_argument(moves != nullptr, "plan: expected one that was made where it is replayed");
     const auto count = static_cast<int64_t>(plan.source.size());
     const auto num_leaving = static_cast<int64_t>(plan.leaving_slot.size());
@@ -234,7 +218,7 @@ class ExecutorOnBackend final : public GpuExecutor {
   }
 
   /// Of a plan of the host.
-  Lists upload(const PlanMoves& plan) {
+  Lists upload(const cache::Plan& plan) {
     leaving_position_now_.assign(plan.evict_line.size(), 0);
     leaving_line_now_.assign(plan.evict_line.begin(), plan.evict_line.end());
     leaving_slot_now_.assign(plan.evict_slot.begin(), plan.evict_slot.end());
@@ -246,7 +230,7 @@ class ExecutorOnBackend final : public GpuExecutor {
     if (options_.victim_slots == 0) leaving_slot_now_.clear();  // all are dropped
     inserted_position_now_.assign(plan.insert_position.begin(), plan.insert_position.end());
     const bool has_leaving = !leaving_slot_now_.empty();
-    return {source_.upload(plan.source),
+    return {reinterpret_cast<uint8_t*>(source_.upload(plan.source)),
             slot_.upload(plan.slot),
             static_cast<int64_t>(leaving_slot_now_.size()),
             has_leaving ? leaving_position_.upload(leaving_position_now_) : nullptr,
@@ -261,7 +245,7 @@ class ExecutorOnBackend final : public GpuExecutor {
   /// Appends to far_position_ the other rows behind PCIe. Of the victims those from number
   /// `first_victim` on. keeps_near: lists rows in GPU memory too that enter a line or the victim
   /// buffer.
-  void list_far(const PlanMoves& plan, int64_t first_victim, bool keeps_near) {
+  void list_far(const cache::Plan& plan, int64_t first_victim, bool keeps_near) {
     far_position_.insert(far_position_.end(), victim_position_now_.begin() + first_victim,
                          victim_position_now_.end());
     if (num_constant_ > 0) list(plan, RowSource::kConstant);
@@ -412,7 +396,6 @@ class ExecutorOnBackend final : public GpuExecutor {
       prefetch_;  // its thread reads victims_, so it ends before they are freed
   // Of the plan that is replayed.
   std::vector<uint32_t> victim_position_now_;
-  std::vector<int64_t> victim_slot_now_;
   std::vector<uint32_t> leaving_position_now_;
   std::vector<int64_t> leaving_line_now_;
   std::vector<int64_t> leaving_slot_now_;
@@ -425,7 +408,7 @@ class ExecutorOnBackend final : public GpuExecutor {
   std::vector<int32_t> place_now_;
   std::vector<int64_t> starts_now_;
   std::vector<std::byte*> bases_now_;
-  Array<uint8_t> source_{*backend_};
+  Array<RowSource> source_{*backend_};
   Array<int64_t> slot_{*backend_};
   Array<uint32_t> prefetched_{*backend_};
   Array<uint32_t> leaving_position_{*backend_};

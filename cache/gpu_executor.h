@@ -7,7 +7,7 @@
 #include <memory>
 #include <span>
 
-#include "cache/plan_moves.h"
+#include "cache/plan.h"
 #include "cache/row_targets.h"
 #include "kernels/io/storage.h"
 
@@ -40,18 +40,18 @@ class GpuExecutor {
   ///   1. rows of the memory tiers, and of `staged`, -> out
   ///   2. evicted lines, and spilled rows of `out`, -> victim slots
   ///   3. inserted rows of `out` -> lines
-  /// `staged`: the rows from storage, in the order of their positions, in page-locked host memory,
+  /// `staged`: the rows from storage, in the order of plan.miss_position, in page-locked host memory,
   /// or with kResident in GPU memory. It must not change until synchronize() has returned. `out`:
   /// GPU memory with a row per position.
   /// Throws ArgumentError as CacheExecutor::replay() does. Moves that this GPU decided
-  /// (PlanMoves::on_gpu) are trusted and changed; the caller may drop them on return.
-  virtual void replay(const PlanMoves& plan, std::span<const std::byte> staged,
+  /// (Plan::on_gpu) are trusted and changed; the caller may drop them on return.
+  virtual void replay(const cache::Plan& plan, std::span<const std::byte> staged,
                       std::span<std::byte> out) = 0;
 
   /// The same, but rows go straight from their tier to `targets`: GPU memory, of this process or
   /// mapped from another, or page-locked memory. Rows behind PCIe are read once, however many
   /// targets want them. Blocks until the previous replay has ended.
-  virtual void replay_to(const PlanMoves& plan, std::span<const std::byte> staged,
+  virtual void replay_to(const cache::Plan& plan, std::span<const std::byte> staged,
                          std::span<const RowTargets> targets) = 0;
 
   /// Throws TimeoutError. Blocks until the targets of the last replay_to() have their rows, for

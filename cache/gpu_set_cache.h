@@ -20,13 +20,13 @@ namespace lsm::cache {
 struct BufferedRow {
   int64_t slot;
   uint32_t position;
-  Source source;
+  RowSource source;
 };
 
 /// The decisions of GpuSetCache::decide() about one batch.
 struct Decisions {
   std::span<const BufferedRow> buffered;  // in
-  std::span<Source> source;               // out: [n] the tier
+  std::span<RowSource> source;               // out: [n] the tier
   int64_t num_evictions = 0;
   int64_t num_bypasses = 0;
   std::vector<Leaving> leaving;  // out, if there is a victim buffer: of each row that asks

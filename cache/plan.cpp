@@ -4,6 +4,40 @@
 #include <utility>
 
 namespace lsm::cache {
+namespace {
+
+/// Without a branch per request, since sources cannot be predicted.
+void list_positions(std::span<const RowSource> source, RowSource wanted, int64_t count,
+                    std::vector<int64_t>* positions) {
+  positions->resize(static_cast<size_t>(count) + 1);
+  int64_t* next = positions->data();
+  for (size_t i = 0; i < source.size(); ++i) {
+    *next = static_cast<int64_t>(i);
+    next += source[i] == wanted ? 1 : 0;
+  }
+  positions->pop_back();
+}
+
+}  // namespace
+
+void Plan::count_sources() {
+  int64_t counts[256] = {};
+  for (const RowSource source : this->source) ++counts[static_cast<uint8_t>(source)];
+  const auto count_of = [&](RowSource source) { return counts[static_cast<uint8_t>(source)]; };
+  counters.requests = static_cast<int64_t>(source.size());
+  counters.static_hits = count_of(RowSource::kStatic);
+  counters.hits = count_of(RowSource::kCache);
+  counters.victim_hits = count_of(RowSource::kVictim);
+  counters.constant_hits = count_of(RowSource::kConstant);
+  counters.misses = count_of(RowSource::kStorage);
+  list_positions(source, RowSource::kStorage, counters.misses, &miss_position);
+  miss_id.resize(ids.empty() ? 0 : miss_position.size());
+  for (size_t i = 0; i < miss_id.size(); ++i) miss_id[i] = ids[miss_position[i]];
+  if (slot.size() != source.size()) return;
+  list_positions(source, RowSource::kVictim, counters.victim_hits, &victim_position);
+  victim_slot.resize(victim_position.size());
+  for (size_t i = 0; i < victim_slot.size(); ++i) victim_slot[i] = slot[victim_position[i]];
+}
 
 void Plan::list() {
   if (on_gpu == nullptr || is_listed_) return;

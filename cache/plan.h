@@ -10,10 +10,15 @@
 
 #include "cache/gpu_moves.h"
 
-namespace lsm::cache {
+namespace lsm {
 
 /// The tier that a request is served from.
-enum class Source : uint8_t { kStatic, kCache, kVictim, kConstant, kStorage };
+enum class RowSource : uint8_t { kStatic, kCache, kVictim, kConstant, kStorage };
+inline constexpr size_t kNumTiers = 4;  // the tiers in memory
+
+}  // namespace lsm
+
+namespace lsm::cache {
 
 /// Counters of one iteration, in the order of kCounterNames. Requests are the sum of the hits of
 /// all tiers and the misses.
@@ -28,6 +33,8 @@ struct Counters {
   int64_t evictions = 0;
   int64_t spilled = 0;          // rows that entered the victim buffer
   int64_t victim_overflow = 0;  // rows with a next use that it refused or dropped
+
+  friend bool operator==(const Counters&, const Counters&) = default;
 };
 
 inline constexpr std::array<const char*, 10> kCounterNames = {
@@ -47,7 +54,7 @@ struct Move {
 struct Plan {
   int64_t iteration = 0;
   std::vector<int64_t> ids;              // [n] requests, in order
-  std::vector<Source> source;            // [n]
+  std::vector<RowSource> source;         // [n]
   std::vector<int64_t> slot;             // [n] line, victim slot, index in the id list, or -1
   std::vector<int64_t> evict_line;       // [m]
   std::vector<int64_t> evict_slot;       // [m] victim slot, or -1: discarded
@@ -64,14 +71,18 @@ struct Plan {
   std::vector<int64_t> tag_word;  // [l]
   Counters counters;
 
+  // The rows of two tiers, positions ascending.
+  std::vector<int64_t> miss_position;    // [misses] requests that are served from storage
+  std::vector<int64_t> miss_id;          // [misses]
+  std::vector<int64_t> victim_position;  // [v] requests that are served from the victim buffer
+  std::vector<int64_t> victim_slot;      // [v]
+
   // Of a plan that a GPU made: its moves, of which slot, evict, insert and spill are what list()
   // reads back. The rows that leave the device for the victim buffer are the host's to choose: an
   // entry per move, none without such a buffer.
   std::shared_ptr<GpuMoves> on_gpu;
-  std::vector<int64_t> leaving_slot;     // [moves] or [0]; -1: the row is dropped, or there is none
-  std::vector<int64_t> leaving_word;     // [moves] or [0]
-  std::vector<int64_t> victim_position;  // [v] requests that are served from the victim buffer
-  std::vector<int64_t> victim_slot;      // [v]
+  std::vector<int64_t> leaving_slot;  // [moves] or [0]; -1: the row is dropped, or there is none
+  std::vector<int64_t> leaving_word;  // [moves] or [0]
 
   /// Adds the `count` moves move_of(i), whose rows leave for leaving_slot[i].
   template <class MoveOf>
@@ -94,6 +105,10 @@ struct Plan {
       }
     }
   }
+
+  /// Counts the requests by source and lists those of storage and, if slots are on the host, of the
+  /// victim buffer.
+  void count_sources();
 
   /// Reads back what is on the GPU only; nothing the second time.
   void list();

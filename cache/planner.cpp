@@ -164,7 +164,7 @@ void Planner::plan(Plan* plan) {
   refresh_lines(t);
   victims_.open(static_cast<uint32_t>(t));
   batch_sets_ ? decide_on_batch(plan) : decide_on_sets(plan);
-  count_sources(plan);
+  plan->count_sources();
   record_moves(plan);
   ++num_planned_;
   rank_starts_.pop_front();
@@ -219,8 +219,8 @@ void Planner::find_buffered(Plan* plan) {
     }
   });
   for (int64_t i = 0; i < count; ++i) {
-    if (plan->source[i] == Source::kStorage) continue;
-    const bool is_victim = plan->source[i] == Source::kVictim;
+    if (plan->source[i] == RowSource::kStorage) continue;
+    const bool is_victim = plan->source[i] == RowSource::kVictim;
     const int64_t slot = is_victim ? victims_.find(plan->ids[i]) : plan->slot[i];
     buffered_.push_back({slot, static_cast<uint32_t>(i), plan->source[i]});
     if (!is_victim) continue;
@@ -252,32 +252,32 @@ void Planner::look_up(Plan* plan) {
     for (int64_t i = begin; i < end; ++i) {
       plan->ids[i] = accesses_[i].id;
       plan->source[i] =
-          plan->slot[i] >= 0 ? Source::kCache : find_in_buffers(plan->ids[i], &plan->slot[i]);
+          plan->slot[i] >= 0 ? RowSource::kCache : find_in_buffers(plan->ids[i], &plan->slot[i]);
     }
   });
 }
 
 /// The tier of a row that is not in the cache. No row is in two tiers, so their order is free: the
 /// rows of the static and the constant tier never ask for a line.
-Source Planner::find_in_buffers(int64_t id, int64_t* slot) const {
+RowSource Planner::find_in_buffers(int64_t id, int64_t* slot) const {
   int64_t found;
   if ((found = static_ids_.find(id)) >= 0) {
     *slot = found;
-    return Source::kStatic;
+    return RowSource::kStatic;
   }
-  if (victims_.find(id) >= 0) return Source::kVictim;
+  if (victims_.find(id) >= 0) return RowSource::kVictim;
   if ((found = constant_ids_.find(id)) >= 0) {
     *slot = found;
-    return Source::kConstant;
+    return RowSource::kConstant;
   }
-  return Source::kStorage;
+  return RowSource::kStorage;
 }
 
 /// Sorts the requests that ask for a line by set.
 void Planner::bucket_candidates(Plan* plan) {
   const int64_t count = static_cast<int64_t>(plan->source.size());
   const auto asks = [&](int64_t i) {
-    return plan->source[i] == Source::kVictim || plan->source[i] == Source::kStorage;
+    return plan->source[i] == RowSource::kVictim || plan->source[i] == RowSource::kStorage;
   };
   std::fill(offsets_.begin(), offsets_.end(), 0);
   for (int64_t i = 0; i < count; ++i) {
@@ -291,20 +291,8 @@ void Planner::bucket_candidates(Plan* plan) {
   for (int64_t i = count - 1; i >= 0; --i) {
     if (!asks(i)) continue;
     candidates_[--offsets_[-1 - plan->slot[i]]] = {accesses_[i], static_cast<uint32_t>(i)};
-    plan->slot[i] = plan->source[i] == Source::kVictim ? victims_.find(plan->ids[i]) : -1;
+    plan->slot[i] = plan->source[i] == RowSource::kVictim ? victims_.find(plan->ids[i]) : -1;
   }
-}
-
-void Planner::count_sources(Plan* plan) const {
-  int64_t hits[5] = {};
-  for (const Source source : plan->source) ++hits[static_cast<int>(source)];
-  Counters& counters = plan->counters;
-  counters.requests = static_cast<int64_t>(plan->source.size());
-  counters.static_hits = hits[static_cast<int>(Source::kStatic)];
-  counters.hits = hits[static_cast<int>(Source::kCache)];
-  counters.victim_hits = hits[static_cast<int>(Source::kVictim)];
-  counters.constant_hits = hits[static_cast<int>(Source::kConstant)];
-  counters.misses = hits[static_cast<int>(Source::kStorage)];
 }
 
 void Planner::place_candidates(uint32_t t) {

@@ -79,9 +79,8 @@ class Planner {
   void decide_on_sets(Plan* plan);
   void decide_on_batch(Plan* plan);
   void find_buffered(Plan* plan);
-  void count_sources(Plan* plan) const;
   void look_up(Plan* plan);
-  Source find_in_buffers(int64_t id, int64_t* slot) const;
+  RowSource find_in_buffers(int64_t id, int64_t* slot) const;
   void bucket_candidates(Plan* plan);
   void place_candidates(uint32_t t);
   void record_moves(Plan* plan);

@@ -58,7 +58,7 @@ struct SetsRef {
 /// its set, that of any other row num_sets.
 struct BatchRef {
   ChainRef chain;
-  Source* source;      // [n]
+  RowSource* source;      // [n]
   int64_t* slot;       // [n]
   uint32_t* key;       // [n] in request order
   uint32_t* position;  // [n] 0, 1, 2, ..
@@ -78,19 +78,19 @@ struct LookUp {
   template <class Lanes>
   LSM_HOST_DEVICE void operator()(const Lanes& lanes, int64_t i) const {
     const Access row = rows.row(i);
-    const Source tier = rows.source[i];
+    const RowSource tier = rows.source[i];
     const uint32_t set = sets.set_of(row.id);
-    const bool asks_cache = tier == Source::kStorage;
+    const bool asks_cache = tier == RowSource::kStorage;
     const int32_t way = asks_cache ? sets.find(lanes, set, row.id) : -1;
     lanes.each([&](int lane) {
       if (lane != 0) return;
-      const bool asks_line = way < 0 && (asks_cache || tier == Source::kVictim);
+      const bool asks_line = way < 0 && (asks_cache || tier == RowSource::kVictim);
       rows.key[i] = asks_line ? set : sets.num_sets;
       rows.position[i] = static_cast<uint32_t>(i);
       if (!asks_cache) return;
       rows.slot[i] = way < 0 ? -1 : int64_t{set} * sets.ways + way;
       if (way < 0) return;
-      rows.source[i] = Source::kCache;
+      rows.source[i] = RowSource::kCache;
       // Ids of a batch are distinct, so no other warp has this line.
       auto& line = sets.lines[rows.slot[i]];
       line.touched = rows.t + 1;

@@ -70,12 +70,12 @@ class SetCacheOnBackend final : public GpuSetCache {
     const int64_t count = static_cast<int64_t>(decisions->source.size());
     auto arrays = memory_->take();
     const BatchRef rows = {chain_.ref(),
-                           reinterpret_cast<Source*>(arrays->source.grow(count)),
+                           reinterpret_cast<RowSource*>(arrays->source.grow(count)),
                            arrays->slot.grow(count),
                            key_.grow(count),
                            position_.grow(count),
                            t};
-    backend_->fill(rows.source, static_cast<int>(Source::kStorage), count * sizeof(Source));
+    backend_->fill(rows.source, static_cast<int>(RowSource::kStorage), count * sizeof(RowSource));
     if (!decisions->buffered.empty()) {
       backend_->for_each(static_cast<int64_t>(decisions->buffered.size()),
                          SetBuffered{rows, buffered_.upload(decisions->buffered)});
@@ -142,13 +142,13 @@ class SetCacheOnBackend final : public GpuSetCache {
   /// Returns how many rows ask for a line.
   int64_t download(const BatchRef& rows, int64_t count, Decisions* decisions) {
     int64_t counts[kNumCounts];
-    backend_->download(decisions->source.data(), rows.source, count * sizeof(Source));
+    backend_->download(decisions->source.data(), rows.source, count * sizeof(RowSource));
     backend_->download(counts, counts_.data(), sizeof(counts));
     backend_->synchronize();
     decisions->num_evictions = counts[0];
     decisions->num_bypasses = counts[1];
-    const int64_t num_asking = std::ranges::count_if(decisions->source, [](Source source) {
-      return source == Source::kVictim || source == Source::kStorage;
+    const int64_t num_asking = std::ranges::count_if(decisions->source, [](RowSource source) {
+      return source == RowSource::kVictim || source == RowSource::kStorage;
     });
     decisions->leaving.clear();
     if (!keeps_leaving() || num_asking == 0) return num_asking;

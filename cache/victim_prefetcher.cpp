@@ -168,8 +168,8 @@ void VictimPrefetcher::collect_from(int64_t iteration, OpenBatch& batch,
                                       batch.plan.slot.size(), " rows"));
     }
     // A row that is still replaced before its turn is read from storage then.
-    const auto served_from = static_cast<cache::Source>(batch.plan.source[row.position]);
-    if (served_from != cache::Source::kVictim || batch.plan.slot[row.position] != slot) continue;
+    const bool is_served = batch.plan.source[row.position] == RowSource::kVictim;
+    if (!is_served || batch.plan.slot[row.position] != slot) continue;
     if (batch.arrived[row.position]) continue;  // a slot may be tagged with i twice
     batch.arrived[row.position] = 1;            // nobody reads it before the copy has ended
     copies_.push_back({&batch, slot, static_cast<int64_t>(row.position)});

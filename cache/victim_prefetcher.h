@@ -22,9 +22,15 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cache/plan_moves.h"
+#include "cache/plan.h"
 
 namespace lsm {
+
+/// Rows that enter the victim buffer, or whose next use becomes known there.
+struct VictimMoves {
+  std::span<const int64_t> slot;  // -1: the row is dropped
+  std::span<const int64_t> word;  // metadata words
+};
 
 class VictimPrefetcher {
  public:
@@ -45,8 +51,8 @@ class VictimPrefetcher {
   /// The destination of a coming iteration's rows. The memory must stay valid until record() of
   /// that iteration, or forget().
   struct Batch {
-    std::span<const uint8_t> source;  // of its plan
-    std::span<const int64_t> slot;    // of its plan
+    std::span<const RowSource> source;  // of its plan
+    std::span<const int64_t> slot;      // of its plan
     std::span<std::byte> rows;
   };
   /// Opens a batch for prefetching. Callable from any thread, also during a pause.

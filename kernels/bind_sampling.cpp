@@ -39,6 +39,12 @@ int64_t unique_relabel(const lsm::TensorView& ids, const lsm::TensorView& unique
   return lsm::unique_relabel(id_span, unique_span.data(), inverse_span.data());
 }
 
+bool same_ids(const lsm::TensorView& a, const lsm::TensorView& b) {
+  const auto first = a.as<const int64_t>("a"), second = b.as<const int64_t>("b");
+  py::gil_scoped_release release;
+  return std::ranges::equal(first, second);
+}
+
 lsm::SampledSubgraph sample(lsm::NeighborSampler& sampler, const lsm::TensorView& seeds,
                             uint64_t seed, uint64_t epoch, uint64_t iteration, uint64_t rank,
                             uint64_t step, bool edge_ids) {
@@ -106,6 +112,7 @@ void in_degree(const lsm::TensorView& indptr, const lsm::TensorView& scores,
 void bind_relabelling(py::module_& module) {
   module.def("unique_relabel", &unique_relabel, py::arg("ids"), py::arg("unique"),
              py::arg("inverse"));
+  module.def("same_ids", &same_ids, py::arg("a"), py::arg("b"));
 }
 
 std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, uint64_t key) {

@@ -35,6 +35,7 @@ PYBIND11_MODULE(_core, module) {
   lsm::bind_embed(module);
   lsm::bind_gpu_embed(module);
   lsm::bind_cache(module);
+  lsm::bind_plan(module);
   lsm::bind_executor(module);
   lsm::bind_gpu_executor(module);
   lsm::bind_comm(module);

@@ -108,6 +108,7 @@ policy_names = _core.policy_names
 query_gradients = _core.query_gradients
 read_last_page = _core.read_last_page
 reverse_pagerank = _core.reverse_pagerank
+same_ids = _core.same_ids
 scatter_rows = _core.scatter_rows
 search_order = _core.search_order
 simulate_cache = _core.simulate_cache
@@ -215,6 +216,7 @@ __all__ = [
     "query_gradients",
     "read_last_page",
     "reverse_pagerank",
+    "same_ids",
     "scatter_rows",
     "search_order",
     "simulate_cache",

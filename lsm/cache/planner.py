@@ -88,19 +88,20 @@ class PlannerConfig(PlannerOptions):
 
 
 class Plan:
-    """The moves of one iteration; host tensors.
+    """The moves of one iteration. Executors take ``native``; tensors are views of it, on the host.
 
-    A plan that was made on a GPU keeps its moves there, for an executor. The host gets ``ids``,
-    ``source`` and ``counters``; the first access to another tensor copies all of them, and blocks.
-    Precondition of that access: the plan has not been replayed.
+    A plan that was made on a GPU keeps its moves there. The first access to one of them, ``slot``
+    to ``spill_word``, copies them, and blocks. Precondition of that access: the plan has not been
+    replayed.
 
-    ``ids`` [n] int64: the requests. ``source`` [n] uint8: a Source. ``slot`` [n] int64: the line,
-    the victim slot, the index in the list of static or constant ids, or -1 for storage.
-    ``evict_line``, ``evict_slot`` [m] int64: evicted rows, and their victim slots or -1;
-    ``evict_word`` [m] int64: their metadata words (0 with slot -1). ``insert_position``,
-    ``insert_line`` [k] int64: requests, as indices into ``ids``, that enter a line.
-    ``spill_position``, ``spill_slot``, ``spill_word`` [j] int64: requests that got no line and go
-    to the victim buffer.
+    ``ids`` [n] int64: the requests. ``source`` [n] uint8: a Source. ``miss_position``, ``miss_id``
+    [k] int64: the rows from storage; ``victim_position``, ``victim_slot`` [v] int64: those from the
+    victim buffer. ``slot`` [n] int64: the line, the victim slot, the index in the list of static or
+    constant ids, or -1 for storage. ``evict_line``, ``evict_slot`` [m] int64: evicted rows, and
+    their victim slots or -1; ``evict_word`` [m] int64: their metadata words (0 with slot -1).
+    ``insert_position``, ``insert_line`` [k] int64: requests, as indices into ``ids``, that enter a
+    line. ``spill_position``, ``spill_slot``, ``spill_word`` [j] int64: requests that got no line
+    and go to the victim buffer.
 
     A metadata word (LSM-GNN, section 4.3.3) describes the next use of a row in the victim buffer:
     the iteration mod 2^16 in the upper 16 bits, the rank that requests it first in the next 8, and
@@ -115,6 +116,12 @@ class Plan:
     Moves are in the order of the decisions: by set, then by request.
     """
 
+    ids: torch.Tensor
+    source: torch.Tensor
+    miss_position: torch.Tensor
+    miss_id: torch.Tensor
+    victim_position: torch.Tensor
+    victim_slot: torch.Tensor
     slot: torch.Tensor
     evict_line: torch.Tensor
     evict_slot: torch.Tensor
@@ -128,35 +135,24 @@ class Plan:
     tag_word: torch.Tensor
 
     def __init__(self, plan: native.Plan) -> None:
+        self.native = plan
         self.iteration: int = plan.iteration
-        self.ids = native.as_tensor(plan.take_ids(), torch.int64)
-        self.source = native.as_tensor(plan.take_source(), torch.uint8)
         self.counters: dict[str, int] = dict(zip(COUNTERS, plan.counters(), strict=True))
-        self.on_gpu = plan if plan.is_on_gpu else None
-        """The form for ``executor.replay()``, instead of moves(); None for a plan of the host."""
-        self._native = plan
 
     def __getattr__(self, name: str) -> torch.Tensor:
-        if name not in _LISTED:
+        if name not in _ARRAYS:
             raise AttributeError(name)
-        self._native.read_back()
-        for each in _LISTED:
-            words = getattr(self._native, f"take_{each}")()
-            self.__dict__[each] = native.as_tensor(words, torch.int64)
+        dtype = torch.uint8 if name == "source" else torch.int64
+        self.__dict__[name] = native.as_tensor(self.native.array(name), dtype)
         return self.__dict__[name]
 
-    def moves(self) -> dict[str, torch.Tensor]:
-        """The tensors that a replay needs, by name: all but ``ids``."""
-        return {name: getattr(self, name) for name in ("source", *_LISTED)}
-
-    def victim_slots(self) -> torch.Tensor:
-        """Slots of the rows that the victim buffer serves, in their order: [v] int64."""
-        if self.on_gpu is None:
-            return self.slot[self.source == Source.VICTIM]
-        return native.as_tensor(self.on_gpu.copy_victim_slot(), torch.int64)
+    @property
+    def num_rows(self) -> int:
+        """Requests of the iteration."""
+        return self.counters["requests"]
 
 
-_LISTED = tuple(Plan.__annotations__)
+_ARRAYS = frozenset(Plan.__annotations__)
 
 
 class Planner:

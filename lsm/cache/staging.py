@@ -7,10 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import torch
-
 from lsm import native
-from lsm.cache.planner import Source
 from lsm.cache.trial import Trial
 
 logger = logging.getLogger(__name__)
@@ -53,14 +50,13 @@ class Staging:
             executor.set_staging(self.option)
 
     @contextmanager
-    def batch(self, source: torch.Tensor) -> Iterator[None]:
-        """A context around the replay of one batch, from the call to its end. ``source``: [n]
-        uint8, a Source per row."""
+    def batch(self, num_staged: int) -> Iterator[None]:
+        """A context around the replay of one batch, from the call to its end. ``num_staged``: its
+        rows from storage."""
         self._batches += 1
         if self._is_auto and self._batches % TRY_AGAIN == 0:
             self._trial = Trial(OPTIONS)
         trial = self._trial
-        num_staged = int((source == Source.STORAGE).sum()) if trial else 0
         if trial is None or not num_staged:
             yield
             return

@@ -42,7 +42,7 @@ class AnnouncedBatch:
 
     def check_ids(self, ids: torch.Tensor) -> None:
         """Raises ValueError if ``ids`` are others."""
-        if ids is not self._ids and not torch.equal(ids, self._ids):
+        if ids is not self._ids and not native.same_ids(ids, self._ids):
             raise ValueError(
                 f"ids: expected the {len(self._ids)} ids of the oldest batch that was announced, "
                 f"got {len(ids)} others; use a loader of its own for other rows"
@@ -299,7 +299,7 @@ class CachedFeatureLoader(FeatureLoader):
         plan_secs = time.perf_counter() - start + self._announce_secs
         self._announce_secs = 0.0
         request = self._requests.popleft() if self.exchange else None
-        num_rows = request.num_rows if request else len(plan.ids)
+        num_rows = request.num_rows if request else plan.num_rows
         batch = PendingBatch(self._replay_up_to, plan, request, inverse, num_rows * self.row_bytes)
         batch.stats["plan_secs"] = plan_secs
         self.tiers.start_reads(batch, self.reads)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from lsm.cache.planner import Plan, Source
+from lsm.cache.planner import Plan
 from lsm.comm.request import Request
 from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
 from lsm.features.memory import TakeRows
@@ -39,7 +39,6 @@ class PendingBatch:
         self.ticket: Ticket | None = None
         self.staged: torch.Tensor | None = None  # rows from storage, if they have memory of their
         # own
-        self.positions: torch.Tensor | None = None  # of those in the batch, int32
         self.rows: torch.Tensor | None = None  # of the plan's ids, in their order
         self.delivered: torch.Tensor  # the batch, complete; set by the replay
         self.is_open = False
@@ -72,29 +71,22 @@ class PendingBatch:
 
     def read_to(self, rows: torch.Tensor, reads: ReadScheduler) -> None:
         """Starts reading the rows that no tier holds to their places in ``rows`` ([n, dim])."""
-        missing = self.missing()
         self.rows = rows
-        if len(missing):
-            self.ticket = reads.submit(self.plan.ids[missing], rows, missing)
+        if self.plan.counters["misses"]:
+            self.ticket = reads.submit(self.plan.miss_id, rows, self.plan.miss_position)
 
     def read_staged(self, take_rows: TakeRows, reads: ReadScheduler) -> None:
         """Starts reading the rows that no tier holds into memory of their own, in their order."""
-        missing = self.missing()
-        self.staged = take_rows(len(missing))
-        self.positions = missing.int()
-        if len(missing):
-            self.ticket = reads.submit(self.plan.ids[missing], self.staged)
-
-    def missing(self) -> torch.Tensor:
-        """Positions of the rows that no tier holds: [k] int64."""
-        return (self.plan.source == Source.STORAGE).nonzero().view(-1)
+        self.staged = take_rows(self.plan.counters["misses"])
+        if len(self.staged):
+            self.ticket = reads.submit(self.plan.miss_id, self.staged)
 
     def finish(self) -> None:
         """Ends the batch: releases all memory but that of the delivered rows."""
         self.done = True
         del self.plan
         self.request = self.ticket = None
-        self.staged = self.positions = self.rows = None
+        self.staged = self.rows = None
 
     def drop(self) -> None:
         """Abandons the reads in flight; result() will fail."""

@@ -9,7 +9,7 @@ import torch
 
 from lsm import native
 from lsm.cache.tier_sizes import TierSizes
-from lsm.comm.request import NO_PLACES, RowTarget
+from lsm.comm.request import RowTarget
 from lsm.features.memory import TakeRows
 from lsm.features.pending_batch import PendingBatch
 from lsm.storage.engine import Storage
@@ -101,7 +101,7 @@ class HostTiers:
     def start_reads(self, batch: PendingBatch, reads: ReadScheduler) -> None:
         """As Tiers.start_reads()."""
         if self._take_staged is None:
-            batch.read_to(self.take_rows(len(batch.plan.ids)), reads)
+            batch.read_to(self.take_rows(batch.plan.num_rows), reads)
             return
         batch.read_staged(self._take_staged, reads)
 
@@ -109,19 +109,15 @@ class HostTiers:
         """As Tiers.open_batch(). Allocates the batch, into which rows are prefetched."""
         plan = batch.plan
         if batch.rows is None:
-            batch.rows = self.take_rows(len(plan.ids))
-        self._executor.open_batch(
-            iteration=plan.iteration, source=plan.source, slot=plan.slot, out=batch.rows
-        )
+            batch.rows = self.take_rows(plan.num_rows)
+        self._executor.open_batch(plan.native, batch.rows)
 
     def replay(self, batch: PendingBatch, targets: Sequence[RowTarget] | None = None) -> None:
         """As Tiers.replay()."""
         assert batch.rows is not None, "the oldest batch is open"
-        if batch.staged is not None and batch.positions is not None and len(batch.staged):
-            native.scatter_rows(batch.staged, NO_PLACES, batch.rows, batch.positions, self._threads)
         self._executor.replay(
-            iteration=batch.plan.iteration,
-            **batch.plan.moves(),
+            batch.plan.native,
+            staged=batch.staged,
             out=batch.rows,
             pool=self._threads,
             targets=targets,

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from lsm import native
+from lsm.cache.planner import Plan
 from lsm.cache.staging import Staging
 from lsm.cache.tier_sizes import TierSizes
 from lsm.comm.request import RowTarget
@@ -92,7 +93,7 @@ class GpuTiers:
         self._staging = Staging(
             "resident" if take_rows is None else options.staging, self._executor
         )
-        self._victims: dict[int, torch.Tensor] = {}  # victim slots by coming iteration
+        self._open: dict[int, Plan] = {}  # by coming iteration
         self.prefetched_rows = 0
 
     @property
@@ -106,29 +107,26 @@ class GpuTiers:
 
     def open_batch(self, batch: PendingBatch) -> None:
         """As Tiers.open_batch(). Prefetched rows have a buffer of their own."""
-        plan = batch.plan
-        self._victims[plan.iteration] = plan.victim_slots()
+        self._open[batch.plan.iteration] = batch.plan
 
     def replay(self, batch: PendingBatch, targets: Sequence[RowTarget] | None = None) -> None:
         """As Tiers.replay(). Blocks until the rows have arrived, so that they can be used in any
         stream; this thread has nothing else to do."""
         plan = batch.plan
-        self._victims.pop(plan.iteration, None)
+        self._open.pop(plan.iteration, None)
         assert batch.staged is not None, "start_reads() takes the memory"
-        moves: dict[str, Any] = {"plan": plan.on_gpu, "source": plan.source}
-        if plan.on_gpu is None:
-            moves = {"iteration": plan.iteration, **plan.moves()}
         into: dict[str, Any] = {"targets": targets}
         if targets is None:
-            batch.delivered = self._empty_rows(len(plan.ids))
+            batch.delivered = self._empty_rows(plan.num_rows)
             into = {"out": batch.delivered}
-        with self._staging.batch(plan.source):
+        with self._staging.batch(plan.counters["misses"]):
             with current(self._device):
-                self._executor.replay(**moves, staged=batch.staged, **into)
-            following = self._victims.get(plan.iteration + 1)
-            if following is not None and len(following):
-                self._executor.prefetch(following)
-                self.prefetched_rows += min(len(following), self._prefetch_rows)
+                self._executor.replay(plan.native, staged=batch.staged, **into)
+            following = self._open.get(plan.iteration + 1)
+            if following is not None and following.counters["victim_hits"]:
+                self._executor.prefetch(following.native)
+                num_victims = following.counters["victim_hits"]
+                self.prefetched_rows += min(num_victims, self._prefetch_rows)
             if targets is None:
                 self._executor.synchronize()
             else:
@@ -136,7 +134,7 @@ class GpuTiers:
 
     def start_over(self) -> None:
         """As Tiers.start_over()."""
-        self._victims.clear()
+        self._open.clear()
 
     def close(self) -> None:
         """As Tiers.close()."""

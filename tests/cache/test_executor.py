@@ -21,7 +21,7 @@ from support.executor_plans import (
     STORAGE,
     VICTIM,
     Tiers,
-    as_tensors,
+    as_native,
     make_plan,
     open_rows,
     random_plan,
@@ -45,12 +45,11 @@ def open_executor(storage):
 def replay(executor, plan, out, num_threads=1, targets=None):
     """At an iteration after all before; rows that enter the victim buffer wait for the next."""
     iteration = next(ITERATIONS)
-    tensors = as_tensors(plan, iteration)
     pool = native.ThreadPool(num_threads)
     if targets is not None:
         targets = [tuple(map(torch.from_numpy, target)) for target in targets]
     out = torch.from_numpy(out)
-    executor.replay(iteration=iteration, **tensors, out=out, pool=pool, targets=targets)
+    executor.replay(as_native(plan, iteration), out=out, pool=pool, targets=targets)
 
 
 @settings(max_examples=40, deadline=None)

@@ -17,7 +17,7 @@ from support.executor_plans import (
     STORAGE,
     VICTIM,
     Tiers,
-    as_tensors,
+    as_native,
     make_plan,
     open_rows,
 )
@@ -85,11 +85,11 @@ def test_a_prefetched_row_is_that_of_its_own_plan(tmp_path):
         move = {"evict_line": [5], "evict_slot": [3]}
         replay(executor, make_plan(source=[STORAGE], slot=[-1], **insert), a, 0)
         replay(executor, make_plan(source=[STORAGE], slot=[-1], **insert, **move), b, 1)
-        executor.prefetch(torch.tensor([3]))
         swap = make_plan(source=[VICTIM], slot=[3], **insert, **move)
+        executor.prefetch(as_native(swap, 2))
         assert np.array_equal(replay(executor, swap, c, 2), a)
         both = make_plan(source=[CACHE, VICTIM], slot=[5, 3])
-        executor.prefetch(torch.tensor([3]))
+        executor.prefetch(as_native(both, 3))
         held = replay(executor, both, np.zeros((2, 4), np.uint8), 3)
         assert np.array_equal(held, np.concatenate([a, b]))
 
@@ -109,7 +109,7 @@ def test_memory_of_a_wrong_size(tmp_path, num_staged, num_out, message):
         executor = open_gpu_executor(storage)
         staged, out = (torch.zeros(count, 8, dtype=torch.uint8) for count in (num_staged, num_out))
         with pytest.raises(ValueError, match=message):
-            executor.replay(iteration=0, **as_tensors(plan, 0), staged=staged, out=out)
+            executor.replay(as_native(plan, 0), staged=staged, out=out)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_wrong_plan_moves_nothing(tmp_path, fields, message):
         ):
             executor.set_staging("move")
         with pytest.raises(ValueError, match=r"victim_slots: expected slots in \[0, 7\), got 7"):
-            executor.prefetch(torch.tensor([SLOTS]))
+            executor.prefetch(as_native(make_plan(source=[VICTIM], slot=[SLOTS]), 1))
 
 
 def test_sizes_and_memory(tmp_path):

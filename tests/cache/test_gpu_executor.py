@@ -39,8 +39,6 @@ def test_moves_of_many_blocks(tmp_path, row_bytes, staging):
             device=0,
         )
     executor.set_staging(staging)
-    names = ("evict_line", "evict_slot", "evict_word", "spill_position", "spill_slot", "spill_word")
-    names += ("tag_slot", "tag_word")
     lines = torch.zeros(num_rows, row_bytes, dtype=torch.uint8)
     for iteration, share in enumerate((1.0, 0.5, 0.01)):
         is_read = torch.from_numpy(rng.random(num_rows) < share)
@@ -51,16 +49,14 @@ def test_moves_of_many_blocks(tmp_path, row_bytes, staging):
         pinned = staged[is_read].pin_memory()
         torch.cuda.synchronize()
         inserted = is_read.nonzero().view(-1)
-        executor.replay(
+        plan = native.Plan(
             iteration=iteration,
             source=torch.where(is_read, Source.STORAGE, Source.CACHE).to(torch.uint8),
             slot=torch.where(is_read, -1, slot),
             insert_position=inserted,
             insert_line=slot[inserted],
-            **dict.fromkeys(names, none),
-            staged=pinned,
-            out=out,
         )
+        executor.replay(plan, staged=pinned, out=out)
         executor.synchronize()
         assert torch.equal(out.cpu(), expected)
         lines[slot[inserted]] = staged[inserted]

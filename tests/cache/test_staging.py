@@ -7,9 +7,7 @@ import logging
 from types import SimpleNamespace
 
 import pytest
-import torch
 
-from lsm.cache.planner import Source
 from lsm.cache.staging import OPTIONS, TRY_AGAIN, Staging
 
 
@@ -20,11 +18,11 @@ class Machine:
         self.secs, self.now, self.options = secs, 0.0, []
         self.executor = SimpleNamespace(set_staging=self.options.append)
 
-    def run(self, staging, num_batches, source=Source.STORAGE):
+    def run(self, staging, num_batches, num_staged=4):
         """The options of the batches."""
         taken = []
         for _ in range(num_batches):
-            with staging.batch(torch.full((4,), source, dtype=torch.uint8)):
+            with staging.batch(num_staged):
                 self.now += self.secs[self.options[-1]] if self.options else 1
                 taken.append(self.options[-1] if self.options else None)
         return taken
@@ -66,7 +64,7 @@ def test_it_is_tried_again(caplog):
 def test_batches_without_rows_from_storage_say_nothing():
     machine = Machine(gather=1, copy=2)
     staging = machine.staging()
-    assert machine.run(staging, 30, Source.CACHE) == [None] * 30
+    assert machine.run(staging, 30, 0) == [None] * 30
     assert staging.option is None
 
 

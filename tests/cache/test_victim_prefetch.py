@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lsm import native
-from support.executor_plans import CACHE, STORAGE, VICTIM, make_plan, open_rows
+from support.executor_plans import CACHE, STATIC, STORAGE, VICTIM, make_plan, open_rows
 
 ROW_BYTES = 64
 LINES, SLOTS = 8, 6
@@ -36,10 +36,8 @@ def rows_of(*values):
 
 
 def replay(executor, iteration, plan, out, targets=None):
-    words = {"evict_word": [], "spill_word": [], "tag_slot": [], "tag_word": []}
-    tensors = {name: torch.from_numpy(values) for name, values in make_plan(**words | plan).items()}
-    pool = native.ThreadPool(1)
-    executor.replay(iteration=iteration, **tensors, out=out, pool=pool, targets=targets)
+    moves = native.Plan(iteration=iteration, **make_plan(**plan))
+    executor.replay(moves, out=out, pool=native.ThreadPool(1), targets=targets)
 
 
 def spill(executor, iteration, rows, waits_for, slots=None):
@@ -55,9 +53,13 @@ def spill(executor, iteration, rows, waits_for, slots=None):
     replay(executor, iteration, plan, rows)
 
 
+def plan_of(iteration, source, slot):
+    return native.Plan(iteration=iteration, **make_plan(source=source, slot=slot))
+
+
 def open_batch(executor, iteration, source, slot):
     out = torch.zeros(len(source), ROW_BYTES, dtype=torch.uint8)
-    executor.open_batch(iteration, torch.tensor(source, dtype=torch.uint8), torch.tensor(slot), out)
+    executor.open_batch(plan_of(iteration, source, slot), out)
     return out
 
 
@@ -223,9 +225,9 @@ def test_calls_out_of_turn(storage):
     plan = {"source": [VICTIM], "slot": [0]}
     with pytest.raises(ValueError, match="the memory that iteration 4 was opened with"):
         replay(executor, 4, plan, out.clone())
-    one, too_short = torch.zeros(1, dtype=torch.uint8), torch.zeros(63, dtype=torch.uint8)
+    too_short = torch.zeros(63, dtype=torch.uint8)
     with pytest.raises(ValueError, match="64 bytes for each position, got 1, 1 and 63 bytes"):
-        executor.open_batch(5, one, one.long(), too_short)
+        executor.open_batch(plan_of(5, [STATIC], [0]), too_short)
     replay(executor, 4, plan, out)
     assert torch.equal(out, rows_of(10))
     with pytest.raises(ValueError, match="prefetch_iterations: expected 0 to 65535, got -1"):
@@ -247,8 +249,7 @@ def test_closing_while_rows_are_copied(tmp_path):
             }
             out = torch.ones(SLOTS, row_bytes, dtype=torch.uint8)
             replay(executor, 0, plan, out)
-            source = torch.full((SLOTS,), VICTIM, dtype=torch.uint8)
-            executor.open_batch(1, source, torch.arange(SLOTS), out.clone())
+            executor.open_batch(plan_of(1, [VICTIM] * SLOTS, range(SLOTS)), out.clone())
             if start_over:
                 executor.start_over()
                 assert executor.prefetched_rows <= SLOTS

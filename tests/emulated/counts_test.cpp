@@ -21,15 +21,14 @@ void replay_large_batch() {
   RowFiles files({kNumNodes, kRowBytes, 4096, 1});
   const auto storage = files.open("posix");
   const auto executor = make_gpu_executor({}, *storage, {}, {}, kDevice);
-  const std::vector<uint8_t> source(kNumNodes, static_cast<uint8_t>(RowSource::kStorage));
-  const std::vector<int64_t> slot(kNumNodes, -1);
-  PlanMoves moves;
-  moves.source = source;
-  moves.slot = slot;
+  cache::Plan plan;
+  plan.source.assign(kNumNodes, RowSource::kStorage);
+  plan.slot.assign(kNumNodes, -1);
+  plan.count_sources();
   const PinnedBlock staged(kNumNodes * kRowBytes);
   std::memset(staged.data(), 7, staged.size());
   const GpuBytes out(staged.size());
-  executor->replay(moves, {staged.data(), staged.size()}, {out.data(), staged.size()});
+  executor->replay(plan, {staged.data(), staged.size()}, {out.data(), staged.size()});
   executor->synchronize();
   LSM_EXPECT(std::ranges::count(out.fetch(), std::byte{7}) == kNumNodes * kRowBytes, "rows");
 }

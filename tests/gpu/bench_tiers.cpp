@@ -76,34 +76,37 @@ class Tiers {
   /// All rows from storage to lines, and from lines on to the victim buffer.
   void fill_tiers() {
     const std::vector<int64_t> words(in_order_.size(), static_cast<int64_t>(cache::kUnknownUse));
-    const std::vector<uint8_t> sources(in_order_.size(), static_cast<uint8_t>(RowSource::kStorage));
-    PlanMoves moves;
-    moves.source = sources;
-    moves.slot = in_order_;
-    moves.insert_position = moves.insert_line = in_order_;
-    replay(moves, 0);
-    moves.iteration = 1;
-    moves.evict_line = moves.evict_slot = in_order_;
-    moves.evict_word = words;
-    replay(moves, 0);
+    cache::Plan plan = plan_of(RowSource::kStorage, in_order_);
+    plan.insert_position = plan.insert_line = in_order_;
+    replay(plan, 0);
+    plan.iteration = 1;
+    plan.evict_line = plan.evict_slot = in_order_;
+    plan.evict_word = words;
+    replay(plan, 0);
     executor_->synchronize();
   }
 
-  void replay(const PlanMoves& moves, int set) {
-    const bool is_staged = moves.source[0] == static_cast<uint8_t>(RowSource::kStorage);
-    executor_->replay(moves, {staged_->data(), is_staged ? staged_->size() : 0},
+  cache::Plan plan_of(RowSource tier, const std::vector<int64_t>& slots) const {
+    cache::Plan plan;
+    plan.source.assign(slots.size(), tier);
+    plan.slot = slots;
+    plan.count_sources();
+    return plan;
+  }
+
+  void replay(const cache::Plan& plan, int set) {
+    const bool is_staged = plan.source[0] == RowSource::kStorage;
+    executor_->replay(plan, {staged_->data(), is_staged ? staged_->size() : 0},
                       {outs_[set]->data(), staged_->size()});
   }
 
   void run_tier(RowSource tier, const char* name, double ceiling, int counted) {
-    const std::vector<uint8_t> sources(in_order_.size(), static_cast<uint8_t>(tier));
     const auto stream = reinterpret_cast<cudaStream_t>(executor_->stream());
-    PlanMoves moves;
-    moves.source = sources;
+    std::array<cache::Plan, kSets> plans;
+    for (int set = 0; set < kSets; ++set) plans[set] = plan_of(tier, slots_[set]);
     const auto seconds = seconds_in_stream(stream, sizes_.repeats, [&](int i) {
-      moves.iteration = ++iteration_;
-      moves.slot = slots_[i % kSets];
-      replay(moves, i % kSets);
+      plans[i % kSets].iteration = ++iteration_;
+      replay(plans[i % kSets], i % kSets);
     });
     executor_->synchronize();
     check_rows(tier);

@@ -58,7 +58,7 @@ void expect_rows(const cache::Plan& plan, std::span<const std::byte> rows, int64
 }
 
 /// For three ranks: one wants all rows in order, one all of them backwards, one none.
-void replay_to(const CheckedExecutor& checked, const PlanMoves& moves, const cache::Plan& plan,
+void replay_to(const CheckedExecutor& checked, const cache::Plan& plan,
                std::span<const std::byte> staged, int64_t row_bytes) {
   const auto count = static_cast<int64_t>(plan.ids.size());
   const size_t bytes = plan.ids.size() * static_cast<size_t>(row_bytes);
@@ -67,7 +67,7 @@ void replay_to(const CheckedExecutor& checked, const PlanMoves& moves, const cac
   const std::vector<int32_t> backwards(in_order.rbegin(), in_order.rend());
   std::byte* const first = checked.memory->rows(bytes);
   std::byte* const second = checked.memory->rows(bytes);
-  checked.executor->replay_to(moves, staged,
+  checked.executor->replay_to(plan, staged,
                               std::array<RowTargets, 3>{{{in_order, first, count, {}},
                                                          {{}, nullptr, 0, {}},
                                                          {in_order, second, count, backwards}}});
@@ -79,46 +79,18 @@ void replay_to(const CheckedExecutor& checked, const PlanMoves& moves, const cac
 /// One batch of `planned` through the executor, its rows from storage as the files have them.
 void replay(const CheckedExecutor& checked, const cache::Plan& plan, int64_t row_bytes,
             bool is_resident) {
-  const auto* source = reinterpret_cast<const uint8_t*>(plan.source.data());
-  const PlanMoves moves{plan.iteration,
-                        {source, plan.source.size()},
-                        plan.slot,
-                        plan.evict_line,
-                        plan.evict_slot,
-                        plan.evict_word,
-                        plan.insert_position,
-                        plan.insert_line,
-                        plan.spill_position,
-                        plan.spill_slot,
-                        plan.spill_word,
-                        plan.tag_slot,
-                        plan.tag_word,
-                        plan.on_gpu.get(),
-                        plan.leaving_slot,
-                        plan.victim_position,
-                        plan.victim_slot};
   const size_t bytes = plan.ids.size() * static_cast<size_t>(row_bytes);
   std::vector<std::byte> read;
-  for (size_t i = 0; i < plan.ids.size(); ++i) {
-    if (plan.source[i] != cache::Source::kStorage) continue;
-    for (int64_t b = 0; b < row_bytes; ++b) read.push_back(byte_of(plan.ids[i], b));
+  for (const int64_t id : plan.miss_id) {
+    for (int64_t b = 0; b < row_bytes; ++b) read.push_back(byte_of(id, b));
   }
   const std::span staged(
       is_resident ? checked.memory->resident(read) : checked.memory->staging(read), read.size());
-  if (plan.iteration % 3 > 0) return replay_to(checked, moves, plan, staged, row_bytes);
+  if (plan.iteration % 3 > 0) return replay_to(checked, plan, staged, row_bytes);
   std::byte* const out = checked.memory->rows(bytes);
-  checked.executor->replay(moves, staged, {out, bytes});
+  checked.executor->replay(plan, staged, {out, bytes});
   checked.executor->synchronize();
   expect_rows(plan, checked.memory->fetch(out, bytes), row_bytes);
-}
-
-std::vector<int64_t> victims_of(const cache::Plan& plan) {
-  if (plan.on_gpu) return plan.victim_slot;
-  std::vector<int64_t> victims;
-  for (size_t i = 0; i < plan.slot.size(); ++i) {
-    if (plan.source[i] == cache::Source::kVictim) victims.push_back(plan.slot[i]);
-  }
-  return victims;
 }
 
 template <class T>
@@ -184,6 +156,8 @@ void check_plans(const PlannerCase& planned, std::unique_ptr<cache::GpuSetCache>
     twin->plan(&other);
     other.list();
     LSM_EXPECT(plan.source == other.source && plan.slot == other.slot, planned.name(), ", ", t);
+    LSM_EXPECT(plan.miss_id == other.miss_id && plan.victim_slot == other.victim_slot,
+               planned.name(), ", iteration ", t);
     LSM_EXPECT(plan.insert_line == other.insert_line && plan.evict_slot == other.evict_slot &&
                    plan.evict_word == other.evict_word && plan.spill_word == other.spill_word,
                planned.name(), ", iteration ", t);
@@ -217,7 +191,7 @@ void check_rows_of_plans(int64_t row_bytes, const MakeExecutor& make) {
       checked.executor->set_staging(way);
       replay(checked, made.front(), row_bytes, way == Staging::kResident);
       made.pop_front();
-      if (!made.empty()) checked.executor->prefetch(victims_of(made.front()));
+      if (!made.empty()) checked.executor->prefetch(made.front().victim_slot);
     }
   }
 }

@@ -155,12 +155,12 @@ TEST_CASE("GPU twins: plans elsewhere are refused") {
   sets->push({});
   cache::Decisions decisions;
   sets->decide(0, &decisions);
-  PlanMoves moves;
-  moves.on_gpu = decisions.moves.get();
+  cache::Plan plan;
+  plan.on_gpu = decisions.moves;
   const CheckedExecutor checked =
       make_executor({planned.config.num_lines, 0, 0, 60}, *storage, planned);
   expect_throw<ArgumentError>("made where it is replayed",
-                              [&] { checked.executor->replay(moves, {}, {}); });
+                              [&] { checked.executor->replay(plan, {}, {}); });
 }
 
 /// Items of an OrderedSum: squares of what the values were.

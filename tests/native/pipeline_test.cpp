@@ -22,15 +22,11 @@ constexpr auto kQueueTimeout = std::chrono::seconds(60);
 /// A plan, and its rows on their way.
 struct Move {
   cache::Plan plan;
-  std::vector<int64_t> missing, positions;
   std::vector<std::byte> rows;
   std::shared_ptr<Request> request;
 
   ~Move() {
     if (request) request->cancel();
-  }
-  std::span<const uint8_t> source() const {
-    return {reinterpret_cast<const uint8_t*>(plan.source.data()), plan.source.size()};
   }
 };
 
@@ -126,39 +122,21 @@ class Pipeline {
       planner->plan(&move->plan);
       move->rows.resize(move->plan.ids.size() * static_cast<size_t>(executor_.row_bytes()));
       read(*move);
-      executor_.open_batch(t, {move->source(), move->plan.slot, move->rows});
+      executor_.open_batch(t, {move->plan.source, move->plan.slot, move->rows});
       if (!queue.push(std::move(move))) return;
     }
   }
 
   void read(Move& move) {
-    for (size_t i = 0; i < move.plan.ids.size(); ++i) {
-      if (move.plan.source[i] != cache::Source::kStorage) continue;
-      move.missing.push_back(move.plan.ids[i]);
-      move.positions.push_back(static_cast<int64_t>(i));
-    }
-    if (move.missing.empty()) return;
-    const RowRead read{move.missing, move.positions, move.rows};
+    if (move.plan.miss_id.empty()) return;
+    const RowRead read{move.plan.miss_id, move.plan.miss_position, move.rows};
     move.request = storage_.submit({&read, 1}).front();
   }
 
   void replay(Move& move) {
     if (move.request) move.request->wait(kTimeoutSecs);
     const cache::Plan& plan = move.plan;
-    const PlanMoves moves{.iteration = plan.iteration,
-                          .source = move.source(),
-                          .slot = plan.slot,
-                          .evict_line = plan.evict_line,
-                          .evict_slot = plan.evict_slot,
-                          .evict_word = plan.evict_word,
-                          .insert_position = plan.insert_position,
-                          .insert_line = plan.insert_line,
-                          .spill_position = plan.spill_position,
-                          .spill_slot = plan.spill_slot,
-                          .spill_word = plan.spill_word,
-                          .tag_slot = plan.tag_slot,
-                          .tag_word = plan.tag_word};
-    executor_.replay(moves, move.rows, pool_);
+    executor_.replay(plan, {}, move.rows, pool_);
     const auto row_bytes = static_cast<size_t>(executor_.row_bytes());
     for (size_t i = 0; i < plan.ids.size(); ++i) {
       LSM_EXPECT(is_row({&move.rows[i * row_bytes], row_bytes}, plan.ids[i]), planned_.name(),

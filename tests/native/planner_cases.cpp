@@ -103,20 +103,20 @@ void TierModel::check_requests(const cache::Plan& plan) {
     ++found[static_cast<int>(plan.source[i])];
     int64_t held = id;
     switch (plan.source[i]) {
-      case cache::Source::kStatic:
+      case RowSource::kStatic:
         held = planned_.static_ids.at(static_cast<size_t>(slot));
         break;
-      case cache::Source::kConstant:
+      case RowSource::kConstant:
         held = planned_.constant_ids.at(static_cast<size_t>(slot));
         break;
-      case cache::Source::kCache:
+      case RowSource::kCache:
         held = lines_.at(slot);
         break;
-      case cache::Source::kVictim:
+      case RowSource::kVictim:
         held = victims_.at(slot);
         victims_.erase(slot);
         break;
-      case cache::Source::kStorage:
+      case RowSource::kStorage:
         break;
     }
     LSM_EXPECT(held == id, planned_.name(), ", iteration ", plan.iteration, ", position ", i);

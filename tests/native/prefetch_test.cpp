@@ -20,15 +20,14 @@ constexpr double kTimeoutSecs = 60;
 /// Batches of one iteration: position p is served from slot slots[p], or from storage if that is
 /// -1.
 struct Rows {
-  std::vector<uint8_t> source;
+  std::vector<RowSource> source;
   std::vector<int64_t> slot;
   std::vector<std::byte> bytes;
 
   Rows(const std::vector<int64_t>& slots, int64_t row_bytes)
       : slot(slots), bytes(slots.size() * static_cast<size_t>(row_bytes)) {
     for (const int64_t s : slots) {
-      source.push_back(
-          static_cast<uint8_t>(s < 0 ? cache::Source::kStorage : cache::Source::kVictim));
+      source.push_back(s < 0 ? RowSource::kStorage : RowSource::kVictim);
     }
   }
   VictimPrefetcher::Batch batch() { return {source, slot, bytes}; }

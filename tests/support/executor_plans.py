@@ -1,7 +1,6 @@
 """Plans for the cache's executors: rows, tiers in NumPy, random plans and targets."""
 
 import numpy as np
-import torch
 
 from lsm import native
 from lsm.storage.engine import Storage
@@ -58,18 +57,15 @@ def make_plan(**fields) -> dict[str, np.ndarray]:
     }
 
 
-def as_tensors(plan: dict[str, np.ndarray], iteration: int) -> dict[str, torch.Tensor]:
-    """The fields of a plan, with words by which rows that enter the victim buffer wait for the next
-    iteration."""
+def as_native(plan: dict[str, np.ndarray], iteration: int) -> native.Plan:
+    """The plan for an executor, with words by which rows that enter the victim buffer wait for the
+    next iteration."""
     waits = native.pack_metadata(iteration + 1, 0, 0)
-    none = np.empty(0, np.int64)
     words = {
         "evict_word": np.full(len(plan["evict_slot"]), waits),
         "spill_word": np.full(len(plan["spill_slot"]), waits),
-        "tag_slot": none,
-        "tag_word": none,
     }
-    return {name: torch.from_numpy(values) for name, values in (words | plan).items()}
+    return native.Plan(iteration=iteration, **words | plan)
 
 
 def random_plan(rng: np.random.Generator) -> dict[str, np.ndarray]:

@@ -14,7 +14,7 @@ from support.executor_plans import (
     STORAGE,
     VICTIM,
     Tiers,
-    as_tensors,
+    as_native,
     make_plan,
     open_rows,
     random_plan,
@@ -48,7 +48,6 @@ def staged_rows(plan, rows, shift=0):
 
 def replay(executor, plan, staged, iteration=0, shift=0):
     """The rows that the batch gets. ``staged``: rows by position, of which storage's are read."""
-    tensors = as_tensors(plan, iteration)
     on_gpu = executor.device >= 0
     place = f"cuda:{executor.device}" if on_gpu else "cpu"
     out = torch.full(staged.shape, 7, dtype=torch.uint8, device=place)
@@ -56,14 +55,13 @@ def replay(executor, plan, staged, iteration=0, shift=0):
     if on_gpu:
         staged = staged.pin_memory()
         torch.cuda.synchronize()
-    executor.replay(iteration=iteration, **tensors, staged=staged, out=out)
+    executor.replay(as_native(plan, iteration), staged=staged, out=out)
     executor.synchronize()
     return out.cpu().numpy()
 
 
 def replay_to(executor, plan, staged, targets, iteration):
     """The memory of each target."""
-    tensors = as_tensors(plan, iteration)
     on_gpu = executor.device >= 0
     staged = staged_rows(plan, staged)
     lists = [tuple(map(torch.from_numpy, target)) for target in targets]
@@ -75,15 +73,11 @@ def replay_to(executor, plan, staged, targets, iteration):
             for r, (row_of, rows, place) in enumerate(lists)
         ]
         torch.cuda.synchronize()
-    executor.replay(iteration=iteration, **tensors, staged=staged, targets=lists)
+    executor.replay(as_native(plan, iteration), staged=staged, targets=lists)
     executor.wait_delivered()
     delivered = [rows.cpu().numpy().copy() for _, rows, _ in lists]
     executor.synchronize()
     return delivered
-
-
-def victims_of(plan):
-    return torch.from_numpy(plan["slot"][plan["source"] == VICTIM])
 
 
 def fill_plan():
@@ -127,7 +121,8 @@ def check_random_plans(directory, seed, row_bytes, prefetch_rows, device=TWIN, n
         assert np.array_equal(replay(executor, plans[iteration], staged, iteration), expected)
         # Of the next plan, of one that is not the next, or of none.
         if iteration + 1 < num_plans and rng.random() < 0.8:
-            executor.prefetch(victims_of(plans[iteration + 1 - (rng.random() < 0.2)]))
+            later = iteration + 1 - (rng.random() < 0.2)
+            executor.prefetch(as_native(plans[later], later))
 
 
 def check_random_targets(directory, seed, row_bytes, prefetch_rows, device=TWIN, num_plans=6):
@@ -142,4 +137,4 @@ def check_random_targets(directory, seed, row_bytes, prefetch_rows, device=TWIN,
             memory[place if len(place) else np.arange(len(row_of))] = expected[row_of]
             assert np.array_equal(got, memory)
         if iteration + 1 < num_plans:
-            executor.prefetch(victims_of(plans[iteration + 1]))
+            executor.prefetch(as_native(plans[iteration + 1], iteration + 1))

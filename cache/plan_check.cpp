@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-#include "cache/plan_moves.h"
+#include "cache/plan_check.h"
 
 #include "cache/metadata_word.h"
 #include "kernels/core/check.h"
@@ -9,10 +9,11 @@ namespace lsm {
 namespace {
 
 /// A row in the victim buffer waits for a coming iteration, or for an unknown one.
-void check_words(const char* name, int64_t iteration, const VictimMoves& moves) {
-  for (size_t i = 0; i < moves.slot.size(); ++i) {
-    const auto word = static_cast<uint64_t>(moves.word[i]);
-    check_argument(moves.slot[i] < 0 || word == cache::kUnknownUse ||
+void check_words(const char* name, int64_t iteration, std::span<const int64_t> slots,
+                 std::span<const int64_t> words) {
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const auto word = static_cast<uint64_t>(words[i]);
+    check_argument(slots[i] < 0 || word == cache::kUnknownUse ||
                        cache::unpack_metadata(word, iteration).next_use != uint64_t(iteration),
                    name, ": expected a next use after iteration ", iteration, ", got ", iteration,
                    " at position ", i);
@@ -35,7 +36,7 @@ PlanCheck::PlanCheck(const std::array<int64_t, kNumTiers>& tier_rows)
       lines_written_(static_cast<size_t>(tier_rows[index(RowSource::kCache)])),
       victims_written_(static_cast<size_t>(tier_rows[index(RowSource::kVictim)])) {}
 
-void PlanCheck::operator()(const PlanMoves& plan) {
+void PlanCheck::operator()(const cache::Plan& plan) {
   const auto num_positions = static_cast<int64_t>(plan.source.size());
   check_pair("source", plan.source.size(), "slot", plan.slot.size());
   check_pair("evict_line", plan.evict_line.size(), "evict_slot", plan.evict_slot.size());
@@ -44,10 +45,10 @@ void PlanCheck::operator()(const PlanMoves& plan) {
              plan.insert_line.size());
   check_pair("spill_position", plan.spill_position.size(), "spill_slot", plan.spill_slot.size());
   check_pair("spill_slot", plan.spill_slot.size(), "spill_word", plan.spill_word.size());
-  check_words("evict_word", plan.iteration, {plan.evict_slot, plan.evict_word});
-  check_words("spill_word", plan.iteration, {plan.spill_slot, plan.spill_word});
+  check_words("evict_word", plan.iteration, plan.evict_slot, plan.evict_word);
+  check_words("spill_word", plan.iteration, plan.spill_slot, plan.spill_word);
   check_pair("tag_slot", plan.tag_slot.size(), "tag_word", plan.tag_word.size());
-  check_words("tag_word", plan.iteration, {plan.tag_slot, plan.tag_word});
+  check_words("tag_word", plan.iteration, plan.tag_slot, plan.tag_word);
   check_ids("tag_slot", plan.tag_slot, tier_rows_[index(RowSource::kVictim)]);
   check_sources(plan);
   check_ids("evict_line", plan.evict_line, tier_rows_[index(RowSource::kCache)]);
@@ -59,11 +60,11 @@ void PlanCheck::operator()(const PlanMoves& plan) {
   claim("insert_line", lines_written_, plan.insert_line, /*may_drop=*/false);
 }
 
-void PlanCheck::check_sources(const PlanMoves& plan) const {
+void PlanCheck::check_sources(const cache::Plan& plan) const {
   // The slot of a row from storage is ignored.
   for (size_t i = 0; i < plan.source.size(); ++i) {
-    const uint8_t source = plan.source[i];
-    if (source == static_cast<uint8_t>(RowSource::kStorage)) continue;
+    if (plan.source[i] == RowSource::kStorage) continue;
+    const auto source = static_cast<uint8_t>(plan.source[i]);
     check_argument(source < kNumTiers, "source: expected 0 to ", kNumTiers, ", got ", int{source},
                    " at position ", i);
     check_argument(static_cast<uint64_t>(plan.slot[i]) < static_cast<uint64_t>(tier_rows_[source]),
