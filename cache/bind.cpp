@@ -119,11 +119,12 @@ cache::PlanArray words_of(std::vector<cache::Counters> counters) {
   return cache::PlanArray::of(kept, *kept);
 }
 
-cache::PlanArray simulate(const std::vector<lsm::TensorView>& batches, const cache::PlannerConfig& config,
-                   const std::optional<lsm::TensorView>& scores,
-                   const std::optional<lsm::TensorView>& static_ids,
-                   const std::optional<lsm::TensorView>& constant_ids,
-                   std::shared_ptr<lsm::ThreadPool> pool) {
+cache::PlanArray simulate(const std::vector<lsm::TensorView>& batches,
+                          const cache::PlannerConfig& config,
+                          const std::optional<lsm::TensorView>& scores,
+                          const std::optional<lsm::TensorView>& static_ids,
+                          const std::optional<lsm::TensorView>& constant_ids,
+                          std::shared_ptr<lsm::ThreadPool> pool) {
   const cache::PlannerInput input = input_of(scores, static_ids, constant_ids);
   const auto spans = batches_of(batches);
   py::gil_scoped_release release;
@@ -131,8 +132,8 @@ cache::PlanArray simulate(const std::vector<lsm::TensorView>& batches, const cac
 }
 
 cache::PlanArray simulate_optimal(const std::vector<lsm::TensorView>& batches, int64_t num_lines,
-                           const std::optional<lsm::TensorView>& static_ids,
-                           const std::optional<lsm::TensorView>& constant_ids) {
+                                  const std::optional<lsm::TensorView>& static_ids,
+                                  const std::optional<lsm::TensorView>& constant_ids) {
   lsm::check_argument(num_lines > 0, "num_lines: expected at least 1, got ", num_lines);
   const cache::PlannerInput input = input_of(std::nullopt, static_ids, constant_ids);
   const auto spans = batches_of(batches);

@@ -191,8 +191,9 @@ class ExecutorOnBackend final : public GpuExecutor {
     if (num_prefetched_ > 0) {
       const auto prefetched =
           std::span<const uint32_t>(victim_position_now_).first(num_prefetched_);
-      backend_->for_each(num_prefetched_, SetTier{prefetched_.upload(prefetched),
-                                                 TierRows::kPrefetched, lists.tier_of, lists.slot});
+      backend_->for_each(num_prefetched_,
+                         SetTier{prefetched_.upload(prefetched), TierRows::kPrefetched,
+                                 lists.tier_of, lists.slot});
     }
     return lists;
   }

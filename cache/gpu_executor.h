@@ -40,11 +40,11 @@ class GpuExecutor {
   ///   1. rows of the memory tiers, and of `staged`, -> out
   ///   2. evicted lines, and spilled rows of `out`, -> victim slots
   ///   3. inserted rows of `out` -> lines
-  /// `staged`: the rows from storage, in the order of plan.miss_position, in page-locked host memory,
-  /// or with kResident in GPU memory. It must not change until synchronize() has returned. `out`:
-  /// GPU memory with a row per position.
-  /// Throws ArgumentError as CacheExecutor::replay() does. Moves that this GPU decided
-  /// (Plan::on_gpu) are trusted and changed; the caller may drop them on return.
+  /// `staged`: the rows from storage, in the order of plan.miss_position, in page-locked host
+  /// memory, or with kResident in GPU memory. It must not change until synchronize() has returned.
+  /// `out`: GPU memory with a row per position. Throws ArgumentError as CacheExecutor::replay()
+  /// does. Moves that this GPU decided (Plan::on_gpu) are trusted and changed; the caller may drop
+  /// them on return.
   virtual void replay(const cache::Plan& plan, std::span<const std::byte> staged,
                       std::span<std::byte> out) = 0;
 

@@ -26,7 +26,7 @@ struct BufferedRow {
 /// The decisions of GpuSetCache::decide() about one batch.
 struct Decisions {
   std::span<const BufferedRow> buffered;  // in
-  std::span<RowSource> source;               // out: [n] the tier
+  std::span<RowSource> source;            // out: [n] the tier
   int64_t num_evictions = 0;
   int64_t num_bypasses = 0;
   std::vector<Leaving> leaving;  // out, if there is a victim buffer: of each row that asks

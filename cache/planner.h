@@ -12,10 +12,9 @@
 #include "cache/config.h"
 #include "cache/gpu_set_cache.h"
 #include "cache/id_map.h"
-#include "cache/next_use_chain.h"
 #include "cache/plan.h"
-#include "cache/set_cache.h"
 #include "cache/victim_buffer.h"
+#include "cache/window_sets.h"
 #include "kernels/core/thread_pool.h"
 
 namespace lsm::cache {
@@ -34,9 +33,9 @@ struct PlannerInput {
 class Planner {
  public:
   Planner(const PlannerConfig& config, const PlannerInput& input, std::shared_ptr<ThreadPool> pool);
-  /// A planner with other sets, made for the same config and scores.
+  /// A planner whose sets are on a GPU, made for the same config and scores; null: on the host.
   Planner(const PlannerConfig& config, const PlannerInput& input, std::shared_ptr<ThreadPool> pool,
-          std::unique_ptr<GpuSetCache> batch_sets);
+          std::unique_ptr<GpuSetCache> gpu_sets);
 
   /// Adds batch num_pushed() to the window: distinct ids, in request order. At most config.window
   /// batches may wait for their plans. ids[rank_starts[r]] is the first id that rank r is the first
@@ -54,14 +53,10 @@ class Planner {
   int64_t num_planned() const { return num_planned_; }
   const IdMap& static_ids() const { return static_ids_; }
   const IdMap& constant_ids() const { return constant_ids_; }
-  int64_t line_bytes() const {
-    return batch_sets_ ? batch_sets_->num_bytes() : cache_->num_bytes();
-  }
+  int64_t line_bytes() const { return sets_->num_bytes(); }
   int64_t window_bytes() const;
   int64_t victim_bytes() const { return victims_.num_bytes(); }
-  int64_t window_entries() const {
-    return batch_sets_ ? batch_sets_->window_entries() : chain_.num_entries();
-  }
+  int64_t window_entries() const { return sets_->window_entries(); }
 
  private:
   /// The victim slot (-1: none) and the word of a row that leaves the cache.
@@ -72,38 +67,23 @@ class Planner {
 
   void check_ids(std::span<const int64_t> ids) const;
   void check_against_trace(std::span<const int64_t> ids) const;
-  bool is_batch(std::span<const int64_t> ids, int64_t b) const;
-  std::span<const uint32_t> enter(std::span<const int64_t> ids);
-  void tag_victims(std::span<const int64_t> ids, std::span<const uint32_t> unlinked);
-  void refresh_lines(int64_t t);
-  void decide_on_sets(Plan* plan);
-  void decide_on_batch(Plan* plan);
-  void find_buffered(Plan* plan);
-  void look_up(Plan* plan);
-  RowSource find_in_buffers(int64_t id, int64_t* slot) const;
-  void bucket_candidates(Plan* plan);
-  void place_candidates(uint32_t t);
-  void record_moves(Plan* plan);
-  template <class LeavingOf>
-  void spill_leaving(Plan* plan, size_t count, const LeavingOf& leaving_of);
+  void tag_victims(std::span<const int64_t> ids,
+                   const std::optional<std::span<const uint32_t>>& positions);
+  void list_tags(Plan* plan);
+  void spill_leaving(std::span<const Leaving> leaving, Plan* plan);
   Spilled spill(const Leaving& row, Plan* plan);
   uint32_t score_of(int64_t id) const;
-  void prefetch_score(size_t i) const;
+  void prefetch_score(int64_t id) const;
   uint64_t word_of(uint32_t next_use, uint32_t position) const;
 
   PlannerConfig config_;
   bool has_trace_;
-  std::shared_ptr<ThreadPool> pool_;
   IdMap static_ids_;
   IdMap constant_ids_;
-  NextUseChain chain_;                        // empty if there are batch_sets_
-  std::deque<std::vector<int64_t>> batches_;  // the window's batches, if there are batch_sets_
-  std::unique_ptr<GpuSetCache> batch_sets_;
-  std::unique_ptr<SetCache> cache_;  // null if there are batch_sets_
+  std::unique_ptr<WindowSets> sets_;
   VictimBuffer victims_;
   Scores scores_;
-  int64_t num_sets_;
-  bool has_outcome_scores_;  // outcomes hold the scores of rows without a line
+  bool has_leaving_scores_;  // rows that leave come with their scores
   int64_t num_pushed_ = 0;
   int64_t num_planned_ = 0;
   std::deque<std::vector<int64_t>> rank_starts_;  // of the batches pushed and not planned
@@ -116,13 +96,6 @@ class Planner {
   };
   std::vector<Tag> tags_;
 
-  // State of the iteration that is planned; members, to keep their memory.
-  std::vector<Access> accesses_;
-  std::vector<uint32_t> offsets_;      // [num_sets + 1]
-  std::vector<Candidate> candidates_;  // by set
-  std::vector<Outcome> outcomes_;      // of candidates_
-  std::vector<BufferedRow> buffered_;
-  std::vector<Leaving> leaving_;
   bool has_displaced_ = false;  // a row of the victim buffer has given way to another
 };
 

@@ -89,16 +89,20 @@ class PolicyCache final : public SetCache {
         const Access& row = candidates.rows[i].access;
         const Newcomer newcomer = {row.id, row.next_use, score_of(row.id)};
         const Placement placement = cache::place(OneLane(), policy_, view, turn, newcomer);
-        Outcome& outcome = candidates.outcomes[i];
-        outcome = {-1, placement.evicted_id,      placement.evicted_next_use,
-                   0,  placement.evicted_touched, newcomer.score};
-        if (placement.way < 0) continue;
+        if (placement.way < 0) {
+          candidates.lines[i] = -1;
+          candidates.leaving[i] = {row.id, row.next_use, row.next_position, candidates.t + 1,
+                                   newcomer.score};
+          continue;
+        }
         const int64_t line = set * ways_ + placement.way;
         prints_[line] = print_of(mix64(static_cast<uint64_t>(row.id)));
-        outcome.line = line;
-        outcome.score = placement.evicted_score;
+        candidates.lines[i] = line;
+        candidates.leaving[i] = {placement.evicted_id, placement.evicted_next_use, 0,
+                                 placement.evicted_touched, placement.evicted_score};
         if (!keeps_positions_) continue;
-        outcome.evicted_next_position = std::exchange(next_positions_[line], row.next_position);
+        candidates.leaving[i].next_position =
+            std::exchange(next_positions_[line], row.next_position);
       }
     }
   }

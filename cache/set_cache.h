@@ -14,16 +14,6 @@ namespace lsm::cache {
 /// Static scores of ids [0, scores.size()); ids beyond score 0. Does not own the memory.
 using Scores = std::span<const float>;
 
-/// The outcome of a candidate for a line.
-struct Outcome {
-  int64_t line;        // -1: bypassed
-  int64_t evicted_id;  // kEmptyTag: none
-  uint32_t evicted_next_use;
-  uint32_t evicted_next_position;  // if positions are kept
-  uint32_t evicted_touched;        // 1 + the iteration that requested it last
-  uint32_t score;  // of the row without a line, evicted or bypassed; if the policy needs scores
-};
-
 /// The row that leaves the device for a candidate: the one in its line, or the candidate itself.
 struct Leaving {
   int64_t id;  // kEmptyTag: none
@@ -44,7 +34,8 @@ struct Candidates {
   uint32_t t;
   std::span<const Candidate> rows;    // sets ascending, within a set in request order
   std::span<const uint32_t> offsets;  // [num_sets + 1]: where the rows of each set begin
-  std::span<Outcome> outcomes;        // one for each row
+  std::span<int64_t> lines;           // out: the line that each row gets, or -1
+  std::span<Leaving> leaving;         // out: the row that leaves for it
 };
 
 /// Calls for distinct ids, and calls of place() and refresh() for distinct sets, may run in

@@ -58,7 +58,7 @@ struct SetsRef {
 /// its set, that of any other row num_sets.
 struct BatchRef {
   ChainRef chain;
-  RowSource* source;      // [n]
+  RowSource* source;   // [n]
   int64_t* slot;       // [n]
   uint32_t* key;       // [n] in request order
   uint32_t* position;  // [n] 0, 1, 2, ..

@@ -1,0 +1,91 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// The sets of a planner's cache together with the window's batches, on the host or on a GPU.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "cache/config.h"
+#include "cache/gpu_set_cache.h"
+#include "cache/id_map.h"
+#include "cache/plan.h"
+#include "cache/set_cache.h"
+#include "cache/victim_buffer.h"
+#include "kernels/core/thread_pool.h"
+
+namespace lsm::cache {
+
+/// The tiers beside the cache.
+struct Buffers {
+  const IdMap& static_ids;
+  const IdMap& constant_ids;
+  const VictimBuffer& victims;
+
+  /// The tier of a row that is not in the cache, and its slot there; kStorage leaves the slot as it
+  /// is, and so does kVictim, whose slot is victims.find(). No row is in two tiers, so their order
+  /// is free.
+  RowSource find(int64_t id, int64_t* slot) const {
+    int64_t found;
+    if ((found = static_ids.find(id)) >= 0) {
+      *slot = found;
+      return RowSource::kStatic;
+    }
+    if (victims.find(id) >= 0) return RowSource::kVictim;
+    if ((found = constant_ids.find(id)) >= 0) {
+      *slot = found;
+      return RowSource::kConstant;
+    }
+    return RowSource::kStorage;
+  }
+  bool are_empty() const {
+    return static_ids.size() == 0 && constant_ids.size() == 0 && !victims.is_on();
+  }
+};
+
+/// Not thread-safe. Batches are numbered from 0.
+class WindowSets {
+ public:
+  virtual ~WindowSets() = default;
+
+  /// True if rows that leave come with their scores.
+  virtual bool needs_scores() const = 0;
+
+  /// Adds a batch to the window. Its ids' lines without a next use get this batch. Returns the
+  /// positions of the ids that the window did not hold, valid until the next call, if they are
+  /// known here. Throws ArgumentError, and changes nothing, if an id is repeated.
+  virtual std::optional<std::span<const uint32_t>> push(std::span<const int64_t> ids) = 0;
+  /// One more than the number of the batch pushed last.
+  virtual int64_t end_batch() const = 0;
+  /// True if `ids` are those of batch `b`, which is in the window.
+  virtual bool is_batch(std::span<const int64_t> ids, int64_t b) const = 0;
+
+  /// Refreshes the reuse data of all lines from the window, for policies that ask for it.
+  virtual void refresh() = 0;
+
+  /// Decides about batch plan->iteration, the first of the window, which then leaves it: writes
+  /// ids, source and, on the host, slot; counts evictions and bypasses. Returns the rows that leave
+  /// the device, one for each row that asked for a line, valid until the next call; none if there
+  /// is no victim buffer to take them.
+  virtual std::span<const Leaving> decide(const Buffers& buffers, Plan* plan) = 0;
+  /// Lists the moves of the plan decided last, whose rows leave for plan->leaving_slot; a GPU keeps
+  /// its moves.
+  virtual void list_moves(Plan* plan) const = 0;
+
+  /// Uses `scores` for all further decisions.
+  virtual void set_scores(Scores scores) = 0;
+
+  virtual int64_t num_bytes() const = 0;
+  virtual int64_t window_bytes() const = 0;
+  virtual int64_t window_entries() const = 0;
+};
+
+/// Sets of the host, shared by the threads of `pool`. `scores` is not copied.
+std::unique_ptr<WindowSets> make_host_sets(const PlannerConfig& config, Scores scores,
+                                           std::shared_ptr<ThreadPool> pool);
+/// Sets of a GPU or its twin; the host keeps the batches and the tiers beside the cache.
+std::unique_ptr<WindowSets> make_gpu_sets(std::unique_ptr<GpuSetCache> cache,
+                                          std::shared_ptr<ThreadPool> pool);
+
+}  // namespace lsm::cache
