@@ -112,8 +112,10 @@ class Setting:
         return DeviceNeighborSampler(topology, topology, FANOUTS, device=-1, num_slots=2)
 
     def features(self):
+        import torch
+
         from lsm.cache.options import CacheOptions
-        from lsm.features.open import TWIN, open_features
+        from lsm.features import builders
         from lsm.features.tiers_gpu import GpuOptions
         from lsm.storage.options import StorageOptions
 
@@ -121,7 +123,18 @@ class Setting:
         cache = CacheOptions(bytes=store.num_nodes * store.row_bytes // 4, window=self.window)
         storage = StorageOptions(engine="memory")
         gpu = GpuOptions(planner="device", staging="gather")
-        return open_features(store, cache, storage, device=TWIN, gpu=gpu)
+        opening = builders.Opening(
+            store.feature_files,
+            storage,
+            torch.device("cpu"),
+            on_gpu=True,
+            gpu=gpu,
+            scores=None,
+            share=None,
+            idle_bytes=512 << 20,
+            num_threads=1,
+        )
+        return builders.cached(opening, cache.resolved())
 
 
 def count_pipeline(read: Callable[[], Counts], setting: Setting) -> tuple[Counts, int]:

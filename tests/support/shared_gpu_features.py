@@ -24,22 +24,28 @@ def open_loader(path, group, cache, device=None):
     """``device``: of a cache in GPU memory; None: it is the host's."""
     from lsm.cache.options import CacheOptions
     from lsm.data.graph_store import GraphStore
-    from lsm.features.open import TWIN, open_features
+    from lsm.features.open import open_features
     from lsm.features.tiers_gpu import GpuOptions
     from lsm.storage.options import StorageOptions
+    from support.gpu_twin import open_twin
 
     store = GraphStore.open(path)
     options = {"bytes": 64 * ROW_BYTES, "ways": 8, "window": 3} | cache
-    loader = open_features(
+    arguments = (
         store,
         CacheOptions(**options),
         StorageOptions(engine="posix", timeout_secs=10),
         group,
-        "cpu" if device is None else TWIN if device == HOST else device,
-        scores=torch.linspace(1, 0, store.num_nodes),
-        # A pool for a batch or two, so that there must be more of it.
-        gpu=GpuOptions(planner="device", prefetch_rows=10, pool_bytes=9000),
     )
+    more = {
+        "scores": torch.linspace(1, 0, store.num_nodes),
+        # A pool for a batch or two, so that there must be more of it.
+        "gpu": GpuOptions(planner="device", prefetch_rows=10, pool_bytes=9000),
+    }
+    if device == HOST:
+        loader = open_twin(*arguments, **more)
+    else:
+        loader = open_features(*arguments, "cpu" if device is None else device, **more)
     return store, loader
 
 

@@ -1,0 +1,247 @@
+"""Builds feature loaders: plain, or with a cache on the host or on a GPU, which ranks may share."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import torch
+
+from lsm import native
+from lsm.cache.options import CacheOptions
+from lsm.cache.planner import Planner
+from lsm.cache.planner_trial import TrialPlanner
+from lsm.cache.scores import stored_score
+from lsm.cache.tier_sizes import TierSizes, hottest, useful_window
+from lsm.comm.exchange import Exchange
+from lsm.comm.group import CacheGroup
+from lsm.comm.open import open_exchange
+from lsm.comm.owners import OwnerHash, OwnerMap, load_owner_table
+from lsm.comm.request import RowFormat
+from lsm.core.option_types import settled
+from lsm.data.feature_files import FeatureFiles
+from lsm.data.graph_store import GraphStore
+from lsm.features.cached import CachedFeatureLoader
+from lsm.features.loader import FeatureLoader
+from lsm.features.memory import TakeRows, locked_rows, pinned_rows, pooled_rows
+from lsm.features.tiers import HostTiers, Tiers
+from lsm.features.tiers_gpu import GpuOptions, GpuTiers
+from lsm.storage.engine import Storage
+from lsm.storage.open import open_storage
+from lsm.storage.options import StorageOptions
+
+_NO_IDS = torch.empty(0, dtype=torch.int64)
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The arguments of open_features() but for the cache.
+
+    on_gpu: True for a GPU's tiers and planner. With the host as ``device`` its twin runs them.
+    """
+
+    store: GraphStore | FeatureFiles
+    storage: StorageOptions | None
+    device: torch.device
+    on_gpu: bool
+    gpu: GpuOptions
+    scores: torch.Tensor | None
+    share: CacheGroup | None
+    idle_bytes: int
+    num_threads: int
+
+    @property
+    def files(self) -> FeatureFiles:
+        """The files of the rows."""
+        return self.store if isinstance(self.store, FeatureFiles) else self.store.feature_files
+
+
+@dataclass(frozen=True)
+class SharedCache:
+    """The parts of a cache that ranks share. replicated_ids: rows that every rank keeps; None:
+    none."""
+
+    owners: OwnerMap
+    exchange: Exchange
+    replicated_ids: torch.Tensor | None
+
+
+@dataclass(frozen=True)
+class HotIds:
+    """Rows that stay: ids of the static partition and of the constant buffer, [n] int64 each."""
+
+    static: torch.Tensor = _NO_IDS
+    constant: torch.Tensor = _NO_IDS
+
+
+def plain(opening: Opening) -> FeatureLoader:
+    """A loader that reads every row from storage. Raises ValueError for options that want a
+    cache."""
+    files, storage = opening.files, opening.storage
+    if opening.share is not None:
+        raise ValueError("share: ranks share a cache, and there is none; give cache as well")
+    if storage is not None and storage.engine == "nvme" and storage.read_to == "gpu":
+        raise ValueError(
+            "storage.read_to=gpu: expected a cache, whose batches take rows from there; set "
+            "cache.policy, or storage.read_to=host"
+        )
+    take_rows = pinned_rows(files) if opening.on_gpu else pooled_rows(files, opening.idle_bytes)
+    return FeatureLoader(files, open_storage(files, storage), take_rows)
+
+
+def cached(opening: Opening, cache: CacheOptions) -> CachedFeatureLoader:
+    """A loader with a cache. ``cache``: resolved options."""
+    files, shared = opening.files, None
+    replicated_bytes = _replicated_bytes(opening, cache)
+    cache = cache.model_copy(update={"bytes": settled(cache.bytes) - replicated_bytes})
+    in_gpu_memory = opening.device.type == "cuda"
+    sizes = TierSizes.of(cache, files.row_bytes, in_gpu_memory=in_gpu_memory)
+    sizes = sizes.within(files.num_rows)
+    opening = replace(opening, scores=_scores(opening, cache.score))
+    if opening.share is not None:
+        shared = share_cache(opening, opening.share, useful_window(cache), replicated_bytes)
+    hot = _hot_ids(sizes, opening.scores, shared)
+    build = gpu if opening.on_gpu else host
+    with ExitStack() as stack:
+        storage = stack.enter_context(open_storage(files, opening.storage))
+        planner, tiers = build(opening, storage, sizes, hot, cache.victim.prefetch)
+        loader = CachedFeatureLoader(files, planner, tiers, shared.exchange if shared else None)
+        stack.pop_all()  # the loader closes the engine
+    return loader
+
+
+def host(
+    opening: Opening, storage: Storage, sizes: TierSizes, hot: HotIds, prefetch: int
+) -> tuple[Planner, Tiers]:
+    """Planner and tiers in host memory. prefetch: iterations ahead for rows of the victim
+    buffer."""
+    idle_bytes = opening.idle_bytes // 2
+    # Not the pool of the batches: a block that is too large would take more memory than is counted.
+    # Over ranks, owners write rows from the place of the read to the place in the batch.
+    is_shared = opening.share is not None
+    take_staged = None if is_shared else pooled_rows(opening.files, idle_bytes)
+    tiers = HostTiers(
+        storage,
+        sizes,
+        hot.static,
+        hot.constant,
+        take_rows=pooled_rows(opening.files, idle_bytes),
+        take_staged=take_staged,
+        prefetch_iterations=prefetch,
+        num_threads=opening.num_threads,
+    )
+    return _planner(opening, sizes, hot, "host"), tiers
+
+
+def gpu(
+    opening: Opening, storage: Storage, sizes: TierSizes, hot: HotIds, prefetch: int
+) -> tuple[Planner | TrialPlanner, Tiers]:
+    """The same with cache and static partition in GPU memory."""
+    tiers = GpuTiers(
+        storage,
+        opening.files,
+        sizes,
+        hot.static,
+        hot.constant,
+        device=opening.device,
+        options=opening.gpu,
+        take_rows=None if storage.reads_to_gpu else _staging_rows(opening),
+        prefetch_iterations=prefetch,
+    )
+    place, of_gpu = opening.gpu.planner, "device" if opening.device.type == "cuda" else "twin"
+    planner = _planner(opening, sizes, hot, of_gpu if place == "device" else "host")
+    if place != "auto":
+        return planner, tiers
+    return TrialPlanner(planner, lambda: _planner(opening, sizes, hot, of_gpu)), tiers
+
+
+def share_cache(
+    opening: Opening, share: CacheGroup, window: int, replicated_bytes: int
+) -> SharedCache:
+    """Owners of the rows, and the exchange with the other ranks. window: iterations that plans look
+    ahead."""
+    files, replicated = opening.files, None
+    if share.options.mode == "partition-aware":
+        if opening.scores is None:
+            raise ValueError(
+                "comm.mode=partition-aware: replicates the rows with the highest scores; set "
+                "cache.score, or comm.mode=shared"
+            )
+        replicated = hottest(opening.scores, replicated_bytes // files.row_bytes)[0]
+    owners = _owners(files, share, replicated)
+    native.check_metadata_limits(window, share.size, files.num_rows)
+    exchange = open_exchange(
+        share,
+        owners,
+        RowFormat(files.dim, files.dtype),
+        num_threads=opening.num_threads,
+        device=opening.device if opening.on_gpu else None,
+        pool_bytes=opening.gpu.pool_bytes,
+    )
+    return SharedCache(owners, exchange, replicated)
+
+
+def _planner(opening: Opening, sizes: TierSizes, hot: HotIds, sets: str) -> Planner:
+    return Planner(
+        sizes.planner,
+        scores=opening.scores,
+        static_ids=hot.static if len(hot.static) else None,
+        constant_ids=hot.constant if len(hot.constant) else None,
+        num_nodes=opening.files.num_rows,
+        num_threads=opening.num_threads,
+        sets=sets,
+        device=opening.device.index or 0,
+    )
+
+
+def _staging_rows(opening: Opening) -> TakeRows:
+    idle_bytes = opening.idle_bytes // 2
+    if opening.device.type == "cuda":
+        return locked_rows(opening.files, idle_bytes, opening.device)
+    return pooled_rows(opening.files, idle_bytes)
+
+
+def _scores(opening: Opening, name: str) -> torch.Tensor | None:
+    """The scores given, or those of the store."""
+    if opening.scores is not None or name == "none":
+        return opening.scores
+    if isinstance(opening.store, FeatureFiles):
+        raise ValueError(f"scores: expected those of {name}: files alone have no graph")
+    return stored_score(opening.store, name)
+
+
+def _replicated_bytes(opening: Opening, cache: CacheOptions) -> int:
+    """The part of each rank's cache whose rows every rank keeps."""
+    share = opening.share
+    if share is None or share.options.mode != "partition-aware":
+        return 0
+    return int(share.options.replicated_fraction * settled(cache.bytes))
+
+
+def _owners(files: FeatureFiles, share: CacheGroup, replicated: torch.Tensor | None) -> OwnerMap:
+    options, table = share.options, None
+    hash: OwnerHash = "stride" if options.owner == "stride" else "mix64"
+    if options.owner_table is not None and options.owner == "table":
+        table = load_owner_table(options.owner_table, files.num_rows, share.size)
+    return OwnerMap(
+        files.num_rows,
+        share.size,
+        share.rank,
+        hash=hash,
+        table=table,
+        replicated_ids=replicated,
+    )
+
+
+def _hot_ids(sizes: TierSizes, scores: torch.Tensor | None, shared: SharedCache | None) -> HotIds:
+    if scores is None:
+        return HotIds()
+    if shared is None:
+        return HotIds(*hottest(scores, sizes.static, sizes.constant))
+    replicated = shared.replicated_ids
+    own = scores.clone()
+    own[~shared.owners.is_own(len(scores))] = -1.0
+    if replicated is not None:
+        own[replicated] = -1.0
+    static, constant = (ids[own[ids] >= 0] for ids in hottest(own, sizes.static, sizes.constant))
+    return HotIds(static if replicated is None else torch.cat([replicated, static]), constant)
