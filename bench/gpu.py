@@ -147,7 +147,7 @@ def bench_cold(options: argparse.Namespace, directory: Path) -> dict:
     plan = native.Plan(
         iteration=0,
         source=torch.full((options.cold_rows,), Source.STORAGE, dtype=torch.uint8),
-        slot=torch.full((options.cold_rows,), -1),
+        moves={"slot": torch.full((options.cold_rows,), -1)},
     )
 
     def replay(staging: str) -> None:

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -72,18 +73,18 @@ std::string difference(Plan& plan, Plan& other) {
   return plan.counters == other.counters ? "" : "counters";
 }
 
-/// A plan of moves that no planner made. Without `ids` it lists no ids of its misses.
+/// A plan that no planner made. `moves`: by the names of kFields; without ids it lists no ids of
+/// its misses.
 std::shared_ptr<Plan> make_plan(int64_t iteration, const lsm::TensorView& source,
-                                const py::kwargs& words) {
+                                const std::map<std::string, lsm::TensorView>& moves) {
   auto plan = std::make_shared<Plan>();
   plan->iteration = iteration;
   const auto sources = source.as<const uint8_t>("source");
   for (const uint8_t each : sources) plan->source.push_back(static_cast<lsm::RowSource>(each));
-  for (const auto& [key, value] : words) {
-    const auto name = key.cast<std::string>();
+  for (const auto& [name, words] : moves) {
     const auto field = std::ranges::find(kFields, name, &Field::name);
-    lsm::check_argument(field != kFields.end(), "Plan: no argument ", name);
-    const auto given = value.cast<lsm::TensorView>().as<const int64_t>(field->name);
+    lsm::check_argument(field != kFields.end(), "moves: a plan has no ", name);
+    const auto given = words.as<const int64_t>(field->name);
     ((*plan).*field->words).assign(given.begin(), given.end());
   }
   plan->count_sources();
@@ -103,7 +104,8 @@ void bind_plan(py::module_& module) {
       })
       .def_readonly("size", &PlanArray::size);
   py::class_<Plan, std::shared_ptr<Plan>>(module, "Plan")
-      .def(py::init(&make_plan), py::kw_only(), py::arg("iteration"), py::arg("source"))
+      .def(py::init(&make_plan), py::kw_only(), py::arg("iteration"), py::arg("source"),
+           py::arg("moves"))
       .def_readonly("iteration", &Plan::iteration)
       .def_property_readonly("is_on_gpu", [](const Plan& plan) { return plan.on_gpu != nullptr; })
       .def("array", &array, py::arg("name"))

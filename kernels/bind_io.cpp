@@ -3,16 +3,37 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <optional>
+#include <memory>
+#include <tuple>
+#include <vector>
 
 #include "kernels/bind.h"
 #include "kernels/bind_tensor.h"
 #include "kernels/io/engines/io_uring_storage.h"
 #include "kernels/io/engines/open_storage.h"
+#include "kernels/io/read_scheduler.h"
 
 namespace py = pybind11;
 
 namespace {
+
+/// Memory of one read: ids, out, positions or None.
+using ReadTensors = std::tuple<py::object, py::object, py::object>;
+
+/// The read of `tensors`, which must stay alive.
+lsm::RowRead row_read(const lsm::Storage& storage, const ReadTensors& tensors) {
+  const auto& [ids, out, positions] = tensors;
+  const auto output = out.cast<lsm::TensorView>();
+  lsm::RowRead read;
+  read.rows = ids.cast<lsm::TensorView>().as<const int64_t>("ids");
+  read.on_gpu = !output.on_host;
+  read.output = output.as_bytes_on(output.on_host ? -1 : storage.gpu(), "out");
+  if (positions.is_none()) return read;
+  read.positions = positions.cast<lsm::TensorView>().as<const int64_t>("positions");
+  lsm::check_argument(read.positions.size() == read.rows.size(), "positions: expected ",
+                      read.rows.size(), ", one per id, got ", read.positions.size());
+  return read;
+}
 
 /// A request and the tensor it writes to, which must outlive it.
 class Ticket {
@@ -35,20 +56,9 @@ class Ticket {
 };
 
 /// reads: a list of (ids, out, positions or None). Returns a Ticket for each.
-py::list submit(lsm::Storage& storage, const py::list& reads) {
+py::list submit(lsm::Storage& storage, const std::vector<ReadTensors>& reads) {
   std::vector<lsm::RowRead> requests;
-  for (const py::handle& item : reads) {
-    const auto [ids, out, positions] =
-        item.cast<std::tuple<lsm::TensorView, lsm::TensorView, std::optional<lsm::TensorView>>>();
-    lsm::RowRead& request = requests.emplace_back();
-    request.rows = ids.as<const int64_t>("ids");
-    request.on_gpu = !out.on_host;
-    request.output = out.as_bytes_on(out.on_host ? -1 : storage.gpu(), "out");
-    if (!positions) continue;
-    request.positions = positions->as<const int64_t>("positions");
-    lsm::check_argument(request.positions.size() == request.rows.size(), "positions: expected ",
-                        request.rows.size(), ", one per id, got ", request.positions.size());
-  }
+  for (const ReadTensors& tensors : reads) requests.push_back(row_read(storage, tensors));
   lsm::Storage::Requests submitted;
   {
     py::gil_scoped_release release;
@@ -56,10 +66,47 @@ py::list submit(lsm::Storage& storage, const py::list& reads) {
   }
   py::list tickets;
   for (size_t i = 0; i < submitted.size(); ++i) {
-    const py::object out = reads[i].cast<py::tuple>()[1];
-    tickets.append(std::make_unique<Ticket>(std::move(submitted[i]), out));
+    tickets.append(std::make_unique<Ticket>(std::move(submitted[i]), std::get<1>(reads[i])));
   }
   return tickets;
+}
+
+/// A read of a scheduler, and its memory.
+struct ScheduledTicket {
+  ReadTensors tensors;
+  std::unique_ptr<lsm::ScheduledRead> read;  // goes first
+};
+
+std::unique_ptr<ScheduledTicket> schedule(lsm::ReadScheduler& scheduler,
+                                          const std::shared_ptr<lsm::Storage>& storage,
+                                          const py::object& ids, const py::object& out,
+                                          const py::object& positions) {
+  auto ticket = std::make_unique<ScheduledTicket>();
+  ticket->tensors = {ids, out, positions};
+  const lsm::RowRead read = row_read(*storage, ticket->tensors);
+  py::gil_scoped_release release;
+  ticket->read = scheduler.submit(storage, read);
+  return ticket;
+}
+
+void bind_scheduler(py::module_& module) {
+  py::class_<ScheduledTicket>(module, "ScheduledTicket")
+      .def(
+          "wait", [](ScheduledTicket& ticket, double secs) { ticket.read->wait(secs); },
+          py::arg("timeout_secs"), py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("done",
+                             [](const ScheduledTicket& ticket) { return ticket.read->done(); })
+      .def_property_readonly("is_submitted", [](const ScheduledTicket& ticket) {
+        return ticket.read->is_submitted();
+      });
+  py::class_<lsm::ReadScheduler, std::shared_ptr<lsm::ReadScheduler>>(module, "ReadScheduler")
+      .def(py::init<int64_t>(), py::arg("wave"))
+      .def("submit", &schedule, py::arg("storage"), py::arg("ids"), py::arg("out"),
+           py::arg("positions") = py::none())
+      .def("set_wave", &lsm::ReadScheduler::set_wave, py::arg("wave"),
+           py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("has_collected", &lsm::ReadScheduler::has_collected)
+      .def("flush", &lsm::ReadScheduler::flush, py::call_guard<py::gil_scoped_release>());
 }
 
 py::dict read_stats(lsm::Storage& storage) {
@@ -77,7 +124,7 @@ py::dict read_stats(lsm::Storage& storage) {
   return result;
 }
 
-std::unique_ptr<lsm::Storage> open_engine(const std::string& engine, std::vector<std::string> paths,
+std::shared_ptr<lsm::Storage> open_engine(const std::string& engine, std::vector<std::string> paths,
                                           int64_t num_rows, int64_t row_bytes, int64_t stripe_bytes,
                                           int queue_depth, int num_threads, int64_t max_read_bytes,
                                           int64_t max_gap_bytes, lsm::DirectMode direct,
@@ -104,7 +151,7 @@ void bind_io(py::module_& module) {
   py::class_<Ticket>(module, "Ticket")
       .def("wait", &Ticket::wait, py::arg("timeout_secs"))
       .def_property_readonly("done", &Ticket::done);
-  py::class_<lsm::Storage>(module, "Storage")
+  py::class_<lsm::Storage, std::shared_ptr<lsm::Storage>>(module, "Storage")
       .def("submit", &submit, py::arg("reads"))
       .def("stats", &read_stats)
       .def_property_readonly(
@@ -120,6 +167,7 @@ void bind_io(py::module_& module) {
             storage.faults().arm(fault, nth, value);
           },
           py::arg("fault"), py::arg("nth") = 0, py::arg("value") = 0);
+  ::bind_scheduler(module);
   module.def("io_uring_problem", &lsm::io_uring_problem);
   module.def("open_storage", &open_engine, py::arg("engine"), py::arg("paths"), py::arg("num_rows"),
              py::arg("row_bytes"), py::arg("stripe_bytes"), py::arg("queue_depth"),

@@ -34,8 +34,8 @@ PYBIND11_MODULE(_core, module) {
   lsm::bind_store(module);
   lsm::bind_embed(module);
   lsm::bind_gpu_embed(module);
+  lsm::bind_plan(module);  // names types of bind_cache()
   lsm::bind_cache(module);
-  lsm::bind_plan(module);
   lsm::bind_executor(module);
   lsm::bind_gpu_executor(module);
   lsm::bind_comm(module);

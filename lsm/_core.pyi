@@ -54,8 +54,10 @@ __all__: list[str] = [
     "PlanArray",
     "Planner",
     "PlannerConfig",
+    "ReadScheduler",
     "SampleSizes",
     "SampledSubgraph",
+    "ScheduledTicket",
     "SharedBuffer",
     "SharedPool",
     "StopFlag",
@@ -110,6 +112,7 @@ __all__: list[str] = [
     "query_gradients",
     "read_last_page",
     "reverse_pagerank",
+    "same_ids",
     "scatter_rows",
     "search_order",
     "simulate_cache",
@@ -451,13 +454,32 @@ class Storage:
     def notes(self) -> list[str]: ...
     def reset_stats(self) -> None: ...
     def stats(self) -> dict: ...
-    def submit(self, reads: list) -> list: ...
+    def submit(
+        self, reads: collections.abc.Sequence[tuple[typing.Any, typing.Any, typing.Any]]
+    ) -> list: ...
     @property
     def block_bytes(self) -> int: ...
     @property
     def direct(self) -> bool: ...
     @property
     def outstanding_reads(self) -> int: ...
+
+class ScheduledTicket:
+    def wait(self, timeout_secs: float) -> None: ...
+    @property
+    def done(self) -> bool: ...
+    @property
+    def is_submitted(self) -> bool: ...
+
+class ReadScheduler:
+    def __init__(self, wave: int) -> None: ...
+    def flush(self) -> None: ...
+    def set_wave(self, wave: int) -> None: ...
+    def submit(
+        self, storage: Storage, ids: typing.Any, out: typing.Any, positions: typing.Any = None
+    ) -> ScheduledTicket: ...
+    @property
+    def has_collected(self) -> bool: ...
 
 class Transfers:
     def inject_fault(self, fault: Fault, nth: int = 0, value: int = 0) -> None: ...
@@ -634,6 +656,26 @@ class Penalty:
     @property
     def value(self) -> int: ...
 
+class PlanArray:
+    @property
+    def size(self) -> int: ...
+
+class Plan:
+    def __init__(
+        self,
+        *,
+        iteration: int,
+        source: torch.Tensor | numpy.ndarray,
+        moves: collections.abc.Mapping[str, torch.Tensor | numpy.ndarray],
+    ) -> None: ...
+    def array(self, name: str) -> PlanArray: ...
+    def counters(self) -> list[int]: ...
+    def difference(self, other: Plan) -> str: ...
+    @property
+    def is_on_gpu(self) -> bool: ...
+    @property
+    def iteration(self) -> int: ...
+
 class PlannerConfig:
     policy: str
     victim_mode: str
@@ -670,32 +712,6 @@ class PlannerConfig:
     def window(self) -> int: ...
     @window.setter
     def window(self, arg0: int) -> None: ...
-
-class PlanArray:
-    @property
-    def size(self) -> int: ...
-
-class Plan:
-    def copy_victim_slot(self) -> PlanArray: ...
-    def counters(self) -> list[int]: ...
-    def read_back(self) -> None: ...
-    def take_evict_line(self) -> PlanArray: ...
-    def take_evict_slot(self) -> PlanArray: ...
-    def take_evict_word(self) -> PlanArray: ...
-    def take_ids(self) -> PlanArray: ...
-    def take_insert_line(self) -> PlanArray: ...
-    def take_insert_position(self) -> PlanArray: ...
-    def take_slot(self) -> PlanArray: ...
-    def take_source(self) -> PlanArray: ...
-    def take_spill_position(self) -> PlanArray: ...
-    def take_spill_slot(self) -> PlanArray: ...
-    def take_spill_word(self) -> PlanArray: ...
-    def take_tag_slot(self) -> PlanArray: ...
-    def take_tag_word(self) -> PlanArray: ...
-    @property
-    def is_on_gpu(self) -> bool: ...
-    @property
-    def iteration(self) -> int: ...
 
 class Planner:
     def __init__(
@@ -741,27 +757,14 @@ class CacheExecutor:
         timeout_secs: float,
         prefetch_iterations: int = 0,
     ) -> None: ...
-    def open_batch(
-        self, iteration: int, source: typing.Any, slot: typing.Any, out: typing.Any
-    ) -> None: ...
+    def open_batch(self, plan: Plan, out: typing.Any) -> None: ...
     def replay(
         self,
+        plan: Plan,
         *,
-        iteration: int,
-        source: torch.Tensor | numpy.ndarray,
-        slot: torch.Tensor | numpy.ndarray,
-        evict_line: torch.Tensor | numpy.ndarray,
-        evict_slot: torch.Tensor | numpy.ndarray,
-        evict_word: torch.Tensor | numpy.ndarray,
-        insert_position: torch.Tensor | numpy.ndarray,
-        insert_line: torch.Tensor | numpy.ndarray,
-        spill_position: torch.Tensor | numpy.ndarray,
-        spill_slot: torch.Tensor | numpy.ndarray,
-        spill_word: torch.Tensor | numpy.ndarray,
-        tag_slot: torch.Tensor | numpy.ndarray,
-        tag_word: torch.Tensor | numpy.ndarray,
         out: torch.Tensor | numpy.ndarray,
         pool: ThreadPool,
+        staged: torch.Tensor | numpy.ndarray | None = None,
         targets: typing.Any = None,
     ) -> None: ...
     def start_over(self) -> None: ...
@@ -785,64 +788,14 @@ class GpuExecutor:
         timeout_secs: float,
         device: int,
     ) -> None: ...
-    def prefetch(self, victim_slots: torch.Tensor | numpy.ndarray) -> None: ...
+    def prefetch(self, plan: Plan) -> None: ...
     @typing.overload
     def replay(
-        self,
-        *,
-        plan: Plan,
-        source: torch.Tensor | numpy.ndarray,
-        staged: torch.Tensor | numpy.ndarray,
-        out: torch.Tensor | numpy.ndarray,
+        self, plan: Plan, *, staged: torch.Tensor | numpy.ndarray, out: torch.Tensor | numpy.ndarray
     ) -> None: ...
     @typing.overload
     def replay(
-        self,
-        *,
-        plan: Plan,
-        source: torch.Tensor | numpy.ndarray,
-        staged: torch.Tensor | numpy.ndarray,
-        targets: typing.Any,
-    ) -> None: ...
-    @typing.overload
-    def replay(
-        self,
-        *,
-        iteration: int,
-        source: torch.Tensor | numpy.ndarray,
-        slot: torch.Tensor | numpy.ndarray,
-        evict_line: torch.Tensor | numpy.ndarray,
-        evict_slot: torch.Tensor | numpy.ndarray,
-        evict_word: torch.Tensor | numpy.ndarray,
-        insert_position: torch.Tensor | numpy.ndarray,
-        insert_line: torch.Tensor | numpy.ndarray,
-        spill_position: torch.Tensor | numpy.ndarray,
-        spill_slot: torch.Tensor | numpy.ndarray,
-        spill_word: torch.Tensor | numpy.ndarray,
-        tag_slot: torch.Tensor | numpy.ndarray,
-        tag_word: torch.Tensor | numpy.ndarray,
-        staged: torch.Tensor | numpy.ndarray,
-        out: torch.Tensor | numpy.ndarray,
-    ) -> None: ...
-    @typing.overload
-    def replay(
-        self,
-        *,
-        iteration: int,
-        source: torch.Tensor | numpy.ndarray,
-        slot: torch.Tensor | numpy.ndarray,
-        evict_line: torch.Tensor | numpy.ndarray,
-        evict_slot: torch.Tensor | numpy.ndarray,
-        evict_word: torch.Tensor | numpy.ndarray,
-        insert_position: torch.Tensor | numpy.ndarray,
-        insert_line: torch.Tensor | numpy.ndarray,
-        spill_position: torch.Tensor | numpy.ndarray,
-        spill_slot: torch.Tensor | numpy.ndarray,
-        spill_word: torch.Tensor | numpy.ndarray,
-        tag_slot: torch.Tensor | numpy.ndarray,
-        tag_word: torch.Tensor | numpy.ndarray,
-        staged: torch.Tensor | numpy.ndarray,
-        targets: typing.Any,
+        self, plan: Plan, *, staged: torch.Tensor | numpy.ndarray, targets: typing.Any
     ) -> None: ...
     def set_staging(self, staging: str) -> None: ...
     def synchronize(self) -> None: ...
@@ -1244,6 +1197,7 @@ def reverse_pagerank(
     pool: ThreadPool,
     stop: StopFlag | None = None,
 ) -> bool: ...
+def same_ids(a: torch.Tensor | numpy.ndarray, b: torch.Tensor | numpy.ndarray) -> bool: ...
 def scatter_rows(
     source: torch.Tensor | numpy.ndarray,
     source_rows: torch.Tensor | numpy.ndarray,

@@ -50,7 +50,9 @@ Plan = _core.Plan
 PlanArray = _core.PlanArray
 Planner = _core.Planner
 PlannerConfig = _core.PlannerConfig
+ReadScheduler = _core.ReadScheduler
 SampledSubgraph = _core.SampledSubgraph
+ScheduledTicket = _core.ScheduledTicket
 SharedBuffer = _core.SharedBuffer
 SharedPool = _core.SharedPool
 StopFlag = _core.StopFlag
@@ -159,7 +161,9 @@ __all__ = [
     "PlanArray",
     "Planner",
     "PlannerConfig",
+    "ReadScheduler",
     "SampledSubgraph",
+    "ScheduledTicket",
     "SharedBuffer",
     "SharedPool",
     "StopFlag",

@@ -85,7 +85,7 @@ class FeatureLoader(RowSource):
         self.row_bytes = files.row_bytes
         self.storage = opened
         """The open engine."""
-        self.reads = ReadScheduler(opened, opened.merge_iterations)
+        self.reads = ReadScheduler([opened], opened.merge_iterations)
         self._take_rows = take_rows
         self._pid = os.getpid()
 
@@ -171,7 +171,8 @@ class FeatureLoader(RowSource):
         self.check_process()
         ids = vector_of_ids(ids)
         rows = self._take_rows(len(ids))
-        return ReadRows(self.reads.submit(ids, rows), rows, in_memory=self.engine == "memory")
+        ticket = self.reads.submit(self.storage, ids, rows)
+        return ReadRows(ticket, rows, in_memory=self.engine == "memory")
 
     def fetch(self, ids: torch.Tensor, timeout_secs: float | None = None) -> torch.Tensor:
         """Reads rows. Blocks until they have arrived.

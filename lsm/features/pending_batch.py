@@ -10,7 +10,7 @@ from lsm.cache.planner import Plan
 from lsm.comm.request import Request
 from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
 from lsm.features.memory import TakeRows
-from lsm.storage.engine import Ticket
+from lsm.storage.engine import Storage, Ticket
 from lsm.storage.read_scheduler import ReadScheduler
 
 
@@ -69,17 +69,18 @@ class PendingBatch:
         self._complete(self, timeout_secs)
         return self.delivered if self._inverse is None else self.delivered[self._inverse]
 
-    def read_to(self, rows: torch.Tensor, reads: ReadScheduler) -> None:
+    def read_to(self, rows: torch.Tensor, storage: Storage, reads: ReadScheduler) -> None:
         """Starts reading the rows that no tier holds to their places in ``rows`` ([n, dim])."""
         self.rows = rows
         if self.plan.counters["misses"]:
-            self.ticket = reads.submit(self.plan.miss_id, rows, self.plan.miss_position)
+            plan = self.plan
+            self.ticket = reads.submit(storage, plan.miss_id, rows, plan.miss_position)
 
-    def read_staged(self, take_rows: TakeRows, reads: ReadScheduler) -> None:
+    def read_staged(self, take_rows: TakeRows, storage: Storage, reads: ReadScheduler) -> None:
         """Starts reading the rows that no tier holds into memory of their own, in their order."""
         self.staged = take_rows(self.plan.counters["misses"])
         if len(self.staged):
-            self.ticket = reads.submit(self.plan.miss_id, self.staged)
+            self.ticket = reads.submit(storage, self.plan.miss_id, self.staged)
 
     def finish(self) -> None:
         """Ends the batch: releases all memory but that of the delivered rows."""

@@ -101,9 +101,9 @@ class HostTiers:
     def start_reads(self, batch: PendingBatch, reads: ReadScheduler) -> None:
         """As Tiers.start_reads()."""
         if self._take_staged is None:
-            batch.read_to(self.take_rows(batch.plan.num_rows), reads)
+            batch.read_to(self.take_rows(batch.plan.num_rows), self.storage, reads)
             return
-        batch.read_staged(self._take_staged, reads)
+        batch.read_staged(self._take_staged, self.storage, reads)
 
     def open_batch(self, batch: PendingBatch) -> None:
         """As Tiers.open_batch(). Allocates the batch, into which rows are prefetched."""

@@ -103,7 +103,7 @@ class GpuTiers:
 
     def start_reads(self, batch: PendingBatch, reads: ReadScheduler) -> None:
         """As Tiers.start_reads()."""
-        batch.read_staged(self.take_rows, reads)
+        batch.read_staged(self.take_rows, self.storage, reads)
 
     def open_batch(self, batch: PendingBatch) -> None:
         """As Tiers.open_batch(). Prefetched rows have a buffer of their own."""

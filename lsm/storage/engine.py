@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -49,7 +49,7 @@ def select_engine(engine: str = "auto") -> tuple[str, str]:
 
 
 class PendingReads(Protocol):
-    """The reads of a ticket, done by the native engine or by cuFile."""
+    """The reads of a ticket, done by the native engine, its scheduler or cuFile."""
 
     @property
     def done(self) -> bool:
@@ -60,37 +60,19 @@ class PendingReads(Protocol):
 
 
 class Ticket:
-    """Rows on their way into ``out``: in flight, or collected by a ReadScheduler. Keeps ``out``
-    alive until they arrive.
+    """Rows on their way into ``out``, by ``reads``: in flight, or collected by a ReadScheduler.
+    Keeps ``out`` alive until they arrive."""
 
-    hand_on: submits the reads; wait() calls it if that has not happened yet.
-    """
-
-    def __init__(
-        self, out: torch.Tensor, timeout_secs: float, hand_on: Callable[[], None] | None = None
-    ) -> None:
-        self._reads: PendingReads | None = None
+    def __init__(self, reads: PendingReads, out: torch.Tensor, timeout_secs: float) -> None:
+        self._reads = reads
         self._out = out
         self._timeout_secs = timeout_secs
-        self._hand_on = hand_on
-        self.error: BaseException | None = None
-        """The error of the submission, or None."""
-
-    def submitted(self, reads: PendingReads) -> Ticket:
-        """Takes the reads that fetch the rows. Returns this ticket."""
-        self._reads = reads
-        return self
-
-    @property
-    def is_submitted(self) -> bool:
-        """True once an engine has the reads."""
-        return self._reads is not None
 
     @property
     def done(self) -> bool:
         """True once every read has ended, with or without an error; False while the rows are
         collected."""
-        return self.error is not None or (self._reads is not None and self._reads.done)
+        return self._reads.done
 
     def wait(self, timeout_secs: float | None = None) -> torch.Tensor:
         """Returns ``out`` with its rows. Submits collected rows first.
@@ -99,17 +81,15 @@ class Ticket:
         after ``timeout_secs`` (default: the engine's). After an error nothing writes to ``out`` any
         more. Blocks until the rows have arrived.
         """
-        if self._reads is None and self.error is None and self._hand_on is not None:
-            self._hand_on()
-        if self.error is not None:
-            raise self.error
-        assert self._reads is not None, "hand_on submits the reads or sets an error"
         self._reads.wait(self._timeout_secs if timeout_secs is None else timeout_secs)
         return self._out
 
 
 class Storage:
     """Reads rows of feature files. Thread-safe; any number of requests may be in flight."""
+
+    plans_together = True
+    """True if requests that are submitted together share reads."""
 
     def __init__(
         self,
@@ -199,7 +179,7 @@ class Storage:
         once. A ticket's wait() ends as soon as its own rows have arrived. Otherwise as submit()."""
         started = self.start(reads)
         return [
-            Ticket(out, self.timeout_secs).submitted(each)
+            Ticket(each, out, self.timeout_secs)
             for each, (_, out, _) in zip(started, reads, strict=True)
         ]
 

@@ -120,6 +120,8 @@ class GdsStorage(Storage):
     its compatibility mode.
     """
 
+    plans_together = False
+
     def __init__(
         self,
         paths: Sequence[Path | str],

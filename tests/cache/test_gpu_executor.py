@@ -52,9 +52,11 @@ def test_moves_of_many_blocks(tmp_path, row_bytes, staging):
         plan = native.Plan(
             iteration=iteration,
             source=torch.where(is_read, Source.STORAGE, Source.CACHE).to(torch.uint8),
-            slot=torch.where(is_read, -1, slot),
-            insert_position=inserted,
-            insert_line=slot[inserted],
+            moves={
+                "slot": torch.where(is_read, -1, slot),
+                "insert_position": inserted,
+                "insert_line": slot[inserted],
+            },
         )
         executor.replay(plan, staged=pinned, out=out)
         executor.synchronize()

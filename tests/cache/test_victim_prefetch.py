@@ -36,8 +36,9 @@ def rows_of(*values):
 
 
 def replay(executor, iteration, plan, out, targets=None):
-    moves = native.Plan(iteration=iteration, **make_plan(**plan))
-    executor.replay(moves, out=out, pool=native.ThreadPool(1), targets=targets)
+    moves = make_plan(**plan)
+    made = native.Plan(iteration=iteration, source=moves.pop("source"), moves=moves)
+    executor.replay(made, out=out, pool=native.ThreadPool(1), targets=targets)
 
 
 def spill(executor, iteration, rows, waits_for, slots=None):
@@ -54,7 +55,8 @@ def spill(executor, iteration, rows, waits_for, slots=None):
 
 
 def plan_of(iteration, source, slot):
-    return native.Plan(iteration=iteration, **make_plan(source=source, slot=slot))
+    plan = make_plan(source=source, slot=slot)
+    return native.Plan(iteration=iteration, source=plan["source"], moves={"slot": plan["slot"]})
 
 
 def open_batch(executor, iteration, source, slot):

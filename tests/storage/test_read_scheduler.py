@@ -12,6 +12,7 @@ from lsm import native
 from lsm.storage.engine import Storage
 from lsm.storage.options import StorageOptions
 from lsm.storage.read_scheduler import ReadScheduler
+from lsm.storage.row_map import RowMap
 from support.engines import ENGINES, QUEUED_ENGINES
 
 PAGE = 4096
@@ -119,12 +120,12 @@ def test_the_scheduler_waits_for_company_but_not_when_asked(path, rows):
     ids = requests(5, 50)
     out = outputs(ids)
     with open_rows(path, "posix") as storage:
-        scheduler = ReadScheduler(storage, merge_iterations=3)
-        tickets = [scheduler.submit(*pair) for pair in zip(ids[:2], out[:2], strict=True)]
+        scheduler = ReadScheduler([storage], merge_iterations=3)
+        tickets = [scheduler.submit(storage, *pair) for pair in zip(ids[:2], out[:2], strict=True)]
         assert storage.stats()["requests"] == 0
-        tickets.append(scheduler.submit(ids[2], out[2]))
+        tickets.append(scheduler.submit(storage, ids[2], out[2]))
         assert storage.stats()["requests"] == 3
-        tickets += [scheduler.submit(*pair) for pair in zip(ids[3:], out[3:], strict=True)]
+        tickets += [scheduler.submit(storage, *pair) for pair in zip(ids[3:], out[3:], strict=True)]
         assert storage.stats()["requests"] == 3
         for ticket, part in zip(tickets, ids, strict=True):
             assert np.array_equal(ticket.wait(), rows[part])
@@ -133,49 +134,99 @@ def test_the_scheduler_waits_for_company_but_not_when_asked(path, rows):
 
 def test_bad_arguments_surface_at_the_wait_of_everyone_in_the_company(path):
     with open_rows(path, "posix") as storage:
-        scheduler = ReadScheduler(storage, merge_iterations=2)
-        good = scheduler.submit(*requests(1, 5), *outputs(requests(1, 5)))
-        bad = scheduler.submit(torch.tensor([NUM_ROWS]), torch.zeros(ROW_BYTES, dtype=torch.uint8))
+        scheduler = ReadScheduler([storage], merge_iterations=2)
+        good = scheduler.submit(storage, *requests(1, 5), *outputs(requests(1, 5)))
+        bad = scheduler.submit(
+            storage, torch.tensor([NUM_ROWS]), torch.zeros(ROW_BYTES, dtype=torch.uint8)
+        )
         for ticket in (good, bad):
             with pytest.raises(ValueError, match=f"got {NUM_ROWS}"):
                 ticket.wait()
         with pytest.raises(ValueError, match="merge_iterations"):
-            ReadScheduler(storage, merge_iterations=0)
-        at_once = ReadScheduler(storage, merge_iterations=1)
+            ReadScheduler([storage], merge_iterations=0)
+        at_once = ReadScheduler([storage], merge_iterations=1)
         with pytest.raises(ValueError, match=f"got {NUM_ROWS}"):
-            at_once.submit(torch.tensor([NUM_ROWS]), torch.zeros(ROW_BYTES, dtype=torch.uint8))
+            at_once.submit(
+                storage, torch.tensor([NUM_ROWS]), torch.zeros(ROW_BYTES, dtype=torch.uint8)
+            )
+
+
+def test_one_wave_goes_to_several_files(path, rows, tmp_path):
+    """A wave counts the requests of all storages; a closed one fails its own requests only. The
+    second file has the nodes after those of the first, in reverse."""
+    parts, more = requests(4, 50), tmp_path / "reversed.bin"
+    ids, out = [parts[0], parts[1] + NUM_ROWS, parts[2], parts[3] + NUM_ROWS], outputs(parts)
+    more.write_bytes(rows[::-1].tobytes() + b"\0" * (-rows.nbytes % PAGE))
+    second = Storage(
+        [more],
+        num_rows=NUM_ROWS,
+        row_bytes=ROW_BYTES,
+        engine="posix",
+        row_map=RowMap(NUM_ROWS, first=NUM_ROWS),
+    )
+    with open_rows(path, "posix") as first, second:
+        scheduler = ReadScheduler([first, second], merge_iterations=3)
+        tickets = [
+            scheduler.submit(first, ids[0], out[0]),
+            scheduler.submit(second, ids[1], out[1]),
+        ]
+        assert first.stats()["requests"] == second.stats()["requests"] == 0
+        tickets.append(scheduler.submit(first, ids[2], out[2]))
+        assert (first.stats()["requests"], second.stats()["requests"]) == (2, 1)
+        for ticket, source, part in zip(tickets, (rows, rows[::-1], rows), parts[:3], strict=True):
+            assert np.array_equal(ticket.wait(), source[part])
+        kept = scheduler.submit(first, ids[0], out[0])
+        lost = scheduler.submit(second, ids[3], out[3])
+        second.close()
+        assert np.array_equal(kept.wait(), rows[parts[0]])
+        with pytest.raises(RuntimeError, match="closed"):
+            lost.wait()
+
+
+def test_a_request_that_is_dropped_while_it_waits_reads_nothing(path, rows):
+    ids = requests(2, 50)
+    out = outputs(ids)
+    with open_rows(path, "posix") as storage:
+        scheduler = ReadScheduler([storage], merge_iterations=3)
+        dropped = scheduler.submit(storage, ids[0], out[0])
+        kept = scheduler.submit(storage, ids[1], out[1])
+        del dropped
+        assert np.array_equal(kept.wait(), rows[ids[1]])
+        assert storage.stats()["requests"] == 1
+    assert not out[0].any()
 
 
 def test_company_of_half_follows_the_iterations_in_flight(path, rows):
     ids = requests(6, 50)
     out = outputs(ids)
     with open_rows(path, "posix") as storage:
-        scheduler = ReadScheduler(storage, merge_iterations="half")
+        scheduler = ReadScheduler([storage], merge_iterations="half")
         tickets, handed_on = [], []
         for in_flight, pair in enumerate(zip(ids, out, strict=True), 1):
             scheduler.in_flight(in_flight)
-            tickets.append(scheduler.submit(*pair))
+            tickets.append(scheduler.submit(storage, *pair))
             handed_on.append(storage.stats()["requests"])
         assert handed_on == [1, 2, 3, 3, 5, 5]  # companies of 1, 1, 1, 2, and 3 that are not whole
         for ticket, part in zip(tickets, ids, strict=True):
             assert np.array_equal(ticket.wait(), rows[part])
             assert ticket.done
-        fixed = ReadScheduler(storage, merge_iterations=1)
+        fixed = ReadScheduler([storage], merge_iterations=1)
         fixed.in_flight(100)
-        assert fixed.submit(ids[0], out[0]).is_submitted
+        fixed.submit(storage, ids[0], out[0])
+        assert storage.stats()["requests"] == 7
 
 
 def test_what_waits_is_handed_on_when_the_device_runs_short(path):
     ids = requests(2, 50)
     out = outputs(ids)
     with open_rows(path, "posix", num_threads=1) as storage:
-        scheduler = ReadScheduler(storage, merge_iterations=5)
+        scheduler = ReadScheduler([storage], merge_iterations=5)
         assert not scheduler.keep_busy(10)  # nothing waits
-        waiting = scheduler.submit(ids[0], out[0])
+        waiting = scheduler.submit(storage, ids[0], out[0])
         assert scheduler.keep_busy(0)
         assert not waiting.done
         assert not scheduler.keep_busy(1)
-        assert waiting.is_submitted
+        assert storage.stats()["requests"] == 1
         waiting.wait()
 
 

@@ -65,7 +65,8 @@ def as_native(plan: dict[str, np.ndarray], iteration: int) -> native.Plan:
         "evict_word": np.full(len(plan["evict_slot"]), waits),
         "spill_word": np.full(len(plan["spill_slot"]), waits),
     }
-    return native.Plan(iteration=iteration, **words | plan)
+    moves = words | plan
+    return native.Plan(iteration=iteration, source=moves.pop("source"), moves=moves)
 
 
 def random_plan(rng: np.random.Generator) -> dict[str, np.ndarray]:
