@@ -47,7 +47,8 @@ class OccurrenceTable {
   template <class Matches>
   Place find(uint64_t hash, const Matches& matches) const {
     const uint8_t tag = tag_of(hash);
-    for (uint32_t b = home(hash);; b = next(b)) {
+    const uint32_t first = home(hash);
+    for (uint32_t b = first;; b = next(b)) {
       const Bucket& bucket = buckets_[b];
       const uint64_t marks[2] = {match_byte(bucket.tags(0), tag),
                                  match_byte(bucket.tags(8), tag) & kHighTags};
@@ -57,7 +58,8 @@ class OccurrenceTable {
           if (bucket.tag[slot] == tag && matches(bucket.index[slot])) return {b, slot};
         }
       }
-      if (bucket.num_past == 0) return {b, -1};
+      // In a small table every bucket may have overflowed into the next.
+      if (bucket.num_past == 0 || next(b) == first) return {b, -1};
     }
   }
 

@@ -3,6 +3,7 @@
 // with any number of threads.
 #include <doctest/doctest.h>
 
+#include "cache/occurrence_table.h"
 #include "cache/simulate.h"
 #include "tests/native/planner_cases.h"
 
@@ -33,6 +34,23 @@ void plan_case(const PlannerCase& planned) {
     LSM_EXPECT(equal(plan, other), planned.name(), ", iteration ", t);
     model.check(plan);
   }
+}
+
+/// Two buckets of 12 slots. First one of bucket 0 overflows into bucket 1, then one of bucket 1
+/// into bucket 0, so both count entries in a later bucket.
+TEST_CASE("planner: a search in buckets that overflowed into one another ends") {
+  constexpr uint64_t kSecond = uint64_t{1} << 63;  // the home of these hashes is bucket 1
+  cache::OccurrenceTable table;
+  table.reserve(19, [](uint32_t) -> uint64_t { return 0; });
+  const auto place_of = [&](uint64_t hash, uint32_t index) {
+    return table.find(hash, [index](uint32_t other) { return other == index; });
+  };
+  for (uint32_t i = 0; i < 13; ++i) table.insert(7, i);
+  for (uint32_t i = 0; i < 6; ++i) table.erase(7, place_of(7, i));
+  for (uint32_t i = 20; i < 32; ++i) table.insert(kSecond | 7, i);
+  LSM_EXPECT(table.size() == 19, table.size());
+  LSM_EXPECT(place_of(7, 99).slot < 0 && place_of(kSecond | 7, 99).slot < 0, "found");
+  LSM_EXPECT(place_of(7, 12).bucket == 1 && place_of(kSecond | 7, 31).bucket == 0, "lost");
 }
 
 TEST_CASE("planner: random traces") {
