@@ -275,6 +275,19 @@ def test_all_rooms_share_one_class(name, home):
     assert "SimpleNamespace(indptr=" not in "".join(p.read_text() for p in package.rglob("*.py"))
 
 
+# Rows of files are a matter of these; the others know nodes.
+ROWS_OF_FILES = re.compile(r"\b(storage|files|opened|feature_files)\.num_rows\b")
+KNOW_ROWS = {"storage", "data", "ablation"}  # the last measures files that it wrote
+
+
+def test_the_rows_of_files_are_not_taken_for_the_nodes_of_a_graph():
+    """tests/features/test_row_map.py shows it of the loaders that there are."""
+    paths = [
+        path for path in (ROOT / "lsm").rglob("*.py") if ROWS_OF_FILES.search(path.read_text())
+    ]
+    assert {path.relative_to(ROOT / "lsm").parts[0] for path in paths} <= KNOW_ROWS
+
+
 # Rooms of tests that are no rooms of the package.
 OTHER_TESTS = {"bench", "emulated", "examples", "guest", "native"}
 HELPERS = ROOT / "tests" / "support"

@@ -29,6 +29,7 @@ from lsm.features.tiers_gpu import GpuOptions, GpuTiers
 from lsm.storage.engine import Storage
 from lsm.storage.open import open_storage
 from lsm.storage.options import StorageOptions
+from lsm.storage.row_map import RowMap
 
 _NO_IDS = torch.empty(0, dtype=torch.int64)
 
@@ -54,6 +55,11 @@ class Opening:
     def files(self) -> FeatureFiles:
         """The files of the rows."""
         return self.store if isinstance(self.store, FeatureFiles) else self.store.feature_files
+
+    @property
+    def row_map(self) -> RowMap:
+        """The rows of the nodes."""
+        return RowMap.of(self.store)
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,7 @@ def plain(opening: Opening) -> FeatureLoader:
             "cache.policy, or storage.read_to=host"
         )
     take_rows = pinned_rows(files) if opening.on_gpu else pooled_rows(files, opening.idle_bytes)
-    return FeatureLoader(files, open_storage(files, storage), take_rows)
+    return FeatureLoader(files, open_storage(files, storage, opening.row_map), take_rows)
 
 
 def cached(opening: Opening, cache: CacheOptions) -> CachedFeatureLoader:
@@ -96,14 +102,14 @@ def cached(opening: Opening, cache: CacheOptions) -> CachedFeatureLoader:
     cache = cache.model_copy(update={"bytes": settled(cache.bytes) - replicated_bytes})
     in_gpu_memory = opening.device.type == "cuda"
     sizes = TierSizes.of(cache, files.row_bytes, in_gpu_memory=in_gpu_memory)
-    sizes = sizes.within(files.num_rows)
+    sizes = sizes.within(opening.row_map.num_nodes)
     opening = replace(opening, scores=_scores(opening, cache.score))
     if opening.share is not None:
         shared = share_cache(opening, opening.share, useful_window(cache), replicated_bytes)
     hot = _hot_ids(sizes, opening.scores, shared)
     build = gpu if opening.on_gpu else host
     with ExitStack() as stack:
-        storage = stack.enter_context(open_storage(files, opening.storage))
+        storage = stack.enter_context(open_storage(files, opening.storage, opening.row_map))
         planner, tiers = build(opening, storage, sizes, hot, cache.victim.prefetch)
         loader = CachedFeatureLoader(files, planner, tiers, shared.exchange if shared else None)
         stack.pop_all()  # the loader closes the engine
@@ -168,8 +174,8 @@ def share_cache(
                 "cache.score, or comm.mode=shared"
             )
         replicated = hottest(opening.scores, replicated_bytes // files.row_bytes)[0]
-    owners = _owners(files, share, replicated)
-    native.check_metadata_limits(window, share.size, files.num_rows)
+    owners = _owners(opening.row_map.num_nodes, share, replicated)
+    native.check_metadata_limits(window, share.size, opening.row_map.num_nodes)
     exchange = open_exchange(
         share,
         owners,
@@ -187,7 +193,7 @@ def _planner(opening: Opening, sizes: TierSizes, hot: HotIds, sets: str) -> Plan
         scores=opening.scores,
         static_ids=hot.static if len(hot.static) else None,
         constant_ids=hot.constant if len(hot.constant) else None,
-        num_nodes=opening.files.num_rows,
+        num_nodes=opening.row_map.num_nodes,
         num_threads=opening.num_threads,
         sets=sets,
         device=opening.device.index or 0,
@@ -218,13 +224,13 @@ def _replicated_bytes(opening: Opening, cache: CacheOptions) -> int:
     return int(share.options.replicated_fraction * settled(cache.bytes))
 
 
-def _owners(files: FeatureFiles, share: CacheGroup, replicated: torch.Tensor | None) -> OwnerMap:
+def _owners(num_nodes: int, share: CacheGroup, replicated: torch.Tensor | None) -> OwnerMap:
     options, table = share.options, None
     hash: OwnerHash = "stride" if options.owner == "stride" else "mix64"
     if options.owner_table is not None and options.owner == "table":
-        table = load_owner_table(options.owner_table, files.num_rows, share.size)
+        table = load_owner_table(options.owner_table, num_nodes, share.size)
     return OwnerMap(
-        files.num_rows,
+        num_nodes,
         share.size,
         share.rank,
         hash=hash,

@@ -85,8 +85,8 @@ class GpuTiers:
             num_lines=rows.planner.num_lines,
             victim_slots=rows.victim_slots,
             prefetch_rows=self._prefetch_rows,
-            static_ids=static_ids,
-            constant_ids=constant_ids,
+            static_ids=storage.row_map.rows(static_ids),
+            constant_ids=storage.row_map.rows(constant_ids),
             timeout_secs=storage.timeout_secs,
             device=native.TWIN if device.type == "cpu" else device.index,
         )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from lsm.data.feature_files import FeatureFiles
 from lsm.storage.open import open_storage
 from lsm.storage.options import StorageOptions
+from lsm.storage.read_scheduler import ReadScheduler
 from lsm.storage.row_map import RowMap
 
 ROWS = np.random.default_rng(0).integers(0, 256, (40, 24), dtype=np.uint8)
@@ -51,6 +52,7 @@ def files(tmp_path):
 
 @pytest.mark.parametrize("engine", ["memory", "mmap", "posix"])
 def test_an_engine_reads_the_rows_of_nodes(files, engine):
+    """Alone, and collected by the read scheduler."""
     table = torch.from_numpy(np.random.default_rng(1).integers(0, len(ROWS), 90))
     ids = torch.tensor([1000, 1089, 1003, 1000])
     expected = torch.from_numpy(ROWS)[table[ids - 1000]]
@@ -60,3 +62,5 @@ def test_an_engine_reads_the_rows_of_nodes(files, engine):
         assert torch.equal(storage.submit(ids, out).wait(), expected)
         with pytest.raises(ValueError, match=r"ids in \[1000, 1090\), got 7 at position 0"):
             storage.submit(torch.tensor([7]), out[:1])
+        out, reads = torch.empty_like(expected), ReadScheduler([storage], 2)
+        assert torch.equal(reads.submit(storage, ids, out).wait(), expected)
