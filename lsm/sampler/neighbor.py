@@ -141,7 +141,8 @@ class NeighborSampler:
         the last of them is freed. Raises ValueError if seeds are repeated or out of range, or if
         the topology names a node that does not exist.
         """
-        result = self._native.sample(as_int64(seeds), *name, False)
+        seed, epoch, iteration, rank, step = name
+        result = self._native.sample(as_int64(seeds), seed, epoch, iteration, rank, step, False)
         num_edges, weights = result.num_edges, result.weights
         edges = native.as_tensor(result.edges, torch.int64, 2 * num_edges)
         return SampledGraph(

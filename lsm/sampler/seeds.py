@@ -101,7 +101,7 @@ class SeedSource(ABC):
         count = max(0, self.global_count(iteration))
         begin = first + count * self._rank // self._world_size
         end = first + count * (self._rank + 1) // self._world_size
-        return torch.arange(begin, end) if order is None else order[begin:end]
+        return torch.arange(begin, end) if order is None else order.narrow(0, begin, end - begin)
 
 
 class NodeSeeds(SeedSource):

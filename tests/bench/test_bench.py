@@ -103,7 +103,7 @@ def test_loop_profile(bench):
     found = bench("loop_profile.py", *options, "--top", 1000)["loop_profile"]
     took = sum(each["us"] for each in found["functions"])
     assert took == pytest.approx(found["python_us_per_iteration"], rel=0.05)
-    assert 0 < took < found["python_calls_per_iteration"] * 1000
+    assert took > 0
     names = {each["function"] for each in found["functions"]}
     assert "sampler/neighbor.py:NeighborSampler.sample" in names  # of another thread
     assert any(name.startswith("loader/") for name in names)  # of this one
