@@ -312,6 +312,19 @@ def test_no_test_module_imports_another():
     assert list(HELPERS.glob("test_*.py")) == []
 
 
+# Rooms within embed, and what else of embed each imports.
+EMBED_ROOMS = {"models": {"host_kernels"}, "orders": set(), "table": {"orders"}}
+
+
+def test_rooms_of_embed_import_nothing_of_training():
+    embed = ROOT / "lsm" / "embed"
+    assert {path.parent.name for path in embed.glob("*/__init__.py")} == set(EMBED_ROOMS)
+    for room, others in EMBED_ROOMS.items():
+        for path in (embed / room).glob("*.py"):
+            names = [name.split(".") for name in imported(path) if name.startswith("lsm.embed.")]
+            assert {name[2] for name in names} <= {room, *others}, path
+
+
 def compared_words(text: str) -> set[str]:
     """Strings that a file compares with, looks up in a dict display, or matches."""
     found: set[str] = set()
