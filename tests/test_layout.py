@@ -288,6 +288,13 @@ def test_the_rows_of_files_are_not_taken_for_the_nodes_of_a_graph():
     assert {path.relative_to(ROOT / "lsm").parts[0] for path in paths} <= KNOW_ROWS
 
 
+def test_a_job_is_a_list_of_its_parts():
+    """Each part is built by a module of its own."""
+    path = ROOT / "lsm/train/job.py"
+    assert len(path.read_text().splitlines()) < 120
+    assert len(imported(path)) <= 15
+
+
 # Rooms of tests that are no rooms of the package.
 OTHER_TESTS = {"bench", "emulated", "examples", "guest", "native"}
 HELPERS = ROOT / "tests" / "support"

@@ -35,10 +35,9 @@ from lsm.embed.table.files import PartitionFiles
 from lsm.embed.table.frames import make_frames
 from lsm.embed.table.layout import PartitionLayout
 from lsm.embed.table.slots import SlotBoard, Slots
-from lsm.run.devices import choose_job_device
 from lsm.run.fingerprint import check_settings
 from lsm.run.position import Position
-from lsm.run.torch_setup import set_up_torch
+from lsm.run.torch_setup import set_up_device
 from lsm.storage.transfers import Transfers
 
 logger = logging.getLogger(__name__)
@@ -90,8 +89,8 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
             "controller belongs to one process; start one rank, or use the kernel's driver "
             "(storage.engine=io_uring)"
         )
-    device = choose_job_device(config.device, world)
-    set_up_torch(config.train.num_threads, world, device, config.train.precision)
+    threads, precision = config.train.num_threads, config.train.precision
+    device = set_up_device(config.device, world, threads, precision)
     if world.local_size != world.size:
         raise ValueError(
             f"world size: lsm embed runs on one machine, and {world.local_size} of {world.size} "

@@ -10,6 +10,17 @@ from lsm.core.allocator import keep_freed_memory
 from lsm.core.threads import check_startable
 from lsm.distributed.environment import World
 from lsm.distributed.machine_share import cores_per_rank
+from lsm.run.devices import choose_job_device
+
+
+def set_up_device(
+    name: str, world: World, num_threads: int, precision: str = "fp32", deterministic: bool = True
+) -> torch.device:
+    """Sets torch up, as set_up_torch() does, for the device of this rank that ``name`` stands for,
+    and returns the device. A collective. Raises RuntimeError as choose_job_device() does."""
+    device = choose_job_device(name, world)
+    set_up_torch(num_threads, world, device, precision, deterministic)
+    return device
 
 
 def set_up_torch(

@@ -1,66 +1,64 @@
-"""Accuracy by sampled inference, with the seeds of a split divided among the ranks."""
+"""Metrics by sampled inference, with the seeds of a split divided among the ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from lsm.core.counters import COUNTERS
-from lsm.distributed import collectives
 from lsm.distributed.collectives import World
-from lsm.loader.batch import Batch, to_device
+from lsm.loader.batch import to_device
 from lsm.loader.neighbor_loader import NeighborLoader
+from lsm.run.totals import Totals
+from lsm.train.tasks.node_classification import NodeClassification
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The accuracy on a split, and the tiers that its rows came from."""
+    """The metrics of a split, and the tiers that its rows came from."""
 
-    accuracy: float | None
-    """Share of the seeds whose highest score is their label; None for a split without nodes."""
+    metrics: dict[str, float | None]
+    """By name; None for a split without seeds."""
     rows: dict[str, int]
     """COUNTERS of lsm.core.counters, over all ranks."""
 
 
+@dataclass
+class _Counted(Totals):
+    num_seeds: int = 0
+    counts: dict[str, float] = field(default_factory=dict)
+    rows: dict[str, float] = field(default_factory=dict)
+
+
 def evaluate(
+    task: NodeClassification,
     model: torch.nn.Module,
     loader: NeighborLoader,
     world: World,
     device: torch.device,
     advance: Callable[[], None],
 ) -> Evaluation:
-    """Classifies ``loader``'s seeds, each rank its own. Returns the result of all ranks.
+    """Evaluates ``loader``'s seeds, each rank its own. Returns the result of all ranks.
 
     Neighbours are the same at every call (epoch 0 of the loader). Calls ``advance`` after each
     batch. Leaves the model in evaluation mode.
     """
     model.eval()
-    counts = torch.zeros(2 + len(COUNTERS), dtype=torch.float64)
+    found = _Counted(counts=dict.fromkeys(task.count_names, 0), rows=dict.fromkeys(COUNTERS, 0))
     for batch in loader.iterate(epoch=0):
         batch = to_device(batch, device)
         # Around the model alone: a cache creates tensors in this thread that it changes later.
         with torch.inference_mode():
-            num_correct = count_correct(model(batch), labels_of(batch))
-        rows = [batch.stats[name] for name in COUNTERS]
-        counts += torch.tensor([num_correct, batch.batch_size, *rows], dtype=torch.float64)
+            counts = {name: value.item() for name, value in task.counts(model, batch).items()}
+        found.num_seeds += batch.batch_size
+        found.counts = {name: found.counts[name] + value for name, value in counts.items()}
+        found.rows = {name: found.rows[name] + batch.stats[name] for name in COUNTERS}
         advance()
         del batch  # not kept while the next is awaited
-    num_correct, num_seeds, *rows = collectives.all_reduce_sum(counts, world).tolist()
+    found = found.over_ranks(world)
     return Evaluation(
-        num_correct / num_seeds if num_seeds else None,
-        dict(zip(COUNTERS, map(int, rows), strict=True)),
+        task.metrics(found.counts, found.num_seeds),
+        {name: int(count) for name, count in found.rows.items()},
     )
-
-
-def labels_of(batch: Batch) -> torch.Tensor:
-    """``batch.y``: [batch_size]. Raises ValueError if the batch has no labels."""
-    if batch.y is None:
-        raise ValueError("expected a batch with labels, got one whose y is None")
-    return batch.y
-
-
-def count_correct(scores: torch.Tensor, labels: torch.Tensor) -> int:
-    """Number of rows of ``scores`` [b, classes] whose maximum is at ``labels`` [b]."""
-    return int((scores.argmax(dim=1) == labels).sum())

@@ -14,8 +14,7 @@ from lsm.data.graph_store import GraphStore
 from lsm.distributed.collectives import World
 from lsm.features.loader import FeatureLoader
 from lsm.loader.neighbor_loader import NeighborLoader
-from lsm.run.devices import choose_job_device
-from lsm.run.torch_setup import set_up_torch
+from lsm.run.torch_setup import set_up_device
 from lsm.train.budget import MemoryPlan
 from lsm.train.loaders import build_loaders
 from lsm.train.memory_facts import plan_memory
@@ -24,6 +23,7 @@ from lsm.train.placement import check_job_room
 from lsm.train.read_settings import find_read_settings
 from lsm.train.rows import open_rows
 from lsm.train.store import open_store
+from lsm.train.tasks.node_classification import NodeClassification
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class Job:
     loaders: dict[str, NeighborLoader]
     """By split: train, valid, test. All take their rows from ``features``."""
     network: Network
+    task: NodeClassification
 
     @property
     def keeps_features(self) -> bool:
@@ -62,14 +63,16 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
     """A context with the job of ``config``, which closes its features at the end. Raises ValueError
     or OSError, on every rank alike, if the store cannot be trained on.
     """
-    device = choose_job_device(config.device, world)
     settings = config.train
-    set_up_torch(settings.num_threads, world, device, settings.precision, settings.deterministic)
-    store = open_store(config, world)
+    device = set_up_device(
+        config.device, world, settings.num_threads, settings.precision, settings.deterministic
+    )
+    task = NodeClassification()
+    store = open_store(config, world, task)
     plan = plan_memory(config, world, device, store)
     reads = find_read_settings(plan.config, world, store)
     check_job_room(plan.config, world, store, device)
     with open_rows(plan, config.cache, world, device, store, reads.options) as features:
-        loaders = build_loaders(plan, world, device, store, features, reads.read_ahead)
+        loaders = build_loaders(plan, world, device, store, task, features, reads.read_ahead)
         network = build_network(plan.config, world, device, store, features)
-        yield Job(plan.config, plan, world, device, store, features, loaders, network)
+        yield Job(plan.config, plan, world, device, store, features, loaders, network, task)

@@ -13,6 +13,7 @@ from lsm.sampler.options import Sampling
 from lsm.storage.read_ahead import ReadAhead
 from lsm.train.budget import MemoryPlan
 from lsm.train.placement import sampler_factory
+from lsm.train.tasks.node_classification import NodeClassification
 
 
 def build_loaders(
@@ -20,6 +21,7 @@ def build_loaders(
     world: World,
     device: torch.device,
     store: GraphStore,
+    task: NodeClassification,
     features: FeatureLoader,
     read_ahead: ReadAhead,
 ) -> dict[str, NeighborLoader]:
@@ -32,7 +34,7 @@ def build_loaders(
         return NeighborLoader(
             store,
             num_neighbors,
-            split,
+            task.seeds(store, split),
             batch_size,
             shuffle=split == "train",
             seed=config.train.seed,

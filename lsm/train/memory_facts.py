@@ -22,8 +22,8 @@ from lsm.sampler.neighbor import NeighborSampler, SampledGraph
 from lsm.sampler.options import Sampling
 from lsm.sampler.seeds import NodeSeeds
 from lsm.train.budget import BatchSize, Facts, MemoryPlan, share_out
-from lsm.train.evaluate import labels_of
 from lsm.train.placement import cache_room, new_model, shares_cache
+from lsm.train.tasks.node_classification import labels_of
 
 logger = logging.getLogger(__name__)
 

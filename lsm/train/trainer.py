@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,7 +28,6 @@ from lsm.core.units import format_bytes
 from lsm.distributed import collectives, signals, watchdog
 from lsm.distributed.collectives import World
 from lsm.loader.batch import Batch, to_device
-from lsm.nn.models import loss_sum
 from lsm.run.directory import RunDirectory
 from lsm.run.log import RunLog
 from lsm.run.loop import Loop, Schedule, Validation
@@ -38,7 +37,7 @@ from lsm.run.totals import OF_RANK, Totals
 from lsm.train import checkpoint
 from lsm.train.cache_remarks import without_hits
 from lsm.train.checkpoint import State
-from lsm.train.evaluate import Evaluation, count_correct, evaluate, labels_of
+from lsm.train.evaluate import Evaluation, evaluate
 from lsm.train.job import Job, open_job
 from lsm.train.placement import device_budget
 from lsm.train.resume import find_state
@@ -108,8 +107,8 @@ def _schedule(config: Config) -> Schedule:
 class StepTotals(Totals):
     """Totals of an iteration. The losses are those of the seeds."""
 
-    num_correct: int = 0
-    """Seeds classified correctly while training."""
+    counts: dict[str, float] = field(default_factory=dict)
+    """Counts of the task, while training."""
     num_nodes: int = 0
     num_edges: int = 0
     rows: dict[str, float] = field(default_factory=dict)
@@ -121,6 +120,11 @@ class StepTotals(Totals):
     def bytes_read(self) -> int:
         """Bytes read from storage meanwhile."""
         return int(self.rows["bytes_read"])
+
+
+def _named(split: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """``values`` by the name of their split: ``valid_accuracy``."""
+    return {f"{split}_{name}": value for name, value in values.items()}
 
 
 class Trainer:
@@ -152,11 +156,7 @@ class Trainer:
         num_seeds = job.loaders["train"].global_batch_size(batch.iteration)
         with span("copy"):
             batch = to_device(batch, job.device)
-        bf16 = settings.precision == "bf16"
-        with span("forward"), torch.autocast(job.device.type, torch.bfloat16, enabled=bf16):
-            scores = job.network.parallel(batch)
-        labels = labels_of(batch)
-        local_loss = loss_sum(scores, labels)
+        local_loss, counts = job.task.loss_sum(self._forward, batch)
         job.network.optimizer.zero_grad()
         with span("backward"), watchdog.awaiting("the exchange of gradients"):
             # DDP averages over ranks, and ranks may have different numbers of seeds, even none.
@@ -166,13 +166,18 @@ class Trainer:
             job.network.optimizer.step()
         return StepTotals(
             loss_sum=local_loss.item(),
-            loss_count=len(labels),
-            num_correct=count_correct(scores, labels),
+            loss_count=batch.batch_size,
+            counts={name: count.item() for name, count in counts.items()},
             num_nodes=sum(batch.num_sampled_nodes),
             num_edges=sum(batch.num_sampled_edges),
             rows=self._new_reads() | {name: batch.stats[name] for name in (*COUNTERS, *EXCHANGED)},
             spans={name: batch.stats[name] for name in ("sample_secs", *SPANS, *READ_AHEAD)},
         )
+
+    def _forward(self, batch: Batch) -> torch.Tensor:
+        bf16 = self.job.config.train.precision == "bf16"
+        with span("forward"), torch.autocast(self.job.device.type, torch.bfloat16, enabled=bf16):
+            return self.job.network.parallel(batch)
 
     def step_record(self, totals: StepTotals) -> dict[str, Any]:
         """Sizes, bytes and tiers of an iteration.
@@ -199,8 +204,8 @@ class Trainer:
         position, sums = self.position, self.position.sums
         record = {
             "epoch": position.epoch + 1,
-            "train_accuracy": sums["num_correct"] / position.loss_count,
-            "valid_accuracy": None,
+            **_named("train", self.job.task.metrics(sums, position.loss_count)),
+            f"valid_{self.job.task.metric}": None,
             "bytes_read": position.bytes_read,
             **{name: sums.get(name, 0) / self.num_iterations for name in READ_AHEAD},
             **row_metrics(sums, self.job.store.row_bytes),
@@ -211,11 +216,11 @@ class Trainer:
     def validate(self) -> Validation:
         """Evaluates on the validation nodes. Keeps the weights that are to be tested."""
         valid = self._evaluate("valid")
-        if self.job.config.train.select == "best" and self.position.is_better(valid.accuracy):
+        score = valid.metrics[self.job.task.metric]
+        if self.job.config.train.select == "best" and self.position.is_better(score):
             weights = self.job.network.model.state_dict()
             self._best_model = {name: value.clone() for name, value in weights.items()}
-        rows = {f"valid_{name}": count for name, count in valid.rows.items()}
-        return Validation(valid.accuracy, {"valid_accuracy": valid.accuracy, **rows})
+        return Validation(score, _named("valid", valid.metrics | valid.rows))
 
     def save(self, best: bool) -> None:
         """Writes a checkpoint on rank 0."""
@@ -240,13 +245,13 @@ class Trainer:
             weights = {name: value.cpu() for name, value in job.network.model.state_dict().items()}
             checkpoint.write_atomic(job.run_dir / "model.pt", weights)
         return {
-            "test_accuracy": test.accuracy,
+            **_named("test", test.metrics),
             "epochs": None,
             "world_size": None,
             "engine": job.features.engine,
             "bytes_read": None,
             "seconds": None,
-            "valid_accuracy": self.position.best,
+            f"valid_{job.task.metric}": self.position.best,
             "best_epoch": None,
             "test_requests": test.rows["requests"],
             "test_misses": test.rows["misses"],
@@ -275,9 +280,8 @@ class Trainer:
         self._metrics.begin(split, len(loader))
         watchdog.at(f"epoch {self.position.epoch + 1}, split {split}")
         with memory_errors(f"while testing on the split {split}"), span("evaluate"):
-            found = evaluate(
-                job.network.model, loader, job.world, job.device, self._metrics.advance
-            )
+            model, advance = job.network.model, self._metrics.advance
+            found = evaluate(job.task, model, loader, job.world, job.device, advance)
         self._metrics.end()
         reads = torch.tensor(self._new_reads()["bytes_read"], dtype=torch.float64)
         self.position.bytes_read += int(collectives.all_reduce_sum(reads, job.world).item())

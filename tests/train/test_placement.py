@@ -10,7 +10,7 @@ from lsm.data.graph_store import GraphStore
 from lsm.distributed.collectives import World
 from lsm.run import devices
 from lsm.train import placement
-from lsm.train import trainer as train_module
+from lsm.train.tasks import node_classification
 from lsm.train.trainer import train
 from support.described_gpus import cuda_info
 from support.training import config, losses, make_store
@@ -104,7 +104,7 @@ def test_out_of_memory_in_an_epoch_says_where_and_the_checkpoint_resumes(tmp_pat
     expected = config(store, tmp_path / "whole")
     train(expected)
     job = config(store, tmp_path / "run", "checkpoint.every_steps=2")
-    steps, loss_sum = [], train_module.loss_sum
+    steps, loss_sum = [], node_classification.loss_sum
 
     def fails_at_the_third(*arguments):
         steps.append(arguments)
@@ -112,7 +112,7 @@ def test_out_of_memory_in_an_epoch_says_where_and_the_checkpoint_resumes(tmp_pat
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nMore words")
         return loss_sum(*arguments)
 
-    monkeypatch.setattr(train_module, "loss_sum", fails_at_the_third)
+    monkeypatch.setattr(node_classification, "loss_sum", fails_at_the_third)
     with pytest.raises(RuntimeError) as caught:
         train(job)
     assert str(caught.value) == (
