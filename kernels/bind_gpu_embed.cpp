@@ -160,12 +160,16 @@ void edge_gradients(lsm::Operator query, lsm::Comparator score, bool inverse,
 
 void losses_on(lsm::EdgeLoss loss, float margin, float shift, int64_t chunk,
                const lsm::TensorView& negatives, const lsm::TensorView& missing,
-               const lsm::TensorView& scores, const lsm::TensorView& positives,
-               const lsm::TensorView& losses, int device, intptr_t stream) {
+               const std::optional<lsm::TensorView>& firsts, int32_t partition_rows,
+               float partition_shift, const lsm::TensorView& scores,
+               const lsm::TensorView& positives, const lsm::TensorView& losses, int device,
+               intptr_t stream) {
   const int64_t count = scores.shape[0];
   const int64_t num_negatives = scores.shape[1];
   lsm::check_argument(chunk > 0 && negatives.shape[0] * chunk >= count,
                       "negatives: expected a row for every ", chunk, " edges");
+  lsm::check_argument(!firsts || partition_rows > 0, "partition_rows: expected at least 1, got ",
+                      partition_rows);
   const lsm::ScoredEdges edges{
       loss,
       margin,
@@ -175,6 +179,7 @@ void losses_on(lsm::EdgeLoss loss, float margin, float shift, int64_t chunk,
       chunk,
       data_on<int32_t>(negatives, device, "negatives", {-1, num_negatives}),
       data_on<int32_t>(missing, device, "missing", {count}),
+      {optional_on<int32_t>(firsts, device, "firsts", {count}), partition_rows, partition_shift},
       data_on<float>(scores, device, "scores", {count, num_negatives}),
       data_on<float>(positives, device, "positives", {count}),
       data_on<float>(losses, device, "losses", {count})};
@@ -265,7 +270,8 @@ void bind_gpu_embed(py::module_& module) {
              py::arg("queries"), py::arg("entities"), py::arg("of_scores"), py::arg("of_queries"),
              py::arg("of_entities"), py::arg("add"), py::arg("device"), py::arg("stream"));
   module.def("losses_on", &::losses_on, py::arg("loss"), py::arg("margin"), py::arg("shift"),
-             py::arg("chunk"), py::arg("negatives"), py::arg("missing"), py::arg("scores"),
+             py::arg("chunk"), py::arg("negatives"), py::arg("missing"), py::arg("firsts"),
+             py::arg("partition_rows"), py::arg("partition_shift"), py::arg("scores"),
              py::arg("positives"), py::arg("losses"), py::arg("device"), py::arg("stream"));
 }
 

@@ -7,6 +7,13 @@
 
 namespace lsm {
 
+/// Entities in the partition of an edge's query, whose scores are shifted; for kSoftmax.
+struct OwnPartition {
+  const int32_t* firsts;  // [count]: the first row of that partition; null for no shift
+  int32_t rows;           // of a partition
+  float shift;            // added to the scores
+};
+
 enum class EdgeLoss : uint8_t { kSoftmax, kLogistic, kMargin };
 
 /// Scores of edges and their negatives, in memory of the device.
@@ -19,9 +26,10 @@ struct ScoredEdges {
   int64_t chunk;             // edges that share negatives
   const int32_t* negatives;  // [chunks, num_negatives]: ids
   const int32_t* missing;    // [count]: the id that is no negative of the edge
-  float* scores;             // [count, num_negatives]; becomes the gradient
-  float* positives;          // [count]; becomes the gradient
-  float* losses;             // [count]; written
+  OwnPartition own;
+  float* scores;     // [count, num_negatives]; becomes the gradient
+  float* positives;  // [count]; becomes the gradient
+  float* losses;     // [count]; written
 };
 
 /// Queues to `stream` (a cudaStream_t as a number) of GPU `device`. Throws std::runtime_error in a

@@ -26,6 +26,24 @@ struct ScaledSum {
   }
 };
 
+/// The shift of the scores of one edge.
+class PartitionShift {
+ public:
+  LSM_HOST_DEVICE PartitionShift(const OwnPartition& own, int64_t row)
+      : first_(own.firsts ? own.firsts[row] : 0),
+        rows_(own.firsts ? static_cast<uint32_t>(own.rows) : 0),
+        shift_(own.shift) {}
+
+  LSM_HOST_DEVICE float of(int32_t entity) const {
+    return static_cast<uint32_t>(entity) - static_cast<uint32_t>(first_) < rows_ ? shift_ : 0.0f;
+  }
+
+ private:
+  int32_t first_;
+  uint32_t rows_;
+  float shift_;
+};
+
 struct SoftmaxLoss {
   ScoredEdges edges;
 
@@ -34,13 +52,14 @@ struct SoftmaxLoss {
     float* const scores = edges.scores + row * edges.num_negatives;
     const int32_t* const ids = edges.negatives + row / edges.chunk * edges.num_negatives;
     const int32_t own = edges.missing[row];
-    const float positive = edges.positives[row];
+    const PartitionShift shift(edges.own, row);
+    const float positive = edges.positives[row] + shift.of(own);
     typename Lanes::template Var<float> largest, sums;
     lanes.each([&](int lane) {
       // One lane has the edge itself; the lowest number keeps the others' exponents finite.
       ScaledSum sum{lane == 0 ? positive : -FLT_MAX, lane == 0 ? 1.0f : 0.0f};
       for (int64_t k = lane; k < edges.num_negatives; k += Lanes::kLanes) {
-        if (ids[k] != own) sum.add(scores[k]);
+        if (ids[k] != own) sum.add(scores[k] + shift.of(ids[k]));
       }
       largest[lane] = sum.largest;
       sums[lane] = sum.sum;
@@ -51,7 +70,8 @@ struct SoftmaxLoss {
     const float scale = 1 / total;
     lanes.each([&](int lane) {
       for (int64_t k = lane; k < edges.num_negatives; k += Lanes::kLanes) {
-        scores[k] = ids[k] == own ? 0.0f : std::exp(scores[k] - most) * scale;
+        const float score = scores[k] + shift.of(ids[k]);
+        scores[k] = ids[k] == own ? 0.0f : std::exp(score - most) * scale;
       }
       if (lane == 0) {
         edges.losses[row] = std::log(total) + (most - positive);

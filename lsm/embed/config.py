@@ -157,4 +157,6 @@ def fingerprint(
     ``store``: the identity of the store."""
     of_training = ("batch_size", "precision", "seed", "select")
     keys = settings_of(config, {"embed": None, "train": of_training})
+    if not config.embed.partition_shift:
+        del keys["embed.shift_scores"]  # earlier checkpoints do not have it
     return keys | {"world size": world_size, "store": store}

@@ -10,6 +10,7 @@ from torch import Tensor
 from lsm.embed import host_kernels
 from lsm.embed.losses import replace_by_gradients
 from lsm.embed.options import EmbedOptions
+from lsm.embed.own_partition import OwnPartition
 from lsm.embed.regularizer import add_penalty
 from lsm.embed.sides import Side, sides_of
 from lsm.links.negatives import Candidates, NegativeDraws, all_rows
@@ -63,10 +64,12 @@ def gradients_of(
     candidates: Candidates,
     generator: torch.Generator,
     workspace: Workspace,
+    own: OwnPartition | None = None,
 ) -> Gradients:
     """The loss of ``edges`` and its gradients, with both sides corrupted. ``edges``: [b, 3] int64,
-    or [b, 2] without relations. ``candidates``: ranges of rows that may be negatives. The gradients
-    lie in ``workspace``. Raises ValueError for edges of another shape, or without a candidate."""
+    or [b, 2] without relations. ``candidates``: ranges of rows that may be negatives. ``own``:
+    shifts scores. The gradients lie in ``workspace``. Raises ValueError for edges of another shape,
+    or without a candidate."""
     num_relation_rows = 0 if tables.relations is None else len(tables.relations)
     sides = sides_of(options, edges, num_relation_rows)
     chunks = [
@@ -83,7 +86,7 @@ def gradients_of(
         firsts = range(2 * len(edges), 2 * len(edges) + sum(map(len, negatives)), draws.count)
         places = [slice(first, first + draws.count) for first in firsts]
     ids = torch.cat((sides[0].entities, sides[0].targets, *negatives))
-    batch = _Batch(options, tables, generator, ids, len(edges), workspace)
+    batch = _Batch(options, tables, generator, ids, len(edges), workspace, own)
     for number, chunk in enumerate(chunks):
         batch.add_chunk(chunk, sides, (places[number], places[len(chunks) + number]))
     return batch.gradients()
@@ -120,7 +123,9 @@ class _Batch:
         ids: Tensor,
         num_edges: int,
         workspace: Workspace,
+        own: OwnPartition | None,
     ) -> None:
+        self._own = own
         self._ids, self._num_edges = ids, num_edges
         self._options, self._generator, self._workspace = options, generator, workspace
         self._model = options.edge_model
@@ -199,7 +204,7 @@ class _Batch:
         query = self._workspace.take("queries", len(given.ids), self._options.dim, given.embeddings)
         positives = query.new_empty(query.shape[0])
         host_kernels.make_queries(edges, query, positives)
-        of_query = self._contrast(query, positives, missing.ids, rows.negatives)
+        of_query = self._contrast(query, positives, rows)
         host_kernels.query_gradients(
             edges, query, positives, of_query, given.grads, missing.grads, rows.add
         )
@@ -217,7 +222,7 @@ class _Batch:
             query = query * kept
         positives = model.comparator.of_pairs(query, missing.embeddings)
         positives += self._options.score_shift
-        of_query = self._contrast(query, positives, missing.ids, rows.negatives)
+        of_query = self._contrast(query, positives, rows)
         model.comparator.of_pairs_backward(
             positives, query, missing.embeddings, of_query, missing.grads
         )
@@ -240,22 +245,24 @@ class _Batch:
         else:
             self._relation_grads.index_add_(0, ids, grads)
 
-    def _contrast(
-        self, query: Tensor, positives: Tensor, missing: Tensor, negatives: _Rows
-    ) -> Tensor:
+    def _contrast(self, query: Tensor, positives: Tensor, rows: _SideRows) -> Tensor:
         """The gradient of queries [c, dim]. Adds the gradients of negatives and the loss.
-        ``positives`` [c]: scores, overwritten by their gradient; ``missing`` [c]: ids that are no
-        negatives.
+        ``positives`` [c]: scores, overwritten by their gradient.
 
         Edges are processed in blocks. The scores of a block stay in a core's cache from the product
         that makes them to those that use their gradient.
         """
-        options, entities = self._options, negatives.embeddings
-        comparator = self._model.comparator
+        options, comparator = self._options, self._model.comparator
+        negatives, missing = rows.negatives, rows.missing.ids
+        entities = negatives.embeddings
         of_query = self._workspace.take("of_queries", len(query), options.dim, query)
         num_edges, num_negatives = query.shape[0], entities.shape[0]
         size = max(LEAST_BLOCK, SCORE_BYTES // (entities.element_size() * num_negatives))
         all_scores = self._workspace.take("scores", min(size, num_edges), num_negatives, query)
+        shifts = None
+        if self._own is not None:
+            positives += self._own.of_pairs(rows.given.ids, missing)
+            shifts, frames = self._own.of_all(rows.given.ids, negatives.ids, query)
         for first in range(0, num_edges, size):
             block = slice(first, min(first + size, num_edges))
             queries, of_all = query[block], all_scores[: block.stop - first]
@@ -263,6 +270,8 @@ class _Batch:
             kept = comparator.keep(of_all)
             if options.score_shift:
                 of_all += options.score_shift
+            if shifts is not None:
+                of_all += shifts[frames[block]]
             mask_equal(of_all, negatives.ids, missing[block])
             self._loss += replace_by_gradients(
                 options.loss, positives[block], of_all, options.margin

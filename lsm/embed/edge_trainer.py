@@ -15,6 +15,7 @@ from lsm.embed.adagrad import update_rows
 from lsm.embed.edge_gradients import Tables, Workspace, gradients_of
 from lsm.embed.gpu_gradients import gradients_on_gpu, import_fused_softmax
 from lsm.embed.options import EmbedOptions
+from lsm.embed.own_partition import OwnPartition
 from lsm.links.negatives import Candidates
 
 Reduce = Callable[[Tensor], None]
@@ -48,6 +49,7 @@ class EdgeTrainer:
         relations: Tensor | None,
         options: EmbedOptions,
         *,
+        partition_rows: int = 0,
         is_twin: bool = False,
     ) -> None:
         """Takes the tables, which are updated in place, on the device that they are on.
@@ -58,6 +60,8 @@ class EdgeTrainer:
             relations: The same of relations, [options.relation_rows(num_relations), options.width]
                 float32; None for dot, which ignores it, and for auto to take dot.
             options: Model, loss and optimiser.
+            partition_rows: Rows that each of several partitions takes in ``rows``, so that the
+                scores of entities in one partition can be shifted. 0: one partition.
             is_twin: The host stands for a GPU, in tests.
 
         Raises:
@@ -84,6 +88,9 @@ class EdgeTrainer:
         self._options = options
         self._rows, self._relations = rows, relations
         self._workspace = Workspace()
+        self._own = None
+        if partition_rows and options.partition_shift:
+            self._own = OwnPartition(partition_rows, options.partition_shift)
         on_gpu = is_twin or rows.device.type == "cuda"
         has_kernels = on_gpu and options.edge_model.takes("gpu")
         if on_gpu and options.gpu_scores == "fused":
@@ -125,7 +132,7 @@ class EdgeTrainer:
         options = self._options
         generator = _generator(seed, step, edges.device)
         found = self._gradients_of(
-            options, self._tables, edges, candidates, generator, self._workspace
+            options, self._tables, edges, candidates, generator, self._workspace, self._own
         )
         if not math.isfinite(found.loss):
             raise FloatingPointError(

@@ -18,6 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from lsm.embed.models.comparators import Comparator
+from lsm.embed.own_partition import OwnPartition
 
 Precision = Literal["ieee", "tf32"]
 
@@ -54,6 +55,10 @@ class ContrastBatch(NamedTuple):
     """[2, b] int32: the id that is no negative of the edge"""
     chunk: int
     """Edges that share negatives"""
+    firsts: Tensor | None = None
+    """[2, b] int32: first rows of the partitions of the queries' entities"""
+    own: OwnPartition | None = None
+    """Shifts scores, given ``firsts``"""
 
 
 def contrast(
@@ -71,11 +76,14 @@ def contrast(
     it."""
     _, num_edges, dim = batch.queries.shape
     _, num_chunks, num_negatives, _ = batch.entities.shape
-    constants = constants_of(comparator, dim, torch_precision())
+    is_shifted = batch.own is not None
+    constants = constants_of(comparator, dim, torch_precision(), is_shifted=is_shifted)
     held = constants["HELD"]
     chunk = min(batch.chunk, num_edges)
     edge_blocks, negative_blocks = triton.cdiv(chunk, held), triton.cdiv(num_negatives, held)
-    inputs = (batch.queries, batch.entities, batch.ids, batch.missing)
+    firsts = batch.missing if batch.firsts is None else batch.firsts  # not read without a shift
+    inputs = (batch.queries, batch.entities, batch.ids, batch.missing, firsts)
+    own = (batch.own.rows, batch.own.shift) if batch.own else (0, 0.0)
     sizes = (num_edges, num_chunks, chunk, num_negatives)
     # Both of an edge, rather than the logarithm of its sum, which would round large scores.
     largest, totals = torch.empty_like(losses), torch.empty_like(losses)
@@ -89,10 +97,11 @@ def contrast(
             of_queries,
             *sizes,
             edge_blocks,
+            *own,
             **constants,
         )
         negatives_kernel[(2 * num_chunks * negative_blocks,)](
-            *inputs, largest, totals, of_entities, *sizes, negative_blocks, **constants
+            *inputs, largest, totals, of_entities, *sizes, negative_blocks, *own, **constants
         )
 
 
@@ -101,7 +110,9 @@ def torch_precision() -> Precision:
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
-def constants_of(comparator: Comparator, dim: int, precision: Precision) -> dict[str, Any]:
+def constants_of(
+    comparator: Comparator, dim: int, precision: Precision, *, is_shifted: bool = False
+) -> dict[str, Any]:
     """The compile-time constants of both kernels, and Triton's options."""
     columns = max(16, triton.next_power_of_2(dim))  # a product needs at least 16
     tile = next(tile for most, tile in TILES[precision].items() if columns <= most)
@@ -109,6 +120,7 @@ def constants_of(comparator: Comparator, dim: int, precision: Precision) -> dict
         "DIM": dim,
         "COLUMNS": columns,
         "IS_DISTANCE": comparator.is_distance,
+        "IS_SHIFTED": is_shifted,
         "PRECISION": precision,
         "HELD": tile.held,
         "TAKEN": tile.taken,
@@ -120,6 +132,7 @@ def constants_of(comparator: Comparator, dim: int, precision: Precision) -> dict
 
 # Triton would compile the kernels again for values of these that are 1 or multiples of 16.
 SIZES = ["num_edges", "num_chunks", "chunk", "num_negatives", "num_blocks"]
+SIZES += ["partition_rows", "partition_shift"]
 
 
 @triton.jit
@@ -155,6 +168,13 @@ def _scores(held, squares, taken, is_pair, IS_DISTANCE: tl.constexpr, PRECISION:
 
 
 @triton.jit
+def _shifts(entity, first, partition_rows, partition_shift):
+    """``partition_shift`` for entities among the ``partition_rows`` rows from ``first`` on."""
+    is_own = (entity >= first) & (entity < first + partition_rows)
+    return tl.where(is_own, partition_shift, 0.0)
+
+
+@triton.jit
 def _weights(of_scores, scores, IS_DISTANCE: tl.constexpr):
     """Factors of the rows taken in the gradients of the rows held, given the gradients of scores.
     For a distance, subtract the sum of factors times the row held; a distance of 0 has factor 0."""
@@ -170,6 +190,7 @@ def edges_kernel(
     entities,
     ids,
     missing,
+    firsts,
     positives,
     losses,
     largest_scores,
@@ -180,9 +201,12 @@ def edges_kernel(
     chunk,
     num_negatives,
     num_blocks,
+    partition_rows,
+    partition_shift,
     DIM: tl.constexpr,
     COLUMNS: tl.constexpr,
     IS_DISTANCE: tl.constexpr,
+    IS_SHIFTED: tl.constexpr,
     PRECISION: tl.constexpr,
     HELD: tl.constexpr,
     TAKEN: tl.constexpr,
@@ -199,6 +223,9 @@ def edges_kernel(
     squares = tl.sum(held * held, 1)
     own = tl.load(missing + edge, mask=is_edge, other=0)
     positive = tl.load(positives + edge, mask=is_edge, other=0.0)
+    if IS_SHIFTED:
+        first_own = tl.load(firsts + edge, mask=is_edge, other=0)
+        positive += _shifts(own, first_own, partition_rows, partition_shift)
 
     largest = positive  # finite, so no difference below is of infinities
     total = tl.full([HELD], 1.0, tl.float32)
@@ -212,9 +239,12 @@ def edges_kernel(
         other = tl.load(ids + row, mask=is_negative, other=0)
         is_pair = is_negative[None, :] & (other[None, :] != own[:, None])
         scores = _scores(held, squares, taken, is_pair, IS_DISTANCE, PRECISION)
-        larger = tl.maximum(largest, tl.max(scores, 1))
+        shifted = scores
+        if IS_SHIFTED:
+            shifted += _shifts(other[None, :], first_own[:, None], partition_rows, partition_shift)
+        larger = tl.maximum(largest, tl.max(shifted, 1))
         shrink = tl.exp(largest - larger)
-        terms = tl.exp(scores - larger[:, None])
+        terms = tl.exp(shifted - larger[:, None])
         weights = _weights(terms, scores, IS_DISTANCE)
         largest = larger
         total = total * shrink + tl.sum(terms, 1)
@@ -236,6 +266,7 @@ def negatives_kernel(
     entities,
     ids,
     missing,
+    firsts,
     largest_scores,
     totals,
     of_entities,
@@ -244,9 +275,12 @@ def negatives_kernel(
     chunk,
     num_negatives,
     num_blocks,
+    partition_rows,
+    partition_shift,
     DIM: tl.constexpr,
     COLUMNS: tl.constexpr,
     IS_DISTANCE: tl.constexpr,
+    IS_SHIFTED: tl.constexpr,
     PRECISION: tl.constexpr,
     HELD: tl.constexpr,
     TAKEN: tl.constexpr,
@@ -276,7 +310,11 @@ def negatives_kernel(
         total = tl.load(totals + edge, mask=is_edge, other=1.0)
         is_pair = is_edge[None, :] & (other[:, None] != own[None, :])
         scores = _scores(held, squares, taken, is_pair, IS_DISTANCE, PRECISION)
-        shares = tl.exp(scores - largest[None, :]) / total[None, :]
+        shifted = scores
+        if IS_SHIFTED:
+            first_own = tl.load(firsts + edge, mask=is_edge, other=0)
+            shifted += _shifts(other[:, None], first_own[None, :], partition_rows, partition_shift)
+        shares = tl.exp(shifted - largest[None, :]) / total[None, :]
         weights = _weights(shares, scores, IS_DISTANCE)
         weight += tl.sum(weights, 1)
         gradient = tl.dot(weights, taken, gradient, input_precision=PRECISION)

@@ -20,6 +20,7 @@ from lsm.embed import gpu_kernels
 from lsm.embed.edge_gradients import Gradients, Tables, Workspace
 from lsm.embed.gpu_kernels import EdgeBatch
 from lsm.embed.options import EmbedOptions
+from lsm.embed.own_partition import OwnPartition
 from lsm.embed.sides import sides_of
 from lsm.links.negatives import Candidates, NegativeDraws, all_rows
 
@@ -46,6 +47,7 @@ def gradients_on_gpu(
     candidates: Candidates,
     generator: torch.Generator,
     workspace: Workspace,
+    own: OwnPartition | None = None,
 ) -> Gradients:
     """Like :func:`lsm.embed.edge_gradients.gradients_of`, for tables and edges on the device of
     ``generator``."""
@@ -63,7 +65,7 @@ def gradients_on_gpu(
     rows = EdgeBatch(
         options, tables.entities, tables.relations, ends, relation_rows, sides[1].inverse, kept
     )
-    return _Batch(rows, negatives, workspace).gradients()
+    return _Batch(rows, negatives, workspace, own).gradients()
 
 
 def _draw(
@@ -95,7 +97,9 @@ class _Block(NamedTuple):
 class _Batch:
     """Arrays of a batch. Rows of gradients: heads [b], tails [b], then negatives of both sides."""
 
-    def __init__(self, rows: EdgeBatch, negatives: Tensor, workspace: Workspace) -> None:
+    def __init__(
+        self, rows: EdgeBatch, negatives: Tensor, workspace: Workspace, own: OwnPartition | None
+    ) -> None:
         options, table = rows.options, rows.entities
         self._rows, self._options, self._negatives = rows, options, negatives
         self._num_edges = rows.ends.shape[1]
@@ -104,6 +108,9 @@ class _Batch:
         shape = (2, self._num_edges)
         self._ids = torch.cat((rows.ends.flatten(), negatives.flatten()))
         self._missing = rows.ends.flip(0).int()
+        self._own = own
+        # The end that is not missing is the query's.
+        self._firsts = None if own is None else own.firsts(rows.ends)
         self._grads = workspace.take("gradients", len(self._ids), options.dim, table)
         self._queries = table.new_empty(*shape, options.dim)
         self._of_queries = torch.empty_like(self._queries)
@@ -147,7 +154,13 @@ class _Batch:
     def _contrast_fused(self, entities: Tensor, of_entities: Tensor) -> None:
         fused = import_fused_softmax()
         batch = fused.ContrastBatch(
-            self._queries, entities, self._negatives.int(), self._missing, self._chunk
+            self._queries,
+            entities,
+            self._negatives.int(),
+            self._missing,
+            self._chunk,
+            self._firsts,
+            self._own,
         )
         fused.contrast(
             self._comparator,
@@ -175,6 +188,8 @@ class _Batch:
                     self._options.score_shift,
                     ids[side, chunks].int(),
                     self._missing[side, edges],
+                    None if self._firsts is None else self._firsts[side, edges],
+                    self._own,
                     scores.view(-1, ids.shape[2]),
                     self._positives[side, edges],
                     self._losses[side, edges],

@@ -10,6 +10,7 @@ from torch import Tensor
 from lsm import native
 from lsm.embed.models.kernels import place
 from lsm.embed.options import EmbedOptions, LossName
+from lsm.embed.own_partition import OwnPartition
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ def losses(
     shift: float,
     negatives: Tensor,
     missing: Tensor,
+    firsts: Tensor | None,
+    own: OwnPartition | None,
     scores: Tensor,
     positives: Tensor,
     out: Tensor,
@@ -71,7 +74,8 @@ def losses(
     """Writes the losses of edges to ``out`` [c], after adding ``shift`` to all scores. Overwrites
     ``scores`` [c, k] and ``positives`` [c] with their gradients. ``negatives``: ids [chunks, k]
     int32; the c / chunks edges of a chunk share a row. The id ``missing`` [c] of an edge is left
-    out."""
+    out. ``own``: shifts scores of the softmax; ``firsts`` [c]: first rows of the partitions of
+    queries."""
     chunk = max(1, -(-len(scores) // len(negatives)))
     native.losses_on(
         getattr(native.EdgeLoss, loss),
@@ -80,6 +84,9 @@ def losses(
         chunk,
         negatives,
         missing,
+        firsts,
+        own.rows if own else 0,
+        own.shift if own else 0.0,
         scores,
         positives,
         out,

@@ -148,7 +148,7 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
             slots=slots,
             buffer=buffer,
             relations=relations,
-            edges=EdgeTrainer(buffer.rows, relations, options),
+            edges=EdgeTrainer(buffer.rows, relations, options, partition_rows=layout.frame_rows),
             batches=StepBatches(
                 store.buckets("train", layout.partitions),
                 layout,

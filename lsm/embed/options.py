@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -102,6 +103,12 @@ class EmbedOptions(Section):
     into memory 8 times an epoch, such as 4 for 8 partitions with 3 in memory. No effect when all
     partitions are in memory."""
 
+    shift_scores: bool = True
+    """From disk, with softmax: train with log((buffer - 1) / (partitions - 1)) added to the scores
+    of nodes in the partition of the edge's other node. Those are in memory with each of that node's
+    edges, others with few of them, so they are negatives too often. false lowers the quality. No
+    effect when all partitions are in memory."""
+
     @model_validator(mode="after")
     def _has_complex_numbers(self) -> EmbedOptions:
         if self.is_complex and self.dim % 2:
@@ -177,6 +184,20 @@ class EmbedOptions(Section):
         """Added to all scores. Without it, logistic would rate every edge of a distance as less
         likely than not."""
         return self.margin if self.loss == "logistic" and self.is_distance else 0.0
+
+    @property
+    def partition_shift(self) -> float:
+        """Added to the scores of entities in the partition of their query's entity.
+
+        A bucket (a, b) meets the other partitions of the buffer at random, (a, a) too. So a buffer
+        that has a query's partition is present for an entity of another partition
+        ``(partitions - 1) / (buffer - 1)`` times as often, given their edge, as for one of the same
+        partition. A softmax over a buffer's entities learns the log of that ratio with the scores,
+        unless it is added to them.
+        """
+        if not self.shift_scores or self.loss != "softmax" or self.buffer >= self.partitions:
+            return 0.0
+        return math.log((self.buffer - 1) / (self.partitions - 1))
 
     @property
     def penalised(self) -> Literal["none", "floats", "moduli"]:

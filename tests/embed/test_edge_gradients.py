@@ -11,6 +11,7 @@ from lsm.embed import edge_gradients
 from lsm.embed.edge_gradients import Tables, Workspace, gradients_of
 from lsm.embed.models.models import MODELS
 from lsm.embed.options import EmbedOptions, LossName, RegularizerName
+from lsm.embed.own_partition import OwnPartition
 from lsm.links import negatives
 
 DIM, ENTITIES, RELATIONS = 6, 9, 3
@@ -20,6 +21,7 @@ EDGES = torch.tensor(
     [[0, 1, 4], [8, 2, 1], [0, 1, 4], [3, 0, 3], [1, 1, 4], [1, 2, 4], [7, 0, 2]], dtype=torch.int64
 )
 CANDIDATES = [(6, 9), (0, 5)]
+OWN = OwnPartition(rows=3, shift=-1.25)
 
 
 def as_complex(floats):
@@ -38,6 +40,11 @@ def score(model, head, relation, tail):
         turn = as_complex(relation)
         return -(as_complex(head) * turn / turn.abs() - as_complex(tail)).abs().sum()
     return -torch.linalg.vector_norm(head + relation - tail, ord=1 if model == "transe_l1" else 2)
+
+
+def own_shift(given, entity):
+    """Of a partition's three rows."""
+    return OWN.shift if given // OWN.rows == entity // OWN.rows else 0.0
 
 
 def edge_loss(options, positive, negatives):
@@ -61,7 +68,7 @@ def penalty(options, row):
     return WEIGHT * ((as_complex(row) if is_complex else row).abs() ** 3).sum()
 
 
-def reference_loss(options, tables, drawn):
+def reference_loss(options, tables, drawn, shift_of=lambda given, entity: 0.0):
     """The sum over edges and sides. ``drawn``: for each side, the negatives of each edge."""
     total = 0
     for side, edge in itertools.product((0, 1), range(len(EDGES))):
@@ -74,7 +81,7 @@ def reference_loss(options, tables, drawn):
             given_row, row = tables.entities[given], tables.entities[entity]
             turned = is_head and not (options.reciprocal and options.has_relations)
             ends = (row, given_row) if turned else (given_row, row)
-            return score(options.model, ends[0], relation, ends[1])
+            return score(options.model, ends[0], relation, ends[1]) + shift_of(given, entity)
 
         ids = drawn[side][edge]
         loss = edge_loss(options, scored(missing), [scored(n) for n in ids if n != missing])
@@ -102,17 +109,19 @@ def random_tables(options, dtype=torch.float64):
     )
 
 
-def compare(options, drawn, dtype=torch.float64):
+def compare(options, drawn, dtype=torch.float64, own=None):
     """With float32 by native kernels, against a reference in float64."""
     tables = random_tables(options, dtype)
     found = gradients_of(
-        options, tables, EDGES, CANDIDATES, torch.Generator().manual_seed(1), Workspace()
+        options, tables, EDGES, CANDIDATES, torch.Generator().manual_seed(1), Workspace(), own
     )
     copies = [
         None if table is None else table.to(torch.float64, copy=True).requires_grad_()
         for table in tables
     ]
-    loss = reference_loss(options, Tables(*copies), drawn() if callable(drawn) else drawn)
+    drawn = drawn() if callable(drawn) else drawn
+    shift_of = [own_shift] if own else []
+    loss = reference_loss(options, Tables(*copies), drawn, *shift_of)
     loss.backward()
     # Of float64, the matrix form of Euclidean distances loses up to half of the digits.
     rtol, atol = (1e-8, 1e-10) if dtype == torch.float64 else (1e-4, 1e-4)
@@ -143,6 +152,13 @@ def test_against_all_candidates(model, loss, regularizer, reciprocal, dtype):
         model=model, loss=loss, regularizer=regularizer, reciprocal=reciprocal, num_negatives="all"
     )
     compare(options, [[ALL] * len(EDGES)] * 2, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("model", MODELS)
+def test_scores_in_the_partition_of_the_other_node_are_shifted(model, dtype):
+    """Of negatives and of edges, one of which has both nodes in one partition."""
+    compare(options_of(model=model, num_negatives="all"), [[ALL] * len(EDGES)] * 2, dtype, OWN)
 
 
 @pytest.mark.parametrize("model", MODELS)

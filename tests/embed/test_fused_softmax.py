@@ -177,13 +177,19 @@ def options_of(**values):
 
 @pytest.mark.parametrize(
     "values",
-    [{}, {"num_negatives": "all"}, {"regularizer": "n3", "regularizer_weight": 0.1}, {"dim": 130}],
+    [
+        {},
+        {"partitions": 8},
+        {"num_negatives": "all"},
+        {"regularizer": "n3", "regularizer_weight": 0.1},
+        {"dim": 130},
+    ],
     ids=lambda values: "-".join(values),
 )
 @pytest.mark.parametrize("model", models_for("fused"))
 def test_steps_are_those_of_stored_scores(interpreted, model, values):
     options = options_of(model=model, **values)
-    arguments = (NODES, RELATIONS), random_batches(), CANDIDATES
+    arguments = (NODES, RELATIONS), random_batches(), CANDIDATES, 10
     found = interpreted(train_steps, options, *arguments)
     again = interpreted(train_steps, options, *arguments)
     stored = train_steps(options.model_copy(update={"gpu_scores": "stored"}), *arguments)
@@ -205,7 +211,7 @@ def test_without_triton_the_option_is_refused(monkeypatch):
         EdgeTrainer(rows, None, options, is_twin=True)
 
 
-POINTERS = {"ids": "*i32", "missing": "*i32"}
+POINTERS = {"ids": "*i32", "missing": "*i32", "firsts": "*i32"}
 SHARED_BYTES = {80: 163 << 10, 90: 227 << 10}
 """That a program may have, by compute capability."""
 
@@ -224,8 +230,9 @@ def compiled(tmp_path, monkeypatch):
         names = kernel.arg_names
         signature = dict.fromkeys(names, "*fp32") | POINTERS | dict.fromkeys(constants, "constexpr")
         first = names.index("num_edges")
-        numbers = names[first : names.index("DIM")]
+        numbers = names[first : names.index("partition_shift")]
         signature = {name: signature[name] for name in names} | dict.fromkeys(numbers, "i32")
+        signature["partition_shift"] = "fp32"
         aligned = {(place,): [["tt.divisibility", 16]] for place in range(first)}
         source = ASTSource(kernel, signature, constants, aligned)
         made = triton.compile(source, GPUTarget("cuda", capability, 32), options)
@@ -246,10 +253,12 @@ def compiled(tmp_path, monkeypatch):
 @pytest.mark.parametrize("dim", [100, 256, LARGEST_FUSED_DIM])
 @pytest.mark.parametrize("model", KINDS)
 def test_kernels_compile_for_a_gpu(compiled, model, dim, precision, capability):
-    """With tensor cores for TF32, without for float32, and with next to no spilled registers."""
+    """With tensor cores for TF32, without for float32, and with next to no spilled registers. A
+    shift of scores only adds to the kernels."""
     from lsm.embed import fused_softmax
 
-    constants = fused_softmax.constants_of(MODELS[model].comparator, dim, precision)
+    comparator = MODELS[model].comparator
+    constants = fused_softmax.constants_of(comparator, dim, precision, is_shifted=True)
     for kernel in (fused_softmax.edges_kernel, fused_softmax.negatives_kernel):
         ptx, shared_bytes, stack_bytes = compiled(kernel, capability, constants)
         products = set(re.findall(r"\b(?:mma\.sync|wgmma\.mma_async)\S*", ptx))

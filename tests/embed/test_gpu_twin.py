@@ -12,6 +12,7 @@ from lsm.embed.edge_trainer import EdgeTrainer
 from lsm.embed.gpu_gradients import gradients_on_gpu
 from lsm.embed.models.models import MODELS
 from lsm.embed.options import EmbedOptions, LossName, RegularizerName
+from lsm.embed.own_partition import OwnPartition
 
 NODES, RELATIONS, EDGES = 40, 3, 23
 CANDIDATES = [(30, 40), (0, 25)]
@@ -31,7 +32,7 @@ def random_rows(options, count, seed):
     return rows[:, : options.dim]
 
 
-def gradients(options, edges=None):
+def gradients(options, edges=None, own=None):
     """By the twins in float32, and by torch in float64, of the same negatives."""
     edges = random_edges() if edges is None else edges
     tables = Tables(
@@ -42,13 +43,13 @@ def gradients(options, edges=None):
     )
     wide = Tables(*(None if table is None else table.double() for table in tables))
     return [
-        method(options, each, edges, CANDIDATES, torch.Generator().manual_seed(5), Workspace())
+        method(options, each, edges, CANDIDATES, torch.Generator().manual_seed(5), Workspace(), own)
         for method, each in ((gradients_on_gpu, tables), (gradients_of, wide))
     ]
 
 
-def compare(options, edges=None):
-    found, expected = gradients(options, edges)
+def compare(options, edges=None, own=None):
+    found, expected = gradients(options, edges, own)
     assert found.loss == pytest.approx(expected.loss, rel=1e-4)
     of_rows = [
         torch.zeros(NODES, options.dim, dtype=torch.float64).index_add_(0, g.ids, g.grads.double())
@@ -81,6 +82,13 @@ def test_gradients(model, loss, regularizer, reciprocal):
 def test_blocks_of_any_size_have_the_same_gradients(model, edges_at_once, monkeypatch):
     monkeypatch.setattr(gpu_gradients, "SCORE_BYTES", 4 * 30 * edges_at_once)
     compare(options_of(model=model))
+
+
+@pytest.mark.parametrize("num_negatives", [30, "all"])
+@pytest.mark.parametrize("model", MODELS)
+def test_scores_in_the_partition_of_the_other_node_are_shifted(model, num_negatives):
+    own = OwnPartition(rows=10, shift=-1.25)
+    compare(options_of(model=model, num_negatives=num_negatives), own=own)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -184,7 +192,7 @@ def test_updates(case, dim, optimizer):
 @pytest.mark.parametrize("scale", [0.01, 30.0, 300.0])
 @pytest.mark.parametrize("num_negatives", [1, 31, 1000])
 @pytest.mark.parametrize("loss", get_args(LossName))
-def test_losses(loss, num_negatives, scale):
+def test_losses(loss, num_negatives, scale):  # of edges whose scores are not shifted
     count, chunks, margin, shift = 30, 3, 2.0, 0.5
     generator = torch.Generator().manual_seed(7)
     scores = scale * torch.randn(count, num_negatives, generator=generator)
@@ -209,7 +217,7 @@ def test_losses(loss, num_negatives, scale):
             expected = expected + softplus(-of_edges[:, 0])
     expected.sum().backward()
     out = torch.empty(count)
-    gpu_kernels.losses(loss, margin, shift, ids, missing, scores, positives, out)
+    gpu_kernels.losses(loss, margin, shift, ids, missing, None, None, scores, positives, out)
     rtol = 1e-5 + scale * 1e-6  # the spacing of floats at the largest score
     torch.testing.assert_close(out.double(), expected.detach(), rtol=rtol, atol=1e-5)
     torch.testing.assert_close(scores.double(), leaves[1].grad, rtol=rtol, atol=1e-6)

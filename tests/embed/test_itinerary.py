@@ -1,5 +1,8 @@
 """The steps of a run: every bucket once per epoch, and every move possible."""
 
+from collections import Counter
+from itertools import product
+
 import pytest
 
 from lsm.embed.orders.itinerary import Itinerary
@@ -105,3 +108,27 @@ def test_a_run_that_continues_walks_the_same_steps():
     for epoch in range(3):
         steps = whole.epoch(epoch)
     assert later.epoch(2) == steps
+
+
+@pytest.mark.parametrize("shape", [("best", 8, 3, 1), ("best", 8, 4, 1), ("best", 8, 3, 2)])
+def test_a_bucket_meets_the_other_partitions_equally_often(shape):
+    """Those of the buffer, drawn from all but the bucket's own, as ``partition_shift`` assumes."""
+    _, partitions, buffer, ranks = shape
+    itineraries = [Itinerary(make_order(*shape), rank, 0, rounds=4) for rank in range(ranks)]
+    epochs = 60
+    met = Counter(
+        (bucket, partition)
+        for epoch in range(epochs)
+        for itinerary in itineraries
+        for step in itinerary.epoch(epoch)
+        for bucket, partition in product(step.buckets, step.frames)
+    )
+    rounds = 4 * epochs
+    for bucket, partition in product(product(range(partitions), repeat=2), range(partitions)):
+        own = set(bucket)
+        if partition in own:
+            assert met[bucket, partition] == rounds
+        else:
+            share = (buffer - len(own)) / (partitions - len(own))
+            deviation = (share * (1 - share) * rounds) ** 0.5
+            assert abs(met[bucket, partition] - share * rounds) < 5 * deviation

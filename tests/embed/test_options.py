@@ -1,7 +1,10 @@
 """Options of embeddings: widths of rows, and errors that name the key."""
 
+import math
+
 import pytest
 
+from lsm.embed.config import fingerprint, load_embed_config
 from lsm.embed.options import EmbedOptions
 
 
@@ -46,3 +49,27 @@ def test_auto_takes_a_model_by_relations(num_relations, model):
 def test_wrong_values_name_their_key(values, message):
     with pytest.raises(ValueError, match=message):
         EmbedOptions(**values)
+
+
+@pytest.mark.parametrize(
+    ("keys", "factor"),
+    [
+        ({"partitions": 8}, 2 / 7),
+        ({"partitions": 32, "buffer": 5}, 4 / 31),
+        ({"partitions": 1}, 1),
+        ({"partitions": 3}, 1),
+        ({"partitions": 8, "loss": "margin"}, 1),
+        ({"partitions": 8, "shift_scores": False}, 1),
+    ],
+)
+def test_scores_are_shifted_where_partitions_move(keys, factor):
+    assert EmbedOptions(**keys).partition_shift == pytest.approx(math.log(factor))
+
+
+def test_a_run_without_a_shift_has_the_settings_of_checkpoints_before_it():
+    def settings(*keys):
+        return fingerprint(load_embed_config("base", [*keys]), 1, {})
+
+    assert "embed.shift_scores" not in settings()
+    assert "embed.shift_scores" not in settings("embed.partitions=8", "embed.shift_scores=false")
+    assert settings("embed.partitions=8")["embed.shift_scores"] is True

@@ -196,7 +196,9 @@ TEST_CASE("GPU embed losses") {
   for (const EdgeLoss loss : {EdgeLoss::kSoftmax, EdgeLoss::kLogistic, EdgeLoss::kMargin}) {
     const auto negatives = random_ids<int32_t>(random, 3 * kNegatives, 30);
     const auto missing = random_ids<int32_t>(random, kEdges, 30);
+    const auto firsts = random_ids<int32_t>(random, kEdges, 30);
     const GpuBytes gpu_negatives(bytes_of(negatives)), gpu_missing(bytes_of(missing));
+    const GpuBytes gpu_firsts(bytes_of(firsts));
     Both scores(random_floats(random, kEdges * kNegatives));
     Both positives(random_floats(random, kEdges)), losses(random_floats(random, kEdges));
     ScoredEdges edges{loss,
@@ -207,6 +209,7 @@ TEST_CASE("GPU embed losses") {
                       kChunk,
                       gpu_negatives.as<int32_t>(),
                       gpu_missing.as<int32_t>(),
+                      {gpu_firsts.as<int32_t>(), 10, -1.25f},
                       scores.on_gpu(),
                       positives.on_gpu(),
                       losses.on_gpu()};
@@ -214,6 +217,7 @@ TEST_CASE("GPU embed losses") {
     check_cuda(cudaStreamSynchronize(stream.get()), "losses");
     edges.negatives = negatives.data();
     edges.missing = missing.data();
+    edges.own.firsts = firsts.data();
     edges.scores = scores.host.data();
     edges.positives = positives.host.data();
     edges.losses = losses.host.data();

@@ -53,11 +53,11 @@ def contrast(model, batch, positives, precision="highest"):
     return losses, of_positives, of_queries, of_entities
 
 
-def train_steps(options, num_rows, batches, candidates):
+def train_steps(options, num_rows, batches, candidates, partition_rows=0):
     """Losses of EdgeTrainer, where the host stands for a GPU, and the tables after all batches."""
     rows = initial_rows(options, num_rows[0], 1)
     relations = initial_rows(options, options.relation_rows(num_rows[1]), 2)
-    trainer = EdgeTrainer(rows, relations, options, is_twin=True)
+    trainer = EdgeTrainer(rows, relations, options, partition_rows=partition_rows, is_twin=True)
     losses = [
         trainer.train(edges, candidates, seed=4, step=step).sum
         for step, edges in enumerate(batches)
