@@ -8,8 +8,16 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from lsm.config.load import find_config, load_tree
-from lsm.core.limits import MOST_THREADS
-from lsm.core.option_types import AutoCount, NonNegative, Positive, Seed
+from lsm.core.limits import LARGEST_COUNT, MOST_THREADS
+from lsm.core.option_types import (
+    Auto,
+    AutoCount,
+    Described,
+    NonNegative,
+    Positive,
+    Seed,
+    auto_or_positive,
+)
 from lsm.core.section import Section
 from lsm.embed.options import EmbedOptions
 from lsm.run.fingerprint import settings_of
@@ -17,6 +25,11 @@ from lsm.run.options import DistOptions, MetricsOptions, RunOptions, default_run
 from lsm.storage.transfers import TransferOptions
 
 FOLDER = "embed"
+
+AutoBatch = Annotated[
+    int | Auto, auto_or_positive(most=LARGEST_COUNT), Described("auto, or integer of at least 1")
+]
+"""``auto``, or the edges of a batch."""
 
 
 class EmbedDataConfig(Section):
@@ -33,8 +46,10 @@ class EmbedTrainConfig(Section):
 
     section: ClassVar[str] = "train"
 
-    batch_size: Positive = 1024
-    """Edges per rank and iteration."""
+    batch_size: AutoBatch = "auto"
+    """Edges per rank and iteration. auto: 1024; when partitions are on disk, at most a 32nd of the
+    nodes in memory, but at least 128. In larger batches of a few partitions, nodes repeat too often
+    for their updates."""
     epochs: Positive = 60
     """Maximum number of passes over the training edges. train.patience may end training earlier."""
     seed: Seed = 0

@@ -108,6 +108,7 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
     itinerary = Itinerary(order, world.rank, config.train.seed, schedule.rounds)
     _check_memory(layout, itinerary, device)
     settings = fingerprint(config, world.size, identity(store))
+    settings["train.batch_size"] = schedule.batch_size
     state = find_state(config, run_dir, settings) if world.is_main else None
     state = collectives.broadcast_object(state, world)
     had_slots = state.table.num_slots if state else 2
@@ -153,7 +154,7 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
                 store.buckets("train", layout.partitions),
                 layout,
                 store.meta.columns,
-                config.train.batch_size,
+                schedule.batch_size,
                 config.train.seed,
                 device,
             ),

@@ -1,4 +1,4 @@
-"""Rounds and validations of a run, where the configuration leaves them to the graph."""
+"""Batches, rounds and validations of a run, where the configuration leaves them to the graph."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from lsm.data.triples.store import TripleStore
 from lsm.embed.config import EmbedConfig
 from lsm.embed.orders.order import Order
 
+BATCH_SIZE = 1024
+LEAST_BATCH = 128
+NODES_PER_EDGE = 32
+"""Least nodes in memory for each edge of a batch, when partitions are on disk."""
 VISITS = 8
 """Times that each partition comes into memory in an epoch, over all rounds."""
 EPOCHS_APART = 5
@@ -24,6 +28,8 @@ class Schedule:
     """A function of configuration, store and order alone, so it is the same when a run
     continues."""
 
+    batch_size: int
+    """Edges per rank and iteration."""
     rounds: int
     """Rounds of an epoch."""
     eval_every: int | None
@@ -40,7 +46,19 @@ class Schedule:
         elif rounds == "auto":
             rounds = _rounds(order)
         edges = config.train.eval_edges
-        return cls(rounds, every, _eval_edges(config, store, every) if edges == "auto" else edges)
+        if edges == "auto":
+            edges = _eval_edges(config, store, every)
+        return cls(_batch_size(config, store, order), rounds, every, edges)
+
+
+def _batch_size(config: EmbedConfig, store: TripleStore, order: Order) -> int:
+    size, shape = config.train.batch_size, order.shape
+    if size != "auto":
+        return size
+    if not order.loads:
+        return BATCH_SIZE
+    in_memory = store.num_entities * shape.buffer // shape.partitions
+    return max(LEAST_BATCH, min(BATCH_SIZE, in_memory // NODES_PER_EDGE))
 
 
 def _eval_every(config: EmbedConfig, store: TripleStore) -> int | None:

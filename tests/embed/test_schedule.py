@@ -1,4 +1,4 @@
-"""Rounds and validations that the configuration leaves to the graph."""
+"""Batches, rounds and validations that the configuration leaves to the graph."""
 
 import json
 from types import SimpleNamespace
@@ -30,6 +30,17 @@ def test_a_partition_comes_eight_times_an_epoch(partitions, buffer, rounds):
     shape = (f"embed.partitions={partitions}", f"embed.buffer={buffer}")
     assert schedule(*shape).rounds == rounds
     assert schedule(*shape, "embed.rounds=2").rounds == (2 if partitions > buffer else 1)
+
+
+@pytest.mark.parametrize(
+    ("entities", "partitions", "size"),
+    # In memory; a 32nd of three eighths; the bounds.
+    [(15_000, 1, 1024), (15_000, 3, 1024), (40_960, 8, 480), (10**7, 8, 1024), (2000, 8, 128)],
+)
+def test_batches_from_disk_have_at_most_a_share_of_the_nodes_in_memory(entities, partitions, size):
+    shape = f"embed.partitions={partitions}"
+    assert schedule(shape, entities=entities).batch_size == size
+    assert schedule(shape, "train.batch_size=2000", entities=entities).batch_size == 2000
 
 
 @pytest.mark.parametrize(
