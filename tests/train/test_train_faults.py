@@ -9,8 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from lsm.distributed.collectives import World
-from lsm.train.store import open_store
+from lsm.data.graph_store import GraphStore
 from lsm.train.tasks.node_classification import NodeClassification
 from lsm.train.trainer import train
 from support.training import (
@@ -57,10 +56,10 @@ def test_a_truncated_feature_file_is_named(store, tmp_path):
 
 
 def test_more_ranks_than_training_nodes(store, tmp_path):
-    settings = config(store, tmp_path / "run")
-    open_store(settings, World(rank=0, size=300), NodeClassification())
+    settings, task = config(store, tmp_path / "run"), NodeClassification()
+    task.check(settings, GraphStore.open(store), 300)
     with pytest.raises(ValueError, match=r"world size: 301 ranks .* has 300; start fewer"):
-        open_store(settings, World(rank=0, size=301), NodeClassification())
+        task.check(settings, GraphStore.open(store), 301)
 
 
 def test_labels_out_of_range_are_found_before_training(store, tmp_path):
