@@ -158,6 +158,7 @@ void bind_config(py::module_& module) {
       .def_readwrite("seed", &PlannerConfig::seed)
       .def_readwrite("num_nodes", &PlannerConfig::num_nodes);
   module.def("check_planner_config", &cache::check_config, py::arg("config"));
+  module.def("planner_set_bytes", &cache::set_bytes_of, py::arg("config"), py::arg("on_gpu"));
   module.def("policy_names", &cache::policy_names);
   module.def(
       "needs_window",

@@ -74,7 +74,9 @@ class HostSets final : public WindowSets {
 
   void set_scores(Scores scores) override { cache_->set_scores(scores); }
 
-  int64_t num_bytes() const override { return cache_->num_bytes(); }
+  int64_t num_bytes() const override {
+    return cache_->num_bytes() + num_sets_ * int64_t{sizeof(offsets_[0])};
+  }
   int64_t window_bytes() const override { return chain_.num_bytes(); }
   int64_t window_entries() const override { return chain_.num_entries(); }
 

@@ -121,10 +121,7 @@ class PolicyCache final : public SetCache {
   }
 
   int64_t num_bytes() const override {
-    const int64_t position_bytes = keeps_positions_ ? sizeof(uint32_t) : 0;
-    return num_sets_ *
-           (ways_ * (sizeof(int64_t) + sizeof(Line) + sizeof(uint8_t) + position_bytes) +
-            sizeof(State) + extra_words_ * sizeof(uint64_t));
+    return num_sets_ * set_bytes<Policy>(ways_, keeps_positions_, true);
   }
 
  private:

@@ -17,4 +17,14 @@ std::unique_ptr<SetCache> make_set_cache(const PlannerConfig& config, Scores sco
   });
 }
 
+int64_t set_bytes_of(const PlannerConfig& config, bool on_gpu) {
+  return with_policy(config, [&](const auto& policy) {
+    using Policy = std::remove_cvref_t<decltype(policy)>;
+    const auto ways = static_cast<int32_t>(config.ways);
+    // On the host the planner keeps the start of each set's candidates.
+    return set_bytes<Policy>(ways, keeps_positions(config), !on_gpu) +
+           (on_gpu ? 0 : int64_t{sizeof(uint32_t)});
+  });
+}
+
 }  // namespace lsm::cache

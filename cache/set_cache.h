@@ -70,6 +70,10 @@ class SetCache {
   virtual int64_t num_bytes() const = 0;
 };
 
+/// Metadata of one set, in a planner on the host or on a GPU. Reads the policy, ways and
+/// victim_mode of `config`.
+int64_t set_bytes_of(const PlannerConfig& config, bool on_gpu);
+
 /// A cache as checked by check_config().
 std::unique_ptr<SetCache> make_set_cache(const PlannerConfig& config, Scores scores);
 

@@ -100,10 +100,8 @@ class SetCacheOnBackend final : public GpuSetCache {
   }
 
   int64_t num_bytes() const override {
-    const int64_t position_bytes = next_positions_.data() != nullptr ? sizeof(uint32_t) : 0;
-    return int64_t{num_sets_} *
-               (ways_ * (sizeof(int64_t) + sizeof(typename Policy::Line) + position_bytes) +
-                sizeof(typename Policy::State) + Policy::extra_words(ways_) * sizeof(uint64_t)) +
+    const bool keeps_positions = next_positions_.data() != nullptr;
+    return int64_t{num_sets_} * set_bytes<Policy>(ways_, keeps_positions, false) +
            num_scores_ * sizeof(float);
   }
   int64_t window_bytes() const override { return chain_.num_bytes(); }

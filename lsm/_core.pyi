@@ -108,6 +108,7 @@ __all__: list[str] = [
     "peer_access_problem",
     "philox2x32",
     "philox4x32",
+    "planner_set_bytes",
     "policy_names",
     "query_gradients",
     "read_last_page",
@@ -1174,6 +1175,7 @@ def philox2x32(
 def philox4x32(
     counter: typing.Annotated[collections.abc.Sequence[int], "FixedSize(4)"], key: int
 ) -> typing.Annotated[list[int], "FixedSize(4)"]: ...
+def planner_set_bytes(config: PlannerConfig, on_gpu: bool) -> int: ...
 def policy_names() -> list[str]: ...
 def query_gradients(
     operator: Operator,

@@ -106,6 +106,7 @@ pack_sources = _core.pack_sources
 peer_access_problem = _core.peer_access_problem
 philox2x32 = _core.philox2x32
 philox4x32 = _core.philox4x32
+planner_set_bytes = _core.planner_set_bytes
 policy_names = _core.policy_names
 query_gradients = _core.query_gradients
 read_last_page = _core.read_last_page
@@ -216,6 +217,7 @@ __all__ = [
     "peer_access_problem",
     "philox2x32",
     "philox4x32",
+    "planner_set_bytes",
     "policy_names",
     "query_gradients",
     "read_last_page",

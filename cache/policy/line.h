@@ -90,4 +90,15 @@ struct PolicyDefaults {
   LSM_HOST_DEVICE void on_insert(SetView<Policy>&, int32_t, const Newcomer&) const {}
 };
 
+/// Metadata of one set: tags, reuse data, next positions if they are kept, and the policy's state.
+/// On the host, fingerprints of the tags too.
+template <class Policy>
+int64_t set_bytes(int32_t ways, bool keeps_positions, bool has_prints) {
+  const int64_t line = sizeof(int64_t) + sizeof(typename Policy::Line) +
+                       (keeps_positions ? sizeof(uint32_t) : 0) +
+                       (has_prints ? sizeof(uint8_t) : 0);
+  return ways * line + sizeof(typename Policy::State) +
+         Policy::extra_words(ways) * sizeof(uint64_t);
+}
+
 }  // namespace lsm::cache
