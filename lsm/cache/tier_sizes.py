@@ -12,9 +12,7 @@ from lsm.cache.options import CacheOptions
 from lsm.cache.planner import NEEDS_WINDOW, PlannerConfig
 from lsm.core.hash import mix64
 from lsm.core.option_types import settled
-from lsm.core.units import format_bytes
-from lsm.distributed import machine_share
-from lsm.distributed.environment import local_size_in
+from lsm.distributed.machine_share import check_free
 
 _CHUNK_IDS = 1 << 20
 
@@ -143,21 +141,10 @@ def _num_rows(key: str, num_bytes: int, row_bytes: int, queues: int = 1) -> int:
 
 
 def _check_host_memory(options: CacheOptions, in_gpu_memory: bool) -> None:
-    sizes = {"cache.bytes": settled(options.bytes)}
+    sizes = _hot_bytes(options) | {"cache.bytes": settled(options.bytes)}
     if options.victim.mode != "none":
         sizes["cache.victim.bytes"] = settled(options.victim.bytes)
-    sizes |= _hot_bytes(options)
-    on_host = dict(sizes)
     if in_gpu_memory:
-        del on_host["cache.bytes"], on_host["cache.static.bytes"]
-    available = machine_share.available_bytes_per_rank()
-    largest = max(on_host, key=lambda name: on_host[name])
-    if sum(on_host.values()) <= available:
-        return
-    num_ranks = local_size_in()
-    to_whom = f" to each of the {num_ranks} ranks on this machine" if num_ranks > 1 else ""
-    beside = " (with the cache's other parts)" if sizes[largest] <= available else ""
-    raise ValueError(
-        f"{largest}: expected less than the available memory{to_whom}, "
-        f"{format_bytes(available)}, got {format_bytes(sizes[largest])}{beside}; make it smaller"
-    )
+        del sizes["cache.bytes"], sizes["cache.static.bytes"]
+    largest = max(sizes, key=lambda name: sizes[name])
+    check_free(largest, sizes, "make it smaller")

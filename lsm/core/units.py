@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 _BINARY = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 _DECIMAL = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -32,6 +33,13 @@ def parse_bytes(text: str | int) -> int:
     if rest:
         raise ValueError(f"size: {text!r} is not a whole number of bytes")
     return num_bytes
+
+
+def sum_in_words(terms: Mapping[str, int]) -> str:
+    """Bytes by use, and their sum: ``cache 1 GiB + step 2 GiB = 3 GiB``. Uses of 0 bytes are left
+    out."""
+    each = " + ".join(f"{use} {format_bytes(size)}" for use, size in terms.items() if size)
+    return f"{each} = {format_bytes(sum(terms.values()))}"
 
 
 def format_bytes(num_bytes: int) -> str:

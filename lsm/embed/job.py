@@ -14,16 +14,15 @@ import torch
 from torch import Tensor
 
 from lsm import native
-from lsm.core.units import format_bytes
 from lsm.data.triples.store import TripleStore
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
-from lsm.distributed.machine_share import available_bytes_per_rank
 from lsm.embed import run_state
 from lsm.embed.adagrad import initialise
 from lsm.embed.batches import StepBatches
 from lsm.embed.config import EmbedConfig, fingerprint
 from lsm.embed.edge_trainer import EdgeTrainer
+from lsm.embed.memory import check_frames
 from lsm.embed.orders.itinerary import Itinerary
 from lsm.embed.orders.order import Order, make_order
 from lsm.embed.run_state import KeptTables, RunState
@@ -106,7 +105,7 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
     layout = PartitionLayout.of(store.partition_starts(options.partitions).tolist(), options.width)
     schedule = Schedule.of(config, store, order)
     itinerary = Itinerary(order, world.rank, config.train.seed, schedule.rounds)
-    _check_memory(layout, itinerary, device)
+    check_frames(layout, itinerary.num_frames, device)
     settings = fingerprint(config, world.size, identity(store))
     settings["train.batch_size"] = schedule.batch_size
     state = find_state(config, run_dir, settings) if world.is_main else None
@@ -233,19 +232,6 @@ def find_state(config: EmbedConfig, run_dir: Path, settings: dict[str, Any]) -> 
         state.position.iteration,
     )
     return state
-
-
-def _check_memory(layout: PartitionLayout, itinerary: Itinerary, device: torch.device) -> None:
-    needed, free = itinerary.num_frames * layout.frame_bytes, available_bytes_per_rank()
-    where = ""
-    if device.type == "cuda":
-        free, where = torch.cuda.mem_get_info(device)[0], f" of {device}"
-    if needed > free:
-        raise ValueError(
-            f"embed.buffer: {itinerary.num_frames} frames of {format_bytes(layout.frame_bytes)} "
-            f"take {format_bytes(needed)}, and {format_bytes(free)} of memory{where} are free; "
-            "raise embed.partitions"
-        )
 
 
 @contextmanager

@@ -15,8 +15,7 @@ from lsm import native
 from lsm.core.device import gpu_problem
 from lsm.core.option_types import settled
 from lsm.core.threads import starting
-from lsm.core.units import format_bytes
-from lsm.distributed.machine_share import available_bytes_per_rank
+from lsm.storage.memory import check_buffers
 from lsm.storage.options import StorageOptions
 from lsm.storage.row_map import RowMap
 
@@ -129,7 +128,7 @@ class Storage:
 
         def open_as(engine: str) -> native.Storage:
             num_threads = options.num_threads or _DEFAULT_THREADS[engine]
-            _check_buffers(engine, options, num_threads)
+            check_buffers(engine, options, num_threads)
             with starting("storage.num_threads", num_threads):
                 return native.open_storage(
                     engine=engine,
@@ -243,23 +242,6 @@ class Storage:
         if self._native is None:
             raise RuntimeError("the storage engine is closed")
         return self._native
-
-
-def _check_buffers(engine: str, options: StorageOptions, num_threads: int) -> None:
-    """Raises ValueError with the sum if the buffers of reads in flight take more than half of the
-    free memory. They are page-locked where that is allowed."""
-    if engine in ("memory", "mmap"):
-        return
-    in_flight = num_threads * (1 if engine == "posix" else options.queue_depth)
-    read_bytes, free = settled(options.max_read_bytes), available_bytes_per_rank()
-    needed = in_flight * read_bytes
-    if needed > free // 2:
-        raise ValueError(
-            f"storage.max_read_bytes: {in_flight} reads in flight (storage.num_threads, "
-            f"storage.queue_depth) of {format_bytes(read_bytes)} take "
-            f"{format_bytes(needed)}, more than half of the {format_bytes(free)} that are free; "
-            "lower one of the three"
-        )
 
 
 def _gpu_for(key: str) -> int:

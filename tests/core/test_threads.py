@@ -116,13 +116,13 @@ def test_reads_have_a_range(name, value, message):
 
 
 def test_buffers_that_memory_does_not_hold_are_refused(store, monkeypatch):
-    monkeypatch.setattr("lsm.storage.engine.available_bytes_per_rank", lambda: 1 << 30)
+    monkeypatch.setattr("lsm.distributed.machine_share.available_bytes", lambda: 1 << 30)
     graph = lsm.GraphStore.open(store)
     options = StorageOptions(engine="io_uring", queue_depth=4096, max_read_bytes=1 << 20)
     with pytest.raises(
         ValueError,
-        match=r"storage\.max_read_bytes: 4096 reads in flight .* take 4 GiB, more than half of the "
-        r"1 GiB that are free; lower one",
+        match=r"storage\.max_read_bytes: 4096 reads in flight of 1 MiB 4 GiB = 4 GiB, and 1 GiB of "
+        r"host memory are free; lower it",
     ):
         lsm.open_features(graph, storage=options)
 

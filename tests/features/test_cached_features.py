@@ -357,7 +357,7 @@ def test_the_ranks_of_a_machine_share_its_memory(monkeypatch, num_ranks):
     if num_ranks == 1:
         TierSizes.of(too_large, ROW_BYTES)
         return
-    with pytest.raises(ValueError, match=r"cache\.bytes: .* to each of the 4 ranks .* other parts"):
+    with pytest.raises(ValueError, match=r"cache\.bytes: .* are free for each of 4 ranks; make"):
         TierSizes.of(too_large, ROW_BYTES)
 
 
