@@ -13,14 +13,14 @@ from lsm.distributed.collectives import World
 from lsm.run.drives import check_drives_of_ranks
 from lsm.storage.disk_profile import DiskProfile
 from lsm.storage.engine import select_engine
-from lsm.storage.options import READ_BYTES, StorageOptions
+from lsm.storage.longest_read import MOST_READ_BYTES, longest_read
+from lsm.storage.options import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
 from lsm.storage.short_profile import Found, find_on_machines
 
 logger = logging.getLogger(__name__)
 
 _PREFETCH = 4
-_MOST_READ_BYTES = 128 << 10
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ReadSettings:
             max_gap_bytes = merging.max_gap_bytes(max_read_bytes) if merging else 0
         # Reading an unrequested block pays off only where the start of a read dominates its cost.
         # Reading iterations together pays off then, too, because it coalesces reads.
-        merges = merging is not None and merging.max_gap_bytes(_MOST_READ_BYTES) > 0
+        merges = merging is not None and merging.max_gap_bytes(MOST_READ_BYTES) > 0
         merge_iterations = storage.merge_iterations
         if merge_iterations == "auto":
             merge_iterations = "half" if merges else 1
@@ -84,19 +84,6 @@ def _read_ahead(config: Config, profile: DiskProfile | None, merges: bool) -> Re
     most = config.loader.max_prefetch
     least = min(_PREFETCH, most)
     return ReadAhead(least, most, accesses, merges) if profile else ReadAhead.fixed(least)
-
-
-def longest_read(profile: DiskProfile | None) -> int:
-    """Bytes of a read whose start is about a tenth of its cost: a power of two from 32 to 128 KiB.
-
-    Longer reads were no faster, and each read in flight needs a buffer. Where so much memory cannot
-    be locked, unregistered buffers still cost less than short reads."""
-    longest = READ_BYTES
-    if profile is not None:
-        worth = 8 * profile.cost.secs_per_read / profile.cost.secs_per_byte
-        while 2 * longest <= min(worth, _MOST_READ_BYTES):
-            longest *= 2
-    return longest
 
 
 def find_read_settings(config: Config, world: World, store: GraphStore) -> ReadSettings:

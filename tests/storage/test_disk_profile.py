@@ -17,10 +17,11 @@ from lsm.storage.disk_profile import (
     load_profile,
     save_profile,
 )
+from lsm.storage.longest_read import longest_read
 from lsm.storage.measure_profile import enough_bytes, feature_source, measure_profile
 from lsm.storage.options import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
-from lsm.train.read_settings import ReadSettings, longest_read
+from lsm.train.read_settings import ReadSettings
 from lsm.train.trainer import train
 from support.disk_profile import make_profile
 from support.training import config, losses, steps
