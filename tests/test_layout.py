@@ -295,6 +295,28 @@ def test_a_job_is_a_list_of_its_parts():
     assert len(imported(path)) <= 15
 
 
+def byte_constants(text: str) -> list[str]:
+    """Names with BYTES that a module sets to a number of its own."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+        names = [each.id for each in targets if isinstance(each, ast.Name) and "BYTES" in each.id]
+        numbers = [n for n in ast.walk(node) if isinstance(n, ast.Constant) and n.value != 0]
+        found += names if any(isinstance(n.value, int | float) for n in numbers) else []
+    return found
+
+
+def test_training_states_no_memory_of_other_rooms():
+    """Each room states its own in its module ``memory``; training divides."""
+    paths = sorted((ROOT / "lsm" / "train").glob("*.py"))
+    assert {path.name: found for path in paths if (found := byte_constants(path.read_text()))} == {}
+    assert [name for name in ("a_BYTES", "_BYTES_B") if byte_constants(f"{name}: int = 2 << 3")]
+    stating = {path.parent.name for path in (ROOT / "lsm").glob("*/memory.py")}
+    rooms = "core data sampler comm storage cache features loader nn embed"
+    assert stating == set(rooms.split())
+
+
 # Rooms of tests that are no rooms of the package.
 OTHER_TESTS = {"bench", "emulated", "examples", "guest", "native"}
 HELPERS = ROOT / "tests" / "support"

@@ -17,6 +17,7 @@ from lsm.comm.messages import MessageStream
 from lsm.comm.options import CommOptions
 from lsm.comm.owners import MAX_RANKS
 from lsm.comm.shared_memory import SharedLists
+from lsm.distributed.environment import World
 from lsm.distributed.watchdog import awaiting
 
 HOST_VARIABLE = "LSM_HOST"
@@ -107,6 +108,11 @@ class CacheGroup:
             for group, mailboxes in zip((ids, rows), boxes, strict=True)
         )
         return cls(of_rows.rank, of_rows.size, host, of_ids, of_rows, options, SharedLists())
+
+
+def shares_cache(options: CommOptions, world: World) -> bool:
+    """True if ranks share a cache."""
+    return world.size > 1 and options.mode != "independent"
 
 
 def check_size(num_ranks: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -17,12 +17,9 @@ logger = logging.getLogger(__name__)
 
 MIN_CAPABILITY = (8, 0)
 
-PLANNER_LINE_BYTES = 29
-"""Most GPU memory per cache line in a planner there, over all policies."""
-
 # torch's error for host memory has no class of its own.
 _HOST_ALLOCATOR = "DefaultCPUAllocator: can't allocate memory"
-_OUT_OF_MEMORY_REMEDY = (
+OUT_OF_MEMORY_REMEDY = (
     "make cache.bytes, cache.static.bytes, train.batch_size or sampler.num_neighbors smaller"
 )
 
@@ -111,22 +108,6 @@ def _version(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def check_room(device: torch.device, needs: Mapping[str, int], cuda: Any = torch.cuda) -> None:
-    """Raises ValueError with the sum if ``needs`` (bytes by use) exceed the free memory of the GPU
-    ``device``. Does nothing for the host."""
-    if device.type != "cuda":
-        return
-    free, total = cuda.mem_get_info(device)
-    needed = sum(needs.values())
-    if needed <= free:
-        return
-    terms = " + ".join(f"{what} {format_bytes(size)}" for what, size in needs.items() if size)
-    raise ValueError(
-        f"{device}: {terms} = {format_bytes(needed)}, and of its {format_bytes(total)} "
-        f"{format_bytes(free)} are free; {_OUT_OF_MEMORY_REMEDY}"
-    )
-
-
 @contextmanager
 def memory_errors(doing: str) -> Iterator[None]:
     """A context that turns torch's out-of-memory errors into RuntimeErrors with a remedy."""
@@ -135,14 +116,14 @@ def memory_errors(doing: str) -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         first = str(error).strip().partition("\n")[0]
         raise RuntimeError(
-            f"the GPU ran out of memory {doing} ({first}); {_OUT_OF_MEMORY_REMEDY}; the last "
+            f"the GPU ran out of memory {doing} ({first}); {OUT_OF_MEMORY_REMEDY}; the last "
             "checkpoint resumes"
         ) from error
     except RuntimeError as error:
         if _HOST_ALLOCATOR not in str(error):
             raise
         raise RuntimeError(
-            f"the host ran out of memory {doing}; {_OUT_OF_MEMORY_REMEDY}; the last checkpoint "
+            f"the host ran out of memory {doing}; {OUT_OF_MEMORY_REMEDY}; the last checkpoint "
             "resumes"
         ) from error
 
@@ -155,11 +136,6 @@ def current(device: torch.device) -> AbstractContextManager[None]:
     current one, which is GPU 0 in a new thread.
     """
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
-
-
-def model_bytes(model: torch.nn.Module) -> int:
-    """Memory of training ``model``: its parameters, their gradients and Adam's two moments."""
-    return 4 * sum(p.numel() * p.element_size() for p in model.parameters())
 
 
 def empty_rows(num_rows: int, dim: int, dtype: torch.dtype) -> torch.Tensor:

@@ -14,6 +14,9 @@ _CGROUP = Path("/proc/self/cgroup")
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
 _SHARE_OF_CGROUP = 0.85
 
+LATER_LIBRARY_BYTES = 64 << 20
+"""Memory of libraries that a process loads after its start."""
+
 
 def available_bytes() -> int:
     """Bytes that can be allocated without swapping: the kernel's estimate, or the room that the

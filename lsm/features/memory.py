@@ -44,3 +44,10 @@ def locked_rows(files: FeatureFiles, idle_bytes: int, device: torch.device) -> T
         return native.as_tensor(buffer, files.dtype).view(num_rows, files.dim)
 
     return take
+
+
+def idle_bytes(rows_bytes: int, staging_bytes: int) -> int:
+    """Idle memory that a pool of rows keeps, for batches of ``rows_bytes``. On the host it is that
+    of batches which are counted; page-locked memory, which holds rows from storage only, counts it
+    as well."""
+    return max(2 * rows_bytes, staging_bytes // 4)

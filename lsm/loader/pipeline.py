@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
+from lsm.cache.memory import WINDOW_ID_BYTES
 from lsm.core.counters import READ_AHEAD
 from lsm.core.profiler import span
 from lsm.core.threads import starting
@@ -25,9 +26,6 @@ from lsm.storage.read_ahead import Decision, InFlight, ReadAhead
 _POLL_SECS = 0.05
 # Interval at which outstanding reads are counted while more may start.
 _DRIVE_POLL_SECS = 0.002
-
-PLANNER_BYTES_PER_ID = 24
-"""Most memory per id of the window in the next-use chain of a planner on the host."""
 
 
 class Request(Protocol):
@@ -99,7 +97,7 @@ class Prepared:
     @property
     def window_bytes(self) -> int:
         """Memory in a window, with a planner's metadata of its nodes."""
-        return self.request.num_bytes + PLANNER_BYTES_PER_ID * len(self.request.ids)
+        return self.request.num_bytes + WINDOW_ID_BYTES * len(self.request.ids)
 
 
 class Pipeline:

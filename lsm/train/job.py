@@ -15,11 +15,11 @@ from lsm.distributed.collectives import World
 from lsm.features.loader import FeatureLoader
 from lsm.loader.neighbor_loader import NeighborLoader
 from lsm.run.torch_setup import set_up_device
-from lsm.train.budget import MemoryPlan
+from lsm.train.gpu_memory import check_job_room
 from lsm.train.loaders import build_loaders
 from lsm.train.memory_facts import plan_memory
+from lsm.train.memory_plan import MemoryPlan
 from lsm.train.model import Network, build_network
-from lsm.train.placement import check_job_room
 from lsm.train.read_settings import find_read_settings
 from lsm.train.rows import open_rows
 from lsm.train.store import open_store

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
+from lsm import native
+from lsm.config.schema import Config
 from lsm.core.option_types import settled
 from lsm.data.graph_store import GraphStore
 from lsm.distributed.collectives import World
 from lsm.features.loader import FeatureLoader
+from lsm.graph.topology import Topology
 from lsm.loader.neighbor_loader import NeighborLoader
+from lsm.sampler.neighbor import NeighborSampler
+from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, choose_placement, place_topology
 from lsm.sampler.options import Sampling
 from lsm.storage.read_ahead import ReadAhead
-from lsm.train.budget import MemoryPlan
-from lsm.train.placement import sampler_factory
+from lsm.train.memory_plan import MemoryPlan
 from lsm.train.tasks.node_classification import NodeClassification
+
+Sampler = NeighborSampler | DeviceNeighborSampler
 
 
 def build_loaders(
@@ -28,7 +36,7 @@ def build_loaders(
     config = plan.config
     in_memory = config.data.topology == "memory"
     topology, labels = store.topology(in_memory), store.labels(in_memory)
-    new_sampler = sampler_factory(config, device, topology)
+    new_sampler = _sampler_factory(config, device, topology)
 
     def loader(split: str, num_neighbors: list[int], batch_size: int) -> NeighborLoader:
         return NeighborLoader(
@@ -57,3 +65,29 @@ def build_loaders(
         "valid": loader("valid", *evaluation),
         "test": loader("test", *evaluation),
     }
+
+
+def _sampler_factory(
+    config: Config, device: torch.device, topology: Topology
+) -> Callable[[list[int], Sampling], Sampler]:
+    """A function that makes samplers of ``topology`` on the GPU or on the host, for given numbers
+    of neighbours and sampling options."""
+    num_bytes = topology.num_bytes
+    free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
+    placement = choose_placement(config.topology.placement, device, num_bytes, free_bytes)
+    if placement == "host":
+        return lambda num_neighbors, sampling: NeighborSampler(
+            topology, num_neighbors, sampling=sampling
+        )
+    placed = place_topology(topology, placement, device)
+    native.check_mapped(topology.indptr)
+    native.check_mapped(topology.indices)
+    return lambda num_neighbors, sampling: DeviceNeighborSampler(
+        topology,
+        placed,
+        num_neighbors,
+        sampling=sampling,
+        device=device.index,
+        timeout_secs=config.storage.timeout_secs,
+        num_slots=config.loader.num_threads,
+    )

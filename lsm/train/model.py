@@ -16,7 +16,8 @@ from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.loader import FeatureLoader
-from lsm.train.placement import gradient_backend, new_model
+from lsm.nn.models import build_model
+from lsm.run.devices import gradient_backend
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,16 @@ def build_network(
     if config.train.compile:
         parallel = torch.compile(parallel, dynamic=True)
     return Network(model, parallel, optimizer)
+
+
+def new_model(config: Config, store: GraphStore) -> nn.Module:
+    """The network that ``config`` names for the features and classes of ``store``."""
+    return build_model(
+        config.model,
+        in_dim=store.feature_dim,
+        num_classes=store.num_classes,
+        num_layers=len(config.sampler.num_neighbors),
+    )
 
 
 def _parallel(

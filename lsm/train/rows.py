@@ -11,9 +11,10 @@ import torch
 
 from lsm.cache import scores
 from lsm.cache.late_score import LateScore
+from lsm.cache.memory import prefetch_rows
 from lsm.cache.options import CacheOptions
 from lsm.cache.tier_sizes import TierSizes
-from lsm.comm.group import CacheGroup
+from lsm.comm.group import CacheGroup, shares_cache
 from lsm.config.load import changed_keys
 from lsm.config.schema import Config
 from lsm.core.option_types import settled
@@ -23,12 +24,12 @@ from lsm.distributed.collectives import World
 from lsm.distributed.machine_share import cores_per_rank
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.loader import FeatureLoader
+from lsm.features.memory import idle_bytes
 from lsm.features.open import open_features
 from lsm.features.tiers_gpu import GpuOptions
 from lsm.storage.options import StorageOptions
 from lsm.train import cache_remarks
-from lsm.train.budget import MemoryPlan, idle_bytes
-from lsm.train.placement import prefetch_rows, shares_cache
+from lsm.train.memory_plan import MemoryPlan
 
 logger = logging.getLogger(__name__)
 
@@ -91,12 +92,12 @@ def _open_cache(
         store,
         options,
         storage,
-        share=CacheGroup.join(config.comm) if shares_cache(config, world) else None,
+        share=CacheGroup.join(config.comm) if shares_cache(config.comm, world) else None,
         device=device,
         scores=_stored_score(config, world, store, score.at_start),
         gpu=GpuOptions(
             planner=cache.planner,
-            prefetch_rows=prefetch_rows(config, store),
+            prefetch_rows=prefetch_rows(cache, store.row_bytes),
             staging=config.storage.staging,
             pool_bytes=settled(config.loader.staging_bytes),
         ),
@@ -122,7 +123,7 @@ def _choose_score(config: Config, world: World, store: GraphStore) -> _Score:
     if cache.score != "auto":
         return _Score(cache.score)
     chooses = cache.policy in ("static", "hybrid") or cache.constant.bytes or cache.static.bytes
-    if chooses or (shares_cache(config, world) and config.comm.mode == "partition-aware"):
+    if chooses or (shares_cache(config.comm, world) and config.comm.mode == "partition-aware"):
         return _Score(scores.AUTO)
     if cache.policy != "lookahead" and cache.victim.mode != "pool":
         return _Score("none")

@@ -38,8 +38,8 @@ from lsm.train import checkpoint
 from lsm.train.cache_remarks import without_hits
 from lsm.train.checkpoint import State
 from lsm.train.evaluate import Evaluation, evaluate
+from lsm.train.gpu_memory import device_terms
 from lsm.train.job import Job, open_job
-from lsm.train.placement import device_budget
 from lsm.train.resume import find_state
 from lsm.train.row_metrics import STEP_SCALARS, STORAGE_SUMS, in_words, row_metrics
 
@@ -272,7 +272,8 @@ class Trainer:
             cache_bytes = job.loaders["train"].features.device_bytes
             found |= {"device": str(job.device), "cache_device_bytes": cache_bytes}
             found["peak_device_bytes"] = peak_bytes(job.device) + cache_bytes
-            found["budget_device_bytes"] = device_budget(job.config, job.world, job.store)
+            known = device_terms(job.config, job.world, job.store)
+            found["budget_device_bytes"] = sum(known.values())
         return found
 
     def _evaluate(self, split: str) -> Evaluation:

@@ -69,7 +69,7 @@ def error_when_short_of_memory(store, code):
             "loader = lsm.NeighborLoader(store, [2], None, 1, storage=memory, num_threads=1000)\n"
             "loader._sample = lambda _: time.sleep(3)\n"
             "next(iter(loader))",
-            r"sampler\.num_threads: .*, got 1000",
+            r"loader\.num_threads: .*, got 1000",
         )
     ],
 )

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from lsm import native
+from lsm.cache.memory import WINDOW_ID_BYTES
 from lsm.data.feature_files import FeatureFiles
 from lsm.features.loader import FeatureLoader
-from lsm.loader.pipeline import PLANNER_BYTES_PER_ID, Pipeline, RunAhead
+from lsm.loader.pipeline import Pipeline, RunAhead
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.storage.read_ahead import ReadAhead
@@ -66,7 +67,7 @@ class Announcing(FeatureLoader):
 @pytest.mark.parametrize(("room", "expected"), [(None, 30), (8.5, 8), (0.1, 1)])
 def test_the_window_holds_as_many_graphs_as_its_bytes_allow(room, expected):
     graph = sample(0).pack()
-    each = graph.num_bytes + PLANNER_BYTES_PER_ID * len(graph.n_id)
+    each = graph.num_bytes + WINDOW_ID_BYTES * len(graph.n_id)
     features = Announcing()
     pipeline = Pipeline(
         lambda iteration: graph,

@@ -11,26 +11,37 @@ import pytest
 
 from lsm.cache.tier_sizes import TierSizes
 from lsm.config.load import parse_config
-from lsm.train.budget import BatchSize, Facts, share_out
+from lsm.core.memory import BatchSize, Shape
+from lsm.loader.memory import window_bytes
+from lsm.train.budget import share_out
+from lsm.train.memory_plan import Facts
 from support import training
 
 MIB = 1 << 20
 SECS = 240
 BATCH = BatchSize(nodes=100_000, edges=150_000, expanded=20_000)
+SHAPE = Shape(
+    num_nodes=64 * MIB,
+    row_bytes=256,
+    topology_bytes=400 * MIB,
+    iterations=1000,
+    batch=BATCH,
+)
 FACTS = Facts(
+    shape=SHAPE,
     budget=2048 * MIB,
     available=4096 * MIB,
     process=300 * MIB,
     libraries=200 * MIB,
-    topology=400 * MIB,
-    labels=40 * MIB,
-    features=16 << 30,
-    num_nodes=64 * MIB,
-    row_bytes=256,
-    iterations=1000,
-    batch=BATCH,
-    step=100 * MIB,
+    step=80 * MIB,
+    model=10 * MIB,
 )
+
+
+def facts(budget=FACTS.budget, available=FACTS.available, gpu_room=0, **shape):
+    """FACTS with changes to them and to their shape."""
+    changed = replace(SHAPE, **shape)
+    return replace(FACTS, shape=changed, budget=budget, available=available, gpu_room=gpu_room)
 
 
 def plan(facts=FACTS, **sections):
@@ -54,22 +65,21 @@ def cache_of(config):
     ],
 )
 def test_the_terms_stay_within_the_budget(budget, sections):
-    done = plan(replace(FACTS, budget=budget * MIB), memory={"bytes": budget * MIB}, **sections)
+    done = plan(facts(budget * MIB), memory={"bytes": budget * MIB}, **sections)
     assert done.total == sum(done.terms.values()) <= done.budget == budget * MIB
     # What the tiers come to, by the code that allocates them.
     cache = done.config.cache
     if cache.policy == "none":
         assert "cache" not in done.terms
         return
-    rows = TierSizes.of(cache, FACTS.row_bytes)
-    held = (rows.planner.num_lines + rows.victim_slots) * FACTS.row_bytes
+    rows = TierSizes.of(cache, SHAPE.row_bytes)
+    held = (rows.planner.num_lines + rows.victim_slots) * SHAPE.row_bytes
     assert held <= done.terms["cache"] + done.terms.get("victim buffer", 0)
-    assert done.terms["window"] >= cache.window * BATCH.window_bytes
+    assert done.terms["window"] >= cache.window * window_bytes(SHAPE)
 
 
 def test_features_that_fit_are_held_in_memory():
-    small = replace(FACTS, features=512 * MIB, num_nodes=2 * MIB, topology=1 * MIB, labels=1 * MIB)
-    done = plan(small)
+    done = plan(facts(num_nodes=2 * MIB, topology_bytes=MIB))
     assert (done.config.storage.engine, done.config.cache.policy) == ("memory", "none")
     assert done.config.data.topology == "memory"
     assert done.terms["features"] == 512 * MIB
@@ -88,12 +98,12 @@ def test_features_that_do_not_fit_get_a_cache_and_a_pool():
 
 def test_every_row_is_read_where_little_memory_has_no_room_for_a_cache():
     # Rows of 24 MiB a batch: with one in training and one in flight there is nothing to spare.
-    facts = replace(FACTS, budget=540 * MIB, available=580 * MIB, batch=replace(BATCH, edges=1))
-    done = plan(facts)
+    tight = facts(540 * MIB, 580 * MIB, batch=replace(BATCH, edges=1))
+    done = plan(tight)
     assert (done.config.cache.policy, done.config.storage.engine) == ("none", "auto")
     assert "no room" in done.choice
     assert "cache" not in done.terms
-    assert done.total <= done.budget <= facts.available
+    assert done.total <= done.budget <= tight.available
 
 
 @pytest.mark.parametrize(
@@ -107,7 +117,7 @@ def test_every_row_is_read_where_little_memory_has_no_room_for_a_cache():
     ],
 )
 def test_explicit_settings_win(sections, expected):
-    done = plan(replace(FACTS, features=64 * MIB, num_nodes=MIB // 4), **sections)
+    done = plan(facts(num_nodes=MIB // 4), **sections)
     assert (done.config.storage.engine, done.config.cache.policy) == expected
 
 
@@ -131,36 +141,36 @@ def test_the_window_shrinks_and_says_so():
     cache = {"policy": "lookahead", "bytes": "64MiB"}
     done = plan(memory={"bytes": FACTS.budget}, cache=cache)
     assert 1 <= done.config.cache.window < 256 or not done.notes
-    tight = replace(FACTS, budget=900 * MIB)
+    tight = facts(900 * MIB)
     done = plan(tight, memory={"bytes": tight.budget}, cache=cache)
     (note,) = done.notes
     assert note.startswith("cache.window: 256 iterations of")
     assert note.endswith(f"using {done.config.cache.window}")
-    short = plan(replace(FACTS, iterations=5), cache=cache)
+    short = plan(facts(iterations=5), cache=cache)
     assert short.config.cache.window == 5
     assert not short.notes
 
 
 def test_a_budget_too_small_for_a_batch_is_an_error_with_the_sum():
     with pytest.raises(ValueError, match=r"^memory\.bytes: expected room for one batch") as caught:
-        plan(replace(FACTS, budget=400 * MIB), memory={"bytes": "400MiB"})
+        plan(facts(400 * MIB), memory={"bytes": "400MiB"})
     for word in ("process 300 MiB", "step 125 MiB", "got 400 MiB", "train.batch_size"):
         assert word in str(caught.value)
 
 
 def test_a_cache_on_a_gpu_takes_what_the_gpu_has():
-    done = plan(replace(FACTS, on_gpu=True, device_room=777 * 256 * 100))
+    done = plan(facts(on_gpu=True, gpu_room=777 * 256 * 100))
     assert done.config.cache.bytes == 777 * 256 * 100
     assert "cache" not in done.terms
-    none = plan(replace(FACTS, on_gpu=True, device_room=0))
+    none = plan(facts(on_gpu=True))
     assert none.config.cache.policy == "none"
 
 
 def test_page_locked_memory_counts_what_a_pool_keeps():
     """Staging of 256 MiB with an eighth of headroom in each block, and idle blocks."""
-    done = plan(replace(FACTS, on_gpu=True, device_room=777 * 256 * 100))
+    done = plan(facts(on_gpu=True, gpu_room=777 * 256 * 100))
     assert done.config.loader.staging_bytes == 256 * MIB
-    rows = FACTS.batch.nodes * FACTS.row_bytes
+    rows = SHAPE.rows_bytes
     in_flight = int(1.125 * max(rows, min(256 * MIB, 64 * rows)))
     assert done.terms["staging"] == in_flight + max(2 * rows, 64 * MIB)
 

@@ -1,0 +1,64 @@
+"""Host memory of sampled graphs, and of the threads that sample them."""
+
+from __future__ import annotations
+
+from lsm.core.memory import HEADROOM, BatchSize, Shape, Terms
+from lsm.sampler.neighbor import NeighborSampler, SampledGraph
+from lsm.sampler.neighbor_gpu import TOPOLOGY_SHARE
+from lsm.sampler.options import TopologyOptions
+from lsm.sampler.seeds import NodeSeeds
+
+_NUM_SAMPLED = 3
+_MORE = 1.05  # the largest of many batches against the largest of a few
+_TRIAL_BYTES = 64 << 20  # of rows in the step that is tried
+
+
+def graph_bytes(batch: BatchSize) -> int:
+    """Memory of a batch's graph in training."""
+    return 16 * batch.edges + 8 * (batch.nodes + batch.expanded)
+
+
+def packed_bytes(batch: BatchSize) -> int:
+    """Memory of a batch's graph while it waits in the window."""
+    return 4 * batch.edges + 8 * (batch.nodes + batch.expanded)
+
+
+def terms(num_threads: int, shape: Shape) -> Terms:
+    """The graphs that ``num_threads`` sample, each with the one that the thread sampled before."""
+    return Terms({"sampling": 2 * num_threads * _sampling_bytes(shape.batch)})
+
+
+def gpu_bytes(options: TopologyOptions, shape: Shape, free: int) -> int:
+    """GPU memory of a topology that goes there, where ``free`` bytes are free."""
+    fits = shape.topology_bytes <= TOPOLOGY_SHARE * free
+    is_there = options.placement == "device" or (options.placement == "auto" and fits)
+    return shape.topology_bytes if is_there else 0
+
+
+def _sampling_bytes(batch: BatchSize) -> int:
+    """The growing output of one sample, and a table of ids."""
+    output = 8 * (batch.nodes + batch.edges) + 2 * 16 * batch.edges + 8 * batch.expanded
+    return int(HEADROOM * output) + 16 * (batch.nodes + batch.edges)
+
+
+def largest_batch(
+    sampler: NeighborSampler, schedule: NodeSeeds, row_bytes: int
+) -> tuple[BatchSize, SampledGraph | None]:
+    """The size of the largest batch of ``schedule``, judged by its first ones, and a graph whose
+    rows of ``row_bytes`` are small enough to try a step on; None without iterations."""
+    seeds_at = schedule.epoch(0)
+    size, smaller = BatchSize(), None
+    for iteration in range(min(_NUM_SAMPLED, schedule.num_iterations)):
+        seeds = seeds_at(iteration)
+        graph = sampler.sample(seeds.nodes, seeds.name)
+        size = size.at_least(size_of(graph))
+        if smaller is None:
+            parts = -(-len(graph.n_id) * row_bytes // _TRIAL_BYTES)
+            part = seeds.nodes[: max(1, len(seeds.nodes) // max(1, parts))]
+            smaller = sampler.sample(part, seeds.name)
+    return size.scaled(_MORE), smaller
+
+
+def size_of(graph: SampledGraph) -> BatchSize:
+    """The size of a sampled graph."""
+    return BatchSize(len(graph.n_id), graph.edge_index.size(1), len(graph.indptr) - 1)
