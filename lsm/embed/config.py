@@ -172,6 +172,5 @@ def fingerprint(
     ``store``: the identity of the store."""
     of_training = ("batch_size", "precision", "seed", "select")
     keys = settings_of(config, {"embed": None, "train": of_training})
-    if not config.embed.partition_shift:
-        del keys["embed.shift_scores"]  # earlier checkpoints do not have it
+    keys["embed.shift_scores"] = config.embed.partition_shift != 0
     return keys | {"world size": world_size, "store": store}

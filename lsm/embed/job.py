@@ -215,7 +215,8 @@ def find_state(config: EmbedConfig, run_dir: Path, settings: dict[str, Any]) -> 
         state = run_state.load_state(run_dir)
     except FileNotFoundError:
         return None
-    check_settings(run_dir / run_state.STATE_NAME, state.settings, settings)
+    saved = {"embed.shift_scores": False} | state.settings  # the first checkpoints lack it
+    check_settings(run_dir / run_state.STATE_NAME, saved, settings)
     done = state.position.epoch
     if result.exists():
         if state.position.stopped_early or done >= config.train.epochs:

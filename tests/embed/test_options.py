@@ -1,10 +1,13 @@
 """Options of embeddings: widths of rows, and errors that name the key."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
+from lsm.embed import run_state
 from lsm.embed.config import fingerprint, load_embed_config
+from lsm.embed.job import find_state
 from lsm.embed.options import EmbedOptions
 
 
@@ -66,10 +69,17 @@ def test_scores_are_shifted_where_partitions_move(keys, factor):
     assert EmbedOptions(**keys).partition_shift == pytest.approx(math.log(factor))
 
 
-def test_a_run_without_a_shift_has_the_settings_of_checkpoints_before_it():
-    def settings(*keys):
-        return fingerprint(load_embed_config("base", [*keys]), 1, {})
+def test_checkpoints_from_before_the_shift_continue_without_it(tmp_path, monkeypatch):
+    def find(*keys):
+        config = load_embed_config("base", [*keys])
+        return find_state(config, tmp_path, fingerprint(config, 1, {}))
 
-    assert "embed.shift_scores" not in settings()
-    assert "embed.shift_scores" not in settings("embed.partitions=8", "embed.shift_scores=false")
-    assert settings("embed.partitions=8")["embed.shift_scores"] is True
+    saved = fingerprint(load_embed_config("base", ["embed.shift_scores=false"]), 1, {})
+    del saved["embed.shift_scores"]
+    state = SimpleNamespace(settings=saved, position=SimpleNamespace(epoch=1, iteration=2))
+    monkeypatch.setattr(run_state, "load_state", lambda _: state)
+    assert find() is state
+    saved["embed.partitions"] = 8
+    assert find("embed.partitions=8", "embed.shift_scores=false") is state
+    with pytest.raises(ValueError, match=r"embed.shift_scores \(False there, True now\); restore"):
+        find("embed.partitions=8")
