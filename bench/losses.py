@@ -41,7 +41,7 @@ EMBED = [
         "train.num_threads=1",
     ),
     *("embed.num_negatives=64", "metrics.tensorboard=false", "embed.regularizer=none"),
-    *("embed.rounds=1", "embed.shift_scores=false", "train.eval_every=0"),
+    *("embed.rounds=1", "embed.shift_scores=false", "embed.lr=0.1", "train.eval_every=0"),
 ]
 POOL = ["storage.engine=io_uring", "cache.policy=lookahead", "cache.bytes=48KiB", "cache.ways=8"]
 POOL += ["cache.window=16", "cache.victim.mode=pool", "cache.victim.bytes=48KiB"]

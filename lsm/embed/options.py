@@ -81,7 +81,7 @@ class EmbedOptions(Section):
     optimizer: Literal["adagrad", "row_adagrad"] = "adagrad"
     """adagrad: a sum of squared gradients per float; row_adagrad: one per embedding, of mean
     squares."""
-    lr: Annotated[float, Field(gt=0)] = 0.1
+    lr: Annotated[float, Field(gt=0)] = 0.2
     """Learning rate. Gradients are sums over a batch, so it does not depend on train.batch_size."""
     eps: Annotated[float, Field(gt=0)] = 1e-10
     """Added to the square root of the sum of squares."""

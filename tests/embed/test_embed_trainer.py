@@ -199,9 +199,9 @@ def test_a_finished_run_may_have_more_epochs(store, tmp_path):
 
 def test_other_settings_do_not_continue_a_run(store, tmp_path):
     train(config(store, tmp_path, "train.epochs=1"))
-    with pytest.raises(ValueError, match=r"embed.lr \(0.1 there, 0.2 now\)"):
-        train(config(store, tmp_path, "embed.lr=0.2"))
-    train(config(store, tmp_path, "embed.lr=0.2", "checkpoint.resume=never"))
+    with pytest.raises(ValueError, match=r"embed.lr \(0.2 there, 0.3 now\)"):
+        train(config(store, tmp_path, "embed.lr=0.3"))
+    train(config(store, tmp_path, "embed.lr=0.3", "checkpoint.resume=never"))
 
 
 def test_a_signal_ends_in_a_checkpoint(store, tmp_path, monkeypatch, kept_handlers):
