@@ -24,9 +24,10 @@ from lsm.cache.options import CacheOptions
 from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
 from lsm.core.device import current
 from lsm.data.feature_files import FeatureFiles
+from lsm.features import builders
 from lsm.features.loader import FeatureLoader
 from lsm.features.memory import pinned_rows, pooled_rows
-from lsm.features.open import TWIN, open_features
+from lsm.features.tiers_gpu import GpuOptions
 from lsm.graph.topology import Topology
 from lsm.loader.batch import Batch, to_device
 from lsm.loader.neighbor_loader import NeighborLoader
@@ -110,10 +111,18 @@ def open_rows(store, device: torch.device, way: str) -> Iterator[FeatureLoader]:
             yield features
         return
     cache = CacheOptions(bytes=store.num_nodes * store.row_bytes // CACHE_SHARE, window=64)
-    twin = TWIN if device.type == "cpu" else device
-    with open_features(
-        store, cache, device=twin, storage=StorageOptions(engine="memory"), num_threads=4
-    ) as features:
+    opening = builders.Opening(
+        store,
+        StorageOptions(engine="memory"),
+        device,
+        on_gpu=True,  # by twins where the device is the host
+        gpu=GpuOptions(),
+        scores=None,
+        share=None,
+        idle_bytes=512 << 20,
+        num_threads=4,
+    )
+    with builders.cached(opening, cache.resolved()) as features:
         yield features
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
-from lsm import native
 from lsm.core.section import Section
+
+if TYPE_CHECKING:
+    from lsm import native
 
 
 class Kind(Section, ABC):
@@ -38,6 +40,8 @@ class Neighbor(Kind):
 
     def native(self) -> native.NeighborSampling:
         """As Kind.native()."""
+        from lsm import native  # a configuration is read without it
+
         return native.NeighborSampling()
 
 
@@ -54,6 +58,8 @@ class Labor(Kind):
 
     def native(self) -> native.LaborSampling:
         """As Kind.native()."""
+        from lsm import native  # a configuration is read without it
+
         return native.LaborSampling(self.layer_dependency, self.batch_dependency)
 
 
@@ -69,6 +75,8 @@ class Ladies(Kind):
 
     def native(self) -> native.LadiesSampling:
         """As Kind.native()."""
+        from lsm import native  # a configuration is read without it
+
         return native.LadiesSampling(self.debias)
 
     def eval_default(self, num_neighbors: list[int]) -> list[int]:

@@ -120,7 +120,7 @@ def test_training_takes_the_same_steps(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(
         loaders,
-        "sampler_factory",
+        "_sampler_factory",
         lambda config, _device, topology: (
             lambda num_neighbors, sampling: DeviceNeighborSampler(
                 topology,
