@@ -67,8 +67,8 @@ def test_updates_are_the_same_with_any_number_of_threads(optimizer):
     ids = torch.randint(5000, (20_000,), generator=generator)  # two digits of the radix sort
     grads = torch.randn(20_000, 20, generator=generator)
     one, many = (initial_rows(options, 5000, seed=1) for _ in range(2))
-    native.update_rows(one, ids, grads, 0.1, 1e-10, native.ThreadPool(1))
-    native.update_rows(many, ids, grads, 0.1, 1e-10, native.ThreadPool(4))
+    native.update_rows(one, ids, grads, options.lr, options.eps, native.ThreadPool(1))
+    native.update_rows(many, ids, grads, options.lr, options.eps, native.ThreadPool(4))
     assert torch.equal(one, many)
     by_torch = initial_rows(options, 5000, seed=1)
     update_rows_by_torch(options, by_torch, ids, grads)
