@@ -37,11 +37,13 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 
 .PHONY: first-gpu-run gpu-selftest lent-gpu lent-gpu-wheels
 .PHONY: help quickstart test test-dgl test-emulated test-gpu test-launch test-nvme test-sanitize
+.PHONY: test-slow
 .PHONY: configs bench-gpu cuda-check dist docs fuzz lint format stubs build system setup clean
 
 help:
 	@echo 'make quickstart  install, build, convert a small real graph, train it from disk'
-	@echo 'make test        install, build, run the tests'
+	@echo 'make test        install, build, run the tests that take seconds'
+	@echo 'make test-slow   run the others: ranks, killed programs, compilers, whole trainings, benches'
 	@echo 'make build       rebuild the native module after a change'
 	@echo 'make test-sanitize  run the native tests under the address, undefined and thread sanitizers'
 	@echo 'make test-emulated  run GPU code on an emulated GPU, FULL=1 all of it, and plant defects in it'
@@ -66,11 +68,15 @@ help:
 quickstart: setup $(STORE)/meta.json
 	PATH="$(abspath $(BIN)):$$PATH" launch/torchrun.sh $(NPROC) quickstart checkpoint.resume=never
 
-# Tests of a module share fixtures, so a process takes whole files. Most of them wait for
-# processes of their own; without a network the plugin may be missing.
+# Tests of a module share fixtures, so a process takes whole files. Without a network the plugin
+# may be missing.
 TEST_JOBS ?= $(if $(OFFLINE),,2)
+PYTEST = $(RUN) -m pytest $(if $(TEST_JOBS),-n $(TEST_JOBS) --dist loadfile)
 test: setup
-	$(RUN) -m pytest $(if $(TEST_JOBS),-n $(TEST_JOBS) --dist loadfile)
+	$(PYTEST) -m 'not slow'
+
+test-slow: setup
+	$(PYTEST) -m slow
 
 # DGL has an environment of its own, on top of $(VENV): its wheels require other versions of our
 # dependencies. --no-deps, because $(VENV) has all that blocks need.

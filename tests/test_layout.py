@@ -345,6 +345,39 @@ def test_no_test_module_imports_another():
 EMBED_ROOMS = {"models": {"host_kernels"}, "orders": set(), "table": {"orders"}}
 
 
+JOBS = {"run_job", "run_ranks"}
+
+
+def quick_tests_of_jobs(text: str) -> list[str]:
+    """Names of tests that start ranks, and are not marked as slow."""
+    tree = ast.parse(text)
+    marks = [ast.unparse(line) for line in tree.body if isinstance(line, ast.Assign)]
+    if any(mark.startswith("pytestmark") and "slow" in mark for mark in marks):
+        return []
+    return [
+        test.name
+        for test in tree.body
+        if isinstance(test, ast.FunctionDef)
+        and test.name.startswith("test_")
+        and JOBS & {node.id for node in ast.walk(test) if isinstance(node, ast.Name)}
+        and "pytest.mark.slow" not in map(ast.unparse, test.decorator_list)
+    ]
+
+
+def test_tests_that_start_ranks_are_slow():
+    """`make test` leaves them to `make test-slow`."""
+    tests = (ROOT / "tests").rglob("test_*.py")
+    found = {path.name: quick_tests_of_jobs(path.read_text()) for path in tests}
+    assert {name: names for name, names in found.items() if names} == {}
+
+
+def test_a_quick_test_that_starts_ranks_is_found():
+    text = "def test_two(store):\n    job = run_job(2)\n"
+    assert quick_tests_of_jobs(text) == ["test_two"]
+    assert quick_tests_of_jobs(f"@pytest.mark.slow\n{text}") == []
+    assert quick_tests_of_jobs(f"pytestmark = [pytest.mark.slow]\n{text}") == []
+
+
 def test_rooms_of_embed_import_nothing_of_training():
     embed = ROOT / "lsm" / "embed"
     assert {path.parent.name for path in embed.glob("*/__init__.py")} == set(EMBED_ROOMS)

@@ -15,6 +15,8 @@ from lsm.data.synth import synthesize
 from lsm.embed.orders.order import make_order
 from support.store_files import REPOSITORY
 
+pytestmark = pytest.mark.slow
+
 
 def run(*command: object) -> str:
     """Runs ``python COMMAND`` to its end."""

@@ -14,6 +14,8 @@ from support.training import REPOSITORY, environment
 sys.path.append(str(REPOSITORY / "bench"))
 import gpu
 
+pytestmark = pytest.mark.slow
+
 TINY = (
     *(
         "--row-bytes",

@@ -6,8 +6,12 @@ import shutil
 import subprocess
 import sys
 
+import pytest
+
 from support.store_files import REPOSITORY
 from support.triples import FAST, NUM_ENTITIES
+
+pytestmark = pytest.mark.slow
 
 
 def write_triples(folder):

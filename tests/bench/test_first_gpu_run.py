@@ -17,6 +17,8 @@ import first_gpu_run
 from resumable import Record, Step, run_command, run_steps
 from tree_hash import tree_hash
 
+pytestmark = pytest.mark.slow
+
 FACTS = {"commit": "abc", "tree": "1234", "machine": {"cores": 2}, "gpu": ["H100"]}
 
 

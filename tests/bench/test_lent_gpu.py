@@ -18,6 +18,8 @@ sys.path.append(str(REPOSITORY / "bench"))
 import saved_state
 from tree_hash import tree_hash
 
+pytestmark = pytest.mark.slow
+
 SCRIPTS = ("lent_gpu.sh", "first_gpu_run.py", "resumable.py", "saved_state.py", "tree_hash.py")
 SCRIPTS += ("gpu_driver.py", "machine_facts.py")
 # In place of the Python that runs tests and benches: says what it was asked, and how it ends.

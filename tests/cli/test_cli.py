@@ -26,6 +26,7 @@ def test_help_names_the_commands_without_importing_torch():
         assert name in result.stdout
 
 
+@pytest.mark.slow
 def test_embeddings_are_trained_without_pyg_and_the_compiler():
     """They take 100 MiB, which a run in little memory has better uses for."""
     script = (
@@ -73,6 +74,7 @@ def test_print_config_is_a_config(monkeypatch, capsys, tmp_path):
     assert load_config(tmp_path / "printed.yaml") == load_config("quickstart", ["train.epochs=3"])
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_its_summary_and_writes_every_record(tmp_path):
     store, run_dir = make_store(tmp_path / "store"), tmp_path / "run"
     settings = overrides(store, run_dir, "metrics.tensorboard=true")
@@ -89,6 +91,7 @@ def test_a_run_ends_with_its_summary_and_writes_every_record(tmp_path):
     assert len(events.Scalars("epoch/loss")) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [0, 2])
 def test_ctrl_c_ends_training_in_one_line(tmp_path, every):
     run_dir = tmp_path / "run"
@@ -111,6 +114,7 @@ def test_ctrl_c_ends_training_in_one_line(tmp_path, every):
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_job_of_several_ranks(tmp_path):
     settings = overrides(make_store(tmp_path / "store"), tmp_path / "run", "train.batch_size=32")
     job = run_job(2, CRASH_AT, "int", 0, 0, 2, "base", *settings, is_forked=False)
@@ -134,6 +138,7 @@ cli.main()
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_does_not_wait_for_simulations(tmp_path):
     trace = tmp_path / "t.npz"
     np.savez(trace, ids=np.arange(9), offsets=np.array([0, 9]), num_nodes=9, num_ranks=1)

@@ -11,6 +11,8 @@ import pytest
 
 from support.training import environment, make_store, overrides
 
+pytestmark = pytest.mark.slow
+
 # The clock of the tests begins here, however long a loaded machine takes to start Python.
 WATCHED = """
 import signal, sys

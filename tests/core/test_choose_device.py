@@ -72,6 +72,7 @@ def test_auto_takes_the_host_without_a_gpu():
         choose_device("cuda")
 
 
+@pytest.mark.slow
 @WITHOUT_GPU
 def test_a_gpu_asked_for_by_name_is_an_error_of_one_line(tmp_path):
     store = make_store(tmp_path / "store")

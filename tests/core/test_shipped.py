@@ -36,6 +36,7 @@ def run(installed, *arguments):
     return run_from([installed], *arguments, cwd=installed.parent, env={"PATH": "/usr/bin:/bin"})
 
 
+@pytest.mark.slow
 def test_an_installed_package_finds_every_configuration(installed):
     for file in sorted((REPOSITORY / "configs").glob("*.yaml")):
         done = run(installed, "train", file.stem, "--print-config")

@@ -48,6 +48,7 @@ def error_when_short_of_memory(store, code):
     return done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "setting"),
     [

@@ -15,6 +15,8 @@ from lsm.data.verify import verify_store
 from lsm.data.writer import StoreWriter
 from support.store_files import PEAK_MIB, python_command
 
+pytestmark = pytest.mark.slow
+
 CONVERT = (
     PEAK_MIB
     + """

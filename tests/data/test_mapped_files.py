@@ -77,6 +77,7 @@ print(*errors, sep="\\n")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["indptr", "indices"])
 def test_a_topology_truncated_under_threads_that_sample(store, name):
     process = subprocess.Popen(
@@ -143,6 +144,7 @@ print("still here")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cause", ["fault", "kill"])
 @pytest.mark.parametrize("handler", ["none", "before", "after"])
 def test_other_bus_errors_end_the_process_as_before(tmp_path, handler, cause):

@@ -6,7 +6,11 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from support.training import REPOSITORY, environment, overrides
+
+pytestmark = pytest.mark.slow
 
 
 def interruptible():

@@ -24,10 +24,13 @@ from support.training import (
     run_job,
 )
 
-pytestmark = pytest.mark.skipif(
-    "LSM_TEST_LAUNCHERS" not in os.environ,
-    reason="make test-launch runs it, and installs what it needs",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        "LSM_TEST_LAUNCHERS" not in os.environ,
+        reason="make test-launch runs it, and installs what it needs",
+    ),
+]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 LAUNCH = REPOSITORY / "launch"

@@ -8,6 +8,8 @@ import pytest
 
 from support.training import REPOSITORY, environment
 
+pytestmark = pytest.mark.slow
+
 
 def launch(script, *arguments, **changes):
     return subprocess.run(

@@ -30,6 +30,7 @@ def ask(monkeypatch, capsys, path):
     return status, json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_a_package_that_cannot_be_imported(tmp_path):
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch/__init__.py").write_text("raise OSError('libtorch_cpu.so: no such file')")
@@ -42,6 +43,7 @@ def test_a_package_that_cannot_be_imported(tmp_path):
     assert "torchrun" in {finding["name"] for finding in report["findings"]}
 
 
+@pytest.mark.slow
 def test_a_native_module_of_another_python(tmp_path):
     ignored = shutil.ignore_patterns("_core*", "__pycache__")
     shutil.copytree(PACKAGE, tmp_path / "lsm", ignore=ignored)
@@ -53,6 +55,7 @@ def test_a_native_module_of_another_python(tmp_path):
     assert "there is _core.cpython-27-x86_64-linux-gnu.so, of a Python other" in report["verdict"]
 
 
+@pytest.mark.slow
 def test_a_native_module_older_than_the_python_code(tmp_path):
     ignored = shutil.ignore_patterns("_core*", "__pycache__")
     shutil.copytree(PACKAGE, tmp_path / "lsm", ignore=ignored)

@@ -145,6 +145,7 @@ def test_an_interrupted_run_keeps_the_same(
     assert tables(tmp_path) == expected[7][1]
 
 
+@pytest.mark.slow
 def test_a_killed_run_keeps_the_same(store, tmp_path):
     """SIGKILL while partitions are written, with validations as they are."""
     more = (*SETTINGS, "train.epochs=4", "embed.lr=0.5")
@@ -165,6 +166,7 @@ def test_a_killed_run_keeps_the_same(store, tmp_path):
     assert tables(tmp_path / "run", kept=True) == tables(tmp_path / "whole", kept=True)
 
 
+@pytest.mark.slow
 def test_two_ranks_keep_the_best(store, tmp_path):
     """The MRR of the summary is that of the embeddings that are read."""
     more = ("embed.partitions=8", "train.eval_every=1", "train.epochs=6", "embed.lr=1.0")

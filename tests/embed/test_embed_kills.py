@@ -10,6 +10,8 @@ from lsm.embed.trainer import train
 from support.training import run_forked
 from support.triples import SIX_PARTITIONS, config, overrides, tables
 
+pytestmark = pytest.mark.slow
+
 CRASH = __file__.replace("embed/test_embed_kills.py", "support/crash_embed.py")
 
 

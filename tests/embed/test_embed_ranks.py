@@ -73,6 +73,7 @@ def job(store, run_dir, *more, script=("-m", "lsm", "embed", "train"), ranks=2):
     return run_job(ranks, *script, "base", *overrides(store, run_dir, *SETTINGS, *more))
 
 
+@pytest.mark.slow
 def test_two_ranks_train_and_continue_after_one_is_killed(store, tmp_path):
     whole = job(store, tmp_path / "whole")
     assert whole.returncode == 0, whole.stderr
@@ -88,6 +89,7 @@ def test_two_ranks_train_and_continue_after_one_is_killed(store, tmp_path):
     assert tables(tmp_path / "cut") == tables(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_killed_rank_ends_the_others_with_an_error_that_names_it(store, tmp_path):
     command = [CRASH, "1", "batch", "6", "0", "base", *overrides(store, tmp_path, *SETTINGS)]
     codes, lines = run_ranks(2, [command, command])
@@ -96,12 +98,14 @@ def test_a_killed_rank_ends_the_others_with_an_error_that_names_it(store, tmp_pa
     assert "rank 1" in lines[0][0]
 
 
+@pytest.mark.slow
 def test_ranks_need_partitions_to_load(store, tmp_path):
     ended = job(store, tmp_path, "embed.partitions=7")
     assert ended.returncode != 0
     assert "embed.partitions: expected at least 8 for 2 ranks" in ended.stderr
 
 
+@pytest.mark.slow
 def test_four_ranks_learn(store, tmp_path):
     more = ("embed.partitions=16", "train.epochs=8")
     ended = job(store, tmp_path, *more, "checkpoint.every_steps=0", ranks=4)

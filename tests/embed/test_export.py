@@ -182,6 +182,7 @@ print(before, peak_mib())
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["npy", "safetensors"])
 def test_memory_does_not_grow_with_the_embeddings(tmp_path, form):
     starts = [0, 200_000, 400_000]  # 195 MiB
@@ -195,6 +196,7 @@ def test_memory_does_not_grow_with_the_embeddings(tmp_path, form):
     assert peak - before < 80
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["tsv", "word2vec"])
 def test_memory_of_text_does_not_grow_with_the_embeddings(tmp_path, form):
     starts = [0, 30_000, 60_000]  # 29 MiB, of which Python would make 240 MiB of floats

@@ -248,6 +248,7 @@ def compiled(tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capability", SHARED_BYTES)
 @pytest.mark.parametrize("precision", ["ieee", "tf32"])
 @pytest.mark.parametrize("dim", [100, 256, LARGEST_FUSED_DIM])

@@ -65,6 +65,7 @@ def test_a_run_on_a_drive_is_read_as_one_in_files(store, drive, tmp_path):
         assert ours[1].equal(theirs[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("where", "number"), [("swap", 4), ("swap", 17), ("state", 1)])
 def test_a_killed_run_on_a_drive_continues(store, whole, drive, tmp_path, where, number):
     settings = overrides(store, tmp_path / "run", *on(drive))
@@ -126,6 +127,7 @@ def test_a_run_that_starts_afresh_takes_its_own_drive(store, whole, drive, tmp_p
     assert tables(tmp_path / "run", drive) == whole
 
 
+@pytest.mark.slow
 def test_a_run_killed_before_its_first_checkpoint_takes_its_drive_again(
     store, whole, drive, tmp_path, monkeypatch
 ):

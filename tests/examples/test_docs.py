@@ -46,6 +46,7 @@ OF_LSM = [(page, line) for page, line in COMMANDS if line.startswith("lsm ")]
 OF_LAUNCH = [(page, line) for page, line in COMMANDS if "launch/" in line]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=named)
 def test_python_blocks_run_in_order(page, example_arrays, example_store, run_python, tmp_path):
     shutil.copytree(example_arrays, tmp_path / "my-graph")

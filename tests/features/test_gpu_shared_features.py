@@ -42,6 +42,7 @@ def test_any_row_format(ranks, dim, dtype, transport):
     ranks.check(exchange_case, 3, transport, dim, dtype, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @SKIP_WITHOUT_GPU
 def test_a_job_whose_ranks_share_a_gpu(store, tmp_path, monkeypatch):

@@ -207,6 +207,7 @@ print(next(batches).batch_size)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cache", "engine"), [("cached", "posix"), ("uncached", "memory")])
 def test_a_script_ends_with_an_iterator_left_unfinished(store, cache, engine):
     command = [sys.executable, "-c", LEAVES_AN_ITERATOR, str(store.path), cache, engine]

@@ -21,7 +21,7 @@ CMAKES = [
 ]
 NVCC = shutil.which("nvcc")
 
-pytestmark = pytest.mark.skipif(not CMAKES, reason="takes cmake")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CMAKES, reason="takes cmake")]
 
 
 @pytest.fixture(scope="module")

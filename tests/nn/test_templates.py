@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from support.training import environment
 
 SCRIPT = """
@@ -16,6 +18,7 @@ os._exit(0)  # as a rank ends whose job has failed
 """
 
 
+@pytest.mark.slow
 def test_a_process_leaves_no_generated_files(tmp_path):
     command = [sys.executable, "-c", SCRIPT]
     result = subprocess.run(

@@ -265,6 +265,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "changes", "message"),
     [

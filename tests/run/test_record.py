@@ -91,6 +91,7 @@ def test_the_end_of_a_run_is_recorded(store, tmp_path, monkeypatch, handlers, ho
     assert f" ERROR run: {expected}" in (tmp_path / "run.log").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_memory", [False, True])
 def test_a_run_that_was_killed_is_told_once(store, tmp_path, monkeypatch, caplog, by_memory):
     run = tmp_path / "run"

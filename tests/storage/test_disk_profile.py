@@ -192,6 +192,7 @@ def lsm(*arguments):
     )
 
 
+@pytest.mark.slow
 def test_bench_writes_the_profile_beside_the_store(tmp_path_factory):
     from lsm.data.synth import synthesize
 
@@ -217,6 +218,7 @@ def test_enough_bytes_are_read_at_most_once_in_a_measurement(tmp_path):
     assert enough_bytes(profile, 1e-6) == 16 << 20  # 16 of the longest reads
 
 
+@pytest.mark.slow
 def test_bench_says_where_a_profile_cannot_go_or_come_from(store):
     for arguments, message in (
         (["--profile"], "expected a STORE to write profile.json to, or --json FILE"),

@@ -372,6 +372,7 @@ def test_without_cufile(tmp_path, monkeypatch):
         open_storage(files, StorageOptions(engine="gds"))
 
 
+@pytest.mark.slow
 def test_other_engines_do_not_load_cufile():
     """Nor any binding of CUDA."""
     code = (

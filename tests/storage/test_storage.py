@@ -377,6 +377,7 @@ def limit_locked_memory(num_bytes: int) -> None:
 REMEDY = "raise it: ulimit -l unlimited, LimitMEMLOCK=infinity for systemd"
 
 
+@pytest.mark.slow
 @needs_io_uring
 @pytest.mark.parametrize(
     ("limit_kib", "num_rings", "message"),
@@ -419,6 +420,7 @@ def test_with_little_locked_memory_io_uring_says_so_and_works(
     assert REMEDY in done.stderr
 
 
+@pytest.mark.slow
 @needs_io_uring
 @pytest.mark.parametrize("command", ["select_engine()", "native.io_uring_problem()"])
 def test_without_locked_memory_the_limit_is_named_and_not_seccomp(command):

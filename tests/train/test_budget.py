@@ -218,6 +218,7 @@ def own_bytes(pid):
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
 
 
+@pytest.mark.slow
 def test_a_run_keeps_to_its_budget(graph, tmp_path):
     budget = 640 * MIB
     where = (f"data.path={graph}", f"run.dir={tmp_path / 'run'}", "data.topology=memory")

@@ -89,6 +89,7 @@ def test_a_cache_that_holds_the_graph_leaves_nothing_to_read_for_evaluation(stor
     assert result["test_misses"] < 0.1 * result["test_requests"]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_while_validating_goes_on_to_the_same_losses(
     store, tmp_path, monkeypatch, kept_handlers
 ):

@@ -45,6 +45,7 @@ def cached_run(store, run_dir, *settings):
     return losses(run_dir), summary["test_accuracy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim_mode", ["none", "queues", "pool"])
 @pytest.mark.parametrize("policy", ONLINE_POLICIES)
 def test_losses_are_identical_for_every_policy_and_victim_mode(
@@ -131,6 +132,7 @@ def test_without_a_cache_every_row_is_a_miss(store, tmp_path):
         assert step["hits"] == step["plan_secs"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crash_at", [(0, 3), (1, 2)])
 def test_a_run_that_was_killed_resumes_with_a_cold_cache_to_the_same_losses(
     store, uncached, tmp_path, crash_at

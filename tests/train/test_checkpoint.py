@@ -19,6 +19,8 @@ from support.training import (
     run_job,
 )
 
+pytestmark = pytest.mark.slow
+
 STEPS = ("checkpoint.every_steps=2", "storage.engine=posix")
 
 
@@ -56,7 +58,6 @@ def test_a_killed_run_continues_to_the_same_losses(store, interrupted, tmp_path)
     }
 
 
-@pytest.mark.slow
 def test_a_job_whose_rank_is_killed_ends_and_continues_to_the_same_losses(store, tmp_path):
     run_dir, whole = tmp_path / "killed", tmp_path / "whole"
     settings = [*STEPS, "train.batch_size=32"]

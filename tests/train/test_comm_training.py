@@ -19,6 +19,8 @@ from support.training import (
     steps,
 )
 
+pytestmark = pytest.mark.slow
+
 ROW_BYTES = 48
 CACHE = ("cache.policy=lookahead", "cache.window=4", f"cache.bytes={200 * ROW_BYTES}")
 # 257 training nodes on two ranks: in the last iteration one rank has no seed.
@@ -45,7 +47,6 @@ def shared(store, tmp_path_factory):
     return run_dir, said
 
 
-@pytest.mark.slow
 def test_losses_are_those_without_a_cache_however_ranks_share_one(store, shared, tmp_path):
     run_dir, _ = shared
     assert GraphStore.open(store).scores == ["reverse_pagerank"]
@@ -67,7 +68,6 @@ def test_losses_are_those_without_a_cache_however_ranks_share_one(store, shared,
     assert sent(run_dir) > sent(tmp_path / "replicated") > sent(tmp_path / "memory") == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["ipc", "gloo"])
 def test_losses_are_those_of_a_cache_on_the_host(store, shared, tmp_path, transport):
     """With the twins of the code that keeps it in GPU memory."""
@@ -79,7 +79,6 @@ def test_losses_are_those_of_a_cache_on_the_host(store, shared, tmp_path, transp
     assert sum(step["victim_hits"] for step in steps(tmp_path)) > 0
 
 
-@pytest.mark.slow
 def test_steps_and_epochs_say_where_rows_came_from(shared):
     run_dir, said = shared
     tiers = ("hits", "static_hits", "victim_hits", "constant_hits", "misses", "duplicates")
@@ -91,7 +90,6 @@ def test_steps_and_epochs_say_where_rows_came_from(shared):
     assert re.search(r"hits \d+\.\d% \(cache \d+\.\d%, shared \d+\.\d%\)", line)
 
 
-@pytest.mark.slow
 def test_a_job_that_lost_a_rank_resumes_to_the_same_losses(store, shared, tmp_path):
     settings = (*CACHE, "checkpoint.every_steps=1")
     whole = losses(shared[0])

@@ -7,6 +7,7 @@ from support.training import losses, make_store, overrides, run_job
 
 PROBLEM = gpu_problem(1)
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.multigpu,
     pytest.mark.skipif(PROBLEM is not None, reason=f"no two GPUs: {PROBLEM}"),
 ]

@@ -9,6 +9,8 @@ import pytest
 from lsm.run.drives import check_drives
 from support.training import losses, overrides, run_job, run_ranks
 
+pytestmark = pytest.mark.slow
+
 
 def train(store, run_dir, *settings):
     arguments = overrides(store, run_dir, "train.batch_size=32", "train.epochs=1", *settings)

@@ -23,6 +23,7 @@ def store(tmp_path_factory):
     return make_store(tmp_path_factory.mktemp("public") / "store")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("imports", "call"),
     [

@@ -115,6 +115,7 @@ def test_bfloat16_learns_too(store, alone, tmp_path):
     assert losses(tmp_path) != losses(alone[1])
 
 
+@pytest.mark.slow
 def test_two_ranks_take_the_same_steps_as_one_with_twice_the_batch(tmp_path):
     # 257 training nodes: the last global batch has one seed, so that one rank has none.
     store = make_store(tmp_path / "store", num_train=257)

@@ -23,6 +23,8 @@ from support.training import (
     run_ranks,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def store(tmp_path):
@@ -116,7 +118,6 @@ def test_a_rank_that_is_killed_is_named_by_the_others(store, tmp_path):
     assert "has been silent for" in line
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "rank", "num_ranks", "why"),
     [
