@@ -97,7 +97,7 @@ lsm::EdgeBatch make_batch(lsm::Operator query, lsm::Comparator score, bool inver
                           const std::optional<lsm::TensorView>& relations,
                           const lsm::TensorView& ends,
                           const std::optional<lsm::TensorView>& relation_rows,
-                          const std::optional<lsm::TensorView>& kept, int device) {
+                          const std::optional<lsm::TensorView>& dropout, int device) {
   const int64_t count = ends.shape[1];
   const int64_t dim = entities.shape[1];
   lsm::check_argument((relations && relation_rows) || query == lsm::Operator::kIdentity,
@@ -112,16 +112,16 @@ lsm::EdgeBatch make_batch(lsm::Operator query, lsm::Comparator score, bool inver
           relations ? relations->strides[0] : 0,
           data_on<int64_t>(ends, device, "ends", {2, count}),
           optional_on<int64_t>(relation_rows, device, "relation_rows", {2, count}),
-          optional_on<float>(kept, device, "kept", {2, count, dim})};
+          optional_on<float>(dropout, device, "dropout", {2, count, dim})};
 }
 
 void form_queries(lsm::Operator query, lsm::Comparator score, bool inverse,
                   const lsm::TensorView& entities, const std::optional<lsm::TensorView>& relations,
                   const lsm::TensorView& ends, const std::optional<lsm::TensorView>& relation_rows,
-                  const std::optional<lsm::TensorView>& kept, const lsm::TensorView& queries,
+                  const std::optional<lsm::TensorView>& dropout, const lsm::TensorView& queries,
                   const lsm::TensorView& positives, int device, intptr_t stream) {
   const auto edges =
-      make_batch(query, score, inverse, entities, relations, ends, relation_rows, kept, device);
+      make_batch(query, score, inverse, entities, relations, ends, relation_rows, dropout, device);
   const lsm::EdgeQueries out{
       data_on<float>(queries, device, "queries", {2, edges.count, edges.dim}),
       data_on<float>(positives, device, "positives", {2, edges.count})};
@@ -134,13 +134,14 @@ void edge_gradients(lsm::Operator query, lsm::Comparator score, bool inverse,
                     const lsm::TensorView& entities,
                     const std::optional<lsm::TensorView>& relations, const lsm::TensorView& ends,
                     const std::optional<lsm::TensorView>& relation_rows,
-                    const std::optional<lsm::TensorView>& kept, const lsm::TensorView& of_queries,
-                    const lsm::TensorView& of_positives, const lsm::TensorView& of_ends,
+                    const std::optional<lsm::TensorView>& dropout,
+                    const lsm::TensorView& of_queries, const lsm::TensorView& of_positives,
+                    const lsm::TensorView& of_ends,
                     const std::optional<lsm::TensorView>& of_relations,
                     const lsm::TensorView& losses, lsm::Penalty penalty, float weight, int device,
                     intptr_t stream) {
   const auto edges =
-      make_batch(query, score, inverse, entities, relations, ends, relation_rows, kept, device);
+      make_batch(query, score, inverse, entities, relations, ends, relation_rows, dropout, device);
   const int64_t count = edges.count;
   const int64_t dim = edges.dim;
   lsm::check_argument(of_relations || query == lsm::Operator::kIdentity,
@@ -159,7 +160,7 @@ void edge_gradients(lsm::Operator query, lsm::Comparator score, bool inverse,
 }
 
 void losses_on(lsm::EdgeLoss loss, float margin, float shift, int64_t chunk,
-               const lsm::TensorView& negatives, const lsm::TensorView& missing,
+               const lsm::TensorView& negatives, const lsm::TensorView& targets,
                const std::optional<lsm::TensorView>& firsts, int32_t partition_rows,
                float partition_shift, const lsm::TensorView& scores,
                const lsm::TensorView& positives, const lsm::TensorView& losses, int device,
@@ -178,7 +179,7 @@ void losses_on(lsm::EdgeLoss loss, float margin, float shift, int64_t chunk,
       num_negatives,
       chunk,
       data_on<int32_t>(negatives, device, "negatives", {-1, num_negatives}),
-      data_on<int32_t>(missing, device, "missing", {count}),
+      data_on<int32_t>(targets, device, "targets", {count}),
       {optional_on<int32_t>(firsts, device, "firsts", {count}), partition_rows, partition_shift},
       data_on<float>(scores, device, "scores", {count, num_negatives}),
       data_on<float>(positives, device, "positives", {count}),
@@ -256,11 +257,11 @@ void bind_gpu_embed(py::module_& module) {
              py::arg("stream"));
   module.def("form_queries_on", &::form_queries, py::arg("operator"), py::arg("comparator"),
              py::arg("inverse"), py::arg("entities"), py::arg("relations"), py::arg("ends"),
-             py::arg("relation_rows"), py::arg("kept"), py::arg("queries"), py::arg("positives"),
+             py::arg("relation_rows"), py::arg("dropout"), py::arg("queries"), py::arg("positives"),
              py::arg("device"), py::arg("stream"));
   module.def("edge_gradients_on", &::edge_gradients, py::arg("operator"), py::arg("comparator"),
              py::arg("inverse"), py::arg("entities"), py::arg("relations"), py::arg("ends"),
-             py::arg("relation_rows"), py::arg("kept"), py::arg("of_queries"),
+             py::arg("relation_rows"), py::arg("dropout"), py::arg("of_queries"),
              py::arg("of_positives"), py::arg("of_ends"), py::arg("of_relations"),
              py::arg("losses"), py::arg("penalty"), py::arg("weight"), py::arg("device"),
              py::arg("stream"));
@@ -270,7 +271,7 @@ void bind_gpu_embed(py::module_& module) {
              py::arg("queries"), py::arg("entities"), py::arg("of_scores"), py::arg("of_queries"),
              py::arg("of_entities"), py::arg("add"), py::arg("device"), py::arg("stream"));
   module.def("losses_on", &::losses_on, py::arg("loss"), py::arg("margin"), py::arg("shift"),
-             py::arg("chunk"), py::arg("negatives"), py::arg("missing"), py::arg("firsts"),
+             py::arg("chunk"), py::arg("negatives"), py::arg("targets"), py::arg("firsts"),
              py::arg("partition_rows"), py::arg("partition_shift"), py::arg("scores"),
              py::arg("positives"), py::arg("losses"), py::arg("device"), py::arg("stream"));
 }

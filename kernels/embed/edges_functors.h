@@ -15,17 +15,18 @@ namespace lsm {
 /// The rows of one side of an edge.
 template <class Model>
 struct EdgeSide {
-  const float* given;
-  const float* missing;
+  const float* entity;
+  const float* target;
   const float* relation;
-  const float* kept;
+  const float* dropout;
   bool inverse;
 
   LSM_HOST_DEVICE EdgeSide(const EdgeBatch& edges, int64_t i, int side)
-      : given(entity(edges, i, side)),
-        missing(entity(edges, i, 1 - side)),
+      : entity(entity_row(edges, i, side)),
+        target(entity_row(edges, i, 1 - side)),
         relation(nullptr),
-        kept(edges.kept == nullptr ? nullptr : edges.kept + (side * edges.count + i) * edges.dim),
+        dropout(edges.dropout == nullptr ? nullptr
+                                         : edges.dropout + (side * edges.count + i) * edges.dim),
         inverse(side == 1 && edges.inverse) {
     if (!Model::Operator::kHasRelations) return;
     relation =
@@ -36,8 +37,8 @@ struct EdgeSide {
   template <class At>
   LSM_HOST_DEVICE Coordinate query(const At& at, int64_t p) const {
     const Coordinate made =
-        Model::Operator::compose(at.load(given, p), load_relation(at, p), inverse);
-    return kept == nullptr ? made : each_product(made, at.load(kept, p));
+        Model::Operator::compose(at.load(entity, p), load_relation(at, p), inverse);
+    return dropout == nullptr ? made : each_product(made, at.load(dropout, p));
   }
   template <class At>
   LSM_HOST_DEVICE Coordinate load_relation(const At& at, int64_t p) const {
@@ -45,7 +46,7 @@ struct EdgeSide {
   }
 
  private:
-  LSM_HOST_DEVICE static const float* entity(const EdgeBatch& edges, int64_t i, int side) {
+  LSM_HOST_DEVICE static const float* entity_row(const EdgeBatch& edges, int64_t i, int side) {
     return edges.entities + edges.ends[side * edges.count + i] * edges.entity_stride;
   }
 };
@@ -68,7 +69,7 @@ struct FormQueries {
       for (int64_t p = lane; p < at.count(); p += Lanes::kLanes) {
         const Coordinate made = side.query(at, p);
         at.store(query, p, made);
-        sum += Score::part(made, at.load(side.missing, p));
+        sum += Score::part(made, at.load(side.target, p));
       }
       parts[lane] = sum;
     });
@@ -99,27 +100,27 @@ struct EdgeBackward {
       float penalty = 0;
       for (int64_t p = lane; p < at.count(); p += Lanes::kLanes) {
         // A side's head is the other's tail.
-        Coordinate of_given[2], of_missing[2];
+        Coordinate of_entity[2], of_target[2];
         for (int s = 0; s < 2; ++s) {
           const int64_t item = s * edges.count + i;
           const EdgeSide<Model>& side = sides[s];
           const TwoGradients own = Score::backward(out.of_positives[item], side.query(at, p),
-                                                   at.load(side.missing, p), distances[s]);
+                                                   at.load(side.target, p), distances[s]);
           Coordinate of_query = at.load(out.of_queries + item * edges.dim, p) + own.first;
-          if (side.kept != nullptr) of_query = each_product(of_query, at.load(side.kept, p));
+          if (side.dropout != nullptr) of_query = each_product(of_query, at.load(side.dropout, p));
           const Coordinate relation = side.load_relation(at, p);
           TwoGradients back =
-              Query::backward(of_query, at.load(side.given, p), relation, side.inverse);
-          of_given[s] = back.first;
-          of_missing[s] = own.second;
+              Query::backward(of_query, at.load(side.entity, p), relation, side.inverse);
+          of_entity[s] = back.first;
+          of_target[s] = own.second;
           if (Query::kHasRelations) {
             penalty += penalise(relation, 1, back.second);
             at.store(out.of_relations + item * edges.dim, p, back.second);
           }
         }
         for (int s = 0; s < 2; ++s) {
-          Coordinate of_end = of_given[s] + of_missing[1 - s];
-          penalty += penalise(at.load(sides[s].given, p), 2, of_end);
+          Coordinate of_end = of_entity[s] + of_target[1 - s];
+          penalty += penalise(at.load(sides[s].entity, p), 2, of_end);
           at.store(out.of_ends + (s * edges.count + i) * edges.dim, p, of_end);
         }
       }
@@ -141,7 +142,7 @@ struct EdgeBackward {
     lanes.each([&](int lane) {
       float sum = 0;
       for (int64_t p = lane; p < at.count(); p += Lanes::kLanes) {
-        sum += Score::part(side.query(at, p), at.load(side.missing, p));
+        sum += Score::part(side.query(at, p), at.load(side.target, p));
       }
       squares[lane] = sum;
     });

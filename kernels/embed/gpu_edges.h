@@ -29,7 +29,7 @@ struct EdgeBatch {
   int64_t relation_stride;
   const int64_t* ends;           // [2, count]: heads, tails
   const int64_t* relation_rows;  // [2, count]: of side 0, of side 1
-  const float* kept;             // [2, count, dim]: factors of queries (dropout), or null
+  const float* dropout;          // [2, count, dim]: factors of queries, or null
 };
 
 struct EdgeQueries {

@@ -25,7 +25,7 @@ struct ScoredEdges {
   int64_t num_negatives;
   int64_t chunk;             // edges that share negatives
   const int32_t* negatives;  // [chunks, num_negatives]: ids
-  const int32_t* missing;    // [count]: the id that is no negative of the edge
+  const int32_t* targets;    // [count]: the id that is no negative of the edge
   OwnPartition own;
   float* scores;     // [count, num_negatives]; becomes the gradient
   float* positives;  // [count]; becomes the gradient

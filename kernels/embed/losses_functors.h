@@ -51,7 +51,7 @@ struct SoftmaxLoss {
   LSM_HOST_DEVICE void operator()(const Lanes& lanes, int64_t row) const {
     float* const scores = edges.scores + row * edges.num_negatives;
     const int32_t* const ids = edges.negatives + row / edges.chunk * edges.num_negatives;
-    const int32_t own = edges.missing[row];
+    const int32_t own = edges.targets[row];
     const PartitionShift shift(edges.own, row);
     const float positive = edges.positives[row] + shift.of(own);
     typename Lanes::template Var<float> largest, sums;
@@ -90,7 +90,7 @@ struct MeanLoss {
   LSM_HOST_DEVICE void operator()(const Lanes& lanes, int64_t row) const {
     float* const scores = edges.scores + row * edges.num_negatives;
     const int32_t* const ids = edges.negatives + row / edges.chunk * edges.num_negatives;
-    const int32_t own = edges.missing[row];
+    const int32_t own = edges.targets[row];
     const float positive = edges.positives[row] + edges.shift;
     const float weight = 1 / static_cast<float>(edges.num_negatives);
     typename Lanes::template Var<float> losses, gradients;

@@ -104,12 +104,12 @@ class _SideRows(NamedTuple):
     """One side of a chunk: the rows of ``Side``, the embeddings of its relations, and negatives."""
 
     inverse: bool
-    given: _Rows
+    entities: _Rows
     relation: Tensor | None
-    missing: _Rows
+    targets: _Rows
     negatives: _Rows
     add: bool
-    """True to add to the gradients of ``given`` and ``missing``, False to overwrite them."""
+    """True to add to the gradients of ``entities`` and ``targets``, False to overwrite them."""
 
 
 class _Batch:
@@ -176,8 +176,8 @@ class _Batch:
         self,
         side: Side,
         chunk: slice,
-        given: _Rows,
-        missing: _Rows,
+        entities: _Rows,
+        targets: _Rows,
         negatives: slice,
         add: bool,
     ) -> None:
@@ -189,49 +189,51 @@ class _Batch:
             relation = self._workspace.take("relations", len(relation_ids), options.dim, relations)
             _take_rows(relations, relation_ids, relation)
 
-        entities = self._all_negatives or self._rows("negatives", negatives)
-        rows = _SideRows(side.inverse, given, relation, missing, entities, add)
+        others = self._all_negatives or self._rows("negatives", negatives)
+        rows = _SideRows(side.inverse, entities, relation, targets, others, add)
         of_relation = self._by_kernels(rows) if self._in_one_pass else self._by_steps(rows)
         self._add_relations(relation_ids, relation, of_relation)
 
     def _by_kernels(self, rows: _SideRows) -> Tensor:
         """The gradients of relations, by native kernels."""
-        given, missing, operator = rows.given, rows.missing, self._model.operator.functor
+        entities, targets, operator = rows.entities, rows.targets, self._model.operator.functor
         assert operator is not None
         edges = host_kernels.EdgeRows(
-            operator, rows.inverse, given.embeddings, rows.relation, missing.embeddings
+            operator, rows.inverse, entities.embeddings, rows.relation, targets.embeddings
         )
-        query = self._workspace.take("queries", len(given.ids), self._options.dim, given.embeddings)
+        query = self._workspace.take(
+            "queries", len(entities.ids), self._options.dim, entities.embeddings
+        )
         positives = query.new_empty(query.shape[0])
         host_kernels.make_queries(edges, query, positives)
         of_query = self._contrast(query, positives, rows)
         host_kernels.query_gradients(
-            edges, query, positives, of_query, given.grads, missing.grads, rows.add
+            edges, query, positives, of_query, entities.grads, targets.grads, rows.add
         )
         return of_query
 
     def _by_steps(self, rows: _SideRows) -> Tensor | None:
         """The gradients of relations, by torch, through the steps of the model."""
-        model, given, missing = self._model, rows.given, rows.missing
+        model, entities, targets = self._model, rows.entities, rows.targets
         if not rows.add:
-            given.grads.zero_()
-            missing.grads.zero_()
-        query = model.compose(given.embeddings, rows.relation, rows.inverse)
-        kept = self._dropout(query)
-        if kept is not None:
-            query = query * kept
-        positives = model.comparator.of_pairs(query, missing.embeddings)
+            entities.grads.zero_()
+            targets.grads.zero_()
+        query = model.compose(entities.embeddings, rows.relation, rows.inverse)
+        dropout = self._dropout(query)
+        if dropout is not None:
+            query = query * dropout
+        positives = model.comparator.of_pairs(query, targets.embeddings)
         positives += self._options.score_shift
         of_query = self._contrast(query, positives, rows)
         model.comparator.of_pairs_backward(
-            positives, query, missing.embeddings, of_query, missing.grads
+            positives, query, targets.embeddings, of_query, targets.grads
         )
-        if kept is not None:
-            of_query *= kept
-        of_given, of_relation = model.compose_backward(
-            of_query, given.embeddings, rows.relation, rows.inverse
+        if dropout is not None:
+            of_query *= dropout
+        of_entities, of_relation = model.compose_backward(
+            of_query, entities.embeddings, rows.relation, rows.inverse
         )
-        given.grads.add_(of_given)
+        entities.grads.add_(of_entities)
         return of_relation
 
     def _add_relations(
@@ -253,7 +255,7 @@ class _Batch:
         that makes them to those that use their gradient.
         """
         options, comparator = self._options, self._model.comparator
-        negatives, missing = rows.negatives, rows.missing.ids
+        negatives, targets = rows.negatives, rows.targets.ids
         entities = negatives.embeddings
         of_query = self._workspace.take("of_queries", len(query), options.dim, query)
         num_edges, num_negatives = query.shape[0], entities.shape[0]
@@ -261,24 +263,24 @@ class _Batch:
         all_scores = self._workspace.take("scores", min(size, num_edges), num_negatives, query)
         shifts = None
         if self._own is not None:
-            positives += self._own.of_pairs(rows.given.ids, missing)
-            shifts, frames = self._own.of_all(rows.given.ids, negatives.ids, query)
+            positives += self._own.of_pairs(rows.entities.ids, targets)
+            shifts, frames = self._own.of_all(rows.entities.ids, negatives.ids, query)
         for first in range(0, num_edges, size):
             block = slice(first, min(first + size, num_edges))
             queries, of_all = query[block], all_scores[: block.stop - first]
             comparator.of_all(queries, entities, of_all)
-            kept = comparator.keep(of_all)
+            saved = comparator.save(of_all)
             if options.score_shift:
                 of_all += options.score_shift
             if shifts is not None:
                 of_all += shifts[frames[block]]
-            mask_equal(of_all, negatives.ids, missing[block])
+            mask_equal(of_all, negatives.ids, targets[block])
             self._loss += replace_by_gradients(
                 options.loss, positives[block], of_all, options.margin
             )
             add = self._all_negatives is not None or first > 0
             comparator.of_all_backward(
-                of_all, kept, queries, entities, of_query[block], negatives.grads, add
+                of_all, saved, queries, entities, of_query[block], negatives.grads, add
             )
         return of_query
 
@@ -287,8 +289,8 @@ class _Batch:
         share = self._options.dropout
         if share == 0:
             return None
-        kept = torch.empty_like(query).bernoulli_(1 - share, generator=self._generator)
-        return kept.div_(1 - share)
+        dropout = torch.empty_like(query).bernoulli_(1 - share, generator=self._generator)
+        return dropout.div_(1 - share)
 
 
 def _take_rows(table: Tensor, ids: Tensor, out: Tensor) -> None:

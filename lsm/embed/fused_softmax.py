@@ -51,7 +51,7 @@ class ContrastBatch(NamedTuple):
     """[2, chunks, k, dim] float32: the negatives of each chunk"""
     ids: Tensor
     """[2, chunks, k] int32: ids of the negatives"""
-    missing: Tensor
+    targets: Tensor
     """[2, b] int32: the id that is no negative of the edge"""
     chunk: int
     """Edges that share negatives"""
@@ -81,8 +81,8 @@ def contrast(
     held = constants["HELD"]
     chunk = min(batch.chunk, num_edges)
     edge_blocks, negative_blocks = triton.cdiv(chunk, held), triton.cdiv(num_negatives, held)
-    firsts = batch.missing if batch.firsts is None else batch.firsts  # not read without a shift
-    inputs = (batch.queries, batch.entities, batch.ids, batch.missing, firsts)
+    firsts = batch.targets if batch.firsts is None else batch.firsts  # not read without a shift
+    inputs = (batch.queries, batch.entities, batch.ids, batch.targets, firsts)
     own = (batch.own.rows, batch.own.shift) if batch.own else (0, 0.0)
     sizes = (num_edges, num_chunks, chunk, num_negatives)
     # Both of an edge, rather than the logarithm of its sum, which would round large scores.
@@ -189,7 +189,7 @@ def edges_kernel(
     queries,
     entities,
     ids,
-    missing,
+    targets,
     firsts,
     positives,
     losses,
@@ -221,7 +221,7 @@ def edges_kernel(
     edge += chunk_of_side // num_chunks * num_edges
     held = _load_rows(queries, edge, is_edge, DIM, COLUMNS, False)
     squares = tl.sum(held * held, 1)
-    own = tl.load(missing + edge, mask=is_edge, other=0)
+    own = tl.load(targets + edge, mask=is_edge, other=0)
     positive = tl.load(positives + edge, mask=is_edge, other=0.0)
     if IS_SHIFTED:
         first_own = tl.load(firsts + edge, mask=is_edge, other=0)
@@ -265,7 +265,7 @@ def negatives_kernel(
     queries,
     entities,
     ids,
-    missing,
+    targets,
     firsts,
     largest_scores,
     totals,
@@ -305,7 +305,7 @@ def negatives_kernel(
         is_edge = edge < end
         edge += side
         taken = _load_rows(queries, edge, is_edge, DIM, COLUMNS, False)
-        own = tl.load(missing + edge, mask=is_edge, other=0)
+        own = tl.load(targets + edge, mask=is_edge, other=0)
         largest = tl.load(largest_scores + edge, mask=is_edge, other=0.0)
         total = tl.load(totals + edge, mask=is_edge, other=1.0)
         is_pair = is_edge[None, :] & (other[:, None] != own[None, :])

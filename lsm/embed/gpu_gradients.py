@@ -58,19 +58,19 @@ def gradients_on_gpu(
     relation_rows = None
     if sides[0].relations is not None and sides[1].relations is not None:
         relation_rows = torch.stack((sides[0].relations, sides[1].relations))
-    kept = None
+    dropout = None
     if options.dropout > 0:
-        kept = tables.entities.new_empty(2, len(edges), options.dim)
-        kept.bernoulli_(1 - options.dropout, generator=generator).div_(1 - options.dropout)
+        dropout = tables.entities.new_empty(2, len(edges), options.dim)
+        dropout.bernoulli_(1 - options.dropout, generator=generator).div_(1 - options.dropout)
     rows = EdgeBatch(
-        options, tables.entities, tables.relations, ends, relation_rows, sides[1].inverse, kept
+        options, tables.entities, tables.relations, ends, relation_rows, sides[1].inverse, dropout
     )
     return _Batch(rows, negatives, workspace, own).gradients()
 
 
 def _draw(
     options: EmbedOptions,
-    missing: list[Tensor],
+    targets: list[Tensor],
     candidates: Candidates,
     generator: torch.Generator,
 ) -> Tensor:
@@ -78,8 +78,8 @@ def _draw(
     if options.num_negatives == "all":
         return all_rows(candidates, generator.device).expand(2, 1, -1)
     draws = NegativeDraws(candidates, options.num_negatives, options.degree_fraction)
-    num_chunks = -(-len(missing[0]) // options.chunk)
-    return torch.stack([draws.draw_many(ends, generator, num_chunks) for ends in missing])
+    num_chunks = -(-len(targets[0]) // options.chunk)
+    return torch.stack([draws.draw_many(ends, generator, num_chunks) for ends in targets])
 
 
 class _Block(NamedTuple):
@@ -107,9 +107,9 @@ class _Batch:
         self._comparator = options.edge_model.comparator
         shape = (2, self._num_edges)
         self._ids = torch.cat((rows.ends.flatten(), negatives.flatten()))
-        self._missing = rows.ends.flip(0).int()
+        self._targets = rows.ends.flip(0).int()
         self._own = own
-        # The end that is not missing is the query's.
+        # The end that is no target is the query's.
         self._firsts = None if own is None else own.firsts(rows.ends)
         self._grads = workspace.take("gradients", len(self._ids), options.dim, table)
         self._queries = table.new_empty(*shape, options.dim)
@@ -157,7 +157,7 @@ class _Batch:
             self._queries,
             entities,
             self._negatives.int(),
-            self._missing,
+            self._targets,
             self._chunk,
             self._firsts,
             self._own,
@@ -181,13 +181,13 @@ class _Batch:
                 queries = self._queries[side, edges].view(shape)
                 scores = queries.new_empty(block.chunks, block.edges, ids.shape[2])
                 self._comparator.of_all(queries, entities[side, chunks], scores)
-                kept = self._comparator.keep(scores)
+                saved = self._comparator.save(scores)
                 gpu_kernels.losses(
                     self._options.loss,
                     self._options.margin,
                     self._options.score_shift,
                     ids[side, chunks].int(),
-                    self._missing[side, edges],
+                    self._targets[side, edges],
                     None if self._firsts is None else self._firsts[side, edges],
                     self._own,
                     scores.view(-1, ids.shape[2]),
@@ -196,7 +196,7 @@ class _Batch:
                 )
                 self._comparator.of_all_backward(
                     scores,
-                    kept,
+                    saved,
                     queries,
                     entities[side, chunks],
                     self._of_queries[side, edges].view(shape),

@@ -15,10 +15,10 @@ from lsm.embed.own_partition import OwnPartition
 
 @dataclass(frozen=True)
 class EdgeBatch:
-    """Edges with both sides corrupted, and their tables. ``ends``: [2, b] int64, heads and tails;
-    ``relation_rows``: [2, b] int64, of the side with tails missing and of the other side;
-    ``inverse``: the other side's relations are inverted. ``kept``: dropout factors of queries [2,
-    b, dim]."""
+    """Edges with both sides as targets, and their tables. ``ends``: [2, b] int64, heads and tails;
+    ``relation_rows``: [2, b] int64, of the side with tails as targets and of the other side;
+    ``inverse``: the other side inverts its relations. ``dropout``: factors of queries [2, b,
+    dim]."""
 
     options: EmbedOptions
     entities: Tensor
@@ -26,7 +26,7 @@ class EdgeBatch:
     ends: Tensor
     relation_rows: Tensor | None
     inverse: bool
-    kept: Tensor | None = None
+    dropout: Tensor | None = None
 
 
 def form_queries(edges: EdgeBatch, queries: Tensor, positives: Tensor) -> None:
@@ -64,7 +64,7 @@ def losses(
     margin: float,
     shift: float,
     negatives: Tensor,
-    missing: Tensor,
+    targets: Tensor,
     firsts: Tensor | None,
     own: OwnPartition | None,
     scores: Tensor,
@@ -73,7 +73,7 @@ def losses(
 ) -> None:
     """Writes the losses of edges to ``out`` [c], after adding ``shift`` to all scores. Overwrites
     ``scores`` [c, k] and ``positives`` [c] with their gradients. ``negatives``: ids [chunks, k]
-    int32; the c / chunks edges of a chunk share a row. The id ``missing`` [c] of an edge is left
+    int32; the c / chunks edges of a chunk share a row. The id ``targets`` [c] of an edge is left
     out. ``own``: shifts scores of the softmax; ``firsts`` [c]: first rows of the partitions of
     queries."""
     chunk = max(1, -(-len(scores) // len(negatives)))
@@ -83,7 +83,7 @@ def losses(
         shift,
         chunk,
         negatives,
-        missing,
+        targets,
         firsts,
         own.rows if own else 0,
         own.shift if own else 0.0,
@@ -130,5 +130,5 @@ def _batch(edges: EdgeBatch) -> dict[str, Any]:
         "relations": edges.relations,
         "ends": edges.ends,
         "relation_rows": edges.relation_rows,
-        "kept": edges.kept,
+        "dropout": edges.dropout,
     }

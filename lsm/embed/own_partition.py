@@ -16,17 +16,17 @@ class OwnPartition:
     """Rows of a partition in the buffer: partition in frame f starts with row ``f * rows``."""
     shift: float
 
-    def firsts(self, given: Tensor) -> Tensor:
-        """First rows of the partitions of ``given``, the queries' entities, as int32."""
-        return (given // self.rows * self.rows).int()
+    def firsts(self, entities: Tensor) -> Tensor:
+        """First rows of the partitions of the ``entities`` of queries, as int32."""
+        return (entities // self.rows * self.rows).int()
 
-    def of_pairs(self, given: Tensor, ids: Tensor) -> Tensor:
+    def of_pairs(self, entities: Tensor, ids: Tensor) -> Tensor:
         """[c]: the shift of each query's score with the entity of the same row."""
-        return (given // self.rows == ids // self.rows) * self.shift
+        return (entities // self.rows == ids // self.rows) * self.shift
 
-    def of_all(self, given: Tensor, ids: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+    def of_all(self, entities: Tensor, ids: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """The shifts of ids [k] for a query in each frame, [frames, k] of the dtype of ``like``;
         and the frame [c] of each query."""
-        frames = given // self.rows
+        frames = entities // self.rows
         numbers = torch.arange(int(frames.max()) + 1, device=ids.device)
         return (ids // self.rows == numbers[:, None]).to(like.dtype) * self.shift, frames

@@ -75,7 +75,7 @@ def reference_loss(options, tables, drawn, shift_of=lambda given, entity: 0.0):
         head, relation_id, tail = EDGES[edge].tolist()
         shift = RELATIONS if side and options.reciprocal else 0
         relation = tables.relations[relation_id + shift] if options.has_relations else None
-        given, missing = (tail, head) if side else (head, tail)
+        given, target = (tail, head) if side else (head, tail)
 
         def scored(entity, is_head=bool(side), given=given, relation=relation):
             given_row, row = tables.entities[given], tables.entities[entity]
@@ -84,13 +84,13 @@ def reference_loss(options, tables, drawn, shift_of=lambda given, entity: 0.0):
             return score(options.model, ends[0], relation, ends[1]) + shift_of(given, entity)
 
         ids = drawn[side][edge]
-        loss = edge_loss(options, scored(missing), [scored(n) for n in ids if n != missing])
+        loss = edge_loss(options, scored(target), [scored(n) for n in ids if n != target])
         if options.loss == "logistic":
             loss = loss[1] + loss[0] / len(ids)
         elif options.loss == "margin":
             loss = loss / len(ids)
         total = total + loss
-        rows = [tables.entities[given], tables.entities[missing]]
+        rows = [tables.entities[given], tables.entities[target]]
         total = total + sum(
             penalty(options, row) for row in rows + [relation] * (relation is not None)
         )
@@ -203,10 +203,10 @@ def test_dropout_drops_a_share_of_the_query_and_scales_the_rest(monkeypatch):
     found = gradients_of(options, Tables(entities, None), edge, [(2, 4)], generator, Workspace())
     copy = entities.clone().requires_grad_()
     total = 0
-    for (given, missing), kept in zip(((0, 1), (1, 0)), factors, strict=True):
-        assert set(kept.unique().tolist()) == {0, 1 / (1 - share)}
-        assert (kept != 0).double().mean().item() == pytest.approx(1 - share, abs=0.03)
-        scores = copy[[missing, 2, 3]] @ (copy[given] * kept[0])
+    for (entity, target), dropout in zip(((0, 1), (1, 0)), factors, strict=True):
+        assert set(dropout.unique().tolist()) == {0, 1 / (1 - share)}
+        assert (dropout != 0).double().mean().item() == pytest.approx(1 - share, abs=0.03)
+        scores = copy[[target, 2, 3]] @ (copy[entity] * dropout[0])
         total = total + functional.cross_entropy(scores[None], torch.tensor([0]))
     assert not torch.equal(*factors)
     total.backward()

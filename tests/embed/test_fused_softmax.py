@@ -45,18 +45,18 @@ def whole_from_to(least, end):
 
 
 def make_batch(num_edges, chunk, num_negatives, dim, make=normal, most_id=9):
-    """The fields of a ContrastBatch, and scores of edges. Ids repeat, and some are missing ones."""
+    """The fields of a ContrastBatch, and scores of edges. Ids repeat, and some are targets."""
     chunks = -(-num_edges // chunk)
     queries = make(2, num_edges, dim, seed=1)
     entities = make(2, chunks, num_negatives, dim, seed=2)
     ids = whole(0, most_id, 2, chunks, num_negatives, seed=3).int()
-    missing = whole(0, most_id, 2, num_edges, seed=4).int()
-    return (queries, entities, ids, missing, chunk), normal(2, num_edges, seed=5)
+    targets = whole(0, most_id, 2, num_edges, seed=4).int()
+    return (queries, entities, ids, targets, chunk), normal(2, num_edges, seed=5)
 
 
 def reference(model, batch, positives):
     """As support.interpreter.contrast, by torch's autograd in float64, edge by edge."""
-    queries, entities, ids, missing, chunk = batch
+    queries, entities, ids, targets, chunk = batch
     leaves = [each.double().requires_grad_() for each in (positives, queries, entities)]
     losses = torch.zeros(positives.shape, dtype=torch.float64)
     for side in range(2):
@@ -65,7 +65,7 @@ def reference(model, batch, positives):
             scores = others @ query
             if model == "transe_l2":
                 scores = -torch.linalg.vector_norm(others - query, dim=1)  # gradient 0 at 0
-            scores = scores[ids[side, edge // chunk] != missing[side, edge]]
+            scores = scores[ids[side, edge // chunk] != targets[side, edge]]
             positive = leaves[0][side, edge]
             loss = torch.cat((positive[None], scores)).logsumexp(0) - positive
             losses[side, edge] = loss.item()
@@ -99,7 +99,7 @@ SIZES = [
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("model", KINDS)
 def test_gradients(interpreted, model, sizes, precision):
-    """Chunks and blocks with a rest, a short last chunk, equal ids and missing ones. Both tables of
+    """Chunks and blocks with a rest, a short last chunk, equal ids and targets. Both tables of
     tiles; the interpreter multiplies in float32 for both."""
     batch, positives = make_batch(*sizes)
     batch[0].mul_(sizes[3] ** -0.5)
@@ -109,7 +109,7 @@ def test_gradients(interpreted, model, sizes, precision):
 
 
 @pytest.mark.parametrize("model", KINDS)
-def test_all_negatives_may_be_missing(interpreted, model):
+def test_all_negatives_may_be_targets(interpreted, model):
     """Then the loss is 0, and so are all gradients."""
     batch, positives = make_batch(20, 8, 30, 10, most_id=1)
     found = compare(interpreted, model, batch, positives)
@@ -211,7 +211,7 @@ def test_without_triton_the_option_is_refused(monkeypatch):
         EdgeTrainer(rows, None, options, is_twin=True)
 
 
-POINTERS = {"ids": "*i32", "missing": "*i32", "firsts": "*i32"}
+POINTERS = {"ids": "*i32", "targets": "*i32", "firsts": "*i32"}
 SHARED_BYTES = {80: 163 << 10, 90: 227 << 10}
 """That a program may have, by compute capability."""
 

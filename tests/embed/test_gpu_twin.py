@@ -135,11 +135,11 @@ def test_dropout_is_that_of_the_queries(monkeypatch):
     monkeypatch.setattr(gpu_kernels, "form_queries", recorded)
     found, _ = gradients(options)
     ((rows, queries, positives),) = drawn
-    share = (rows.kept == 0).double().mean().item()
+    share = (rows.dropout == 0).double().mean().item()
     assert share == pytest.approx(0.4, abs=0.15)
-    assert set(rows.kept.unique().tolist()) <= {0.0, torch.tensor(1 / 0.6).item()}
+    assert set(rows.dropout.unique().tolist()) <= {0.0, torch.tensor(1 / 0.6).item()}
     leaves = [table.double().requires_grad_() for table in (rows.entities, rows.relations)]
-    expected = leaves[0][rows.ends] * leaves[1][rows.relation_rows] * rows.kept.double()
+    expected = leaves[0][rows.ends] * leaves[1][rows.relation_rows] * rows.dropout.double()
     torch.testing.assert_close(queries.double(), expected.detach(), rtol=1e-5, atol=1e-6)
     targets = leaves[0][rows.ends.flip(0)]
     scores = (expected * targets).sum(2)

@@ -230,7 +230,7 @@ def test_backward_passes_of_comparators_are_those_of_autograd(comparator, add, m
     expected.backward(grad.flatten())
     of_queries, of_entities = torch.ones_like(queries), torch.ones_like(entities)
     comparator.of_all_backward(
-        grad, comparator.keep(scores), queries, entities, of_queries, of_entities, add
+        grad, comparator.save(scores), queries, entities, of_queries, of_entities, add
     )
     torch.testing.assert_close(of_queries, leaves[0].grad)
     torch.testing.assert_close(of_entities, leaves[1].grad + int(add))

@@ -111,14 +111,14 @@ TEST_CASE("GPU embed edges") {
   for (const EdgeModel model : kModels) {
     LSM_EXPECT(has_gpu_kernels(model), "model ", name_of(model));
     const auto entities = floats(kNodes * kWidth), relations = floats(kRelations * kWidth);
-    const auto kept = floats(2 * kEdges * kDim), of_queries = floats(2 * kEdges * kDim);
+    const auto dropout = floats(2 * kEdges * kDim), of_queries = floats(2 * kEdges * kDim);
     const auto ends = random_ids<int64_t>(random, 2 * kEdges, kNodes);
     const auto relation_rows = random_ids<int64_t>(random, 2 * kEdges, kRelations);
     const GpuBytes gpu_entities(bytes_of(entities)), gpu_relations(bytes_of(relations)),
-        gpu_kept(bytes_of(kept)), gpu_of_queries(bytes_of(of_queries)), gpu_ends(bytes_of(ends)),
-        gpu_relation_rows(bytes_of(relation_rows));
+        gpu_dropout(bytes_of(dropout)), gpu_of_queries(bytes_of(of_queries)),
+        gpu_ends(bytes_of(ends)), gpu_relation_rows(bytes_of(relation_rows));
     EdgeBatch host{model,   true,   kEdges,      kDim,    entities.data(), kWidth,
-                   nullptr, kWidth, ends.data(), nullptr, kept.data()};
+                   nullptr, kWidth, ends.data(), nullptr, dropout.data()};
     EdgeBatch gpu{model,
                   true,
                   kEdges,
@@ -129,7 +129,7 @@ TEST_CASE("GPU embed edges") {
                   kWidth,
                   gpu_ends.as<int64_t>(),
                   nullptr,
-                  gpu_kept.as<float>()};
+                  gpu_dropout.as<float>()};
     if (model.query != Operator::kIdentity) {
       host.relations = relations.data();
       host.relation_rows = relation_rows.data();
@@ -195,9 +195,9 @@ TEST_CASE("GPU embed losses") {
   const CudaStream stream(kDevice);
   for (const EdgeLoss loss : {EdgeLoss::kSoftmax, EdgeLoss::kLogistic, EdgeLoss::kMargin}) {
     const auto negatives = random_ids<int32_t>(random, 3 * kNegatives, 30);
-    const auto missing = random_ids<int32_t>(random, kEdges, 30);
+    const auto targets = random_ids<int32_t>(random, kEdges, 30);
     const auto firsts = random_ids<int32_t>(random, kEdges, 30);
-    const GpuBytes gpu_negatives(bytes_of(negatives)), gpu_missing(bytes_of(missing));
+    const GpuBytes gpu_negatives(bytes_of(negatives)), gpu_targets(bytes_of(targets));
     const GpuBytes gpu_firsts(bytes_of(firsts));
     Both scores(random_floats(random, kEdges * kNegatives));
     Both positives(random_floats(random, kEdges)), losses(random_floats(random, kEdges));
@@ -208,7 +208,7 @@ TEST_CASE("GPU embed losses") {
                       kNegatives,
                       kChunk,
                       gpu_negatives.as<int32_t>(),
-                      gpu_missing.as<int32_t>(),
+                      gpu_targets.as<int32_t>(),
                       {gpu_firsts.as<int32_t>(), 10, -1.25f},
                       scores.on_gpu(),
                       positives.on_gpu(),
@@ -216,7 +216,7 @@ TEST_CASE("GPU embed losses") {
     losses_on_gpu(edges, kDevice, reinterpret_cast<intptr_t>(stream.get()));
     check_cuda(cudaStreamSynchronize(stream.get()), "losses");
     edges.negatives = negatives.data();
-    edges.missing = missing.data();
+    edges.targets = targets.data();
     edges.own.firsts = firsts.data();
     edges.scores = scores.host.data();
     edges.positives = positives.host.data();

@@ -58,7 +58,7 @@ class Comparator(ABC):
         for rows in _blocks(queries, entities):
             out[rows] = self.of_pairs(queries[rows, None], entities)
 
-    def keep(self, scores: Tensor) -> Tensor | None:
+    def save(self, scores: Tensor) -> Tensor | None:
         """Saves what the backward pass needs of the scores; call before the loss overwrites
         them."""
         return None
@@ -66,7 +66,7 @@ class Comparator(ABC):
     def of_all_backward(
         self,
         grad: Tensor,
-        kept: Tensor | None,
+        saved: Tensor | None,
         queries: Tensor,
         entities: Tensor,
         of_queries: Tensor,
@@ -74,7 +74,7 @@ class Comparator(ABC):
         add: bool,
     ) -> None:
         """Writes the gradients of queries, given those of :meth:`of_all`; writes those of entities,
-        or adds them. May overwrite ``grad``. ``kept``: by :meth:`keep`."""
+        or adds them. May overwrite ``grad``. ``saved``: by :meth:`save`."""
         if not add:
             of_entities.zero_()
         for rows in _blocks(queries, entities):
@@ -123,7 +123,7 @@ class Dot(Comparator):
     def of_all_backward(
         self,
         grad: Tensor,
-        kept: Tensor | None,
+        saved: Tensor | None,
         queries: Tensor,
         entities: Tensor,
         of_queries: Tensor,
@@ -167,22 +167,22 @@ class Euclidean(Comparator):
         _multiply(out, queries, entities.mT, add=True, factor=-2)
         out.clamp_(min=0).sqrt_().neg_()
 
-    def keep(self, scores: Tensor) -> Tensor | None:
+    def save(self, scores: Tensor) -> Tensor | None:
         """Distances."""
         return -scores
 
     def of_all_backward(
         self,
         grad: Tensor,
-        kept: Tensor | None,
+        saved: Tensor | None,
         queries: Tensor,
         entities: Tensor,
         of_queries: Tensor,
         of_entities: Tensor,
         add: bool,
     ) -> None:
-        assert kept is not None
-        ratio = _quotient(grad, kept)
+        assert saved is not None
+        ratio = _quotient(grad, saved)
         _multiply(of_entities, ratio.mT, queries, add)
         of_entities.addcmul_(entities, ratio.sum(-2)[..., None], value=-1)
         _multiply(of_queries, ratio, entities)
@@ -222,7 +222,7 @@ class _Elementwise(Comparator):
     def of_all_backward(
         self,
         grad: Tensor,
-        kept: Tensor | None,
+        saved: Tensor | None,
         queries: Tensor,
         entities: Tensor,
         of_queries: Tensor,
@@ -239,7 +239,7 @@ class _Elementwise(Comparator):
             if add:
                 of_entities += out
         else:
-            super().of_all_backward(grad, kept, queries, entities, of_queries, of_entities, add)
+            super().of_all_backward(grad, saved, queries, entities, of_queries, of_entities, add)
 
     def _pulls(self, grad: Tensor, queries: Tensor, entities: Tensor) -> tuple[Tensor, Tensor]:
         pull = self.pull(grad, queries, entities)
