@@ -32,7 +32,7 @@ from lsm.embed.table.layout import PartitionLayout
 from lsm.storage.transfers import Transfers
 
 POLL_SECS = 0.02
-IMPORTS = "import time, lsm.cli, lsm.embed.embeddings, lsm.embed.export; time.sleep(0.2)"
+IMPORTS = "import time, lsm.cli, lsm.embed.use.embeddings, lsm.embed.use.export; time.sleep(0.2)"
 
 
 def parse_args() -> argparse.Namespace:

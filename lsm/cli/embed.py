@@ -100,8 +100,8 @@ def export_command(
 ) -> None:
     """Write the embeddings of a run to files for other tools, a block at a time."""
     from lsm.core.units import format_bytes
-    from lsm.embed.embeddings import open_run
-    from lsm.embed.export import export
+    from lsm.embed.use.embeddings import open_run
+    from lsm.embed.use.export import export
 
     for path in export(open_run(run, store), out, form, ids=ids, force=force, progress=progress):
         typer.echo(f"{path}: {format_bytes(path.stat().st_size)}")
@@ -118,8 +118,8 @@ def neighbors_command(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead.")] = False,
 ) -> None:
     """Print the entities whose embeddings are nearest to those of others."""
-    from lsm.embed.answers import neighbors_by_name
-    from lsm.embed.embeddings import open_run
+    from lsm.embed.use.answers import neighbors_by_name
+    from lsm.embed.use.embeddings import open_run
 
     answers = neighbors_by_name(open_run(run, store), names, k, measure, ids=ids)
     if as_json:
@@ -161,9 +161,9 @@ def predict_command(
     force: ForceOption = False,
 ) -> None:
     """Print the tails that complete a head and a relation best, or the heads."""
-    from lsm.embed import answers
-    from lsm.embed.edge_files import EdgeFile
-    from lsm.embed.embeddings import open_run
+    from lsm.embed.use import answers
+    from lsm.embed.use.edge_files import EdgeFile
+    from lsm.embed.use.embeddings import open_run
 
     opened = open_run(run, store)
     if queries is None:
@@ -218,9 +218,9 @@ def score_command(
     force: ForceOption = False,
 ) -> None:
     """Print the score of each edge of a file, in its order: the line, a tab and the score."""
-    from lsm.embed import answers
-    from lsm.embed.edge_files import EdgeFile
-    from lsm.embed.embeddings import open_run
+    from lsm.embed.use import answers
+    from lsm.embed.use.edge_files import EdgeFile
+    from lsm.embed.use.embeddings import open_run
 
     opened = open_run(run, store)
     file = EdgeFile(triples, opened.run, None if ids else opened.store, header=header)

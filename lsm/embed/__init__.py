@@ -7,10 +7,10 @@ from lsm.core.lazy import lazily
 if TYPE_CHECKING:
     from lsm.embed.config import EmbedConfig, load_embed_config
     from lsm.embed.edge_trainer import BatchLoss, EdgeTrainer
-    from lsm.embed.embeddings import Embeddings, open_run
     from lsm.embed.options import EmbedOptions
     from lsm.embed.orders.order import Order, make_order
     from lsm.embed.trainer import train
+    from lsm.embed.use.embeddings import Embeddings, open_run
 
 __all__ = [
     "BatchLoss",
@@ -32,11 +32,11 @@ __getattr__, __dir__ = lazily(
         "EdgeTrainer": "edge_trainer",
         "EmbedConfig": "config",
         "EmbedOptions": "options",
-        "Embeddings": "embeddings",
+        "Embeddings": "use.embeddings",
         "Order": "orders.order",
         "load_embed_config": "config",
         "make_order": "orders.order",
-        "open_run": "embeddings",
+        "open_run": "use.embeddings",
         "train": "trainer",
     },
 )

@@ -8,7 +8,7 @@ import torch
 
 from lsm.data.triples.convert import convert_triples
 from lsm.embed import open_run
-from lsm.embed.neighbors import nearest
+from lsm.embed.use.neighbors import nearest
 from support.command import lsm
 from support.embed_runs import make_run
 from support.triples import config, tables

@@ -9,7 +9,7 @@ import pytest
 
 from lsm.data.triples.convert import convert_triples
 from lsm.embed import open_run, run_state
-from lsm.embed.export import export
+from lsm.embed.use.export import export
 from support.command import lsm
 from support.embed_runs import make_run
 from support.store_files import PEAK_MIB, python_command
@@ -174,7 +174,7 @@ EXPORT = (
     + """
 import sys
 from lsm.embed import open_run
-from lsm.embed.export import export
+from lsm.embed.use.export import export
 before = peak_mib()
 export(open_run(sys.argv[1]), sys.argv[2], sys.argv[3], ids=True)
 print(before, peak_mib())

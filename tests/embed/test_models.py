@@ -22,7 +22,7 @@ from lsm.embed.models.operators import (
     Translation,
 )
 from lsm.embed.options import EmbedOptions
-from lsm.embed.prediction import best_targets
+from lsm.embed.use.prediction import best_targets
 
 NODES, RELATIONS, DIM, WEIGHT = 30, 3, 6, 0.2
 GENERATOR = torch.Generator().manual_seed(8)

@@ -10,10 +10,10 @@ import torch
 from lsm import native
 from lsm.embed import open_run, run_state
 from lsm.embed.evaluate import evaluate_run
-from lsm.embed.export import export
 from lsm.embed.table import files as partition_files
 from lsm.embed.table.layout import PartitionLayout
 from lsm.embed.table.reader import DamagedError, StoredSlot, read_partitions
+from lsm.embed.use.export import export
 from lsm.storage.transfers import TransferOptions, Transfers
 from support.command import lsm
 from support.embed_runs import make_run

@@ -6,7 +6,7 @@ import torch
 
 from lsm.data.triples.convert import convert_triples
 from lsm.embed import open_run
-from lsm.embed.prediction import best_targets
+from lsm.embed.use.prediction import best_targets
 from support.embed_runs import make_run
 from support.triples import config, make_triples
 
@@ -129,7 +129,7 @@ def test_predictions(store, tables, tmp_path, model, reciprocal, is_head):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("reciprocal", [True, False])
 def test_scores(store, tables, tmp_path, model, reciprocal, monkeypatch):
-    monkeypatch.setattr("lsm.embed.prediction.EDGES_AT_ONCE", 7)
+    monkeypatch.setattr("lsm.embed.use.prediction.EDGES_AT_ONCE", 7)
     more = () if reciprocal else ("embed.reciprocal=false",)
     run = open_made(tmp_path, store, tables, model, *more, partitions=1)
     edges = torch.from_numpy(store.edges("test")[:50].astype(np.int64))
@@ -196,7 +196,7 @@ def test_blocks_do_not_matter(monkeypatch, size, score_bytes):
     """Many ties, rows of NaN, queries in several parts."""
     from lsm.embed.options import EmbedOptions
 
-    monkeypatch.setattr("lsm.embed.prediction.SCORE_BYTES", score_bytes)
+    monkeypatch.setattr("lsm.embed.use.prediction.SCORE_BYTES", score_bytes)
     rng = np.random.default_rng(1)
     rows = rng.integers(-1, 2, (100, 4)).astype(np.float32)
     rows[17] = np.nan

@@ -16,10 +16,10 @@ import sys
 import threading
 from pathlib import Path
 
-from lsm.embed.embeddings import open_run
 from lsm.embed.run import EmbeddingRun
 from lsm.embed.table import drive as partition_drive
 from lsm.embed.trainer import train
+from lsm.embed.use.embeddings import open_run
 from lsm.storage.transfers import Transfers
 from support.triples import SIX_PARTITIONS, config, make_triples, tables
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from lsm.data.triples.store import TripleStore
-from lsm.embed import prediction
 from lsm.embed.job import identity
-from lsm.embed.neighbors import MEASURES, nearest
 from lsm.embed.run import EmbeddingRun
+from lsm.embed.use import prediction
+from lsm.embed.use.neighbors import MEASURES, nearest
 
 Key = str | int
 """Name, or id."""
@@ -291,7 +291,7 @@ class Embeddings:
             ValueError: There is no such ``form``.
             FileExistsError: ``out`` is not empty.
         """
-        from lsm.embed.export import export  # which takes Embeddings
+        from lsm.embed.use.export import export  # which takes Embeddings
 
         return export(self, out, form, ids=ids, force=force, progress=progress)
 

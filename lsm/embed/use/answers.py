@@ -15,8 +15,8 @@ import torch
 
 from lsm.data.names import escaped
 from lsm.data.sink import FileSink
-from lsm.embed.edge_files import MISSING, EdgeFile, Rejected
-from lsm.embed.embeddings import TARGETS, Embeddings, Key
+from lsm.embed.use.edge_files import MISSING, EdgeFile, Rejected
+from lsm.embed.use.embeddings import TARGETS, Embeddings, Key
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from lsm.core.progress import counting
 from lsm.data.format import sync_directory
 from lsm.data.names import escaped, write_names
 from lsm.data.sink import FileSink, no_room
-from lsm.embed.embeddings import Embeddings
+from lsm.embed.use.embeddings import Embeddings
 
 ENTITIES, RELATIONS, RECIPROCAL = "entities", "relations", "reciprocal_relations"
 _BLOCK_BYTES = 8 << 20

@@ -1,0 +1,1 @@
+"""A finished run in use: rows, scores, predictions, neighbours, exports."""
