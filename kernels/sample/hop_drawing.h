@@ -8,34 +8,15 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/core/check.h"
 #include "kernels/core/philox.h"
 #include "kernels/core/prefetch.h"
 #include "kernels/sample/draw.h"
 #include "kernels/sample/draw_simd.h"
+#include "kernels/sample/graph.h"
 #include "kernels/sample/labor_choice.h"
+#include "kernels/sample/weighted_choice.h"
 
 namespace lsm {
-
-template <class Id>
-struct Graph {
-  const int64_t* indptr;
-  const Id* indices;
-  int64_t num_nodes;
-};
-
-/// Throws ArgumentError unless a source in indices is a node.
-inline void check_source(int64_t id, int64_t num_nodes) {
-  check_argument(static_cast<uint64_t>(id) < static_cast<uint64_t>(num_nodes),
-                 "indices: expected ids in [0, ", num_nodes, "), got ", id,
-                 "; the topology is damaged: check it with `lsm data verify`");
-}
-
-/// The place of a node's in-edges.
-struct InEdges {
-  int64_t first;  // in the graph
-  uint32_t degree;
-};
 
 /// Nodes that are drawn together.
 struct SimdGroup {
@@ -82,7 +63,18 @@ class HopDrawing {
   /// destinations, and prefetches their sources.
   void draw_block(int64_t from, int64_t to) const {
     if (hop_.draws) {
-      choose_block(from, to);
+      LaborChoice choice(*hop_.draws);
+      choose_block(from, to, [&](int64_t, const InEdges& in, uint32_t count, int64_t* edges) {
+        choice.choose(graph_.indices + in.first, in.degree, count, in.first, edges);
+      });
+      return;
+    }
+    if (graph_.weights != nullptr) {
+      WeightedChoice choice;
+      choose_block(from, to, [&](int64_t i, const InEdges& in, uint32_t count, int64_t* edges) {
+        PhiloxStream random = stream_of(i);
+        choice.choose(random, {graph_.weights + in.first, in.degree}, count, in.first, edges);
+      });
       return;
     }
     const int64_t* indptr = hop_.indptr;
@@ -111,14 +103,14 @@ class HopDrawing {
   /// Replaces edge numbers by the ids of their sources.
   void load_sources(int64_t begin, int64_t end) const {
     int64_t* sources = hop_.sources;
-    const uint64_t num_nodes = static_cast<uint64_t>(graph_.num_nodes);
+    const uint64_t num_sources = static_cast<uint64_t>(graph_.num_sources);
     bool in_range = true;
     for (int64_t e = begin; e < end; ++e) {
       sources[e] = graph_.indices[sources[e]];
-      in_range &= static_cast<uint64_t>(sources[e]) < num_nodes;
+      in_range &= static_cast<uint64_t>(sources[e]) < num_sources;
     }
     if (in_range) return;
-    for (int64_t e = begin; e < end; ++e) check_source(sources[e], graph_.num_nodes);
+    for (int64_t e = begin; e < end; ++e) check_source(sources[e], graph_.num_sources);
   }
 
  private:
@@ -132,13 +124,17 @@ class HopDrawing {
     __builtin_prefetch(first + count - 1);  // lists need not begin at a cache line
   }
 
-  /// draw_block() for LABOR.
-  void choose_block(int64_t from, int64_t to) const {
+  PhiloxStream stream_of(int64_t i) const {
+    return {hop_.key, static_cast<uint64_t>(hop_.n_id[i]), hop_.number};
+  }
+
+  /// draw_block() where choose(node, in_edges, count, edges) writes the numbers of some in-edges.
+  template <class Choose>
+  void choose_block(int64_t from, int64_t to, const Choose& choose) const {
     const int64_t* indptr = hop_.indptr;
     for (int64_t i = from; i < to; ++i) {
       if (indptr[i + 1] > indptr[i]) prefetch_list(hop_.in_edges[i - hop_.first_node]);
     }
-    LaborChoice choice(*hop_.draws);
     for (int64_t i = from; i < to; ++i) {
       const uint32_t count = static_cast<uint32_t>(indptr[i + 1] - indptr[i]);
       const InEdges& in = hop_.in_edges[i - hop_.first_node];
@@ -147,7 +143,7 @@ class HopDrawing {
       if (count == in.degree) {
         std::iota(edges, edges + count, in.first);
       } else if (count > 0) {
-        choice.choose(graph_.indices + in.first, in.degree, count, in.first, edges);
+        choose(i, in, count, edges);
       }
     }
   }
@@ -170,7 +166,7 @@ class HopDrawing {
   }
 
   void draw_alone(int64_t i, const InEdges& in, uint32_t count) const {
-    PhiloxStream random(hop_.key, static_cast<uint64_t>(hop_.n_id[i]), hop_.number);
+    PhiloxStream random = stream_of(i);
     std::vector<uint32_t> positions(count + draw_scratch_words(count));
     draw_positions(random, in.degree, count, positions.data() + count, positions.data());
     int64_t* edges = hop_.sources + hop_.indptr[i];

@@ -122,10 +122,10 @@ std::unique_ptr<NeighborSampler> make_neighbor_sampler(const TensorView& indptr,
   if (indices.dtype == dtype_of<int32_t>()) {
     check_argument(num_nodes <= INT32_MAX, "indices: expected int64 for ", num_nodes, " nodes");
     const Graph<int32_t> graph{offsets.data(), indices.as<const int32_t>("indices").data(),
-                               num_nodes};
+                               num_nodes, num_nodes};
     return make_csc_sampler(graph, std::move(fanouts), num_threads, sampling);
   }
-  const Graph<int64_t> graph{offsets.data(), indices.as<const int64_t>("indices").data(),
+  const Graph<int64_t> graph{offsets.data(), indices.as<const int64_t>("indices").data(), num_nodes,
                              num_nodes};
   return make_csc_sampler(graph, std::move(fanouts), num_threads, sampling);
 }

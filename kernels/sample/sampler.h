@@ -12,21 +12,28 @@
 
 namespace lsm {
 
-/// A sampled subgraph, relabelled. Memory comes from the sampler's BufferPool; buffers may be
-/// larger than their contents.
-struct SampledSubgraph {
-  std::shared_ptr<HostBuffer> n_id;      // int64 [num_nodes]: seeds, then each hop's new nodes
+/// The nodes of one type in a sampled subgraph. Memory comes from the sampler's BufferPool; buffers
+/// may be larger than their contents.
+struct SampledNodes {
+  std::shared_ptr<HostBuffer> n_id;        // int64 [num_nodes]: seeds, then each hop's new nodes
+  std::shared_ptr<HostBuffer> subgraph;    // int64 [num_nodes], if each seed has a subgraph
+  std::vector<int64_t> num_sampled_nodes;  // seeds, then new nodes of each hop
+  int64_t num_nodes = 0;
+};
+
+/// The edges of one type in a sampled subgraph, as SampledNodes.
+struct SampledEdges {
   std::shared_ptr<HostBuffer> edges;     // int64 [2, num_edges]: local sources, local destinations
   std::shared_ptr<HostBuffer> indptr;    // int64 [num_expanded + 1]: in-edges of the expanded nodes
   std::shared_ptr<HostBuffer> weights;   // float [num_edges], of LADIES only
   std::shared_ptr<HostBuffer> edge_ids;  // int64 [num_edges]: indices into the CSC, if recorded
-  std::vector<int64_t> num_sampled_nodes;  // seeds, then new nodes of each hop
   std::vector<int64_t> num_sampled_edges;  // of each hop
-
-  int64_t num_nodes = 0;
   int64_t num_edges = 0;
-  int64_t num_expanded = 0;  // all nodes but the last hop's new ones
+  int64_t num_expanded = 0;  // destinations: all nodes but the last hop's new ones
 };
+
+/// A sampled subgraph of one type, relabelled.
+struct SampledSubgraph : SampledNodes, SampledEdges {};
 
 /// Uniform neighbour sampling without replacement over a graph in CSC form. Hop h draws min(degree,
 /// fanouts[h]) in-edges (-1: all) of each node that is new in hop h - 1, so a node is expanded

@@ -1,0 +1,86 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// The edges of one type as sampling reads them.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/core/check.h"
+
+namespace lsm {
+
+/// The place of a node's in-edges.
+struct InEdges {
+  int64_t first;  // in the graph
+  uint32_t degree;
+};
+
+/// Times of edges. A subgraph has no edge that is later than its seed. Not owned.
+struct EdgeTimes {
+  const int64_t* of_edges = nullptr;    // [num_edges], or null
+  const int64_t* of_sources = nullptr;  // [num_sources], or null: an edge has its source's
+  const int64_t* of_seeds = nullptr;    // by subgraph
+  bool takes_last = false;              // the latest edges, not any
+
+  bool are_given() const { return of_edges != nullptr || of_sources != nullptr; }
+};
+
+/// A graph in CSC form, not owned. With times, a node's in-edges are in their order.
+template <class Id>
+struct Graph {
+  const int64_t* indptr;  // [num_nodes + 1]
+  const Id* indices;      // [num_edges] sources
+  int64_t num_nodes;      // destinations
+  int64_t num_sources;
+  const float* weights = nullptr;  // [num_edges] finite, >= 0; null: all alike
+  bool has_zero_weights = false;
+  EdgeTimes times = {};
+
+  /// True if each node may take all its in-edges, with the same chance.
+  bool is_plain() const { return weights == nullptr && !times.are_given(); }
+
+  /// Reduces the in-edges of a node to those that the subgraph may take, and returns how many of
+  /// these it takes if at most `limit`.
+  uint64_t restrict(InEdges& in, int64_t subgraph, uint64_t limit) const {
+    if (times.are_given()) in.degree = num_until(in, times.of_seeds[subgraph]);
+    uint64_t count = std::min<uint64_t>(in.degree, limit);
+    if (has_zero_weights) count = std::min(count, num_positive(in));
+    if (times.takes_last) {
+      in.first += in.degree - static_cast<int64_t>(count);
+      in.degree = static_cast<uint32_t>(count);
+    }
+    return count;
+  }
+
+ private:
+  int64_t time_of(int64_t edge) const {
+    return times.of_edges != nullptr ? times.of_edges[edge] : times.of_sources[indices[edge]];
+  }
+
+  /// The number of `in` that are not later than `time`.
+  uint32_t num_until(const InEdges& in, int64_t time) const {
+    uint32_t low = 0, high = in.degree;
+    while (low < high) {
+      const uint32_t middle = low + (high - low) / 2;
+      const bool is_until = time_of(in.first + middle) <= time;
+      low = is_until ? middle + 1 : low;
+      high = is_until ? high : middle;
+    }
+    return low;
+  }
+
+  uint64_t num_positive(const InEdges& in) const {
+    uint64_t count = 0;
+    for (uint32_t j = 0; j < in.degree; ++j) count += weights[in.first + j] > 0;
+    return count;
+  }
+};
+
+/// Throws ArgumentError unless a source in indices is a node.
+inline void check_source(int64_t id, int64_t num_nodes) {
+  check_argument(static_cast<uint64_t>(id) < static_cast<uint64_t>(num_nodes),
+                 "indices: expected ids in [0, ", num_nodes, "), got ", id,
+                 "; the topology is damaged: check it with `lsm data verify`");
+}
+
+}  // namespace lsm
