@@ -343,7 +343,7 @@ def test_no_test_module_imports_another():
 
 # Rooms within embed, and what else of embed each imports.
 EMBED_ROOMS = {
-    "models": {"host_kernels"},
+    "models": set(),
     "orders": set(),
     "table": {"orders"},
     "use": {"evaluate", "job", "options", "run", "sides"},

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from lsm.embed import host_kernels
+from lsm.embed.models.kernels import takes
 from lsm.embed.options import EmbedOptions
 
 
@@ -30,7 +31,7 @@ def initialise(options: EmbedOptions, rows: Tensor, seed: int) -> None:
 def update_rows(options: EmbedOptions, rows: Tensor, ids: Tensor, grads: Tensor) -> None:
     """Applies gradients [m, dim] to the rows [n, width] of ``ids`` [m], in place, by Adagrad (Duchi
     et al., 2011). Sums the gradients of one row first, in their order in ``ids``."""
-    if host_kernels.takes(rows):
+    if takes(rows):
         host_kernels.update_rows(rows, ids, grads, options.lr, options.eps)
     else:
         update_rows_by_torch(options, rows, ids, grads)

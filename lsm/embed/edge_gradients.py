@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lsm.embed import host_kernels
 from lsm.embed.losses import replace_by_gradients
+from lsm.embed.models.kernels import takes
 from lsm.embed.options import EmbedOptions
 from lsm.embed.own_partition import OwnPartition
 from lsm.embed.regularizer import add_penalty
@@ -131,9 +132,7 @@ class _Batch:
         self._model = options.edge_model
         self._tables = tables
         self._in_one_pass = (
-            self._model.takes("host")
-            and options.dropout == 0
-            and host_kernels.takes(tables.entities)
+            self._model.takes("host") and options.dropout == 0 and takes(tables.entities)
         )
         self._loss = 0.0
         self._grads = workspace.take("gradients", len(ids), options.dim, tables.entities)
@@ -242,7 +241,7 @@ class _Batch:
         if ids is None or relation is None or grads is None or self._relation_grads is None:
             return
         self._loss += add_penalty(self._options, relation, grads, times=1)
-        if host_kernels.takes(grads):  # index_add_ takes a microsecond per row
+        if takes(grads):  # index_add_ takes a microsecond per row
             host_kernels.add_rows(self._relation_grads, ids, grads)
         else:
             self._relation_grads.index_add_(0, ids, grads)
@@ -294,7 +293,7 @@ class _Batch:
 
 
 def _take_rows(table: Tensor, ids: Tensor, out: Tensor) -> None:
-    if host_kernels.takes(table):
+    if takes(table):
         host_kernels.take_rows(table, ids, out)
     else:
         torch.index_select(table, 0, ids, out=out)

@@ -1,24 +1,16 @@
-"""Native kernels of the host, for the tensors that they accept.
+"""Native kernels of the host, for the tensors that ``models.kernels.takes`` accepts.
 
 They receive NumPy views, which enter native code in 1 us; tensors of torch take 10 us.
 """
 
 from __future__ import annotations
 
-import functools
-import os
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from lsm import native
-
-
-def takes(tensor: Tensor) -> bool:
-    """True if these functions accept ``tensor``: float32 in host memory. Others go through
-    torch."""
-    return tensor.dtype == torch.float32 and tensor.device.type == "cpu"
+from lsm.embed.models.kernels import pool
 
 
 def softmax_loss(positives: Tensor, negatives: Tensor) -> float:
@@ -94,13 +86,3 @@ def add_rows(table: Tensor, ids: Tensor, rows: Tensor) -> None:
 def update_rows(rows: Tensor, ids: Tensor, grads: Tensor, lr: float, eps: float) -> None:
     """Adagrad, for the rows [n, width] of ``ids`` [m] with gradients [m, dim]."""
     native.update_rows(rows.numpy(), ids.numpy(), grads.numpy(), lr, eps, pool())
-
-
-def pool() -> native.ThreadPool:
-    """The thread pool of this process, with as many threads as torch has."""
-    return _pool_of(torch.get_num_threads(), os.getpid())
-
-
-@functools.cache
-def _pool_of(num_threads: int, _process: int) -> native.ThreadPool:
-    return native.ThreadPool(num_threads)

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from lsm.embed import host_kernels
+from lsm.embed.models.kernels import takes
 from lsm.embed.options import LossName
 
 
@@ -15,7 +16,7 @@ def replace_by_gradients(
 ) -> float:
     """The sum of the losses of edges with scores ``positives`` [c] and negatives [c, k]. Overwrites
     the scores with the gradients of that sum. A negative with score -inf is left out."""
-    if loss == "softmax" and host_kernels.takes(negatives):
+    if loss == "softmax" and takes(negatives):
         return host_kernels.softmax_loss(positives, negatives)
     if loss == "softmax":
         total, of_positives = _softmax(positives, negatives)

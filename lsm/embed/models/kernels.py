@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lsm import native
-from lsm.embed.host_kernels import pool
 
 
 def complex_product(a: Tensor, b: Tensor, conjugate: bool) -> Tensor:
@@ -87,3 +88,19 @@ def place(tensor: Tensor) -> dict[str, Any]:
         return {"device": native.TWIN, "stream": 0}
     stream = torch.cuda.current_stream(tensor.device).cuda_stream
     return {"device": tensor.device.index, "stream": stream}
+
+
+def takes(tensor: Tensor) -> bool:
+    """True if kernels of the host accept ``tensor``: float32 in host memory. Others go through
+    torch."""
+    return tensor.dtype == torch.float32 and tensor.device.type == "cpu"
+
+
+def pool() -> native.ThreadPool:
+    """The thread pool of this process, with as many threads as torch has."""
+    return _pool_of(torch.get_num_threads(), os.getpid())
+
+
+@functools.cache
+def _pool_of(num_threads: int, _process: int) -> native.ThreadPool:
+    return native.ThreadPool(num_threads)

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from lsm import native
-from lsm.embed.host_kernels import takes
 from lsm.embed.models import kernels
+from lsm.embed.models.kernels import takes
 
 
 class Operator(ABC):
