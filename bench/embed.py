@@ -24,8 +24,14 @@ from torch import Tensor
 from common import BENCH, PEER_MALLOC, parser, publish, run_program, spread, take_turns
 from lsm.core.allocator import keep_freed_memory
 from lsm.embed.adagrad import initial_rows, initialise
-from lsm.embed.edge_gradients import LEAST_BLOCK, SCORE_BYTES, Tables, Workspace, gradients_of
 from lsm.embed.edge_trainer import EdgeTrainer
+from lsm.embed.gradients.edge_gradients import (
+    LEAST_BLOCK,
+    SCORE_BYTES,
+    Tables,
+    Workspace,
+    gradients_of,
+)
 from lsm.embed.options import EmbedOptions
 from lsm.embed.table.frames import HostFrames
 from lsm.embed.table.layout import PartitionLayout

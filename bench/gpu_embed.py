@@ -20,9 +20,9 @@ from collections.abc import Callable
 import torch
 
 from lsm.embed.adagrad import initial_rows
-from lsm.embed.edge_gradients import Tables, Workspace, gradients_of
 from lsm.embed.edge_trainer import EdgeTrainer
-from lsm.embed.gpu_gradients import gradients_on_gpu
+from lsm.embed.gradients.edge_gradients import Tables, Workspace, gradients_of
+from lsm.embed.gradients.gpu_gradients import gradients_on_gpu
 from lsm.embed.models.models import MODELS
 from lsm.embed.options import EmbedOptions
 

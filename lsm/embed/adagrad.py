@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lsm.embed import host_kernels
+from lsm.embed.gradients import host_kernels
 from lsm.embed.models.kernels import takes
 from lsm.embed.options import EmbedOptions
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lsm.embed import gpu_kernels
 from lsm.embed.adagrad import update_rows
-from lsm.embed.edge_gradients import Tables, Workspace, gradients_of
-from lsm.embed.gpu_gradients import gradients_on_gpu, import_fused_softmax
+from lsm.embed.gradients import gpu_kernels
+from lsm.embed.gradients.edge_gradients import Tables, Workspace, gradients_of
+from lsm.embed.gradients.gpu_gradients import gradients_on_gpu, import_fused_softmax
+from lsm.embed.gradients.own_partition import OwnPartition
 from lsm.embed.options import EmbedOptions
-from lsm.embed.own_partition import OwnPartition
 from lsm.links.negatives import Candidates
 
 Reduce = Callable[[Tensor], None]

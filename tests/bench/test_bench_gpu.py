@@ -84,7 +84,7 @@ def test_the_fused_softmax_is_measured_beside_stored_scores():
 def test_a_fused_softmax_that_fails_leaves_stored_scores(on_host, monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "lsm.embed.fused_softmax", raising=False)
+    monkeypatch.delitem(sys.modules, "lsm.embed.gradients.fused_softmax", raising=False)
     made = gpu.run(["embed"], gpu.parse_args(list(TINY)))
     assert made["embed"]["error"].startswith("transe_l2, fused: RuntimeError: ")
     assert "embeddings, dot: batches per second" in made["reach"]

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch.nn import functional
 
-from lsm.embed import edge_gradients
-from lsm.embed.edge_gradients import Tables, Workspace, gradients_of
+from lsm.embed.gradients import edge_gradients
+from lsm.embed.gradients.edge_gradients import Tables, Workspace, gradients_of
+from lsm.embed.gradients.own_partition import OwnPartition
 from lsm.embed.models.models import MODELS
 from lsm.embed.options import EmbedOptions, LossName, RegularizerName
-from lsm.embed.own_partition import OwnPartition
 from lsm.links import negatives
 
 DIM, ENTITIES, RELATIONS = 6, 9, 3

@@ -203,7 +203,7 @@ def test_steps_are_those_of_stored_scores(interpreted, model, values):
 
 def test_without_triton_the_option_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "lsm.embed.fused_softmax", raising=False)
+    monkeypatch.delitem(sys.modules, "lsm.embed.gradients.fused_softmax", raising=False)
     options = options_of(model="dot")
     rows = initial_rows(options, NODES, 1)
     EdgeTrainer(rows, None, options)  # the host ignores it
@@ -256,7 +256,7 @@ def compiled(tmp_path, monkeypatch):
 def test_kernels_compile_for_a_gpu(compiled, model, dim, precision, capability):
     """With tensor cores for TF32, without for float32, and with next to no spilled registers. A
     shift of scores only adds to the kernels."""
-    from lsm.embed import fused_softmax
+    from lsm.embed.gradients import fused_softmax
 
     comparator = MODELS[model].comparator
     constants = fused_softmax.constants_of(comparator, dim, precision, is_shifted=True)
@@ -304,7 +304,7 @@ def launches(tmp_path, monkeypatch):
 @pytest.mark.parametrize("precision", ["ieee", "tf32"])
 def test_batches_of_any_size_launch_the_same_kernels(launches, precision):
     """The interpreter has launches of its own. Compiling takes a second."""
-    from lsm.embed.fused_softmax import ContrastBatch, constants_of, contrast
+    from lsm.embed.gradients.fused_softmax import ContrastBatch, constants_of, contrast
 
     torch.set_float32_matmul_precision("highest" if precision == "ieee" else "high")
     wanted, held = [], constants_of(Dot(), 100, precision)["HELD"]

@@ -5,14 +5,14 @@ from typing import get_args
 import pytest
 import torch
 
-from lsm.embed import gpu_gradients, gpu_kernels
 from lsm.embed.adagrad import initial_rows, update_rows_by_torch
-from lsm.embed.edge_gradients import Tables, Workspace, gradients_of
 from lsm.embed.edge_trainer import EdgeTrainer
-from lsm.embed.gpu_gradients import gradients_on_gpu
+from lsm.embed.gradients import gpu_gradients, gpu_kernels
+from lsm.embed.gradients.edge_gradients import Tables, Workspace, gradients_of
+from lsm.embed.gradients.gpu_gradients import gradients_on_gpu
+from lsm.embed.gradients.own_partition import OwnPartition
 from lsm.embed.models.models import MODELS
 from lsm.embed.options import EmbedOptions, LossName, RegularizerName
-from lsm.embed.own_partition import OwnPartition
 
 NODES, RELATIONS, EDGES = 40, 3, 23
 CANDIDATES = [(30, 40), (0, 25)]

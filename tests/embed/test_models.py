@@ -8,9 +8,9 @@ import torch
 
 from lsm import native
 from lsm.embed.adagrad import initial_rows
-from lsm.embed.edge_gradients import Tables, Workspace, gradients_of
 from lsm.embed.edge_ranking import rank_edges
 from lsm.embed.edge_trainer import EdgeTrainer
+from lsm.embed.gradients.edge_gradients import Tables, Workspace, gradients_of
 from lsm.embed.models.comparators import Comparator, Dot, Euclidean, Manhattan, Modulus
 from lsm.embed.models.models import MODELS, EdgeModel, summaries
 from lsm.embed.models.operators import (

@@ -41,8 +41,8 @@ def _choose() -> None:
 def contrast(model, batch, positives, precision="highest"):
     """The losses, and the gradients of edges' scores, of queries and of negatives. ``batch``: the
     fields of a ContrastBatch. The results are NaN first, so that a gap shows."""
-    from lsm.embed.fused_softmax import ContrastBatch
-    from lsm.embed.fused_softmax import contrast as run
+    from lsm.embed.gradients.fused_softmax import ContrastBatch
+    from lsm.embed.gradients.fused_softmax import contrast as run
     from lsm.embed.models.models import MODELS
 
     torch.set_float32_matmul_precision(precision)

@@ -30,7 +30,7 @@ class Comparator(ABC):
     is_distance: ClassVar[bool] = True
     """True if scores are negative distances, which do not grow with the embeddings."""
     is_fused: ClassVar[bool] = False
-    """True if ``lsm.embed.fused_softmax`` computes it."""
+    """True if ``lsm.embed.gradients.fused_softmax`` computes it."""
 
     @abstractmethod
     def of_pairs(self, queries: Tensor, entities: Tensor) -> Tensor:

@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from lsm import native
+from lsm.embed.gradients.own_partition import OwnPartition
 from lsm.embed.models.kernels import place
 from lsm.embed.options import EmbedOptions, LossName
-from lsm.embed.own_partition import OwnPartition
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lsm.embed.gradients.own_partition import OwnPartition
 from lsm.embed.models.comparators import Comparator
-from lsm.embed.own_partition import OwnPartition
 
 Precision = Literal["ieee", "tf32"]
 

@@ -7,12 +7,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lsm.embed import host_kernels
-from lsm.embed.losses import replace_by_gradients
+from lsm.embed.gradients import host_kernels
+from lsm.embed.gradients.losses import replace_by_gradients
+from lsm.embed.gradients.own_partition import OwnPartition
+from lsm.embed.gradients.regularizer import add_penalty
 from lsm.embed.models.kernels import takes
 from lsm.embed.options import EmbedOptions
-from lsm.embed.own_partition import OwnPartition
-from lsm.embed.regularizer import add_penalty
 from lsm.embed.sides import Side, sides_of
 from lsm.links.negatives import Candidates, NegativeDraws, all_rows
 from lsm.links.pairs import mask_equal

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lsm.embed import host_kernels
+from lsm.embed.gradients import host_kernels
 from lsm.embed.models.kernels import takes
 from lsm.embed.options import LossName
 

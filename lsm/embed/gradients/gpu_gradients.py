@@ -3,7 +3,7 @@
 Native kernels form queries, turn scores into losses and gradients, and carry gradients back to the
 rows of edges; torch computes the matrix products. With ``gpu_scores=fused``, Triton kernels go from
 queries to losses and gradients without scores in memory. The gradients equal those of
-``lsm.embed.edge_gradients`` for the same negatives; the order of every sum is a function of the
+``gradients.edge_gradients`` for the same negatives; the order of every sum is a function of the
 batch alone.
 """
 
@@ -16,11 +16,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lsm.embed import gpu_kernels
-from lsm.embed.edge_gradients import Gradients, Tables, Workspace
-from lsm.embed.gpu_kernels import EdgeBatch
+from lsm.embed.gradients import gpu_kernels
+from lsm.embed.gradients.edge_gradients import Gradients, Tables, Workspace
+from lsm.embed.gradients.gpu_kernels import EdgeBatch
+from lsm.embed.gradients.own_partition import OwnPartition
 from lsm.embed.options import EmbedOptions
-from lsm.embed.own_partition import OwnPartition
 from lsm.embed.sides import sides_of
 from lsm.links.negatives import Candidates, NegativeDraws, all_rows
 
@@ -31,7 +31,7 @@ SCORE_BYTES = 1 << 29
 def import_fused_softmax() -> ModuleType:
     """The module of the fused kernels. Raises RuntimeError without Triton."""
     try:
-        from lsm.embed import fused_softmax
+        from lsm.embed.gradients import fused_softmax
     except ImportError as error:
         raise RuntimeError(
             f"embed.gpu_scores=fused needs Triton, which cannot be imported ({error}); install "
@@ -49,8 +49,7 @@ def gradients_on_gpu(
     workspace: Workspace,
     own: OwnPartition | None = None,
 ) -> Gradients:
-    """Like :func:`lsm.embed.edge_gradients.gradients_of`, for tables and edges on the device of
-    ``generator``."""
+    """Like ``edge_gradients.gradients_of``, for tables and edges on the device of ``generator``."""
     num_relation_rows = 0 if tables.relations is None else len(tables.relations)
     sides = sides_of(options, edges, num_relation_rows)
     negatives = _draw(options, [side.targets for side in sides], candidates, generator)
