@@ -11,9 +11,11 @@ __all__ = [
     "CacheGroup",
     "CacheOptions",
     "CommOptions",
+    "EdgeData",
     "FeatureLoader",
     "GraphStore",
     "NeighborLoader",
+    "NodeData",
     "Sampling",
     "StorageOptions",
     "fit",
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
     from lsm.comm.group import CacheGroup
     from lsm.comm.options import CommOptions
     from lsm.config import load_config
+    from lsm.data.edge_data import EdgeData
     from lsm.data.graph_store import GraphStore
+    from lsm.data.node_data import NodeData
     from lsm.features.loader import FeatureLoader
     from lsm.features.open import open_features
     from lsm.loader.batch import Batch
@@ -42,9 +46,11 @@ _ROOMS = {
     "CacheGroup": "comm",
     "CacheOptions": "cache",
     "CommOptions": "comm",
+    "EdgeData": "data",
     "FeatureLoader": "features",
     "GraphStore": "data",
     "NeighborLoader": "loader",
+    "NodeData": "data",
     "Sampling": "sampler",
     "StorageOptions": "storage",
     "fit": "train",

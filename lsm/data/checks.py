@@ -7,14 +7,16 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import EllipsisType
 
 import numpy as np
 import torch
 
 from lsm.core.progress import ByteProgress
+from lsm.data.arrays import array_problem
 from lsm.data.convert.array_file import CHUNK_BYTES, ArrayFile
+from lsm.data.file_sizes import size_problem
 from lsm.data.format import FileMeta
-from lsm.data.graph_store import size_problem
 
 CONVERT_AGAIN = "convert the data again"
 _MAX_NAMED = 5
@@ -37,6 +39,43 @@ def check_files(
         if _sha256(path / name, advance) != expected.sha256:
             problems.append(f"{path / name}: wrong checksum: it was changed; {CONVERT_AGAIN}")
     return problems, readable
+
+
+class StoreArrays:
+    """The arrays of a store whose files are there in full: those that are ``readable``."""
+
+    def __init__(self, path: Path, readable: set[str]) -> None:
+        self.path = path
+        self._readable = readable
+
+    def has(self, *names: str) -> bool:
+        """True if all files ``names`` can be read."""
+        return self._readable.issuperset(names)
+
+    def check(
+        self,
+        name: str,
+        dtype: str | None,
+        shape: tuple[int | EllipsisType | None, ...],
+        values: Callable[[ArrayFile], Iterator[str]] = lambda _array: iter(()),
+    ) -> Iterator[str]:
+        """Problems of the array ``name``, if it can be read: of its dtype and shape (as for
+        ``load_array``), else of its ``values``."""
+        if not self.has(name):
+            return
+        path = self.path / name
+        try:
+            array = ArrayFile(path, masks=dtype is None)
+        except ValueError as error:
+            yield f"{error}; {CONVERT_AGAIN}"
+            return
+        with array:
+            problem = array_problem(array.stored_dtype, array.shape, dtype, shape)
+            if problem is not None:
+                yield f"{path}: {problem}; {CONVERT_AGAIN}"
+                return
+            for problem in values(array):
+                yield f"{path}: {problem}; {CONVERT_AGAIN}"
 
 
 class Named:
@@ -67,6 +106,18 @@ def out_of_range(array: ArrayFile, low: int, high: int, what: str) -> Iterator[s
             f"{what} out of range [{low}, {high}): {named.count} (first at positions {named}; "
             f"the first is {value})"
         )
+
+
+def finite(what: str, array: ArrayFile) -> Iterator[str]:
+    """The problem of an array with NaN or infinite values. ``what``: its values, in words."""
+    named = Named()
+    if array.dtype.kind != "f":
+        return
+    for first, values in array.chunks():
+        is_finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
+        named.add(first + np.flatnonzero(~is_finite))
+    if named.count:
+        yield f"NaN or infinite {what}: {named.count} (first nodes: {named})"
 
 
 def rows_not_finite(rows: torch.Tensor) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,20 @@ SCHEMA_VERSION = 1
 PAGE_BYTES = 4096
 
 META = "meta.json"
-_KINDS = ("graph", "triples")
+REMEDY = "convert the data again with `lsm data convert`"
+_KINDS = ("graph", "typed", "triples")
 _MOST_META_BYTES = 16 << 20
+TOPOLOGY = "topology/"
 INDPTR = "topology/indptr.npy"
 INDICES = "topology/indices.npy"
 LABELS = "labels.npy"
+NODE_TIMES = "times.npy"
+NAMES = "names.tsv"
+# Values of edges, next to indptr.npy and indices.npy.
+WEIGHTS = "weights.npy"
+EDGE_TIMES = "times.npy"
+EDGE_ATTR = "attr.npy"
+ORDER = "order.npy"
 SPLITS = ("train", "valid", "test")
 
 # Feature dtypes by their torch names, with bytes per element.
@@ -58,6 +67,16 @@ class FeatureMeta(BaseModel):
     stripe_bytes: int = Field(default=PAGE_BYTES, ge=PAGE_BYTES, multiple_of=PAGE_BYTES)
 
 
+class NodeMeta(BaseModel):
+    """The nodes of one type. ``num_classes`` 0: they have no labels."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    num_nodes: int = Field(ge=0)
+    num_classes: int = Field(default=0, ge=0)
+    features: FeatureMeta | None = None
+
+
 class StoreMeta(BaseModel):
     """Contents of ``meta.json``. ``files`` lists every file of the store but ``meta.json``
     itself."""
@@ -93,11 +112,12 @@ def score_file(name: str) -> str:
     return f"scores/{name}.npy"
 
 
-def feature_files(stripes: int) -> list[str]:
-    """Names of the feature files: ``features.bin``, or ``features.K.bin`` for each stripe."""
+def feature_files(stripes: int, folder: str = "") -> list[str]:
+    """Names of the feature files in ``folder`` ("" or "NAME/"): ``features.bin``, or
+    ``features.K.bin`` for each stripe."""
     if stripes == 1:
-        return ["features.bin"]
-    return [f"features.{k}.bin" for k in range(stripes)]
+        return [f"{folder}features.bin"]
+    return [f"{folder}features.{k}.bin" for k in range(stripes)]
 
 
 def feature_file_bytes(total_bytes: int, stripes: int, stripe_bytes: int) -> list[int]:
@@ -168,23 +188,29 @@ def read_meta(store: Path) -> StoreMeta:
     """``meta.json`` of the store directory ``store``, checked for consistency. Raises
     FileNotFoundError if it is missing, ValueError if it cannot be used.
     """
-    remedy = "convert the data again with `lsm data convert`"
+    path = require_graph(store)
+    meta = read_versioned(path, StoreMeta, SCHEMA_VERSION, REMEDY)
+    _check_consistent(path, meta)
+    return meta
+
+
+def require_graph(store: Path) -> Path:
+    """The path of ``meta.json`` of ``store``, a store of a graph with or without types. Raises
+    FileNotFoundError if there is none, ValueError for a store of another kind."""
     path = store / META
     if not store.is_dir():
         raise FileNotFoundError(f"{store}: {absent(store, 'make one with `lsm data`')}")
     if is_temporary(store.resolve()):
-        raise ValueError(f"{store}: left by an interrupted conversion; delete it and {remedy}")
+        raise ValueError(f"{store}: left by an interrupted conversion; delete it and {REMEDY}")
     if not path.is_file():
-        raise FileNotFoundError(f"{store}: not a store: it has no {META}; {remedy}")
+        raise FileNotFoundError(f"{store}: not a store: it has no {META}; {REMEDY}")
     require_known_kind(store)
-    if store_kind(store) != "graph":
+    if store_kind(store) == "triples":
         raise ValueError(
             f"{store}: expected a store of a graph with features, got one of triples; that kind is "
-            f"for `lsm embed`; for this one, {remedy}"
+            f"for `lsm embed`; for this one, {REMEDY}"
         )
-    meta = read_versioned(path, StoreMeta, SCHEMA_VERSION, remedy)
-    _check_consistent(path, meta, remedy)
-    return meta
+    return path
 
 
 def absent(store: Path, remedy: str) -> str:
@@ -199,7 +225,7 @@ def require_known_kind(store: Path) -> None:
     kind = store_kind(store)
     if kind not in _KINDS:
         raise ValueError(
-            f"{store}: made by a newer LSM-GNN: expected a store of kind {' or '.join(_KINDS)}, "
+            f"{store}: made by a newer LSM-GNN: expected a store of kind {', '.join(_KINDS)}, "
             f"got {kind!r}; update lsm-gnn"
         )
 
@@ -215,55 +241,81 @@ def store_kind(store: Path) -> str:
     return str(content.get("kind", "graph")) if isinstance(content, dict) else "graph"
 
 
-def _check_array_bytes(path: Path, meta: StoreMeta, remedy: str) -> None:
-    """Raises ValueError if the listed files are too small for the numbers of nodes and edges."""
-    index_bytes = 4 if index_dtype(meta.num_nodes) == "int32" else 8
-    needed = {
-        INDPTR: 8 * (meta.num_nodes + 1),
-        INDICES: index_bytes * meta.num_edges,
-        LABELS: 8 * meta.num_nodes,
-    }
-    for name, num_bytes in needed.items():
-        if meta.files[name].bytes < num_bytes:
-            raise ValueError(
-                f"{path}: files: {name}: expected more than {num_bytes} bytes for "
-                f"{meta.num_nodes} nodes and {meta.num_edges} edges, got "
-                f"{meta.files[name].bytes}; {remedy}"
-            )
-
-
-def _check_consistent(path: Path, meta: StoreMeta, remedy: str) -> None:
-    features = meta.features
+def check_features(
+    path: Path, where: str, features: FeatureMeta, num_nodes: int, files: dict[str, FileMeta]
+) -> None:
+    """Raises ValueError unless ``features``, the entry ``where`` of the meta.json ``path``, agree
+    with ``num_nodes`` and the listed ``files``."""
     if features.dtype not in FEATURE_DTYPES:
         raise ValueError(
-            f"{path}: features.dtype: expected one of {', '.join(FEATURE_DTYPES)}, "
-            f"got {features.dtype!r}; {remedy}"
+            f"{path}: {where}.dtype: expected one of {', '.join(FEATURE_DTYPES)}, "
+            f"got {features.dtype!r}; {REMEDY}"
         )
     row_bytes = features.dim * FEATURE_DTYPES[features.dtype]
     if features.row_bytes != row_bytes:
         raise ValueError(
-            f"{path}: features.row_bytes: expected {row_bytes} (dim x itemsize), "
-            f"got {features.row_bytes}; {remedy}"
+            f"{path}: {where}.row_bytes: expected {row_bytes} (dim x itemsize), "
+            f"got {features.row_bytes}; {REMEDY}"
         )
-    needed = [INDPTR, INDICES, LABELS, *map(split_file, SPLITS), *features.files]
-    for name in needed:
-        if name not in meta.files:
-            raise ValueError(f"{path}: files: {name} is not listed; {remedy}")
-    for name in meta.files:
-        if name.startswith("/") or ".." in Path(name).parts or "\0" in name:
-            raise ValueError(f"{path}: files: {name!r} is outside the store; {remedy}")
-    most = most_classes(meta.num_nodes)
-    if meta.num_classes > most:
-        raise ValueError(
-            f"{path}: num_classes: expected at most {most} for {meta.num_nodes} nodes, got "
-            f"{meta.num_classes}; {remedy}"
-        )
-    total = meta.num_nodes * row_bytes
+    require_listed(path, files, features.files)
+    total = num_nodes * row_bytes
     sizes = feature_file_bytes(total, len(features.files), features.stripe_bytes)
     for name, size in zip(features.files, sizes, strict=True):
-        if meta.files[name].bytes != size:
+        if files[name].bytes != size:
             raise ValueError(
-                f"{path}: files: {name}: expected {size} bytes for {meta.num_nodes} rows of "
-                f"{row_bytes} bytes, got {meta.files[name].bytes}; {remedy}"
+                f"{path}: files: {name}: expected {size} bytes for {num_nodes} rows of "
+                f"{row_bytes} bytes, got {files[name].bytes}; {REMEDY}"
             )
-    _check_array_bytes(path, meta, remedy)
+
+
+def require_listed(path: Path, files: dict[str, FileMeta], names: Iterable[str]) -> None:
+    """Raises ValueError unless the meta.json ``path`` lists ``names``, and no file outside the
+    store."""
+    for name in names:
+        if name not in files:
+            raise ValueError(f"{path}: files: {name} is not listed; {REMEDY}")
+    for name in files:
+        if name.startswith("/") or ".." in Path(name).parts or "\0" in name:
+            raise ValueError(f"{path}: files: {name!r} is outside the store; {REMEDY}")
+
+
+def require_classes(path: Path, where: str, num_classes: int, num_nodes: int) -> None:
+    """Raises ValueError for more classes than ``num_nodes`` nodes can have."""
+    most = most_classes(num_nodes)
+    if num_classes > most:
+        raise ValueError(
+            f"{path}: {where}: expected at most {most} for {num_nodes} nodes, got "
+            f"{num_classes}; {REMEDY}"
+        )
+
+
+def require_bytes(
+    path: Path, files: dict[str, FileMeta], least: dict[str, int], counts: str
+) -> None:
+    """Raises ValueError if a listed file is smaller than ``least`` for these ``counts``."""
+    for name, num_bytes in least.items():
+        if files[name].bytes < num_bytes:
+            raise ValueError(
+                f"{path}: files: {name}: expected more than {num_bytes} bytes for {counts}, got "
+                f"{files[name].bytes}; {REMEDY}"
+            )
+
+
+def topology_bytes(folder: str, num_sources: int, num_nodes: int, num_edges: int) -> dict[str, int]:
+    """Bytes of the elements of the two files of a CSC in ``folder`` ("NAME/"), whose destinations
+    are ``num_nodes``."""
+    index_bytes = 4 if index_dtype(num_sources) == "int32" else 8
+    return {
+        f"{folder}indptr.npy": 8 * (num_nodes + 1),
+        f"{folder}indices.npy": index_bytes * num_edges,
+    }
+
+
+def _check_consistent(path: Path, meta: StoreMeta) -> None:
+    num_nodes, files = meta.num_nodes, meta.files
+    require_listed(path, files, [INDPTR, INDICES, LABELS, *map(split_file, SPLITS)])
+    require_classes(path, "num_classes", meta.num_classes, num_nodes)
+    check_features(path, "features", meta.features, num_nodes, files)
+    least = topology_bytes(TOPOLOGY, num_nodes, num_nodes, meta.num_edges)
+    counts = f"{num_nodes} nodes and {meta.num_edges} edges"
+    require_bytes(path, files, least | {LABELS: 8 * num_nodes}, counts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 import re
 import shutil
@@ -12,29 +11,46 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-import numpy as np
 import torch
 
-from lsm import native
-from lsm.core.files import read_exactly
 from lsm.data import format as layout
+from lsm.data.arrays import load_array
+from lsm.data.edge_data import EdgeData
 from lsm.data.feature_files import FeatureFiles
+from lsm.data.file_sizes import check_sizes
 from lsm.data.format import FileMeta, StoreMeta
-from lsm.data.npy_header import read_header
+from lsm.data.node_data import NodeData
 from lsm.data.sink import FileSink, explaining_no_room, no_room
+from lsm.data.typed.format import (
+    TypedMeta,
+    counts_by_name,
+    edge_parts,
+    node_parts,
+    read_graph_meta,
+)
 from lsm.graph.topology import Topology
-from lsm.graph.types import NODE, EdgeTypes, NodeSpace
+from lsm.graph.types import EdgeType, EdgeTypes, NodeSpace, TypedMap
 
-_MOST_LABELS_IN_MEMORY = 8 << 20  # 64 MiB of them
+if TYPE_CHECKING:
+    from torch_geometric.data import Data, HeteroData
+
+    from lsm.data.convert.write_store import StoreOptions
+
+K = TypeVar("K")
 _FREE_SPACE = "free some space there"
 
 
 class GraphStore:
-    """A store directory, opened for reading; only ``save_score`` writes."""
+    """A store directory, opened for reading; only ``save_score`` writes.
 
-    def __init__(self, path: Path, meta: StoreMeta) -> None:
+    ``nodes`` and ``edges`` have the data of one type. Other names of one type's data
+    (``feature_dim``, ``labels``, ``topology``, ...) are for graphs without types; those of a graph
+    of several types raise ValueError, which names the types.
+    """
+
+    def __init__(self, path: Path, meta: StoreMeta | TypedMeta) -> None:
         """Use ``GraphStore.open``, which reads ``meta``.
 
         Args:
@@ -60,11 +76,67 @@ class GraphStore:
             FileNotFoundError: There is no store at ``path``, or a file of it is missing.
             ValueError: A file has the wrong size, or ``meta.json`` cannot be used.
         """
-        store = cls(Path(path), layout.read_meta(Path(path)))
+        store = cls(Path(path), read_graph_meta(Path(path)))
         check_sizes(store.path, store.meta.files)
         return store
 
+    @classmethod
+    def from_pyg(
+        cls,
+        data: Data | HeteroData,
+        path: str | Path,
+        *,
+        keep_order: bool = False,
+        **options: Unpack[StoreOptions],
+    ) -> GraphStore:
+        """Makes a store of a graph of PyG.
+
+        Kept of nodes: ``x``, ``y`` (classes; -1 is unknown), ``train_mask``, ``val_mask``,
+        ``test_mask``, ``time``, ``names`` (a list of strings); of edges: ``edge_index``,
+        ``edge_weight``, ``edge_attr`` and ``time`` (of ``Data``: ``edge_time``). Everything may be
+        missing but ``edge_index``. A warning names attributes that are not kept.
+
+        Edges get the order of ``EdgeData``: by destination, then by time where there is one, then
+        as in ``edge_index``.
+
+        Args:
+            data: A ``Data``, which makes a store without types, or a ``HeteroData``.
+            path: Directory to make.
+            keep_order: Also store each edge's place in ``edge_index``, 8 bytes an edge, so that
+                ``to_pyg`` restores it.
+            **options: name, dtype (converts features), stripes, stripe_bytes, force.
+
+        Returns:
+            The store, open for reading.
+
+        Raises:
+            FileExistsError: ``path`` exists.
+            ValueError: The graph is no valid one; names the attribute.
+        """
+        from lsm.data.pyg import from_pyg
+
+        from_pyg(data, path, keep_order=keep_order, options=options)
+        return cls.open(path)
+
+    def to_pyg(self) -> Data | HeteroData:
+        """Reads the whole graph into memory, as PyG has it.
+
+        Returns:
+            ``Data`` for a graph without types, else ``HeteroData``, with the attributes that
+            ``from_pyg`` takes. Edges are in the store's order, or in the order of the source if the
+            store keeps it.
+
+        Raises:
+            MemoryError: The graph does not fit in memory.
+        """
+        from lsm.data.pyg import to_pyg
+
+        return to_pyg(self)
+
     def __repr__(self) -> str:
+        if self.is_typed:
+            types = f"node_types={list(self.node_space.types)}, edge_types={list(self.edge_types)}"
+            return f"GraphStore({str(self.path)!r}, {types})"
         dtype = str(self.feature_dtype).removeprefix("torch.")
         return (
             f"GraphStore({str(self.path)!r}, num_nodes={self.num_nodes}, "
@@ -78,88 +150,106 @@ class GraphStore:
         return self.meta.name
 
     @property
+    def is_typed(self) -> bool:
+        """True for a store that names its types of nodes and edges."""
+        return isinstance(self.meta, TypedMeta)
+
+    @property
     def num_nodes(self) -> int:
-        """Nodes are 0 to ``num_nodes - 1``."""
+        """Nodes of all types; those of a graph without types are 0 to ``num_nodes - 1``."""
         return self.node_space.num_nodes
 
     @cached_property
     def node_space(self) -> NodeSpace:
-        """The ids of the nodes by type; this store has one type."""
+        """The ids of the nodes by type; a graph without types has one."""
+        if isinstance(self.meta, TypedMeta):
+            return self.meta.node_space
         return NodeSpace.of_one(self.meta.num_nodes)
 
     @property
+    def node_types(self) -> tuple[str, ...]:
+        """The types of the nodes; a graph without types has one."""
+        return self.node_space.types
+
+    @cached_property
     def edge_types(self) -> EdgeTypes:
-        """The types of the edges; this store has one."""
+        """The types of the edges; a graph without types has one."""
+        if isinstance(self.meta, TypedMeta):
+            return self.meta.edge_types_in(self.node_space)
         return EdgeTypes.of_one(self.node_space)
+
+    def nodes(self, node_type: str | None = None) -> NodeData:
+        """Returns the data of the nodes of a type.
+
+        Args:
+            node_type: One of ``node_types``; None: the one type of a graph without types.
+
+        Raises:
+            ValueError: There is no such type.
+        """
+        return self._nodes[self._known(node_type, self._nodes, "node type")]
+
+    def edges(self, edge_type: EdgeType | None = None) -> EdgeData:
+        """Returns the data of the edges of a type.
+
+        Args:
+            edge_type: One of ``edge_types``; None: the one type of a graph without types.
+
+        Raises:
+            ValueError: There is no such type.
+        """
+        return self._edges[self._known(edge_type, self._edges, "edge type")]
 
     @property
     def num_edges(self) -> int:
-        """Directed edges: an undirected edge counts twice."""
-        return self.meta.num_edges
+        """Directed edges of all types: an undirected edge counts twice."""
+        return sum(edges.num_edges for edges in self._edges.values())
 
     @property
     def num_classes(self) -> int:
         """Labels are 0 to ``num_classes - 1``, or -1 where unknown. 0: a graph without labels."""
-        return self.meta.num_classes
+        return self.nodes().num_classes
 
     @property
     def feature_dim(self) -> int:
         """Values of a node's feature row."""
-        return self.meta.features.dim
+        return self.nodes().known_features.dim
 
     @property
     def feature_dtype(self) -> torch.dtype:
         """Type of a value of a feature row."""
-        return getattr(torch, self.meta.features.dtype)
+        return getattr(torch, self.nodes().known_features.dtype)
 
     @property
     def row_bytes(self) -> int:
         """Bytes of a feature row."""
-        return self.meta.features.row_bytes
+        return self.nodes().known_features.row_bytes
 
     @property
     def feature_paths(self) -> list[Path]:
         """The files that the feature rows are striped over, in the order of the stripes."""
-        return [self.path / name for name in self.meta.features.files]
+        return list(self.feature_files.paths)
 
     @property
     def stripe_bytes(self) -> int:
         """Bytes per stripe page: page p lies in file ``p % K`` at page ``p // K``."""
-        return self.meta.features.stripe_bytes
+        return self.nodes().known_features.stripe_bytes
 
     @property
     def feature_files(self) -> FeatureFiles:
         """The feature files, for engines and feature loaders."""
-        features = self.meta.features
-        sums = " ".join(self.meta.files[name].sha256 for name in features.files)
-        return FeatureFiles(
-            paths=tuple(self.feature_paths),
-            num_rows=self.num_nodes,
-            dim=features.dim,
-            dtype=self.feature_dtype,
-            stripe_bytes=features.stripe_bytes,
-            store=self.name,
-            digest=hashlib.sha256(sums.encode()).hexdigest(),
-        )
+        return self.nodes().feature_files
 
     def identity(self) -> dict[str, Any]:
         """The identity of this store, by name: its counts and the checksums of its files, without
         scores, which can be computed again.
         """
-        meta = self.meta
-        counts = {
-            "store.num_nodes": meta.num_nodes,
-            "store.num_edges": meta.num_edges,
-            "store.num_classes": meta.num_classes,
-            "store.feature_dim": meta.features.dim,
-            "store.feature_dtype": meta.features.dtype,
-        }
         sums = {
             f"SHA-256 of {name}": file.sha256
-            for name, file in meta.files.items()
+            for name, file in self.meta.files.items()
             if not name.startswith("scores/")
         }
-        return counts | sums
+        return counts_by_name(self.meta) | sums
 
     @property
     def scores(self) -> list[str]:
@@ -183,10 +273,7 @@ class GraphStore:
         Raises:
             OSError: A file cannot be read.
         """
-        kind = layout.index_dtype(self.num_nodes)
-        indptr = self._load(layout.INDPTR, "int64", self.num_nodes + 1, in_memory)
-        indices = self._load(layout.INDICES, kind, self.num_edges, in_memory)
-        return Topology(indptr, indices)
+        return self.edges().topology(in_memory)
 
     def labels(self, in_memory: bool = False) -> torch.Tensor:
         """Returns the labels of all nodes.
@@ -201,8 +288,7 @@ class GraphStore:
         Raises:
             OSError: The file cannot be read.
         """
-        in_memory = in_memory or self.num_nodes <= _MOST_LABELS_IN_MEMORY
-        return self._load(layout.LABELS, "int64", self.num_nodes, in_memory)
+        return self.nodes().labels(in_memory)
 
     def split(self, name: str) -> torch.Tensor:
         """Returns the nodes of a split.
@@ -216,17 +302,7 @@ class GraphStore:
         Raises:
             ValueError: There is no such split, or it has a node that does not exist.
         """
-        file = layout.split_file(layout.split_name(name))
-        ids = self._load(file, "int64", None, in_memory=True)
-        bad = self.node_space.outside(NODE, ids)
-        if len(bad):
-            position = int(bad[0])
-            raise ValueError(
-                f"{self.path / file}: position {position}: node {int(ids[position])} does not "
-                f"exist: expected an id in [0, {self.num_nodes}); run `lsm data verify "
-                f"{self.path}` and convert again"
-            )
-        return self.node_space.to_global(NODE, ids)
+        return self.nodes().split(name)
 
     def score(self, name: str) -> torch.Tensor:
         """Returns a static score of all nodes.
@@ -246,7 +322,7 @@ class GraphStore:
                 f"{self.path}: score {name!r} is not stored (stored: "
                 f"{', '.join(self.scores) or 'none'}); run `lsm data score {self.path} {name}`"
             )
-        return self._load(file, "float32", self.num_nodes, in_memory=True)
+        return load_array(self.path / file, "float32", (self.num_nodes,), in_memory=True)
 
     def save_score(self, name: str, score: torch.Tensor) -> None:
         """Stores a static score as ``scores/NAME.npy``, in place of an older one.
@@ -303,40 +379,57 @@ class GraphStore:
         if free < needed:
             raise no_room(errno.ENOSPC, self.path, needed, free, _FREE_SPACE)
 
-    def _load(
-        self, name: str, dtype: str, length: int | None, in_memory: bool = False
-    ) -> torch.Tensor:
-        path = self.path / name
-        with open(path, "rb", buffering=0) as file:
-            header = read_header(file, path)
-            shape = header.shape
-            if header.dtype != dtype or len(shape) != 1 or length not in (None, shape[0]):
-                expected = f"{dtype} [{'n' if length is None else length}]"
-                raise ValueError(
-                    f"{path}: expected {expected}, got {header.dtype} {list(shape)}; "
-                    "run `lsm data verify` and convert again"
+    @cached_property
+    def _nodes(self) -> TypedMap[str, NodeData]:
+        """The data of each node type."""
+        return TypedMap(
+            {
+                node_type: NodeData(
+                    self.path,
+                    self.name,
+                    self.meta.files,
+                    node_type=node_type,
+                    folder=folder,
+                    num_nodes=meta.num_nodes,
+                    num_classes=meta.num_classes,
+                    features=meta.features,
                 )
-            needed = header.data_offset + shape[0] * header.dtype.itemsize
-            size = os.fstat(file.fileno()).st_size
-            if size < needed:
-                raise ValueError(
-                    f"{path}: truncated: expected {needed} bytes for {dtype} {list(shape)}, got "
-                    f"{size}; convert the data again"
-                )
-            # Unaligned elements, of a foreign writer, cannot be mapped; they are read.
-            if in_memory or shape[0] == 0 or header.data_offset % header.dtype.itemsize:
-                array = np.empty(shape, dtype)
-                try:
-                    read_exactly(file.fileno(), array, header.data_offset)
-                except OSError as error:
-                    raise OSError(error.errno, error.strerror, str(path)) from None
-                return torch.from_numpy(array)
-        return torch.frombuffer(
-            native.MappedFile(str(path)),
-            dtype=getattr(torch, dtype),
-            count=shape[0],
-            offset=header.data_offset,
+                for node_type, (folder, meta) in node_parts(self.meta).items()
+            }
         )
+
+    @cached_property
+    def _edges(self) -> TypedMap[EdgeType, EdgeData]:
+        """The data of each edge type."""
+        counts = self.node_space.counts
+        return TypedMap(
+            {
+                edge_type: EdgeData(
+                    self.path,
+                    self.meta.files,
+                    edge_type=edge_type,
+                    folder=folder,
+                    num_edges=num_edges,
+                    num_sources=counts[edge_type[0]],
+                    num_destinations=counts[edge_type[2]],
+                )
+                for edge_type, (folder, num_edges) in edge_parts(self.meta).items()
+            }
+        )
+
+    def _known(self, key: K | None, of: TypedMap[K, Any], noun: str) -> K:
+        if key is not None and key in of:
+            return key
+        if key is None and len(self._nodes) == len(self._edges) == 1:
+            return next(iter(of))
+        if key is None:
+            raise ValueError(
+                f"{self.path}: a graph of several types (nodes: {', '.join(self.node_types)}; "
+                f"{len(self.edge_types)} types of edges): training and loading take graphs of one "
+                "type at present; store.nodes(type) and store.edges(type) have the data of a type"
+            )
+        known = ", ".join(map(str, of))
+        raise ValueError(f"{self.path}: {noun}: expected one of {known}, got {key!r}")
 
 
 @contextmanager
@@ -349,39 +442,3 @@ def _one_writer(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def check_sizes(store: Path, files: dict[str, FileMeta]) -> None:
-    """Raises the ``size_problem`` of the first of ``files`` that has one."""
-    for name, expected in files.items():
-        problem = size_problem(store / name, expected)
-        if problem is not None:
-            raise problem
-
-
-def size_problem(path: Path, expected: FileMeta) -> OSError | ValueError | None:
-    """The error of a file ``path`` that is missing or of another size; None if it is as
-    expected."""
-    try:
-        size = path.stat().st_size
-    except (FileNotFoundError, NotADirectoryError):
-        return FileNotFoundError(f"{path}: missing; {_remedy_of_missing(path)}")
-    if not path.is_file():
-        return ValueError(f"{path}: not a file; convert the data again")
-    if size != expected.bytes:
-        what = "truncated" if size < expected.bytes else "too long"
-        return ValueError(
-            f"{path}: {what}: expected {expected.bytes} bytes, got {size}; convert the data again"
-        )
-    return None
-
-
-def _remedy_of_missing(path: Path) -> str:
-    """The remedy of a file of a store that is missing: its disk first, if it may have its own."""
-    again = "convert the data again"
-    if path.is_symlink():
-        target = os.readlink(path)
-        return f"it is a link to {target}: is that disk not mounted? If the file is lost, {again}"
-    if re.fullmatch(r"features\.\d+\.bin", path.name):
-        return f"is its disk not mounted, or the link to it gone? If the file is lost, {again}"
-    return again

@@ -1,33 +1,40 @@
-"""Describes a store of either kind: counts, sizes, degrees, splits."""
+"""Describes a store of any kind: counts, sizes, degrees, splits."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.table import Table
 
 from lsm.core.units import format_bytes
 from lsm.data import format as layout
-from lsm.data.convert.array_file import ArrayFile
 from lsm.data.graph_store import GraphStore
+from lsm.data.part_info import (
+    degrees_in_words,
+    degrees_of,
+    features_in_words,
+    features_of,
+    files_in_words,
+    splits_in_words,
+)
 from lsm.data.triples.info import describe_triples, triples_table
 from lsm.data.triples.store import TripleStore
+from lsm.data.typed.info import describe_typed, typed_table
 
 
 def describe(path: str | Path) -> dict[str, Any]:
     """The output of ``lsm data info --json`` for the store at ``path``. Raises FileNotFoundError or
     ValueError if it cannot be opened."""
-    if layout.store_kind(Path(path)) != "graph":
+    if layout.store_kind(Path(path)) == "triples":
         return describe_triples(TripleStore.open(path))
-    return _describe_graph(GraphStore.open(path))
+    store = GraphStore.open(path)
+    return describe_typed(store) if store.is_typed else _describe_graph(store)
 
 
 def _describe_graph(store: GraphStore) -> dict[str, Any]:
     """Streams indptr and reads no features."""
-    meta = store.meta
-    feature_bytes = sum(meta.files[name].bytes for name in meta.features.files)
+    meta, nodes, edges = store.meta, store.nodes(), store.edges()
     return {
         "path": str(store.path),
         "kind": "graph",
@@ -36,58 +43,39 @@ def _describe_graph(store: GraphStore) -> dict[str, Any]:
         "num_nodes": store.num_nodes,
         "num_edges": store.num_edges,
         "num_classes": store.num_classes,
-        "in_degree": _degrees(store),
+        "in_degree": degrees_of(edges),
         "splits": {name: store.split(name).numel() for name in layout.SPLITS},
         "scores": store.scores,
-        "features": {
-            "dim": store.feature_dim,
-            "dtype": meta.features.dtype,
-            "row_bytes": store.row_bytes,
-            "files": meta.features.files,
-            "stripe_bytes": store.stripe_bytes,
-            "bytes": feature_bytes,
-        },
+        "features": features_of(store, nodes),
+        "node_values": nodes.values,
+        "edge_values": edges.values,
         "topology_bytes": meta.files[layout.INDPTR].bytes + meta.files[layout.INDICES].bytes,
         "total_bytes": sum(file.bytes for file in meta.files.values()),
         "source": meta.source,
     }
 
 
-def _degrees(store: GraphStore) -> dict[str, float | int]:
-    largest = isolated = last = 0
-    with ArrayFile(store.path / layout.INDPTR) as indptr:
-        for first, values in indptr.chunks():
-            degrees = np.diff(values, prepend=last)[1 if first == 0 else 0 :]
-            largest = max(largest, int(degrees.max(initial=0)))
-            isolated += int(np.count_nonzero(degrees == 0))
-            last = values[-1]
-    mean = store.num_edges / store.num_nodes if store.num_nodes else 0.0
-    return {"mean": mean, "max": largest, "num_zero": isolated}
-
-
 def as_table(info: dict[str, Any]) -> Table:
     """The answer of ``describe`` as a table for people."""
     if info["kind"] != "graph":
-        return triples_table(info)
-    features, degrees = info["features"], info["in_degree"]
+        return triples_table(info) if info["kind"] == "triples" else typed_table(info)
+    features = info["features"]
     table = Table(title=f"{info['name']} ({info['path']})", show_header=False)
-    striping = f"{len(features['files'])} file(s)"
-    if len(features["files"]) > 1:
-        striping += f", {format_bytes(features['stripe_bytes'])} stripes"
     rows = {
         "nodes": f"{info['num_nodes']:,}",
         "edges": f"{info['num_edges']:,}",
         "classes": f"{info['num_classes']:,}" if info["num_classes"] else "none: no labels",
-        "in-degree": f"mean {degrees['mean']:.1f}, largest {degrees['max']:,}, "
-        f"{degrees['num_zero']:,} nodes without in-edges",
-        "splits": ", ".join(f"{name} {size:,}" for name, size in info["splits"].items()),
+        "in-degree": degrees_in_words(info["in_degree"]),
+        "splits": splits_in_words(info["splits"]),
         "scores": ", ".join(info["scores"]) or "none",
-        "features": f"{features['dim']} x {features['dtype']} "
-        f"({format_bytes(features['row_bytes'])} a row), {format_bytes(features['bytes'])}",
-        "feature files": striping,
+        "features": features_in_words(features),
+        "feature files": files_in_words(features),
         "topology": format_bytes(info["topology_bytes"]),
         "total": format_bytes(info["total_bytes"]),
     }
+    for key in ("node_values", "edge_values"):
+        if info[key]:
+            rows[key.replace("_", " ")] = ", ".join(info[key])
     for key, value in rows.items():
         table.add_row(key, value)
     return table

@@ -20,13 +20,14 @@ from lsm.data import format as layout
 from lsm.data.format import FileMeta, StoreMeta
 from lsm.data.sink import FileSink, explaining_no_room, no_room
 from lsm.data.triples.format import TripleMeta
+from lsm.data.typed.format import TypedMeta
 
 log = logging.getLogger(__name__)
 
 # Names in a store's directory, complete or not.
 _WRITTEN = re.compile(
-    r"topology|split|scores|labels\.npy|features(\.\d+)?\.bin|\.?meta\.json.*"
-    r"|edges|(entities|relations)\.tsv|scratch"
+    r"topology|split|scores|(labels|times)\.npy|features(\.\d+)?\.bin|\.?meta\.json.*"
+    r"|nodes|edges|(entities|names|relations)\.tsv|scratch"
 )
 
 
@@ -106,7 +107,7 @@ class StoreWriter:
         if free < num_bytes:
             raise no_room(errno.ENOSPC, self.out, num_bytes, free)
 
-    def commit(self, meta: StoreMeta | TripleMeta) -> None:
+    def commit(self, meta: StoreMeta | TypedMeta | TripleMeta) -> None:
         """Completes ``meta.files``, makes everything durable and renames the store to ``out``."""
         if (self._directory / "scratch").exists():
             shutil.rmtree(self._directory / "scratch")

@@ -125,7 +125,8 @@ class EdgeTypes(tuple[EdgeType, ...]):
     __slots__ = ()
 
     def __new__(cls, types: Iterable[EdgeType], nodes: NodeSpace) -> EdgeTypes:
-        """Raises ValueError for a repeated type, or one whose ends are no types of ``nodes``."""
+        """Raises ValueError for a repeated type, one whose ends are no types of ``nodes``, or a
+        relation with the name of a node type, which PyG cannot tell apart."""
         checked = tuple(types)
         for number, (source, relation, destination) in enumerate(checked):
             name = f"edge type ({source}, {relation}, {destination})"
@@ -133,6 +134,10 @@ class EdgeTypes(tuple[EdgeType, ...]):
                 if end not in nodes.counts:
                     known = ", ".join(nodes.types)
                     raise ValueError(f"{name}: {end} is no node type; expected one of {known}")
+            if relation in nodes.counts:
+                raise ValueError(f"{name}: {relation} is a node type, too; rename one of them")
+            if not relation:
+                raise ValueError(f"{name}: expected a name for the relation")
             if checked[number] in checked[:number]:
                 raise ValueError(f"{name}: is there twice")
         return super().__new__(cls, checked)

@@ -10,7 +10,7 @@ import torch
 
 from lsm import native
 from lsm.cache.scores import compute_score
-from lsm.data import graph_store
+from lsm.data import node_data
 from lsm.data.convert.npy import convert_npy
 from lsm.data.graph_store import GraphStore
 from lsm.loader.neighbor_loader import NeighborLoader
@@ -114,7 +114,7 @@ def test_scores_of_a_truncated_topology(store):
 @pytest.mark.parametrize("most_in_memory", [0, 1 << 20])
 def test_labels_truncated_during_an_epoch(store, monkeypatch, most_in_memory):
     """Few labels are in memory, where nothing happens to them."""
-    monkeypatch.setattr(graph_store, "_MOST_LABELS_IN_MEMORY", most_in_memory)
+    monkeypatch.setattr(node_data, "_MOST_LABELS_IN_MEMORY", most_in_memory)
     expected = store.labels().clone()
     with NeighborLoader(store, [2], "train", 500) as loader:
         truncate(store.path / "labels.npy", 4096)

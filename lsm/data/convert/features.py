@@ -20,10 +20,10 @@ MOST_STRIPES = 256
 
 
 def feature_meta(
-    dim: int, dtype: str, stripes: int = 1, stripe_bytes: int = PAGE_BYTES
+    dim: int, dtype: str, stripes: int = 1, stripe_bytes: int = PAGE_BYTES, folder: str = ""
 ) -> FeatureMeta:
-    """Layout of features of ``dim`` elements of ``dtype``. Raises ValueError for an unusable
-    one."""
+    """Layout of features of ``dim`` elements of ``dtype`` in ``folder`` of the store. Raises
+    ValueError for an unusable one."""
     if dtype not in FEATURE_DTYPES:
         raise ValueError(f"dtype: expected one of {', '.join(FEATURE_DTYPES)}, got {dtype}")
     if not 1 <= stripes <= MOST_STRIPES:
@@ -34,7 +34,7 @@ def feature_meta(
         dim=dim,
         dtype=dtype,
         row_bytes=dim * FEATURE_DTYPES[dtype],
-        files=layout.feature_files(stripes),
+        files=layout.feature_files(stripes, folder),
         stripe_bytes=stripe_bytes,
     )
 
@@ -69,11 +69,12 @@ def write_features(
 
 
 def convert(rows: np.ndarray, dtype: str, first_row: int) -> np.ndarray:
-    """``rows`` with elements of ``dtype`` (bfloat16 as its uint16 bit patterns).
+    """``rows`` with elements of ``dtype`` (bfloat16 as its uint16 bit patterns, also in ``rows``).
 
     Raises ValueError, which names the row, if a finite value becomes infinite.
     """
-    if dtype == str(rows.dtype):
+    is_bits = dtype == "bfloat16" and rows.dtype == np.uint16
+    if dtype == str(rows.dtype) or is_bits:
         return rows
     if dtype == "bfloat16":
         out = torch.from_numpy(rows).to(torch.bfloat16).view(torch.uint16).numpy()

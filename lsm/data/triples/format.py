@@ -109,7 +109,7 @@ def read_triple_meta(store: Path) -> TripleMeta:
     if not path.is_file():
         raise FileNotFoundError(f"{store}: not a store: it has no {layout.META}; {REMEDY}")
     layout.require_known_kind(store)
-    if layout.store_kind(store) == "graph":
+    if layout.store_kind(store) != "triples":
         raise ValueError(
             f"{store}: expected a store of triples, got one of a graph with features; make one "
             "with `lsm data convert triples`"

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from lsm.core.files import read_exactly
-from lsm.data.graph_store import check_sizes
+from lsm.data.file_sizes import check_sizes
 from lsm.data.names import find_names, names_at, read_names
 from lsm.data.npy_header import read_header
 from lsm.data.triples import format as layout

@@ -1,0 +1,143 @@
+"""A graph that is in memory, or mapped, on its way to a store; and its checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from lsm.data import format as layout
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of one type. ``name`` is that of the source's object, for messages.
+
+    features: [N, dim]. labels: [N] int64, -1 is unknown. splits: ids [n] int64 each, ascending.
+    times: [N] int64.
+    """
+
+    name: str
+    num_nodes: int
+    features: torch.Tensor | None = None
+    labels: torch.Tensor | None = None
+    splits: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    times: torch.Tensor | None = None
+    names: Sequence[str] | None = None
+
+    @property
+    def num_classes(self) -> int:
+        """The largest label + 1."""
+        if self.labels is None or len(self.labels) == 0:
+            return 0
+        return int(self.labels.max()) + 1
+
+
+@dataclass(frozen=True)
+class Edges:
+    """The edges of one type. ``name`` is that of the source's object, for messages.
+
+    ends: [2, E] int32 or int64, sources and destinations. weights: [E] float32. times: [E] int64.
+    attr: [E, ...].
+    """
+
+    name: str
+    ends: torch.Tensor
+    weights: torch.Tensor | None = None
+    times: torch.Tensor | None = None
+    attr: torch.Tensor | None = None
+
+    @property
+    def num_edges(self) -> int:
+        """The number of edges."""
+        return self.ends.shape[1]
+
+
+def check_nodes(nodes: Nodes) -> None:
+    """Raises ValueError, which names the fault, for nodes that a store cannot hold."""
+    n = nodes.num_nodes
+    if nodes.features is not None and (
+        nodes.features.dim() != 2 or nodes.features.shape[0] != n or nodes.features.shape[1] == 0
+    ):
+        raise ValueError(f"{nodes.name}.x: expected [{n}, dim], got {list(nodes.features.shape)}")
+    for what, values in (("y", nodes.labels), ("time", nodes.times)):
+        if values is not None and values.shape != (n,):
+            raise ValueError(f"{nodes.name}.{what}: expected [{n}], got {list(values.shape)}")
+    if nodes.names is not None and len(nodes.names) != n:
+        raise ValueError(f"{nodes.name}.names: expected {n}, got {len(nodes.names)}")
+    if nodes.labels is not None:
+        _require_labels(nodes)
+    taken = torch.zeros(n, dtype=torch.bool)
+    for split, ids in nodes.splits.items():
+        _require(
+            taken[ids],
+            f"{nodes.name}: split {split}",
+            ids,
+            "is in another split already; splits must be disjoint",
+        )
+        taken[ids] = True
+        if nodes.labels is not None:
+            unknown = nodes.labels[ids] < 0
+            _require(
+                unknown, f"{nodes.name}: split {split}", ids, "has no label; remove it from it"
+            )
+
+
+def check_edges(edges: Edges, num_sources: int, num_destinations: int) -> None:
+    """Raises ValueError, which names the first fault, for edges that a store cannot hold."""
+    ends, num_edges = edges.ends, edges.num_edges
+    for row, num_nodes in enumerate((num_sources, num_destinations)):
+        bad = (ends[row] < 0) | (ends[row] >= num_nodes)
+        if bad.any():
+            first = int(bad.nonzero()[0])
+            raise ValueError(
+                f"{edges.name}.edge_index: edge {first}: {('source', 'destination')[row]} "
+                f"{int(ends[row, first])} is not a node: expected an id in [0, {num_nodes})"
+            )
+    for what, values in (
+        ("edge_weight", edges.weights),
+        ("time", edges.times),
+        ("edge_attr", edges.attr),
+    ):
+        if values is not None and len(values) != num_edges:
+            raise ValueError(
+                f"{edges.name}.{what}: expected one for each of {num_edges} edges, got "
+                f"{len(values)}"
+            )
+    if edges.weights is not None:
+        _require_weights(edges)
+
+
+def _require_weights(edges: Edges) -> None:
+    weights = edges.weights
+    assert weights is not None
+    bad = ~((weights >= 0) & torch.isfinite(weights))
+    if bad.any():
+        first = int(bad.nonzero()[0])
+        raise ValueError(
+            f"{edges.name}.edge_weight: edge {first}: expected a finite weight of at least 0, got "
+            f"{weights[first]:g}; values with a sign belong in edge_attr"
+        )
+    if len(weights) and not weights.any():
+        raise ValueError(
+            f"{edges.name}.edge_weight: all are 0, so that no edge could be drawn; leave them out"
+        )
+
+
+def _require_labels(nodes: Nodes) -> None:
+    labels, most = nodes.labels, layout.most_classes(nodes.num_nodes)
+    assert labels is not None
+    bad = (labels < -1) | (labels >= most)
+    if bad.any():
+        first = int(bad.nonzero()[0])
+        raise ValueError(
+            f"{nodes.name}.y: node {first}: expected a whole number in [0, {most}), or -1 for no "
+            f"label, got {int(labels[first])}"
+        )
+
+
+def _require(is_bad: torch.Tensor, where: str, ids: torch.Tensor, fault: str) -> None:
+    if is_bad.any():
+        first = int(is_bad.nonzero()[0])
+        raise ValueError(f"{where}: node {int(ids[first])} {fault}")

@@ -1,0 +1,156 @@
+"""The nodes of one type in a store: features, labels, splits, times, names."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from lsm.data import format as layout
+from lsm.data.arrays import load_array
+from lsm.data.feature_files import FeatureFiles
+from lsm.data.format import FeatureMeta, FileMeta
+from lsm.data.names import find_names, names_at, read_names
+
+_MOST_LABELS_IN_MEMORY = 8 << 20  # 64 MiB of them
+
+
+class NodeData:
+    """The nodes of one type, with ids 0 to ``num_nodes - 1`` of their own.
+
+    Files are read when they are asked for: into memory with ``in_memory``, else they are mapped.
+    """
+
+    def __init__(
+        self,
+        store: Path,
+        store_name: str,
+        files: dict[str, FileMeta],
+        *,
+        node_type: str,
+        folder: str,
+        num_nodes: int,
+        num_classes: int,
+        features: FeatureMeta | None,
+    ) -> None:
+        """Use ``GraphStore.nodes``.
+
+        Args:
+            store: The store's directory.
+            store_name: The name of the graph.
+            files: The files of the store, by name.
+            node_type: The type.
+            folder: "" or "NAME/", the place of its files.
+            num_nodes: The number of nodes.
+            num_classes: The number of classes; 0: no labels.
+            features: The layout of the features; None: no features.
+        """
+        self.node_type = node_type
+        self.num_nodes = num_nodes
+        self.num_classes = num_classes
+        """Labels are 0 to ``num_classes - 1``, or -1 where unknown. 0: nodes without labels."""
+        self.features = features
+        """The layout of the features; None without any."""
+        self._store = store
+        self._store_name = store_name
+        self._files = files
+        self._folder = folder
+
+    def __repr__(self) -> str:
+        row = "no features"
+        if self.features is not None:
+            row = f"{self.features.dim} x {self.features.dtype}"
+        return f"NodeData({self.node_type!r}, num_nodes={self.num_nodes}, {row})"
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that are stored; each may be empty."""
+        return tuple(s for s in layout.SPLITS if self._folder + layout.split_file(s) in self._files)
+
+    @property
+    def has_times(self) -> bool:
+        """True if each node has a time."""
+        return self._folder + layout.NODE_TIMES in self._files
+
+    @property
+    def has_names(self) -> bool:
+        """True if each node has a name."""
+        return self._folder + layout.NAMES in self._files
+
+    @property
+    def values(self) -> list[str]:
+        """The values that nodes have next to features and labels, in words."""
+        return ["times"] * self.has_times + ["names"] * self.has_names
+
+    @property
+    def feature_files(self) -> FeatureFiles:
+        """The feature files, for engines and feature loaders. Raises ValueError without any."""
+        features = self.known_features
+        sums = " ".join(self._files[name].sha256 for name in features.files)
+        return FeatureFiles(
+            paths=tuple(self._store / name for name in features.files),
+            num_rows=self.num_nodes,
+            dim=features.dim,
+            dtype=getattr(torch, features.dtype),
+            stripe_bytes=features.stripe_bytes,
+            store=self._store_name,
+            digest=hashlib.sha256(sums.encode()).hexdigest(),
+        )
+
+    @property
+    def known_features(self) -> FeatureMeta:
+        """The layout of the features. Raises ValueError without any."""
+        if self.features is None:
+            raise ValueError(f"{self._store}: nodes of type {self.node_type} have no features")
+        return self.features
+
+    def labels(self, in_memory: bool = False) -> torch.Tensor:
+        """Class of each node, [N] int64; -1 is unknown. More than 8 Mi labels are memory-mapped,
+        unless ``in_memory``. Raises ValueError for nodes without labels."""
+        path = self._path(layout.LABELS, "labels")
+        in_memory = in_memory or self.num_nodes <= _MOST_LABELS_IN_MEMORY
+        return load_array(path, "int64", (self.num_nodes,), in_memory)
+
+    def split(self, name: str) -> torch.Tensor:
+        """The nodes of a split (train, valid or val, test): ids [n] int64. Raises ValueError for
+        another split, or one with a node that does not exist."""
+        path = self._path(layout.split_file(layout.split_name(name)), f"split {name!r}")
+        ids = load_array(path, "int64", (None,), in_memory=True)
+        bad = ((ids < 0) | (ids >= self.num_nodes)).nonzero().view(-1)
+        if len(bad):
+            position = int(bad[0])
+            raise ValueError(
+                f"{path}: position {position}: node {int(ids[position])} does not exist: expected "
+                f"an id in [0, {self.num_nodes}); run `lsm data verify {self._store}` and convert "
+                "again"
+            )
+        return ids
+
+    def times(self, in_memory: bool = False) -> torch.Tensor:
+        """Time of each node, [N] int64, in the unit of the source. Raises ValueError without
+        them."""
+        path = self._path(layout.NODE_TIMES, "times")
+        return load_array(path, "int64", (self.num_nodes,), in_memory)
+
+    def names(self) -> Iterator[str]:
+        """Names by id, streamed. Raises ValueError without them."""
+        return read_names(self._path(layout.NAMES, "names"))
+
+    def names_of(self, ids: Sequence[int]) -> list[str]:
+        """The names of ``ids``; one pass over the file of names."""
+        return names_at(self._path(layout.NAMES, "names"), ids)
+
+    def find(self, names: Sequence[str]) -> list[int]:
+        """The ids of ``names``; one pass over the file of names. ValueError for an unknown one."""
+        return find_names(self._path(layout.NAMES, "names"), names)
+
+    def _path(self, name: str, noun: str) -> Path:
+        file = self._folder + name
+        if file not in self._files:
+            raise ValueError(
+                f"{self._store}: nodes of type {self.node_type} have no {noun}; add them to the "
+                "source and make the store again"
+            )
+        return self._store / file

@@ -1,0 +1,247 @@
+"""Graphs of PyG (``Data``, ``HeteroData``) to stores, and back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch_geometric.data import Data, HeteroData
+
+from lsm.core import host_memory
+from lsm.core.units import format_bytes
+from lsm.data.arrays import VALUE_DTYPES
+from lsm.data.edge_data import EdgeData
+from lsm.data.graph_parts import Edges, Nodes
+from lsm.data.node_data import NodeData
+from lsm.data.stripes import StripedReader
+from lsm.data.write_graph import write_graph
+from lsm.graph.types import EDGE, NODE, EdgeType
+
+if TYPE_CHECKING:
+    from lsm.data.convert.write_store import StoreOptions
+    from lsm.data.graph_store import GraphStore
+
+logger = logging.getLogger(__name__)
+
+_MASKS = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}
+_OF_NODES = {"x", "y", "time", "names", "num_nodes", *_MASKS.values()}
+_OF_EDGES = {"edge_index", "edge_weight", "edge_attr", "time"}
+_READ_BYTES = 64 << 20
+
+
+def from_pyg(
+    data: Data | HeteroData, path: str | Path, *, keep_order: bool, options: StoreOptions
+) -> None:
+    """Writes the store ``path``; see ``GraphStore.from_pyg``."""
+    left_out: list[str] = []
+    nodes: dict[str, Nodes] = {}
+    edges: dict[EdgeType, Edges] = {}
+    if isinstance(data, HeteroData):
+        for name in data.node_types:
+            nodes[name] = _nodes(f"data[{name!r}]", dict(data[name].items()), data[name].num_nodes)
+            left_out += _others(f"data[{name!r}]", data[name].keys(), _OF_NODES)
+        for edge_type in data.edge_types:
+            where = f"data[{', '.join(map(repr, edge_type))}]"
+            edges[edge_type] = _typed_edges(where, dict(data[edge_type].items()))
+            left_out += _others(where, data[edge_type].keys(), _OF_EDGES)
+        left_out += _others("data", data._global_store.keys(), ())
+    elif isinstance(data, Data):
+        values = dict(data._store.items())
+        nodes[NODE] = _nodes("data", values, data.num_nodes)
+        edges[EDGE] = _edges("data", values, "edge_time")
+        known = _OF_NODES | _OF_EDGES | {"edge_time"}
+        left_out += _others("data", values, known)
+    else:
+        raise TypeError(f"data: expected PyG's Data or HeteroData, got {type(data).__name__}")
+    write_graph(path, nodes, edges, {"format": "pyg"}, keep_order=keep_order, options=options)
+    if left_out:
+        logger.warning(
+            "%s: not kept: %s: a store has x, y, masks, time and names of nodes, edge_weight, "
+            "edge_attr and time of edges; in your own loop, index other values with batch.n_id "
+            "and batch.e_id",
+            path,
+            ", ".join(left_out),
+        )
+
+
+def to_pyg(store: GraphStore) -> Data | HeteroData:
+    """See ``GraphStore.to_pyg``."""
+    _require_memory(store)
+    if store.node_types == (NODE,) and store.edge_types == (EDGE,):
+        return Data(**_node_values(store.nodes()), **_edge_values(store.edges(), "edge_time"))
+    data = HeteroData()
+    for name in store.node_types:
+        data[name].update(_node_values(store.nodes(name)))
+    for edge_type in store.edge_types:
+        data[edge_type].update(_edge_values(store.edges(edge_type), "time"))
+    return data
+
+
+def _others(where: str, found: Iterable[str], known: Iterable[str]) -> list[str]:
+    return [f"{where}.{name}" for name in found if name not in set(known)]
+
+
+def _nodes(where: str, values: dict[str, Any], num_nodes: int | None) -> Nodes:
+    if num_nodes is None:
+        raise ValueError(f"{where}: its number of nodes is unknown; set {where}.num_nodes")
+    names = values.get("names")
+    if names is not None and not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{where}.names: expected a list of strings")
+    return Nodes(
+        where,
+        num_nodes,
+        features=_tensor(f"{where}.x", values.get("x")),
+        labels=_labels(f"{where}.y", values.get("y")),
+        splits={
+            split: _split(f"{where}.{mask}", values[mask], num_nodes)
+            for split, mask in _MASKS.items()
+            if values.get(mask) is not None
+        },
+        times=_times(f"{where}.time", values.get("time")),
+        names=names,
+    )
+
+
+def _tensor(where: str, value: Any) -> torch.Tensor | None:
+    if value is None:
+        return None
+    if isinstance(value, np.ndarray):
+        value = torch.from_numpy(value)
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+        raise ValueError(f"{where}: expected a dense tensor, got {type(value).__name__}")
+    return value.detach().cpu()
+
+
+def _labels(where: str, value: Any) -> torch.Tensor | None:
+    labels = _tensor(where, value)
+    if labels is None:
+        return None
+    if labels.dim() == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.dim() != 1 or labels.dtype.is_floating_point or labels.dtype == torch.bool:
+        raise ValueError(
+            f"{where}: expected a class of each node, integers [N], got {labels.dtype} "
+            f"{list(labels.shape)}; a store keeps no other targets: remove them, and index them in "
+            "your own loop with batch.n_id[:batch.batch_size]"
+        )
+    return labels.long()
+
+
+def _split(where: str, value: Any, num_nodes: int) -> torch.Tensor:
+    mask = _tensor(where, value)
+    if mask is None or mask.dtype != torch.bool or mask.shape != (num_nodes,):
+        got = "nothing" if mask is None else f"{mask.dtype} {list(mask.shape)}"
+        raise ValueError(
+            f"{where}: expected bool [{num_nodes}], got {got}; of several masks, keep one column"
+        )
+    return mask.nonzero().view(-1)
+
+
+def _times(where: str, value: Any) -> torch.Tensor | None:
+    times = _tensor(where, value)
+    if times is not None and (times.dtype.is_floating_point or times.dtype == torch.bool):
+        raise ValueError(f"{where}: expected integers, such as seconds, got {times.dtype}")
+    return None if times is None else times.long()
+
+
+def _typed_edges(where: str, values: dict[str, Any]) -> Edges:
+    edges = _edges(where, values, "time")
+    if edges.num_edges == 0:
+        raise ValueError(f"{where}: has no edges; remove the type with `del {where}`")
+    return edges
+
+
+def _edges(where: str, values: dict[str, Any], time: str) -> Edges:
+    ends = _tensor(f"{where}.edge_index", values.get("edge_index"))
+    if ends is None or ends.dim() != 2 or ends.shape[0] != 2:
+        remedy = "; make it from adj_t" if "adj_t" in values else ""
+        got = "none" if ends is None else list(ends.shape)
+        raise ValueError(f"{where}.edge_index: expected [2, E], got {got}{remedy}")
+    if ends.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"{where}.edge_index: expected int64 or int32, got {ends.dtype}")
+    weights = _tensor(f"{where}.edge_weight", values.get("edge_weight"))
+    attr = _tensor(f"{where}.edge_attr", values.get("edge_attr"))
+    if weights is not None and weights.dim() == 2 and weights.shape[1] == 1:
+        weights = weights[:, 0]
+    if weights is not None and weights.dim() != 1:
+        raise ValueError(f"{where}.edge_weight: expected [E], got {list(weights.shape)}")
+    if attr is not None and attr.dim() not in (1, 2):
+        raise ValueError(f"{where}.edge_attr: expected [E, dim] or [E], got {list(attr.shape)}")
+    if attr is not None and str(attr.dtype).removeprefix("torch.") not in VALUE_DTYPES:
+        known = ", ".join(VALUE_DTYPES)
+        raise ValueError(f"{where}.edge_attr: expected one of {known}, got {attr.dtype}")
+    return Edges(
+        where,
+        ends,
+        weights=None if weights is None else weights.float(),
+        times=_times(f"{where}.{time}", values.get(time)),
+        attr=attr,
+    )
+
+
+def _require_memory(store: GraphStore) -> None:
+    needed = sum(
+        file.bytes for name, file in store.meta.files.items() if not name.startswith("scores/")
+    )
+    needed += 20 * store.num_edges  # edge_index, and its way there
+    free = host_memory.available_bytes()
+    if needed > free:
+        raise MemoryError(
+            f"{store.path}: the whole graph takes {format_bytes(needed)} of memory, and "
+            f"{format_bytes(free)} are free; iterate over batches with lsm.NeighborLoader"
+        )
+
+
+def _node_values(nodes: NodeData) -> dict[str, Any]:
+    values: dict[str, Any] = {"num_nodes": nodes.num_nodes}
+    if nodes.features is not None:
+        values = {"x": _features(nodes)}
+    if nodes.num_classes:
+        values["y"] = nodes.labels(in_memory=True)
+    splits = {split: nodes.split(split) for split in nodes.splits}
+    if any(map(len, splits.values())):
+        for split, ids in splits.items():
+            values[_MASKS[split]] = torch.zeros(nodes.num_nodes, dtype=torch.bool)
+            values[_MASKS[split]][ids] = True
+    if nodes.has_times:
+        values["time"] = nodes.times(in_memory=True)
+    if nodes.has_names:
+        values["names"] = list(nodes.names())
+    return values
+
+
+def _features(nodes: NodeData) -> torch.Tensor:
+    files = nodes.feature_files
+    rows = torch.empty(nodes.num_nodes, files.dim, dtype=files.dtype)
+    data = rows.view(torch.uint8).view(-1).numpy()
+    with StripedReader(files.paths, files.stripe_bytes) as reader:
+        for first in range(0, len(data), _READ_BYTES):
+            part = data[first : first + _READ_BYTES]
+            part[:] = reader.read(first, len(part))
+    return rows
+
+
+def _edge_values(edges: EdgeData, time: str) -> dict[str, Any]:
+    topology = edges.topology(in_memory=True)
+    degrees = topology.indptr.diff()
+    destinations = torch.repeat_interleave(torch.arange(edges.num_destinations), degrees)
+    values = {"edge_index": torch.stack([topology.indices.long(), destinations])}
+    if edges.has_weights:
+        values["edge_weight"] = edges.weights(in_memory=True)
+    if edges.has_attr:
+        values["edge_attr"] = edges.attr(in_memory=True)
+    if edges.has_times:
+        values[time] = edges.times(in_memory=True)
+    if edges.has_order:
+        order = edges.order(in_memory=True)
+        back = torch.empty_like(order)
+        back[order] = torch.arange(edges.num_edges)
+        values = {
+            name: each[..., back] if name == "edge_index" else each[back]
+            for name, each in values.items()
+        }
+    return values

@@ -1,0 +1,1 @@
+"""Stores of graphs with several types of nodes and edges: their format, writing, generating."""

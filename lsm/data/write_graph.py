@@ -1,0 +1,231 @@
+"""Writes a graph that is in memory, or mapped, to a store, with or without types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lsm.core.progress import ByteProgress
+from lsm.data import format as layout
+from lsm.data.convert.features import check_conversion, feature_meta, write_features
+from lsm.data.convert.write_store import SLACK_BYTES, StoreOptions, store_bytes
+from lsm.data.format import NodeMeta, StoreMeta
+from lsm.data.graph_parts import Edges, Nodes, check_edges, check_nodes
+from lsm.data.names import write_names
+from lsm.data.typed.format import EdgeMeta, TypedMeta, check_names, edge_folder, node_folder
+from lsm.data.writer import StoreWriter
+from lsm.graph.types import EDGE, NODE, EdgeType, EdgeTypes, NodeSpace
+
+_STEP = 1 << 20
+_CHUNK_BYTES = 16 << 20
+
+
+def write_graph(
+    out: str | Path,
+    nodes: Mapping[str, Nodes],
+    edges: Mapping[EdgeType, Edges],
+    source: dict[str, Any],
+    *,
+    keep_order: bool = False,
+    options: StoreOptions | None = None,
+) -> None:
+    """Writes the store ``out``; one type of nodes with features, NODE, and of edges, EDGE, make a
+    store without types.
+
+    ``keep_order`` keeps the edges' places in ``edges``. Memory: 24 bytes an edge of the largest
+    type. Raises ValueError or OSError, and leaves nothing behind then.
+    """
+    options = options or {}
+    space = NodeSpace({name: each.num_nodes for name, each in nodes.items()})
+    EdgeTypes(edges, space)  # checks them
+    for edge_type, each in edges.items():
+        check_edges(each, space.counts[edge_type[0]], space.counts[edge_type[2]])
+    for of_type in nodes.values():
+        check_nodes(of_type)
+    untyped = set(nodes) == {NODE} and set(edges) == {EDGE} and nodes[NODE].features is not None
+    with (
+        StoreWriter(out, force=options.get("force", False)) as writer,
+        ByteProgress(options.get("progress")) as bars,
+    ):
+        meta = _meta(nodes, edges, source, untyped, options)
+        writer.require_bytes(_bytes_of(nodes, edges, meta))
+        parts = meta.node_types.items() if isinstance(meta, TypedMeta) else [(NODE, meta)]
+        for name, node_meta in parts:
+            folder = "" if untyped else node_folder(name)
+            _write_nodes(writer, folder, nodes[name], node_meta, untyped, bars)
+        for edge_type, each in edges.items():
+            folder = layout.TOPOLOGY if untyped else edge_folder(edge_type)
+            advance = bars.task("edges", 8 * each.num_edges)
+            source_type, _, destination_type = edge_type
+            times = each.times
+            if times is None and (of_sources := nodes[source_type].times) is not None:
+                times = of_sources[each.ends[0].long()]
+            order = csc_order(each.ends[1], times)
+            num_sources, num_destinations = (
+                space.counts[t] for t in (source_type, destination_type)
+            )
+            _write_edges(writer, folder, each, order, num_sources, num_destinations, keep_order)
+            advance(8 * each.num_edges)
+        writer.commit(meta)
+
+
+def csc_order(destinations: torch.Tensor, times: torch.Tensor | None = None) -> torch.Tensor:
+    """The order of edges in a store: [E] int64, by destination, then time, then as given."""
+    if times is None:
+        return torch.argsort(destinations, stable=True)
+    by_time = torch.argsort(times, stable=True)
+    return by_time[torch.argsort(destinations[by_time], stable=True)]
+
+
+def _meta(
+    nodes: Mapping[str, Nodes],
+    edges: Mapping[EdgeType, Edges],
+    source: dict[str, Any],
+    untyped: bool,
+    options: StoreOptions,
+) -> StoreMeta | TypedMeta:
+    name = options.get("name") or source["format"]
+    if untyped:
+        features = _feature_meta(nodes[NODE], "", options)
+        assert features is not None
+        return StoreMeta(
+            name=name,
+            num_nodes=nodes[NODE].num_nodes,
+            num_edges=edges[EDGE].num_edges,
+            num_classes=nodes[NODE].num_classes,
+            features=features,
+            source=source,
+        )
+    meta = TypedMeta(
+        name=name,
+        node_types={
+            name: NodeMeta(
+                num_nodes=each.num_nodes,
+                num_classes=each.num_classes,
+                features=_feature_meta(each, node_folder(name), options),
+            )
+            for name, each in nodes.items()
+        },
+        edge_types=[
+            EdgeMeta(source=s, relation=r, destination=d, num_edges=each.num_edges)
+            for (s, r, d), each in edges.items()
+        ],
+        source=source,
+    )
+    check_names(meta)
+    return meta
+
+
+def _feature_meta(nodes: Nodes, folder: str, options: StoreOptions) -> layout.FeatureMeta | None:
+    if nodes.features is None:
+        return None
+    stored = str(nodes.features.dtype).removeprefix("torch.")
+    try:
+        return feature_meta(
+            nodes.features.shape[1],
+            check_conversion(stored, options.get("dtype")),
+            options.get("stripes", 1),
+            options.get("stripe_bytes", layout.PAGE_BYTES),
+            folder,
+        )
+    except ValueError as error:
+        raise ValueError(f"{nodes.name}.x: {error}") from None
+
+
+def _bytes_of(
+    nodes: Mapping[str, Nodes], edges: Mapping[EdgeType, Edges], meta: StoreMeta | TypedMeta
+) -> int:
+    """Upper estimate of the bytes of the store on disk."""
+    if isinstance(meta, StoreMeta):
+        total = store_bytes(meta.num_nodes, meta.num_edges, meta.features)
+    else:
+        total = SLACK_BYTES
+        for each in meta.node_types.values():
+            row_bytes = 0 if each.features is None else each.features.row_bytes
+            total += each.num_nodes * (row_bytes + 16)
+        for (_, _, destination), of_type in edges.items():
+            total += 8 * of_type.num_edges + 8 * nodes[destination].num_nodes
+    for node in nodes.values():
+        total += 8 * node.num_nodes * (node.times is not None)
+        total += sum(len(name.encode()) + 16 for name in node.names or ())
+    for edge in edges.values():
+        kept = (edge.weights, edge.times, edge.attr)
+        total += sum(values.nbytes for values in kept if values is not None) + 8 * edge.num_edges
+    return total
+
+
+def _write_nodes(
+    writer: StoreWriter,
+    folder: str,
+    nodes: Nodes,
+    meta: NodeMeta | StoreMeta,
+    untyped: bool,
+    bars: ByteProgress,
+) -> None:
+    labels, splits = nodes.labels, dict(nodes.splits)
+    if untyped:  # has them always
+        none = torch.empty(0, dtype=torch.int64)
+        labels = torch.full((nodes.num_nodes,), -1) if labels is None else labels
+        splits = dict.fromkeys(layout.SPLITS, none) | splits
+    if labels is not None and (meta.num_classes or untyped):
+        writer.write_array(folder + layout.LABELS, labels.numpy())
+    for split, ids in splits.items():
+        writer.write_array(folder + layout.split_file(split), ids.numpy())
+    if nodes.times is not None:
+        writer.write_array(folder + layout.NODE_TIMES, nodes.times.numpy())
+    if nodes.names is not None:
+        write_names(writer.file(folder + layout.NAMES), nodes.names)
+    if meta.features is not None and nodes.features is not None:
+        advance = bars.task("features", nodes.features.nbytes)
+        write_features(writer, meta.features, _rows(nodes.features, meta.features), advance)
+
+
+def _rows(features: torch.Tensor, meta: layout.FeatureMeta) -> Iterator[tuple[int, np.ndarray]]:
+    """(first row, rows) as NumPy has them: bfloat16 as bits, or as float32 to convert."""
+    step = max(1, _CHUNK_BYTES // (features.shape[1] * features.element_size()))
+    for first in range(0, features.shape[0], step):
+        rows = features[first : first + step].contiguous()
+        if rows.dtype == torch.bfloat16:
+            rows = rows.view(torch.uint16) if meta.dtype == "bfloat16" else rows.float()
+        yield first, rows.numpy()
+
+
+def _write_edges(
+    writer: StoreWriter,
+    folder: str,
+    edges: Edges,
+    order: torch.Tensor,
+    num_sources: int,
+    num_destinations: int,
+    keep_order: bool,
+) -> None:
+    degrees = torch.bincount(edges.ends[1], minlength=num_destinations)
+    indptr = np.zeros(num_destinations + 1, np.int64)
+    np.cumsum(degrees.numpy(), out=indptr[1:])
+    writer.write_array(f"{folder}indptr.npy", indptr)
+    sources = edges.ends[0].to(getattr(torch, layout.index_dtype(num_sources)))
+    arrays = {
+        "indices.npy": sources,
+        layout.WEIGHTS: edges.weights,
+        layout.EDGE_TIMES: edges.times,
+        layout.EDGE_ATTR: edges.attr,
+    }
+    for name, values in arrays.items():
+        if values is not None:
+            _write_permuted(writer, folder + name, values, order)
+    if keep_order:
+        writer.write_array(folder + layout.ORDER, order.numpy())
+
+
+def _write_permuted(
+    writer: StoreWriter, name: str, values: torch.Tensor, order: torch.Tensor
+) -> None:
+    dtype = values[:0].numpy().dtype
+    with writer.file(name) as sink:
+        sink.write_header(dtype, len(values), *values.shape[1:])
+        for places in order.split(_STEP):
+            sink.write(values[places].contiguous().numpy())
