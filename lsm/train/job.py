@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
 from lsm.config.schema import Config
-from lsm.data.graph_store import GraphStore
 from lsm.distributed.collectives import World
 from lsm.features.loader import FeatureLoader
 from lsm.loader.neighbor_loader import NeighborLoader
@@ -22,27 +19,21 @@ from lsm.train.memory_plan import MemoryPlan
 from lsm.train.model import Network, build_network
 from lsm.train.read_settings import find_read_settings
 from lsm.train.rows import open_rows
+from lsm.train.setup import Setup
 from lsm.train.store import open_store
 from lsm.train.tasks.node_classification import NodeClassification
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(Setup):
     """The parts of a training job, on one rank."""
 
-    config: Config
-    """The configuration, with a number for each ``auto`` of memory."""
     memory: MemoryPlan
     """The memory that it takes."""
-    world: World
-    device: torch.device
-    """The device of this rank."""
-    store: GraphStore
     features: FeatureLoader
     loaders: dict[str, NeighborLoader]
     """By split: train, valid, test. All take their rows from ``features``."""
     network: Network
-    task: NodeClassification
 
     @property
     def keeps_features(self) -> bool:
@@ -68,11 +59,12 @@ def open_job(config: Config, world: World) -> Iterator[Job]:
         config.device, world, settings.num_threads, settings.precision, settings.deterministic
     )
     task = NodeClassification()
-    store = open_store(config, world, task)
-    plan = plan_memory(config, world, device, store)
-    reads = find_read_settings(plan.config, world, store)
-    check_job_room(plan.config, world, store, device)
-    with open_rows(plan, config.cache, world, device, store, reads.options) as features:
-        loaders = build_loaders(plan, world, device, store, task, features, reads.read_ahead)
-        network = build_network(plan.config, world, device, store, features)
-        yield Job(plan.config, plan, world, device, store, features, loaders, network, task)
+    setup = Setup(config, world, device, open_store(config, world, task), task)
+    plan = plan_memory(setup)
+    setup = replace(setup, config=plan.config)
+    reads = find_read_settings(setup)
+    check_job_room(setup)
+    with open_rows(setup, plan, config.cache, reads.options) as features:
+        loaders = build_loaders(setup, plan, features, reads.read_ahead)
+        network = build_network(setup, features)
+        yield Job(**vars(setup), memory=plan, features=features, loaders=loaders, network=network)

@@ -7,10 +7,7 @@ from collections.abc import Callable
 import torch
 
 from lsm import native
-from lsm.config.schema import Config
 from lsm.core.option_types import settled
-from lsm.data.graph_store import GraphStore
-from lsm.distributed.collectives import World
 from lsm.features.loader import FeatureLoader
 from lsm.graph.topology import Topology
 from lsm.loader.neighbor_loader import NeighborLoader
@@ -19,35 +16,30 @@ from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, choose_placement, pl
 from lsm.sampler.options import Sampling
 from lsm.storage.read_ahead import ReadAhead
 from lsm.train.memory_plan import MemoryPlan
-from lsm.train.tasks.node_classification import NodeClassification
+from lsm.train.setup import Setup
 
 Sampler = NeighborSampler | DeviceNeighborSampler
 
 
 def build_loaders(
-    plan: MemoryPlan,
-    world: World,
-    device: torch.device,
-    store: GraphStore,
-    task: NodeClassification,
-    features: FeatureLoader,
-    read_ahead: ReadAhead,
+    setup: Setup, plan: MemoryPlan, features: FeatureLoader, read_ahead: ReadAhead
 ) -> dict[str, NeighborLoader]:
-    config = plan.config
+    """The loaders of a job by split."""
+    config, store = setup.config, setup.store
     in_memory = config.data.topology == "memory"
     topology, labels = store.topology(in_memory), store.labels(in_memory)
-    new_sampler = _sampler_factory(config, device, topology)
+    new_sampler = _sampler_factory(setup, topology)
 
     def loader(split: str, num_neighbors: list[int], batch_size: int) -> NeighborLoader:
         return NeighborLoader(
             store,
             num_neighbors,
-            task.seeds(store, split),
+            setup.task.seeds(store, split),
             batch_size,
             shuffle=split == "train",
             seed=config.train.seed,
-            rank=world.rank,
-            world_size=world.size,
+            rank=setup.world.rank,
+            world_size=setup.world.size,
             features=features,
             topology=topology,
             labels=labels,
@@ -67,12 +59,10 @@ def build_loaders(
     }
 
 
-def _sampler_factory(
-    config: Config, device: torch.device, topology: Topology
-) -> Callable[[list[int], Sampling], Sampler]:
+def _sampler_factory(setup: Setup, topology: Topology) -> Callable[[list[int], Sampling], Sampler]:
     """A function that makes samplers of ``topology`` on the GPU or on the host, for given numbers
     of neighbours and sampling options."""
-    num_bytes = topology.num_bytes
+    config, device, num_bytes = setup.config, setup.device, topology.num_bytes
     free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
     placement = choose_placement(config.topology.placement, device, num_bytes, free_bytes)
     if placement == "host":

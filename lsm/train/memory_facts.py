@@ -9,11 +9,9 @@ from functools import reduce
 import torch
 
 from lsm.comm.group import shares_cache
-from lsm.config.schema import Config
 from lsm.core import host_memory
 from lsm.core.allocator import release_freed_memory
 from lsm.core.memory import BatchSize, Shape
-from lsm.data.graph_store import GraphStore
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.graph.topology import Topology
@@ -28,19 +26,17 @@ from lsm.train.budget import share_out
 from lsm.train.gpu_memory import cache_room
 from lsm.train.memory_plan import Facts, MemoryPlan
 from lsm.train.model import new_model
+from lsm.train.setup import Setup
 from lsm.train.tasks.node_classification import labels_of
 
 logger = logging.getLogger(__name__)
 
 
-def plan_memory(
-    config: Config, world: World, device: torch.device, store: GraphStore
-) -> MemoryPlan:
-    """``config`` with its shares of memory, the same on every rank. Rank 0 logs their sum, and as a
-    detail its terms. A collective. Raises ValueError as share_out() does."""
-    facts = _agreed(_facts(config, world, device, store), world)
-    plan = share_out(config, facts)
-    if world.is_main:
+def plan_memory(setup: Setup) -> MemoryPlan:
+    """The shares of memory, the same on every rank. Rank 0 logs their sum, and as a detail its
+    terms. A collective. Raises ValueError as share_out() does."""
+    plan = share_out(setup.config, _agreed(_facts(setup), setup.world))
+    if setup.world.is_main:
         logger.info("%s", plan.in_words())
         logger.debug("memory: %s", plan.terms_in_words())
         for note in plan.notes:
@@ -62,26 +58,27 @@ def _agreed(facts: Facts, world: World) -> Facts:
     return Facts(shape=reduce(Shape.at_least, (f.shape for f in everyone)), **agreed)
 
 
-def _facts(config: Config, world: World, device: torch.device, store: GraphStore) -> Facts:
+def _facts(setup: Setup) -> Facts:
+    world, store = setup.world, setup.store
     before = host_memory.resident_bytes()
     topology = store.topology()
     shape = Shape(
         num_nodes=store.num_nodes,
         row_bytes=store.row_bytes,
         topology_bytes=topology.num_bytes,
-        on_gpu=device.type == "cuda",
-        shares_cache=shares_cache(config.comm, world),
+        on_gpu=setup.device.type == "cuda",
+        shares_cache=shares_cache(setup.config.comm, world),
     )
     step = 0
     for split in ("train", "valid", "test"):
-        batch, iterations, own = _try_split(config, world, device, store, topology, split)
+        batch, iterations, own = _try_split(setup, topology, split)
         shape = shape.at_least(replace(shape, batch=batch, iterations=iterations))
         step = max(step, own)
     release_freed_memory()
     after = host_memory.resident_bytes()
     # Resident pages of the topology, which has been mapped since, are not the process's own.
     process = before["file"] + after["anonymous"] + host_memory.LATER_LIBRARY_BYTES
-    given = config.memory.bytes
+    given = setup.config.memory.bytes
     auto = process + host_memory.default_bytes() // world.local_size
     return Facts(
         shape=shape,
@@ -90,57 +87,49 @@ def _facts(config: Config, world: World, device: torch.device, store: GraphStore
         process=process,
         libraries=before["file"],
         step=step,
-        model=model_bytes(new_model(config, store)),
-        gpu_room=cache_room(config, world, store, device, shape) if shape.on_gpu else 0,
+        model=model_bytes(new_model(setup)),
+        gpu_room=cache_room(setup, shape) if shape.on_gpu else 0,
     )
 
 
-def _try_split(
-    config: Config,
-    world: World,
-    device: torch.device,
-    store: GraphStore,
-    topology: Topology,
-    split: str,
-) -> tuple[BatchSize, int, int]:
+def _try_split(setup: Setup, topology: Topology, split: str) -> tuple[BatchSize, int, int]:
     """The largest batch of a split, its iterations, and memory of a step on the host."""
-    trains = split == "train"
+    config, trains = setup.config, split == "train"
     num_neighbors, batch_size = config.eval_num_neighbors, config.eval_batch_size
     if trains:
         num_neighbors, batch_size = config.sampler.num_neighbors, config.train.batch_size
     schedule = NodeSeeds(
-        store.split(split),
+        setup.task.seeds(setup.store, split),
         batch_size,
         shuffle=trains,
         drop_last=False,
         seed=config.train.seed,
-        rank=world.rank,
-        world_size=world.size,
+        rank=setup.world.rank,
+        world_size=setup.world.size,
     )
     sampling = config.sampler if trains else Sampling()
     sampler = NeighborSampler(topology, num_neighbors, sampling=sampling)
-    batch, smaller = largest_batch(sampler, schedule, store.row_bytes)
+    batch, smaller = largest_batch(sampler, schedule, setup.store.row_bytes)
     step = 0
-    if device.type == "cpu" and split != "test" and smaller is not None:
-        step = _step_bytes(config, store, batch, smaller, trains=trains)
+    if setup.device.type == "cpu" and split != "test" and smaller is not None:
+        step = _step_bytes(setup, batch, smaller, trains=trains)
     return batch, schedule.num_iterations, step
 
 
-def _step_bytes(
-    config: Config, store: GraphStore, size: BatchSize, graph: SampledGraph, *, trains: bool
-) -> int:
+def _step_bytes(setup: Setup, size: BatchSize, graph: SampledGraph, *, trains: bool) -> int:
     """Memory of a step on a batch of ``size``, tried on ``graph``."""
+    store = setup.store
     x = torch.zeros(len(graph.n_id), store.feature_dim, dtype=store.feature_dtype)
     y = torch.zeros(graph.num_sampled_nodes[0], dtype=torch.int64)
     batch = Batch.from_sampled(graph, x=x, y=y)
     with torch.random.fork_rng(devices=[]):
-        model = new_model(config, store)
+        model = new_model(setup)
         model.train(trains)
-        return step_bytes(lambda: _step(config, model, batch), size, size_of(graph))
+        return step_bytes(lambda: _step(setup, model, batch), size, size_of(graph))
 
 
-def _step(config: Config, model: torch.nn.Module, batch: Batch) -> None:
-    bf16 = config.train.precision == "bf16"
+def _step(setup: Setup, model: torch.nn.Module, batch: Batch) -> None:
+    bf16 = setup.config.train.precision == "bf16"
     with torch.set_grad_enabled(model.training):
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             scores = model(batch)

@@ -9,15 +9,13 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lsm.config.schema import Config
 from lsm.core.device import memory_errors
-from lsm.data.graph_store import GraphStore
 from lsm.distributed import collectives
-from lsm.distributed.collectives import World
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.loader import FeatureLoader
 from lsm.nn.models import build_model
 from lsm.run.devices import gradient_backend
+from lsm.train.setup import Setup
 
 
 @dataclass(frozen=True)
@@ -31,42 +29,33 @@ class Network:
     optimizer: torch.optim.Optimizer
 
 
-def build_network(
-    config: Config, world: World, device: torch.device, store: GraphStore, features: FeatureLoader
-) -> Network:
-    """The network that ``config`` names, with its first weights. A collective."""
-    torch.manual_seed(config.train.seed)
+def build_network(setup: Setup, features: FeatureLoader) -> Network:
+    """The network of a job, with its first weights. A collective."""
+    options = setup.config.train
+    torch.manual_seed(options.seed)
     with memory_errors("for the model"):
-        model = new_model(config, store).to(device)
+        model = new_model(setup).to(setup.device)
     optimizer = torch.optim.Adam(
-        model.parameters(),
-        lr=config.train.lr,
-        weight_decay=config.train.weight_decay,
-        fused=True,
+        model.parameters(), lr=options.lr, weight_decay=options.weight_decay, fused=True
     )
-    parallel: Any = _parallel(model, world, device, config.dist.timeout_secs, features)
-    if config.train.compile:
+    parallel: Any = _parallel(model, setup, features)
+    if options.compile:
         parallel = torch.compile(parallel, dynamic=True)
     return Network(model, parallel, optimizer)
 
 
-def new_model(config: Config, store: GraphStore) -> nn.Module:
-    """The network that ``config`` names for the features and classes of ``store``."""
+def new_model(setup: Setup) -> nn.Module:
+    """A network for the features and the classes of the store."""
     return build_model(
-        config.model,
-        in_dim=store.feature_dim,
-        num_classes=store.num_classes,
-        num_layers=len(config.sampler.num_neighbors),
+        setup.config.model,
+        in_dim=setup.store.feature_dim,
+        num_classes=setup.store.num_classes,
+        num_layers=len(setup.config.sampler.num_neighbors),
     )
 
 
-def _parallel(
-    model: nn.Module,
-    world: World,
-    device: torch.device,
-    timeout_secs: float,
-    features: FeatureLoader,
-) -> nn.Module:
+def _parallel(model: nn.Module, setup: Setup, features: FeatureLoader) -> nn.Module:
+    world, device = setup.world, setup.device
     if world.size == 1:
         return model
     # find_unused_parameters keeps the first gradient buckets for good. Otherwise DDP rebuilds them
@@ -80,6 +69,6 @@ def _parallel(
     return DistributedDataParallel(
         model,
         device_ids=[device.index],
-        process_group=collectives.gpu_group(backend, timeout_secs),
+        process_group=collectives.gpu_group(backend, setup.config.dist.timeout_secs),
         find_unused_parameters=True,
     )

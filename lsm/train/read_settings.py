@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from lsm.config.schema import Config
 from lsm.core.option_types import settled
 from lsm.core.units import format_bytes
-from lsm.data.graph_store import GraphStore
-from lsm.distributed.collectives import World
 from lsm.run.drives import check_drives_of_ranks
 from lsm.storage.disk_profile import DiskProfile
 from lsm.storage.engine import select_engine
@@ -17,6 +15,7 @@ from lsm.storage.longest_read import MOST_READ_BYTES, longest_read
 from lsm.storage.options import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
 from lsm.storage.short_profile import Found, find_on_machines
+from lsm.train.setup import Setup
 
 logger = logging.getLogger(__name__)
 
@@ -86,15 +85,16 @@ def _read_ahead(config: Config, profile: DiskProfile | None, merges: bool) -> Re
     return ReadAhead(least, most, accesses, merges) if profile else ReadAhead.fixed(least)
 
 
-def find_read_settings(config: Config, world: World, store: GraphStore) -> ReadSettings:
+def find_read_settings(setup: Setup) -> ReadSettings:
     """The settings of reads on this machine, which rank 0 logs. A collective. Raises ValueError if
     ranks of one machine name the same drive."""
-    check_drives_of_ranks(config.storage, world)
+    config, world = setup.config, setup.world
     storage, found = config.storage, Found()
+    check_drives_of_ranks(storage, world)
     follow = (storage.max_read_bytes, storage.max_gap_bytes, storage.merge_iterations)
     if "auto" in (*follow, config.loader.prefetch):
         engine = select_engine(storage.engine)[0]
-        found = find_on_machines(storage.profile, store.path, engine, world)
+        found = find_on_machines(storage.profile, setup.store.path, engine, world)
     settings = ReadSettings.of(config, found.profile)
     if found.profile is not None and world.is_main:
         logger.info("as the disk was measured (%s): %s", found.source, settings.in_words())

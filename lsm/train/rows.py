@@ -16,11 +16,9 @@ from lsm.cache.options import CacheOptions
 from lsm.cache.tier_sizes import TierSizes
 from lsm.comm.group import CacheGroup, shares_cache
 from lsm.config.load import changed_keys
-from lsm.config.schema import Config
 from lsm.core.option_types import settled
 from lsm.data.graph_store import GraphStore
 from lsm.distributed import collectives
-from lsm.distributed.collectives import World
 from lsm.distributed.machine_share import cores_per_rank
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.loader import FeatureLoader
@@ -30,71 +28,60 @@ from lsm.features.tiers_gpu import GpuOptions
 from lsm.storage.options import StorageOptions
 from lsm.train import cache_remarks
 from lsm.train.memory_plan import MemoryPlan
+from lsm.train.setup import Setup
 
 logger = logging.getLogger(__name__)
 
 
 @contextmanager
 def open_rows(
-    plan: MemoryPlan,
-    given: CacheOptions,
-    world: World,
-    device: torch.device,
-    store: GraphStore,
-    storage: StorageOptions,
+    setup: Setup, plan: MemoryPlan, given: CacheOptions, storage: StorageOptions
 ) -> Iterator[FeatureLoader]:
     """A context with the source of rows, which it closes: storage alone, a cache of this rank, or
     its part of one that ranks share. A collective.
 
     Args:
-        plan: The configuration with its shares of memory.
+        setup: The job, with its shares of memory.
+        plan: The plan of those shares.
         given: The options of the cache as the user set them.
-        world: The ranks.
-        device: The device of this rank.
-        store: The store.
         storage: The options of reads.
     """
-    config = plan.config
+    config, store = setup.config, setup.store
     storage = storage.model_copy(update={"engine": config.storage.engine})
     if config.cache.policy == "none":
         remark = cache_remarks.without_cache(changed_keys(given, "cache."), plan.choice)
-        _say(world, logging.WARNING, remark)
-        with open_features(store, storage=storage, device=device) as features:
+        _say(setup, logging.WARNING, remark)
+        with open_features(store, storage=storage, device=setup.device) as features:
             yield features
         return
-    score = _choose_score(config, world, store)
+    score = _choose_score(setup)
     with (
-        _open_cache(plan, given, world, device, store, storage, score) as features,
-        _late_score(world, store, score, features),
+        _open_cache(setup, plan, given, storage, score) as features,
+        _late_score(setup, score, features),
     ):
         yield features
 
 
 def _open_cache(
-    plan: MemoryPlan,
-    given: CacheOptions,
-    world: World,
-    device: torch.device,
-    store: GraphStore,
-    storage: StorageOptions,
-    score: _Score,
+    setup: Setup, plan: MemoryPlan, given: CacheOptions, storage: StorageOptions, score: _Score
 ) -> FeatureLoader:
-    config, cache = plan.config, plan.config.cache
+    config, world, device, store = setup.config, setup.world, setup.device, setup.store
+    cache = config.cache
     if cache.policy in ("static", "hybrid") and score.at_start == "none":
         remark = f"cache.policy={cache.policy} depends on cache.score, which is none"
-        _say(world, logging.WARNING, remark)
+        _say(setup, logging.WARNING, remark)
     options = cache.model_copy(update={"score": score.at_start, "seed": config.train.seed})
     # A mistake shows before any long work.
     tiers = TierSizes.of(options, store.row_bytes, in_gpu_memory=device.type == "cuda")
-    _say(world, logging.INFO, cache_remarks.rounded_lines(given, tiers, store.row_bytes))
-    _say(world, logging.WARNING, cache_remarks.more_than_useful(given, tiers, store))
+    _say(setup, logging.INFO, cache_remarks.rounded_lines(given, tiers, store.row_bytes))
+    _say(setup, logging.WARNING, cache_remarks.more_than_useful(given, tiers, store))
     return open_features(
         store,
         options,
         storage,
         share=CacheGroup.join(config.comm) if shares_cache(config.comm, world) else None,
         device=device,
-        scores=_stored_score(config, world, store, score.at_start),
+        scores=_stored_score(setup, score.at_start),
         gpu=GpuOptions(
             planner=cache.planner,
             prefetch_rows=prefetch_rows(cache, store.row_bytes),
@@ -115,11 +102,11 @@ class _Score:
     later: str = "none"
 
 
-def _choose_score(config: Config, world: World, store: GraphStore) -> _Score:
+def _choose_score(setup: Setup) -> _Score:
     """The scores that ``cache.score`` stands for. auto: a score from the start if it chooses
     permanent rows or is stored; if it only orders rows, a score that is computed beside
     training."""
-    cache = config.cache
+    config, world, cache = setup.config, setup.world, setup.config.cache
     if cache.score != "auto":
         return _Score(cache.score)
     chooses = cache.policy in ("static", "hybrid") or cache.constant.bytes or cache.static.bytes
@@ -127,25 +114,24 @@ def _choose_score(config: Config, world: World, store: GraphStore) -> _Score:
         return _Score(scores.AUTO)
     if cache.policy != "lookahead" and cache.victim.mode != "pool":
         return _Score("none")
-    is_stored = collectives.broadcast_object(scores.AUTO in store.scores, world)
+    is_stored = collectives.broadcast_object(scores.AUTO in setup.store.scores, world)
     return _Score(scores.AUTO) if is_stored else _Score("none", later=scores.AUTO)
 
 
-def _late_score(
-    world: World, store: GraphStore, score: _Score, features: FeatureLoader
-) -> AbstractContextManager:
+def _late_score(setup: Setup, score: _Score, features: FeatureLoader) -> AbstractContextManager:
     """A context in which one rank per machine computes the late score."""
     if score.later == "none" or not isinstance(features, CachedFeatureLoader):
         return nullcontext()
-    return LateScore(store.path, score.later, features.set_scores, computes=world.local_rank == 0)
+    computes = setup.world.local_rank == 0
+    return LateScore(setup.store.path, score.later, features.set_scores, computes=computes)
 
 
-def _stored_score(
-    config: Config, world: World, store: GraphStore, name: str
-) -> torch.Tensor | None:
+def _stored_score(setup: Setup, name: str) -> torch.Tensor | None:
     """The score ``name``, which rank 0 computes if it is not stored."""
     if name == "none":
         return None
+
+    config, world, store = setup.config, setup.world, setup.store
 
     def stored_score(store: GraphStore) -> torch.Tensor:
         return scores.stored_score(
@@ -162,7 +148,7 @@ def _stored_score(
     return score if world.is_main else stored_score(GraphStore.open(store.path))
 
 
-def _say(world: World, level: int, text: str | None) -> None:
+def _say(setup: Setup, level: int, text: str | None) -> None:
     """Logs ``text``, if there is any, on rank 0."""
-    if text is not None and world.is_main:
+    if text is not None and setup.world.is_main:
         logger.log(level, "%s", text)

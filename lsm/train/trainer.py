@@ -272,7 +272,7 @@ class Trainer:
             cache_bytes = job.loaders["train"].features.device_bytes
             found |= {"device": str(job.device), "cache_device_bytes": cache_bytes}
             found["peak_device_bytes"] = peak_bytes(job.device) + cache_bytes
-            known = device_terms(job.config, job.world, job.store)
+            known = device_terms(job)
             found["budget_device_bytes"] = sum(known.values())
         return found
 

@@ -9,17 +9,23 @@ from lsm.distributed.collectives import World
 from lsm.run import devices
 from lsm.train import gpu_memory
 from lsm.train.gpu_memory import device_terms
+from lsm.train.setup import Setup
 from lsm.train.tasks import node_classification
+from lsm.train.tasks.node_classification import NodeClassification
 from lsm.train.trainer import train
 from support.training import config, losses, make_store
 
 
 def test_memory_that_a_job_takes_on_a_gpu(tmp_path):
     store = GraphStore.open(make_store(tmp_path / "store"))
+
+    def setup(job, world=World()):  # noqa: B008 (a constant)
+        return Setup(job, world, torch.device("cuda", 0), store, NodeClassification())
+
     settings = ("cache.policy=lookahead", "cache.bytes=8KiB", "loader.staging_bytes=1MiB")
     victim = ("cache.victim.mode=pool", "cache.victim.bytes=64KiB")
     job = config(tmp_path / "store", tmp_path, *settings, *victim)
-    needs = device_terms(job, World(), store)
+    needs = device_terms(setup(job))
     # GraphSAGE 12 -> 16 -> 3: two matrices and a bias per layer, four times over, as float32.
     assert needs.pop("the model with gradients and moments") == 16 * (2 * 12 * 16 + 16 + 99)
     assert needs.pop("rows of batches ahead (loader.staging_bytes)") == 1 << 20
@@ -31,11 +37,11 @@ def test_memory_that_a_job_takes_on_a_gpu(tmp_path):
     }
     without = ("cache.victim.mode=none", "cache.score=none", "cache.planner=device")
     device = config(tmp_path / "store", tmp_path, *settings, *without)
-    needs = device_terms(device, World(), store)
+    needs = device_terms(setup(device))
     assert needs["the planner (cache.planner)"] == 8192 // rows * line_bytes(
         device.cache, on_gpu=True
     )
-    shared = device_terms(job, World(0, 2), store)
+    shared = device_terms(setup(job, World(0, 2)))
     assert shared["the cache (cache.bytes)"] == 8192
     assert shared["rows on their way between ranks"] == 1 << 20
 
@@ -54,10 +60,11 @@ def test_ranks_of_one_gpu_share_its_memory(monkeypatch):
     monkeypatch.setattr(gpu_memory, "device_terms", lambda *_: {"the cache": 3 << 20})
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (5 << 20, 8 << 20))
     monkeypatch.setattr(gpu_memory, "ranks_on_gpu", lambda *_: 1)
-    gpu_memory.check_job_room(None, World(), None, gpu)
+    setup = Setup(None, World(), gpu, None, None)
+    gpu_memory.check_job_room(setup)
     monkeypatch.setattr(gpu_memory, "ranks_on_gpu", lambda *_: 2)
     with pytest.raises(ValueError, match=r"cache 3 MiB = 3 MiB, and 2\.5 MiB of cuda:0 .* 2 ranks"):
-        gpu_memory.check_job_room(None, World(), None, gpu)
+        gpu_memory.check_job_room(setup)
 
 
 def test_out_of_memory_in_an_epoch_says_where_and_the_checkpoint_resumes(tmp_path, monkeypatch):
