@@ -33,7 +33,7 @@ class SampledGNN(nn.Module, ABC):
     def __init__(self, convs: Sequence[nn.Module], dropout: float) -> None:
         super().__init__()
         self.convs = nn.ModuleList(convs)
-        self._num_classes = int(convs[-1].out_channels)  # type: ignore[arg-type]
+        self._out_dim = int(convs[-1].out_channels)  # type: ignore[arg-type]
         self.dropout = dropout
         remove_templates()
 
@@ -42,9 +42,9 @@ class SampledGNN(nn.Module, ABC):
         """Output of one convolution: x [num_src, in] -> [num_dst, out]."""
 
     def forward(self, batch: Batch) -> Tensor:
-        """Class scores of the seeds: [batch_size, num_classes] float32.
+        """Outputs of the seeds, such as class scores: [batch_size, out_dim] float32.
 
-        A batch without seeds gives [0, num_classes] that still depends on every parameter, as DDP
+        A batch without seeds gives [0, out_dim] that still depends on every parameter, as DDP
         expects of each rank. Raises ValueError when the batch has another number of hops.
         """
         layers = batch.layers()
@@ -55,7 +55,7 @@ class SampledGNN(nn.Module, ABC):
             )
         if batch.batch_size == 0:
             nothing = torch.stack([parameter.sum() for parameter in self.parameters()]).sum() * 0.0
-            return nothing.expand(0, self._num_classes)
+            return nothing.expand(0, self._out_dim)
         if batch.x is None:
             raise ValueError("model: expected a batch with features, got one whose x is None")
         x = batch.x
@@ -115,11 +115,9 @@ class WeightedGATConv(GATConv):
         return functional.dropout(alpha, p=self.dropout, training=self.training)
 
 
-def build_model(
-    options: ModelOptions, in_dim: int, num_classes: int, num_layers: int
-) -> SampledGNN:
+def build_model(options: ModelOptions, in_dim: int, out_dim: int, num_layers: int) -> SampledGNN:
     """The network that ``options`` name, with weights from torch's default generator."""
-    widths = [in_dim] + [options.hidden_dim] * (num_layers - 1) + [num_classes]
+    widths = [in_dim] + [options.hidden_dim] * (num_layers - 1) + [out_dim]
     ends = list(pairwise(widths))
     if options.name == "graphsage":
         return GraphSAGE([SAGEConv(*end) for end in ends], options.dropout)

@@ -12,7 +12,7 @@ from lsm.distributed.collectives import World
 from lsm.loader.batch import to_device
 from lsm.loader.neighbor_loader import NeighborLoader
 from lsm.run.totals import Totals
-from lsm.train.tasks.node_classification import NodeClassification
+from lsm.train.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class _Counted(Totals):
 
 
 def evaluate(
-    task: NodeClassification,
+    task: Task,
     model: torch.nn.Module,
     loader: NeighborLoader,
     world: World,

@@ -21,7 +21,7 @@ from lsm.train.read_settings import find_read_settings
 from lsm.train.rows import open_rows
 from lsm.train.setup import Setup
 from lsm.train.store import open_store
-from lsm.train.tasks.node_classification import NodeClassification
+from lsm.train.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,13 @@ class Job(Setup):
 
 
 @contextmanager
-def open_job(config: Config, world: World) -> Iterator[Job]:
-    """A context with the job of ``config``, which closes its features at the end. Raises ValueError
-    or OSError, on every rank alike, if the store cannot be trained on.
-    """
+def open_job(config: Config, world: World, task: Task) -> Iterator[Job]:
+    """A context with the job of ``config`` for ``task``, which closes its features at the end.
+    Raises ValueError or OSError, on every rank alike, if the store cannot be trained on."""
     settings = config.train
     device = set_up_device(
         config.device, world, settings.num_threads, settings.precision, settings.deterministic
     )
-    task = NodeClassification()
     setup = Setup(config, world, device, open_store(config, world, task), task)
     plan = plan_memory(setup)
     setup = replace(setup, config=plan.config)

@@ -17,7 +17,6 @@ from lsm.distributed.collectives import World
 from lsm.graph.topology import Topology
 from lsm.loader.batch import Batch
 from lsm.nn.memory import model_bytes, step_bytes
-from lsm.nn.models import loss_sum
 from lsm.sampler.memory import largest_batch, size_of
 from lsm.sampler.neighbor import NeighborSampler, SampledGraph
 from lsm.sampler.options import Sampling
@@ -27,7 +26,6 @@ from lsm.train.gpu_memory import cache_room
 from lsm.train.memory_plan import Facts, MemoryPlan
 from lsm.train.model import new_model
 from lsm.train.setup import Setup
-from lsm.train.tasks.node_classification import labels_of
 
 logger = logging.getLogger(__name__)
 
@@ -129,10 +127,15 @@ def _step_bytes(setup: Setup, size: BatchSize, graph: SampledGraph, *, trains: b
 
 
 def _step(setup: Setup, model: torch.nn.Module, batch: Batch) -> None:
-    bf16 = setup.config.train.precision == "bf16"
-    with torch.set_grad_enabled(model.training):
+    def forward(batch: Batch) -> torch.Tensor:
+        bf16 = setup.config.train.precision == "bf16"
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-            scores = model(batch)
-        if model.training:
-            loss_sum(scores, labels_of(batch)).backward()
-    model.zero_grad()
+            return model(batch)
+
+    if model.training:
+        loss, _ = setup.task.loss_sum(forward, batch)
+        loss.backward()
+        model.zero_grad()
+    else:
+        with torch.no_grad():
+            setup.task.counts(forward, batch)

@@ -45,11 +45,11 @@ def build_network(setup: Setup, features: FeatureLoader) -> Network:
 
 
 def new_model(setup: Setup) -> nn.Module:
-    """A network for the features and the classes of the store."""
+    """A network from the features of the store to the outputs of the task."""
     return build_model(
         setup.config.model,
         in_dim=setup.store.feature_dim,
-        num_classes=setup.store.num_classes,
+        out_dim=setup.task.out_dim(setup.store),
         num_layers=len(setup.config.sampler.num_neighbors),
     )
 

@@ -56,11 +56,11 @@ def _valid_hits(record: dict[str, Any]) -> str:
     return f" (hits {1 - misses / requests:.1%})" if misses < requests else ""
 
 
-def in_words(record: dict[str, Any], *, in_memory: bool = False) -> str:
-    """Accuracies of an epoch, and where its rows came from. ``in_memory``: all of them came from
-    memory, without a cache."""
-    valid = record["valid_accuracy"]
+def in_words(record: dict[str, Any], metric: str, *, in_memory: bool = False) -> str:
+    """The ``metric`` of an epoch, and where its rows came from. ``in_memory``: all of them came
+    from memory, without a cache."""
+    valid = record[f"valid_{metric}"]
     hits = "" if in_memory or valid is None else _valid_hits(record)
     tested = "" if valid is None else f"valid {valid:.4f}{hits}  "
     rows = "all rows in memory  " if in_memory else _hits_by_tier(record)
-    return f"train {record['train_accuracy']:.4f}  {tested}{rows}"
+    return f"train {record[f'train_{metric}']:.4f}  {tested}{rows}"

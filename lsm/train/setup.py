@@ -9,7 +9,7 @@ import torch
 from lsm.config.schema import Config
 from lsm.data.graph_store import GraphStore
 from lsm.distributed.collectives import World
-from lsm.train.tasks.node_classification import NodeClassification
+from lsm.train.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -22,4 +22,4 @@ class Setup:
     device: torch.device
     """The device of this rank."""
     store: GraphStore
-    task: NodeClassification
+    task: Task

@@ -8,10 +8,10 @@ from lsm.data.graph_store import GraphStore
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.distributed.rendezvous import differences
-from lsm.train.tasks.node_classification import NodeClassification
+from lsm.train.tasks.task import Task
 
 
-def open_store(config: Config, world: World, task: NodeClassification) -> GraphStore:
+def open_store(config: Config, world: World, task: Task) -> GraphStore:
     """The store that ``data.path`` names, checked for training, and the same on every rank. A
     collective. Raises ValueError, FileNotFoundError."""
     path = config.data.path

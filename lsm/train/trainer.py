@@ -1,4 +1,4 @@
-"""Trains a node classifier on a store: parse, build, train, close.
+"""Trains a network on a store: parse, build, train, close.
 
 Every rank runs this; ranks differ only in their share of each global batch. Losses are a function
 of the configuration, the store and the world size. The engine, the read-ahead and interruptions
@@ -42,37 +42,27 @@ from lsm.train.gpu_memory import device_terms
 from lsm.train.job import Job, open_job
 from lsm.train.resume import find_state
 from lsm.train.row_metrics import STEP_SCALARS, STORAGE_SUMS, in_words, row_metrics
+from lsm.train.tasks.node_classification import NodeClassification
+from lsm.train.tasks.task import Task
 
 logger = logging.getLogger(__name__)
 
 
-def train(config: Config) -> dict[str, Any]:
-    """Trains and tests a node classifier. Blocks until the run ends.
-
-    Under torchrun, srun or mpirun, every process of the job calls it.
-
-    Args:
-        config: From ``lsm.load_config``.
-
-    Returns:
-        The summary that `lsm train` prints, the same on every rank.
-
-    Raises:
-        ValueError: The configuration cannot be run.
-        Stopped: A signal asked a rank to stop. Every rank raises it, with a checkpoint written.
-    """
+def train(config: Config, task: Task | None = None) -> dict[str, Any]:
+    """As ``lsm.fit``, in an environment that is set up, for any task (None: node
+    classification)."""
     with (
         signals.on_signals(),
         collectives.joined(config.dist.timeout_secs, shared_settings(config)) as world,
     ):
-        return _train(config, world)
+        return _train(config, task or NodeClassification(), world)
 
 
-def _train(config: Config, world: World) -> dict[str, Any]:
+def _train(config: Config, task: Task, world: World) -> dict[str, Any]:
     """``train`` on a rank that has joined its job. Closes the job at its end."""
     with (
         RunLog(main=world.is_main) as log,
-        open_job(config, world) as job,
+        open_job(config, world, task) as job,
         RunDirectory(job.run_dir) if world.is_main else nullcontext() as directory,
     ):
         state = find_state(job)
@@ -84,7 +74,7 @@ def _train(config: Config, world: World) -> dict[str, Any]:
             store=job.store.path,
             position=state.position,
             num_iterations=len(job.loaders["train"]),
-            in_words=partial(in_words, in_memory=job.keeps_features),
+            in_words=partial(in_words, metric=task.metric, in_memory=job.keeps_features),
             step_scalars=STEP_SCALARS,
             directory=directory,
         ) as records:

@@ -5,6 +5,7 @@ import torch
 
 from lsm.distributed.collectives import World
 from lsm.train.job import open_job
+from lsm.train.tasks.node_classification import NodeClassification
 from support.training import config
 
 
@@ -21,5 +22,5 @@ def torch_as_it_was():
 )
 def test_the_key_reaches_torch(store, tmp_path, torch_as_it_was, settings, is_deterministic):
     torch.use_deterministic_algorithms(not is_deterministic)
-    with open_job(config(store, tmp_path, *settings), World()):
+    with open_job(config(store, tmp_path, *settings), World(), NodeClassification()):
         assert torch.are_deterministic_algorithms_enabled() is is_deterministic

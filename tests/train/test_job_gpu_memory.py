@@ -10,7 +10,6 @@ from lsm.run import devices
 from lsm.train import gpu_memory
 from lsm.train.gpu_memory import device_terms
 from lsm.train.setup import Setup
-from lsm.train.tasks import node_classification
 from lsm.train.tasks.node_classification import NodeClassification
 from lsm.train.trainer import train
 from support.training import config, losses, make_store
@@ -73,15 +72,14 @@ def test_out_of_memory_in_an_epoch_says_where_and_the_checkpoint_resumes(tmp_pat
     expected = config(store, tmp_path / "whole")
     train(expected)
     job = config(store, tmp_path / "run", "checkpoint.every_steps=2")
-    steps, loss_sum = [], node_classification.loss_sum
+    loss_sum = NodeClassification.loss_sum
 
-    def fails_at_the_third(*arguments):
-        steps.append(arguments)
-        if len(steps) == 3:
+    def fails_at_the_third(task, model, batch):
+        if batch.iteration == 2:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nMore words")
-        return loss_sum(*arguments)
+        return loss_sum(task, model, batch)
 
-    monkeypatch.setattr(node_classification, "loss_sum", fails_at_the_third)
+    monkeypatch.setattr(NodeClassification, "loss_sum", fails_at_the_third)
     with pytest.raises(RuntimeError) as caught:
         train(job)
     assert str(caught.value) == (

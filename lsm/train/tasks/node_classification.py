@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from torch import Tensor
 
@@ -11,18 +11,14 @@ from lsm.config.schema import Config
 from lsm.data.graph_store import GraphStore
 from lsm.loader.batch import Batch
 from lsm.nn.models import loss_sum
-
-Counts = dict[str, Tensor]
-"""Sums over the seeds of a batch by name, each of one number."""
+from lsm.train.tasks.task import Counts, Model
 
 
 class NodeClassification:
     """Predicts the class of each seed node. Seeds and labels are those of the store."""
 
     metric = "accuracy"
-    """The metric to select models by; higher is better."""
-    count_names = ("num_correct",)
-    """Names of the counts."""
+    count_names: tuple[str, ...] = ("num_correct",)
 
     def check(self, config: Config, store: GraphStore, world_size: int) -> None:
         """Raises ValueError if ``store`` cannot be trained on: without classes, with too few nodes
@@ -35,28 +31,28 @@ class NodeClassification:
         native.check_mapped(labels)
 
     def out_dim(self, store: GraphStore) -> int:
-        """Width of the network's output: the number of classes."""
+        """The number of classes."""
         return store.num_classes
 
     def seeds(self, store: GraphStore, split: str) -> Tensor:
         """The nodes of ``split``: [N] int64."""
         return store.split(split)
 
-    def loss_sum(self, model: Callable[[Batch], Tensor], batch: Batch) -> tuple[Tensor, Counts]:
+    def loss_sum(self, model: Model, batch: Batch) -> tuple[Tensor, Counts]:
         """Sum of the seeds' cross-entropies, and their counts."""
-        scores, labels = model(batch), labels_of(batch)
+        scores, labels = model(batch), _labels_of(batch)
         return loss_sum(scores, labels), _counts(scores, labels)
 
-    def counts(self, model: Callable[[Batch], Tensor], batch: Batch) -> Counts:
-        """The counts of the seeds, for metrics()."""
-        return _counts(model(batch), labels_of(batch))
+    def counts(self, model: Model, batch: Batch) -> Counts:
+        """The number of seeds whose class is predicted."""
+        return _counts(model(batch), _labels_of(batch))
 
     def metrics(self, counts: Mapping[str, float], num_seeds: float) -> dict[str, float | None]:
-        """Metrics by name, from counts over ``num_seeds`` seeds; None without seeds."""
+        """The accuracy."""
         return {"accuracy": counts["num_correct"] / num_seeds if num_seeds else None}
 
 
-def labels_of(batch: Batch) -> Tensor:
+def _labels_of(batch: Batch) -> Tensor:
     """``batch.y``: [batch_size]. Raises ValueError if the batch has no labels."""
     if batch.y is None:
         raise ValueError("expected a batch with labels, got one whose y is None")

@@ -1,0 +1,91 @@
+"""A task of the tests trains, validates, continues and is tested like node classification."""
+
+import json
+
+import pytest
+import torch
+
+from lsm.train.trainer import train
+from support.training import config, losses, make_store
+
+
+class Regression:
+    """Predicts the label of a node as a number."""
+
+    metric = "fit"
+    count_names = ("squares", "labels")
+
+    def __init__(self):
+        self.num_losses = 0
+
+    def check(self, config, store, world_size):
+        if not len(store.split("train")):
+            raise ValueError("data.path: no training nodes")
+
+    def out_dim(self, store):
+        return 1
+
+    def seeds(self, store, split):
+        return store.split(split)[::2]
+
+    def loss_sum(self, model, batch):
+        self.num_losses += 1
+        squares = (model(batch)[:, 0] - batch.y).square().sum()
+        return squares, {"squares": squares.detach(), "labels": batch.y.sum()}
+
+    def counts(self, model, batch):
+        return self.loss_sum(model, batch)[1]
+
+    def metrics(self, counts, num_seeds):
+        return {
+            "fit": -counts["squares"] / num_seeds,
+            "mean": counts["labels"] / num_seeds,
+        }
+
+
+def epochs(run_dir):
+    lines = map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines())
+    return [line for line in lines if line["kind"] == "epoch"]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("tasks") / "store")
+
+
+def test_another_task_needs_no_change_of_the_loop(store, tmp_path, capsys):
+    """Losses and counts are two ways to the same number."""
+    task = Regression()
+    summary = train(config(store, tmp_path, "train.epochs=5"), task)
+    records = epochs(tmp_path)
+    assert len(records) == 5
+    for record in records:
+        assert record["train_fit"] == pytest.approx(-record["loss"], rel=1e-5)
+    weights = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert weights["convs.1.lin_l.weight"].shape[0] == 1
+    assert records[-1]["loss"] < records[0]["loss"]
+    best = max(records, key=lambda record: record["valid_fit"])
+    assert (summary["best_epoch"], summary["valid_fit"]) == (best["epoch"], best["valid_fit"])
+    assert next(iter(summary)) == "test_fit"
+    assert 0 < summary["test_mean"] < 2
+    told = f"train {best['train_fit']:.4f}  valid {best['valid_fit']:.4f}"
+    assert told in capsys.readouterr().err
+    # 150 seeds are three iterations; each validation and the test take another loss per batch.
+    assert len(losses(tmp_path)) == 15
+    assert task.num_losses > 15 + 2 * 5 + 2, "memory is planned for a step of this task"
+
+
+def test_it_continues_to_the_same_losses(store, tmp_path):
+    train(config(store, tmp_path / "whole"), Regression())
+    train(config(store, tmp_path / "run", "train.epochs=1"), Regression())
+    train(config(store, tmp_path / "run"), Regression())
+    assert losses(tmp_path / "run") == losses(tmp_path / "whole")
+
+
+def test_the_check_of_the_task_is_asked(store, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise ValueError("data.path: no numbers to predict")
+
+    monkeypatch.setattr(Regression, "check", refuse)
+    with pytest.raises(ValueError, match="no numbers to predict"):
+        train(config(store, tmp_path), Regression())
