@@ -63,6 +63,13 @@ class MemoryPlan:
             f"{format_bytes(self.budget)}; {self.choice}"
         )
 
+    def peak_in_words(self, peak: int) -> str:
+        """One line for a user, after the run has taken ``peak`` bytes."""
+        return (
+            f"memory: peak {format_bytes(peak)} per rank (planned {format_bytes(self.total)} of a "
+            f"budget of {format_bytes(self.budget)})"
+        )
+
     def terms_in_words(self) -> str:
         """The sum with its terms."""
         return sum_in_words(self.terms)

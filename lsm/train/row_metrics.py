@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
+from lsm.features.loader import FeatureLoader
 
 STORAGE_SUMS = ("bytes_read", "bytes_requested")
 """The storage engine's bytes from the drive, and bytes of requested rows. They count when rows are
@@ -23,6 +24,22 @@ _HITS_BY_TIER = {
     "constant": "constant_hits",
     "storage": "misses",
 }
+
+
+class NewReads:
+    """STORAGE_SUMS of a source of rows, counted anew at each look."""
+
+    def __init__(self, features: FeatureLoader) -> None:
+        self._features = features
+        self._seen: dict[str, float] = dict.fromkeys(STORAGE_SUMS, 0)
+
+    def take(self) -> dict[str, float]:
+        """STORAGE_SUMS since the last call."""
+        seen, stats = self._seen, self._features.stats()
+        self._seen = {name: stats[name] for name in STORAGE_SUMS}
+        if self._features.engine == "memory":
+            self._seen["bytes_read"] = 0  # copies of rows, and none of them from a drive
+        return {name: self._seen[name] - seen[name] for name in STORAGE_SUMS}
 
 
 def row_metrics(sums: dict[str, float], row_bytes: int) -> dict[str, float]:

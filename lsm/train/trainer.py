@@ -20,11 +20,9 @@ import torch
 from lsm import native
 from lsm.config.load import shared_settings
 from lsm.config.schema import Config
-from lsm.core import host_memory
 from lsm.core.counters import COUNTERS, EXCHANGED, READ_AHEAD, SPANS
-from lsm.core.device import memory_errors, peak_bytes
+from lsm.core.device import memory_errors
 from lsm.core.profiler import span
-from lsm.core.units import format_bytes
 from lsm.distributed import collectives, signals, watchdog
 from lsm.distributed.collectives import World
 from lsm.loader.batch import Batch, to_device
@@ -38,10 +36,10 @@ from lsm.train import checkpoint
 from lsm.train.cache_remarks import without_hits
 from lsm.train.checkpoint import State
 from lsm.train.evaluate import Evaluation, evaluate
-from lsm.train.gpu_memory import device_terms
 from lsm.train.job import Job, open_job
+from lsm.train.peak_memory import peak_of
 from lsm.train.resume import find_state
-from lsm.train.row_metrics import STEP_SCALARS, STORAGE_SUMS, in_words, row_metrics
+from lsm.train.row_metrics import STEP_SCALARS, NewReads, in_words, row_metrics
 from lsm.train.tasks.node_classification import NodeClassification
 from lsm.train.tasks.task import Task
 
@@ -102,7 +100,7 @@ class StepTotals(Totals):
     num_nodes: int = 0
     num_edges: int = 0
     rows: dict[str, float] = field(default_factory=dict)
-    """STORAGE_SUMS, COUNTERS and EXCHANGED."""
+    """New reads, COUNTERS and EXCHANGED."""
     spans: dict[str, float] = field(default_factory=dict, metadata=OF_RANK)
     """Seconds of this rank, and its depth of reading ahead."""
 
@@ -124,7 +122,7 @@ class Trainer:
         self.job, self.position = job, state.position
         self._best_model, self._metrics = state.best_model, metrics
         self._settings = checkpoint.fingerprint(job.config, job.world.size, job.store)
-        self._storage_seen: dict[str, float] = dict.fromkeys(STORAGE_SUMS, 0)
+        self._reads = NewReads(job.features)
         self._said_useless = False
 
     @property
@@ -160,7 +158,7 @@ class Trainer:
             counts={name: count.item() for name, count in counts.items()},
             num_nodes=sum(batch.num_sampled_nodes),
             num_edges=sum(batch.num_sampled_edges),
-            rows=self._new_reads() | {name: batch.stats[name] for name in (*COUNTERS, *EXCHANGED)},
+            rows=self._reads.take() | {name: batch.stats[name] for name in (*COUNTERS, *EXCHANGED)},
             spans={name: batch.stats[name] for name in ("sample_secs", *SPANS, *READ_AHEAD)},
         )
 
@@ -250,21 +248,9 @@ class Trainer:
 
     def _memory(self) -> dict[str, Any]:
         """The memory that the run took, which the user is told."""
-        job = self.job
-        peak = host_memory.peak_beside_files(job.memory.libraries)
-        peak = max(collectives.gather_objects(peak, job.world))
-        found = {"memory_bytes": job.memory.budget, "peak_memory_bytes": peak}
-        self._metrics.say(
-            f"memory: peak {format_bytes(peak)} per rank (planned "
-            f"{format_bytes(job.memory.total)} of a budget of {format_bytes(job.memory.budget)})"
-        )
-        if job.device.type == "cuda":
-            cache_bytes = job.loaders["train"].features.device_bytes
-            found |= {"device": str(job.device), "cache_device_bytes": cache_bytes}
-            found["peak_device_bytes"] = peak_bytes(job.device) + cache_bytes
-            known = device_terms(job)
-            found["budget_device_bytes"] = sum(known.values())
-        return found
+        taken = peak_of(self.job)
+        self._metrics.say(self.job.memory.peak_in_words(taken["peak_memory_bytes"]))
+        return taken
 
     def _evaluate(self, split: str) -> Evaluation:
         job, loader = self.job, self.job.loaders[split]
@@ -274,17 +260,9 @@ class Trainer:
             model, advance = job.network.model, self._metrics.advance
             found = evaluate(job.task, model, loader, job.world, job.device, advance)
         self._metrics.end()
-        reads = torch.tensor(self._new_reads()["bytes_read"], dtype=torch.float64)
+        reads = torch.tensor(self._reads.take()["bytes_read"], dtype=torch.float64)
         self.position.bytes_read += int(collectives.all_reduce_sum(reads, job.world).item())
         return found
-
-    def _new_reads(self) -> dict[str, float]:
-        """STORAGE_SUMS of this rank since the last call."""
-        seen, stats = self._storage_seen, self.job.features.stats()
-        self._storage_seen = {name: stats[name] for name in STORAGE_SUMS}
-        if self.job.features.engine == "memory":
-            self._storage_seen["bytes_read"] = 0  # copies of rows, and none of them from a drive
-        return {name: self._storage_seen[name] - seen[name] for name in STORAGE_SUMS}
 
     def _say_useless_cache(self, record: dict[str, Any]) -> None:
         """Warns once of a cache that serves no rows."""
