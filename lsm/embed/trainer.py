@@ -28,7 +28,7 @@ from lsm.embed.table.slots import SlotAccess
 from lsm.links.ranking import Ranking
 from lsm.run.directory import RunDirectory
 from lsm.run.log import RunLog
-from lsm.run.loop import Loop, Schedule, Validation
+from lsm.run.loop import Cadence, Loop, Validation
 from lsm.run.records import open_records
 from lsm.run.totals import Totals
 
@@ -79,11 +79,11 @@ def _train(config: EmbedConfig, world: World) -> dict[str, Any]:
             if config.embed.model == "auto":
                 records.metrics.say(_chosen_model(job))
             trainer.fill_buffer()
-            return Loop(trainer, _schedule(job), records, world, run_dir).run()
+            return Loop(trainer, _cadence(job), records, world, run_dir).run()
 
 
-def _schedule(job: EmbedJob) -> Schedule:
-    return Schedule(
+def _cadence(job: EmbedJob) -> Cadence:
+    return Cadence(
         epochs=job.config.train.epochs,
         eval_every=job.schedule.eval_every,
         patience=job.config.train.patience,

@@ -73,7 +73,7 @@ class Trainable(Protocol[Item, ItemTotals]):
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Cadence:
     """The times at which a run validates, writes checkpoints and ends."""
 
     epochs: int
@@ -107,13 +107,13 @@ class Loop:
     def __init__(
         self,
         trainee: Trainable[Any, Any],
-        schedule: Schedule,
+        cadence: Cadence,
         records: Records,
         world: World,
         checkpoints: Path,
     ) -> None:
         """``checkpoints``: the place of checkpoints, for messages."""
-        self._trainee, self._schedule, self._world = trainee, schedule, world
+        self._trainee, self._cadence, self._world = trainee, cadence, world
         self._records, self._metrics = records, records.metrics
         self._checkpoints = checkpoints
         self._last_time = time.perf_counter()
@@ -125,7 +125,7 @@ class Loop:
     @property
     def is_done(self) -> bool:
         """True if there is no epoch left, or training stopped early."""
-        return self.position.stopped_early or self.position.epoch >= self._schedule.epochs
+        return self.position.stopped_early or self.position.epoch >= self._cadence.epochs
 
     def run(self) -> dict[str, Any]:
         """Trains all epochs that are left, then tests.
@@ -149,7 +149,7 @@ class Loop:
         epoch, best = position.epoch + 1, False
         record = {"epoch": epoch, "loss": position.loss_sum / max(1, position.loss_count)}
         validation = None
-        if self._schedule.validates(epoch):
+        if self._cadence.validates(epoch):
             validation = self._trainee.validate()
             best = self._compare(validation.score, epoch)
         record |= self._trainee.epoch_record() | {"train_secs": train_secs}
@@ -157,15 +157,15 @@ class Loop:
         self._records.keep_directory(position)
         self._metrics.epoch(record | {"seconds": time.perf_counter() - started})
         position.start_epoch(epoch)
-        schedule, every = self._schedule, self._schedule.every_epochs
-        best = best and schedule.saves_best
-        if best or (every and epoch % every == 0) or (self.is_done and schedule.saves_last):
+        cadence, every = self._cadence, self._cadence.every_epochs
+        best = best and cadence.saves_best
+        if best or (every and epoch % every == 0) or (self.is_done and cadence.saves_last):
             self._save(best)
 
     def _train_items(self) -> None:
         trainee, position = self._trainee, self.position
-        every, num_iterations = self._schedule.every_steps, trainee.num_iterations
-        title = f"epoch {position.epoch + 1}/{self._schedule.epochs}"
+        every, num_iterations = self._cadence.every_steps, trainee.num_iterations
+        title = f"epoch {position.epoch + 1}/{self._cadence.epochs}"
         self._metrics.begin(title, num_iterations, position.iteration)
         waiting_since = time.perf_counter()
         for item in trainee.items():
@@ -213,9 +213,9 @@ class Loop:
             position.best_score, position.best_epoch = score, epoch
             position.worse_evaluations = 0
             return True
-        if self._schedule.is_regular(epoch):
+        if self._cadence.is_regular(epoch):
             position.worse_evaluations += 1
-            position.stopped_early = 0 < self._schedule.patience <= position.worse_evaluations
+            position.stopped_early = 0 < self._cadence.patience <= position.worse_evaluations
         return False
 
     def _finish(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from lsm.distributed.collectives import World
 from lsm.loader.batch import Batch, to_device
 from lsm.run.directory import RunDirectory
 from lsm.run.log import RunLog
-from lsm.run.loop import Loop, Schedule, Validation
+from lsm.run.loop import Cadence, Loop, Validation
 from lsm.run.metrics import Metrics
 from lsm.run.records import open_records
 from lsm.run.totals import OF_RANK, Totals
@@ -77,12 +77,12 @@ def _train(config: Config, task: Task, world: World) -> dict[str, Any]:
             directory=directory,
         ) as records:
             trainer = Trainer(job, state, records.metrics)
-            return Loop(trainer, _schedule(config), records, world, job.checkpoint_dir).run()
+            return Loop(trainer, _cadence(config), records, world, job.checkpoint_dir).run()
 
 
-def _schedule(config: Config) -> Schedule:
+def _cadence(config: Config) -> Cadence:
     train, checkpoints = config.train, config.checkpoint
-    return Schedule(
+    return Cadence(
         epochs=train.epochs,
         eval_every=train.eval_every,
         patience=train.patience,

@@ -9,7 +9,7 @@ from lsm.config.load import load_config
 from lsm.distributed import signals
 from lsm.distributed.collectives import World
 from lsm.run.log import RunLog
-from lsm.run.loop import Loop, Schedule, Validation
+from lsm.run.loop import Cadence, Loop, Validation
 from lsm.run.position import Position
 from lsm.run.records import open_records
 from lsm.run.totals import Totals
@@ -57,7 +57,7 @@ def run(
 ):
     (path / "run").mkdir(exist_ok=True)
     config = load_config("base", [f"train.epochs={epochs}", "metrics.tensorboard=false"])
-    schedule = Schedule(epochs, eval_every, patience, every_steps, every_epochs, **saves)
+    cadence = Cadence(epochs, eval_every, patience, every_steps, every_epochs, **saves)
     with (
         RunLog() as log,
         open_records(
@@ -72,7 +72,7 @@ def run(
             step_scalars=("loss",),
         ) as records,
     ):
-        return Loop(trainee, schedule, records, World(), path).run()
+        return Loop(trainee, cadence, records, World(), path).run()
 
 
 @pytest.mark.parametrize(
