@@ -260,6 +260,8 @@ def test_trainers_share_the_loops_protocol_only():
     embedding = methods("lsm/embed/trainer.py", "EmbedTrainer")
     assert {"train", "validate", "save"} < protocol
     assert training & embedding - {"__init__"} == protocol
+    assert code_lines(ROOT / "lsm/train/trainer.py", "Trainer") < 150
+    assert code_lines(ROOT / "lsm/embed/trainer.py", "EmbedTrainer") < 150
 
 
 @pytest.mark.parametrize(

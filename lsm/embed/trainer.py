@@ -83,15 +83,8 @@ def _train(config: EmbedConfig, world: World) -> dict[str, Any]:
 
 
 def _cadence(job: EmbedJob) -> Cadence:
-    return Cadence(
-        epochs=job.config.train.epochs,
-        eval_every=job.schedule.eval_every,
-        patience=job.config.train.patience,
-        every_steps=job.config.checkpoint.every_steps,
-        every_epochs=job.config.checkpoint.every_epochs,
-        saves_best=job.keeps_best,
-        saves_last=True,
-    )
+    eval_every = job.schedule.eval_every
+    return Cadence.of(job.config, eval_every, saves_best=job.keeps_best, saves_last=True)
 
 
 def _chosen_model(job: EmbedJob) -> str:
@@ -108,6 +101,11 @@ def _in_words(record: dict[str, Any]) -> str:
 
 class EmbedTrainer:
     """Trains, validates and tests the tables of a job, one step of the order at a time."""
+
+    first_keys: tuple[str, ...] = (
+        *("test_mrr", "test_hits_at_10", "epochs", "world_size", "partitions"),
+        *("bytes_read", "bytes_written", "seconds"),
+    )
 
     def __init__(self, job: EmbedJob) -> None:
         self.job, self.position = job, job.position
@@ -181,17 +179,12 @@ class EmbedTrainer:
         return {
             "test_mrr": test.mrr if test else None,
             "test_hits_at_10": test.hits_at_10 if test else None,
-            "epochs": None,
-            "world_size": None,
             "partitions": self.job.layout.partitions,
-            "bytes_read": None,
             "bytes_written": position.bytes_written,
-            "seconds": None,
             "test_hits_at_1": test.hits_at_1 if test else None,
             "test_hits_at_3": test.hits_at_3 if test else None,
             "protocol": test.protocol if test else None,
             "valid_mrr": position.best,
-            "best_epoch": None,
             "kept_epoch": position.epoch if is_last else position.best_epoch,
         }
 

@@ -42,6 +42,8 @@ class Trainable(Protocol[Item, ItemTotals]):
 
     position: Position
     """The progress of training, which the loop moves."""
+    first_keys: tuple[str, ...]
+    """The order in which the summary starts, keys of the loop included."""
 
     @property
     def num_iterations(self) -> int:
@@ -51,12 +53,18 @@ class Trainable(Protocol[Item, ItemTotals]):
         """The batches of the current epoch from the current iteration on."""
 
     def train(self, item: Item) -> ItemTotals:
-        """Does one optimiser step. Returns the totals of this rank. Raises FloatingPointError for a
-        loss that is not finite."""
+        """Does one optimiser step. Returns the totals of this rank.
+
+        Raises:
+            FloatingPointError: The loss of this rank is not finite. The loop adds the position.
+        """
 
     def step_record(self, totals: ItemTotals) -> dict[str, Any]:
-        """Numbers for the record of an iteration, from its totals over all ranks. Raises
-        RuntimeError for a loss that is not finite."""
+        """Numbers for the record of an iteration, from its totals over all ranks.
+
+        Raises:
+            FloatingPointError: Their loss is not finite. The loop adds the position.
+        """
 
     def epoch_record(self) -> dict[str, Any]:
         """Numbers for the record of the epoch that ends."""
@@ -68,8 +76,7 @@ class Trainable(Protocol[Item, ItemTotals]):
         """Writes a checkpoint. ``best``: it is that of the best validation so far."""
 
     def test(self) -> dict[str, Any]:
-        """Tests the model to keep, writes it, and returns the run's summary. Keys that the loop
-        fills may be None, to have a place in the order."""
+        """Tests the model to keep, writes it, and returns its part of the run's summary."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,19 @@ class Cadence:
     """Write a checkpoint after each validation that is the best so far."""
     saves_last: bool = False
     """Write a checkpoint after the last epoch."""
+
+    @classmethod
+    def of(cls, config: Any, eval_every: int | None, **saves: bool) -> Cadence:
+        """The times that the sections train and checkpoint of ``config`` name."""
+        train, checkpoints = config.train, config.checkpoint
+        return cls(
+            train.epochs,
+            eval_every,
+            train.patience,
+            checkpoints.every_steps,
+            checkpoints.every_epochs,
+            **saves,
+        )
 
     def validates(self, epoch: int) -> bool:
         """True if there is a validation after ``epoch``, counted from 1."""
@@ -187,15 +207,16 @@ class Loop:
         watchdog.at(str(position))
         try:
             totals = self._trainee.train(item)
+            totals.num_stopping = int(signals.requested() is not None)
+            totals = totals.over_ranks(self._world)
+            numbers = self._trainee.step_record(totals)
         except FloatingPointError as error:
-            raise RuntimeError(f"{error}, at {position}") from None
-        totals.num_stopping = int(signals.requested() is not None)
-        totals = totals.over_ranks(self._world)
+            raise RuntimeError(f"{position}: {error}") from None
         record = {
             "epoch": position.epoch + 1,
             "iteration": position.iteration,
             "loss": totals.loss,
-            **self._trainee.step_record(totals),
+            **numbers,
             "wait_secs": wait_secs,
             "step_secs": time.perf_counter() - started,
         }
@@ -230,6 +251,7 @@ class Loop:
             "best_epoch": position.best_epoch if position.best is not None else None,
             "stopped_early": position.stopped_early,
         }
+        summary = {key: summary[key] for key in self._trainee.first_keys} | summary
         summary |= collectives.broadcast_object(places(records.path, records.store), self._world)
         if self._world.is_main:
             records.keep_directory(position)

@@ -77,18 +77,8 @@ def _train(config: Config, task: Task, world: World) -> dict[str, Any]:
             directory=directory,
         ) as records:
             trainer = Trainer(job, state, records.metrics)
-            return Loop(trainer, _cadence(config), records, world, job.checkpoint_dir).run()
-
-
-def _cadence(config: Config) -> Cadence:
-    train, checkpoints = config.train, config.checkpoint
-    return Cadence(
-        epochs=train.epochs,
-        eval_every=train.eval_every,
-        patience=train.patience,
-        every_steps=checkpoints.every_steps,
-        every_epochs=checkpoints.every_epochs,
-    )
+            cadence = Cadence.of(config, config.train.eval_every)
+            return Loop(trainer, cadence, records, world, job.checkpoint_dir).run()
 
 
 @dataclass
@@ -123,6 +113,15 @@ class Trainer:
         self._best_model, self._metrics = state.best_model, metrics
         self._settings = checkpoint.fingerprint(job.config, job.world.size, job.store)
         self._reads = NewReads(job.features)
+        tested = f"test_{job.task.metric}"
+        self.first_keys: tuple[str, ...] = (
+            tested,
+            "epochs",
+            "world_size",
+            "engine",
+            "bytes_read",
+            "seconds",
+        )
         self._said_useless = False
 
     @property
@@ -171,12 +170,12 @@ class Trainer:
         """Sizes, bytes and tiers of an iteration.
 
         Raises:
-            RuntimeError: The loss is not finite.
+            FloatingPointError: The loss is not finite.
         """
         if not math.isfinite(totals.loss):
-            raise RuntimeError(
-                f"the loss is {totals.loss} at {self.position}; lower train.lr, or look for bad "
-                "features with `lsm data verify`"
+            raise FloatingPointError(
+                f"the loss is {totals.loss}; lower train.lr, or look for bad features with "
+                "`lsm data verify`"
             )
         return {
             "num_seeds": totals.loss_count,
@@ -191,14 +190,13 @@ class Trainer:
         """Accuracy, depth of reading ahead, bytes and tiers of the epoch."""
         position, sums = self.position, self.position.sums
         record = {
-            "epoch": position.epoch + 1,
             **_named("train", self.job.task.metrics(sums, position.loss_count)),
             f"valid_{self.job.task.metric}": None,
             "bytes_read": position.bytes_read,
             **{name: sums.get(name, 0) / self.num_iterations for name in READ_AHEAD},
             **row_metrics(sums, self.job.store.row_bytes),
         }
-        self._say_useless_cache(record)
+        self._say_useless_cache(record | {"epoch": position.epoch + 1})
         return record
 
     def validate(self) -> Validation:
@@ -234,13 +232,8 @@ class Trainer:
             checkpoint.write_atomic(job.run_dir / "model.pt", weights)
         return {
             **_named("test", test.metrics),
-            "epochs": None,
-            "world_size": None,
             "engine": job.features.engine,
-            "bytes_read": None,
-            "seconds": None,
             f"valid_{job.task.metric}": self.position.best,
-            "best_epoch": None,
             "test_requests": test.rows["requests"],
             "test_misses": test.rows["misses"],
             **self._memory(),

@@ -27,6 +27,7 @@ class Counted:
     validated: list[int] = field(default_factory=list)
     saved: list[tuple[int, int, bool]] = field(default_factory=list)
     num_iterations: int = ITERATIONS
+    first_keys: tuple[str, ...] = ("test", "seconds")
 
     def items(self):
         yield from range(self.position.iteration, ITERATIONS)
@@ -163,12 +164,24 @@ def test_losses_are_means_over_iterations_and_epochs(tmp_path):
     ]
 
 
-def test_a_loss_that_is_not_finite_says_when(tmp_path):
+@pytest.mark.parametrize("method", ["train", "step_record"])
+def test_a_loss_that_is_not_finite_says_when(tmp_path, method):
+    """That of a rank, and that of all ranks."""
     trainee = Counted()
 
     def fail(item):
         raise FloatingPointError("the loss is nan")
 
-    trainee.train = fail
-    with pytest.raises(RuntimeError, match=r"^the loss is nan, at epoch 1, iteration 0$"):
+    setattr(trainee, method, fail)
+    with pytest.raises(RuntimeError, match=r"^epoch 1, iteration 0: the loss is nan$"):
         run(trainee, tmp_path)
+
+
+def test_the_summary_starts_as_the_trainee_wants(tmp_path):
+    """With keys of the trainee and of the loop; the others follow."""
+    trainee = Counted()
+    trainee.first_keys = ("world_size", "test", "seconds")
+    summary = run(trainee, tmp_path, epochs=1)
+    assert list(summary)[:3] == ["world_size", "test", "seconds"]
+    assert None not in [summary[key] for key in ("epochs", "best_epoch", "stopped_early")]
+    assert list(json.loads((tmp_path / "run" / "result.json").read_text())) == list(summary)
