@@ -32,6 +32,7 @@ export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 # errors.
 launcher='
 import os
+import signal
 import sys
 from lsm.distributed.interrupt import watch
 
@@ -41,6 +42,9 @@ from lsm.distributed.environment import await_address
 if os.environ.get("NNODES", "1") != "1":
     try:
         await_address(os.environ["MASTER_ADDR"])
+    except KeyboardInterrupt:
+        print("lsm: interrupted", file=sys.stderr)
+        sys.exit(130)
     except RuntimeError as error:
         sys.exit(f"error: {error}")
 
@@ -50,8 +54,10 @@ from torch.distributed.run import main
 
 try:
     main()
-except SignalException as signal:
-    sys.exit(128 + signal.sigval)
+except SignalException as received:
+    # The handler of torchrun would raise in whatever runs at the exit.
+    signal.signal(received.sigval, signal.SIG_IGN)
+    sys.exit(128 + received.sigval)
 except ChildFailedError as error:
     sys.exit(str(error))
 '

@@ -13,16 +13,39 @@ from support.training import REPOSITORY, environment, overrides
 pytestmark = pytest.mark.slow
 
 
+INTERRUPTED_LOOKUP = """
+import os, signal, socket
+
+def getaddrinfo(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+    raise OSError("no address")
+
+socket.getaddrinfo = getaddrinfo
+"""
+
+
+INTERRUPTED_EXIT = """
+import atexit, os, signal
+atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))
+"""
+
+
+def customised(folder, code):
+    """The path of modules for processes that run ``code`` at their start."""
+    (folder / "sitecustomize.py").write_text(code)
+    return os.pathsep.join([str(folder), environment()["PYTHONPATH"]])
+
+
 def interruptible():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def start(run_dir, store, *changes):
+def start(run_dir, store, *changes, **variables):
     script = REPOSITORY / "launch" / "torchrun.sh"
     settings = overrides(store, run_dir, *changes)
     return subprocess.Popen(
         [script, "2", "base", *settings],
-        env=environment(PYTHON=sys.executable),
+        env=environment(PYTHON=sys.executable, **variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -32,7 +55,9 @@ def start(run_dir, store, *changes):
 
 
 def test_ctrl_c_under_torchrun_prints_no_traceback(store, tmp_path):
-    job = start(tmp_path, store, "train.epochs=100000")
+    """Nor does a second one while the launcher exits; ranks exit without exit handlers."""
+    path = customised(tmp_path, INTERRUPTED_EXIT)
+    job = start(tmp_path, store, "train.epochs=100000", PYTHONPATH=path)
     try:
         deadline = time.monotonic() + 120
         while not list((tmp_path / "checkpoints").glob("step-*.pt")):
@@ -48,6 +73,14 @@ def test_ctrl_c_under_torchrun_prints_no_traceback(store, tmp_path):
     assert job.returncode == 130
     assert "Traceback" not in errors
     assert errors.count("lsm: interrupted; the newest checkpoint is ") == 1
+
+
+def test_ctrl_c_while_waiting_for_another_machine_prints_no_traceback(tmp_path):
+    path = customised(tmp_path, INTERRUPTED_LOOKUP)
+    machines = {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "no-such.invalid"}
+    job = start(tmp_path / "run", tmp_path / "store", PYTHONPATH=path, **machines)
+    _, errors = job.communicate(timeout=120)
+    assert (job.returncode, errors) == (130, "lsm: interrupted\n")
 
 
 def test_a_failed_job_prints_no_traceback_of_the_launcher(tmp_path):
