@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from lsm.cli.arguments import Explain, Overrides, PrintConfig, config_names
+from lsm.cli.training import train_to_summary
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Embeddings of nodes, from disk."
@@ -38,7 +39,6 @@ def train_command(
     """
     from lsm.config.load import find_config
     from lsm.core.section import dump_config
-    from lsm.distributed.environment import rank_in
     from lsm.embed.config import FOLDER, load_embed_config
 
     if explain:
@@ -51,11 +51,10 @@ def train_command(
     from lsm.train.start import prepare_environment
 
     prepare_environment()
+    from lsm.embed.run_state import find_state_file
     from lsm.embed.trainer import train
 
-    summary = train(settings)
-    if rank_in() in (None, 0):
-        typer.echo(json.dumps(summary))
+    train_to_summary(train, settings, lambda: find_state_file(settings.run_dir))
 
 
 @app.command("eval")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from lsm.cli.arguments import Explain, Overrides, PrintConfig, config_names
-
-if TYPE_CHECKING:
-    from lsm.config.schema import Config
+from lsm.cli.training import train_to_summary
 
 
 def train(
@@ -51,23 +48,8 @@ def train(
     import lsm
     from lsm.core.terminal_log import show_log
     from lsm.distributed.environment import rank_in
+    from lsm.train.checkpoint_files import newest_checkpoint
 
     show_log(rank_in(), verbose=verbose)
-
-    try:
-        summary = lsm.fit(settings)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(_to_continue(settings)) from None
-    if rank_in() in (None, 0):
-        typer.echo(json.dumps(summary))
-
-
-def _to_continue(settings: Config) -> str:
-    """The checkpoint of an interrupted run, in words."""
-    from lsm.train.checkpoint_files import list_checkpoints
-
-    found = list_checkpoints(settings.run_dir / "checkpoints")
-    if not found:
-        return "no checkpoint was written (checkpoint.every_steps, checkpoint.every_epochs)"
-    how = ", and the same command continues" if settings.checkpoint.resume == "auto" else ""
-    return f"the newest checkpoint is {found[-1]}{how}"
+    checkpoints = settings.run_dir / "checkpoints"
+    train_to_summary(lsm.fit, settings, lambda: newest_checkpoint(checkpoints))

@@ -1,10 +1,13 @@
 """``lsm embed train`` and ``lsm embed eval``: the last line, and one line for each mistake."""
 
 import json
+import re
 
 import pytest
 
+from lsm.cli.embed import train_command
 from lsm.embed.run import EmbeddingRun
+from lsm.embed.trainer import EmbedTrainer
 from support.command import lsm
 from support.training import make_store
 from support.triples import make_triples, overrides
@@ -79,7 +82,7 @@ def test_auto_takes_a_model_that_fits_the_store(
         ("triples", ["data.path=/nowhere"], "data.path: /nowhere: no such store directory"),
         ("triples", ["embed.dims=4"], "unknown key embed.dims; did you mean embed.dim"),
         ("triples", ["storage.chunk_bytes=5000"], "storage.chunk_bytes: expected a multiple"),
-        ("triples", ["embed.lr=1e30"], "the loss of step"),
+        ("triples", ["embed.lr=1e30"], "epoch 1, iteration "),
         ("triples", ["embed.order=legend", "embed.buffer=4", "embed.partitions=8"], "embed.order"),
     ],
 )
@@ -88,6 +91,25 @@ def test_mistakes_are_one_line(monkeypatch, capsys, stores, tmp_path, store, cha
     assert lsm(monkeypatch, "embed", "train", "base", *settings) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith(f"error: {message}")
+
+
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [
+        ("train", "the newest checkpoint is {}, and the same command continues"),
+        ("fill_buffer", "no checkpoint was written"),
+    ],
+)
+def test_ctrl_c_names_the_checkpoint(monkeypatch, stores, tmp_path, method, told):
+    """Before the first state, and after it."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(EmbedTrainer, method, interrupt)
+    settings = overrides(stores["triples"], tmp_path, "embed.partitions=4")
+    with pytest.raises(KeyboardInterrupt, match=re.escape(told.format(tmp_path / "state.json"))):
+        train_command("embed/base", settings)
 
 
 def test_a_disk_too_small_is_said_before_training(monkeypatch, capsys, stores, disk):
