@@ -44,56 +44,69 @@ def divide(
     the number of those that wait for rows of the victim buffer. window_each: memory of an iteration
     in the window. gpu_room: GPU memory for the cache, if it lies there.
     """
-    victim = options.victim
-    has_victims = victim.mode != "none"
     left -= options.constant.bytes + (0 if shape.on_gpu else options.static.bytes)
-    prefetch = victim.prefetch if has_victims else 0
-    if not shape.on_gpu and shape.rows_bytes:
-        rest = max(0, left - batches(0))
-        prefetch = min(prefetch, rest // _PREFETCH_SHARE // shape.rows_bytes)
+    prefetch = _prefetch(options, shape, left - batches(0))
     batch_bytes = batches(prefetch)
-    tiers = _Tiers(
-        shape,
-        lines=0 if shape.on_gpu else options.bytes,
-        slots=victim.bytes if has_victims else 0,
-        line_bytes=memory.line_bytes(options, on_gpu=False),
-    )
     left -= batch_bytes
+    tiers = _Tiers.of(options, shape)
     wanted, each = memory.wanted_window(options, shape), max(1, window_each)
     room = tiers.room_for_window(left)
     window = max(1, min(wanted, room // each))
     lines, slots = tiers.split(max(0, left - window * each))
     if shape.on_gpu:
-        lines = (
-            min(gpu_room, memory.most_bytes(shape)) if options.bytes == "auto" else options.bytes
-        )
-    if victim.bytes == "auto" and slots < shape.row_bytes:
-        has_victims = False
-    done = options.model_copy(
-        update={
-            "bytes": lines,
-            "window": max(1, min(options.window, window)),
-            "victim": victim.model_copy(
-                update={
-                    "mode": victim.mode if has_victims else "none",
-                    "bytes": slots,
-                    "prefetch": prefetch,
-                }
-            ),
-        }
-    )
-    note = None
-    if window < wanted:
-        note = (
-            f"cache.window: {wanted} iterations of {format_bytes(each)} do not fit in memory.bytes "
-            f"with the rest; using {window}"
-        )
+        lines = _lines_on_gpu(options, shape, gpu_room)
+    done = _settled(options, shape, lines, slots, window, prefetch)
     return Share(
         done,
         Terms({"batches": batch_bytes, "window": window * each}) + memory.terms(done, shape),
         # With a margin; otherwise a few larger batches would shorten the window.
         window_bytes=max(window * each, min(room, window * each * 5 // 4)),
-        note=note,
+        note=_shorter(window, wanted, each),
+    )
+
+
+def _prefetch(options: CacheOptions, shape: Shape, rest: int) -> int:
+    """``cache.victim.prefetch``, as far as ``rest`` bytes next to the batches have room for it."""
+    victim = options.victim
+    prefetch = victim.prefetch if victim.mode != "none" else 0
+    if shape.on_gpu or not shape.rows_bytes:
+        return prefetch
+    return min(prefetch, max(0, rest) // _PREFETCH_SHARE // shape.rows_bytes)
+
+
+def _lines_on_gpu(options: CacheOptions, shape: Shape, gpu_room: int) -> int:
+    if options.bytes != "auto":
+        return options.bytes
+    return min(gpu_room, memory.most_bytes(shape))
+
+
+def _settled(
+    options: CacheOptions, shape: Shape, lines: int, slots: int, window: int, prefetch: int
+) -> CacheOptions:
+    """``options`` with these numbers. A victim buffer without room for a row is none."""
+    victim = options.victim
+    is_empty = victim.bytes == "auto" and slots < shape.row_bytes
+    update = {
+        "mode": "none" if is_empty else victim.mode,
+        "bytes": slots,
+        "prefetch": prefetch,
+    }
+    return options.model_copy(
+        update={
+            "bytes": lines,
+            "window": max(1, min(options.window, window)),
+            "victim": victim.model_copy(update=update),
+        }
+    )
+
+
+def _shorter(window: int, wanted: int, each: int) -> str | None:
+    """A remark on a window that is shorter than wanted."""
+    if window >= wanted:
+        return None
+    return (
+        f"cache.window: {wanted} iterations of {format_bytes(each)} do not fit in memory.bytes "
+        f"with the rest; using {window}"
     )
 
 
@@ -105,6 +118,16 @@ class _Tiers:
     lines: int | Auto
     slots: int | Auto
     line_bytes: int
+
+    @classmethod
+    def of(cls, options: CacheOptions, shape: Shape) -> _Tiers:
+        """The tiers of ``options`` on the host."""
+        return cls(
+            shape,
+            lines=0 if shape.on_gpu else options.bytes,
+            slots=options.victim.bytes if options.victim.mode != "none" else 0,
+            line_bytes=memory.line_bytes(options, on_gpu=False),
+        )
 
     def room_for_window(self, left: int) -> int:
         """Bytes that a window may take."""
