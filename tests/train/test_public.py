@@ -1,12 +1,10 @@
 """``lsm.load_config`` and ``lsm.fit``, whatever of the package was imported before."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-from support.training import environment, make_store, overrides
+from support.training import make_store, overrides, run_alone, run_forked
 
 PROGRAM = """
 import json, sys
@@ -37,14 +35,10 @@ def store(tmp_path_factory):
     ],
 )
 def test_training_starts_under_both_names(store, tmp_path, imports, call):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.format(imports=imports, call=call))
     settings = json.dumps(overrides(store, tmp_path / "run", "train.epochs=1"))
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(imports=imports, call=call), settings],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = run_forked(program, settings)
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout.splitlines()[-1])
     assert summary == json.loads((tmp_path / "run" / "result.json").read_text())
@@ -59,7 +53,5 @@ assert config.cache.window == 16 and isinstance(config.cache, lsm.CacheOptions)
 assert isinstance(config.storage, lsm.StorageOptions)
 assert not {"torch", "lsm._core"} & set(sys.modules)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=60
-    )
+    done = run_alone("-c", code)
     assert done.returncode == 0, done.stderr
