@@ -6,6 +6,7 @@ PyG never removes them, so every process would leave several behind.
 from __future__ import annotations
 
 import linecache
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -14,11 +15,12 @@ from pathlib import Path
 def remove_templates() -> None:
     """Deletes PyG's generated files, which are loaded. Their source stays in ``linecache``, for
     tracebacks and TorchScript. So nothing is left behind however the process ends."""
-    folder = Path(tempfile.gettempdir())
+    folder = tempfile.gettempdir()
     for name, module in list(sys.modules.items()):
-        file = Path(getattr(module, "__file__", None) or "")
-        if file.parent != folder or not file.name.startswith(f"{name}_"):
+        path = getattr(module, "__file__", None) or ""
+        if not path.startswith(os.path.join(folder, f"{name}_")):
             continue
+        file = Path(path)
         lines = linecache.getlines(str(file))
         # Without a time of change, linecache keeps the lines of a file that is gone.
         linecache.cache[str(file)] = (sum(map(len, lines)), None, lines, str(file))
