@@ -1,5 +1,6 @@
 """Fixtures for tests of several rooms."""
 
+import gc
 import signal
 import tarfile
 
@@ -11,6 +12,12 @@ from support.mounts import mount_memory, unmount
 from support.training import REPOSITORY, make_store
 
 use_all_connections()  # as in training, before anything of CUDA starts
+
+
+def pytest_collection_finish():
+    """Exempts libraries and tests from garbage collections. Every training collects, which took
+    0.4 s with them."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")

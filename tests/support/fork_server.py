@@ -1,4 +1,4 @@
-"""Starts programs as forks of a process that has imported torch and the package.
+"""Starts programs as forks of a process that has imported the libraries of the package.
 
 An interpreter takes seconds to import torch, a fork milliseconds. ``fork_server.py SOCKET`` serves.
 ``python -I -S fork_server.py SOCKET PROGRAM ARGUMENT...`` asks the server for a fork that runs
@@ -8,6 +8,7 @@ as the fork does; if it is killed, so is the fork.
 
 import array
 import contextlib
+import gc
 import json
 import os
 import selectors
@@ -21,9 +22,14 @@ FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 def serve(path: str) -> None:
     import runpy
 
+    import pydantic  # noqa: F401
+    import rich.progress  # noqa: F401
     import torch.distributed.run  # noqa: F401
     import torch_geometric.nn  # noqa: F401
+    import typer  # noqa: F401
+    import yaml  # noqa: F401
 
+    gc.freeze()  # a training of a fork collects garbage
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(64)
