@@ -121,7 +121,7 @@ def test_training_takes_the_same_steps(tmp_path, monkeypatch):
     monkeypatch.setattr(
         loaders,
         "_sampler_factory",
-        lambda config, _device, topology: (
+        lambda _setup, topology: (
             lambda num_neighbors, sampling: DeviceNeighborSampler(
                 topology,
                 topology,
