@@ -88,7 +88,7 @@ def test_features_that_are_not_numbers_stop_training(store, tmp_path):
     features = np.fromfile(store / "features.bin", np.float32)
     features[: 300 * 12] = np.nan
     features.tofile(store / "features.bin")
-    message = r"loss is nan at epoch 1, iteration 0; .*lsm data verify"
+    message = r"^epoch 1, iteration 0: the loss is nan; .*lsm data verify"
     with pytest.raises(RuntimeError, match=message):
         train(config(store, tmp_path / "run"))
 
