@@ -191,14 +191,19 @@ def test_steps_are_those_of_stored_scores(interpreted, model, values):
     options = options_of(model=model, **values)
     arguments = (NODES, RELATIONS), random_batches(), CANDIDATES, 10
     found = interpreted(train_steps, options, *arguments)
-    again = interpreted(train_steps, options, *arguments)
     stored = train_steps(options.model_copy(update={"gpu_scores": "stored"}), *arguments)
-    assert found[0] == again[0]
     assert found[0] == pytest.approx(stored[0], rel=1e-5)
-    for table, repeated, expected in zip(found[1:], again[1:], stored[1:], strict=True):
-        assert torch.equal(table, repeated)
+    for table, expected in zip(found[1:], stored[1:], strict=True):
         # Adagrad's first step is the sign of a gradient, however small.
         torch.testing.assert_close(table, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("model", models_for("fused"))
+def test_steps_repeat_themselves(interpreted, model):
+    arguments = options_of(model=model, partitions=8), (NODES, RELATIONS), random_batches()
+    found, again = (interpreted(train_steps, *arguments, CANDIDATES, 10) for _ in range(2))
+    assert found[0] == again[0]
+    assert all(map(torch.equal, found[1:], again[1:]))
 
 
 def test_without_triton_the_option_is_refused(monkeypatch):
@@ -240,7 +245,7 @@ def compiled(tmp_path, monkeypatch):
         path.write_bytes(made.asm["cubin"])
         program = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
         usage = subprocess.run(
-            [program, "-res-usage", path], capture_output=True, text=True, check=True, timeout=60
+            [program, "-res-usage", path], capture_output=True, text=True, check=True, timeout=300
         )
         stack = int(re.search(r"STACK:(\d+)", usage.stdout)[1])
         return made.asm["ptx"], made.metadata.shared, stack
