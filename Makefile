@@ -37,13 +37,15 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 
 .PHONY: first-gpu-run gpu-selftest lent-gpu lent-gpu-wheels
 .PHONY: help quickstart test test-dgl test-emulated test-gpu test-launch test-nvme test-sanitize
-.PHONY: test-slow
+.PHONY: test-slow check-pythons test-pythons
 .PHONY: configs bench-gpu cuda-check dist docs fuzz lint format stubs build system setup clean
 
 help:
 	@echo 'make quickstart  install, build, convert a small real graph, train it from disk'
 	@echo 'make test        install, build, run the tests that take seconds'
 	@echo 'make test-slow   run the others: ranks, killed programs, compilers, whole trainings, benches'
+	@echo 'make check-pythons  compile all files under each Python from 3.11 to 3.13 that is here'
+	@echo 'make test-pythons   the tests under each of them, in an environment each'
 	@echo 'make build       rebuild the native module after a change'
 	@echo 'make test-sanitize  run the native tests under the address, undefined and thread sanitizers'
 	@echo 'make test-emulated  run GPU code on an emulated GPU, FULL=1 all of it, and plant defects in it'
@@ -77,6 +79,13 @@ test: setup
 
 test-slow: setup
 	$(PYTEST) -m slow
+
+# Of Python 3.11 to 3.13 those that are on PATH or of pyenv. PYTHONS='3.12 3.13' names others.
+check-pythons:
+	PYTHONS='$(PYTHONS)' .ci/pythons
+
+test-pythons:
+	PYTHONS='$(PYTHONS)' .ci/pythons test
 
 # DGL has an environment of its own, on top of $(VENV): its wheels require other versions of our
 # dependencies. --no-deps, because $(VENV) has all that blocks need.
@@ -325,5 +334,5 @@ stubs: setup
 	$(RUN) cmake/stubs.py lsm/_core.pyi
 
 clean:
-	rm -rf build dist $(VENV) .venv-dgl stores runs .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist $(VENV) .venv-* stores runs .pytest_cache .ruff_cache .hypothesis
 	rm -f lsm/_core*.so
