@@ -70,7 +70,7 @@ def test_the_fused_softmax_is_measured_beside_stored_scores():
     variables["PYTHONPATH"] += f":{REPOSITORY / 'bench'}"
     command = [sys.executable, "-c", script, *TINY]
     done = subprocess.run(
-        command, capture_output=True, text=True, env=variables, timeout=200, check=True
+        command, capture_output=True, text=True, env=variables, timeout=300, check=True
     )
     made = json.loads(done.stdout.splitlines()[-1])
     assert "error" not in made
@@ -125,6 +125,6 @@ def test_streams_of_benches_have_connections_of_their_own():
     variables.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
     script = "import os, common; print(os.environ['CUDA_DEVICE_MAX_CONNECTIONS'])"
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=variables, timeout=100
+        [sys.executable, "-c", script], capture_output=True, text=True, env=variables, timeout=300
     )
     assert done.stdout == "32\n", done.stderr

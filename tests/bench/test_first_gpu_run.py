@@ -183,7 +183,7 @@ def test_a_result_of_an_earlier_call_is_not_taken_for_this_one(tmp_path):
 def test_without_a_gpu_one_line_says_so():
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, REPOSITORY / "bench/first_gpu_run.py"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == first_gpu_run.NO_GPU
     assert done.stdout.startswith("no GPU: ")
     assert done.stdout.count("\n") == 1
@@ -289,7 +289,7 @@ def test_without_the_native_program_its_steps_wait(tmp_path):
 
 def test_tests_under_a_sanitizer_are_there():
     pytest_ = [sys.executable, "-m", "pytest", "--collect-only", *first_gpu_run.WATCHED_TESTS]
-    done = subprocess.run(pytest_, cwd=REPOSITORY, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(pytest_, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert set(first_gpu_run.WATCHED_TESTS) <= set(done.stdout.splitlines())
 

@@ -30,7 +30,7 @@ def run_count(*options, **environment):
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=300,
         check=False,
     )
 

@@ -46,7 +46,7 @@ def driver(tmp_path_factory):
     folder = tmp_path_factory.mktemp("driver")
     source = REPOSITORY / "tests/bench/libcuda_stand_in.c"
     library = folder / "libcuda.so.1"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True, timeout=100)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True, timeout=300)
     return folder
 
 
@@ -97,7 +97,7 @@ class Machine:
             env={**self.variables, **variables},
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=300,
         )
 
     def asked(self) -> list[str]:

@@ -143,7 +143,7 @@ def test_ctrl_c_does_not_wait_for_simulations(tmp_path):
     trace = tmp_path / "t.npz"
     np.savez(trace, ids=np.arange(9), offsets=np.array([0, 9]), num_nodes=9, num_ranks=1)
     options = ["--trace", trace, "--lines", 8, "--policies", "lru,random,lookahead"]
-    result = run_alone("-c", _INTERRUPTED_SIMULATIONS, "ablate", *options, timeout=100)
+    result = run_alone("-c", _INTERRUPTED_SIMULATIONS, "ablate", *options)
     assert result.returncode == 130
     assert result.stderr.splitlines()[-1] == "lsm: interrupted"
     assert "Traceback" not in result.stderr

@@ -27,7 +27,7 @@ def run(*arguments, **changes):
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
 
 

@@ -64,7 +64,7 @@ def interrupted_after(seconds, *arguments):
         assert command.stdout.readline() == "ready\n"
         time.sleep(seconds)
         command.send_signal(signal.SIGINT)
-        _, errors = command.communicate(timeout=60)
+        _, errors = command.communicate(timeout=300)
     finally:
         command.kill()
         command.wait()
@@ -75,7 +75,7 @@ def at_import(module, *arguments):
     """The same of SIGINT at the import of ``module``."""
     command = start(AT_IMPORT, module, *arguments)
     try:
-        _, errors = command.communicate(timeout=120)
+        _, errors = command.communicate(timeout=300)
     finally:
         command.kill()
         command.wait()
@@ -179,7 +179,7 @@ work()
 def test_the_package_unwinds_when_an_import_has_ended(tmp_path, half, does, status, output):
     (tmp_path / "half.py").write_text(f"interrupt(); {half}\nprint('whole', flush=True)\n")
     command = start(AT_WORK, tmp_path, WORK % does)
-    printed, errors = command.communicate(timeout=60)
+    printed, errors = command.communicate(timeout=300)
     assert (command.returncode, printed.split()) == (status, output.split()), errors
     assert errors == ("lsm: interrupted\n" if status else "")
 
@@ -192,4 +192,4 @@ def test_it_stays_ignored_in_the_background():
         "signal.raise_signal(signal.SIGINT)\nprint('lives')"
     )
     command = start(script)
-    assert command.communicate(timeout=60) == ("lives\n", "")
+    assert command.communicate(timeout=300) == ("lives\n", "")

@@ -26,7 +26,7 @@ def test_help_is_readable_at_80_columns(path):
         [sys.executable, "-m", "lsm", *path, "--help"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env=environment(COLUMNS="80"),
     )
     assert done.returncode == 0, done.stderr
@@ -41,7 +41,7 @@ def lsm(*arguments):
         [sys.executable, "-m", "lsm", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         cwd=REPOSITORY,
         env=environment(),
     )

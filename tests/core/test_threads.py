@@ -41,7 +41,7 @@ def error_when_short_of_memory(store, code):
         ["bash", "-c", shell, "bash", *map(str, script)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env=environment(),
     )
     assert done.returncode == 1, (done.returncode, done.stderr)

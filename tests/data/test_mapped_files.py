@@ -89,7 +89,7 @@ def test_a_topology_truncated_under_threads_that_sample(store, name):
     try:
         assert process.stdout.readline() == "sampling\n"
         truncate(store.path / f"topology/{name}.npy", 4096)
-        output, error = process.communicate(timeout=60)
+        output, error = process.communicate(timeout=300)
     finally:
         process.kill()
     assert process.returncode == 0, error
@@ -157,7 +157,7 @@ def test_other_bus_errors_end_the_process_as_before(tmp_path, handler, cause):
         python_command(FOREIGN, *paths, handler, cause),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == -signal.SIGBUS, done
     assert ("Fatal Python error: Bus error" in done.stderr) == (handler != "none")

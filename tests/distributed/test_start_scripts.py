@@ -17,7 +17,7 @@ def launch(script, *arguments, **changes):
         env=environment(PYTHON=sys.executable, **changes),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
 
 

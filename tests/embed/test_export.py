@@ -188,7 +188,7 @@ def test_memory_does_not_grow_with_the_embeddings(tmp_path, form):
     starts = [0, 200_000, 400_000]  # 195 MiB
     run = make_run(tmp_path / "run", None, starts, None, None, "embed.dim=128")
     command = python_command(EXPORT, run, tmp_path / "out", form)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd="/")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd="/")
     assert done.returncode == 0, done.stderr
     before, peak = map(float, done.stdout.split())
     assert sum(file.stat().st_size for file in (tmp_path / "out").iterdir()) > 400_000 * 512
@@ -202,7 +202,7 @@ def test_memory_of_text_does_not_grow_with_the_embeddings(tmp_path, form):
     starts = [0, 30_000, 60_000]  # 29 MiB, of which Python would make 240 MiB of floats
     run = make_run(tmp_path / "run", None, starts, None, None, "embed.dim=128")
     command = python_command(EXPORT, run, tmp_path / "out", form)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd="/")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd="/")
     assert done.returncode == 0, done.stderr
     before, peak = map(float, done.stdout.split())
     # A block of 4 MiB of values and its floats, the next block, what is imported late.

@@ -42,7 +42,7 @@ def example_store(example_arrays):
 def run_python():
     """Runs Python with arguments in a folder; its output, or a failure that shows it."""
 
-    def run(*arguments, cwd=None, timeout=240):
+    def run(*arguments, cwd=None, timeout=300):
         done = subprocess.run(
             [sys.executable, *map(str, arguments)],
             cwd=cwd,

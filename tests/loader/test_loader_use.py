@@ -211,7 +211,7 @@ print(next(batches).batch_size)
 @pytest.mark.parametrize(("cache", "engine"), [("cached", "posix"), ("uncached", "memory")])
 def test_a_script_ends_with_an_iterator_left_unfinished(store, cache, engine):
     command = [sys.executable, "-c", LEAVES_AN_ITERATOR, str(store.path), cache, engine]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "20\n", "")
 
 

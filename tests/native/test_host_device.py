@@ -25,7 +25,7 @@ NVME_HOST_DEVICE = {
 def compile_for_device(source: Path, target: Path) -> None:
     options = ["-std=c++20", f"-I{ROOT}", "-Werror", "all-warnings", "-c"]
     command = ["nvcc", *options, source, "-o", target]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 

@@ -13,6 +13,6 @@ def test_the_stub_of_the_native_module_is_current(tmp_path):
     pytest.importorskip("pybind11_stubgen")
     generated = tmp_path / "_core.pyi"
     command = [sys.executable, ROOT / "cmake/stubs.py", generated]
-    subprocess.run(command, check=True, cwd=ROOT, timeout=120)
+    subprocess.run(command, check=True, cwd=ROOT, timeout=300)
     committed = (ROOT / "lsm/_core.pyi").read_text()
     assert generated.read_text() == committed, "a binding has changed: run `make stubs`"

@@ -22,7 +22,7 @@ os._exit(0)  # as a rank ends whose job has failed
 def test_a_process_leaves_no_generated_files(tmp_path):
     command = [sys.executable, "-c", SCRIPT]
     result = subprocess.run(
-        command, env=environment(TMPDIR=str(tmp_path)), capture_output=True, text=True, timeout=120
+        command, env=environment(TMPDIR=str(tmp_path)), capture_output=True, text=True, timeout=300
     )
     assert result.returncode == 0, result.stderr
     left = [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -288,7 +288,7 @@ def test_a_full_disk_is_one_clear_error(store, tmp_path, limit, changes, message
         [sys.executable, "-c", FULL, str(limit), "train", "base", *settings],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env=environment(),
     )
     assert done.returncode == 1

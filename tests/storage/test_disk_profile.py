@@ -188,7 +188,7 @@ def test_bad_settings_name_their_key(override, message):
 def lsm(*arguments):
     command = [sys.executable, "-m", "lsm", *map(str, arguments)]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env=clean_environment()
+        command, capture_output=True, text=True, timeout=300, env=clean_environment()
     )
 
 
@@ -255,7 +255,7 @@ def in_memory(store, tmp_path_factory):
 )
 def test_losses_do_not_depend_on_how_far_reads_run_ahead(bare, in_memory, tmp_path, settings):
     save_profile(make_profile(bare), bare / "profile.json")
-    train(config(bare, tmp_path, "storage.engine=posix", "storage.timeout_secs=20", *settings))
+    train(config(bare, tmp_path, "storage.engine=posix", "storage.timeout_secs=60", *settings))
     assert losses(tmp_path) == in_memory
 
 

@@ -410,7 +410,7 @@ def test_with_little_locked_memory_io_uring_says_so_and_works(
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         preexec_fn=lambda: limit_locked_memory(limit_kib << 10),
         check=True,
     )
@@ -433,7 +433,7 @@ def test_without_locked_memory_the_limit_is_named_and_not_seccomp(command):
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         preexec_fn=lambda: limit_locked_memory(0),
         check=True,
     )

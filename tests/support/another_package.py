@@ -22,6 +22,6 @@ def run_from(folders, *arguments, **options):
         [sys.executable, "-P", "-c", code, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         **options,
     )

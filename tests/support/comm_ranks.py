@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as torch_dist
 
-CASE_SECS = 60
+CASE_SECS = 200
 
 
 class Ranks:

@@ -33,7 +33,7 @@ def open_gpu_executor(storage, prefetch_rows=0, device=TWIN):
         prefetch_rows=prefetch_rows,
         static_ids=torch.tensor(STATIC_IDS),
         constant_ids=torch.tensor(CONSTANT_IDS),
-        timeout_secs=10,
+        timeout_secs=60,
         device=device,
     )
 

@@ -15,7 +15,7 @@ import torch
 from lsm.embed.adagrad import initial_rows
 from lsm.embed.edge_trainer import EdgeTrainer
 
-CASE_SECS = 120
+CASE_SECS = 300
 
 
 class Interpreter:

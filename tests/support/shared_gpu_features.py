@@ -34,7 +34,7 @@ def open_loader(path, group, cache, device=None):
     arguments = (
         store,
         CacheOptions(**options),
-        StorageOptions(engine="posix", timeout_secs=10),
+        StorageOptions(engine="posix", timeout_secs=60),
         group,
     )
     more = {

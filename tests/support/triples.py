@@ -19,7 +19,7 @@ FAST = (
     "train.patience=0",
     "train.num_threads=1",
     "metrics.tensorboard=false",
-    "storage.timeout_secs=20",
+    "storage.timeout_secs=60",
     "dist.timeout_secs=20",
 )
 

@@ -113,7 +113,7 @@ def test_ranks_with_other_settings_are_told_on_every_rank(store, tmp_path):
         for rank, more in enumerate([(), ("train.lr=0.5", "comm.owner=stride")])
     ]
     try:
-        errors = [rank.communicate(timeout=90)[1] for rank in ranks]
+        errors = [rank.communicate(timeout=300)[1] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()

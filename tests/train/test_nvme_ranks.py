@@ -30,7 +30,7 @@ def test_ranks_that_name_the_same_drive_are_told_on_every_rank(store, tmp_path):
     transport, device = "libnvm", "/dev/libnvm99"
     settings = [f"storage.transport={transport}", f"storage.devices=[{device}, {device}@2]"]
     arguments = overrides(store, tmp_path / "run", "storage.engine=nvme", *settings)
-    codes, errors = run_ranks(2, [["-m", "lsm", "train", "base", *arguments]] * 2, timeout=60)
+    codes, errors = run_ranks(2, [["-m", "lsm", "train", "base", *arguments]] * 2)
     assert codes == [1, 1]
     for rank, lines in errors.items():
         (line,) = lines
@@ -51,7 +51,7 @@ def test_a_drive_that_one_rank_lacks_ends_all(store, tmp_path):
         ]
         for rank in range(2)
     ]
-    codes, errors = run_ranks(2, commands, timeout=60)
+    codes, errors = run_ranks(2, commands)
     assert codes == [1, 1]
     for rank, (line,) in errors.items():
         assert re.search(rf"no PCI function at ffff:ff:1f\.{rank}|another rank ended", line)
