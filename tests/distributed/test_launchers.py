@@ -35,7 +35,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 LAUNCH = REPOSITORY / "launch"
 SETTINGS = ("train.batch_size=32", "dist.timeout_secs=60", "checkpoint.every_steps=2")
-TIMEOUT_SECS = 120
+TIMEOUT_SECS = 300
 
 
 @pytest.fixture(scope="module")
