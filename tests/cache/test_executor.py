@@ -38,7 +38,7 @@ def open_executor(storage):
         victim_slots=SLOTS,
         static_ids=torch.tensor(STATIC_IDS),
         constant_ids=torch.tensor(CONSTANT_IDS),
-        timeout_secs=10,
+        timeout_secs=60,
     )
 
 

@@ -20,7 +20,7 @@ def open_executor(storage, ahead, row_bytes=ROW_BYTES):
         victim_slots=SLOTS,
         static_ids=none,
         constant_ids=none,
-        timeout_secs=10,
+        timeout_secs=60,
         prefetch_iterations=ahead,
     )
 

@@ -37,7 +37,7 @@ def file(tmp_path):
 
 
 def opened(path, engine, **options):
-    options = {"chunk_bytes": 2 * PAGE, "queue_depth": 3, "timeout_secs": 5.0} | options
+    options = {"chunk_bytes": 2 * PAGE, "queue_depth": 3, "timeout_secs": 60.0} | options
     return Transfers(path, TransferOptions(engine=engine, **options))
 
 
@@ -163,7 +163,7 @@ def test_a_drive_may_answer_late_and_in_any_order(engine, file, faults):
     if engine != "nvme":
         pytest.skip("faults of an emulated controller")
     old, new = random_block(9, 24 * PAGE), random_block(10, 24 * PAGE)
-    options = TransferOptions(engine="nvme", chunk_bytes=PAGE, queue_depth=7, timeout_secs=20.0)
+    options = TransferOptions(engine="nvme", chunk_bytes=PAGE, queue_depth=7, timeout_secs=60.0)
     nvme = nvme_options(StorageOptions(emulation=faults))
     with Transfers(file, options, nvme) as transfers:
         transfers.swap(aligned(24 * PAGE).copy_(new), write_to=30 * PAGE)
@@ -178,7 +178,7 @@ def test_an_error_of_the_drive_is_raised_with_its_status(engine, file):
     if engine != "nvme":
         pytest.skip("faults of an emulated controller")
     nvme = nvme_options(StorageOptions(emulation={"error_rate": 1.0}))
-    options = TransferOptions(engine="nvme", timeout_secs=20.0)
+    options = TransferOptions(engine="nvme", timeout_secs=60.0)
     with Transfers(file, options, nvme) as transfers:
         with pytest.raises(OSError, match=r"write of 4096 bytes at offset 0: \w+") as caught:
             transfers.swap(aligned(PAGE), write_to=0)
