@@ -15,7 +15,7 @@ from lsm import native
 from lsm.core.device import gpu_problem
 from lsm.core.option_types import settled
 from lsm.core.threads import starting
-from lsm.storage.memory import check_buffers
+from lsm.storage.memory import buffer_bytes, check_buffers
 from lsm.storage.options import StorageOptions
 from lsm.storage.row_map import RowMap
 
@@ -45,6 +45,13 @@ def select_engine(engine: str = "auto") -> tuple[str, str]:
     if problem:
         return "posix", problem
     return "io_uring", "built with liburing, and the kernel allows it"
+
+
+def buffers_of(options: StorageOptions) -> int:
+    """Most memory of the reads in flight of the engine that ``options`` choose."""
+    engine, _ = select_engine(options.engine)
+    num_threads = options.num_threads or _DEFAULT_THREADS.get(engine, 1)
+    return buffer_bytes(engine, options, num_threads)
 
 
 class PendingReads(Protocol):

@@ -67,9 +67,10 @@ class _Division:
 
     def plan(self) -> MemoryPlan:
         engine, policy, choice = self._choose_tiers()
-        features = storage_memory.terms(engine, self._shape).host
-        topology = self._choose_topology(sum(features.values()))
+        features, reads = self._storage(engine)
+        topology = self._choose_topology(features + reads)
         common = {**self._common, **data_memory.terms(topology == "memory", self._shape).host}
+        common["reads in flight"] = reads
         share = None
         if policy != "none":
             share = self._cached(policy, self._budget - sum(common.values()))
@@ -79,7 +80,7 @@ class _Division:
             if self._config.cache.policy == "auto" and not (fits and useful):
                 share, choice = None, f"{choice} has no room: every row is read"
         if share is None:
-            terms = common | {"batches": self._uncached} | features
+            terms = common | {"batches": self._uncached, "features": features}
             cache = self._config.cache.model_copy(update={"policy": "none", "score": "none"})
         else:
             cache = share.options
@@ -107,7 +108,7 @@ class _Division:
         memory."""
         config, shape, cache = self._config, self._shape, self._config.cache
         explicit = data_memory.terms(config.data.topology == "memory", shape).host
-        explicit |= storage_memory.terms(config.storage.engine, shape).host
+        explicit |= storage_memory.terms(config.storage.engine, shape, self._facts.reads).host
         batches, window = self._uncached, 0
         if cache.policy not in ("auto", "none"):
             batches = max(batches, self._batches(cache.victim.prefetch))
@@ -116,13 +117,18 @@ class _Division:
         rest = batches + window + cache_memory.explicit_bytes(cache, shape)
         return sum(self._common.values()) + sum(explicit.values()) + rest
 
+    def _storage(self, engine: str) -> tuple[int, int]:
+        """Bytes of rows in memory, and of buffers for reads."""
+        terms = storage_memory.terms(engine, self._shape, self._facts.reads).host
+        return terms["features"], terms["reads in flight"]
+
     def _batches(self, num_open: int) -> int:
         return loader_memory.cached_batches(self._config.loader, self._shape, num_open)
 
     def _choose_tiers(self) -> tuple[str, str, str]:
         """storage.engine, cache.policy, and the reason."""
         engine, policy = self._config.storage.engine, self._config.cache.policy
-        size = sum(storage_memory.terms("memory", self._shape).host.values())
+        size, _ = self._storage("memory")
         fits = size + sum(self._common.values()) + self._uncached <= self._budget
         if engine == "auto" and policy in ("auto", "none") and fits:
             return "memory", "none", f"features {format_bytes(size)} fit: no cache"
@@ -139,7 +145,7 @@ class _Division:
         return engine, "lookahead", f"{reason}: lookahead cache"
 
     def _choose_topology(self, features: int) -> str:
-        """data.topology next to ``features`` bytes of rows in memory."""
+        """data.topology next to ``features`` bytes of rows and of reads."""
         if self._config.data.topology != "auto":
             return self._config.data.topology
         size = sum(data_memory.terms(True, self._shape).host.values())

@@ -21,6 +21,7 @@ from lsm.sampler.memory import largest_batch, size_of
 from lsm.sampler.neighbor import NeighborSampler, SampledGraph
 from lsm.sampler.options import Sampling
 from lsm.sampler.seeds import NodeSeeds
+from lsm.storage.engine import buffers_of
 from lsm.train.budget import share_out
 from lsm.train.gpu_memory import cache_room
 from lsm.train.memory_plan import Facts, MemoryPlan
@@ -86,6 +87,7 @@ def _facts(setup: Setup) -> Facts:
         libraries=before["file"],
         step=step,
         model=model_bytes(new_model(setup)),
+        reads=buffers_of(setup.config.storage),
         gpu_room=cache_room(setup, shape) if shape.on_gpu else 0,
     )
 

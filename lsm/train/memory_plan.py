@@ -27,6 +27,8 @@ class Facts:
     """Memory of a step without its batch and the model."""
     model: int
     """Memory of the model with gradients and moments."""
+    reads: int = 0
+    """Buffers of reads in flight, for an engine that reads from storage."""
     gpu_room: int = 0
     """GPU memory that a cache can take."""
 

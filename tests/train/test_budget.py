@@ -87,6 +87,21 @@ def test_features_that_fit_are_held_in_memory():
     assert done.total <= done.budget
 
 
+@pytest.mark.parametrize("policy", ["lookahead", "none"])
+def test_buffers_of_reads_are_paid_for(policy):
+    """By the tiers of a cache, if there is one. Rows in memory need none."""
+    sections = {"storage": {"engine": "posix"}, "cache": {"policy": policy}}
+    without, done = plan(**sections), plan(replace(FACTS, reads=16 * MIB), **sections)
+    assert "reads in flight" not in without.terms
+    assert done.terms["reads in flight"] == 16 * MIB
+    assert done.total <= done.budget
+    if policy == "lookahead":
+        saved = without.terms["cache"] - done.terms["cache"]
+        assert 8 * MIB < saved <= 16 * MIB  # the window gave the rest
+    in_memory = replace(facts(num_nodes=2 * MIB, topology_bytes=MIB), reads=16 * MIB)
+    assert plan(in_memory) == plan(replace(in_memory, reads=0))
+
+
 def test_features_that_do_not_fit_get_a_cache_and_a_pool():
     done = plan()
     policy, mode, lines, slots, window = cache_of(done.config)

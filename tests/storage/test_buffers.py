@@ -1,0 +1,24 @@
+"""Memory of the buffers of reads in flight, as a budget counts it."""
+
+import pytest
+
+from lsm.storage.engine import buffers_of
+from lsm.storage.options import StorageOptions
+
+KIB = 1 << 10
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"engine": "io_uring"}, 128 * 128 * KIB),
+        ({"engine": "io_uring", "queue_depth": 8, "num_threads": 3}, 24 * 128 * KIB),
+        ({"engine": "io_uring", "max_read_bytes": 32 * KIB}, 128 * 32 * KIB),
+        ({"engine": "posix", "queue_depth": 8}, 16 * 128 * KIB),
+        ({"engine": "memory"}, 0),
+        ({"engine": "mmap"}, 0),
+        ({"engine": "gds"}, 0),
+    ],
+)
+def test_each_read_in_flight_has_the_longest_buffer(options, expected):
+    assert buffers_of(StorageOptions(**options)) == expected
