@@ -51,10 +51,10 @@ def train_command(
     from lsm.train.start import prepare_environment
 
     prepare_environment()
-    from lsm.embed.run_state import find_state_file
+    from lsm.embed.run_state import STATE_NAME
     from lsm.embed.trainer import train
 
-    train_to_summary(train, settings, lambda: find_state_file(settings.run_dir))
+    train_to_summary(train, settings, lambda: [*settings.run_dir.glob(STATE_NAME)])
 
 
 @app.command("eval")

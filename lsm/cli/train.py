@@ -48,8 +48,8 @@ def train(
     import lsm
     from lsm.core.terminal_log import show_log
     from lsm.distributed.environment import rank_in
-    from lsm.train.checkpoint_files import newest_checkpoint
+    from lsm.train.checkpoint_files import list_checkpoints
 
     show_log(rank_in(), verbose=verbose)
     checkpoints = settings.run_dir / "checkpoints"
-    train_to_summary(lsm.fit, settings, lambda: newest_checkpoint(checkpoints))
+    train_to_summary(lsm.fit, settings, lambda: list_checkpoints(checkpoints))

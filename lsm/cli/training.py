@@ -13,26 +13,26 @@ from lsm.distributed.environment import rank_in
 
 
 def train_to_summary(
-    fit: Callable[[Any], dict[str, Any]], settings: Any, newest: Callable[[], Path | None]
+    fit: Callable[[Any], dict[str, Any]], settings: Any, checkpoints: Callable[[], list[Path]]
 ) -> None:
     """Trains with ``fit(settings)`` and prints the summary on rank 0.
 
     Args:
         fit: The training.
         settings: Its configuration.
-        newest: Finds the newest checkpoint of the run, for the line of Ctrl-C.
+        checkpoints: Lists those of the run in their order, for the line of Ctrl-C.
     """
     try:
         summary = fit(settings)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_to_continue(newest(), settings.checkpoint.resume)) from None
+        raise KeyboardInterrupt(_to_continue(checkpoints(), settings.checkpoint.resume)) from None
     if rank_in() in (None, 0):
         typer.echo(json.dumps(summary))
 
 
-def _to_continue(checkpoint: Path | None, resume: str) -> str:
-    """The checkpoint of an interrupted run, in words."""
-    if checkpoint is None:
+def _to_continue(checkpoints: list[Path], resume: str) -> str:
+    """The newest checkpoint of an interrupted run, in words."""
+    if not checkpoints:
         return "no checkpoint was written (checkpoint.every_steps, checkpoint.every_epochs)"
     how = ", and the same command continues" if resume == "auto" else ""
-    return f"the newest checkpoint is {checkpoint}{how}"
+    return f"the newest checkpoint is {checkpoints[-1]}{how}"

@@ -84,12 +84,6 @@ class RunState(_Strict):
         return KeptTables(slots=slots, checksums=checksums, relations=self.relations)
 
 
-def find_state_file(run_dir: Path) -> Path | None:
-    """The file of the state in ``run_dir``; None if there is none."""
-    path = run_dir / STATE_NAME
-    return path if path.exists() else None
-
-
 def load_state(run_dir: Path) -> RunState:
     """The state in ``run_dir``. FileNotFoundError without one, ValueError for a damaged one."""
     state = read_versioned(run_dir / STATE_NAME, RunState, SCHEMA_VERSION, _REMEDY)

@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
-from lsm.config.schema import Config
 from lsm.core.atomic_file import write_bytes_atomic
 from lsm.run.fingerprint import settings_of
 from lsm.run.position import Position
 from lsm.train.checkpoint_files import list_checkpoints as list_checkpoints
+from lsm.train.setup import Setup
 
 SCHEMA_VERSION = 2
 
@@ -37,13 +37,14 @@ class State:
     """Weights of the best validation; empty unless train.select is best."""
 
 
-def fingerprint(config: Config, world_size: int, store: Any) -> dict[str, Any]:
+def fingerprint(setup: Setup) -> dict[str, Any]:
     """The settings that a resumed run must share with its checkpoint for equal losses."""
+    config, store = setup.config, setup.store
     sampling = ("num_neighbors", "kind", "layer_dependency", "batch_dependency", "debias")
     train = ("batch_size", "seed", "lr", "weight_decay", "precision", "select")
     keys = settings_of(config, {"model": None, "train": train, "sampler": sampling})
     keys["model.num_layers"] = len(config.sampler.num_neighbors)
-    keys["world size"] = world_size
+    keys["world size"] = setup.world.size
     keys["store (name, nodes, edges, dim)"] = [
         store.name,
         store.num_nodes,

@@ -17,8 +17,3 @@ def list_checkpoints(directory: Path) -> list[Path]:
             ((int(match[1]), int(match[2])), path) for match, path in found if match
         )
     ]
-
-
-def newest_checkpoint(directory: Path) -> Path | None:
-    """The last checkpoint in ``directory``; None if there is none."""
-    return next(iter(list_checkpoints(directory)[-1:]), None)

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 import torch
 
 from lsm.core.counters import COUNTERS
-from lsm.distributed.collectives import World
 from lsm.loader.batch import to_device
 from lsm.loader.neighbor_loader import NeighborLoader
 from lsm.run.totals import Totals
-from lsm.train.tasks.task import Task
+from lsm.train.job import Job
 
 
 @dataclass(frozen=True)
@@ -32,23 +31,17 @@ class _Counted(Totals):
     rows: dict[str, float] = field(default_factory=dict)
 
 
-def evaluate(
-    task: Task,
-    model: torch.nn.Module,
-    loader: NeighborLoader,
-    world: World,
-    device: torch.device,
-    advance: Callable[[], None],
-) -> Evaluation:
+def evaluate(job: Job, loader: NeighborLoader, advance: Callable[[], None]) -> Evaluation:
     """Evaluates ``loader``'s seeds, each rank its own. Returns the result of all ranks.
 
     Neighbours are the same at every call (epoch 0 of the loader). Calls ``advance`` after each
     batch. Leaves the model in evaluation mode.
     """
+    task, model = job.task, job.network.model
     model.eval()
     found = _Counted(counts=dict.fromkeys(task.count_names, 0), rows=dict.fromkeys(COUNTERS, 0))
     for batch in loader.iterate(epoch=0):
-        batch = to_device(batch, device)
+        batch = to_device(batch, job.device)
         # Around the model alone: a cache creates tensors in this thread that it changes later.
         with torch.inference_mode():
             counts = {name: value.item() for name, value in task.counts(model, batch).items()}
@@ -57,7 +50,7 @@ def evaluate(
         found.rows = {name: found.rows[name] + batch.stats[name] for name in COUNTERS}
         advance()
         del batch  # not kept while the next is awaited
-    found = found.over_ranks(world)
+    found = found.over_ranks(job.world)
     return Evaluation(
         task.metrics(found.counts, found.num_seeds),
         {name: int(count) for name, count in found.rows.items()},

@@ -40,7 +40,7 @@ def _read(job: Job) -> dict[str, Any] | None:
     if finished and (path is None or path.parent != job.checkpoint_dir):
         raise ValueError(f"{_finished(job)} there is no checkpoint of it to continue from")
     if path is not None and content is not None:
-        settings = checkpoint.fingerprint(job.config, job.world.size, job.store)
+        settings = checkpoint.fingerprint(job)
         check_settings(path, content["settings"], settings)
         position = Position(**content["position"])
         if finished and position.stopped_early:

@@ -105,23 +105,18 @@ def _named(split: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return {f"{split}_{name}": value for name, value in values.items()}
 
 
+_FIRST_KEYS = ("epochs", "world_size", "engine", "bytes_read", "seconds")
+
+
 class Trainer:
     """Trains, validates and tests the network of a job."""
 
     def __init__(self, job: Job, state: State, metrics: Metrics) -> None:
         self.job, self.position = job, state.position
         self._best_model, self._metrics = state.best_model, metrics
-        self._settings = checkpoint.fingerprint(job.config, job.world.size, job.store)
+        self._settings = checkpoint.fingerprint(job)
         self._reads = NewReads(job.features)
-        tested = f"test_{job.task.metric}"
-        self.first_keys: tuple[str, ...] = (
-            tested,
-            "epochs",
-            "world_size",
-            "engine",
-            "bytes_read",
-            "seconds",
-        )
+        self.first_keys: tuple[str, ...] = (f"test_{job.task.metric}", *_FIRST_KEYS)
         self._said_useless = False
 
     @property
@@ -250,8 +245,7 @@ class Trainer:
         self._metrics.begin(split, len(loader))
         watchdog.at(f"epoch {self.position.epoch + 1}, split {split}")
         with memory_errors(f"while testing on the split {split}"), span("evaluate"):
-            model, advance = job.network.model, self._metrics.advance
-            found = evaluate(job.task, model, loader, job.world, job.device, advance)
+            found = evaluate(job, loader, self._metrics.advance)
         self._metrics.end()
         reads = torch.tensor(self._reads.take()["bytes_read"], dtype=torch.float64)
         self.position.bytes_read += int(collectives.all_reduce_sum(reads, job.world).item())

@@ -100,12 +100,12 @@ def test_a_run_that_is_stopped_while_validating_goes_on_to_the_same_losses(
 
     whole = lsm.train.trainer.evaluate
 
-    def evaluate(task, model, loader, world, device, advance):
+    def evaluate(job, loader, advance):
         def advance_and_stop():
             os.kill(os.getpid(), signal.SIGTERM)
             advance()
 
-        return whole(task, model, loader, world, device, advance_and_stop)
+        return whole(job, loader, advance_and_stop)
 
     monkeypatch.setattr(lsm.train.trainer, "evaluate", evaluate)
     with pytest.raises(Stopped):
