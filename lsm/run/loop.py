@@ -53,18 +53,12 @@ class Trainable(Protocol[Item, ItemTotals]):
         """The batches of the current epoch from the current iteration on."""
 
     def train(self, item: Item) -> ItemTotals:
-        """Does one optimiser step. Returns the totals of this rank.
-
-        Raises:
-            FloatingPointError: The loss of this rank is not finite. The loop adds the position.
-        """
+        """Does one optimiser step. Returns the totals of this rank. Raises FloatingPointError for a
+        loss that is not finite; the loop adds the position."""
 
     def step_record(self, totals: ItemTotals) -> dict[str, Any]:
-        """Numbers for the record of an iteration, from its totals over all ranks.
-
-        Raises:
-            FloatingPointError: Their loss is not finite. The loop adds the position.
-        """
+        """Numbers for the record of an iteration, from its totals over all ranks. Raises
+        FloatingPointError, as train() does."""
 
     def epoch_record(self) -> dict[str, Any]:
         """Numbers for the record of the epoch that ends."""
@@ -102,15 +96,9 @@ class Cadence:
     @classmethod
     def of(cls, config: Any, eval_every: int | None, **saves: bool) -> Cadence:
         """The times that the sections train and checkpoint of ``config`` name."""
-        train, checkpoints = config.train, config.checkpoint
-        return cls(
-            train.epochs,
-            eval_every,
-            train.patience,
-            checkpoints.every_steps,
-            checkpoints.every_epochs,
-            **saves,
-        )
+        train, often = config.train, config.checkpoint
+        steps, epochs = often.every_steps, often.every_epochs
+        return cls(train.epochs, eval_every, train.patience, steps, epochs, **saves)
 
     def validates(self, epoch: int) -> bool:
         """True if there is a validation after ``epoch``, counted from 1."""

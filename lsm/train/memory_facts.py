@@ -130,8 +130,7 @@ def _step_bytes(setup: Setup, size: BatchSize, graph: SampledGraph, *, trains: b
 
 def _step(setup: Setup, model: torch.nn.Module, batch: Batch) -> None:
     def forward(batch: Batch) -> torch.Tensor:
-        bf16 = setup.config.train.precision == "bf16"
-        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        with setup.autocast():
             return model(batch)
 
     if model.training:

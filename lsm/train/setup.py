@@ -23,3 +23,8 @@ class Setup:
     """The device of this rank."""
     store: GraphStore
     task: Task
+
+    def autocast(self) -> torch.autocast:
+        """A context in which the network computes with ``train.precision``."""
+        bf16 = self.config.train.precision == "bf16"
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=bf16)

@@ -157,8 +157,7 @@ class Trainer:
         )
 
     def _forward(self, batch: Batch) -> torch.Tensor:
-        bf16 = self.job.config.train.precision == "bf16"
-        with span("forward"), torch.autocast(self.job.device.type, torch.bfloat16, enabled=bf16):
+        with span("forward"), self.job.autocast():
             return self.job.network.parallel(batch)
 
     def step_record(self, totals: StepTotals) -> dict[str, Any]:
