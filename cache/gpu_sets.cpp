@@ -10,9 +10,6 @@
 namespace lsm::cache {
 namespace {
 
-/// Ids that one task looks up at a time.
-constexpr int64_t kLookUpGrain = 4096;
-
 class GpuSets final : public WindowSets {
  public:
   GpuSets(std::unique_ptr<GpuSetCache> cache, std::shared_ptr<ThreadPool> pool)

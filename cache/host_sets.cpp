@@ -10,9 +10,6 @@
 namespace lsm::cache {
 namespace {
 
-/// Ids that one task looks up at a time.
-constexpr int64_t kLookUpGrain = 4096;
-
 bool asks_line(RowSource source) {
   return source == RowSource::kVictim || source == RowSource::kStorage;
 }

@@ -58,7 +58,7 @@ class EvictionOrder {
 };
 
 /// The state of the simulation: ids are their numbers in the trace.
-struct Belady {
+struct BeladyLines {
   static constexpr int64_t kNoWay = -1;
 
   int64_t num_lines;
@@ -94,9 +94,9 @@ std::vector<Counters> simulate_belady(Batches batches, int64_t num_lines, const 
                                       const IdMap& constant_ids) {
   const IdMap numbers = number_ids(batches);
   const auto uses = next_uses(batches, numbers);
-  Belady cache;
+  BeladyLines cache;
   cache.num_lines = num_lines;
-  cache.way_of.assign(numbers.size(), Belady::kNoWay);
+  cache.way_of.assign(numbers.size(), BeladyLines::kNoWay);
   std::vector<Counters> all(batches.size());
   std::vector<size_t> missing;
   for (size_t b = 0; b < batches.size(); ++b) {
@@ -107,7 +107,7 @@ std::vector<Counters> simulate_belady(Batches batches, int64_t num_lines, const 
     for (size_t i = 0; i < batches[b].size(); ++i) {
       const int64_t id = batches[b][i];
       const int64_t way = cache.way_of[numbers.find(id)];
-      if (way != Belady::kNoWay) {
+      if (way != BeladyLines::kNoWay) {
         ++counters.hits;
         cache.touched.push_back({uses[b][i], static_cast<uint32_t>(way)});
       } else if (static_ids.find(id) >= 0) {

@@ -17,6 +17,9 @@
 
 namespace lsm::cache {
 
+/// Ids that one task looks up at a time.
+inline constexpr int64_t kLookUpGrain = 4096;
+
 /// The tiers beside the cache.
 struct Buffers {
   const IdMap& static_ids;

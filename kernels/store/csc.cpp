@@ -81,7 +81,7 @@ void fill(ThreadPool& pool, const EdgeChunk<Id>& edges, std::span<int64_t> curso
                  "nodes: expected a range in [0, ", num_nodes, "), got [", first_node, ", ",
                  last_node, ")");
   check_ids(pool, edges, num_nodes);
-  const Range slots{first_index, first_index + static_cast<int64_t>(indices.size())};
+  const int64_t end_index = first_index + static_cast<int64_t>(indices.size());
   // One thread fills all lists of its nodes, in the order of the edges: the result is stable.
   for_each_thread(pool, [&](int64_t t) {
     const Range mine = part_of(first_node, last_node, t, pool.num_threads());
@@ -89,7 +89,7 @@ void fill(ThreadPool& pool, const EdgeChunk<Id>& edges, std::span<int64_t> curso
       const int64_t v = edges.destinations[i * edges.stride];
       if (!contains(mine, v)) continue;
       const int64_t slot = cursors[v]++;
-      check_argument(contains(slots, slot), "edge ", edges.first_edge + i,
+      check_argument(first_index <= slot && slot < end_index, "edge ", edges.first_edge + i,
                      ": the edge list changed while it was read");
       indices[slot - first_index] = static_cast<Index>(edges.sources[i * edges.stride]);
     }

@@ -24,7 +24,6 @@ inline constexpr bool kRoundsAsHost = true;
 inline constexpr int kDevice = 0;
 inline constexpr bool kRoundsAsHost = false;
 #endif
-inline constexpr double kTimeoutSecs = 60;
 
 /// Whether the run is short: LSM_EMULATED_PART is set, as for the race build in CI.
 bool is_part();

@@ -31,17 +31,6 @@ SampledGraph draw_graph(const BenchSizes& sizes) {
   return graph;
 }
 
-template <class T>
-TensorView view_of(const std::vector<T>& values) {
-  TensorView seen;
-  seen.data = const_cast<T*>(values.data());
-  seen.dtype = dtype_of<T>();
-  seen.num_dims = 1;
-  seen.shape[0] = std::ssize(values);
-  seen.strides[0] = 1;
-  return seen;
-}
-
 /// Runs sample(lane, b) for all batches b on `lanes` threads. Rethrows the first error.
 void for_batches(int lanes, int batches, const std::function<void(int, int)>& sample) {
   std::atomic<int> next = 0;

@@ -93,17 +93,6 @@ void replay(const CheckedExecutor& checked, const cache::Plan& plan, int64_t row
   expect_rows(plan, checked.memory->fetch(out, bytes), row_bytes);
 }
 
-template <class T>
-TensorView view_of(const std::vector<T>& values) {
-  TensorView seen;
-  seen.data = const_cast<T*>(values.data());
-  seen.dtype = dtype_of<T>();
-  seen.num_dims = 1;
-  seen.shape[0] = static_cast<int64_t>(values.size());
-  seen.strides[0] = 1;
-  return seen;
-}
-
 void check_samples_of(const Sampling& sampling, const MakeSamplers& make) {
   Random random(5);
   for (const int64_t num_nodes : {1, 40, 3000}) {

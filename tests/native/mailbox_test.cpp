@@ -13,7 +13,6 @@ namespace {
 
 using comm::Mailbox;
 
-constexpr double kTimeoutSecs = 60;
 constexpr int64_t kNumMessages = 20'000;  // many times around the ring
 
 /// Message `number`: its length and words follow from its number.

@@ -25,9 +25,10 @@ using namespace lsm::nvme;
 using checks::KnownNamespace;
 
 /// A controller behind the fake module: one namespace of memory.
-class Machine {
+class LibnvmMachine {
  public:
-  explicit Machine(const ControllerOptions& options = {}) : options_(options), image_(1 << 20) {
+  explicit LibnvmMachine(const ControllerOptions& options = {})
+      : options_(options), image_(1 << 20) {
     Random random(3);
     for (std::byte& byte : image_) byte = static_cast<std::byte>(random.next());
   }
@@ -49,7 +50,7 @@ class Machine {
 };
 
 TEST_CASE("nvme: reads through libnvm") {
-  Machine machine;
+  LibnvmMachine machine;
   {
     Controller controller(machine.open());
     const KnownNamespace space{controller.identify_namespace(1), machine.image()};
@@ -99,7 +100,7 @@ TEST_CASE("nvme: writes through libnvm") {
 
 /// The module only unmaps for the thread that mapped, whichever threads ask.
 TEST_CASE("nvme: libnvm unmaps in the thread that mapped") {
-  Machine machine;
+  LibnvmMachine machine;
   std::unique_ptr<LibnvmTransport> transport;
   DmaMemory memory;
   std::thread([&] { transport = machine.open(); }).join();
@@ -112,7 +113,7 @@ TEST_CASE("nvme: libnvm unmaps in the thread that mapped") {
 
 /// Reads land in memory that was mapped as a GPU's, in pages of 64 KiB.
 TEST_CASE("nvme: reads into GPU memory through libnvm") {
-  Machine machine;
+  LibnvmMachine machine;
   constexpr size_t kBytes = 4 * kGpuPageBytes;
   const HostBlock block(kBytes + kGpuPageBytes);
   const size_t skip = -reinterpret_cast<uintptr_t>(block.data()) % kGpuPageBytes;
@@ -146,7 +147,7 @@ TEST_CASE("nvme: reads into GPU memory through libnvm") {
 }
 
 TEST_CASE("nvme: libnvm without GPU support") {
-  Machine machine;
+  LibnvmMachine machine;
   const HostBlock block(2 * kGpuPageBytes);
   const size_t skip = -reinterpret_cast<uintptr_t>(block.data()) % kGpuPageBytes;
   FakeLibnvmNode node(machine.module, {}, {});
@@ -162,7 +163,7 @@ TEST_CASE("nvme: libnvm without GPU support") {
 
 /// Where memory is short the module maps less than it was asked for, and says nothing.
 TEST_CASE("nvme: libnvm maps a part") {
-  Machine machine;
+  LibnvmMachine machine;
   machine.module->most_pages = 100;
   expect_throw<std::runtime_error>("mapped only 409600 of 2097152 bytes",
                                    [&] { machine.open()->allocate(4096, DmaShape::kPages); });
@@ -170,7 +171,7 @@ TEST_CASE("nvme: libnvm maps a part") {
 }
 
 TEST_CASE("nvme: registers through libnvm") {
-  Machine wide({.doorbell_stride_shift = 6});
+  LibnvmMachine wide({.doorbell_stride_shift = 6});
   wide.module->register_bytes = 64 << 10;
   LSM_EXPECT(wide.open()->register_bytes() == 40'960, wide.open()->register_bytes());
   wide.module->register_bytes = 8192;

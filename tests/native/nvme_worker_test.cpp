@@ -14,7 +14,6 @@ using namespace lsm::nvme;
 
 constexpr int64_t kPage = 4096;
 constexpr int64_t kRows = 64;
-constexpr double kTimeoutSecs = 5;
 
 /// How many calls go well before one fails.
 struct Luck {

@@ -15,8 +15,7 @@
 namespace lsm::testing {
 namespace {
 
-constexpr int64_t kNumNodes = 300;
-constexpr double kTimeoutSecs = 60;
+constexpr int64_t kPipelineNodes = 300;
 constexpr auto kQueueTimeout = std::chrono::seconds(60);
 
 /// A plan, and its rows on their way.
@@ -156,7 +155,7 @@ class Pipeline {
 
 void run_case(uint64_t seed, const std::string& policy, const std::string& mode, RowFiles& files,
               const std::string& engine) {
-  const PlannerCase planned = PlannerCase::draw(seed, policy, mode, kNumNodes);
+  const PlannerCase planned = PlannerCase::draw(seed, policy, mode, kPipelineNodes);
   Random random(seed);
   const auto storage = files.open(engine, {.queue_depth = 8, .num_threads = 2});
   Pipeline pipeline(planned, *storage, seed % 2 == 0 ? 1 : 4, random.between(0, 4));
@@ -174,7 +173,7 @@ std::vector<std::string> online_policies() {
 }
 
 TEST_CASE("pipeline: every policy") {
-  RowFiles files({kNumNodes, 136, 4096, 2});
+  RowFiles files({kPipelineNodes, 136, 4096, 2});
   uint64_t seed = 0;
   for (const std::string& policy : online_policies()) {
     for (const char* mode : {"none", "queues", "pool"}) {
@@ -187,7 +186,7 @@ TEST_CASE("pipeline: every policy") {
 
 TEST_CASE("pipeline: every engine") {
   for (const int64_t row_bytes : {64, 4096, 9000}) {
-    RowFiles files({kNumNodes, row_bytes, 4096, 1});
+    RowFiles files({kPipelineNodes, row_bytes, 4096, 1});
     uint64_t seed = static_cast<uint64_t>(row_bytes);
     for (const std::string& engine : engines()) {
       for (const char* policy : {"lookahead", "hybrid"}) {
@@ -202,11 +201,11 @@ TEST_CASE("pipeline: every engine") {
 
 /// After a read error, what is open is dropped while reads are under way; then all starts anew.
 TEST_CASE("pipeline: read errors") {
-  RowFiles files({kNumNodes, 4096, 4096, 1});
+  RowFiles files({kPipelineNodes, 4096, 4096, 1});
   for (const std::string& engine : {std::string("posix"), engines().back()}) {
     if (engine != "posix" && engine != "io_uring") continue;
     for (uint64_t seed = 1; seed <= 10; ++seed) {
-      PlannerCase planned = PlannerCase::draw(seed, "lookahead", "pool", kNumNodes);
+      PlannerCase planned = PlannerCase::draw(seed, "lookahead", "pool", kPipelineNodes);
       planned.static_ids.clear();
       planned.constant_ids.clear();
       planned.batches.front() = {3, 1, 2};

@@ -15,7 +15,6 @@ namespace lsm::testing {
 namespace {
 
 constexpr int64_t kSlots = 24, kAhead = 3;
-constexpr double kTimeoutSecs = 60;
 
 /// Batches of one iteration: position p is served from slot slots[p], or from storage if that is
 /// -1.

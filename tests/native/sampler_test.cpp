@@ -12,17 +12,6 @@
 namespace lsm::testing {
 namespace {
 
-template <class T>
-TensorView view_of(const std::vector<T>& values) {
-  TensorView view;
-  view.data = const_cast<T*>(values.data());
-  view.dtype = dtype_of<T>();
-  view.num_dims = 1;
-  view.shape[0] = static_cast<int64_t>(values.size());
-  view.strides[0] = 1;
-  return view;
-}
-
 template <class Id>
 struct Graph {
   std::vector<int64_t> indptr = {0};

@@ -11,7 +11,6 @@
 namespace lsm::testing {
 namespace {
 
-constexpr double kTimeoutSecs = 60;
 constexpr std::byte kUntouched{0xA5};
 
 /// Reads random rows to random positions, several reads at once, and checks every byte.

@@ -14,9 +14,13 @@
 
 #include "kernels/core/check.h"
 #include "kernels/core/hash.h"
+#include "kernels/core/tensor_view.h"
 #include "kernels/io/engines/open_storage.h"
 
 namespace lsm::testing {
+
+/// Longer than any wait that ends.
+inline constexpr double kTimeoutSecs = 60;
 
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -62,6 +66,18 @@ class Random {
  private:
   uint64_t state_;
 };
+
+/// The values, as the library's functions take them.
+template <class T>
+TensorView view_of(const std::vector<T>& values) {
+  TensorView view;
+  view.data = const_cast<T*>(values.data());
+  view.dtype = dtype_of<T>();
+  view.num_dims = 1;
+  view.shape[0] = static_cast<int64_t>(values.size());
+  view.strides[0] = 1;
+  return view;
+}
 
 /// Distinct ids below `num_ids`, low ones more often, in random order.
 inline std::vector<int64_t> skewed_ids(Random& random, int64_t num_ids, int64_t count) {

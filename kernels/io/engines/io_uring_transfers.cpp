@@ -14,9 +14,9 @@ namespace lsm {
 namespace {
 
 // Interval at which a wait for the disk checks its deadline.
-constexpr int64_t kPollNs = 100'000'000;
+constexpr int64_t kDeadlinePollNs = 100'000'000;
 
-void check_ring(int result, const char* call) {
+void check_call(int result, const char* call) {
   if (result >= 0) return;
   throw SystemError(-result, "io_uring",
                     concat(call, ": ", std::strerror(-result), "; use storage.engine=posix"));
@@ -27,7 +27,7 @@ void check_ring(int result, const char* call) {
 class IoUringTransfers::Ring {
  public:
   explicit Ring(unsigned depth) : slots_(depth) {
-    check_ring(io_uring_queue_init(depth, &ring_, 0), "io_uring_queue_init");
+    check_call(io_uring_queue_init(depth, &ring_, 0), "io_uring_queue_init");
   }
   ~Ring() { io_uring_queue_exit(&ring_); }
   Ring(const Ring&) = delete;
@@ -53,13 +53,13 @@ class IoUringTransfers::Ring {
   /// TimeoutError at the deadline.
   std::pair<size_t, int64_t> wait(const Deadline& deadline) {
     for (;;) {
-      __kernel_timespec timeout{0, kPollNs};
+      __kernel_timespec timeout{0, kDeadlinePollNs};
       io_uring_cqe* completion = nullptr;
       const int result =
           io_uring_submit_and_wait_timeout(&ring_, &completion, 1, &timeout, nullptr);
       if (result < 0 && result != -ETIME && result != -EINTR && result != -EAGAIN &&
           result != -EBUSY) {
-        check_ring(result, "io_uring_enter");
+        check_call(result, "io_uring_enter");
       }
       if (io_uring_peek_cqe(&ring_, &completion) == 0) {
         const std::pair<size_t, int64_t> done{io_uring_cqe_get_data64(completion), completion->res};
