@@ -1,0 +1,68 @@
+"""Plots of cache studies."""
+
+import sys
+
+import pytest
+
+from lsm.ablation import plots
+from lsm.ablation.config import PlotConfig
+from lsm.ablation.runs import Combination
+from lsm.ablation.study import run_study
+from support.ablation import small
+
+
+@pytest.mark.parametrize("name", ["eviction", "sharing", "window", "constant"])
+def test_each_study_draws_its_plot(tmp_path, name):
+    pytest.importorskip("matplotlib")
+    config = small(name, tmp_path, "cache.windows=[4, 8]")
+    records = run_study(config, progress=False)
+    assert (tmp_path / "out" / "plot.png").stat().st_size > 5000
+    assert (tmp_path / "out" / "plot.svg").read_text().startswith("<?xml")
+    assert (tmp_path / "out" / "plot.pdf").read_bytes().startswith(b"%PDF")
+    # The same study again gives the same records, from the store that is there now.
+    assert run_study(config, jobs=1, progress=False) == records
+
+
+def test_panels_have_common_axes(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    drawn = []
+    monkeypatch.setattr(plots, "finish", lambda figure, axes, *_: drawn.append(axes))
+    record = dict(Combination(policy="dynamic", lines=1)) | {"num_nodes": 1000}
+    records = [
+        record | {"size": size, "lines": lines, "update_period": period, "hit_ratio_2nd": hits}
+        for size, lines in ((10.0, 9), (40.0, 36))
+        for period, hits in ((1, 0.1), (4, 0.9))
+    ]
+    for kind in ("lines", "dots"):
+        config = PlotConfig(kind=kind, panels="update_period")
+        plots.draw(config, records, tmp_path / "plot.png")
+        first, second = drawn.pop()
+        assert first.get_xlim() == second.get_xlim()
+        assert first.get_ylim() == second.get_ylim()
+        low, high = first.get_ylim() if kind == "lines" else first.get_xlim()
+        assert low == 0
+        assert high > 0.9  # of the second panel
+        if kind == "lines":
+            names = [each.get_text().replace("\n", " ") for each in first.get_xticklabels()]
+        else:
+            names = first.get_legend_handles_labels()[1]
+        assert names == ["10 lists = 9 rows (0.9%)", "40 lists = 36 rows (4%)"]
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(768, "768"), (8880, "8.9K"), (15_552, "15.6K"), (1_000_000, "1M"), (269_346_174, "269M")],
+)
+def test_short_counts(count, text):
+    assert plots._short_count(count) == text
+
+
+def test_a_missing_matplotlib_is_said_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(RuntimeError, match=r"pip install matplotlib, or set plot.enabled"):
+        run_study(small("eviction", tmp_path), progress=False)
+    assert not list(tmp_path.iterdir())
+    run_study(small("base", tmp_path, "plot.enabled=false", "cache.windows=[4]"), progress=False)
+    assert not (tmp_path / "out" / "plot.png").exists()
+    with pytest.raises(RuntimeError, match="plots need matplotlib"):
+        plots.require_matplotlib()
