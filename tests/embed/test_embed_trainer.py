@@ -120,7 +120,7 @@ def test_frames_in_gpu_memory_change_no_number(store, tmp_path, monkeypatch):
     settings = config(store, tmp_path / "run", "embed.partitions=6", "train.eval_every=1")
     monkeypatch.setattr(job, "make_frames", lambda *shape, device=None: twin_frames(*shape[:2]))
     made = []
-    monkeypatch.setattr(GpuFrames, "swap", recorded(GpuFrames.swap, made))
+    monkeypatch.setattr(GpuFrames, "move", recorded(GpuFrames.move, made))
     train(settings)
     assert len(made) > 12
     assert tables(tmp_path / "run") == in_memory(settings)

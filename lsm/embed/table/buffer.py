@@ -11,7 +11,7 @@ from lsm.embed.orders.itinerary import Step
 from lsm.embed.table.background import in_thread, result_of
 from lsm.embed.table.files import PartitionFiles
 from lsm.embed.table.frames import Frames
-from lsm.embed.table.slots import SlotAccess, Slots
+from lsm.embed.table.slots import FrameMoves, SlotAccess, Slots
 
 
 class PartitionBuffer:
@@ -42,7 +42,7 @@ class PartitionBuffer:
     def fill(self, step: Step) -> None:
         """Reads the partitions of ``step`` into their frames; blocks."""
         for partition, frame in step.frames.items():
-            self._swap(frame, None, self._slots.read(partition))
+            self._move(frame, FrameMoves(None, self._slots.read(partition)))
 
     def write_new(self, partition: int, initialise: Callable[[Tensor], None] | None) -> None:
         """Writes ``partition`` for the first time, with the rows that ``initialise`` fills; None:
@@ -50,7 +50,7 @@ class PartitionBuffer:
         write = self._slots.write(partition)
         if initialise is not None:
             initialise(self.partition(partition, 0))
-            self._swap(0, write, None)
+            self._move(0, FrameMoves(write, None))
 
     def start(self, step: Step) -> None:
         """Begins the moves of ``step``: returns at once.
@@ -64,21 +64,19 @@ class PartitionBuffer:
             write = self._slots.write(partition)
             own = write if partition == step.written else own
             reads = write if partition == step.loaded else reads
-        self._begin(step, own, reads)
+        self._begin(step, FrameMoves(own, reads))
 
     def restart(self, step: Step) -> None:
         """``start`` for a run that continues in the middle of ``step``, from a checkpoint."""
         reads = None if step.loaded is None else self._slots.read(step.loaded)
-        self._begin(step, None, reads)
+        self._begin(step, FrameMoves(None, reads))
 
-    def _begin(self, step: Step, write: SlotAccess | None, read: SlotAccess | None) -> None:
+    def _begin(self, step: Step, moves: FrameMoves) -> None:
         assert self._pending is None, "the moves of the step before have not been awaited"
-        if write is None and read is None:
+        if not any(moves):
             return
         frame, trained = self.frame(step.spare), self._frames.mark()
-        self._pending = in_thread(
-            lambda: self._frames.swap(self._files, frame, write, read, trained)
-        )
+        self._pending = in_thread(lambda: self._frames.move(self._files, frame, moves, trained))
 
     def finish(self) -> None:
         """Returns when the moves of the step have ended; raises what they raised, and TimeoutError
@@ -95,7 +93,7 @@ class PartitionBuffer:
             for partition in state:
                 write = self._slots.write(partition)
                 if partition in step.frames:
-                    self._swap(step.frames[partition], write, None)
+                    self._move(step.frames[partition], FrameMoves(write, None))
 
-    def _swap(self, frame: int, write: SlotAccess | None, read: SlotAccess | None) -> None:
-        self._frames.swap(self._files, self.frame(frame), write, read, self._frames.mark())
+    def _move(self, frame: int, moves: FrameMoves) -> None:
+        self._frames.move(self._files, self.frame(frame), moves, self._frames.mark())

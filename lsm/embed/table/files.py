@@ -15,7 +15,7 @@ from lsm.core.units import format_bytes
 from lsm.distributed.watchdog import awaiting
 from lsm.embed.table.layout import PartitionLayout
 from lsm.embed.table.reader import DamagedError, StoredSlot, read_partitions
-from lsm.embed.table.slots import SlotAccess, SlotBoard
+from lsm.embed.table.slots import FrameMoves, SlotAccess, SlotBoard
 from lsm.storage.transfers import Transfers
 
 FILE_NAME = "partitions.bin"
@@ -88,25 +88,26 @@ class PartitionFiles:
         self._board = board
         self._timeout_secs = timeout_secs
 
-    def swap(self, frame: torch.Tensor, write: SlotAccess | None, read: SlotAccess | None) -> None:
-        """Writes ``frame`` to the slot of ``write``, then fills it from that of ``read``.
+    def move(self, frame: torch.Tensor, moves: FrameMoves) -> None:
+        """Writes ``frame`` to a slot, then fills it from another, as ``moves`` says.
 
         ``frame``: [frame_rows, width] float32. Blocks. Raises OSError, with errno EIO if a checksum
         differs.
         """
+        write, read = moves
         if read is not None and not self._board.is_written(read) and write != read:
             if write is not None:  # written first, because the awaited rank may await this one
-                self._move(frame, write, None)
+                self._transfer(frame, write, None)
                 write = None
             self._await(read)
-        self._move(frame, write, read)
+        self._transfer(frame, write, read)
 
     def read_ahead(
         self, sources: Iterable[tuple[int, SlotAccess | Callable[[], torch.Tensor]]]
     ) -> Iterator[tuple[int, torch.Tensor]]:
         """Rows of partitions, block by block: first entity, and rows [n, width] float32 on the
         host. ``sources``: each partition with its read, or with a function that returns its rows. A
-        thread reads the next block meanwhile. Raises as ``swap``.
+        thread reads the next block meanwhile. Raises as ``move``.
 
         Precondition: all reads have been written, and nothing else moves until the end.
         """
@@ -115,7 +116,7 @@ class PartitionFiles:
 
     @property
     def timeout_secs(self) -> float:
-        """Longest time that a swap takes: a write, a wait for another rank and a read."""
+        """Longest time that moves take: a write, a wait for another rank and a read."""
         return 2 * self._transfers.timeout_secs + self._timeout_secs
 
     def sync(self) -> None:
@@ -130,7 +131,9 @@ class PartitionFiles:
         """Counters since opening: bytes_read, bytes_written, short_transfers."""
         return self._transfers.stats()
 
-    def _move(self, frame: torch.Tensor, write: SlotAccess | None, read: SlotAccess | None) -> None:
+    def _transfer(
+        self, frame: torch.Tensor, write: SlotAccess | None, read: SlotAccess | None
+    ) -> None:
         if write is None and read is None:
             return
         written, found = self._transfers.swap(

@@ -14,7 +14,7 @@ from lsm.core.limits import MOST_BYTES
 from lsm.core.units import format_bytes
 from lsm.embed.table.files import PartitionFiles
 from lsm.embed.table.layout import PartitionLayout
-from lsm.embed.table.slots import SlotAccess
+from lsm.embed.table.slots import FrameMoves
 
 
 class Frames(Protocol):
@@ -27,16 +27,11 @@ class Frames(Protocol):
         """Marks the end of the work on ``rows`` that this thread has queued so far."""
         ...
 
-    def swap(
-        self,
-        files: PartitionFiles,
-        frame: Tensor,
-        write: SlotAccess | None,
-        read: SlotAccess | None,
-        trained: object,
+    def move(
+        self, files: PartitionFiles, frame: Tensor, moves: FrameMoves, trained: object
     ) -> None:
-        """``files.swap(frame, write, read)``, once the work before the mark ``trained`` is done.
-        Blocks. One call at a time, from any thread."""
+        """``files.move(frame, moves)``, once the work before the mark ``trained`` is done. Blocks.
+        One call at a time, from any thread."""
         ...
 
 
@@ -50,15 +45,10 @@ class HostFrames:
     def mark(self) -> None:
         pass
 
-    def swap(
-        self,
-        files: PartitionFiles,
-        frame: Tensor,
-        write: SlotAccess | None,
-        read: SlotAccess | None,
-        trained: object,
+    def move(
+        self, files: PartitionFiles, frame: Tensor, moves: FrameMoves, trained: object
     ) -> None:
-        files.swap(frame, write, read)
+        files.move(frame, moves)
 
 
 class GpuFrames:
@@ -87,18 +77,13 @@ class GpuFrames:
             return None
         return torch.cuda.current_stream(self._device).record_event()
 
-    def swap(
-        self,
-        files: PartitionFiles,
-        frame: Tensor,
-        write: SlotAccess | None,
-        read: SlotAccess | None,
-        trained: object,
+    def move(
+        self, files: PartitionFiles, frame: Tensor, moves: FrameMoves, trained: object
     ) -> None:
-        if write is not None:
+        if moves.write is not None:
             self._copy(self._staging, frame, trained)
-        files.swap(self._staging, write, read)
-        if read is not None:
+        files.move(self._staging, moves)
+        if moves.read is not None:
             self._copy(frame, self._staging, trained)
 
     def _copy(self, target: Tensor, source: Tensor, trained: object) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,13 @@ class SlotAccess:
     partition: int
     slot: int
     number: int
+
+
+class FrameMoves(NamedTuple):
+    """The write of a frame to a slot, then the read that fills the frame; None: there is none."""
+
+    write: SlotAccess | None
+    read: SlotAccess | None
 
 
 class SlotBoard:
