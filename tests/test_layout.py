@@ -349,7 +349,7 @@ EMBED_ROOMS = {
     "models": set(),
     "orders": set(),
     "table": {"orders"},
-    "use": {"evaluate", "job", "options", "run", "sides"},
+    "use": {"evaluate", "options", "run", "sides", "store"},
 }
 
 

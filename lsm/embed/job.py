@@ -27,6 +27,7 @@ from lsm.embed.orders.itinerary import Itinerary
 from lsm.embed.orders.order import Order, make_order
 from lsm.embed.run_state import KeptTables, RunState
 from lsm.embed.schedule import Schedule
+from lsm.embed.store import identity, open_store
 from lsm.embed.table import drive as partition_drive
 from lsm.embed.table import files as partition_files
 from lsm.embed.table.buffer import PartitionBuffer
@@ -162,46 +163,6 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
             is_new=state is None,
             settings=settings,
         )
-
-
-def open_store(config: EmbedConfig) -> TripleStore:
-    """Opens the store at ``data.path``, checked to have what training needs."""
-    path, options = config.data.path, config.embed
-    if path is None:
-        raise ValueError(
-            "data.path: not set; give a store of triples (`lsm data convert triples` makes one)"
-        )
-    try:
-        store = TripleStore.open(path)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"data.path: {error}") from error
-    except ValueError as error:
-        raise ValueError(f"data.path: {error}") from error
-    if options.partitions > store.meta.parts:
-        raise ValueError(
-            f"embed.partitions: expected at most {store.meta.parts}, for the "
-            f"{store.num_entities} entities of {store.path}, got {options.partitions}"
-        )
-    if options.for_graph(store.num_relations).has_relations and not store.num_relations:
-        raise ValueError(
-            f"embed.model: {options.model} needs relations, and {store.path} has none; set "
-            "embed.model=dot"
-        )
-    if not store.num_edges["train"]:
-        raise ValueError(f"data.path: {store.path} has no training edges")
-    return store
-
-
-def identity(store: TripleStore) -> dict[str, object]:
-    """The facts that identify ``store``. Stores of one source with different seeds number
-    entities differently."""
-    return {
-        "name": store.name,
-        "seed": store.meta.seed,
-        "entities": store.num_entities,
-        "relations": store.num_relations,
-        "edges": store.num_edges,
-    }
 
 
 def find_state(config: EmbedConfig, run_dir: Path, settings: dict[str, Any]) -> RunState | None:

@@ -27,8 +27,8 @@ from lsm.core.files import read_exactly
 from lsm.data.triples.store import TripleStore
 from lsm.embed import run_state
 from lsm.embed.config import EmbedConfig
-from lsm.embed.job import open_store
 from lsm.embed.run_state import RunState
+from lsm.embed.store import open_store
 from lsm.embed.table import drive as partition_drive
 from lsm.embed.table import files as partition_files
 from lsm.embed.table.layout import PartitionLayout

@@ -8,21 +8,15 @@ from lsm.data.graph_store import GraphStore
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.distributed.rendezvous import differences
+from lsm.run.store import open_at
 from lsm.train.tasks.task import Task
 
 
 def open_store(config: Config, world: World, task: Task) -> GraphStore:
     """The store that ``data.path`` names, checked for training, and the same on every rank. A
     collective. Raises ValueError, FileNotFoundError."""
-    path = config.data.path
-    if path is None:
-        raise ValueError(
-            "data.path: not set; give a store directory (`lsm data convert` makes one)"
-        )
-    try:
-        store = GraphStore.open(path)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"data.path: {error}") from error
+    remedy = "give a store directory (`lsm data convert` makes one)"
+    store = open_at(config.data.path, GraphStore.open, remedy)
     task.check(config, store, world.size)
     scores.check_score(store, config.cache.score)
     _check_same_store(store, world)

@@ -11,9 +11,9 @@ import torch
 from lsm.core.section import dump_config
 from lsm.data import TripleStore
 from lsm.embed import run_state
-from lsm.embed.job import identity
 from lsm.embed.run import CONFIG_NAME
 from lsm.embed.run_state import RunState, TableState
+from lsm.embed.store import identity
 from lsm.embed.table import files as partition_files
 from lsm.embed.table.layout import PartitionLayout
 from lsm.run.position import Position

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lsm.data.triples.store import TripleStore
-from lsm.embed.job import identity
+from lsm.embed.store import identity
 from lsm.embed.run import EmbeddingRun
 from lsm.embed.use import prediction
 from lsm.embed.use.neighbors import MEASURES, nearest
