@@ -1,11 +1,8 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 // Exports what embeddings from disk need.
-#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <algorithm>
-#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -17,7 +14,6 @@
 #include "kernels/embed/add_rows.h"
 #include "kernels/embed/complex_product.h"
 #include "kernels/embed/distance.h"
-#include "kernels/embed/find_pairs.h"
 #include "kernels/embed/order_search.h"
 #include "kernels/embed/softmax_loss.h"
 #include "kernels/embed/take_rows.h"
@@ -79,8 +75,8 @@ void update_rows(const lsm::TensorView& rows, const lsm::TensorView& ids,
   lsm::update_rows(table, id_span, of_ids, pool);
 }
 
-void take_rows(const lsm::TensorView& table, const lsm::TensorView& ids, const lsm::TensorView& out,
-               lsm::ThreadPool& pool) {
+void take_rows(const lsm::TensorView& table, const lsm::TensorView& ids,
+                       const lsm::TensorView& out, lsm::ThreadPool& pool) {
   const auto id_span = ids.as<const int64_t>("ids");
   lsm::check_argument(table.dtype == lsm::dtype_of<float>() && table.on_host &&
                           table.num_dims == 2 && (table.shape[1] == 1 || table.strides[1] == 1),
@@ -148,19 +144,6 @@ void query_gradients(lsm::Operator query, bool inverse, const lsm::TensorView& e
   lsm::query_gradients(edges, made, gradients, pool);
 }
 
-/// Where ids[column] == wanted[row], scores[row, column] = -inf.
-void mask_equal(const lsm::TensorView& scores, const lsm::TensorView& ids,
-                const lsm::TensorView& wanted) {
-  const auto all = ids.as<const int64_t>("ids");
-  const auto of_rows = wanted.as<const int64_t>("wanted");
-  float* data = matrix(scores, wanted.shape[0], ids.shape[0], "scores");
-  py::gil_scoped_release release;
-  const lsm::IdPairs pairs = lsm::find_pairs(all, of_rows);
-  for (size_t i = 0; i < pairs.rows.size(); ++i) {
-    data[pairs.rows[i] * ids.shape[0] + pairs.columns[i]] = -std::numeric_limits<float>::infinity();
-  }
-}
-
 void complex_product(const lsm::TensorView& a, const lsm::TensorView& b, const lsm::TensorView& out,
                      bool conjugate, lsm::ThreadPool& pool) {
   const lsm::ComplexRows shape{a.shape[0], a.shape[1], conjugate};
@@ -182,21 +165,6 @@ void complex_product_backward(const lsm::TensorView& gradient, const lsm::Tensor
   float* of_second = matrix(of_b, shape.rows, shape.dim, "of_b");
   py::gil_scoped_release release;
   lsm::complex_product_backward(shape, of_product, first, second, of_first, of_second, pool);
-}
-
-/// [2, pairs] int64: rows, columns.
-py::array_t<int64_t> find_pairs(const lsm::TensorView& ids, const lsm::TensorView& wanted) {
-  const auto all = ids.as<const int64_t>("ids");
-  const auto of_rows = wanted.as<const int64_t>("wanted");
-  lsm::IdPairs pairs;
-  {
-    py::gil_scoped_release release;
-    pairs = lsm::find_pairs(all, of_rows);
-  }
-  py::array_t<int64_t> result({size_t{2}, pairs.rows.size()});
-  std::copy(pairs.rows.begin(), pairs.rows.end(), result.mutable_data());
-  std::copy(pairs.columns.begin(), pairs.columns.end(), result.mutable_data() + pairs.rows.size());
-  return result;
 }
 
 lsm::QueriesAndEntities queries_and_entities(const lsm::TensorView& queries,
@@ -245,14 +213,12 @@ void bind_embed(py::module_& module) {
       "search_order", &find_order, py::kw_only(), py::arg("partitions"), py::arg("buffer"),
       py::arg("ranks"), py::arg("waste"), py::arg("seed"), py::arg("restarts"), py::arg("nodes"),
       "Turns (slot, partition loaded) of an order whose loads waste at most `waste`, or None.");
-  module.def("find_pairs", &::find_pairs, py::arg("ids"), py::arg("wanted"),
-             "[2, n] int64: rows and columns with ids[column] == wanted[row], rows ascending.");
   module.def("softmax_loss", &::softmax_loss, py::arg("positives"), py::arg("negatives"),
              py::arg("pool"));
   module.def("update_rows", &::update_rows, py::arg("rows"), py::arg("ids"), py::arg("gradients"),
              py::arg("lr"), py::arg("eps"), py::arg("pool"));
-  module.def("take_rows", &::take_rows, py::arg("table"), py::arg("ids"), py::arg("out"),
-             py::arg("pool"));
+  module.def("take_rows", &::take_rows, py::arg("table"), py::arg("ids"),
+             py::arg("out"), py::arg("pool"));
   module.def("add_rows", &::add_rows, py::arg("table"), py::arg("ids"), py::arg("rows"));
   py::enum_<Operator>(module, "Operator")
       .value("IDENTITY", Operator::kIdentity)
@@ -277,8 +243,6 @@ void bind_embed(py::module_& module) {
              py::arg("entities"), py::arg("relations"), py::arg("targets"), py::arg("queries"),
              py::arg("of_scores"), py::arg("of_queries"), py::arg("of_entities"),
              py::arg("of_targets"), py::arg("add"), py::arg("pool"));
-  module.def("mask_equal", &::mask_equal, py::arg("scores"), py::arg("ids"), py::arg("wanted"),
-             "Where ids[column] == wanted[row], scores[row, column] = -inf.");
   module.def("complex_product", &::complex_product, py::arg("a"), py::arg("b"), py::arg("out"),
              py::arg("conjugate"), py::arg("pool"));
   module.def("complex_product_backward", &::complex_product_backward, py::arg("gradient"),

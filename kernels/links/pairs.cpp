@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-#include "kernels/embed/find_pairs.h"
+#include "kernels/links/pairs.h"
 
 #include <bit>
 #include <cstddef>
@@ -33,6 +33,15 @@ IdPairs find_pairs(std::span<const int64_t> ids, std::span<const int64_t> wanted
     }
   }
   return pairs;
+}
+
+void mask_equal(std::span<const int64_t> ids, std::span<const int64_t> wanted, float* scores) {
+  const IdPairs pairs = find_pairs(ids, wanted);
+  const auto num_columns = static_cast<int64_t>(ids.size());
+  for (size_t i = 0; i < pairs.rows.size(); ++i) {
+    scores[pairs.rows[i] * num_columns + pairs.columns[i]] =
+        -std::numeric_limits<float>::infinity();
+  }
 }
 
 }  // namespace lsm

@@ -17,4 +17,7 @@ struct IdPairs {
 /// Finds every pair of equal ids, rows ascending. Both lists may repeat ids.
 IdPairs find_pairs(std::span<const int64_t> ids, std::span<const int64_t> wanted);
 
+/// Makes scores [wanted.size(), ids.size()] -inf at every pair of equal ids.
+void mask_equal(std::span<const int64_t> ids, std::span<const int64_t> wanted, float* scores);
+
 }  // namespace lsm
