@@ -14,9 +14,9 @@
 #include "kernels/embed/add_rows.h"
 #include "kernels/embed/complex_product.h"
 #include "kernels/embed/distance.h"
+#include "kernels/embed/gather_embeddings.h"
 #include "kernels/embed/order_search.h"
 #include "kernels/embed/softmax_loss.h"
-#include "kernels/embed/take_rows.h"
 #include "kernels/embed/trilinear.h"
 
 namespace py = pybind11;
@@ -75,7 +75,7 @@ void update_rows(const lsm::TensorView& rows, const lsm::TensorView& ids,
   lsm::update_rows(table, id_span, of_ids, pool);
 }
 
-void take_rows(const lsm::TensorView& table, const lsm::TensorView& ids,
+void gather_embeddings(const lsm::TensorView& table, const lsm::TensorView& ids,
                        const lsm::TensorView& out, lsm::ThreadPool& pool) {
   const auto id_span = ids.as<const int64_t>("ids");
   lsm::check_argument(table.dtype == lsm::dtype_of<float>() && table.on_host &&
@@ -83,9 +83,9 @@ void take_rows(const lsm::TensorView& table, const lsm::TensorView& ids,
                       "table: expected rows of float32 in host memory, each contiguous");
   const lsm::FloatRows rows{reinterpret_cast<const float*>(table.data), table.shape[0],
                             table.shape[1], table.strides[0]};
-  float* taken = matrix(out, ids.shape[0], rows.dim, "out");
+  float* gathered = matrix(out, ids.shape[0], rows.dim, "out");
   py::gil_scoped_release release;
-  lsm::take_rows(rows, id_span, taken, pool);
+  lsm::gather_embeddings(rows, id_span, gathered, pool);
 }
 
 void add_rows(const lsm::TensorView& table, const lsm::TensorView& ids,
@@ -217,7 +217,7 @@ void bind_embed(py::module_& module) {
              py::arg("pool"));
   module.def("update_rows", &::update_rows, py::arg("rows"), py::arg("ids"), py::arg("gradients"),
              py::arg("lr"), py::arg("eps"), py::arg("pool"));
-  module.def("take_rows", &::take_rows, py::arg("table"), py::arg("ids"),
+  module.def("gather_embeddings", &::gather_embeddings, py::arg("table"), py::arg("ids"),
              py::arg("out"), py::arg("pool"));
   module.def("add_rows", &::add_rows, py::arg("table"), py::arg("ids"), py::arg("rows"));
   py::enum_<Operator>(module, "Operator")

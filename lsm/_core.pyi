@@ -86,6 +86,7 @@ __all__: list[str] = [
     "find_cuda",
     "find_pairs",
     "form_queries_on",
+    "gather_embeddings",
     "gather_on",
     "gather_rows",
     "has_gpu_kernels",
@@ -120,7 +121,6 @@ __all__: list[str] = [
     "simulate_optimal",
     "softmax_loss",
     "sum_rows_on",
-    "take_rows",
     "unique_relabel",
     "unpack_edges",
     "unpack_metadata",
@@ -1052,6 +1052,12 @@ def form_queries_on(
     device: int,
     stream: int,
 ) -> None: ...
+def gather_embeddings(
+    table: torch.Tensor | numpy.ndarray,
+    ids: torch.Tensor | numpy.ndarray,
+    out: torch.Tensor | numpy.ndarray,
+    pool: ThreadPool,
+) -> None: ...
 def gather_on(
     source: torch.Tensor | numpy.ndarray,
     ids: torch.Tensor | numpy.ndarray,
@@ -1244,12 +1250,6 @@ def sum_rows_on(
     out: torch.Tensor | numpy.ndarray,
     device: int,
     stream: int,
-) -> None: ...
-def take_rows(
-    table: torch.Tensor | numpy.ndarray,
-    ids: torch.Tensor | numpy.ndarray,
-    out: torch.Tensor | numpy.ndarray,
-    pool: ThreadPool,
 ) -> None: ...
 def unique_relabel(
     ids: torch.Tensor | numpy.ndarray,

@@ -84,6 +84,7 @@ fill_csc = _core.fill_csc
 find_cuda = _core.find_cuda
 find_pairs = _core.find_pairs
 form_queries_on = _core.form_queries_on
+gather_embeddings = _core.gather_embeddings
 gather_on = _core.gather_on
 gather_rows = _core.gather_rows
 in_degree = _core.in_degree
@@ -118,7 +119,6 @@ simulate_cache = _core.simulate_cache
 simulate_optimal = _core.simulate_optimal
 softmax_loss = _core.softmax_loss
 sum_rows_on = _core.sum_rows_on
-take_rows = _core.take_rows
 unpack_edges = _core.unpack_edges
 unpack_metadata = _core.unpack_metadata
 update_rows = _core.update_rows
@@ -195,6 +195,7 @@ __all__ = [
     "find_cuda",
     "find_pairs",
     "form_queries_on",
+    "gather_embeddings",
     "gather_on",
     "gather_rows",
     "has_gpu_kernels",
@@ -229,7 +230,6 @@ __all__ = [
     "simulate_optimal",
     "softmax_loss",
     "sum_rows_on",
-    "take_rows",
     "unique_relabel",
     "unpack_edges",
     "unpack_metadata",

@@ -118,10 +118,10 @@ def test_wrong_shapes_are_named():
 def test_rows_that_lie_apart_are_taken(width, num_threads):
     table, ids = randn(90, width), torch.randint(90, (300,))
     out = torch.empty(300, 7)
-    native.take_rows(table[:, :7], ids, out, native.ThreadPool(num_threads))
+    native.gather_embeddings(table[:, :7], ids, out, native.ThreadPool(num_threads))
     assert torch.equal(out, table[ids, :7])
     with pytest.raises(ValueError, match=r"ids: expected ids in \[0, 90\), got 90"):
-        native.take_rows(table[:, :7], ids.fill_(90), out, native.ThreadPool(num_threads))
+        native.gather_embeddings(table[:, :7], ids.fill_(90), out, native.ThreadPool(num_threads))
 
 
 OPERATORS = [

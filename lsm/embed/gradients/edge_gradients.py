@@ -48,7 +48,7 @@ class Workspace:
     def __init__(self) -> None:
         self._blocks: dict[str, Tensor] = {}
 
-    def take(self, name: str, num_rows: int, num_columns: int, like: Tensor) -> Tensor:
+    def allocate(self, name: str, num_rows: int, num_columns: int, like: Tensor) -> Tensor:
         """Uninitialised memory: [num_rows, num_columns] of the dtype and device of ``like``. The
         next call for ``name`` returns the same memory."""
         size = num_rows * num_columns
@@ -135,7 +135,7 @@ class _Batch:
             self._model.takes("host") and options.dropout == 0 and takes(tables.entities)
         )
         self._loss = 0.0
-        self._grads = workspace.take("gradients", len(ids), options.dim, tables.entities)
+        self._grads = workspace.allocate("gradients", len(ids), options.dim, tables.entities)
         # Each of the other gradients is written by one chunk only.
         self._all_negatives = None
         if options.num_negatives == "all":
@@ -167,9 +167,16 @@ class _Batch:
         ``name``."""
         ids = self._ids[places]
         table = self._tables.entities
-        embeddings = self._workspace.take(name, len(ids), self._options.dim, table)
-        _take_rows(table, ids, embeddings)
-        return _Rows(ids, embeddings, self._grads[places])
+        return _Rows(ids, self._gathered(name, table, ids), self._grads[places])
+
+    def _gathered(self, name: str, table: Tensor, ids: Tensor) -> Tensor:
+        """The rows ``ids`` of ``table``; valid until the next call for ``name``."""
+        out = self._workspace.allocate(name, len(ids), self._options.dim, table)
+        if takes(table):
+            host_kernels.gather_rows(table, ids, out)
+        else:
+            torch.index_select(table, 0, ids, out=out)
+        return out
 
     def _add_side(
         self,
@@ -181,12 +188,11 @@ class _Batch:
         add: bool,
     ) -> None:
         """``add``: as in _SideRows."""
-        options, relations = self._options, self._tables.relations
+        relations = self._tables.relations
         relation_ids = None if side.relations is None else side.relations[chunk]
         relation = None
         if relations is not None and relation_ids is not None:
-            relation = self._workspace.take("relations", len(relation_ids), options.dim, relations)
-            _take_rows(relations, relation_ids, relation)
+            relation = self._gathered("relations", relations, relation_ids)
 
         others = self._all_negatives or self._rows("negatives", negatives)
         rows = _SideRows(side.inverse, entities, relation, targets, others, add)
@@ -200,7 +206,7 @@ class _Batch:
         edges = host_kernels.EdgeRows(
             operator, rows.inverse, entities.embeddings, rows.relation, targets.embeddings
         )
-        query = self._workspace.take(
+        query = self._workspace.allocate(
             "queries", len(entities.ids), self._options.dim, entities.embeddings
         )
         positives = query.new_empty(query.shape[0])
@@ -256,10 +262,10 @@ class _Batch:
         options, comparator = self._options, self._model.comparator
         negatives, targets = rows.negatives, rows.targets.ids
         entities = negatives.embeddings
-        of_query = self._workspace.take("of_queries", len(query), options.dim, query)
+        of_query = self._workspace.allocate("of_queries", len(query), options.dim, query)
         num_edges, num_negatives = query.shape[0], entities.shape[0]
         size = max(LEAST_BLOCK, SCORE_BYTES // (entities.element_size() * num_negatives))
-        all_scores = self._workspace.take("scores", min(size, num_edges), num_negatives, query)
+        all_scores = self._workspace.allocate("scores", min(size, num_edges), num_negatives, query)
         shifts = None
         if self._own is not None:
             positives += self._own.of_pairs(rows.entities.ids, targets)
@@ -290,10 +296,3 @@ class _Batch:
             return None
         dropout = torch.empty_like(query).bernoulli_(1 - share, generator=self._generator)
         return dropout.div_(1 - share)
-
-
-def _take_rows(table: Tensor, ids: Tensor, out: Tensor) -> None:
-    if takes(table):
-        host_kernels.take_rows(table, ids, out)
-    else:
-        torch.index_select(table, 0, ids, out=out)

@@ -110,7 +110,7 @@ class _Batch:
         self._own = own
         # The end that is no target is the query's.
         self._firsts = None if own is None else own.firsts(rows.ends)
-        self._grads = workspace.take("gradients", len(self._ids), options.dim, table)
+        self._grads = workspace.allocate("gradients", len(self._ids), options.dim, table)
         self._queries = table.new_empty(*shape, options.dim)
         self._of_queries = torch.empty_like(self._queries)
         self._positives, self._losses = table.new_empty(shape), table.new_empty(shape)

@@ -72,10 +72,10 @@ def query_gradients(
     )
 
 
-def take_rows(table: Tensor, ids: Tensor, out: Tensor) -> None:
+def gather_rows(table: Tensor, ids: Tensor, out: Tensor) -> None:
     """Writes the rows ``ids`` [m] of ``table`` [n, dim] to ``out``. The rows of ``table`` may be
     strided."""
-    native.take_rows(table.numpy(), ids.numpy(), out.numpy(), pool())
+    native.gather_embeddings(table.numpy(), ids.numpy(), out.numpy(), pool())
 
 
 def add_rows(table: Tensor, ids: Tensor, rows: Tensor) -> None:

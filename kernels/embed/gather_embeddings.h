@@ -19,6 +19,7 @@ struct FloatRows {
 
 /// Copies table[ids[i]] to row i of `out` [ids.size(), dim], which must not overlap. Throws
 /// ArgumentError for an id out of range before any copy.
-void take_rows(const FloatRows& table, std::span<const int64_t> ids, float* out, ThreadPool& pool);
+void gather_embeddings(const FloatRows& table, std::span<const int64_t> ids, float* out,
+                       ThreadPool& pool);
 
 }  // namespace lsm

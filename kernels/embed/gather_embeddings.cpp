@@ -1,5 +1,5 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
-#include "kernels/embed/take_rows.h"
+#include "kernels/embed/gather_embeddings.h"
 
 #include <algorithm>
 
@@ -19,7 +19,8 @@ LSM_ONLY_PREFETCHES void prefetch(const float* row, int64_t count) {
 
 }  // namespace
 
-void take_rows(const FloatRows& table, std::span<const int64_t> ids, float* out, ThreadPool& pool) {
+void gather_embeddings(const FloatRows& table, std::span<const int64_t> ids, float* out,
+                       ThreadPool& pool) {
   for (const int64_t id : ids) {
     check_argument(id >= 0 && id < table.num_rows, "ids: expected ids in [0, ", table.num_rows,
                    "), got ", id);
