@@ -220,17 +220,10 @@ void bind_embed(py::module_& module) {
   module.def("gather_embeddings", &::gather_embeddings, py::arg("table"), py::arg("ids"),
              py::arg("out"), py::arg("pool"));
   module.def("add_rows", &::add_rows, py::arg("table"), py::arg("ids"), py::arg("rows"));
-  py::enum_<Operator>(module, "Operator")
-      .value("IDENTITY", Operator::kIdentity)
-      .value("ELEMENT_PRODUCT", Operator::kElementProduct)
-      .value("COMPLEX_PRODUCT", Operator::kComplexProduct)
-      .value("TRANSLATION", Operator::kTranslation)
-      .value("ROTATION", Operator::kRotation);
-  py::enum_<Comparator>(module, "Comparator")
-      .value("DOT", Comparator::kDot)
-      .value("MANHATTAN", Comparator::kManhattan)
-      .value("EUCLIDEAN", Comparator::kEuclidean)
-      .value("MODULUS", Comparator::kModulus);
+  py::enum_<Operator> operators(module, "Operator");
+  for (const auto& [name, value] : kOperators) operators.value(name, value);
+  py::enum_<Comparator> comparators(module, "Comparator");
+  for (const auto& [name, value] : kComparators) comparators.value(name, value);
   module.def(
       "has_host_kernels",
       [](Operator query, Comparator score) { return has_host_kernels({query, score}); },

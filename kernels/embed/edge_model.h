@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 namespace lsm {
 
@@ -17,12 +18,29 @@ enum class Operator : uint8_t {
   kRotation,        // a * b / |b|
 };
 
+/// Their names in Python.
+inline constexpr std::pair<const char*, Operator> kOperators[] = {
+    {"IDENTITY", Operator::kIdentity},
+    {"ELEMENT_PRODUCT", Operator::kElementProduct},
+    {"COMPLEX_PRODUCT", Operator::kComplexProduct},
+    {"TRANSLATION", Operator::kTranslation},
+    {"ROTATION", Operator::kRotation},
+};
+
 /// The score of a query and an entity.
 enum class Comparator : uint8_t {
   kDot,        // inner product
   kManhattan,  // negative sum of absolute differences
   kEuclidean,  // negative Euclidean distance
   kModulus,    // negative sum of moduli of complex differences
+};
+
+/// Their names in Python.
+inline constexpr std::pair<const char*, Comparator> kComparators[] = {
+    {"DOT", Comparator::kDot},
+    {"MANHATTAN", Comparator::kManhattan},
+    {"EUCLIDEAN", Comparator::kEuclidean},
+    {"MODULUS", Comparator::kModulus},
 };
 
 struct EdgeModel {
