@@ -6,6 +6,7 @@ from torch.nn import functional
 
 from lsm import native
 from lsm.embed.models.comparators import Manhattan, Modulus
+from lsm.embed.models.kernels import ScoredRows
 
 THREADS = [1, 3]
 
@@ -80,7 +81,8 @@ def test_distances_and_gradients_of_all_pairs(
     wide = queries.double(), entities.double()
     expected = torch.empty(entities.shape, dtype=torch.float64)
     expected_of_queries = torch.empty(queries.shape, dtype=torch.float64)
-    comparator.of_all_backward(grad.double(), None, *wide, expected_of_queries, expected, add=False)
+    rows = ScoredRows(*wide, expected_of_queries, expected)
+    comparator.of_all_backward(grad.double(), None, rows, add=False)
     distances = grad.double()
     comparator.of_all(*wide, distances)
     torch.testing.assert_close(out.double(), distances, rtol=1e-5, atol=1e-5)

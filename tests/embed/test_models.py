@@ -12,6 +12,7 @@ from lsm.embed.edge_ranking import rank_edges
 from lsm.embed.edge_trainer import EdgeTrainer
 from lsm.embed.gradients.edge_gradients import Tables, Workspace, gradients_of
 from lsm.embed.models.comparators import Comparator, Dot, Euclidean, Manhattan, Modulus
+from lsm.embed.models.kernels import ScoredRows
 from lsm.embed.models.models import MODELS, EdgeModel, summaries
 from lsm.embed.models.operators import (
     ComplexProduct,
@@ -229,8 +230,7 @@ def test_backward_passes_of_comparators_are_those_of_autograd(comparator, add, m
     torch.testing.assert_close(scores, expected.detach().view(7, 13))
     expected.backward(grad.flatten())
     of_queries, of_entities = torch.ones_like(queries), torch.ones_like(entities)
-    comparator.of_all_backward(
-        grad, comparator.save(scores), queries, entities, of_queries, of_entities, add
-    )
+    rows = ScoredRows(queries, entities, of_queries, of_entities)
+    comparator.of_all_backward(grad, comparator.save(scores), rows, add)
     torch.testing.assert_close(of_queries, leaves[0].grad)
     torch.testing.assert_close(of_entities, leaves[1].grad + int(add))

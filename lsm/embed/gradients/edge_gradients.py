@@ -11,7 +11,7 @@ from lsm.embed.gradients import host_kernels
 from lsm.embed.gradients.losses import replace_by_gradients
 from lsm.embed.gradients.own_partition import OwnPartition
 from lsm.embed.gradients.regularizer import add_penalty
-from lsm.embed.models.kernels import takes
+from lsm.embed.models.kernels import ScoredRows, takes
 from lsm.embed.options import EmbedOptions
 from lsm.embed.sides import Side, sides_of
 from lsm.links.negatives import Candidates, NegativeDraws, all_rows
@@ -230,9 +230,8 @@ class _Batch:
         positives = model.comparator.of_pairs(query, targets.embeddings)
         positives += self._options.score_shift
         of_query = self._contrast(query, positives, rows)
-        model.comparator.of_pairs_backward(
-            positives, query, targets.embeddings, of_query, targets.grads
-        )
+        scored = ScoredRows(query, targets.embeddings, of_query, targets.grads)
+        model.comparator.of_pairs_backward(positives, scored)
         if dropout is not None:
             of_query *= dropout
         of_entities, of_relation = model.compose_backward(
@@ -284,9 +283,8 @@ class _Batch:
                 options.loss, positives[block], of_all, options.margin
             )
             add = self._all_negatives is not None or first > 0
-            comparator.of_all_backward(
-                of_all, saved, queries, entities, of_query[block], negatives.grads, add
-            )
+            scored = ScoredRows(queries, entities, of_query[block], negatives.grads)
+            comparator.of_all_backward(of_all, saved, scored, add)
         return of_query
 
     def _dropout(self, query: Tensor) -> Tensor | None:

@@ -20,6 +20,7 @@ from lsm.embed.gradients import gpu_kernels
 from lsm.embed.gradients.edge_gradients import Gradients, Tables, Workspace
 from lsm.embed.gradients.gpu_kernels import EdgeBatch
 from lsm.embed.gradients.own_partition import OwnPartition
+from lsm.embed.models.kernels import ScoredRows
 from lsm.embed.options import EmbedOptions
 from lsm.embed.sides import sides_of
 from lsm.links.negatives import Candidates, NegativeDraws, all_rows
@@ -177,9 +178,14 @@ class _Batch:
                 chunks = slice(block.chunk, block.chunk + block.chunks)
                 edges = slice(block.first, block.first + block.chunks * block.edges)
                 shape = (block.chunks, block.edges, -1)
-                queries = self._queries[side, edges].view(shape)
-                scores = queries.new_empty(block.chunks, block.edges, ids.shape[2])
-                self._comparator.of_all(queries, entities[side, chunks], scores)
+                rows = ScoredRows(
+                    self._queries[side, edges].view(shape),
+                    entities[side, chunks],
+                    self._of_queries[side, edges].view(shape),
+                    of_entities[side, chunks],
+                )
+                scores = entities.new_empty(block.chunks, block.edges, ids.shape[2])
+                self._comparator.of_all(rows.queries, rows.entities, scores)
                 saved = self._comparator.save(scores)
                 gpu_kernels.losses(
                     self._options.loss,
@@ -193,15 +199,7 @@ class _Batch:
                     self._positives[side, edges],
                     self._losses[side, edges],
                 )
-                self._comparator.of_all_backward(
-                    scores,
-                    saved,
-                    queries,
-                    entities[side, chunks],
-                    self._of_queries[side, edges].view(shape),
-                    of_entities[side, chunks],
-                    add=not block.is_first,
-                )
+                self._comparator.of_all_backward(scores, saved, rows, add=not block.is_first)
 
     def _blocks(self, num_negatives: int) -> Iterator[_Block]:
         """Blocks that cover all edges: as many chunks as fit in SCORE_BYTES, or parts of one

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 from torch import Tensor
 
 from lsm import native
@@ -30,19 +31,18 @@ class EdgeRows(NamedTuple):
     relations: Tensor | None
     targets: Tensor
 
+    def arguments(
+        self,
+    ) -> tuple[native.Operator, bool, np.ndarray, np.ndarray | None, np.ndarray]:
+        """The fields, as native code takes them."""
+        relations = None if self.relations is None else self.relations.numpy()
+        entities, targets = self.entities.numpy(), self.targets.numpy()
+        return self.operator, self.inverse, entities, relations, targets
+
 
 def make_queries(edges: EdgeRows, queries: Tensor, scores: Tensor) -> None:
     """Writes queries [c, dim] and their scores [c] against the targets."""
-    native.make_queries(
-        edges.operator,
-        edges.inverse,
-        edges.entities.numpy(),
-        None if edges.relations is None else edges.relations.numpy(),
-        edges.targets.numpy(),
-        queries.numpy(),
-        scores.numpy(),
-        pool(),
-    )
+    native.make_queries(*edges.arguments(), queries.numpy(), scores.numpy(), pool())
 
 
 def query_gradients(
@@ -57,11 +57,7 @@ def query_gradients(
     """Writes or adds the gradients of entities and targets [c, dim], given the gradients of scores
     and the other gradients of queries. Overwrites the latter with the gradients of relations."""
     native.query_gradients(
-        edges.operator,
-        edges.inverse,
-        edges.entities.numpy(),
-        None if edges.relations is None else edges.relations.numpy(),
-        edges.targets.numpy(),
+        *edges.arguments(),
         queries.numpy(),
         of_scores.numpy(),
         of_queries.numpy(),

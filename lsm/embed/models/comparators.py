@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lsm import native
 from lsm.embed.models import kernels
-from lsm.embed.models.kernels import takes
+from lsm.embed.models.kernels import ScoredRows, takes
 
 BLOCK_BYTES = 8 << 20
 
@@ -37,19 +37,12 @@ class Comparator(ABC):
         """[c]: of each query with the entity [c, dim] of the same row. Rows may broadcast, as
         [c, 1, dim] with [k, dim], unless a subclass has its own :meth:`of_all`."""
 
-    def of_pairs_backward(
-        self,
-        grad: Tensor,
-        queries: Tensor,
-        entities: Tensor,
-        of_queries: Tensor,
-        of_entities: Tensor,
-    ) -> None:
+    def of_pairs_backward(self, grad: Tensor, rows: ScoredRows) -> None:
         """Adds to the gradients of queries and entities [c, dim], given those of
         :meth:`of_pairs`."""
-        by_queries, by_entities = self._pulls(grad, queries, entities)
-        of_queries += by_queries
-        of_entities += by_entities
+        by_queries, by_entities = self._pulls(grad, rows.queries, rows.entities)
+        rows.of_queries.add_(by_queries)
+        rows.of_entities.add_(by_entities)
 
     def of_all(self, queries: Tensor, entities: Tensor, out: Tensor) -> None:
         """Writes to ``out`` [c, k]: of each query with each of the entities [k, dim]. With kernels
@@ -64,22 +57,16 @@ class Comparator(ABC):
         return None
 
     def of_all_backward(
-        self,
-        grad: Tensor,
-        saved: Tensor | None,
-        queries: Tensor,
-        entities: Tensor,
-        of_queries: Tensor,
-        of_entities: Tensor,
-        add: bool,
+        self, grad: Tensor, saved: Tensor | None, rows: ScoredRows, add: bool
     ) -> None:
         """Writes the gradients of queries, given those of :meth:`of_all`; writes those of entities,
         or adds them. May overwrite ``grad``. ``saved``: by :meth:`save`."""
+        queries, entities, of_queries, of_entities = rows
         if not add:
             of_entities.zero_()
-        for rows in _blocks(queries, entities):
-            by_queries, by_entities = self._pulls(grad[rows], queries[rows, None], entities)
-            of_queries[rows] = by_queries[:, 0]
+        for block in _blocks(queries, entities):
+            by_queries, by_entities = self._pulls(grad[block], queries[block, None], entities)
+            of_queries[block] = by_queries[:, 0]
             of_entities += by_entities
 
     def magnitude(self, queries: Tensor, entities: Tensor) -> Tensor:
@@ -106,32 +93,18 @@ class Dot(Comparator):
     def of_pairs(self, queries: Tensor, entities: Tensor) -> Tensor:
         return torch.linalg.vecdot(queries, entities)
 
-    def of_pairs_backward(
-        self,
-        grad: Tensor,
-        queries: Tensor,
-        entities: Tensor,
-        of_queries: Tensor,
-        of_entities: Tensor,
-    ) -> None:
-        of_queries.addcmul_(entities, grad[:, None])
-        of_entities.addcmul_(queries, grad[:, None])
+    def of_pairs_backward(self, grad: Tensor, rows: ScoredRows) -> None:
+        rows.of_queries.addcmul_(rows.entities, grad[:, None])
+        rows.of_entities.addcmul_(rows.queries, grad[:, None])
 
     def of_all(self, queries: Tensor, entities: Tensor, out: Tensor) -> None:
         _multiply(out, queries, entities.mT)
 
     def of_all_backward(
-        self,
-        grad: Tensor,
-        saved: Tensor | None,
-        queries: Tensor,
-        entities: Tensor,
-        of_queries: Tensor,
-        of_entities: Tensor,
-        add: bool,
+        self, grad: Tensor, saved: Tensor | None, rows: ScoredRows, add: bool
     ) -> None:
-        _multiply(of_entities, grad.mT, queries, add)
-        _multiply(of_queries, grad, entities)
+        _multiply(rows.of_entities, grad.mT, rows.queries, add)
+        _multiply(rows.of_queries, grad, rows.entities)
 
     def magnitude(self, queries: Tensor, entities: Tensor) -> Tensor:
         return queries.norm(dim=1) * entities.norm(dim=1)
@@ -147,19 +120,12 @@ class Euclidean(Comparator):
     def of_pairs(self, queries: Tensor, entities: Tensor) -> Tensor:
         return -torch.linalg.vector_norm(queries - entities, dim=-1)
 
-    def of_pairs_backward(
-        self,
-        grad: Tensor,
-        queries: Tensor,
-        entities: Tensor,
-        of_queries: Tensor,
-        of_entities: Tensor,
-    ) -> None:
-        difference = queries - entities
+    def of_pairs_backward(self, grad: Tensor, rows: ScoredRows) -> None:
+        difference = rows.queries - rows.entities
         distance = torch.linalg.vector_norm(difference, dim=-1)
         difference *= _quotient(grad, distance)[:, None]
-        of_queries -= difference
-        of_entities += difference
+        rows.of_queries.sub_(difference)
+        rows.of_entities.add_(difference)
 
     def of_all(self, queries: Tensor, entities: Tensor, out: Tensor) -> None:
         squares = entities.square().sum(-1)[..., None, :]
@@ -172,16 +138,10 @@ class Euclidean(Comparator):
         return -scores
 
     def of_all_backward(
-        self,
-        grad: Tensor,
-        saved: Tensor | None,
-        queries: Tensor,
-        entities: Tensor,
-        of_queries: Tensor,
-        of_entities: Tensor,
-        add: bool,
+        self, grad: Tensor, saved: Tensor | None, rows: ScoredRows, add: bool
     ) -> None:
         assert saved is not None
+        queries, entities, of_queries, of_entities = rows
         ratio = _quotient(grad, saved)
         _multiply(of_entities, ratio.mT, queries, add)
         of_entities.addcmul_(entities, ratio.sum(-2)[..., None], value=-1)
@@ -199,17 +159,10 @@ class _Elementwise(Comparator):
     def pull(self, grad: Tensor, queries: Tensor, entities: Tensor) -> Tensor:
         """Gradients of entities, given those of pairs; their negation is that of queries."""
 
-    def of_pairs_backward(
-        self,
-        grad: Tensor,
-        queries: Tensor,
-        entities: Tensor,
-        of_queries: Tensor,
-        of_entities: Tensor,
-    ) -> None:
-        pull = self.pull(grad, queries, entities)
-        of_queries -= pull
-        of_entities += pull
+    def of_pairs_backward(self, grad: Tensor, rows: ScoredRows) -> None:
+        pull = self.pull(grad, rows.queries, rows.entities)
+        rows.of_queries.sub_(pull)
+        rows.of_entities.add_(pull)
 
     def of_all(self, queries: Tensor, entities: Tensor, out: Tensor) -> None:
         if queries.ndim == 3:
@@ -220,26 +173,17 @@ class _Elementwise(Comparator):
             super().of_all(queries, entities, out)
 
     def of_all_backward(
-        self,
-        grad: Tensor,
-        saved: Tensor | None,
-        queries: Tensor,
-        entities: Tensor,
-        of_queries: Tensor,
-        of_entities: Tensor,
-        add: bool,
+        self, grad: Tensor, saved: Tensor | None, rows: ScoredRows, add: bool
     ) -> None:
-        if queries.ndim == 3:
-            kernels.distances_of_chunks_backward(
-                self.functor, grad, queries, entities, of_queries, of_entities, add
-            )
-        elif takes(queries):
-            out = torch.empty_like(of_entities) if add else of_entities
-            kernels.distances_backward(self.functor, grad, queries, entities, of_queries, out)
+        if rows.queries.ndim == 3:
+            kernels.distances_of_chunks_backward(self.functor, grad, rows, add)
+        elif takes(rows.queries):
+            out = torch.empty_like(rows.of_entities) if add else rows.of_entities
+            kernels.distances_backward(self.functor, grad, rows._replace(of_entities=out))
             if add:
-                of_entities += out
+                rows.of_entities.add_(out)
         else:
-            super().of_all_backward(grad, saved, queries, entities, of_queries, of_entities, add)
+            super().of_all_backward(grad, saved, rows, add)
 
     def _pulls(self, grad: Tensor, queries: Tensor, entities: Tensor) -> tuple[Tensor, Tensor]:
         pull = self.pull(grad, queries, entities)

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from lsm import native
+
+
+class ScoredRows(NamedTuple):
+    """Rows of queries and entities, and the rows that take their gradients."""
+
+    queries: Tensor
+    entities: Tensor
+    of_queries: Tensor
+    of_entities: Tensor
 
 
 def complex_product(a: Tensor, b: Tensor, conjugate: bool) -> Tensor:
@@ -38,22 +47,15 @@ def distances(
     native.distance_scores(comparator, queries.numpy(), entities.numpy(), out.numpy(), pool())
 
 
-def distances_backward(
-    comparator: native.Comparator,
-    grad: Tensor,
-    queries: Tensor,
-    entities: Tensor,
-    of_queries: Tensor,
-    of_entities: Tensor,
-) -> None:
+def distances_backward(comparator: native.Comparator, grad: Tensor, rows: ScoredRows) -> None:
     """Writes the gradients of queries and entities, given those of the scores."""
     native.distance_scores_backward(
         comparator,
         grad.numpy(),
-        queries.numpy(),
-        entities.numpy(),
-        of_queries.numpy(),
-        of_entities.numpy(),
+        rows.queries.numpy(),
+        rows.entities.numpy(),
+        rows.of_queries.numpy(),
+        rows.of_entities.numpy(),
         pool(),
     )
 
@@ -67,18 +69,19 @@ def distances_of_chunks(
 
 
 def distances_of_chunks_backward(
-    comparator: native.Comparator,
-    grad: Tensor,
-    queries: Tensor,
-    entities: Tensor,
-    of_queries: Tensor,
-    of_entities: Tensor,
-    add: bool,
+    comparator: native.Comparator, grad: Tensor, rows: ScoredRows, add: bool
 ) -> None:
     """Writes the gradients of queries, given those of the scores. Writes or adds those of
     entities."""
     native.distance_gradients_on(
-        comparator, queries, entities, grad, of_queries, of_entities, add, **place(grad)
+        comparator,
+        rows.queries,
+        rows.entities,
+        grad,
+        rows.of_queries,
+        rows.of_entities,
+        add,
+        **place(grad),
     )
 
 
