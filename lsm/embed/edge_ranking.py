@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -12,12 +12,19 @@ from lsm.embed.sides import Side, sides_of
 from lsm.links.known_edges import KnownEdges, joined_pairs
 from lsm.links.ranking import Protocol, RankCounter, Ranking
 
-Blocks = Iterable[tuple[int, Tensor]]
-"""Rows of entities, block by block: number of the first entity and rows [n, at least dim] float32.
-Every iteration starts anew."""
-
 TIE = 1e-6
 """Scores of float32 that differ by less, relative to the terms that were added, are ties."""
+
+
+class Blocks:
+    """Rows of entities, block by block: number of the first entity and rows [n, at least dim]
+    float32. Every iteration starts from the first block."""
+
+    def __init__(self, iterate: Callable[[], Iterator[tuple[int, Tensor]]]) -> None:
+        self._iterate = iterate
+
+    def __iter__(self) -> Iterator[tuple[int, Tensor]]:
+        return self._iterate()
 
 
 def rank_edges(

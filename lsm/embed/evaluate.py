@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from functools import cached_property
 
@@ -14,7 +13,7 @@ from lsm.data.triples.store import TripleStore
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.embed.config import EmbedConfig
-from lsm.embed.edge_ranking import rank_edges
+from lsm.embed.edge_ranking import Blocks, rank_edges
 from lsm.embed.run import EmbeddingRun
 from lsm.embed.sides import known_edges
 from lsm.links.known_edges import KnownEdges
@@ -23,16 +22,6 @@ from lsm.run.torch_setup import set_up_torch
 
 SPLITS = ("train", "valid", "test")
 _MEANS = ("mrr", "hits_at_1", "hits_at_3", "hits_at_10")
-
-
-class Blocks:
-    """Rows of entities, block by block. Every iteration starts from the first block."""
-
-    def __init__(self, iterate: Callable[[], Iterator[tuple[int, Tensor]]]) -> None:
-        self._iterate = iterate
-
-    def __iter__(self) -> Iterator[tuple[int, Tensor]]:
-        return self._iterate()
 
 
 class Evaluator:
@@ -52,14 +41,11 @@ class Evaluator:
             return None
         rank, size = self._world.rank, self._world.size
         mine = edges[rank::size] if rank < len(edges) else edges[:1]
-        relation_rows = None
-        if relations is not None:
-            relation_rows = relations[:, : self._config.embed.dim]
         try:
             ranking = rank_edges(
                 self._config.embed,
                 blocks,
-                relation_rows,
+                relations,
                 mine,
                 self._known,
                 self._protocol,

@@ -20,7 +20,8 @@ from lsm.core.profiler import span
 from lsm.distributed import collectives, signals, watchdog
 from lsm.distributed.collectives import World
 from lsm.embed.config import EmbedConfig
-from lsm.embed.evaluate import Blocks, Evaluator, as_record
+from lsm.embed.edge_ranking import Blocks
+from lsm.embed.evaluate import Evaluator, as_record
 from lsm.embed.job import EmbedJob, open_job
 from lsm.embed.orders.itinerary import Step
 from lsm.embed.run_state import KeptTables, RunState, TableState, load_relations, save_state
