@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from lsm.data.triples.store import TripleStore
-from lsm.embed.store import identity
 from lsm.embed.run import EmbeddingRun
+from lsm.embed.store import identity
 from lsm.embed.use import prediction
 from lsm.embed.use.neighbors import MEASURES, nearest
 
@@ -118,11 +118,8 @@ class Embeddings:
         Raises:
             ValueError: One of ``keys`` is unknown; the error offers names like it.
         """
-
-        def find(names: list[str]) -> list[int]:
-            return self.store.find_entities(names)  # which ids do without
-
-        return _ids(keys, self.num_entities, find, "entity")
+        count = self.num_entities  # ids need no store
+        return _ids(keys, count, lambda names: self.store.find_entities(names), "entity")
 
     def relation_ids(self, keys: Sequence[Key]) -> list[int]:
         """Looks up relations.
@@ -136,11 +133,8 @@ class Embeddings:
         Raises:
             ValueError: One of ``keys`` is unknown; the error offers names like it.
         """
-
-        def find(names: list[str]) -> list[int]:
-            return self.store.find_relations(names)
-
-        return _ids(keys, self.run.num_relations, find, "relation")
+        count = self.run.num_relations
+        return _ids(keys, count, lambda names: self.store.find_relations(names), "relation")
 
     def entity_names(self, ids: Sequence[int]) -> list[str]:
         """Looks up names.
