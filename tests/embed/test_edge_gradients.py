@@ -13,6 +13,7 @@ from lsm.embed.gradients.own_partition import OwnPartition
 from lsm.embed.models.models import MODELS
 from lsm.embed.options import EmbedOptions, LossName, RegularizerName
 from lsm.links import negatives
+from support.edge_scores import as_complex, edge_scores
 
 DIM, ENTITIES, RELATIONS = 6, 9, 3
 WEIGHT = 0.3
@@ -22,24 +23,6 @@ EDGES = torch.tensor(
 )
 CANDIDATES = [(6, 9), (0, 5)]
 OWN = OwnPartition(rows=3, shift=-1.25)
-
-
-def as_complex(floats):
-    return torch.complex(*floats.chunk(2, -1))
-
-
-def score(model, head, relation, tail):
-    """Of one edge, as the paper of the model has it."""
-    if model == "dot":
-        return (head * tail).sum()
-    if model == "distmult":
-        return (head * relation * tail).sum()
-    if model == "complex":
-        return (as_complex(head) * as_complex(relation) * as_complex(tail).conj()).sum().real
-    if model == "rotate":
-        turn = as_complex(relation)
-        return -(as_complex(head) * turn / turn.abs() - as_complex(tail)).abs().sum()
-    return -torch.linalg.vector_norm(head + relation - tail, ord=1 if model == "transe_l1" else 2)
 
 
 def own_shift(given, entity):
@@ -81,7 +64,7 @@ def reference_loss(options, tables, drawn, shift_of=lambda given, entity: 0.0):
             given_row, row = tables.entities[given], tables.entities[entity]
             turned = is_head and not (options.reciprocal and options.has_relations)
             ends = (row, given_row) if turned else (given_row, row)
-            return score(options.model, ends[0], relation, ends[1]) + shift_of(given, entity)
+            return edge_scores(options.model, ends[0], relation, ends[1]) + shift_of(given, entity)
 
         ids = drawn[side][edge]
         loss = edge_loss(options, scored(target), [scored(n) for n in ids if n != target])

@@ -10,6 +10,7 @@ from lsm.embed.options import EmbedOptions
 from lsm.embed.sides import known_edges
 from lsm.links import ranking
 from lsm.links.ranking import Protocol
+from support.edge_scores import edge_scores
 
 ENTITIES, RELATIONS, DIM = 40, 3, 4
 RNG = np.random.default_rng(11)
@@ -24,24 +25,6 @@ def tables(options, integers):
     shapes = (ENTITIES, options.width), (options.relation_rows(RELATIONS), options.width)
     draw = (lambda s: RNG.integers(-1, 2, s)) if integers else RNG.standard_normal
     return [draw(shape).astype(np.float32) for shape in shapes]
-
-
-def as_complex(floats):
-    half = floats.shape[-1] // 2
-    return floats[..., :half] + 1j * floats[..., half:]
-
-
-def scores(model, head, relation, tail):
-    if model == "dot":
-        return (head * tail).sum(-1)
-    if model == "distmult":
-        return (head * relation * tail).sum(-1)
-    if model == "complex":
-        return (as_complex(head) * as_complex(relation) * as_complex(tail).conj()).sum(-1).real
-    if model == "rotate":
-        turn = as_complex(relation) / np.abs(as_complex(relation))
-        return -np.abs(as_complex(head) * turn - as_complex(tail)).sum(-1)
-    return -np.linalg.norm(head + relation - tail, ord=1 if model == "transe_l1" else 2, axis=-1)
 
 
 def brute_force(options, entities, relations, known, among=None):
@@ -62,7 +45,7 @@ def brute_force(options, entities, relations, known, among=None):
                 ends[1 - side] = entity
                 if turned:
                     ends.reverse()
-                return scores(options.model, entities[ends[0]], row, entities[ends[1]])
+                return edge_scores(options.model, entities[ends[0]], row, entities[ends[1]])
 
             own = head if side else tail
             others = []

@@ -6,12 +6,13 @@ import torch
 
 from lsm.data.triples.convert import convert_triples
 from lsm.embed import open_run
+from lsm.embed.models.models import MODELS
 from lsm.embed.use.prediction import best_targets
+from support.edge_scores import edge_scores
 from support.embed_runs import make_run
 from support.triples import config, make_triples
 
 NUM_ENTITIES, NUM_RELATIONS, DIM = 300, 3, 8
-MODELS = ["dot", "distmult", "complex", "transe_l1", "transe_l2", "rotate"]
 
 
 def write_triples(folder):
@@ -53,29 +54,9 @@ def open_made(path, store, tables, model, *more, partitions=7):
     )
 
 
-def as_complex(rows):
-    real, imaginary = np.split(rows, 2, axis=-1)
-    return real + 1j * imaginary
-
-
-def edge_scores(model, head, relation, tail):
-    """Textbook scores in float64; arguments broadcast."""
-    head, relation, tail = (np.asarray(x, np.float64) for x in (head, relation, tail))
-    if model == "dot":
-        return (head * tail).sum(-1)
-    if model == "distmult":
-        return (head * relation * tail).sum(-1)
-    if model.startswith("transe"):
-        return -np.linalg.norm(head + relation - tail, ord=int(model[-1]), axis=-1)
-    head, relation, tail = map(as_complex, (head, relation, tail))
-    if model == "complex":
-        return (head * relation * tail.conj()).sum(-1).real
-    return -np.abs(head * relation / np.abs(relation) - tail).sum(-1)
-
-
 def all_scores(model, reciprocal, tables, given, kind, is_head):
     """Of every entity in the place of the missing one."""
-    rows, relations = tables
+    rows, relations = (table.astype(np.float64) for table in tables)
     if not is_head:
         return edge_scores(model, rows[given], relations[kind], rows)
     if reciprocal and model != "dot":
@@ -262,7 +243,7 @@ def test_ids_do_without_the_store(tables, tmp_path):
     rows, relations = tables
     path = make_run(tmp_path / "run", None, [0, 100, 300], rows, relations)
     ids, _ = open_run(path).predict([5], [1], k=3)
-    assert ids[0].tolist() == best(edge_scores("complex", rows[5], relations[1], rows), (), 3)[0]
+    assert ids[0].tolist() == best(all_scores("complex", True, tables, 5, 1, False), (), 3)[0]
 
 
 def test_what_is_not_finite(store, tables, tmp_path):
