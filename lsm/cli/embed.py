@@ -171,7 +171,7 @@ def predict_command(
         if relation is None:
             del cells[0][1]
     elif (head, relation, tail) != (None, None, None):
-        raise ValueError("--queries: expected no --head, --relation and --tail beside it")
+        raise ValueError("--queries: expected no --head, --relation and --tail with it")
     else:
         names = None if ids else opened.store
         cells, rows = answers.read_queries(EdgeFile(queries, opened.run, names, has_queries=True))

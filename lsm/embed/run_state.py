@@ -2,7 +2,7 @@
 
 ``state.json`` holds the position, and names the slot of every partition and the file of relations,
 of the tables that training continues from and, where ``train.select`` is best, of the best so far.
-Whatever a killed run wrote after it lies in other slots and other files.
+A killed run's later writes lie in other slots and other files.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RelationsState(_Strict):
     """The table of relations."""
 
     file: str
-    """Beside this one; float32, row by row."""
+    """In the directory of the state; float32, row by row."""
     rows: int = Field(ge=1)
     crc32: int
 

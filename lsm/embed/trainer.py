@@ -208,7 +208,7 @@ class EmbedTrainer:
         return len(steps), 0
 
     def _residents(self) -> list[tuple[int, int]]:
-        """Rows of the resident entities, by partition, in whatever frames they are."""
+        """Rows of the resident entities, by partition, wherever their frames are."""
         first_row, num_rows = self.job.buffer.first_row, self.job.layout.num_rows
         return [(first_row(f), first_row(f) + num_rows(p)) for p, f in self._step.frames.items()]
 

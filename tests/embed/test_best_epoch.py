@@ -211,7 +211,7 @@ def test_a_disk_too_small_for_three_slots_is_said_with_the_arithmetic(disk):
     assert not path.exists()
     two = PartitionLayout.of(range(0, 8193, 1024), 80)
     partition_files.create(path, two)
-    with pytest.raises(RuntimeError, match=r"has 1 MiB free beside 5 MiB of it"):
+    with pytest.raises(RuntimeError, match=r"has 1 MiB free next to 5 MiB of it"):
         partition_files.grow(path, layout)
     assert path.stat().st_size == two.file_bytes
 

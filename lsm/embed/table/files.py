@@ -41,7 +41,7 @@ def grow(path: Path, layout: PartitionLayout) -> None:
     """Gives the file all blocks of ``layout``; those it has stay. Raises as ``create``."""
     has = path.stat().st_size if path.exists() else 0
     free = shutil.disk_usage(path.parent).free
-    room = f"{format_bytes(free)} free" + (f" beside {format_bytes(has)} of it" if has else "")
+    room = f"{format_bytes(free)} free" + (f" next to {format_bytes(has)} of it" if has else "")
     remedy = "choose another run.dir, or a smaller embed.dim"
     remedy += ", or train.select=last, which needs 2 slots" if layout.num_slots > 2 else ""
     problem = RuntimeError(
