@@ -1,4 +1,7 @@
-"""Static scores: the expected hotness of each node, from the graph and the training nodes."""
+"""Static scores: the expected hotness of each node, from the graph and the training nodes.
+
+Scores of a graph with types are over its one space of node ids, and all types of edges count alike.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import torch
 
 from lsm import native
 from lsm.graph.topology import Topology
+from lsm.graph.union import union
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 
@@ -167,16 +171,34 @@ def compute_score(store: GraphStore, name: str, **options: Any) -> torch.Tensor:
 
 
 def _compute(store: GraphStore, name: str, **options: Any) -> torch.Tensor:
-    topology = store.topology()
-    if name in ("reverse_pagerank", "presample") and len(store.split("train")) == 0:
+    if name == "presample" and store.is_typed:
+        raise ValueError(
+            f"{store.path}: score presample samples a graph of one type at present; take "
+            "reverse_pagerank or in_degree"
+        )
+    topology = union(
+        {each: store.edges(each).topology() for each in store.edge_types}, store.node_space
+    )
+    if name == "in_degree":
+        return in_degree(topology, **options)
+    train_ids = _train_ids(store)
+    if name in ("reverse_pagerank", "presample") and len(train_ids) == 0:
         raise ValueError(
             f"{store.path}: score {name} starts at the train nodes, and there are none; "
             "take in_degree"
         )
-    if name == "in_degree":
-        return in_degree(topology, **options)
     if name == "reverse_pagerank":
-        return reverse_pagerank(topology, store.split("train"), **options)
+        return reverse_pagerank(topology, train_ids, **options)
     if name == "presample":
-        return presample(topology, store.split("train"), **options)
+        return presample(topology, train_ids, **options)
     raise ValueError(f"score: expected one of {', '.join(SCORE_NAMES)}, got {name!r}")
+
+
+def _train_ids(store: GraphStore) -> torch.Tensor:
+    """The train nodes of all types, by their ids in the one space: [n] int64."""
+    ids = [
+        store.node_space.to_global(each, store.nodes(each).split("train"))
+        for each in store.node_types
+        if "train" in store.nodes(each).splits
+    ]
+    return torch.cat(ids) if ids else torch.empty(0, dtype=torch.int64)

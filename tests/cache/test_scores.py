@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lsm import reference
 from lsm.cache import scores
+from lsm.graph.types import EDGE, NODE, NodeSpace
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from support.graphs import from_edges, random_graph
@@ -107,9 +108,14 @@ def test_presample_without_hops_counts_seeds():
 def test_compute_score_saves_in_the_store():
     graph = random_graph(100, 300)
     saved = {}
+    nodes = SimpleNamespace(splits=("train",), split={"train": torch.arange(5)}.__getitem__)
     store = SimpleNamespace(
-        topology=lambda: graph,
-        split={"train": torch.arange(5)}.__getitem__,
+        is_typed=False,
+        node_types=(NODE,),
+        edge_types=(EDGE,),
+        node_space=NodeSpace.of_one(100),
+        nodes=lambda _type: nodes,
+        edges=lambda _type: SimpleNamespace(topology=lambda: graph),
         save_score=saved.__setitem__,
         require_room_for_score=lambda: None,
     )
