@@ -59,12 +59,17 @@ def convert_npy_command(
     num_classes: Annotated[
         int | None, typer.Option(min=1, help="Default: the largest label + 1.")
     ] = None,
+    add_reverse: Annotated[
+        bool, typer.Option("--add-reverse", help="With types: also each edge type, reversed.")
+    ] = False,
     stripes: Stripes = 1,
     stripe_bytes: StripeBytes = 4096,
     force: Force = False,
     progress: Progress = None,
 ) -> None:
     """Convert edge_index, node_feat, node_label, {train,val,test}_idx .npy files to a store.
+
+    A graph with types has them in folders: nodes/TYPE and edges/SOURCE,RELATION,DESTINATION.
 
     A split is node ids, or a mask: one bool per node, also as {train,val,test}_mask.npy.
     """
@@ -76,6 +81,7 @@ def convert_npy_command(
         name=name,
         dtype=dtype,
         num_classes=num_classes,
+        add_reverse=add_reverse,
         stripes=stripes,
         stripe_bytes=stripe_bytes,
         force=force,
@@ -370,9 +376,12 @@ def load_nvme_command(
 
 def _done(store: GraphStore) -> None:
     total = sum(file.bytes for file in store.meta.files.values())
+    rows = f"{len(store.node_types)} and {len(store.edge_types)} types"
+    if not store.is_typed:
+        rows = f"dim {store.feature_dim}"
     typer.echo(
         f"{store.path}: {store.name}, {store.num_nodes:,} nodes, {store.num_edges:,} edges, "
-        f"dim {store.feature_dim}, {format_bytes(total)}"
+        f"{rows}, {format_bytes(total)}"
     )
 
 

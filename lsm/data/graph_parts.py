@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 import torch
 
 from lsm.data import format as layout
+from lsm.data.arrays import VALUE_DTYPES
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,76 @@ class Edges:
         return self.ends.shape[1]
 
 
+def as_tensor(where: str, value: Any) -> torch.Tensor | None:
+    """``value`` as a dense tensor of the host; ValueError, which names ``where``, if it is none."""
+    if value is None:
+        return None
+    if isinstance(value, np.ndarray):
+        value = torch.from_numpy(value)
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+        raise ValueError(f"{where}: expected a dense tensor, got {type(value).__name__}")
+    return value.detach().cpu()
+
+
+def as_labels(where: str, value: Any) -> torch.Tensor | None:
+    """Classes of nodes, [N] int64, from ``where``."""
+    labels = as_tensor(where, value)
+    if labels is None:
+        return None
+    if labels.dim() == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.dim() != 1 or labels.dtype.is_floating_point or labels.dtype == torch.bool:
+        raise ValueError(
+            f"{where}: expected a class of each node, integers [N], got {labels.dtype} "
+            f"{list(labels.shape)}; a store keeps no other targets: remove them, and index them in "
+            "your own loop with batch.n_id[:batch.batch_size]"
+        )
+    return labels.long()
+
+
+def as_times(where: str, value: Any) -> torch.Tensor | None:
+    """Times, [n] int64, from ``where``."""
+    times = as_tensor(where, value)
+    if times is not None and (times.dtype.is_floating_point or times.dtype == torch.bool):
+        raise ValueError(f"{where}: expected integers, such as seconds, got {times.dtype}")
+    return None if times is None else times.long()
+
+
+def as_ends(where: str, value: Any, remedy: str = "") -> torch.Tensor:
+    """Edges by their ends, [2, E] int64 or int32, of ``where``. ``remedy``: of missing ones."""
+    ends = as_tensor(where, value)
+    if ends is None or ends.dim() != 2 or ends.shape[0] != 2:
+        got = "none" if ends is None else list(ends.shape)
+        raise ValueError(f"{where}: expected [2, E], got {got}{remedy}")
+    if ends.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"{where}: expected int64 or int32, got {ends.dtype}")
+    return ends
+
+
+def as_weights(where: str, value: Any) -> torch.Tensor | None:
+    """Weights of edges, [E] float32, from ``where``."""
+    weights = as_tensor(where, value)
+    if weights is None:
+        return None
+    if weights.dim() == 2 and weights.shape[1] == 1:
+        weights = weights[:, 0]
+    if weights.dim() != 1:
+        raise ValueError(f"{where}: expected [E], got {list(weights.shape)}")
+    return weights.float()
+
+
+def as_attr(where: str, value: Any) -> torch.Tensor | None:
+    """Attributes of edges, [E, dim] or [E], from ``where``."""
+    attr = as_tensor(where, value)
+    if attr is None:
+        return None
+    if attr.dim() not in (1, 2):
+        raise ValueError(f"{where}: expected [E, dim] or [E], got {list(attr.shape)}")
+    if str(attr.dtype).removeprefix("torch.") not in VALUE_DTYPES:
+        raise ValueError(f"{where}: expected one of {', '.join(VALUE_DTYPES)}, got {attr.dtype}")
+    return attr
+
+
 def check_nodes(nodes: Nodes) -> None:
     """Raises ValueError, which names the fault, for nodes that a store cannot hold."""
     n = nodes.num_nodes
@@ -70,18 +143,17 @@ def check_nodes(nodes: Nodes) -> None:
         _require_labels(nodes)
     taken = torch.zeros(n, dtype=torch.bool)
     for split, ids in nodes.splits.items():
-        _require(
-            taken[ids],
-            f"{nodes.name}: split {split}",
-            ids,
-            "is in another split already; splits must be disjoint",
-        )
+        outside = (ids < 0) | (ids >= n)
+        where = f"{nodes.name}: split {split}"
+        _require(outside, where, ids, f"does not exist: expected an id in [0, {n})")
+        counts = torch.bincount(ids, minlength=n)
+        _require(counts[ids] > 1, where, ids, "is in it twice; splits have each node once")
+        fault = "is in another split already; splits must be disjoint"
+        _require(taken[ids], where, ids, fault)
         taken[ids] = True
         if nodes.labels is not None:
             unknown = nodes.labels[ids] < 0
-            _require(
-                unknown, f"{nodes.name}: split {split}", ids, "has no label; remove it from it"
-            )
+            _require(unknown, where, ids, "has no label; remove it from the split")
 
 
 def check_edges(edges: Edges, num_sources: int, num_destinations: int) -> None:

@@ -7,15 +7,22 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch_geometric.data import Data, HeteroData
 
 from lsm.core import host_memory
 from lsm.core.units import format_bytes
-from lsm.data.arrays import VALUE_DTYPES
 from lsm.data.edge_data import EdgeData
-from lsm.data.graph_parts import Edges, Nodes
+from lsm.data.graph_parts import (
+    Edges,
+    Nodes,
+    as_attr,
+    as_ends,
+    as_labels,
+    as_tensor,
+    as_times,
+    as_weights,
+)
 from lsm.data.node_data import NodeData
 from lsm.data.stripes import StripedReader
 from lsm.data.write_graph import write_graph
@@ -94,58 +101,26 @@ def _nodes(where: str, values: dict[str, Any], num_nodes: int | None) -> Nodes:
     return Nodes(
         where,
         num_nodes,
-        features=_tensor(f"{where}.x", values.get("x")),
-        labels=_labels(f"{where}.y", values.get("y")),
+        features=as_tensor(f"{where}.x", values.get("x")),
+        labels=as_labels(f"{where}.y", values.get("y")),
         splits={
             split: _split(f"{where}.{mask}", values[mask], num_nodes)
             for split, mask in _MASKS.items()
             if values.get(mask) is not None
         },
-        times=_times(f"{where}.time", values.get("time")),
+        times=as_times(f"{where}.time", values.get("time")),
         names=names,
     )
 
 
-def _tensor(where: str, value: Any) -> torch.Tensor | None:
-    if value is None:
-        return None
-    if isinstance(value, np.ndarray):
-        value = torch.from_numpy(value)
-    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
-        raise ValueError(f"{where}: expected a dense tensor, got {type(value).__name__}")
-    return value.detach().cpu()
-
-
-def _labels(where: str, value: Any) -> torch.Tensor | None:
-    labels = _tensor(where, value)
-    if labels is None:
-        return None
-    if labels.dim() == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.dim() != 1 or labels.dtype.is_floating_point or labels.dtype == torch.bool:
-        raise ValueError(
-            f"{where}: expected a class of each node, integers [N], got {labels.dtype} "
-            f"{list(labels.shape)}; a store keeps no other targets: remove them, and index them in "
-            "your own loop with batch.n_id[:batch.batch_size]"
-        )
-    return labels.long()
-
-
 def _split(where: str, value: Any, num_nodes: int) -> torch.Tensor:
-    mask = _tensor(where, value)
+    mask = as_tensor(where, value)
     if mask is None or mask.dtype != torch.bool or mask.shape != (num_nodes,):
         got = "nothing" if mask is None else f"{mask.dtype} {list(mask.shape)}"
         raise ValueError(
             f"{where}: expected bool [{num_nodes}], got {got}; of several masks, keep one column"
         )
     return mask.nonzero().view(-1)
-
-
-def _times(where: str, value: Any) -> torch.Tensor | None:
-    times = _tensor(where, value)
-    if times is not None and (times.dtype.is_floating_point or times.dtype == torch.bool):
-        raise ValueError(f"{where}: expected integers, such as seconds, got {times.dtype}")
-    return None if times is None else times.long()
 
 
 def _typed_edges(where: str, values: dict[str, Any]) -> Edges:
@@ -156,30 +131,14 @@ def _typed_edges(where: str, values: dict[str, Any]) -> Edges:
 
 
 def _edges(where: str, values: dict[str, Any], time: str) -> Edges:
-    ends = _tensor(f"{where}.edge_index", values.get("edge_index"))
-    if ends is None or ends.dim() != 2 or ends.shape[0] != 2:
-        remedy = "; make it from adj_t" if "adj_t" in values else ""
-        got = "none" if ends is None else list(ends.shape)
-        raise ValueError(f"{where}.edge_index: expected [2, E], got {got}{remedy}")
-    if ends.dtype not in (torch.int32, torch.int64):
-        raise ValueError(f"{where}.edge_index: expected int64 or int32, got {ends.dtype}")
-    weights = _tensor(f"{where}.edge_weight", values.get("edge_weight"))
-    attr = _tensor(f"{where}.edge_attr", values.get("edge_attr"))
-    if weights is not None and weights.dim() == 2 and weights.shape[1] == 1:
-        weights = weights[:, 0]
-    if weights is not None and weights.dim() != 1:
-        raise ValueError(f"{where}.edge_weight: expected [E], got {list(weights.shape)}")
-    if attr is not None and attr.dim() not in (1, 2):
-        raise ValueError(f"{where}.edge_attr: expected [E, dim] or [E], got {list(attr.shape)}")
-    if attr is not None and str(attr.dtype).removeprefix("torch.") not in VALUE_DTYPES:
-        known = ", ".join(VALUE_DTYPES)
-        raise ValueError(f"{where}.edge_attr: expected one of {known}, got {attr.dtype}")
+    remedy = "; make it from adj_t" if "adj_t" in values else ""
+    ends = as_ends(f"{where}.edge_index", values.get("edge_index"), remedy)
     return Edges(
         where,
         ends,
-        weights=None if weights is None else weights.float(),
-        times=_times(f"{where}.{time}", values.get(time)),
-        attr=attr,
+        weights=as_weights(f"{where}.edge_weight", values.get("edge_weight")),
+        times=as_times(f"{where}.{time}", values.get(time)),
+        attr=as_attr(f"{where}.edge_attr", values.get("edge_attr")),
     )
 
 

@@ -38,6 +38,14 @@ def warn_of_left_out(folder: Path, expected: Collection[str], known: str) -> Non
     _warn(folder, rest, f"unknown names; the converter reads {known}")
 
 
+def warn_of_unknown(folder: Path, expected: Collection[str]) -> None:
+    """Logs one warning of the arrays in ``folder``, of a type of nodes or edges, that are none of
+    ``expected``."""
+    names = sorted(file.name for file in folder.iterdir() if file.suffix in _ARRAYS)
+    others = [name for name in names if name not in expected]
+    _warn(folder, others, f"unknown names; the converter reads {', '.join(expected)}")
+
+
 def warn_of_types(processed: Path, nodes: str, edges: str) -> None:
     """Logs one warning of the node and edge types of IGB's heterogeneous layout in ``processed``
     that are not converted: all folders but ``nodes`` and ``edges``."""

@@ -13,6 +13,7 @@ import numpy as np
 from lsm.data.convert.array_file import ArrayFile
 from lsm.data.convert.labels import write_split
 from lsm.data.convert.left_out import warn_of_left_out
+from lsm.data.convert.typed_npy import convert_typed_npy, is_typed
 from lsm.data.convert.write_store import GraphSource, StoreOptions, write_store
 from lsm.data.graph_store import GraphStore
 from lsm.data.writer import StoreWriter
@@ -38,9 +39,13 @@ def convert_npy(
     out: str | Path,
     *,
     num_classes: int | None = None,
+    add_reverse: bool = False,
     **options: Unpack[StoreOptions],
 ) -> GraphStore:
     """Writes the store ``out`` from the files in ``src`` and opens it.
+
+    A directory with folders ``nodes`` and ``edges`` is a graph with types: see
+    ``convert_typed_npy``, which takes ``add_reverse``.
 
     ``edge_index.npy``: [2, E] int32 or int64, row 0 sources, row 1 destinations; ``node_feat.npy``:
     [N, dim]; ``node_label.npy``: [N], NaN or -1 where unknown; ``train_idx.npy``, ``val_idx.npy``,
@@ -58,6 +63,15 @@ def convert_npy(
     src = Path(src)
     if not src.is_dir():
         raise FileNotFoundError(f"{src}: no such directory")
+    if is_typed(src):
+        if num_classes is not None:
+            raise ValueError("num_classes: expected none for a graph with types; leave it out")
+        return convert_typed_npy(src, out, add_reverse=add_reverse, **options)
+    if add_reverse:
+        raise ValueError(
+            f"add_reverse: expected a graph with types (folders nodes and edges), got {src}; save "
+            "both directions in edge_index.npy"
+        )
     source, source_name = _describe(src)
     with contextlib.ExitStack() as stack:
 

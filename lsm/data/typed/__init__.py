@@ -1,1 +1,1 @@
-"""Stores of graphs with several types of nodes and edges: their format, writing, generating."""
+"""Stores of graphs with several types of nodes and edges: their format and description."""

@@ -1,0 +1,184 @@
+"""Converts a directory of .npy files by type (``nodes/``, ``edges/``) to a store with types."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Unpack
+from urllib.parse import unquote
+
+import numpy as np
+import torch
+
+from lsm.data.convert.left_out import warn_of_unknown
+from lsm.data.convert.write_store import StoreOptions
+from lsm.data.graph_parts import (
+    Edges,
+    Nodes,
+    as_attr,
+    as_ends,
+    as_labels,
+    as_tensor,
+    as_times,
+    as_weights,
+)
+from lsm.data.graph_store import GraphStore
+from lsm.data.write_graph import write_graph
+from lsm.graph.types import EdgeType
+
+_SPLITS = {"train": "train", "val": "valid", "test": "test"}
+_NODE_ARRAYS = ("node_feat.npy", "node_label.npy", "node_time.npy")
+_EDGE_ARRAYS = ("edge_index.npy", "edge_weight.npy", "edge_time.npy", "edge_attr.npy")
+_SPLIT_ARRAYS = tuple(f"{split}_{kind}.npy" for split in _SPLITS for kind in ("idx", "mask"))
+_SIZE = "num_nodes.txt"
+_NAMES = "names.txt"
+
+
+def is_typed(src: Path) -> bool:
+    """True if ``src`` has arrays by type."""
+    return (src / "nodes").is_dir() and (src / "edges").is_dir()
+
+
+def convert_typed_npy(
+    src: Path, out: str | Path, *, add_reverse: bool = False, **options: Unpack[StoreOptions]
+) -> GraphStore:
+    """Writes the store ``out`` from the files in ``src`` and opens it.
+
+    ``nodes/TYPE/``: node_feat.npy [N, dim], node_label.npy [N] (-1 is unknown),
+    {train,val,test}_idx or _mask .npy, node_time.npy [N], names.txt (a line each); all may be
+    missing, and num_nodes.txt then has N. ``edges/SOURCE,RELATION,DESTINATION/``: edge_index.npy
+    [2, E], edge_weight.npy [E], edge_time.npy [E], edge_attr.npy [E, dim]. Slashes and commas of
+    names are percent-encoded.
+
+    ``add_reverse``: also makes (DESTINATION, rev_RELATION, SOURCE) of each edge type, as PyG's
+    ToUndirected does. Memory: 24 bytes an edge of the largest type; arrays are mapped. Raises
+    ValueError or OSError and leaves nothing behind.
+    """
+    nodes = {unquote(folder.name): _nodes(folder) for folder in _folders(src / "nodes")}
+    edges: dict[EdgeType, Edges] = {}
+    for folder in _folders(src / "edges"):
+        name = tuple(map(unquote, folder.name.split(",")))
+        if len(name) != 3:
+            raise ValueError(f"{folder}: expected a folder SOURCE,RELATION,DESTINATION")
+        edges[name] = _edges(folder)
+    if add_reverse:
+        edges |= {_reverse_type(name): _reversed(each) for name, each in edges.items()}
+    options.setdefault("name", None)
+    described = _described(src)
+    options["name"] = options["name"] or str(described.pop("name", src.resolve().name))
+    write_graph(out, nodes, edges, {"format": "npy", **described}, options=options)
+    return GraphStore.open(out)
+
+
+def _folders(parent: Path) -> list[Path]:
+    found = sorted(each for each in parent.iterdir() if each.is_dir())
+    if not found:
+        raise FileNotFoundError(f"{parent}: expected a folder for each type")
+    return found
+
+
+def _nodes(folder: Path) -> Nodes:
+    warn_of_unknown(folder, (*_NODE_ARRAYS, *_SPLIT_ARRAYS))
+    features, labels, times = (_array(folder / name) for name in _NODE_ARRAYS)
+    names = _lines(folder / _NAMES)
+    size = _lines(folder / _SIZE)
+    if size is not None:
+        num_nodes = _number(folder / _SIZE, size)
+    else:
+        sized = [each for each in (features, labels, times, names) if each is not None]
+        if not sized:
+            raise FileNotFoundError(f"{folder / _SIZE}: missing; write the number of nodes there")
+        num_nodes = len(sized[0])
+    return Nodes(
+        str(folder),
+        num_nodes,
+        features=as_tensor(str(folder / _NODE_ARRAYS[0]), features),
+        labels=as_labels(str(folder / _NODE_ARRAYS[1]), labels),
+        splits={
+            name: ids
+            for split, name in _SPLITS.items()
+            if (ids := _split(folder, split, num_nodes)) is not None
+        },
+        times=as_times(str(folder / _NODE_ARRAYS[2]), times),
+        names=names,
+    )
+
+
+def _edges(folder: Path) -> Edges:
+    warn_of_unknown(folder, _EDGE_ARRAYS)
+    ends, weights, times, attr = (folder / name for name in _EDGE_ARRAYS)
+    edges = Edges(
+        str(folder),
+        as_ends(str(ends), _array(ends)),
+        weights=as_weights(str(weights), _array(weights)),
+        times=as_times(str(times), _array(times)),
+        attr=as_attr(str(attr), _array(attr)),
+    )
+    if edges.num_edges == 0:
+        raise ValueError(f"{folder}: has no edges; remove the folder")
+    return edges
+
+
+def _split(folder: Path, split: str, num_nodes: int) -> torch.Tensor | None:
+    ids, mask = (folder / f"{split}_{kind}.npy" for kind in ("idx", "mask"))
+    if ids.exists() and mask.exists():
+        raise ValueError(f"{folder}: expected one of {ids.name} and {mask.name}; remove one")
+    found = as_tensor(str(ids), _array(ids))
+    if found is not None:
+        if found.dim() != 1 or found.dtype.is_floating_point or found.dtype == torch.bool:
+            raise ValueError(f"{ids}: expected node ids, integers [n], got {found.dtype}")
+        return found.long()
+    found = as_tensor(str(mask), _array(mask))
+    if found is None:
+        return None
+    if found.dtype != torch.bool or found.shape != (num_nodes,):
+        raise ValueError(f"{mask}: expected bool [{num_nodes}], got {found.dtype} {[*found.shape]}")
+    return found.nonzero().view(-1)
+
+
+def _array(path: Path) -> np.ndarray | None:
+    """The array in ``path``, mapped; None without the file."""
+    if not path.exists():
+        return None
+    try:
+        array = np.load(path, mmap_mode="c")
+    except (ValueError, EOFError, OSError) as error:
+        raise ValueError(f"{path}: not a .npy file of numbers ({error})") from None
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{path}: expected integers or floats, got {array.dtype}")
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _lines(path: Path) -> list[str] | None:
+    if not path.exists():
+        return None
+    try:
+        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: expected UTF-8 ({error})") from None
+
+
+def _number(path: Path, lines: list[str]) -> int:
+    if len(lines) != 1 or not lines[0].strip().isdecimal():
+        raise ValueError(f"{path}: expected one whole number")
+    return int(lines[0])
+
+
+def _reverse_type(name: EdgeType) -> EdgeType:
+    source, relation, destination = name
+    return destination, f"rev_{relation}", source
+
+
+def _reversed(edges: Edges) -> Edges:
+    return Edges(
+        f"{edges.name} (reversed)", edges.ends.flip(0), edges.weights, edges.times, edges.attr
+    )
+
+
+def _described(src: Path) -> dict[str, Any]:
+    """The description in ``meta.json`` next to the arrays, if any."""
+    try:
+        described = json.loads((src / "meta.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return described if isinstance(described, dict) else {}

@@ -1,0 +1,151 @@
+"""Arrays by type become a store; the carried graph of Debian has the counts of its page."""
+
+import json
+import re
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import lsm
+from lsm.cli.data import app
+from lsm.data.convert.npy import convert_npy
+from lsm.data.verify import verify_store
+from support.typed_graphs import WRITES, typed_graph
+
+CARRIED = Path(__file__).parents[1] / "datasets/debian"
+
+
+def save(folder, arrays):
+    folder.mkdir(parents=True)
+    for name, array in arrays.items():
+        if array is not None:
+            np.save(folder / f"{name}.npy", array.numpy())
+
+
+@pytest.fixture
+def source(tmp_path):
+    """The files of typed_graph()."""
+    data = typed_graph()
+    for name in data.node_types:
+        of_type = data[name]
+        arrays = {
+            "node_feat": of_type.get("x"),
+            "node_label": of_type.get("y"),
+            "node_time": of_type.get("time"),
+            "train_idx": of_type.train_mask.nonzero().view(-1) if "y" in of_type else None,
+            "val_mask": of_type.get("val_mask"),
+            "test_mask": of_type.get("test_mask"),
+        }
+        save(tmp_path / "source/nodes" / name, arrays)
+    (tmp_path / "source/nodes/topic/num_nodes.txt").write_text("5\n")
+    names = [f"{i} é" for i in range(25)]
+    (tmp_path / "source/nodes/author/names.txt").write_text("\n".join(names) + "\n")
+    for edge_type in data.edge_types:
+        of_type = data[edge_type]
+        arrays = {f"edge_{key}": of_type.get(f"edge_{key}") for key in ("index", "weight", "attr")}
+        arrays["edge_time"] = of_type.get("time")
+        save(tmp_path / "source/edges" / ",".join(edge_type), arrays)
+    return tmp_path / "source"
+
+
+def test_the_store_is_that_of_pyg(source, tmp_path):
+    """The same files as from_pyg's, but for the names."""
+    data = typed_graph()
+    data["author"].names = [f"{i} é" for i in range(25)]
+    expected = lsm.GraphStore.from_pyg(data, tmp_path / "pyg")
+    store = convert_npy(source, tmp_path / "store")
+    assert store.meta.files == expected.meta.files
+    assert verify_store(store.path) == []
+
+
+def test_reversed_edges_keep_their_values(source, tmp_path):
+    done = CliRunner().invoke(
+        app, ["convert", "npy", str(source), "--out", str(tmp_path / "store"), "--add-reverse"]
+    )
+    assert "90 nodes, 940 edges, 3 and 6 types" in done.output
+    store = lsm.GraphStore.open(tmp_path / "store")
+    data = typed_graph()
+    edges = data[WRITES].edge_index
+    back = store.edges(("paper", "rev_writes", "author"))
+    order = np.lexsort((np.arange(90), data["paper"].time[edges[1]].numpy(), edges[0].numpy()))
+    assert torch.equal(back.topology().indices.long(), edges[1][order])
+    assert torch.equal(back.weights(), data[WRITES].edge_weight[order])
+    assert store.edges(("paper", "rev_cites", "paper")).has_attr
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: (s / "nodes/topic/num_nodes.txt").unlink(), "num_nodes.txt: missing"),
+        (lambda s: (s / "nodes/topic/num_nodes.txt").write_text("x"), "one whole number"),
+        (lambda s: (s / "edges/a,b").mkdir(), "a folder SOURCE,RELATION,DESTINATION"),
+        (lambda s: (s / "nodes/paper/train_mask.npy").write_bytes(b""), "remove one"),
+        (lambda s: (s / "nodes/paper/node_feat.npy").write_bytes(b"text"), "not a .npy file"),
+        (
+            lambda s: np.save(s / "nodes/paper/train_idx.npy", np.array([1, 60])),
+            "split train: node 60 does not exist",
+        ),
+        (
+            lambda s: np.save(s / "nodes/paper/train_idx.npy", np.array([1, 4, 1])),
+            "split train: node 1 is in it twice",
+        ),
+        (
+            lambda s: np.save(s / "edges/paper,cites,paper/edge_index.npy", np.zeros((2, 0), int)),
+            "has no edges",
+        ),
+        (
+            lambda s: np.save(s / "edges/paper,cites,paper/edge_time.npy", np.zeros(3, int)),
+            "expected one for each of 300 edges, got 3",
+        ),
+    ],
+)
+def test_bad_arrays_are_named(source, tmp_path, change, message):
+    change(source)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        convert_npy(source, tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+
+
+def test_arrays_with_unknown_names_are_warned_of(source, tmp_path, caplog):
+    np.save(source / "nodes/paper/node_year.npy", np.zeros(60))
+    convert_npy(source, tmp_path / "store")
+    assert "nodes/paper: not converted: node_year.npy: unknown names" in caplog.text
+
+
+@pytest.fixture(scope="module")
+def debian(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("debian")
+    with tarfile.open(CARRIED / "debian.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "debian"
+
+
+def test_the_carried_graph_has_the_counts_of_its_page(debian, tmp_path):
+    store = convert_npy(debian, tmp_path / "store")
+    rows = re.findall(
+        r"^\| (\w+) \| (?:\w+ \| )?([\d,]+) \|", (CARRIED / "README.md").read_text(), re.M
+    )
+    counts = {name: int(count.replace(",", "")) for name, count in rows}
+    found = {name: store.nodes(name).num_nodes for name in store.node_types}
+    found |= {each[1]: store.edges(each).num_edges for each in store.edge_types}
+    assert found == counts
+    packages = store.nodes("package")
+    assert (packages.known_features.dim, packages.known_features.dtype) == (256, "int8")
+    assert (
+        packages.num_classes == 58 == len(json.loads((debian / "meta.json").read_text())["classes"])
+    )
+    assert sum(len(packages.split(split)) for split in packages.splits) == packages.num_nodes
+
+
+def test_no_source_of_the_carried_graph_is_in_two_splits(debian):
+    packages, sources = np.load(debian / "edges/package,built_from,source/edge_index.npy")
+    assert (packages == np.arange(len(packages))).all()
+    seen: set[int] = set()
+    for split in ("train", "val", "test"):
+        of_split = set(sources[np.load(debian / f"nodes/package/{split}_idx.npy")].tolist())
+        assert not of_split & seen
+        seen |= of_split
