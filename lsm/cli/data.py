@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -213,6 +214,9 @@ def synth_command(
     relations: Annotated[
         int, typer.Option(min=0, help="Of triples; 0: edges without relations.")
     ] = 0,
+    types: Annotated[
+        int, typer.Option(min=1, help="Types of nodes; above 1: a graph with types.")
+    ] = 1,
     classes: Annotated[int, typer.Option(min=1)] = 16,
     avg_degree: Annotated[
         float, typer.Option(help="Mean in-degree; of triples, edges per node.")
@@ -251,8 +255,10 @@ def synth_command(
     if relations:
         raise typer.BadParameter("only triples have relations", param_hint="--relations")
     from lsm.data.synth import synthesize
+    from lsm.data.typed.synth import synthesize_typed
 
-    store = synthesize(
+    make = synthesize if types == 1 else partial(synthesize_typed, num_types=types)
+    store = make(
         out,
         nodes=nodes,
         dim=dim,

@@ -93,18 +93,26 @@ def synthesize(out: str | Path, *, progress: bool | None = None, **parameters: A
     too noisy to tell the class, the mean over a neighbourhood is not. Memory: tens of bytes per
     node and tens of MiB, whatever the features and the edges.
     """
-    options: StoreOptions = {"progress": progress}
-    for key in StoreOptions.__annotations__.keys() & parameters.keys():
-        options[key] = parameters.pop(key)  # type: ignore[literal-required]
+    spec, options = parse_parameters(parameters)
+    options["progress"] = progress
+    return _write(spec, out, **options)
+
+
+def parse_parameters(parameters: dict[str, Any]) -> tuple[SynthSpec, StoreOptions]:
+    """The graph to make and the options of its store. Raises ValueError, which names one that is
+    invalid."""
+    options: StoreOptions = {}
+    fields = dict(parameters)
+    for key in StoreOptions.__annotations__.keys() & fields.keys():
+        options[key] = fields.pop(key)  # type: ignore[literal-required]
     try:
-        spec = SynthSpec(**parameters)
+        return SynthSpec(**fields), options
     except ValidationError as error:
         first = error.errors()[0]
         if first["type"] == "value_error":
             raise ValueError(str(first["ctx"]["error"])) from None
         where = ".".join(map(str, first["loc"]))
         raise ValueError(f"{where}: {first['msg']}, got {first['input']!r}") from None
-    return _write(spec, out, **options)
 
 
 def _write(spec: SynthSpec, out: str | Path, **options: Unpack[StoreOptions]) -> GraphStore:
@@ -123,7 +131,7 @@ def _write(spec: SynthSpec, out: str | Path, **options: Unpack[StoreOptions]) ->
         writer.require_bytes(store_bytes(spec.nodes, num_edges, meta))
         labels = _make_labels(spec)
         writer.write_array(layout.LABELS, labels.astype(np.int64))
-        _write_splits(spec, writer)
+        write_splits(spec, writer)
         advance = bars.task("edges", num_edges * 4)
         num_edges = _write_edges(spec, writer, labels, executor, advance)
         advance = bars.task("features", spec.nodes * meta.row_bytes)
@@ -156,8 +164,8 @@ def _make_labels(spec: SynthSpec) -> np.ndarray:
     return labels
 
 
-def _write_splits(spec: SynthSpec, writer: StoreWriter) -> None:
-    """Each node draws its split, or none."""
+def write_splits(spec: SynthSpec, writer: StoreWriter, folder: str = "") -> None:
+    """Each node draws its split, or none. ``folder``: "" or "NAME/", the place in the store."""
     fractions = [spec.train_fraction, spec.valid_fraction, spec.test_fraction]
     bounds = np.cumsum(fractions)
     if bounds[-1] > 1 - 1e-9:
@@ -167,7 +175,7 @@ def _write_splits(spec: SynthSpec, writer: StoreWriter) -> None:
         draws = _generator(spec.seed, _Stream.SPLITS, number).random(end - begin)
         kinds[begin:end] = np.searchsorted(bounds, draws, side="right")
     for kind, name in enumerate(layout.SPLITS):
-        with writer.file(layout.split_file(name)) as sink:
+        with writer.file(folder + layout.split_file(name)) as sink:
             sink.write_header(np.dtype(np.int64), int(np.count_nonzero(kinds == kind)))
             for _, begin, end in _chunks(spec.nodes, _NODE_CHUNK):
                 sink.write(np.flatnonzero(kinds[begin:end] == kind) + begin)
