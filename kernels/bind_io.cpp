@@ -12,6 +12,7 @@
 #include "kernels/io/engines/io_uring_storage.h"
 #include "kernels/io/engines/open_storage.h"
 #include "kernels/io/read_scheduler.h"
+#include "kernels/io/row_map.h"
 
 namespace py = pybind11;
 
@@ -135,6 +136,21 @@ std::shared_ptr<lsm::Storage> open_engine(const std::string& engine, std::vector
   return lsm::open_storage(engine, std::move(paths), layout, options, nvme);
 }
 
+void find_rows(const lsm::TensorView& ids, int64_t first, int64_t num_nodes,
+               const lsm::TensorView& table, const lsm::TensorView& rows) {
+  const lsm::RowMap map{first, num_nodes, table.as<const int64_t>("table")};
+  const auto id_span = ids.as<const int64_t>("ids");
+  const auto row_span = rows.as<int64_t>("rows");
+  py::gil_scoped_release release;
+  lsm::find_rows(id_span, map, row_span);
+}
+
+std::vector<int64_t> count_by_range(const lsm::TensorView& ids, const std::vector<int64_t>& ends) {
+  const auto id_span = ids.as<const int64_t>("ids");
+  py::gil_scoped_release release;
+  return lsm::count_by_range(id_span, ends);
+}
+
 }  // namespace
 
 namespace lsm {
@@ -168,6 +184,9 @@ void bind_io(py::module_& module) {
           },
           py::arg("fault"), py::arg("nth") = 0, py::arg("value") = 0);
   ::bind_scheduler(module);
+  module.def("find_rows", &::find_rows, py::arg("ids"), py::arg("first"), py::arg("num_nodes"),
+             py::arg("table"), py::arg("rows"));
+  module.def("count_by_range", &::count_by_range, py::arg("ids"), py::arg("ends"));
   module.def("io_uring_problem", &lsm::io_uring_problem);
   module.def("open_storage", &open_engine, py::arg("engine"), py::arg("paths"), py::arg("num_rows"),
              py::arg("row_bytes"), py::arg("stripe_bytes"), py::arg("queue_depth"),

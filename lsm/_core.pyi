@@ -74,6 +74,7 @@ __all__: list[str] = [
     "check_planner_config",
     "complex_product",
     "complex_product_backward",
+    "count_by_range",
     "count_degrees",
     "distance_gradients_on",
     "distance_scores",
@@ -85,6 +86,7 @@ __all__: list[str] = [
     "fill_csc",
     "find_cuda",
     "find_pairs",
+    "find_rows",
     "form_queries_on",
     "gather_embeddings",
     "gather_on",
@@ -952,6 +954,9 @@ def complex_product_backward(
     conjugate: bool,
     pool: ThreadPool,
 ) -> None: ...
+def count_by_range(
+    ids: torch.Tensor | numpy.ndarray, ends: collections.abc.Sequence[int]
+) -> list[int]: ...
 def count_degrees(
     pool: ThreadPool,
     edges: torch.Tensor | numpy.ndarray,
@@ -1038,6 +1043,13 @@ def find_pairs(
     [2, n] int64: rows and columns with ids[column] == wanted[row], rows ascending.
     """
 
+def find_rows(
+    ids: torch.Tensor | numpy.ndarray,
+    first: int,
+    num_nodes: int,
+    table: torch.Tensor | numpy.ndarray,
+    rows: torch.Tensor | numpy.ndarray,
+) -> None: ...
 def form_queries_on(
     operator: Operator,
     comparator: Comparator,

@@ -72,6 +72,7 @@ check_metadata_limits = _core.check_metadata_limits
 check_planner_config = _core.check_planner_config
 complex_product = _core.complex_product
 complex_product_backward = _core.complex_product_backward
+count_by_range = _core.count_by_range
 count_degrees = _core.count_degrees
 distance_gradients_on = _core.distance_gradients_on
 distance_scores = _core.distance_scores
@@ -83,6 +84,7 @@ edge_gradients_on = _core.edge_gradients_on
 fill_csc = _core.fill_csc
 find_cuda = _core.find_cuda
 find_pairs = _core.find_pairs
+find_rows = _core.find_rows
 form_queries_on = _core.form_queries_on
 gather_embeddings = _core.gather_embeddings
 gather_on = _core.gather_on
@@ -183,6 +185,7 @@ __all__ = [
     "check_planner_config",
     "complex_product",
     "complex_product_backward",
+    "count_by_range",
     "count_degrees",
     "distance_gradients_on",
     "distance_scores",
@@ -194,6 +197,7 @@ __all__ = [
     "fill_csc",
     "find_cuda",
     "find_pairs",
+    "find_rows",
     "form_queries_on",
     "gather_embeddings",
     "gather_on",

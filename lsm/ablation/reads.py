@@ -48,7 +48,7 @@ def deliver(
     *,
     prefetch: int,
     staging_bytes: int,
-    receive: Callable[[int, torch.Tensor], None] | None = None,
+    receive: Callable[[int, Any], None] | None = None,
 ) -> list[float]:
     """Requests ``batches`` ([n] int64 each, no repeats) as training does, and drops their rows.
 

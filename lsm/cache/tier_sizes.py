@@ -81,14 +81,14 @@ class TierSizes:
             constant=options.constant.bytes // row_bytes,
         )
 
-    def within(self, num_nodes: int) -> TierSizes:
-        """The same for a graph of ``num_nodes``, without lines that no row could ever take.
+    def within(self, end: int, first: int = 0) -> TierSizes:
+        """The same for nodes ``first`` to ``end - 1``, without lines that no row could ever take.
 
         Fewer sets hold all rows only if no set gets more rows than it has ways. The rows of each
         set are counted, so every row that fitted still does.
         """
         planner = self.planner
-        sets = _enough_sets(num_nodes, planner.ways, planner.num_lines // planner.ways)
+        sets = _enough_sets(first, end, planner.ways, planner.num_lines // planner.ways)
         return replace(self, planner=planner.model_copy(update={"num_lines": sets * planner.ways}))
 
 
@@ -102,21 +102,22 @@ def hottest(scores: torch.Tensor, *counts: int) -> list[torch.Tensor]:
     return [order[begin:end].clone() for begin, end in pairwise(bounds)]
 
 
-def _enough_sets(num_nodes: int, ways: int, most: int) -> int:
+def _enough_sets(first: int, end: int, ways: int, most: int) -> int:
     """Sets of ``ways`` lines that hold all rows at once, up to ``most``; at most a quarter more
     than the fewest. Ids do not spread evenly, so all rows need two to three times their number of
     lines."""
+    num_nodes = end - first
     sets = 1 if num_nodes <= ways else 2 * num_nodes // ways
-    while sets < most and _fullest_set(num_nodes, sets) > ways:
+    while sets < most and _fullest_set(first, end, sets) > ways:
         sets += -(-sets // 4)
     return min(sets, most)
 
 
-def _fullest_set(num_nodes: int, num_sets: int) -> int:
+def _fullest_set(first: int, end: int, num_sets: int) -> int:
     """Size of the fullest set."""
     counts = np.zeros(num_sets, np.int64)
-    for begin in range(0, num_nodes, _CHUNK_IDS):
-        ids = np.arange(begin, min(begin + _CHUNK_IDS, num_nodes), dtype=np.uint64)
+    for begin in range(first, end, _CHUNK_IDS):
+        ids = np.arange(begin, min(begin + _CHUNK_IDS, end), dtype=np.uint64)
         sets = (mix64(ids) % np.uint64(num_sets)).astype(np.int64)
         counts += np.bincount(sets, minlength=num_sets)
     return int(counts.max())

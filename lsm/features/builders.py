@@ -29,6 +29,7 @@ from lsm.features.tiers_gpu import GpuOptions, GpuTiers
 from lsm.storage.engine import Storage
 from lsm.storage.open import open_storage
 from lsm.storage.options import StorageOptions
+from lsm.storage.read_scheduler import ReadScheduler
 from lsm.storage.row_map import RowMap
 
 _NO_IDS = torch.empty(0, dtype=torch.int64)
@@ -50,6 +51,10 @@ class Opening:
     share: CacheGroup | None
     idle_bytes: int
     num_threads: int
+    nodes: RowMap | None = None
+    """The rows of the nodes; None: those of ``store``."""
+    reads: ReadScheduler | None = None
+    """Of all loaders whose rows make one batch; None: the loader has its own."""
 
     @property
     def files(self) -> FeatureFiles:
@@ -59,7 +64,7 @@ class Opening:
     @property
     def row_map(self) -> RowMap:
         """The rows of the nodes."""
-        return RowMap.of(self.store)
+        return self.nodes or RowMap.of(self.store)
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,8 @@ def plain(opening: Opening) -> FeatureLoader:
             "cache.policy, or storage.read_to=host"
         )
     take_rows = pinned_rows(files) if opening.on_gpu else pooled_rows(files, opening.idle_bytes)
-    return FeatureLoader(files, open_storage(files, storage, opening.row_map), take_rows)
+    opened = open_storage(files, storage, opening.row_map)
+    return FeatureLoader(files, opened, take_rows, opening.reads)
 
 
 def cached(opening: Opening, cache: CacheOptions) -> CachedFeatureLoader:
@@ -102,16 +108,17 @@ def cached(opening: Opening, cache: CacheOptions) -> CachedFeatureLoader:
     cache = cache.model_copy(update={"bytes": settled(cache.bytes) - replicated_bytes})
     in_gpu_memory = opening.device.type == "cuda"
     sizes = TierSizes.of(cache, files.row_bytes, in_gpu_memory=in_gpu_memory)
-    sizes = sizes.within(opening.row_map.num_nodes)
+    sizes = sizes.within(opening.row_map.end, opening.row_map.first)
     opening = replace(opening, scores=_scores(opening, cache.score))
     if opening.share is not None:
         shared = share_cache(opening, opening.share, useful_window(cache), replicated_bytes)
-    hot = _hot_ids(sizes, opening.scores, shared)
+    hot = _hot_ids(opening, sizes, shared)
     build = gpu if opening.on_gpu else host
     with ExitStack() as stack:
         storage = stack.enter_context(open_storage(files, opening.storage, opening.row_map))
         planner, tiers = build(opening, storage, sizes, hot, cache.victim.prefetch)
-        loader = CachedFeatureLoader(files, planner, tiers, shared.exchange if shared else None)
+        exchange = shared.exchange if shared else None
+        loader = CachedFeatureLoader(files, planner, tiers, exchange, opening.reads)
         stack.pop_all()  # the loader closes the engine
     return loader
 
@@ -173,8 +180,8 @@ def share_cache(
                 "comm.mode=partition-aware: replicates the rows with the highest scores; set "
                 "cache.score, or comm.mode=shared"
             )
-        replicated = hottest(opening.scores, replicated_bytes // files.row_bytes)[0]
-    owners = _owners(opening.row_map.num_nodes, share, replicated)
+        replicated = _hottest(opening, opening.scores, replicated_bytes // files.row_bytes)[0]
+    owners = _owners(opening.row_map.end, share, replicated)
     native.check_metadata_limits(window, share.size, opening.row_map.num_nodes)
     exchange = open_exchange(
         share,
@@ -193,7 +200,7 @@ def _planner(opening: Opening, sizes: TierSizes, hot: HotIds, sets: str) -> Plan
         scores=opening.scores,
         static_ids=hot.static if len(hot.static) else None,
         constant_ids=hot.constant if len(hot.constant) else None,
-        num_nodes=opening.row_map.num_nodes,
+        num_nodes=opening.row_map.end,
         num_threads=opening.num_threads,
         sets=sets,
         device=opening.device.index or 0,
@@ -239,15 +246,23 @@ def _owners(num_nodes: int, share: CacheGroup, replicated: torch.Tensor | None) 
     )
 
 
-def _hot_ids(sizes: TierSizes, scores: torch.Tensor | None, shared: SharedCache | None) -> HotIds:
+def _hot_ids(opening: Opening, sizes: TierSizes, shared: SharedCache | None) -> HotIds:
+    scores = opening.scores
     if scores is None:
         return HotIds()
     if shared is None:
-        return HotIds(*hottest(scores, sizes.static, sizes.constant))
+        return HotIds(*_hottest(opening, scores, sizes.static, sizes.constant))
     replicated = shared.replicated_ids
     own = scores.clone()
     own[~shared.owners.is_own(len(scores))] = -1.0
     if replicated is not None:
         own[replicated] = -1.0
-    static, constant = (ids[own[ids] >= 0] for ids in hottest(own, sizes.static, sizes.constant))
+    hot = _hottest(opening, own, sizes.static, sizes.constant)
+    static, constant = (ids[own[ids] >= 0] for ids in hot)
     return HotIds(static if replicated is None else torch.cat([replicated, static]), constant)
+
+
+def _hottest(opening: Opening, scores: torch.Tensor, *counts: int) -> list[torch.Tensor]:
+    """As hottest(), of the nodes with rows."""
+    rows = opening.row_map
+    return [ids + rows.first for ids in hottest(scores[rows.first : rows.end], *counts)]

@@ -22,6 +22,7 @@ from lsm.distributed.watchdog import PeerError
 from lsm.features.loader import FeatureLoader, vector_of_ids
 from lsm.features.pending_batch import PendingBatch
 from lsm.features.tiers import Tiers
+from lsm.storage.read_scheduler import ReadScheduler
 
 COMPLETED_AHEAD = 2
 """Enough to overlap copies with training. Further complete batches would take memory."""
@@ -35,6 +36,7 @@ class AnnouncedBatch:
     def __init__(self, loader: CachedFeatureLoader, ids: torch.Tensor) -> None:
         self._loader = loader
         self._ids = ids
+        self.num_bytes = len(ids) * loader.row_bytes
 
     def start(self) -> PendingBatch:
         """As Announced.start()."""
@@ -64,6 +66,7 @@ class CachedFeatureLoader(FeatureLoader):
             alone reads and caches its row; ranks request rows from the owners. Precondition: every
             rank announces and starts batches (or calls prefetch() or fetch()) and calls
             forget_announced() equally often, in the same order, without ids if it needs no rows.
+        reads: As for FeatureLoader.
     """
 
     completed_ahead = COMPLETED_AHEAD
@@ -74,8 +77,9 @@ class CachedFeatureLoader(FeatureLoader):
         planner: Planner | TrialPlanner,
         tiers: Tiers,
         exchange: Exchange | None = None,
+        reads: ReadScheduler | None = None,
     ) -> None:
-        super().__init__(files, tiers.storage, tiers.take_rows)
+        super().__init__(files, tiers.storage, tiers.take_rows, reads)
         self.planner = planner
         self.tiers = tiers
         self.exchange = exchange

@@ -50,8 +50,9 @@ class AnnouncedRead:
     def __init__(self, loader: FeatureLoader, ids: torch.Tensor) -> None:
         self._loader = loader
         self._ids = ids
+        self.num_bytes = len(ids) * loader.row_bytes
 
-    def start(self) -> PendingRows:
+    def start(self) -> PendingRows[torch.Tensor]:
         """As Announced.start()."""
         return self._loader.prefetch(self._ids)
 
@@ -72,20 +73,28 @@ class FeatureLoader(RowSource):
     peer_timeout_secs = 0.0
     """Longest wait of announce() and result() for other ranks, beside storage."""
 
-    def __init__(self, files: FeatureFiles, opened: Storage, take_rows: TakeRows) -> None:
+    def __init__(
+        self,
+        files: FeatureFiles,
+        opened: Storage,
+        take_rows: TakeRows,
+        reads: ReadScheduler | None = None,
+    ) -> None:
         """Use ``lsm.open_features``, which opens the engine.
 
         Args:
             files: The files of the rows.
             opened: An engine over ``files``, which ``close()`` closes.
             take_rows: Allocates a number of rows, [n, dim].
+            reads: Of all loaders whose rows make one batch; None: the loader has its own.
         """
         self.dim = files.dim
         self.dtype = files.dtype
         self.row_bytes = files.row_bytes
         self.storage = opened
         """The open engine."""
-        self.reads = ReadScheduler([opened], opened.merge_iterations)
+        self.reads = reads or ReadScheduler([], opened.merge_iterations)
+        self.reads.add(opened)
         self._take_rows = take_rows
         self._pid = os.getpid()
 
@@ -133,7 +142,7 @@ class FeatureLoader(RowSource):
         """Ends the batches of an iterator. Precondition: all batches announced since claim() were
         requested or forgotten."""
 
-    def announce(self, ids: torch.Tensor) -> Announced:
+    def announce(self, ids: torch.Tensor) -> Announced[torch.Tensor]:
         """Announces a batch, which is started after all batches announced before.
 
         Without a cache the order is free, and nothing happens before the start.
@@ -155,7 +164,7 @@ class FeatureLoader(RowSource):
     def forget_announced(self) -> None:
         """Drops announced batches that were not started."""
 
-    def prefetch(self, ids: torch.Tensor) -> PendingRows:
+    def prefetch(self, ids: torch.Tensor) -> PendingRows[torch.Tensor]:
         """Starts reading rows. Does not block.
 
         Args:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 
+from lsm.graph.types import TypedMap
 from lsm.storage.read_scheduler import ReadScheduler
 
+Rows = torch.Tensor | TypedMap[str, torch.Tensor]
+"""Rows of a batch, [N, dim]; of a graph of several types, those of each node type that has rows."""
 
-class PendingRows(Protocol):
+R = TypeVar("R", bound=Rows, covariant=True)
+
+
+class PendingRows(Protocol[R]):
     """Requested rows, which may still be on their way."""
 
-    stats: dict[str, float]
-    """COUNTERS, EXCHANGED and SPANS of these rows; final once result() has returned."""
+    @property
+    def stats(self) -> dict[str, float]:
+        """COUNTERS, EXCHANGED and SPANS of these rows; final once result() has returned."""
 
     @property
     def num_bytes(self) -> int:
@@ -24,14 +31,14 @@ class PendingRows(Protocol):
     def arrived(self) -> bool:
         """True once all reads of these rows have ended; copies may remain."""
 
-    def result(self, timeout_secs: float | None = None) -> torch.Tensor:
+    def result(self, timeout_secs: float | None = None) -> R:
         """Returns the rows. Blocks until they have arrived.
 
         Args:
             timeout_secs: Longest wait, in seconds; None: the engine's.
 
         Returns:
-            Rows, [N, dim].
+            The rows, in the order of the batch's ids.
 
         Raises:
             OSError: A read failed.
@@ -39,10 +46,14 @@ class PendingRows(Protocol):
         """
 
 
-class Announced(Protocol):
+class Announced(Protocol[R]):
     """A batch that was announced, and whose rows are not requested yet."""
 
-    def start(self) -> PendingRows:
+    @property
+    def num_bytes(self) -> int:
+        """Memory that its rows will take."""
+
+    def start(self) -> PendingRows[R]:
         """Starts fetching the rows. Does not block.
 
         Raises:
@@ -66,8 +77,8 @@ class RowSource(ABC):
     completed_ahead: int
     """Batches that are worth completing before they are taken; 0 if result() only waits."""
 
-    row_bytes: int
     reads: ReadScheduler
+    """Collects the reads of all batches."""
 
     @property
     @abstractmethod
@@ -87,7 +98,7 @@ class RowSource(ABC):
         """Ends the batches of an iterator."""
 
     @abstractmethod
-    def announce(self, ids: torch.Tensor) -> Announced:
+    def announce(self, ids: torch.Tensor) -> Announced[Rows]:
         """Adds a batch ([N] int64, no repeats) to the window."""
 
     @abstractmethod

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from lsm.features.loader import FeatureLoader
+from lsm.features.row_source import Rows
+from lsm.features.sets import FeatureSets
 from lsm.loader.batch import Batch
 from lsm.loader.pipeline import Pipeline, Prepared, Request, RunAhead
 from lsm.sampler.seeds import SeedSource
@@ -60,14 +62,15 @@ class Loader:
         self,
         seeds: SeedSource,
         sample: Callable[[Any], Any],
-        features: FeatureLoader,
-        collate: Callable[[Sampled, torch.Tensor, dict[str, float]], Batch],
+        features: FeatureLoader | FeatureSets,
+        collate: Callable[[Sampled, Rows, dict[str, float]], Batch],
         policy: RunAhead,
     ) -> None:
         self._seeds = seeds
         self._sample = sample
         self.features = features
         """Source of rows."""
+        self._rows = FeatureSets.of(features)
         self._collate = collate
         self._policy = policy
         self._epoch = 0
@@ -136,7 +139,7 @@ class Loader:
     def _batches(self, sample: Callable[[int], Request], start_iteration: int) -> Iterator[Batch]:
         # Created here, at the first next(), so that an unused iterator starts no threads.
         pipeline = Pipeline(
-            sample, self.features, first=start_iteration, last=len(self), policy=self._policy
+            sample, self._rows, first=start_iteration, last=len(self), policy=self._policy
         )
         batches = iter(pipeline)
         try:

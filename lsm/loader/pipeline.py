@@ -19,7 +19,7 @@ from lsm.cache.memory import WINDOW_ID_BYTES
 from lsm.core.counters import READ_AHEAD
 from lsm.core.profiler import span
 from lsm.core.threads import starting
-from lsm.features.row_source import Announced, PendingRows, RowSource
+from lsm.features.row_source import Announced, PendingRows, Rows, RowSource
 from lsm.storage.read_ahead import Decision, InFlight, ReadAhead
 
 # Interval at which a blocked thread checks that the pipeline is open.
@@ -87,12 +87,12 @@ class Prepared:
     """A Request, packed while it waits in the window."""
     stats: dict[str, float]
     """``sample_secs``; once complete also COUNTERS, SPANS and READ_AHEAD of lsm.core.counters."""
-    announced: Announced = field(init=False, repr=False)
-    rows: PendingRows = field(init=False, repr=False)
+    announced: Announced[Rows] = field(init=False, repr=False)
+    rows: PendingRows[Rows] = field(init=False, repr=False)
     completed: Future[None] | None = field(default=None, repr=False)
     """Done once ``x`` is set; None if the consumer waits for the rows itself."""
-    x: torch.Tensor = field(init=False, repr=False)
-    """Rows of the request's ids: [n, dim]."""
+    x: Rows = field(init=False, repr=False)
+    """Rows of the request's ids."""
 
     @property
     def window_bytes(self) -> int:
@@ -141,7 +141,7 @@ class Pipeline:
         self._closed = threading.Event()
         self._started: queue.SimpleQueue[Prepared | BaseException] = queue.SimpleQueue()
         self._room = threading.Condition()
-        self._in_flight: deque[PendingRows] = deque()
+        self._in_flight: deque[PendingRows[Rows]] = deque()
         self._num_completed = 0  # of those in flight
         self._last_sample = time.monotonic()
         self._samplers = ThreadPoolExecutor(policy.num_threads, thread_name_prefix="lsm-sample")
@@ -283,7 +283,7 @@ class Pipeline:
 
     def _start(self, prepared: Prepared) -> None:
         """Requests the rows of the oldest announced batch."""
-        self._await_room(prepared.request.ids.numel() * self._rows.row_bytes)
+        self._await_room(prepared.announced.num_bytes)
         self._rows.reads.in_flight(len(self._in_flight) + 1)
         with span("plan"):
             prepared.rows = prepared.announced.start()

@@ -16,12 +16,15 @@ from lsm import native
 from lsm.storage.engine import Storage, Ticket
 from lsm.storage.read_ahead import company
 
+_NO_WAVE = 2**62  # more requests than are ever collected
+
 
 class ReadScheduler:
     """Collects requests to several storages and submits them together. Thread-safe.
 
     Submits as soon as it has collected ``merge_iterations`` requests, or a caller waits for one of
-    them. Requests to an engine that plans them one by one are submitted at once.
+    them. Requests to an engine that plans them one by one are submitted at once. With
+    several storages an iteration makes several requests, and end_iteration() is counted instead.
 
     storages: those whose outstanding reads count. merge_iterations: 1 collects nothing; "half"
     collects half of the iterations last passed to in_flight().
@@ -30,9 +33,26 @@ class ReadScheduler:
     def __init__(
         self, storages: Sequence[Storage], merge_iterations: int | Literal["half"]
     ) -> None:
-        self._storages = list(storages)
+        self._storages: list[Storage] = []
         self._takes_half = merge_iterations == "half"
-        self._native = native.ReadScheduler(1 if merge_iterations == "half" else merge_iterations)
+        self._merged = 1 if merge_iterations == "half" else merge_iterations
+        self._ended = 0
+        self._native = native.ReadScheduler(self._merged)
+        for storage in storages:
+            self.add(storage)
+
+    def add(self, storage: Storage) -> None:
+        """Adds a storage, to which each iteration makes a request of its own."""
+        self._storages.append(storage)
+        if len(self._storages) > 1:
+            self._native.set_wave(_NO_WAVE)
+
+    def end_iteration(self) -> None:
+        """Ends the requests of an iteration to several storages."""
+        self._ended += 1
+        if self._ended >= self._merged:
+            self._ended = 0
+            self.flush()
 
     def submit(
         self,
@@ -58,7 +78,9 @@ class ReadScheduler:
         """Takes the number of iterations in flight, the next one included. With "half", half of
         them are collected."""
         if self._takes_half:
-            self._native.set_wave(company(iterations))
+            self._merged = company(iterations)
+            if len(self._storages) == 1:
+                self._native.set_wave(self._merged)
 
     def keep_busy(self, accesses: float) -> bool:
         """Submits all collected requests if fewer than ``accesses`` reads are outstanding. Returns

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 import torch
 
+from lsm import native
 from lsm.data.feature_files import FeatureFiles
 from lsm.data.graph_store import GraphStore
+
+_NO_TABLE = torch.empty(0, dtype=torch.int64)
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,11 @@ class RowMap:
         row."""
         return cls(store.num_rows if isinstance(store, FeatureFiles) else store.num_nodes)
 
+    @property
+    def end(self) -> int:
+        """The first id after those with rows."""
+        return self.first + self.num_nodes
+
     def rows(self, ids: torch.Tensor) -> torch.Tensor:
         """The row of each of ``ids`` ([n] int64): [n] int64.
 
@@ -38,12 +46,7 @@ class RowMap:
         """
         if self.first == 0 and self.table is None:
             return ids
-        rows = ids - self.first
-        bad = ((rows < 0) | (rows >= self.num_nodes)).nonzero().view(-1)
-        if len(bad):
-            end = self.first + self.num_nodes
-            raise ValueError(
-                f"ids: expected ids in [{self.first}, {end}), got {int(ids[bad[0]])} at position "
-                f"{int(bad[0])}"
-            )
-        return rows if self.table is None else self.table[rows]
+        rows = torch.empty_like(ids)
+        table = _NO_TABLE if self.table is None else self.table
+        native.find_rows(ids, self.first, self.num_nodes, table, rows)
+        return rows

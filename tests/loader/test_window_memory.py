@@ -57,7 +57,7 @@ class Announcing(FeatureLoader):
     def announce(self, ids):
         self.held += 1
         self.most = max(self.most, self.held)
-        return SimpleNamespace(start=lambda: self.start(ids))
+        return SimpleNamespace(num_bytes=len(ids), start=lambda: self.start(ids))
 
     def start(self, ids):
         self.held -= 1

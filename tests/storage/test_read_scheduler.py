@@ -152,7 +152,7 @@ def test_bad_arguments_surface_at_the_wait_of_everyone_in_the_company(path):
 
 
 def test_one_wave_goes_to_several_files(path, rows, tmp_path):
-    """A wave counts the requests of all storages; a closed one fails its own requests only. The
+    """With several storages a wave counts iterations; a closed one fails its own requests only. The
     second file has the nodes after those of the first, in reverse."""
     parts, more = requests(4, 50), tmp_path / "reversed.bin"
     ids, out = [parts[0], parts[1] + NUM_ROWS, parts[2], parts[3] + NUM_ROWS], outputs(parts)
@@ -165,13 +165,15 @@ def test_one_wave_goes_to_several_files(path, rows, tmp_path):
         row_map=RowMap(NUM_ROWS, first=NUM_ROWS),
     )
     with open_rows(path, "posix") as first, second:
-        scheduler = ReadScheduler([first, second], merge_iterations=3)
+        scheduler = ReadScheduler([first, second], merge_iterations=2)
         tickets = [
             scheduler.submit(first, ids[0], out[0]),
             scheduler.submit(second, ids[1], out[1]),
         ]
-        assert first.stats()["requests"] == second.stats()["requests"] == 0
+        scheduler.end_iteration()
         tickets.append(scheduler.submit(first, ids[2], out[2]))
+        assert first.stats()["requests"] == second.stats()["requests"] == 0
+        scheduler.end_iteration()
         assert (first.stats()["requests"], second.stats()["requests"]) == (2, 1)
         for ticket, source, part in zip(tickets, (rows, rows[::-1], rows), parts[:3], strict=True):
             assert np.array_equal(ticket.wait(), source[part])
