@@ -64,19 +64,21 @@ void pack_sources(const lsm::TensorView& sources, const lsm::TensorView& packed)
 }
 
 void unpack_edges(const lsm::TensorView& packed, const lsm::TensorView& indptr,
-                  const lsm::TensorView& edges) {
+                  const lsm::TensorView& sources, const lsm::TensorView& destinations) {
   const auto from = packed.as<const int32_t>("packed");
   const auto bounds = indptr.as<const int64_t>("indptr");
-  const auto to = edges.as<int64_t>("edges");
+  const auto source_span = sources.as<int64_t>("sources");
+  const auto destination_span = destinations.as<int64_t>("destinations");
   const int64_t count = static_cast<int64_t>(from.size());
   lsm::check_argument(!bounds.empty() && bounds.front() == 0 && bounds.back() == count,
                       "indptr: expected it to go from 0 to ", count);
   lsm::check_argument(std::ranges::is_sorted(bounds), "indptr: expected it to rise");
-  lsm::check_argument(to.size() == 2 * from.size(), "edges: expected [2, ", count, "]");
+  lsm::check_argument(source_span.size() == from.size() && destination_span.size() == from.size(),
+                      "sources, destinations: expected [", count, "] each");
   py::gil_scoped_release release;
-  std::ranges::copy(from, to.begin());
+  std::ranges::copy(from, source_span.begin());
   for (size_t i = 0; i + 1 < bounds.size(); ++i) {
-    std::fill(to.begin() + count + bounds[i], to.begin() + count + bounds[i + 1],
+    std::fill(destination_span.begin() + bounds[i], destination_span.begin() + bounds[i + 1],
               static_cast<int64_t>(i));
   }
 }
@@ -196,7 +198,8 @@ void bind_sample(py::module_& module) {
       .def("sample", &sample, py::arg("seeds"), py::arg("seed"), py::arg("epoch"),
            py::arg("iteration"), py::arg("rank"), py::arg("step"), py::arg("edge_ids"));
   module.def("pack_sources", &pack_sources, py::arg("sources"), py::arg("packed"));
-  module.def("unpack_edges", &unpack_edges, py::arg("packed"), py::arg("indptr"), py::arg("edges"));
+  module.def("unpack_edges", &unpack_edges, py::arg("packed"), py::arg("indptr"),
+             py::arg("sources"), py::arg("destinations"));
   // The parts of a draw, for tests.
   module.def("philox2x32", &philox2x32, py::arg("counter"), py::arg("key"));
   module.def("philox4x32", &philox4x32, py::arg("counter"), py::arg("key"));

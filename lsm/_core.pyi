@@ -1271,7 +1271,8 @@ def unique_relabel(
 def unpack_edges(
     packed: torch.Tensor | numpy.ndarray,
     indptr: torch.Tensor | numpy.ndarray,
-    edges: torch.Tensor | numpy.ndarray,
+    sources: torch.Tensor | numpy.ndarray,
+    destinations: torch.Tensor | numpy.ndarray,
 ) -> None: ...
 def unpack_metadata(word: int, t: int) -> tuple[int, int, int]: ...
 def update_rows(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -10,66 +9,29 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lsm.loader.dgl import import_dgl
+from lsm.graph.types import EDGE, NODE, EdgeType, TypedMap
+from lsm.loader.dgl import to_blocks
+from lsm.loader.layers import Edges, Layer, shapes, typed_edges
 from lsm.sampler.neighbor import SampledGraph
+from lsm.sampler.typed import SampledTypes
 
 if TYPE_CHECKING:
     from dgl import DGLBlock
-
-
-# Layer.adj uses only the product of sparse CSR, which PyTorch has long had.
-warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
-
-
-@dataclass(frozen=True)
-class Layer:
-    """The bipartite graph that one GNN layer aggregates over.
-
-    Sources are the first ``num_src`` nodes of the batch, destinations the first ``num_dst`` of
-    those. ``edge_index`` [2, e] int64 is grouped by destination, and ``indptr`` [num_dst + 1]
-    int64 bounds the groups. Both are views of the batch.
-    """
-
-    indptr: torch.Tensor
-    edge_index: torch.Tensor
-    num_src: int
-    num_dst: int
-    edge_weight: torch.Tensor | None = None
-    """[e] float32; None: all edges of a node have the same weight."""
-
-    def __repr__(self) -> str:
-        return _shapes(self)
-
-    @cached_property
-    def relative_weight(self) -> torch.Tensor | None:
-        """edge_weight times the number of edges into the destination, [e] float32 (ones if all
-        edges of a node have the same weight); None without weights."""
-        if self.edge_weight is None:
-            return None
-        return self.edge_weight * self.indptr.diff()[self.edge_index[1]]
-
-    @cached_property
-    def adj(self) -> torch.Tensor:
-        """[num_dst, num_src] float32 sparse CSR of relative weights, or of a one per edge: means
-        over its rows are weighted sums. The column indices of a row are not sorted, and repeat for
-        parallel edges."""
-        sources = self.edge_index[0]
-        weights = self.relative_weight
-        return torch.sparse_csr_tensor(
-            self.indptr,
-            sources,
-            torch.ones(len(sources), device=sources.device) if weights is None else weights,
-            size=(self.num_dst, self.num_src),
-            check_invariants=False,
-        )
+    from torch_geometric.data import Data, HeteroData
 
 
 @dataclass(frozen=True)
 class Batch:
     """One mini-batch: the fields of PyG's, and its place in training.
 
+    In a batch of several types, tensors hold all types, one after another (see SampledTypes), and
+    ids are of one space. The views by type, ``n_id_dict, edge_index_dict`` and so on, are keyed by
+    node type or by edge type, with ids of the type. They also take a graph of one type, whose types
+    are ``node`` and ``(node, to, node)``. ``to_pyg()`` gives PyG's own classes.
+
     Attributes:
-        x: [n, dim] features of ``n_id`` in the store's dtype; None if not fetched.
+        x: [n, dim] features of ``n_id`` in the store's dtype; None if not fetched. Of several
+            types, a dict by node type, without types that have no features.
         y: [batch_size] int64 labels of the seeds; None without labels.
         n_id: [n] int64 global ids, seeds first, then each hop's new nodes as first seen.
         e_id: [e] int64, for each edge its index into the store's CSC; computed on first use.
@@ -85,9 +47,11 @@ class Batch:
         iteration: Iteration of the epoch, from 0.
         stats: Counters of lsm.core.counters and seconds per span of making the batch.
         find_edges: Returns ``e_id``; None for a batch that was not sampled from a store.
+        types: The types of several; None: one.
+        labels: The store's labels of all nodes, by type; None without labels.
     """
 
-    x: torch.Tensor | None
+    x: Any
     y: torch.Tensor | None
     n_id: torch.Tensor
     edge_index: torch.Tensor
@@ -101,19 +65,22 @@ class Batch:
     iteration: int = 0
     stats: dict[str, float] = field(default_factory=dict, compare=False)
     find_edges: Callable[[], torch.Tensor] | None = field(default=None, compare=False, repr=False)
+    types: SampledTypes | None = field(default=None, compare=False, repr=False)
+    labels: TypedMap[str, torch.Tensor] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def from_sampled(
         cls,
         sampled: SampledGraph,
         *,
-        x: torch.Tensor | None = None,
+        x: Any = None,
         y: torch.Tensor | None = None,
         input_id: torch.Tensor | None = None,
         find_edges: Callable[[], torch.Tensor] | None = None,
         epoch: int = 0,
         iteration: int = 0,
         stats: dict[str, float] | None = None,
+        labels: TypedMap[str, torch.Tensor] | None = None,
     ) -> Batch:
         """Makes the batch of a sampled graph. The other arguments are the fields of their names.
 
@@ -138,10 +105,12 @@ class Batch:
             iteration=iteration,
             stats=stats or {},
             find_edges=find_edges,
+            types=sampled.types,
+            labels=labels,
         )
 
     def __repr__(self) -> str:
-        return _shapes(self)
+        return shapes(self)
 
     @property
     def num_nodes(self) -> int:
@@ -163,6 +132,52 @@ class Batch:
         """
         return None if self.find_edges is None else self.find_edges().to(self.n_id.device)
 
+    @property
+    def x_dict(self) -> TypedMap[str, torch.Tensor]:
+        """Features by node type, without types that have none."""
+        if self.types is not None:
+            return self.x or TypedMap()
+        return TypedMap() if self.x is None else TypedMap({NODE: self.x})
+
+    @cached_property
+    def n_id_dict(self) -> TypedMap[str, torch.Tensor]:
+        """Nodes by type: [n] int64 ids of the type."""
+        return TypedMap({NODE: self.n_id}) if self.types is None else self.types.ids(self.n_id)
+
+    @property
+    def num_sampled_nodes_dict(self) -> TypedMap[str, list[int]]:
+        """By node type: seeds, then new nodes per hop."""
+        if self.types is not None:
+            return self.types.num_sampled_nodes
+        return TypedMap({NODE: self.num_sampled_nodes})
+
+    @property
+    def num_sampled_edges_dict(self) -> TypedMap[EdgeType, list[int]]:
+        """By edge type: edges per hop."""
+        if self.types is not None:
+            return self.types.num_sampled_edges
+        return TypedMap({EDGE: self.num_sampled_edges})
+
+    @property
+    def edge_index_dict(self) -> TypedMap[EdgeType, torch.Tensor]:
+        """Edges by type: [2, e] int64, each end counted from the first node of its type."""
+        return self._edges_dict(self.edge_index)
+
+    @property
+    def edge_weight_dict(self) -> TypedMap[EdgeType, torch.Tensor]:
+        """Weights of edges by type: [e] float32; empty without weights."""
+        return self._edges_dict(self.edge_weight)
+
+    @property
+    def e_id_dict(self) -> TypedMap[EdgeType, torch.Tensor]:
+        """``e_id`` by edge type, as indices into the CSC of the type."""
+        return self._edges_dict(self.e_id)
+
+    def _edges_dict(self, values: torch.Tensor | None) -> TypedMap[EdgeType, torch.Tensor]:
+        if values is None:
+            return TypedMap()
+        return TypedMap({EDGE: values}) if self.types is None else self.types.edges(values)
+
     def layers(self) -> list[Layer]:
         """Returns the bipartite graphs of a GNN with as many layers as hops.
 
@@ -172,23 +187,44 @@ class Batch:
         Returns:
             A Layer per layer, the outermost hop's first. All are views of the batch.
         """
-        num_hops = len(self.num_sampled_edges)
-        return [self._layer(num_hops - 1 - layer) for layer in range(num_hops)]
-
-    def _layer(self, last_hop: int) -> Layer:
-        """The edges of hops 0 .. last_hop."""
-        num_dst = sum(self.num_sampled_nodes[: last_hop + 1])
-        num_edges = sum(self.num_sampled_edges[: last_hop + 1])
-        return Layer(
-            indptr=self.indptr[: num_dst + 1],
-            edge_index=self.edge_index[:, :num_edges],
-            num_src=num_dst + self.num_sampled_nodes[last_hop + 1],
-            num_dst=num_dst,
-            edge_weight=None if self.edge_weight is None else self.edge_weight[:num_edges],
+        nodes = self.num_sampled_nodes
+        edges = Edges(
+            self.indptr, self.edge_index, self.edge_weight, self.num_sampled_edges, nodes, nodes
         )
+        return [edges.layer(last_hop) for last_hop in self._last_hops()]
+
+    def typed_layers(self) -> list[TypedMap[EdgeType, Layer]]:
+        """Returns the bipartite graphs of layers() for each edge type.
+
+        Returns:
+            Per layer, the outermost hop's first, a Layer of each edge type.
+        """
+        if self.types is None:
+            return [TypedMap({EDGE: layer}) for layer in self.layers()]
+        edges = typed_edges(self.types, self.indptr, self.edge_index, self.edge_weight)
+        return [
+            TypedMap({each: part.layer(last_hop) for each, part in edges.items()})
+            for last_hop in self._last_hops()
+        ]
+
+    def _last_hops(self) -> range:
+        """The last hop whose edges each layer takes."""
+        return range(len(self.num_sampled_edges) - 1, -1, -1)
+
+    def to_pyg(self) -> Data | HeteroData:
+        """Returns the batch with the fields of PyG's loaders, ``y`` of all nodes included.
+
+        ``e_id`` is among them, so the batch is sampled again (see ``e_id``).
+
+        Returns:
+            HeteroData for a batch of several types, else Data. Tensors are shared.
+        """
+        from lsm.loader.to_pyg import to_pyg  # torch_geometric takes long to import
+
+        return to_pyg(self)
 
     def to_dgl(self) -> list[DGLBlock]:
-        """Returns the layers as DGL blocks.
+        """Returns the layers of a batch of one type as DGL blocks.
 
         Returns:
             A block per layer, the outermost hop's first, with global ids as ``dgl.NID`` and weights
@@ -197,21 +233,7 @@ class Batch:
         Raises:
             RuntimeError: dgl is not installed.
         """
-        dgl = import_dgl()
-        blocks = []
-        for layer in self.layers():
-            block = dgl.create_block(
-                ("csc", (layer.indptr, layer.edge_index[0], [])),
-                num_src_nodes=layer.num_src,
-                num_dst_nodes=layer.num_dst,
-                device=self.n_id.device,
-            )
-            if layer.edge_weight is not None:
-                block.edata["edge_weight"] = layer.edge_weight
-            block.srcdata[dgl.NID] = self.n_id[: layer.num_src]
-            block.dstdata[dgl.NID] = self.n_id[: layer.num_dst]
-            blocks.append(block)
-        return blocks
+        return to_blocks(self.layers(), self.n_id)
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
         """Copies the tensors to a device.
@@ -223,12 +245,7 @@ class Batch:
         Returns:
             This batch with its tensors on ``device``.
         """
-        moved: dict[str, Any] = {
-            f.name: value.to(device, non_blocking=non_blocking)
-            for f in fields(self)
-            if isinstance(value := getattr(self, f.name), torch.Tensor)
-        }
-        return replace(self, **moved)
+        return _moved(self, lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
@@ -236,20 +253,21 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
     current stream. On the host it is ``batch`` itself."""
     if device.type == "cpu":
         return batch
+    return _moved(
+        batch,
+        lambda tensor: (
+            tensor if tensor.is_cuda else tensor.pin_memory().to(device, non_blocking=True)
+        ),
+    )
+
+
+def _moved(batch: Batch, move: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
+    """``batch`` with ``move`` applied to its tensors."""
     moved: dict[str, Any] = {
-        field.name: value.pin_memory().to(device, non_blocking=True)
-        for field in fields(batch)
-        if isinstance(value := getattr(batch, field.name), torch.Tensor) and not value.is_cuda
+        each.name: move(value)
+        for each in fields(batch)
+        if isinstance(value := getattr(batch, each.name), torch.Tensor)
     }
+    if isinstance(batch.x, TypedMap):
+        moved["x"] = batch.x.apply(move)
     return replace(batch, **moved)
-
-
-def _shapes(data: Batch | Layer) -> str:
-    """The fields of ``data`` that are there, tensors by their shapes: Layer(edge_index=[2, 9])."""
-    given = {field.name: getattr(data, field.name) for field in fields(data) if field.compare}
-    texts = [
-        f"{name}={list(value.shape) if isinstance(value, torch.Tensor) else value}"
-        for name, value in given.items()
-        if value is not None
-    ]
-    return f"{type(data).__name__}({', '.join(texts)})"

@@ -1,11 +1,39 @@
-"""Imports dgl beside a torch that is newer than the one it was built for."""
+"""Batches as DGL blocks, with dgl next to a torch that is newer than the one it was built for."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 import types
+from collections.abc import Sequence
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+import torch
+
+from lsm.loader.layers import Layer
+
+if TYPE_CHECKING:
+    from dgl import DGLBlock
+
+
+def to_blocks(layers: Sequence[Layer], n_id: torch.Tensor) -> list[DGLBlock]:
+    """As Batch.to_dgl(), for ``layers`` over the nodes ``n_id``."""
+    dgl = import_dgl()
+    blocks = []
+    for layer in layers:
+        block = dgl.create_block(
+            ("csc", (layer.indptr, layer.edge_index[0], [])),
+            num_src_nodes=layer.num_src,
+            num_dst_nodes=layer.num_dst,
+            device=n_id.device,
+        )
+        if layer.edge_weight is not None:
+            block.edata["edge_weight"] = layer.edge_weight
+        block.srcdata[dgl.NID] = n_id[: layer.num_src]
+        block.dstdata[dgl.NID] = n_id[: layer.num_dst]
+        blocks.append(block)
+    return blocks
 
 
 def import_dgl() -> ModuleType:

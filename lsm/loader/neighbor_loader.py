@@ -17,7 +17,10 @@ from lsm.core.limits import MOST_THREADS
 from lsm.data.graph_store import GraphStore
 from lsm.features.loader import FeatureLoader
 from lsm.features.open import open_features
+from lsm.features.row_source import Rows
+from lsm.features.sets import FeatureSets
 from lsm.graph.topology import Topology
+from lsm.graph.types import NODE, TypedMap
 from lsm.loader.batch import Batch
 from lsm.loader.loader import Loader, Sampled
 from lsm.loader.pipeline import RunAhead
@@ -90,7 +93,7 @@ class NeighborLoader(Loader):
         seed: int = 0,
         rank: int = 0,
         world_size: int = 1,
-        features: FeatureLoader | None = None,
+        features: FeatureLoader | FeatureSets | None = None,
         storage: StorageOptions | Mapping[str, Any] | None = None,
         cache: CacheOptions | Mapping[str, Any] | None = None,
         topology: Topology | None = None,
@@ -157,8 +160,9 @@ class _Collate:
 
     def __init__(self, sampler: Sampler, labels: torch.Tensor | None) -> None:
         self._sampler, self._labels = sampler, labels
+        self._by_type = None if labels is None else TypedMap({NODE: labels})
 
-    def __call__(self, sampled: Sampled, x: torch.Tensor, stats: dict[str, float]) -> Batch:
+    def __call__(self, sampled: Sampled, x: Rows, stats: dict[str, float]) -> Batch:
         seeds, labels = sampled.seeds, None
         if self._labels is not None:
             labels = self._labels.index_select(0, seeds.nodes)
@@ -172,6 +176,7 @@ class _Collate:
             epoch=seeds.name.epoch,
             iteration=seeds.name.iteration,
             stats=stats,
+            labels=self._by_type,
         )
 
 

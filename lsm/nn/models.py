@@ -19,7 +19,8 @@ from torch.nn import functional
 from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 from torch_geometric.utils import softmax
 
-from lsm.loader.batch import Batch, Layer
+from lsm.loader.batch import Batch
+from lsm.loader.layers import Layer
 from lsm.nn.options import ModelOptions
 from lsm.nn.templates import remove_templates
 

@@ -15,6 +15,7 @@ from lsm.core.ids import as_int64
 from lsm.graph.topology import Topology
 from lsm.sampler.name import BatchName
 from lsm.sampler.options import Sampling
+from lsm.sampler.typed import SampledTypes
 
 MAX_NEIGHBORS = 2**29
 """Most neighbours drawn per node and hop, unless all are taken."""
@@ -41,6 +42,9 @@ class SampledGraph:
     expanded, once. ``num_sampled_nodes``: seeds, then new nodes per hop; ``num_sampled_edges``:
     edges per hop. ``edge_weight`` [e] float32, of ladies only: a row-normalised adjacency, or with
     debias an estimate of one.
+
+    In a graph of several ``types``, tensors hold all types, one after another, and the numbers per
+    hop are sums; see SampledTypes.
     """
 
     n_id: torch.Tensor
@@ -49,6 +53,7 @@ class SampledGraph:
     num_sampled_nodes: list[int]
     num_sampled_edges: list[int]
     edge_weight: torch.Tensor | None = None
+    types: SampledTypes | None = None
 
     @property
     def ids(self) -> Tensor:
@@ -90,7 +95,12 @@ class SampledGraph:
         if not self.is_packed:
             return self
         edges = torch.empty((2, self.edge_index.size(1)), dtype=torch.int64)
-        native.unpack_edges(self.edge_index[0], self.indptr, edges)
+        if self.types is None:
+            native.unpack_edges(self.edge_index[0], self.indptr, edges[0], edges[1])
+            return replace(self, edge_index=edges)
+        packed, unpacked = self.types.edges(self.edge_index), self.types.edges(edges)
+        for each, indptr in self.types.indptrs(self.indptr).items():
+            native.unpack_edges(packed[each][0], indptr, *unpacked[each])
         return replace(self, edge_index=edges)
 
 

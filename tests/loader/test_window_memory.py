@@ -95,7 +95,7 @@ def test_edges_are_packed_and_unpacked_as_numpy_does():
     packed, edges = torch.empty(5, dtype=torch.int32), torch.empty((2, 5), dtype=torch.int64)
     native.pack_sources(sources, packed)
     assert packed.tolist() == sources.tolist()
-    native.unpack_edges(packed, indptr, edges)
+    native.unpack_edges(packed, indptr, *edges)
     assert edges.tolist() == [sources.tolist(), np.repeat(np.arange(3), [2, 0, 3]).tolist()]
 
 
@@ -110,4 +110,4 @@ def test_edges_are_packed_and_unpacked_as_numpy_does():
 def test_edges_beyond_their_graph_are_refused(indptr, message):
     packed, edges = torch.zeros(5, dtype=torch.int32), torch.empty((2, 5), dtype=torch.int64)
     with pytest.raises(ValueError, match=message):
-        native.unpack_edges(packed, torch.tensor(indptr, dtype=torch.int64), edges)
+        native.unpack_edges(packed, torch.tensor(indptr, dtype=torch.int64), *edges)
