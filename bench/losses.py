@@ -5,7 +5,8 @@ stopped and continues; embeddings by model, loss, memory and ranks) and records 
 iteration, and the results, as exact numbers. ``--against FILE`` compares with an earlier record:
 a change that moves code must move no loss. Losses are equal on one machine, with one build and one
 torch only, so records are compared where they were made. ``--tree`` trains another checkout, built
-in place; the cases are those of this one. Exit status 1 if a case fails or differs.
+in place; the cases are those of this one. Exit status 1 if a case fails, differs, or is missing in
+the record or in this checkout.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from common import parser, publish
@@ -115,6 +118,9 @@ def parse_args() -> argparse.Namespace:
     options = parser(__doc__)
     options.add_argument("--tree", type=Path, default=ROOT, help="the checkout that is run")
     options.add_argument("--against", type=Path, help="a record to compare with")
+    options.add_argument(
+        "--added", nargs="+", default=[], choices=RESULTS, help="results that the record lacks"
+    )
     options.add_argument("--only", default="*", help="names of cases, as a shell pattern")
     options.add_argument("--timeout-secs", type=float, default=300, help="of one run")
     return options.parse_args()
@@ -169,26 +175,29 @@ def run_case(name: str, case: Case, stores: Path, args: argparse.Namespace) -> d
         shutil.rmtree(run_dir, ignore_errors=True)
 
 
-def differences(ours: dict[str, dict], theirs: dict[str, dict]) -> list[str]:
-    """The cases that failed, and those whose numbers differ, each with its first difference. A
-    result that the record does not have is no difference."""
-    found = []
+def differences(ours: dict[str, dict], theirs: dict[str, dict], added: Sequence[str]) -> list[str]:
+    """The cases that failed, that only one side has, or whose numbers differ, each with its first
+    difference. ``added``: results that ``theirs`` may lack."""
+    found = [f"{name}: is not in the record" for name in ours if name not in theirs]
+    found += [f"{name}: is only in the record" for name in theirs if name not in ours]
     for name, case in ours.items():
         other = theirs.get(name)
         if "error" in case:
             found.append(f"{name}: failed: {case['error']}")
-        elif other is not None and not _equal(case, other):
-            pairs = enumerate(zip(case["losses"], other.get("losses", []), strict=False))
-            first = next((i for i, (mine, its) in pairs if mine != its), None)
-            at = "the results" if first is None else f"iteration {first}"
+        elif other is not None and (at := _first_difference(case, other, added)):
             found.append(f"{name}: differs from the record at {at}")
     return found
 
 
-def _equal(case: dict, other: dict) -> bool:
-    """True if ``case`` has each number of the record ``other``, and no further loss."""
-    results = other.get("results", {}).items()
-    return case["losses"] == other.get("losses") and results <= case["results"].items()
+def _first_difference(case: dict, other: dict, added: Sequence[str]) -> str:
+    """Empty if there is none."""
+    losses, recorded = case["losses"], other.get("losses", [])
+    for iteration, pair in enumerate(zip_longest(losses, recorded)):
+        if pair[0] != pair[1]:
+            return f"iteration {iteration}"
+    mine, its = case["results"], other.get("results", {})
+    names = [name for name in RESULTS if name in its or name not in added]
+    return ", ".join(name for name in names if mine.get(name) != its.get(name))
 
 
 def main() -> int:
@@ -203,8 +212,9 @@ def main() -> int:
             results[name] = run_case(name, case, stores, args)
             print(f"{name}: {results[name].get('error', 'done')}", file=sys.stderr, flush=True)
     publish({"cases": results}, args, "tree", "against")
-    earlier = json.loads(args.against.read_text())["cases"] if args.against else {}
-    found = differences(results, earlier)
+    recorded = json.loads(args.against.read_text())["cases"] if args.against else results
+    earlier = {name: case for name, case in recorded.items() if fnmatch.fnmatch(name, args.only)}
+    found = differences(results, earlier, args.added)
     print(*found, f"{len(results)} cases, {len(found)} failed or differ", sep="\n", file=sys.stderr)
     return bool(found)
 
