@@ -140,7 +140,8 @@ class Setting:
 def count_pipeline(read: Callable[[], Counts], setting: Setting) -> tuple[Counts, int]:
     """The counts of an epoch of a pipeline, read by the thread that takes its batches; and how many
     batches these are."""
-    from lsm.loader.pipeline import Pipeline, RunAhead
+    from lsm.loader.pipeline import Pipeline
+    from lsm.loader.rows_in_flight import RunAhead
     from lsm.sampler.name import BatchName
     from lsm.storage.read_ahead import ReadAhead
 

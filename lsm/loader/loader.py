@@ -14,34 +14,37 @@ from lsm.features.loader import FeatureLoader
 from lsm.features.row_source import Rows
 from lsm.features.sets import FeatureSets
 from lsm.loader.batch import Batch
-from lsm.loader.pipeline import Pipeline, Prepared, Request, RunAhead
+from lsm.loader.pipeline import Pipeline
+from lsm.loader.prepared import Prepared
+from lsm.loader.rows_in_flight import RunAhead
+from lsm.loader.sample import Sample
 from lsm.sampler.seeds import SeedSource
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
-    """The Request of a Loader: the seeds of an iteration, and their sample."""
+class SampledSeeds:
+    """The Sample of a Loader: the seeds of an iteration, and their sample."""
 
     seeds: Any
     graph: Any
 
     @property
     def ids(self) -> torch.Tensor:
-        """As Request.ids."""
+        """As Sample.ids."""
         return self.graph.ids
 
     @property
     def num_bytes(self) -> int:
-        """As Request.num_bytes, without the seeds."""
+        """As Sample.num_bytes, without the seeds."""
         return self.graph.num_bytes
 
-    def pack(self) -> Sampled:
-        """As Request.pack()."""
-        return Sampled(self.seeds, self.graph.pack())
+    def pack(self) -> SampledSeeds:
+        """As Sample.pack()."""
+        return SampledSeeds(self.seeds, self.graph.pack())
 
-    def unpack(self) -> Sampled:
-        """As Request.unpack()."""
-        return Sampled(self.seeds, self.graph.unpack())
+    def unpack(self) -> SampledSeeds:
+        """As Sample.unpack()."""
+        return SampledSeeds(self.seeds, self.graph.unpack())
 
 
 class Loader:
@@ -52,7 +55,7 @@ class Loader:
 
     Args:
         seeds: The seeds of every iteration.
-        sample: Returns the sample of an iteration's seeds, which has the members of Request.
+        sample: Returns the sample of an iteration's seeds, which has the members of Sample.
         features: Source of rows.
         collate: Makes the batch of the seeds, their sample, its rows and its counters.
         policy: Bounds on the work ahead of the consumer.
@@ -63,7 +66,7 @@ class Loader:
         seeds: SeedSource,
         sample: Callable[[Any], Any],
         features: FeatureLoader | FeatureSets,
-        collate: Callable[[Sampled, Rows, dict[str, float]], Batch],
+        collate: Callable[[SampledSeeds, Rows, dict[str, float]], Batch],
         policy: RunAhead,
     ) -> None:
         self._seeds = seeds
@@ -132,11 +135,11 @@ class Loader:
         """
         return self._totals | self.features.stats()
 
-    def _draw(self, seeds_at: Callable[[int], Any], iteration: int) -> Request:
+    def _draw(self, seeds_at: Callable[[int], Any], iteration: int) -> Sample:
         seeds = seeds_at(iteration)
-        return Sampled(seeds, self._sample(seeds))
+        return SampledSeeds(seeds, self._sample(seeds))
 
-    def _batches(self, sample: Callable[[int], Request], start_iteration: int) -> Iterator[Batch]:
+    def _batches(self, sample: Callable[[int], Sample], start_iteration: int) -> Iterator[Batch]:
         # Created here, at the first next(), so that an unused iterator starts no threads.
         pipeline = Pipeline(
             sample, self._rows, first=start_iteration, last=len(self), policy=self._policy
@@ -156,7 +159,7 @@ class Loader:
         totals["wait_secs"] += time.perf_counter() - start
         if prepared is None:
             return None
-        batch = self._collate(prepared.request, prepared.x, prepared.stats)
+        batch = self._collate(prepared.sample, prepared.x, prepared.stats)
         totals["batches"] += 1
         totals["sampled_nodes"] += batch.num_nodes
         totals["sampled_edges"] += batch.num_edges

@@ -22,9 +22,9 @@ from lsm.features.sets import FeatureSets
 from lsm.graph.topology import Topology
 from lsm.graph.types import NODE, TypedMap
 from lsm.loader.batch import Batch
-from lsm.loader.loader import Loader, Sampled
-from lsm.loader.pipeline import RunAhead
+from lsm.loader.loader import Loader, SampledSeeds
 from lsm.loader.pyg_arguments import check_extra_arguments
+from lsm.loader.rows_in_flight import RunAhead
 from lsm.sampler.neighbor import NeighborSampler, Sampler
 from lsm.sampler.options import Sampling
 from lsm.sampler.seeds import NodeSeeds, seed_nodes
@@ -162,7 +162,7 @@ class _Collate:
         self._sampler, self._labels = sampler, labels
         self._by_type = None if labels is None else TypedMap({NODE: labels})
 
-    def __call__(self, sampled: Sampled, x: Rows, stats: dict[str, float]) -> Batch:
+    def __call__(self, sampled: SampledSeeds, x: Rows, stats: dict[str, float]) -> Batch:
         seeds, labels = sampled.seeds, None
         if self._labels is not None:
             labels = self._labels.index_select(0, seeds.nodes)

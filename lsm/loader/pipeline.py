@@ -10,94 +10,14 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, Protocol
 
-import torch
-
-from lsm.cache.memory import WINDOW_ID_BYTES
 from lsm.core.counters import READ_AHEAD
 from lsm.core.profiler import span
 from lsm.core.threads import starting
-from lsm.features.row_source import Announced, PendingRows, Rows, RowSource
-from lsm.storage.read_ahead import Decision, InFlight, ReadAhead
-
-# Interval at which a blocked thread checks that the pipeline is open.
-_POLL_SECS = 0.05
-# Interval at which outstanding reads are counted while more may start.
-_DRIVE_POLL_SECS = 0.002
-
-
-class Request(Protocol):
-    """An iteration's request for rows, and all else that its batch will hold."""
-
-    @property
-    def ids(self) -> torch.Tensor:
-        """Nodes whose rows are requested: [n] int64, no repeats."""
-
-    @property
-    def num_bytes(self) -> int:
-        """Memory that the request takes."""
-
-    def pack(self) -> Request:
-        """The request in less memory, while it waits in the window."""
-
-    def unpack(self) -> Request:
-        """The request as it was before pack()."""
-
-
-@dataclass(frozen=True)
-class IdsAlone:
-    """A Request of rows for no graph."""
-
-    ids: torch.Tensor
-    num_bytes: int = 0
-
-    def pack(self) -> IdsAlone:
-        """As Request.pack()."""
-        return self
-
-    def unpack(self) -> IdsAlone:
-        """As Request.unpack()."""
-        return self
-
-
-@dataclass(frozen=True)
-class RunAhead:
-    """Bounds on the work that a pipeline does ahead of its consumer."""
-
-    read_ahead: ReadAhead
-    """Iterations whose rows are requested ahead."""
-    staging_bytes: int
-    """Most memory of rows that are requested ahead."""
-    num_threads: int = 1
-    """Threads that sample."""
-    timeout_secs: float = 120.0
-    """Longest wait for a sample, or for rows, in seconds."""
-    window_bytes: int | None = None
-    """Memory of the window's requests and of a planner's metadata; None: no bound."""
-
-
-@dataclass
-class Prepared:
-    """A batch on its way through the pipeline: first a request, finally with its rows."""
-
-    iteration: int
-    request: Any
-    """A Request, packed while it waits in the window."""
-    stats: dict[str, float]
-    """``sample_secs``; once complete also COUNTERS, SPANS and READ_AHEAD of lsm.core.counters."""
-    announced: Announced[Rows] = field(init=False, repr=False)
-    rows: PendingRows[Rows] = field(init=False, repr=False)
-    completed: Future[None] | None = field(default=None, repr=False)
-    """Done once ``x`` is set; None if the consumer waits for the rows itself."""
-    x: Rows = field(init=False, repr=False)
-    """Rows of the request's ids."""
-
-    @property
-    def window_bytes(self) -> int:
-        """Memory in a window, with a planner's metadata of its nodes."""
-        return self.request.num_bytes + WINDOW_ID_BYTES * len(self.request.ids)
+from lsm.features.row_source import RowSource
+from lsm.loader.prepared import Prepared
+from lsm.loader.rows_in_flight import POLL_SECS, ClosedError, RowsInFlight, RunAhead
+from lsm.loader.sample import Sample
 
 
 class Pipeline:
@@ -105,10 +25,10 @@ class Pipeline:
 
     Three steps run ahead of the consumer, each in iteration order:
 
-    - ``policy.num_threads`` threads call ``sample``, which returns an iteration's Request. Before
+    - ``policy.num_threads`` threads call ``sample``, which returns an iteration's Sample. Before
       the first of the next ``rows.window`` iterations requests its rows, the window holds all their
-      requests and has announced their nodes; at the end of the range it runs dry. A window of
-      several iterations packs its requests. ``policy.window_bytes`` bounds them, but for one,
+      samples and has announced their nodes; at the end of the range it runs dry. A window of
+      several iterations packs its samples. ``policy.window_bytes`` bounds them, but for one,
       unless ranks announce together.
     - One thread requests rows from ``rows`` for the iterations that ``policy.read_ahead`` allows,
       and at most ``policy.staging_bytes`` of rows (but for one iteration, else nothing would ever
@@ -120,7 +40,7 @@ class Pipeline:
 
     def __init__(
         self,
-        sample: Callable[[int], Request],
+        sample: Callable[[int], Sample],
         rows: RowSource,
         *,
         first: int,
@@ -138,11 +58,8 @@ class Pipeline:
         self._window_bytes = None if rows.peer_timeout_secs else policy.window_bytes
         self._sample_secs = policy.timeout_secs + rows.peer_timeout_secs
         self._rows_secs = 2 * self._sample_secs
-        self._closed = threading.Event()
+        self._flight = RowsInFlight(rows, policy)
         self._started: queue.SimpleQueue[Prepared | BaseException] = queue.SimpleQueue()
-        self._room = threading.Condition()
-        self._in_flight: deque[PendingRows[Rows]] = deque()
-        self._num_completed = 0  # of those in flight
         self._last_sample = time.monotonic()
         self._samplers = ThreadPoolExecutor(policy.num_threads, thread_name_prefix="lsm-sample")
         # No executor: the interpreter joins its threads before it lets anybody close the pipeline.
@@ -161,7 +78,7 @@ class Pipeline:
     def close(self) -> None:
         """Ends all threads and drops all batches. Abandons reads in flight, except those of one
         iteration, for which it blocks. Does nothing a second time, nor in a forked process."""
-        if self._closed.is_set() or self._rows.is_forked:
+        if self._flight.is_closed or self._rows.is_forked:
             return  # in a forked process the threads, and the messages of ranks, are the parent's
         self._end_threads()
         self._samplers.shutdown(wait=True, cancel_futures=True)
@@ -171,10 +88,8 @@ class Pipeline:
             self._rows.release()
 
     def _end_threads(self) -> None:
-        self._closed.set()
+        self._flight.close()
         self._to_complete.put(None)
-        with self._room:
-            self._room.notify_all()
         self._rows.leave()
         self._reader.join(self._sample_secs)
         self._completer.join(self._rows_secs)
@@ -183,7 +98,7 @@ class Pipeline:
         self._rows.check_process()
         prepared = self._next_started(iteration)
         self._await_rows(prepared)
-        self._leave()
+        self._flight.take()
         prepared.stats |= prepared.rows.stats
         return prepared
 
@@ -191,7 +106,7 @@ class Pipeline:
         asked = time.monotonic()
         while True:
             try:
-                started = self._started.get(timeout=_POLL_SECS)
+                started = self._started.get(timeout=POLL_SECS)
             except queue.Empty:
                 if time.monotonic() > max(asked, self._last_sample) + self._sample_secs:
                     raise TimeoutError(
@@ -225,7 +140,7 @@ class Pipeline:
         announced: deque[Prepared] = deque()
         to_sample = iter(self._iterations)
         try:
-            while not self._closed.is_set():
+            while not self._flight.is_closed:
                 while self._has_room(announced):
                     self._keep_sampling(sampling, to_sample)
                     if not sampling:
@@ -236,7 +151,7 @@ class Pipeline:
                 if not announced:
                     return
                 self._start(announced.popleft())
-        except _ClosedError:
+        except ClosedError:
             pass
         except BaseException as error:
             # Any error must reach the consumer, which would otherwise wait for its time-out.
@@ -258,38 +173,36 @@ class Pipeline:
                 future = self._samplers.submit(self._timed_sample, iteration)
             sampling.append((iteration, future))
 
-    def _timed_sample(self, iteration: int) -> tuple[Request, float]:
+    def _timed_sample(self, iteration: int) -> tuple[Sample, float]:
         start = time.perf_counter()
         with span("sample"):
-            request = self._sample(iteration)
+            sample = self._sample(iteration)
             if self._packs:
-                request = request.pack()
-        return request, time.perf_counter() - start
+                sample = sample.pack()
+        return sample, time.perf_counter() - start
 
     def _await(self, iteration: int, future: Future) -> Prepared:
         while True:
             try:
-                request, sample_secs = future.result(timeout=_POLL_SECS)
+                sample, sample_secs = future.result(timeout=POLL_SECS)
             except TimeoutError:
                 if future.done():
                     raise
-                self._check_open()
+                self._flight.check_open()
                 continue
             self._last_sample = time.monotonic()
-            return Prepared(iteration, request, {"sample_secs": sample_secs})
+            return Prepared(iteration, sample, {"sample_secs": sample_secs})
 
     def _announce(self, prepared: Prepared) -> None:
-        prepared.announced = self._rows.announce(prepared.request.ids)
+        prepared.announced = self._rows.announce(prepared.sample.ids)
 
     def _start(self, prepared: Prepared) -> None:
         """Requests the rows of the oldest announced batch."""
-        self._await_room(prepared.announced.num_bytes)
-        self._rows.reads.in_flight(len(self._in_flight) + 1)
+        self._flight.await_room(prepared.announced.num_bytes)
+        self._rows.reads.in_flight(len(self._flight) + 1)
         with span("plan"):
             prepared.rows = prepared.announced.start()
-        with self._room:
-            self._in_flight.append(prepared.rows)
-            seen = (len(self._in_flight), self._rows.reads.outstanding_reads)
+        seen = self._flight.add(prepared.rows)
         prepared.stats |= dict(zip(READ_AHEAD, seen, strict=True))
         if self._rows.completed_ahead > 0:
             prepared.completed = Future()
@@ -297,7 +210,7 @@ class Pipeline:
         self._started.put(prepared)
 
     def _complete_all(self) -> None:
-        while (prepared := self._to_complete.get()) is not None and not self._closed.is_set():
+        while (prepared := self._to_complete.get()) is not None and not self._flight.is_closed:
             assert prepared.completed is not None, "set before it was put"
             try:
                 self._complete(prepared)
@@ -309,56 +222,14 @@ class Pipeline:
 
     def _complete(self, prepared: Prepared) -> None:
         """Waits for the rows of the oldest batch whose reads have been started."""
-        with self._room:
-            while self._num_completed >= self._rows.completed_ahead:
-                self._check_open()
-                self._room.wait(_POLL_SECS)
-            self._num_completed += 1
+        self._flight.await_completion()
         self._take_rows(prepared)
 
     def _take_rows(self, prepared: Prepared) -> None:
         with span("rows"):
             if self._packs:
-                prepared.request = prepared.request.unpack()
+                prepared.sample = prepared.sample.unpack()
             prepared.x = prepared.rows.result(self._policy.timeout_secs)
-
-    def _await_room(self, num_bytes: int) -> None:
-        """Blocks until the reads of an iteration whose rows take ``num_bytes`` may start."""
-        read_ahead, staging_bytes = self._policy.read_ahead, self._policy.staging_bytes
-        with self._room:
-            while True:
-                self._check_open()
-                decision = read_ahead.decide(self._flight(), num_bytes, staging_bytes)
-                if decision is Decision.START:
-                    return
-                # Training notifies when it takes rows; the drive does not notify when it runs
-                # short.
-                accesses = read_ahead.accesses
-                waits = accesses > 0 and self._rows.reads.keep_busy(accesses)
-                for_drive = waits or decision is Decision.WAIT_FOR_DRIVE
-                self._room.wait(_DRIVE_POLL_SECS if for_drive else _POLL_SECS)
-
-    def _flight(self) -> InFlight:
-        return InFlight(
-            iterations=len(self._in_flight),
-            ready=sum(rows.arrived for rows in self._in_flight),
-            row_bytes=self._row_bytes(),
-            reads=self._rows.reads.outstanding_reads,
-        )
-
-    def _row_bytes(self) -> int:
-        return sum(rows.num_bytes for rows in self._in_flight)
-
-    def _leave(self) -> None:
-        """Removes the oldest rows in flight, which training has taken."""
-        with self._room:
-            self._in_flight.popleft()
-            self._num_completed -= self._rows.completed_ahead > 0
-            self._room.notify_all()
-
-    def _check_open(self) -> None:
-        if self._closed.is_set():
-            raise _ClosedError
 
 
 _OPEN: weakref.WeakSet[Pipeline] = weakref.WeakSet()
@@ -369,7 +240,3 @@ def _close_open() -> None:
     """Closes the pipelines of unfinished iterators before the interpreter ends."""
     for pipeline in list(_OPEN):
         pipeline.close()
-
-
-class _ClosedError(Exception):
-    """The consumer has closed the pipeline; the reader thread ends quietly."""

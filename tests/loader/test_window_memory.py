@@ -10,7 +10,8 @@ from lsm import native
 from lsm.cache.memory import WINDOW_ID_BYTES
 from lsm.data.feature_files import FeatureFiles
 from lsm.features.loader import FeatureLoader
-from lsm.loader.pipeline import Pipeline, RunAhead
+from lsm.loader.pipeline import Pipeline
+from lsm.loader.rows_in_flight import RunAhead
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.storage.read_ahead import ReadAhead
