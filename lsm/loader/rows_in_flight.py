@@ -68,6 +68,11 @@ class RowsInFlight:
     def __len__(self) -> int:
         return len(self._in_flight)
 
+    @property
+    def row_bytes(self) -> int:
+        """Memory that the rows take now."""
+        return sum(rows.num_bytes for rows in self._in_flight)
+
     def add(self, rows: PendingRows[Rows]) -> tuple[int, int]:
         """Adds the rows of the next iteration. Returns the values of READ_AHEAD."""
         with self._room:
@@ -109,6 +114,6 @@ class RowsInFlight:
         return InFlight(
             iterations=len(self._in_flight),
             ready=sum(rows.arrived for rows in self._in_flight),
-            row_bytes=sum(rows.num_bytes for rows in self._in_flight),
+            row_bytes=self.row_bytes,
             reads=self._rows.reads.outstanding_reads,
         )

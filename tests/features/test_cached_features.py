@@ -447,10 +447,10 @@ def test_what_is_held_stays_within_the_staging(store, rows):
             for loaded in pipeline:
                 assert np.array_equal(loaded.x, rows[requests[loaded.iteration].numpy()])
                 deadline = time.monotonic() + 20
-                while loaded.iteration == 0 and len(pipeline._in_flight) <= 6:
+                while loaded.iteration == 0 and len(pipeline._flight) <= 6:
                     assert time.monotonic() < deadline, "no more than whole batches have room"
                     time.sleep(0.001)
                 # Whole ones have come since there was room for another: two, and the next.
-                assert pipeline._row_bytes() <= 9 * largest
+                assert pipeline._flight.row_bytes <= 9 * largest
         finally:
             pipeline.close()
