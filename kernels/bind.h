@@ -15,6 +15,7 @@ void bind_io(pybind11::module_& module);
 void bind_nvme(pybind11::module_& module);
 void bind_transfers(pybind11::module_& module);
 void bind_sampling(pybind11::module_& module);
+void bind_typed_sampling(pybind11::module_& module);
 void bind_gpu_sampling(pybind11::module_& module);
 void bind_store(pybind11::module_& module);
 void bind_links(pybind11::module_& module);

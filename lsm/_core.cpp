@@ -27,6 +27,7 @@ PYBIND11_MODULE(_core, module) {
   lsm::bind_core(module);
   lsm::bind_gather(module);
   lsm::bind_sampling(module);
+  lsm::bind_typed_sampling(module);
   lsm::bind_gpu_sampling(module);
   lsm::bind_nvme(module);
   lsm::bind_io(module);

@@ -66,6 +66,9 @@ __all__: list[str] = [
     "ThreadPool",
     "Ticket",
     "Transfers",
+    "TypedEdges",
+    "TypedSampler",
+    "TypedSubgraph",
     "add_rows",
     "batch_key",
     "build_info",
@@ -228,6 +231,64 @@ class NeighborSampler:
 class StopFlag:
     def __init__(self) -> None: ...
     def set(self) -> None: ...
+
+class TypedSubgraph:
+    @property
+    def edge_ids(self) -> HostBuffer: ...
+    @property
+    def edges(self) -> HostBuffer: ...
+    @property
+    def indptr(self) -> HostBuffer: ...
+    @property
+    def n_id(self) -> HostBuffer: ...
+    @property
+    def num_bounds(self) -> int: ...
+    @property
+    def num_edges(self) -> int: ...
+    @property
+    def num_nodes(self) -> int: ...
+    @property
+    def num_sampled_edges(self) -> list[list[int]]: ...
+    @property
+    def num_sampled_nodes(self) -> list[list[int]]: ...
+    @property
+    def subgraph(self) -> HostBuffer: ...
+
+class TypedEdges:
+    def __init__(
+        self,
+        indptr: torch.Tensor | numpy.ndarray,
+        indices: torch.Tensor | numpy.ndarray,
+        source: int,
+        destination: int,
+        fanouts: collections.abc.Sequence[int],
+        weights: torch.Tensor | numpy.ndarray | None = None,
+        times: torch.Tensor | numpy.ndarray | None = None,
+    ) -> None: ...
+
+class TypedSampler:
+    def __init__(
+        self,
+        num_nodes: collections.abc.Sequence[int],
+        edges: collections.abc.Sequence[TypedEdges],
+        num_threads: int,
+        sampling: NeighborSampling | LaborSampling | LadiesSampling,
+        disjoint: bool = False,
+        takes_last: bool = False,
+        node_times: collections.abc.Sequence[torch.Tensor | numpy.ndarray | None] = [],
+    ) -> None: ...
+    def sample(
+        self,
+        seeds: collections.abc.Sequence[
+            tuple[int, torch.Tensor | numpy.ndarray, torch.Tensor | numpy.ndarray | None]
+        ],
+        seed: int,
+        epoch: int,
+        iteration: int,
+        rank: int,
+        step: int,
+        edge_ids: bool,
+    ) -> TypedSubgraph: ...
 
 class GpuInfo:
     @property

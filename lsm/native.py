@@ -64,6 +64,9 @@ ThreadPool = _core.ThreadPool
 Transfers = _core.Transfers
 TWIN = _core.TWIN
 TWIN_BACKWARDS = _core.TWIN_BACKWARDS
+TypedEdges = _core.TypedEdges
+TypedSampler = _core.TypedSampler
+TypedSubgraph = _core.TypedSubgraph
 add_rows = _core.add_rows
 batch_key = _core.batch_key
 build_info = _core.build_info
@@ -175,6 +178,9 @@ __all__ = [
     "ThreadError",
     "ThreadPool",
     "Transfers",
+    "TypedEdges",
+    "TypedSampler",
+    "TypedSubgraph",
     "add_rows",
     "as_device_tensor",
     "as_tensor",

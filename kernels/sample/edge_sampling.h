@@ -107,12 +107,12 @@ class EdgeSampling {
     const uint64_t limit = fanout < 0 ? UINT64_MAX : static_cast<uint64_t>(fanout);
     if (graph_.is_plain() && !destinations_.is_split()) {
       const int64_t* ids = destinations_.ids();
-      count_each(
+      count_each<false>(
           begin, end, [&](int64_t i) { return ids[i]; },
           [&](int64_t, const InEdges& in) { return std::min<uint64_t>(in.degree, limit); });
       return;
     }
-    count_each(
+    count_each<true>(
         begin, end, [&](int64_t i) { return destinations_.node(i); },
         [&](int64_t i, InEdges& in) {
           const int64_t subgraph = destinations_.is_split() ? destinations_.subgraphs()[i] : 0;
@@ -120,11 +120,14 @@ class EdgeSampling {
         });
   }
 
-  template <class NodeOf, class CountOf>
+  template <bool kIsRestricted, class NodeOf, class CountOf>
   void count_each(int64_t begin, int64_t end, const NodeOf& node_of, const CountOf& count_of) {
     int64_t* indptr = indptr_.data();
     for (int64_t i = begin; i < end; ++i) {
       if (i + kNodesAhead < end) __builtin_prefetch(graph_.indptr + node_of(i + kNodesAhead));
+      if constexpr (kIsRestricted) {
+        if (i + kNodesAhead / 2 < end) graph_.prefetch_times(node_of(i + kNodesAhead / 2));
+      }
       const int64_t node = node_of(i);
       const int64_t first = graph_.indptr[node];
       InEdges in = {first, static_cast<uint32_t>(graph_.indptr[node + 1] - first)};

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/core/check.h"
+#include "kernels/core/prefetch.h"
 
 namespace lsm {
 
@@ -52,11 +53,23 @@ struct Graph {
     return count;
   }
 
- private:
+  /// Prefetches the middle of a node's times, where restrict() begins its search.
+  LSM_ONLY_PREFETCHES void prefetch_times(int64_t node) const {
+    const int64_t first = indptr[node];
+    const int64_t middle = first + (indptr[node + 1] - first) / 2;
+    if (times.of_edges != nullptr) {
+      __builtin_prefetch(times.of_edges + middle);
+    } else if (times.of_sources != nullptr) {
+      __builtin_prefetch(indices + middle);
+    }
+  }
+
+  /// Precondition: times are given.
   int64_t time_of(int64_t edge) const {
     return times.of_edges != nullptr ? times.of_edges[edge] : times.of_sources[indices[edge]];
   }
 
+ private:
   /// The number of `in` that are not later than `time`.
   uint32_t num_until(const InEdges& in, int64_t time) const {
     uint32_t low = 0, high = in.degree;

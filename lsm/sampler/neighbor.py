@@ -43,6 +43,8 @@ class SampledGraph:
     edges per hop. ``edge_weight`` [e] float32, of ladies only: a row-normalised adjacency, or with
     debias an estimate of one.
 
+    ``batch`` [n] int64: the subgraph of each node, if each seed has one.
+
     In a graph of several ``types``, tensors hold all types, one after another, and the numbers per
     hop are sums; see SampledTypes.
     """
@@ -53,6 +55,7 @@ class SampledGraph:
     num_sampled_nodes: list[int]
     num_sampled_edges: list[int]
     edge_weight: torch.Tensor | None = None
+    batch: torch.Tensor | None = None
     types: SampledTypes | None = None
 
     @property

@@ -1,0 +1,82 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Exports sampling of graphs with types.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "kernels/bind.h"
+#include "kernels/bind_tensor.h"
+#include "kernels/core/check.h"
+#include "kernels/sample/typed_sampler.h"
+
+namespace py = pybind11;
+
+namespace {
+
+lsm::TypedEdges make_edges(const lsm::TensorView& indptr, const lsm::TensorView& indices,
+                           int source, int destination, std::vector<int64_t> fanouts,
+                           std::optional<lsm::TensorView> weights,
+                           std::optional<lsm::TensorView> times) {
+  return {indptr, indices, source, destination, std::move(fanouts), weights, times};
+}
+
+std::unique_ptr<lsm::TypedSampler> make_sampler(
+    std::vector<int64_t> num_nodes, std::vector<lsm::TypedEdges> edges, int num_threads,
+    const lsm::Sampling& sampling, bool disjoint, bool takes_last,
+    std::vector<std::optional<lsm::TensorView>> node_times) {
+  py::gil_scoped_release release;
+  return lsm::make_typed_sampler(std::move(num_nodes), std::move(edges), num_threads, sampling,
+                                 {disjoint, takes_last, std::move(node_times)});
+}
+
+using Seeds = std::tuple<int, lsm::TensorView, std::optional<lsm::TensorView>>;
+
+lsm::TypedSubgraph sample(lsm::TypedSampler& sampler, const std::vector<Seeds>& seeds,
+                          uint64_t seed, uint64_t epoch, uint64_t iteration, uint64_t rank,
+                          uint64_t step, bool edge_ids) {
+  std::vector<lsm::TypedSeeds> typed;
+  for (const auto& [type, ids, times] : seeds) {
+    lsm::check_argument(ids.num_dims == 1, "seeds: expected [n], got ", ids.num_dims, " dims");
+    typed.push_back({type, ids.as<const int64_t>("seeds"), {}});
+    if (times) typed.back().times = times->as<const int64_t>("seed times");
+  }
+  py::gil_scoped_release release;
+  return sampler.sample(typed, {seed, epoch, iteration, rank, step},
+                        edge_ids ? lsm::EdgeIds::kRecord : lsm::EdgeIds::kLeaveOut);
+}
+
+}  // namespace
+
+namespace lsm {
+
+void bind_typed_sampling(py::module_& module) {
+  py::class_<TypedSubgraph>(module, "TypedSubgraph")
+      .def_readonly("n_id", &TypedSubgraph::n_id)
+      .def_readonly("subgraph", &TypedSubgraph::subgraph)
+      .def_readonly("edges", &TypedSubgraph::edges)
+      .def_readonly("indptr", &TypedSubgraph::indptr)
+      .def_readonly("edge_ids", &TypedSubgraph::edge_ids)
+      .def_readonly("num_sampled_nodes", &TypedSubgraph::num_sampled_nodes)
+      .def_readonly("num_sampled_edges", &TypedSubgraph::num_sampled_edges)
+      .def_readonly("num_nodes", &TypedSubgraph::num_nodes)
+      .def_readonly("num_edges", &TypedSubgraph::num_edges)
+      .def_readonly("num_bounds", &TypedSubgraph::num_bounds);
+  // Only the view of the tensors' memory: the caller keeps the tensors.
+  py::class_<TypedEdges>(module, "TypedEdges")
+      .def(py::init(&make_edges), py::arg("indptr"), py::arg("indices"), py::arg("source"),
+           py::arg("destination"), py::arg("fanouts"), py::arg("weights") = py::none(),
+           py::arg("times") = py::none());
+  py::class_<TypedSampler>(module, "TypedSampler")
+      .def(py::init(&make_sampler), py::arg("num_nodes"), py::arg("edges"), py::arg("num_threads"),
+           py::arg("sampling"), py::arg("disjoint") = false, py::arg("takes_last") = false,
+           py::arg("node_times") = py::list())
+      .def("sample", &sample, py::arg("seeds"), py::arg("seed"), py::arg("epoch"),
+           py::arg("iteration"), py::arg("rank"), py::arg("step"), py::arg("edge_ids"));
+}
+
+}  // namespace lsm

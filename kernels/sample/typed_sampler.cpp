@@ -1,0 +1,342 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+#include "kernels/sample/typed_sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <type_traits>
+#include <utility>
+
+#include "kernels/core/check.h"
+#include "kernels/core/hash.h"
+#include "kernels/core/mapped_file.h"
+#include "kernels/core/thread_pool.h"
+#include "kernels/sample/edge_sampling.h"
+#include "kernels/sample/node_list.h"
+
+namespace lsm {
+namespace {
+
+constexpr size_t kMaxIdleOutputBytes = size_t{256} << 20;
+
+template <class Id>
+struct EdgeType {
+  Graph<Id> graph;
+  int source;
+  int destination;
+  std::vector<int64_t> fanouts;
+};
+
+/// The name under which edges of a type are drawn. Types draw independently, but LABOR's draws
+/// belong to the sources: all types of edges share those of a type of sources.
+template <class Kind, class Id>
+BatchName name_for(const BatchName& batch, size_t edge_type, const EdgeType<Id>& type) {
+  const bool is_labor = std::is_same_v<Kind, LaborSampling>;
+  const uint64_t number = is_labor ? static_cast<uint64_t>(type.source) : edge_type;
+  BatchName name = batch;
+  if (number > 0) name.seed = mix64(batch.seed ^ number * 0x9E3779B97F4A7C15ULL);
+  return name;
+}
+
+int64_t* words_of(const std::shared_ptr<HostBuffer>& buffer) {
+  return reinterpret_cast<int64_t*>(buffer->data());
+}
+
+std::shared_ptr<HostBuffer> take_words(BufferPool& buffers, int64_t count) {
+  return buffers.take(static_cast<size_t>(count) * sizeof(int64_t));
+}
+
+/// Puts the nodes of all types one after another, with ids of one space.
+template <class Lists>
+void join_nodes(Lists& lists, BufferPool& buffers, TypedSubgraph* result) {
+  for (const auto& list : lists) result->num_nodes += list.size();
+  result->n_id = take_words(buffers, result->num_nodes);
+  const bool is_split = lists.front().is_split();
+  if (is_split) result->subgraph = take_words(buffers, result->num_nodes);
+  int64_t place = 0, offset = 0;
+  for (auto& list : lists) {
+    const int64_t num_nodes = list.num_nodes();
+    SampledNodes nodes = list.release();
+    const int64_t* const n_id = words_of(nodes.n_id);
+    std::transform(n_id, n_id + nodes.num_nodes, words_of(result->n_id) + place,
+                   [offset](int64_t id) { return id + offset; });
+    if (is_split) {
+      std::copy_n(words_of(nodes.subgraph), nodes.num_nodes, words_of(result->subgraph) + place);
+    }
+    result->num_sampled_nodes.push_back(std::move(nodes.num_sampled_nodes));
+    place += nodes.num_nodes;
+    offset += num_nodes;
+  }
+}
+
+/// Puts the edges of all types one after another.
+template <class Lists>
+void join_edges(Lists& lists, BufferPool& buffers, EdgeIds edge_ids, TypedSubgraph* result) {
+  std::vector<SampledEdges> parts;
+  for (auto& list : lists) parts.push_back(list.release());
+  for (const SampledEdges& part : parts) {
+    result->num_edges += part.num_edges;
+    result->num_bounds += part.num_expanded + 1;
+  }
+  result->edges = take_words(buffers, 2 * result->num_edges);
+  result->indptr = take_words(buffers, result->num_bounds);
+  const bool records = edge_ids == EdgeIds::kRecord;
+  if (records) result->edge_ids = take_words(buffers, result->num_edges);
+  int64_t* sources = words_of(result->edges);
+  int64_t* bounds = words_of(result->indptr);
+  int64_t place = 0;
+  for (SampledEdges& part : parts) {
+    const int64_t* const edges = words_of(part.edges);
+    std::copy_n(edges, part.num_edges, sources + place);
+    std::copy_n(edges + part.num_edges, part.num_edges, sources + result->num_edges + place);
+    bounds = std::copy_n(words_of(part.indptr), part.num_expanded + 1, bounds);
+    if (records) {
+      std::copy_n(words_of(part.edge_ids), part.num_edges, words_of(result->edge_ids) + place);
+    }
+    place += part.num_edges;
+    result->num_sampled_edges.push_back(std::move(part.num_sampled_edges));
+  }
+}
+
+/// NodeId: int64_t if ids of nodes are those of several subgraphs, else Id.
+template <class Id, class NodeId, class Kind>
+class CscTypedSampler final : public TypedSampler {
+ public:
+  CscTypedSampler(std::vector<int64_t> num_nodes, std::vector<EdgeType<Id>> types, int num_threads,
+                  const Kind& kind, bool disjoint)
+      : num_nodes_(std::move(num_nodes)),
+        types_(std::move(types)),
+        kind_(kind),
+        disjoint_(disjoint),
+        threads_(num_threads),
+        buffers_(std::make_shared<BufferPool>(kMaxIdleOutputBytes)) {
+    for (const auto& type : types_) num_hops_ = std::max(num_hops_, type.fanouts.size());
+  }
+
+  TypedSubgraph sample(std::span<const TypedSeeds> seeds, const BatchName& batch,
+                       EdgeIds edge_ids) override {
+    auto workspace = take_workspace();
+    std::vector<NodeList<NodeId>> nodes;
+    nodes.reserve(num_nodes_.size());
+    for (size_t i = 0; i < num_nodes_.size(); ++i) {
+      nodes.emplace_back(workspace->tables[i], *buffers_, num_nodes_[i]);
+    }
+    const std::vector<int64_t> seed_times = add_seeds(seeds, nodes);
+    std::vector<Graph<Id>> graphs;  // with the seeds' times
+    for (const auto& type : types_) {
+      graphs.push_back(type.graph);
+      graphs.back().times.of_seeds = seed_times.data();
+    }
+    std::vector<EdgeSampling<Id, NodeId, Kind>> edges;
+    edges.reserve(types_.size());
+    for (size_t i = 0; i < types_.size(); ++i) {
+      const auto& type = types_[i];
+      edges.emplace_back(graphs[i],
+                         typename EdgeSampling<Id, NodeId, Kind>::Ends{nodes[type.source],
+                                                                       nodes[type.destination]},
+                         workspace->edges[i], *buffers_, threads_, kind_,
+                         name_for<Kind>(batch, i, type), edge_ids);
+    }
+    for (size_t hop = 0; hop < num_hops_; ++hop) {
+      for (size_t i = 0; i < types_.size(); ++i) {
+        edges[i].expand(static_cast<uint32_t>(hop), types_[i].fanouts[hop]);
+      }
+      for (auto& list : nodes) list.end_hop();
+    }
+    TypedSubgraph result;
+    join_nodes(nodes, *buffers_, &result);
+    join_edges(edges, *buffers_, edge_ids, &result);
+    std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(workspace));
+    return result;
+  }
+
+ private:
+  struct Workspace {
+    std::vector<IdTable<NodeId>> tables;
+    std::vector<EdgeWorkspace<Id, Kind>> edges;
+  };
+
+  /// Returns the times of the subgraphs.
+  std::vector<int64_t> add_seeds(std::span<const TypedSeeds> seeds,
+                                 std::vector<NodeList<NodeId>>& nodes) const {
+    const bool has_times =
+        std::ranges::any_of(types_, [](const auto& type) { return type.graph.times.are_given(); });
+    std::vector<std::span<const int64_t>> ids(nodes.size());
+    std::vector<int64_t> first(nodes.size());
+    std::vector<int64_t> times;
+    int64_t total = 0;
+    for (const TypedSeeds& given : seeds) {
+      check_argument(given.type >= 0 && given.type < static_cast<int>(nodes.size()),
+                     "seeds: expected a type in [0, ", nodes.size(), "), got ", given.type);
+      check_argument(ids[given.type].empty(), "seeds: type ", given.type, " is given twice");
+      check_argument(!has_times || given.times.size() == given.ids.size(),
+                     "seed times: expected one for each of ", given.ids.size(), " seeds, got ",
+                     given.times.size());
+      ids[given.type] = given.ids;
+      first[given.type] = total;
+      total += static_cast<int64_t>(given.ids.size());
+      times.insert(times.end(), given.times.begin(), given.times.end());
+    }
+    for (size_t type = 0; type < nodes.size(); ++type) {
+      check_argument(!disjoint_ || num_nodes_[type] <= INT64_MAX / std::max<int64_t>(total, 1),
+                     "seeds: too many for subgraphs over ", num_nodes_[type], " nodes");
+      nodes[type].add_seeds(ids[type], disjoint_ ? first[type] : -1, total);
+    }
+    return times;
+  }
+
+  std::unique_ptr<Workspace> take_workspace() {
+    std::lock_guard lock(mutex_);
+    if (idle_.empty()) {
+      auto workspace = std::make_unique<Workspace>();
+      workspace->tables.resize(num_nodes_.size());
+      workspace->edges.resize(types_.size());
+      return workspace;
+    }
+    auto workspace = std::move(idle_.back());
+    idle_.pop_back();
+    return workspace;
+  }
+
+  const std::vector<int64_t> num_nodes_;
+  const std::vector<EdgeType<Id>> types_;
+  const Kind kind_;
+  const bool disjoint_;
+  size_t num_hops_ = 0;
+  ThreadPool threads_;
+  const std::shared_ptr<BufferPool> buffers_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Workspace>> idle_;
+};
+
+/// Returns true if a weight is zero.
+bool check_weights(std::span<const float> weights, int64_t num_edges) {
+  check_argument(static_cast<int64_t>(weights.size()) == num_edges, "weights: expected ", num_edges,
+                 ", got ", weights.size());
+  bool has_zero = false;
+  for (size_t e = 0; e < weights.size(); ++e) {
+    check_argument(std::isfinite(weights[e]) && weights[e] >= 0,
+                   "weights: expected finite weights >= 0, got ", weights[e], " at edge ", e);
+    has_zero |= weights[e] == 0;
+  }
+  check_mapped(weights.data());
+  return has_zero;
+}
+
+template <class Id>
+void check_times(const Graph<Id>& graph) {
+  for (int64_t node = 0; node < graph.num_nodes; ++node) {
+    int64_t last = INT64_MIN;
+    for (int64_t e = graph.indptr[node]; e < graph.indptr[node + 1]; ++e) {
+      if (graph.times.of_edges == nullptr) check_source(graph.indices[e], graph.num_sources);
+      const int64_t time = graph.time_of(e);
+      check_argument(time >= last,
+                     "times: expected the in-edges of a node in the order of their "
+                     "times; those of node ",
+                     node, " are not");
+      last = time;
+    }
+  }
+  check_mapped(graph.indices);
+}
+
+template <class Id>
+EdgeType<Id> checked_type(const TypedEdges& edges, const std::vector<int64_t>& num_nodes,
+                          const Sampling& sampling, const TypedOptions& options) {
+  check_fanouts(edges.fanouts);
+  check_sampling(sampling, edges.fanouts);
+  for (const int end : {edges.source, edges.destination}) {
+    check_argument(end >= 0 && end < static_cast<int>(num_nodes.size()),
+                   "edges: expected types of nodes in [0, ", num_nodes.size(), "), got ", end);
+  }
+  const auto indptr = edges.indptr.as<const int64_t>("indptr");
+  const auto indices = edges.indices.as<const Id>("indices");
+  const int64_t num_edges = static_cast<int64_t>(indices.size());
+  const int64_t num_destinations = check_indptr(indptr, num_edges);
+  check_argument(num_destinations == num_nodes[edges.destination], "indptr: expected that of ",
+                 num_nodes[edges.destination], " nodes, got ", num_destinations);
+  Graph<Id> graph{indptr.data(), indices.data(), num_destinations, num_nodes[edges.source]};
+  if (edges.weights) {
+    const auto weights = edges.weights->as<const float>("weights");
+    graph.has_zero_weights = check_weights(weights, num_edges);
+    graph.weights = weights.data();
+  }
+  if (edges.times) {
+    const auto times = edges.times->as<const int64_t>("times");
+    check_argument(static_cast<int64_t>(times.size()) == num_edges, "times: expected ", num_edges,
+                   ", got ", times.size());
+    graph.times.of_edges = times.data();
+  } else if (!options.node_times.empty() && options.node_times[edges.source]) {
+    const auto times = options.node_times[edges.source]->as<const int64_t>("node_times");
+    check_argument(static_cast<int64_t>(times.size()) == graph.num_sources, "node_times: expected ",
+                   graph.num_sources, ", got ", times.size());
+    graph.times.of_sources = times.data();
+  }
+  graph.times.takes_last = options.takes_last;
+  if (graph.times.are_given()) check_times(graph);
+  return {graph, edges.source, edges.destination, edges.fanouts};
+}
+
+void check_options(const std::vector<int64_t>& num_nodes, const std::vector<TypedEdges>& edges,
+                   const Sampling& sampling, const TypedOptions& options) {
+  check_argument(!edges.empty(), "edges: expected at least one type");
+  check_argument(!std::holds_alternative<LadiesSampling>(sampling),
+                 "ladies: samples graphs of one type without times or subgraphs");
+  const bool has_weights =
+      std::ranges::any_of(edges, [](const auto& type) { return type.weights.has_value(); });
+  const bool has_times =
+      !options.node_times.empty() ||
+      std::ranges::any_of(edges, [](const auto& type) { return type.times.has_value(); });
+  check_argument(!has_weights || std::holds_alternative<NeighborSampling>(sampling),
+                 "weights: expected none with labor");
+  check_argument(!has_times || options.disjoint, "times: expected a subgraph for each seed");
+  check_argument(!options.takes_last || (has_times && !has_weights),
+                 "last: expected times, and no weights");
+  check_argument(options.node_times.empty() || options.node_times.size() == num_nodes.size(),
+                 "node_times: expected an entry for each type of nodes");
+  for (const auto& type : edges) {
+    check_argument(type.fanouts.size() == edges.front().fanouts.size(),
+                   "num_neighbors: expected as many hops for each type of edges");
+    check_argument(type.indices.dtype == edges.front().indices.dtype,
+                   "indices: expected one dtype for all types of edges");
+  }
+}
+
+template <class Id>
+std::unique_ptr<TypedSampler> make_csc_sampler(std::vector<int64_t> num_nodes,
+                                               const std::vector<TypedEdges>& edges,
+                                               int num_threads, const Sampling& sampling,
+                                               const TypedOptions& options) {
+  std::vector<EdgeType<Id>> types;
+  for (const TypedEdges& type : edges) {
+    types.push_back(checked_type<Id>(type, num_nodes, sampling, options));
+  }
+  const auto make = [&]<class NodeId, class Kind>(NodeId, const Kind& kind) {
+    return std::unique_ptr<TypedSampler>(std::make_unique<CscTypedSampler<Id, NodeId, Kind>>(
+        std::move(num_nodes), std::move(types), num_threads, kind, options.disjoint));
+  };
+  const auto* labor = std::get_if<LaborSampling>(&sampling);
+  if (options.disjoint) {
+    return labor ? make(int64_t{}, *labor) : make(int64_t{}, NeighborSampling());
+  }
+  return labor ? make(Id{}, *labor) : make(Id{}, NeighborSampling());
+}
+
+}  // namespace
+
+std::unique_ptr<TypedSampler> make_typed_sampler(std::vector<int64_t> num_nodes,
+                                                 std::vector<TypedEdges> edges, int num_threads,
+                                                 const Sampling& sampling,
+                                                 const TypedOptions& options) {
+  check_options(num_nodes, edges, sampling, options);
+  if (edges.front().indices.dtype == dtype_of<int32_t>()) {
+    for (const int64_t count : num_nodes) {
+      check_argument(count <= INT32_MAX, "indices: expected int64 for ", count, " nodes");
+    }
+    return make_csc_sampler<int32_t>(std::move(num_nodes), edges, num_threads, sampling, options);
+  }
+  return make_csc_sampler<int64_t>(std::move(num_nodes), edges, num_threads, sampling, options);
+}
+
+}  // namespace lsm
