@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class StoreValues:
+    """Values of all nodes and edges of a store, by type and by PyG's name for them.
+
+    nodes: y, time; each [N, ...]. edges: edge_attr, edge_weight, time; each [E, ...], in the order
+    of the store's CSC.
+    """
+
+    nodes: TypedMap[str, dict[str, torch.Tensor]] = field(default_factory=TypedMap)
+    edges: TypedMap[EdgeType, dict[str, torch.Tensor]] = field(default_factory=TypedMap)
+
+
+@dataclass(frozen=True)
 class Batch:
     """One mini-batch: the fields of PyG's, and its place in training.
 
@@ -48,7 +60,10 @@ class Batch:
         stats: Counters of lsm.core.counters and seconds per span of making the batch.
         find_edges: Returns ``e_id``; None for a batch that was not sampled from a store.
         types: The types of several; None: one.
-        labels: The store's labels of all nodes, by type; None without labels.
+        batch: [n] int64, for each node its seed's place in the batch, if each seed has a subgraph
+            of its own.
+        seed_time: [batch_size] int64 times of the seeds; None without times.
+        store_values: The store's values of all nodes and edges, for ``to_pyg()``.
     """
 
     x: Any
@@ -66,7 +81,9 @@ class Batch:
     stats: dict[str, float] = field(default_factory=dict, compare=False)
     find_edges: Callable[[], torch.Tensor] | None = field(default=None, compare=False, repr=False)
     types: SampledTypes | None = field(default=None, compare=False, repr=False)
-    labels: TypedMap[str, torch.Tensor] | None = field(default=None, compare=False, repr=False)
+    batch: torch.Tensor | None = None
+    seed_time: torch.Tensor | None = None
+    store_values: StoreValues | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def from_sampled(
@@ -80,7 +97,8 @@ class Batch:
         epoch: int = 0,
         iteration: int = 0,
         stats: dict[str, float] | None = None,
-        labels: TypedMap[str, torch.Tensor] | None = None,
+        seed_time: torch.Tensor | None = None,
+        store_values: StoreValues | None = None,
     ) -> Batch:
         """Makes the batch of a sampled graph. The other arguments are the fields of their names.
 
@@ -106,7 +124,9 @@ class Batch:
             stats=stats or {},
             find_edges=find_edges,
             types=sampled.types,
-            labels=labels,
+            batch=sampled.batch,
+            seed_time=seed_time,
+            store_values=store_values,
         )
 
     def __repr__(self) -> str:

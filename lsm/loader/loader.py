@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -59,6 +59,8 @@ class Loader:
         features: Source of rows.
         collate: Makes the batch of the seeds, their sample, its rows and its counters.
         policy: Bounds on the work ahead of the consumer.
+        owns_features: Close ``features`` with the loader.
+        as_pyg: Iterate over ``Batch.to_pyg()``.
     """
 
     def __init__(
@@ -68,6 +70,9 @@ class Loader:
         features: FeatureLoader | FeatureSets,
         collate: Callable[[SampledSeeds, Rows, dict[str, float]], Batch],
         policy: RunAhead,
+        *,
+        owns_features: bool = False,
+        as_pyg: bool = False,
     ) -> None:
         self._seeds = seeds
         self._sample = sample
@@ -76,6 +81,7 @@ class Loader:
         self._rows = FeatureSets.of(features)
         self._collate = collate
         self._policy = policy
+        self._owns_features, self._as_pyg = owns_features, as_pyg
         self._epoch = 0
         self._totals: dict[str, float] = {"batches": 0, "sampled_nodes": 0, "sampled_edges": 0}
         self._totals |= {"sample_secs": 0.0, "wait_secs": 0.0}
@@ -92,9 +98,23 @@ class Loader:
         """
         self._epoch = epoch
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Any]:
+        """Iterates over the batches of the next epoch, from 0 on: Batches, or with ``as_pyg``
+        PyG's Data or HeteroData."""
         epoch, self._epoch = self._epoch, self._epoch + 1
-        return self.iterate(epoch)
+        batches = self.iterate(epoch)
+        return (batch.to_pyg() for batch in batches) if self._as_pyg else batches
+
+    def close(self) -> None:
+        """Closes the feature loader if this loader opened it."""
+        if self._owns_features:
+            self.features.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
 
     def iterate(self, epoch: int, start_iteration: int = 0) -> Iterator[Batch]:
         """Iterates over the batches of an epoch: those of an uninterrupted run.

@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Never
+from typing import Any, Literal, Never
 
 import torch
 
-from lsm import native
 from lsm.cache.options import CacheOptions
 from lsm.core.arguments import whole_number
 from lsm.core.limits import MOST_THREADS
 from lsm.data.graph_store import GraphStore
 from lsm.features.loader import FeatureLoader
-from lsm.features.open import open_features
-from lsm.features.row_source import Rows
 from lsm.features.sets import FeatureSets
 from lsm.graph.topology import Topology
-from lsm.graph.types import NODE, TypedMap
-from lsm.loader.batch import Batch
-from lsm.loader.loader import Loader, SampledSeeds
+from lsm.loader.inputs import (
+    Drawing,
+    InputNodes,
+    find_inputs,
+    find_seed_times,
+    open_sampler,
+    store_values,
+)
+from lsm.loader.loader import Loader
+from lsm.loader.node_batches import NodeBatches
 from lsm.loader.pyg_arguments import check_extra_arguments
 from lsm.loader.rows_in_flight import RunAhead
-from lsm.sampler.neighbor import NeighborSampler, Sampler
+from lsm.sampler.neighbor import Sampler
 from lsm.sampler.options import Sampling
-from lsm.sampler.seeds import NodeSeeds, seed_nodes
+from lsm.sampler.seeds import NodeSeeds
+from lsm.sampler.typed_neighbor import NumNeighbors
 from lsm.storage.options import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
 
@@ -36,15 +40,18 @@ class NeighborLoader(Loader):
     """Iterates over an epoch of Batches, as PyG's loader of the same name does.
 
     Batches carry ``x, edge_index, y, n_id, e_id, input_id, batch_size, num_sampled_nodes,
-    num_sampled_edges``. Their contents are a function of (seed, epoch, iteration, rank) and of
-    nothing else. Background threads sample and read features ahead of the consumer. Each iteration
-    over the loader is the next epoch, from 0 on. Over a cache, one iterator is open at a time.
+    num_sampled_edges``, and of a store with types their views by type; see Batch. Their contents
+    are a function of (seed, epoch, iteration, rank) and of nothing else. Background threads sample
+    and read features ahead of the consumer. Each iteration over the loader is the next epoch, from
+    0 on. Over a cache, one iterator is open at a time.
 
     Args:
         store: A GraphStore, or its path.
-        num_neighbors: Neighbours per node and hop, without replacement; -1 takes all.
+        num_neighbors: Neighbours per node and hop, without replacement; -1 takes all. Of a store
+            with types: for each edge type alike, or a dict by edge type.
         input_nodes: Seed nodes: a split's name, [N] int64 or of a smaller integer type without
-            repeats, a mask, or None for all nodes.
+            repeats, a mask, or None for all nodes. Of a store with types: a node type, or a pair of
+            it and one of these.
         batch_size: Seeds per rank and iteration.
         shuffle: Shuffle the seeds anew in each epoch, as ``seed`` and the epoch determine.
         drop_last: Leave out the last iteration if it has fewer seeds than the others.
@@ -59,6 +66,15 @@ class NeighborLoader(Loader):
             starts cold.
         topology: The store's topology, if it is open already.
         labels: The store's labels, [N] int64, if they are open already.
+        disjoint: Give each seed a subgraph of its own.
+        time_attr: "time": a subgraph has no neighbour later than its seed, by the times of edges,
+            or else of their sources. Makes subgraphs disjoint.
+        temporal_strategy: With times, uniform takes any such neighbours, last the latest.
+        input_time: Times of the seeds, one for each of ``input_nodes``, [N] int64. None: those of
+            the nodes.
+        weight_attr: "edge_weight": neighbours are drawn in proportion to the weights of their
+            edges.
+        as_pyg: Iterate over ``Batch.to_pyg()``: PyG's Data or HeteroData.
         sampling: The method that draws neighbours: neighbor, labor, or a Sampling with its options,
             or a dict of them.
         sampler: Draws ``num_neighbors`` in place of a NeighborSampler over the topology;
@@ -84,8 +100,8 @@ class NeighborLoader(Loader):
     def __init__(
         self,
         store: GraphStore | str | Path,
-        num_neighbors: Sequence[int],
-        input_nodes: str | torch.Tensor | None = None,
+        num_neighbors: NumNeighbors,
+        input_nodes: InputNodes = None,
         batch_size: int = 1024,
         *,
         shuffle: bool = False,
@@ -98,6 +114,12 @@ class NeighborLoader(Loader):
         cache: CacheOptions | Mapping[str, Any] | None = None,
         topology: Topology | None = None,
         labels: torch.Tensor | None = None,
+        disjoint: bool = False,
+        time_attr: str | None = None,
+        temporal_strategy: Literal["uniform", "last"] = "uniform",
+        input_time: torch.Tensor | None = None,
+        weight_attr: str | None = None,
+        as_pyg: bool = False,
         sampling: str | Sampling | Mapping[str, Any] = "neighbor",
         sampler: Sampler | None = None,
         prefetch: int | ReadAhead = 4,
@@ -112,21 +134,23 @@ class NeighborLoader(Loader):
         whole_number("num_threads", num_threads, 1, MOST_THREADS)
         if not isinstance(prefetch, ReadAhead):
             prefetch = ReadAhead.fixed(whole_number("prefetch", prefetch, 1))
+        drawing = Drawing(
+            num_neighbors, sampling, disjoint, temporal_strategy, time_attr, weight_attr
+        )
+        input_type, nodes = find_inputs(store, input_nodes)
         seeds = NodeSeeds(
-            seed_nodes(store, input_nodes),
+            nodes,
             batch_size,
+            times=find_seed_times(store, input_type, nodes, drawing, input_time),
             shuffle=shuffle,
             drop_last=drop_last,
             seed=seed,
             rank=rank,
             world_size=world_size,
         )
-        if labels is None and store.num_classes > 0:
-            labels = store.labels()
-        sampler = sampler or NeighborSampler(
-            topology or store.topology(), num_neighbors, sampling=sampling
-        )
-        self._owns_features = features is None
+        values = store_values(store, labels)
+        sampler = sampler or open_sampler(store, input_type, drawing, topology)
+        batches = NodeBatches(sampler, values, values.nodes[input_type].get("y"))
         self._description = (
             f"{store!r}, num_neighbors={num_neighbors}, seeds={seeds.num_seeds}, "
             f"batch_size={batch_size}, shuffle={shuffle}, "
@@ -134,50 +158,16 @@ class NeighborLoader(Loader):
         )
         super().__init__(
             seeds,
-            lambda batch: sampler.sample(batch.nodes, batch.name),
-            features or open_features(store, cache, storage),
-            _Collate(sampler, labels),
+            batches.sample,
+            features or batches.open_rows(store, cache, storage, seeds),
+            batches.make,
             RunAhead(prefetch, staging_bytes, num_threads, timeout_secs, window_bytes),
+            owns_features=features is None,
+            as_pyg=as_pyg,
         )
 
     def __repr__(self) -> str:
         return f"NeighborLoader({self._description}, iterations={len(self)}, {self.features!r})"
-
-    def close(self) -> None:
-        """Closes the feature loader if this loader opened it."""
-        if self._owns_features:
-            self.features.close()
-
-    def __enter__(self) -> NeighborLoader:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.close()
-
-
-class _Collate:
-    """Makes Batches of sampled nodes, with their labels."""
-
-    def __init__(self, sampler: Sampler, labels: torch.Tensor | None) -> None:
-        self._sampler, self._labels = sampler, labels
-        self._by_type = None if labels is None else TypedMap({NODE: labels})
-
-    def __call__(self, sampled: SampledSeeds, x: Rows, stats: dict[str, float]) -> Batch:
-        seeds, labels = sampled.seeds, None
-        if self._labels is not None:
-            labels = self._labels.index_select(0, seeds.nodes)
-            native.check_mapped(self._labels)
-        return Batch.from_sampled(
-            sampled.graph,
-            x=x,
-            y=labels,
-            input_id=seeds.input_id,
-            find_edges=partial(self._sampler.edge_ids, seeds.nodes, seeds.name),
-            epoch=seeds.name.epoch,
-            iteration=seeds.name.iteration,
-            stats=stats,
-            labels=self._by_type,
-        )
 
 
 def _arguments() -> list[str]:
@@ -192,7 +182,7 @@ def _opened(store: Any) -> GraphStore:
         return GraphStore.open(store)
     if type(store).__module__.startswith("torch_geometric."):
         raise TypeError(
-            f"store: expected a GraphStore or its path, got PyG's {type(store).__name__}; save its "
-            "arrays and convert them with `lsm data convert npy`"
+            f"store: expected a GraphStore or its path, got PyG's {type(store).__name__}; make a "
+            "store of it with lsm.GraphStore.from_pyg(data, path)"
         )
     return store

@@ -10,7 +10,6 @@ from lsm.core.suggest import close_keys
 _THREADS = "sampling and reads run on threads; set num_threads for sampling, prefetch for reads"
 _ORDER = "use shuffle, seed, rank and world_size, or the ids in input_nodes"
 _LOOP = "change the batch in your loop"
-_UNTYPED = "stores have neither node types nor times"
 
 # For each argument PyG's defaults, which ask for nothing and are taken, and the remedy.
 _MISSING: Mapping[str, tuple[tuple[Any, ...], str]] = {
@@ -21,17 +20,6 @@ _MISSING: Mapping[str, tuple[tuple[Any, ...], str]] = {
         ("directional",),
         "edges lead from the sampled neighbours to the node (directional); add the reverse edges "
         "with torch_geometric.utils.to_undirected(batch.edge_index)",
-    ),
-    "disjoint": (
-        (False,),
-        "the seeds of a batch share one subgraph; use batch_size=1 for one each",
-    ),
-    "temporal_strategy": (("uniform",), _UNTYPED),
-    "time_attr": ((None,), _UNTYPED),
-    "input_time": ((None,), _UNTYPED),
-    "weight_attr": (
-        (None,),
-        "neighbours are drawn with equal chances; weights of your own are at batch.e_id",
     ),
     "input_id": (
         (None,),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import torch
+from torch import Tensor
 from torch_geometric.data import Data, HeteroData
+
+from lsm import native
+from lsm.graph.types import EDGE, NODE
 
 if TYPE_CHECKING:
     from lsm.loader.batch import Batch
@@ -19,8 +23,13 @@ def to_pyg(batch: Batch) -> Data | HeteroData:
 
 def _to_data(batch: Batch) -> Data:
     data = Data(edge_index=batch.edge_index, n_id=batch.n_id, num_nodes=batch.num_nodes)
-    _set(data, x=batch.x, y=_labels(batch).get("node"), e_id=batch.e_id, input_id=batch.input_id)
-    _set(data, edge_weight=batch.edge_weight)
+    e_id = batch.e_id
+    _set(data, x=batch.x, e_id=e_id, input_id=batch.input_id, edge_weight=batch.edge_weight)
+    values = batch.store_values
+    if values is not None:
+        _select(data, values.nodes.get(NODE, {}), batch.n_id)
+        _select(data, values.edges.get(EDGE, {}), e_id)
+    _set(data, batch=batch.batch, seed_time=batch.seed_time)
     data.batch_size = batch.batch_size
     data.num_sampled_nodes = batch.num_sampled_nodes
     data.num_sampled_edges = batch.num_sampled_edges
@@ -28,33 +37,39 @@ def _to_data(batch: Batch) -> Data:
 
 
 def _to_hetero(batch: Batch) -> HeteroData:
-    types, data, labels = batch.types, HeteroData(), _labels(batch)
+    types, data, values = batch.types, HeteroData(), batch.store_values
     assert types is not None, "the caller has looked"
     x = batch.x_dict
+    seeds_of = types.nodes(batch.batch) if batch.batch is not None else {}
     for name, n_id in batch.n_id_dict.items():
         store = data[name]
-        _set(store, x=x.get(name), y=labels.get(name), n_id=n_id)
+        _set(store, x=x.get(name), n_id=n_id, batch=seeds_of.get(name))
+        if values is not None:
+            _select(store, values.nodes.get(name, {}), n_id)
         store.num_nodes = len(n_id)
         store.num_sampled_nodes = types.num_sampled_nodes[name]
     e_id, weights = batch.e_id_dict, batch.edge_weight_dict
     for each, edge_index in batch.edge_index_dict.items():
-        store = data[each]
-        _set(store, edge_index=edge_index, e_id=e_id.get(each), edge_weight=weights.get(each))
+        store, own = data[each], e_id.get(each)
+        _set(store, edge_index=edge_index, e_id=own, edge_weight=weights.get(each))
+        if values is not None:
+            _select(store, values.edges.get(each, {}), own)
         store.num_sampled_edges = types.num_sampled_edges[each]
-    _set(data[types.input_type], input_id=batch.input_id)
+    _set(data[types.input_type], input_id=batch.input_id, seed_time=batch.seed_time)
     data[types.input_type].batch_size = batch.batch_size
     return data
 
 
-def _labels(batch: Batch) -> dict[str, torch.Tensor]:
-    """The labels of all nodes of the batch, by type, as far as there are any."""
-    return {
-        name: labels.index_select(0, batch.n_id_dict[name].to(labels.device)).to(batch.n_id.device)
-        for name, labels in (batch.labels or {}).items()
-    }
+def _select(store: object, values: Mapping[str, Tensor], ids: Tensor | None) -> None:
+    """Sets the values of ``ids``; None: they are not known."""
+    if ids is None:
+        return
+    for name, each in values.items():
+        setattr(store, name, each.index_select(0, ids.to(each.device)).to(ids.device))
+        native.check_mapped(each)
 
 
-def _set(store: object, **values: torch.Tensor | None) -> None:
+def _set(store: object, **values: Tensor | None) -> None:
     """Sets the values that are there."""
     for name, value in values.items():
         if value is not None:

@@ -39,6 +39,8 @@ class SeedBatch:
     """Their positions in the source's nodes: [b] int64."""
     nodes: torch.Tensor
     """[b] int64."""
+    times: torch.Tensor | None = None
+    """[b] int64: no neighbour is later. None: neighbours of any time."""
 
 
 class SeedSource(ABC):
@@ -107,12 +109,20 @@ class SeedSource(ABC):
 class NodeSeeds(SeedSource):
     """Batches of seed nodes.
 
-    nodes: [N] int64, without repeats. The other arguments are those of SeedSource.
+    nodes: [N] int64, without repeats. times: [N] int64 of the nodes, or None. The other arguments
+    are those of SeedSource.
     """
 
-    def __init__(self, nodes: torch.Tensor, batch_size: int, **schedule: Any) -> None:
+    def __init__(
+        self,
+        nodes: torch.Tensor,
+        batch_size: int,
+        *,
+        times: torch.Tensor | None = None,
+        **schedule: Any,
+    ) -> None:
         super().__init__(nodes.numel(), batch_size, **schedule)
-        self._nodes = nodes
+        self._nodes, self._times = nodes, times
 
     def epoch(self, epoch: int) -> Callable[[int], SeedBatch]:
         """As SeedSource.epoch()."""
@@ -121,7 +131,8 @@ class NodeSeeds(SeedSource):
     def _at(self, epoch: int, order: torch.Tensor | None, iteration: int) -> SeedBatch:
         positions = self._positions(order, iteration)
         name = self._name(epoch, iteration)
-        return SeedBatch(name, positions, self._nodes.index_select(0, positions))
+        times = None if self._times is None else self._times.index_select(0, positions)
+        return SeedBatch(name, positions, self._nodes.index_select(0, positions), times)
 
 
 def seed_nodes(store: NodeSplits, input_nodes: str | torch.Tensor | None) -> torch.Tensor:

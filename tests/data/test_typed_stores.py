@@ -183,7 +183,6 @@ def test_scores_are_over_all_types(store):
 
 def test_use_that_takes_one_type_says_so(store):
     for use in (
-        lambda: lsm.NeighborLoader(store, [2], "train"),
         lambda: lsm.open_features(store),
         lambda: lsm.fit(lsm.load_config("base", [f"data.path={store.path}"])),
     ):

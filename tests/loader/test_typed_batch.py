@@ -13,7 +13,7 @@ from torch_geometric.sampler import (
 )
 
 from lsm.graph.types import EDGE, NODE, EdgeTypes, NodeSpace, TypedMap
-from lsm.loader.batch import Batch
+from lsm.loader.batch import Batch, StoreValues
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler, SampledGraph
 from lsm.sampler.typed import SampledTypes
@@ -128,7 +128,7 @@ def typed_batch(graph, **more) -> tuple[Batch, HeteroData]:
         y=graph["paper"].y[SEEDS],
         input_id=torch.arange(3),
         find_edges=lambda: edges,
-        labels=TypedMap({"paper": graph["paper"].y}),
+        store_values=StoreValues(TypedMap({"paper": {"y": graph["paper"].y}})),
     )
     return batch, theirs
 
@@ -246,7 +246,7 @@ def test_a_batch_of_one_type_is_that_of_pygs_loader():
         y=data.y[seeds],
         input_id=theirs.input_id,
         find_edges=lambda: sampler.edge_ids(seeds, BatchName()),
-        labels=TypedMap({NODE: data.y}),
+        store_values=StoreValues(TypedMap({NODE: {"y": data.y}})),
     )
     assert_equal_stores(batch.to_pyg(), theirs)
     assert batch.x_dict.only is batch.x

@@ -143,7 +143,10 @@ def test_a_sample_is_that_of_any_number_of_threads():
     rng = np.random.default_rng(0)
     counts = {"paper": 20_000, "author": 9_000, "field": 50}
     topologies = TypedMap(
-        {each: between(counts[each[0]], counts[each[2]], 90_000, rng, np.int32) for each in EDGE_TYPES}
+        {
+            each: between(counts[each[0]], counts[each[2]], 90_000, rng, np.int32)
+            for each in EDGE_TYPES
+        }
     )
     graph = TypedTopology(NodeSpace(counts), topologies)
     first, second = (
@@ -206,9 +209,7 @@ def test_edges_are_drawn_in_proportion_to_their_weights(fanout):
     weights = [0.5, 3.0, 0.0, 1.0, 2.0, 0.25]
     drawn = parts_taken(star(6, 20_000, weights=weights), 20_000, fanout)
     positive = [position for position, weight in enumerate(weights) if weight > 0]
-    chances = {
-        subset: chance_of(subset, weights) for subset in combinations(positive, fanout)
-    }
+    chances = {subset: chance_of(subset, weights) for subset in combinations(positive, fanout)}
     for each in drawn:
         assert_chances(each, chances)
 

@@ -1,0 +1,166 @@
+"""The seeds, the sampler and the values of a NeighborLoader, from PyG's arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from lsm.data.graph_store import GraphStore
+from lsm.graph.topology import Topology
+from lsm.graph.types import EdgeType, TypedMap
+from lsm.loader.batch import StoreValues
+from lsm.sampler.neighbor import NeighborSampler, Sampler
+from lsm.sampler.options import Sampling
+from lsm.sampler.seeds import seed_nodes
+from lsm.sampler.typed_neighbor import NumNeighbors, TypedNeighborSampler, TypedTopology
+
+InputNodes = str | Tensor | tuple[str, str | Tensor | None] | None
+"""Seeds as PyG's loader takes them, or a split's name in place of ids."""
+
+TIME = "time"
+"""The one name of times, in PyG's ``time_attr``."""
+WEIGHT = "edge_weight"
+"""The one name of weights, in PyG's ``weight_attr``."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How neighbours are drawn, as PyG's loader names it."""
+
+    num_neighbors: NumNeighbors
+    sampling: Sampling
+    disjoint: bool
+    temporal_strategy: Literal["uniform", "last"]
+    time_attr: str | None
+    weight_attr: str | None
+
+    def __post_init__(self) -> None:
+        for name, given, known in (
+            ("time_attr", self.time_attr, TIME),
+            ("weight_attr", self.weight_attr, WEIGHT),
+        ):
+            if given not in (None, known):
+                raise ValueError(f"{name}: expected {known!r}, as stores name it, got {given!r}")
+        if self.temporal_strategy not in ("uniform", "last"):
+            raise ValueError(
+                f"temporal_strategy: expected uniform or last, got {self.temporal_strategy!r}"
+            )
+
+    @property
+    def is_plain(self) -> bool:
+        """True if all seeds share a subgraph of neighbours that are all alike."""
+        return not (self.disjoint or self.time_attr or self.weight_attr)
+
+
+def find_inputs(store: GraphStore, input_nodes: InputNodes) -> tuple[str, Tensor]:
+    """The type of the seeds and the seeds, [n] int64 of the type. Raises ValueError."""
+    if not store.is_typed:
+        if isinstance(input_nodes, tuple):
+            raise ValueError("input_nodes: expected ids or a split of a graph without types")
+        return store.node_types[0], seed_nodes(store.nodes(), input_nodes)
+    node_type, ids = input_nodes if isinstance(input_nodes, tuple) else (input_nodes, None)
+    if not isinstance(node_type, str) or node_type not in store.node_types:
+        known = ", ".join(store.node_types)
+        raise ValueError(
+            f"input_nodes: expected a node type of {known}, or (type, ids or split), got "
+            f"{node_type!r}"
+        )
+    return node_type, seed_nodes(store.nodes(node_type), ids)
+
+
+def find_seed_times(
+    store: GraphStore, node_type: str, nodes: Tensor, drawing: Drawing, given: Tensor | None
+) -> Tensor | None:
+    """The times of the seeds: those given, or of the nodes; None without ``time_attr``."""
+    if drawing.time_attr is None:
+        if given is not None:
+            raise ValueError(f"input_time: expected time_attr={TIME!r} with it")
+        return None
+    if given is not None:
+        if given.shape != nodes.shape or given.dtype != torch.int64:
+            raise ValueError(
+                f"input_time: expected int64 [{len(nodes)}], one for each input node, got "
+                f"{given.dtype} {list(given.shape)}"
+            )
+        return given
+    data = store.nodes(node_type)
+    if not data.has_times:
+        raise ValueError(
+            f"input_time: nodes of type {node_type} have no times; give one for each input node"
+        )
+    return data.times().index_select(0, nodes)
+
+
+def open_sampler(
+    store: GraphStore, input_type: str, drawing: Drawing, topology: Topology | None
+) -> Sampler:
+    """The sampler of a store. Raises ValueError for values that the store lacks."""
+    if drawing.is_plain and not store.is_typed:
+        hops = drawing.num_neighbors
+        if isinstance(hops, Mapping):
+            raise ValueError("num_neighbors: expected numbers per hop of a graph without types")
+        return NeighborSampler(topology or store.topology(), hops, sampling=drawing.sampling)
+    return TypedNeighborSampler(
+        _typed_topology(store, drawing),
+        drawing.num_neighbors,
+        input_type=input_type,
+        sampling=drawing.sampling,
+        disjoint=drawing.disjoint or drawing.time_attr is not None,
+        temporal_strategy=drawing.temporal_strategy,
+    )
+
+
+def _typed_topology(store: GraphStore, drawing: Drawing) -> TypedTopology:
+    edges = {each: store.edges(each) for each in store.edge_types}
+    nodes = {name: store.nodes(name) for name in store.node_types}
+    weights = {each: own.weights() for each, own in edges.items() if own.has_weights}
+    times = {each: own.times() for each, own in edges.items() if own.has_times}
+    node_times = {name: own.times() for name, own in nodes.items() if own.has_times}
+    if drawing.weight_attr and not weights:
+        raise ValueError(f"weight_attr: {store.path} has no weights of edges")
+    if drawing.time_attr and not (times or node_times):
+        raise ValueError(f"time_attr: {store.path} has no times of nodes or edges")
+    return TypedTopology(
+        store.node_space,
+        _of_one_dtype({each: own.topology() for each, own in edges.items()}),
+        weights=weights if drawing.weight_attr else None,
+        times=times if drawing.time_attr else None,
+        node_times=node_times if drawing.time_attr else None,
+    )
+
+
+def _of_one_dtype(topologies: Mapping[EdgeType, Topology]) -> TypedMap[EdgeType, Topology]:
+    """``topologies`` with ids of one dtype, as sampling takes them."""
+    if len({own.indices.dtype for own in topologies.values()}) <= 1:
+        return TypedMap(topologies)
+    return TypedMap(
+        {each: Topology(own.indptr, own.indices.long()) for each, own in topologies.items()}
+    )
+
+
+def store_values(store: GraphStore, labels: Tensor | None) -> StoreValues:
+    """The values of a store's nodes and edges that batches have. ``labels``: those of a graph
+    without types, if they are open already."""
+    nodes: TypedMap[str, dict[str, Tensor]] = TypedMap()
+    for name in store.node_types:
+        own = store.nodes(name)
+        nodes[name] = {"time": own.times()} if own.has_times else {}
+        if labels is not None:
+            nodes[name]["y"] = labels
+        elif own.num_classes > 0:
+            nodes[name]["y"] = own.labels()
+    edges: TypedMap[EdgeType, dict[str, Any]] = TypedMap()
+    for each in store.edge_types:
+        of_type = store.edges(each)
+        found = {
+            "edge_attr": of_type.attr if of_type.has_attr else None,
+            WEIGHT: of_type.weights if of_type.has_weights else None,
+            # Edges of a graph without types have the name that PyG's Data gives it.
+            TIME if store.is_typed else "edge_time": of_type.times if of_type.has_times else None,
+        }
+        edges[each] = {name: values() for name, values in found.items() if values is not None}
+    return StoreValues(nodes, edges)

@@ -1,0 +1,248 @@
+"""A NeighborLoader over a store with types: every value of a batch is the store's."""
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.nn import SAGEConv, to_hetero
+
+import lsm
+from lsm.cache.set_shares import set_shares
+
+CITES = ("paper", "cites", "paper")
+WRITES = ("author", "writes", "paper")
+WRITTEN = ("paper", "written_by", "author")
+ABOUT = ("topic", "of", "paper")
+HAS = ("paper", "has", "topic")
+COUNTS = {"paper": 400, "author": 300, "topic": 12}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """Types with rows of two sizes, and one without features."""
+    torch.manual_seed(0)
+    data = HeteroData()
+    data["paper"].x = torch.randn(COUNTS["paper"], 24)
+    data["paper"].y = torch.randint(5, (COUNTS["paper"],))
+    data["paper"].train_mask = torch.rand(COUNTS["paper"]) < 0.5
+    data["paper"].time = torch.randint(100, (COUNTS["paper"],))
+    data["author"].x = torch.randint(-100, 100, (COUNTS["author"], 40), dtype=torch.int8)
+    data["topic"].num_nodes = COUNTS["topic"]
+    for each, num_edges in ((CITES, 3000), (WRITES, 900), (WRITTEN, 900), (ABOUT, 500), (HAS, 500)):
+        ends = [torch.randint(COUNTS[name], (num_edges,)) for name in (each[0], each[2])]
+        data[each].edge_index = torch.stack(ends)
+    data[CITES].edge_weight = torch.rand(3000)
+    data[WRITES].edge_attr = torch.randn(900, 2)
+    return data
+
+
+@pytest.fixture(scope="module")
+def store(graph, tmp_path_factory):
+    return lsm.GraphStore.from_pyg(graph, tmp_path_factory.mktemp("typed") / "store")
+
+
+CACHES = {
+    "none": None,
+    "lookahead": {"policy": "lookahead", "bytes": "24KiB", "window": 4},
+    "pool": {"policy": "lookahead", "bytes": "12KiB", "victim": {"mode": "pool", "bytes": "6KiB"}},
+    "lru": {"policy": "lru", "bytes": "24KiB"},
+}
+
+
+@pytest.mark.parametrize("engine", ["posix", "memory"])
+@pytest.mark.parametrize("cache", CACHES)
+def test_batches_hold_the_values_of_the_store(graph, store, cache, engine):
+    whole = store.to_pyg()  # edges in the order of the store
+    loader = lsm.NeighborLoader(
+        store,
+        {CITES: [4, 3], WRITES: [2, 2], WRITTEN: [3, 0], ABOUT: [-1, 1], HAS: [1, 1]},
+        ("paper", "train"),
+        32,
+        shuffle=True,
+        cache=CACHES[cache],
+        storage={"engine": engine},
+        as_pyg=True,
+    )
+    seen = []
+    with loader:
+        for _ in range(2):
+            for batch in loader:
+                check_values(whole, batch)
+                seeds = batch["paper"].n_id[: batch["paper"].batch_size]
+                seen.append(seeds)
+        stats = loader.stats()
+    train = graph["paper"].train_mask.nonzero().view(-1)
+    assert torch.equal(torch.cat(seen).sort().values, train.repeat(2).sort().values)
+    if cache != "none":
+        assert 0 < stats["cache_hits"] < stats["rows"]
+
+
+def check_values(whole, batch):
+    assert isinstance(batch, HeteroData)
+    for name in COUNTS:
+        nodes = batch[name]
+        assert nodes.num_nodes == len(nodes.n_id) == sum(nodes.num_sampled_nodes)
+        assert len(nodes.n_id.unique()) == len(nodes.n_id)
+        for key in set(whole[name].keys()) & {"x", "y", "time"}:
+            assert torch.equal(nodes[key], whole[name][key][nodes.n_id]), (name, key)
+        assert ("x" in nodes) == ("x" in whole[name])
+    for each in (CITES, WRITES, WRITTEN, ABOUT, HAS):
+        edges = batch[each]
+        source, _, destination = each
+        ends = torch.stack(
+            [
+                batch[source].n_id[edges.edge_index[0]],
+                batch[destination].n_id[edges.edge_index[1]],
+            ]
+        )
+        assert torch.equal(ends, whole[each].edge_index[:, edges.e_id])
+        assert edges.edge_index.size(1) == sum(edges.num_sampled_edges)
+        for key in set(whole[each].keys()) & {"edge_weight", "edge_attr"}:
+            assert torch.equal(edges[key], whole[each][key][edges.e_id]), (each, key)
+
+
+def test_batches_are_those_of_any_cache(store):
+    def epoch(cache, engine):
+        options = {"cache": CACHES[cache], "storage": {"engine": engine}}
+        with lsm.NeighborLoader(store, [3, 2], "author", 50, shuffle=True, **options) as loader:
+            return list(loader)
+
+    expected = epoch("none", "memory")
+    for cache in ("lookahead", "pool"):
+        for batch, other in zip(expected, epoch(cache, "posix"), strict=True):
+            assert torch.equal(batch.n_id, other.n_id)
+            assert torch.equal(batch.edge_index, other.edge_index)
+            for name, rows in batch.x_dict.items():
+                assert torch.equal(rows, other.x_dict[name])
+
+
+def test_subgraphs_have_no_later_neighbour(graph, store):
+    papers = torch.arange(0, 400, 3)
+    for strategy in ("uniform", "last"):
+        loader = lsm.NeighborLoader(
+            store,
+            {CITES: [3, 3], WRITES: [0, 0], WRITTEN: [2, 2], ABOUT: [2, 2], HAS: [0, 0]},
+            ("paper", papers),
+            20,
+            time_attr="time",
+            temporal_strategy=strategy,
+            as_pyg=True,
+        )
+        with loader:
+            for batch in loader:
+                nodes = batch["paper"]
+                assert torch.equal(
+                    nodes.seed_time, graph["paper"].time[nodes.n_id[:20]][: len(nodes.seed_time)]
+                )
+                # Neighbours are cited papers; a seed that no edge reaches is older or not.
+                sources = batch[CITES].edge_index[0]
+                times = nodes.time[sources]
+                assert (times <= nodes.seed_time[nodes.batch[sources]]).all()
+                assert len(batch[CITES].edge_index[0]) > 0
+                check = nodes.batch[batch[CITES].edge_index]
+                assert torch.equal(check[0], check[1])
+
+
+def test_a_given_time_cuts_at_it(store):
+    options = {"time_attr": "time", "input_time": torch.full((400,), -1)}
+    with lsm.NeighborLoader(store, [5], "paper", 400, as_pyg=True, **options) as loader:
+        (batch,) = loader
+    assert batch[CITES].num_sampled_edges == [0]
+    assert batch[ABOUT].num_sampled_edges[0] > 0  # topics have no times
+
+
+def test_a_model_of_pyg_learns_on_batches(store, graph):
+    torch.manual_seed(1)
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = SAGEConv((-1, -1), 16), SAGEConv((-1, -1), 5)
+
+        def forward(self, x, edge_index):
+            return self.second(self.first(x, edge_index).relu(), edge_index)
+
+    model = to_hetero(Net(), graph.metadata())
+    loader = lsm.NeighborLoader(store, [5, 5], ("paper", "train"), 64, shuffle=True, as_pyg=True)
+    topics = torch.nn.Embedding(COUNTS["topic"], 8)
+    losses = []
+    with loader:
+        for epoch in range(6):
+            for batch in loader:
+                x = {"paper": batch["paper"].x, "author": batch["author"].x.float() / 100}
+                x["topic"] = topics(batch["topic"].n_id)
+                edges = {each: batch[each].edge_index for each in batch.edge_types}
+                out = model(x, edges)["paper"][: batch["paper"].batch_size]
+                loss = torch.nn.functional.cross_entropy(out, batch["paper"].y[: len(out)])
+                if epoch == 0 and not losses:
+                    optimizer = torch.optim.Adam([*model.parameters(), *topics.parameters()], 0.01)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+    assert np.mean(losses[-4:]) < 0.8 * np.mean(losses[:4])  # it fits random labels
+
+
+def test_a_graph_without_types_has_subgraphs_times_and_weights(tmp_path):
+    torch.manual_seed(0)
+    ends = torch.randint(200, (2, 3000))
+    data = Data(torch.randn(200, 8), ends, edge_weight=torch.rand(3000), time=torch.arange(200))
+    store = lsm.GraphStore.from_pyg(data, tmp_path / "store")
+    whole = store.to_pyg()
+    with lsm.NeighborLoader(
+        store, [4, 3], torch.tensor([5, 5, 190]), 3, disjoint=True, as_pyg=True
+    ) as loader:
+        (batch,) = loader
+    assert isinstance(batch, Data)
+    assert torch.equal(batch.x, whole.x[batch.n_id])
+    assert torch.equal(batch.n_id[batch.edge_index], whole.edge_index[:, batch.e_id])
+    assert torch.equal(batch.batch[batch.edge_index[0]], batch.batch[batch.edge_index[1]])
+    assert batch.batch[:3].tolist() == [0, 1, 2]
+    assert torch.equal(batch.edge_weight, whole.edge_weight[batch.e_id])
+    with lsm.NeighborLoader(store, [4, 3], None, 50, time_attr="time", as_pyg=True) as loader:
+        for batch in loader:
+            times = batch.time[batch.edge_index[0]]
+            assert (times <= batch.seed_time[batch.batch[batch.edge_index[0]]]).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"input_nodes": None}, "input_nodes: expected a node type of paper, author, topic"),
+        ({"input_nodes": "train"}, "input_nodes: expected a node type"),
+        ({"input_nodes": ("author", "train")}, "no split"),
+        ({"num_neighbors": {CITES: [2]}}, "is missing"),
+        ({"time_attr": "year"}, "time_attr: expected 'time'"),
+        ({"input_time": torch.zeros(400, dtype=torch.long)}, "expected time_attr='time' with it"),
+        ({"time_attr": "time", "input_nodes": "author"}, "nodes of type author have no times"),
+        ({"time_attr": "time", "input_time": torch.zeros(3)}, "input_time: expected int64"),
+        ({"weight_attr": "w"}, "weight_attr: expected 'edge_weight'"),
+        ({"sampling": "ladies"}, "ladies"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_named(store, arguments, message):
+    given = {"num_neighbors": [2], "input_nodes": "paper"} | arguments
+    with pytest.raises(ValueError, match=message):
+        lsm.NeighborLoader(store, **given)
+
+
+def test_a_cache_is_divided_as_no_better_division_would_be():
+    """Against all divisions of a small cache among two sets of rows."""
+    generator = np.random.default_rng(0)
+    row_bytes = {"a": 64, "b": 192}
+    for _ in range(20):
+        requests = {
+            name: torch.from_numpy(generator.integers(0, 9, generator.integers(5, 40)))
+            for name in row_bytes
+        }
+        total = int(generator.integers(640, 4000))
+        shares = set_shares(total, row_bytes, requests)
+        assert sum(shares.values()) <= total
+
+        def saved(share, name, requests=requests):
+            best = requests[name].sort(descending=True).values
+            return int(best[: share // row_bytes[name]].sum()) * row_bytes[name]
+
+        best = max(saved(part, "a") + saved(total - part, "b") for part in range(0, total + 1, 64))
+        own = sum(saved(share, name) for name, share in shares.items())
+        assert own >= best - 2 * 8 * 192  # whole rows at the border
