@@ -28,6 +28,7 @@ from lsm.comm.open import open_exchange
 from lsm.comm.options import CommOptions
 from lsm.comm.owners import OwnerMap, owners
 from lsm.comm.request import RowFormat
+from lsm.core.device import GpuPlace
 from lsm.distributed import collectives
 
 
@@ -72,15 +73,15 @@ def time_devices(
 ) -> Callable[[torch.Tensor], tuple]:
     """As time_layer(), between GPUs. ``table``: in memory of ``device``."""
     batch_bytes = args.rows * args.dim * 4
+    gpu = GpuPlace.of(device) if device.type == "cuda" else GpuPlace.twin()
     exchange = open_exchange(
         group,
         OwnerMap(args.nodes, group.size, group.rank),
         RowFormat(args.dim, torch.float32),
-        device=device,
+        gpu=gpu,
         pool_bytes=3 * batch_bytes,
     )
-    index = native.TWIN if device.type == "cpu" else device.index
-    copies = native.GpuScatter(index, 60.0)
+    copies = native.GpuScatter(gpu.number, 60.0)
 
     def iteration(ids: torch.Tensor) -> tuple:
         start = time.perf_counter()

@@ -137,8 +137,8 @@ def bench_cold(options: argparse.Namespace, directory: Path) -> dict:
         num_lines=0,
         victim_slots=0,
         prefetch_rows=0,
-        static_ids=none,
-        constant_ids=none,
+        static_rows=none,
+        constant_rows=none,
         timeout_secs=60.0,
         device=number(),
     )

@@ -112,9 +112,9 @@ class Setting:
         return DeviceNeighborSampler(topology, topology, FANOUTS, device=-1, num_slots=2)
 
     def features(self):
-        import torch
 
         from lsm.cache.options import CacheOptions
+        from lsm.core.device import GpuPlace
         from lsm.features import builders
         from lsm.features.tiers_gpu import GpuOptions
         from lsm.storage.options import StorageOptions
@@ -126,8 +126,7 @@ class Setting:
         opening = builders.Opening(
             store.feature_files,
             storage,
-            torch.device("cpu"),
-            on_gpu=True,
+            GpuPlace.twin(),
             gpu=gpu,
             scores=None,
             share=None,

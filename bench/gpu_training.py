@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from lsm.cache.options import CacheOptions
 from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
-from lsm.core.device import current
+from lsm.core.device import GpuPlace, current
 from lsm.data.feature_files import FeatureFiles
 from lsm.features import builders
 from lsm.features.loader import FeatureLoader
@@ -114,8 +114,7 @@ def open_rows(store, device: torch.device, way: str) -> Iterator[FeatureLoader]:
     opening = builders.Opening(
         store,
         StorageOptions(engine="memory"),
-        device,
-        on_gpu=True,  # by twins where the device is the host
+        GpuPlace.of(device) if device.type == "cuda" else GpuPlace.twin(),
         gpu=GpuOptions(),
         scores=None,
         share=None,

@@ -29,13 +29,13 @@ struct Executor {
 };
 
 std::unique_ptr<Executor> make_executor(lsm::Storage& storage, int64_t num_lines,
-                                        int64_t victim_slots, const lsm::TensorView& static_ids,
-                                        const lsm::TensorView& constant_ids, double timeout_secs,
+                                        int64_t victim_slots, const lsm::TensorView& static_rows,
+                                        const lsm::TensorView& constant_rows, double timeout_secs,
                                         int64_t prefetch_iterations) {
   lsm::check_argument(num_lines >= 0, "num_lines: expected at least 0, got ", num_lines);
   lsm::check_argument(victim_slots >= 0, "victim_slots: expected at least 0, got ", victim_slots);
-  const auto static_span = static_ids.as<int64_t>("static_ids");
-  const auto constant_span = constant_ids.as<int64_t>("constant_ids");
+  const auto static_span = static_rows.as<int64_t>("static_rows");
+  const auto constant_span = constant_rows.as<int64_t>("constant_rows");
   const lsm::CacheExecutor::Sizes sizes{num_lines, victim_slots, prefetch_iterations};
   py::gil_scoped_release release;
   // Not make_unique: the executor cannot be moved.
@@ -84,7 +84,7 @@ namespace lsm {
 void bind_executor(py::module_& module) {
   py::class_<Executor>(module, "CacheExecutor")
       .def(py::init(&make_executor), py::arg("storage"), py::kw_only(), py::arg("num_lines"),
-           py::arg("victim_slots"), py::arg("static_ids"), py::arg("constant_ids"),
+           py::arg("victim_slots"), py::arg("static_rows"), py::arg("constant_rows"),
            py::arg("timeout_secs"), py::arg("prefetch_iterations") = 0)
       .def("open_batch", &::open_batch, py::arg("plan"), py::arg("out"))
       .def("replay", &::replay, py::arg("plan"), py::kw_only(), py::arg("out"), py::arg("pool"),

@@ -22,13 +22,13 @@ struct Executor {
 };
 
 Executor make_executor(lsm::Storage& storage, const lsm::GpuExecutorOptions& options,
-                       const lsm::TensorView& static_ids, const lsm::TensorView& constant_ids,
+                       const lsm::TensorView& static_rows, const lsm::TensorView& constant_rows,
                        int device) {
   lsm::check_argument(
       options.num_lines >= 0 && options.victim_slots >= 0 && options.prefetch_rows >= 0,
       "num_lines, victim_slots, prefetch_rows: expected at least 0");
-  const auto static_span = static_ids.as<const int64_t>("static_ids");
-  const auto constant_span = constant_ids.as<const int64_t>("constant_ids");
+  const auto static_span = static_rows.as<const int64_t>("static_rows");
+  const auto constant_span = constant_rows.as<const int64_t>("constant_rows");
   py::gil_scoped_release release;
   if (device < 0) {
     return {lsm::make_twin_executor(options, storage, static_span, constant_span), device};
@@ -75,13 +75,13 @@ namespace lsm {
 void bind_gpu_executor(py::module_& module) {
   py::class_<Executor>(module, "GpuExecutor")
       .def(py::init([](Storage& storage, int64_t num_lines, int64_t victim_slots,
-                       int64_t prefetch_rows, const TensorView& static_ids,
-                       const TensorView& constant_ids, double timeout_secs, int device) {
+                       int64_t prefetch_rows, const TensorView& static_rows,
+                       const TensorView& constant_rows, double timeout_secs, int device) {
              return make_executor(storage, {num_lines, victim_slots, prefetch_rows, timeout_secs},
-                                  static_ids, constant_ids, device);
+                                  static_rows, constant_rows, device);
            }),
            py::arg("storage"), py::kw_only(), py::arg("num_lines"), py::arg("victim_slots"),
-           py::arg("prefetch_rows"), py::arg("static_ids"), py::arg("constant_ids"),
+           py::arg("prefetch_rows"), py::arg("static_rows"), py::arg("constant_rows"),
            py::arg("timeout_secs"), py::arg("device"))
       .def("set_staging", &set_staging, py::arg("staging"))
       .def("replay", &replay, py::arg("plan"), py::kw_only(), py::arg("staged"), py::arg("out"))

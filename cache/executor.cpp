@@ -25,25 +25,25 @@ struct Pause {
 }  // namespace
 
 CacheExecutor::CacheExecutor(const Sizes& sizes, Storage& storage,
-                             std::span<const int64_t> static_ids,
-                             std::span<const int64_t> constant_ids, double timeout_secs)
+                             std::span<const int64_t> static_rows,
+                             std::span<const int64_t> constant_rows, double timeout_secs)
     : row_bytes_(storage.layout().row_bytes),
-      static_rows_(static_cast<int64_t>(static_ids.size()), row_bytes_),
+      static_(static_cast<int64_t>(static_rows.size()), row_bytes_),
       lines_(sizes.num_lines, row_bytes_),
       victims_(sizes.victim_slots, row_bytes_),
-      constant_rows_(static_cast<int64_t>(constant_ids.size()), row_bytes_),
-      check_({static_rows_.num_rows, lines_.num_rows, victims_.num_rows, constant_rows_.num_rows}),
+      constant_(static_cast<int64_t>(constant_rows.size()), row_bytes_),
+      check_({static_.num_rows, lines_.num_rows, victims_.num_rows, constant_.num_rows}),
       prefetcher_({sizes.victim_slots, row_bytes_, sizes.prefetch_iterations, timeout_secs},
                   victims_.block.data()) {
-  fill(static_rows_, storage, static_ids, timeout_secs);
-  fill(constant_rows_, storage, constant_ids, timeout_secs);
+  fill(static_, storage, static_rows, timeout_secs);
+  fill(constant_, storage, constant_rows, timeout_secs);
 }
 
-void CacheExecutor::fill(Tier& tier, Storage& storage, std::span<const int64_t> ids,
+void CacheExecutor::fill(Tier& tier, Storage& storage, std::span<const int64_t> rows,
                          double timeout_secs) {
   std::byte* target = tier.block.data();
-  for (size_t begin = 0; begin < ids.size(); begin += kFillRows) {
-    const auto part = ids.subspan(begin, std::min(kFillRows, ids.size() - begin));
+  for (size_t begin = 0; begin < rows.size(); begin += kFillRows) {
+    const auto part = rows.subspan(begin, std::min(kFillRows, rows.size() - begin));
     const size_t bytes = part.size() * static_cast<size_t>(row_bytes_);
     // After an error or a time-out of wait() nothing writes to the buffer any more.
     const RowRead read{part, {}, {target, bytes}};
@@ -100,7 +100,7 @@ void CacheExecutor::place_staged(const cache::Plan& plan, const std::byte* stage
 }
 
 const std::byte* CacheExecutor::row_in_tier(const cache::Plan& plan, int64_t i) const {
-  const Tier* const tiers[kNumTiers] = {&static_rows_, &lines_, &victims_, &constant_rows_};
+  const Tier* const tiers[kNumTiers] = {&static_, &lines_, &victims_, &constant_};
   return tiers[static_cast<size_t>(plan.source[i])]->block.data() + plan.slot[i] * row_bytes_;
 }
 

@@ -25,11 +25,11 @@ class CacheExecutor {
     int64_t prefetch_iterations = 0;  // a thread copies their victim rows ahead of replays
   };
 
-  /// Reads rows `static_ids` and `constant_ids` from `storage`, which need not outlive this call.
+  /// Reads rows `static_rows` and `constant_rows` from `storage`, which need not outlive this call.
   /// Each wait for them takes at most `timeout_secs`. Cache and victim buffer take memory as they
   /// fill. Throws the errors of reads.
-  CacheExecutor(const Sizes& sizes, Storage& storage, std::span<const int64_t> static_ids,
-                std::span<const int64_t> constant_ids, double timeout_secs);
+  CacheExecutor(const Sizes& sizes, Storage& storage, std::span<const int64_t> static_rows,
+                std::span<const int64_t> constant_rows, double timeout_secs);
 
   /// Starts prefetching the victim rows of a coming plan. `batch`: as for replay(), with the plan's
   /// source and slot; they must stay valid until that replay or start_over(). Callable from any
@@ -87,7 +87,7 @@ class CacheExecutor {
     }
   };
 
-  void fill(Tier& tier, Storage& storage, std::span<const int64_t> ids, double timeout_secs);
+  void fill(Tier& tier, Storage& storage, std::span<const int64_t> rows, double timeout_secs);
   void check(const cache::Plan& plan, std::span<const std::byte> staged,
              std::span<const std::byte> batch);
   void place_staged(const cache::Plan& plan, const std::byte* staged, std::byte* batch,
@@ -98,10 +98,10 @@ class CacheExecutor {
   void move(const cache::Plan& plan, const std::byte* rows, ThreadPool& pool);
 
   const int64_t row_bytes_;
-  Tier static_rows_;
+  Tier static_;
   Tier lines_;
   Tier victims_;
-  Tier constant_rows_;
+  Tier constant_;
   PlanCheck check_;
   VictimPrefetcher prefetcher_;  // last: its thread reads victims_
 };

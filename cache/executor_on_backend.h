@@ -34,23 +34,23 @@ template <class Backend>
 class ExecutorOnBackend final : public GpuExecutor {
  public:
   ExecutorOnBackend(ExecutorBackends<Backend> backends, const GpuExecutorOptions& options,
-                    Storage& storage, std::span<const int64_t> static_ids,
-                    std::span<const int64_t> constant_ids)
+                    Storage& storage, std::span<const int64_t> static_rows,
+                    std::span<const int64_t> constant_rows)
       : backend_(std::move(backends.near)),
         far_(std::move(backends.far)),
         options_(options),
         row_bytes_(storage.layout().row_bytes),
-        num_static_(static_cast<int64_t>(static_ids.size())),
-        num_constant_(static_cast<int64_t>(constant_ids.size())),
+        num_static_(static_cast<int64_t>(static_rows.size())),
+        num_constant_(static_cast<int64_t>(constant_rows.size())),
         check_({num_static_, options.num_lines, options.victim_slots, num_constant_}),
         prefetch_(std::move(backends.copies), *backend_, options, row_bytes_) {
     backend_->enter();
     lines_.assign(options.num_lines * row_bytes_, 0);
-    static_rows_.assign(num_static_ * row_bytes_, 0);
+    static_.assign(num_static_ * row_bytes_, 0);
     victims_.assign(options.victim_slots * row_bytes_);
-    constant_rows_.assign(num_constant_ * row_bytes_);
-    read(storage, constant_ids, constant_rows_.data());
-    fill_static(storage, static_ids);
+    constant_.assign(num_constant_ * row_bytes_);
+    read(storage, constant_rows, constant_.data());
+    fill_static(storage, static_rows);
   }
 
   ~ExecutorOnBackend() override {
@@ -121,26 +121,26 @@ class ExecutorOnBackend final : public GpuExecutor {
   static constexpr int64_t kFillRows = 1 << 16;    // rows of one read while filling
   static constexpr int64_t kFillBytes = 32 << 20;  // bytes of one upload
 
-  void read(Storage& storage, std::span<const int64_t> ids, std::byte* target) {
-    for (size_t begin = 0; begin < ids.size(); begin += kFillRows) {
-      const auto part = ids.subspan(begin, std::min<size_t>(kFillRows, ids.size() - begin));
+  void read(Storage& storage, std::span<const int64_t> rows, std::byte* target) {
+    for (size_t begin = 0; begin < rows.size(); begin += kFillRows) {
+      const auto part = rows.subspan(begin, std::min<size_t>(kFillRows, rows.size() - begin));
       const size_t bytes = part.size() * static_cast<size_t>(row_bytes_);
       // After an error or a time-out of wait() nothing writes to the buffer any more.
-      const RowRead rows{part, {}, {target, bytes}};
-      storage.submit({&rows, 1}).front()->wait(options_.timeout_secs);
+      const RowRead read{part, {}, {target, bytes}};
+      storage.submit({&read, 1}).front()->wait(options_.timeout_secs);
       target += bytes;
     }
   }
 
-  void fill_static(Storage& storage, std::span<const int64_t> ids) {
+  void fill_static(Storage& storage, std::span<const int64_t> rows) {
     std::vector<std::byte> part;
-    const size_t rows =
+    const size_t most =
         static_cast<size_t>(std::clamp<int64_t>(kFillBytes / row_bytes_, 1, kFillRows));
-    for (size_t begin = 0; begin < ids.size(); begin += rows) {
-      const auto part_ids = ids.subspan(begin, std::min<size_t>(rows, ids.size() - begin));
-      part.resize(part_ids.size() * static_cast<size_t>(row_bytes_));
-      read(storage, part_ids, part.data());
-      backend_->upload(static_rows_.data() + static_cast<int64_t>(begin) * row_bytes_, part.data(),
+    for (size_t begin = 0; begin < rows.size(); begin += most) {
+      const auto part_rows = rows.subspan(begin, std::min<size_t>(most, rows.size() - begin));
+      part.resize(part_rows.size() * static_cast<size_t>(row_bytes_));
+      read(storage, part_rows, part.data());
+      backend_->upload(static_.data() + static_cast<int64_t>(begin) * row_bytes_, part.data(),
                        part.size());
       backend_->synchronize();
     }
@@ -272,7 +272,7 @@ class ExecutorOnBackend final : public GpuExecutor {
   }
 
   TierRows tiers(const Lists& lists, std::byte* out) const {
-    return {{static_rows_.data(), lines_.data(), victims_.data(), constant_rows_.data(), nullptr,
+    return {{static_.data(), lines_.data(), victims_.data(), constant_.data(), nullptr,
              prefetch_.rows(), scratch_.data()},
             lists.tier_of,
             lists.slot,
@@ -287,8 +287,8 @@ class ExecutorOnBackend final : public GpuExecutor {
   }
 
   uintptr_t tiers_alignment(const std::byte* staged) const {
-    return alignment_bits(row_bytes_, lines_.data(), static_rows_.data(), victims_.data(),
-                          constant_rows_.data(), staged, prefetch_.rows(), scratch_.data());
+    return alignment_bits(row_bytes_, lines_.data(), static_.data(), victims_.data(),
+                          constant_.data(), staged, prefetch_.rows(), scratch_.data());
   }
 
   /// Copies all rows of the plan to `out`.
@@ -390,9 +390,9 @@ class ExecutorOnBackend final : public GpuExecutor {
   PlanCheck check_;
   Staging staging_ = Staging::kGather;
   Array<std::byte> lines_{*backend_};
-  Array<std::byte> static_rows_{*backend_};
+  Array<std::byte> static_{*backend_};
   PinnedBytes<Backend> victims_{*backend_};
-  PinnedBytes<Backend> constant_rows_{*backend_};
+  PinnedBytes<Backend> constant_{*backend_};
   VictimPrefetcherOnBackend<Backend>
       prefetch_;  // its thread reads victims_, so it ends before they are freed
   // Of the plan that is replayed.

@@ -79,13 +79,13 @@ class GpuExecutor {
   virtual int64_t pinned_bytes() const = 0;
 };
 
-/// Reads rows `static_ids` and `constant_ids` from `storage`, which need not outlive this call.
+/// Reads rows `static_rows` and `constant_rows` from `storage`, which need not outlive this call.
 std::unique_ptr<GpuExecutor> make_twin_executor(const GpuExecutorOptions& options, Storage& storage,
-                                                std::span<const int64_t> static_ids,
-                                                std::span<const int64_t> constant_ids);
+                                                std::span<const int64_t> static_rows,
+                                                std::span<const int64_t> constant_rows);
 /// On GPU `device`. Throws std::runtime_error where this was built without CUDA.
 std::unique_ptr<GpuExecutor> make_gpu_executor(const GpuExecutorOptions& options, Storage& storage,
-                                               std::span<const int64_t> static_ids,
-                                               std::span<const int64_t> constant_ids, int device);
+                                               std::span<const int64_t> static_rows,
+                                               std::span<const int64_t> constant_rows, int device);
 
 }  // namespace lsm

@@ -7,12 +7,12 @@
 namespace lsm {
 
 std::unique_ptr<GpuExecutor> make_twin_executor(const GpuExecutorOptions& options, Storage& storage,
-                                                std::span<const int64_t> static_ids,
-                                                std::span<const int64_t> constant_ids) {
+                                                std::span<const int64_t> static_rows,
+                                                std::span<const int64_t> constant_rows) {
   const auto backend = [] { return std::make_unique<HostBackend>(); };
   return std::make_unique<ExecutorOnBackend<HostBackend>>(
-      ExecutorBackends<HostBackend>{backend(), backend(), backend()}, options, storage, static_ids,
-      constant_ids);
+      ExecutorBackends<HostBackend>{backend(), backend(), backend()}, options, storage, static_rows,
+      constant_rows);
 }
 
 #if !LSM_HAS_CUDA

@@ -45,25 +45,21 @@ void bucket(const comm::OwnerMap& owners, const lsm::TensorView& ids,
   comm::bucket_by_owner(id_span, owners, out, pool);
 }
 
-int64_t merge(const lsm::TensorView& requests, const lsm::TensorView& list_starts,
-              const lsm::TensorView& ids, const lsm::TensorView& row_of,
-              const lsm::TensorView& rank_starts) {
-  const auto request_span = requests.as<const int64_t>("requests");
-  const auto starts = list_starts.as<const int64_t>("list_starts");
+int64_t merge(const std::vector<lsm::TensorView>& lists, const lsm::TensorView& ids,
+              const lsm::TensorView& row_of, const lsm::TensorView& rank_starts) {
+  std::vector<std::span<const int64_t>> spans;
+  for (const lsm::TensorView& list : lists) spans.push_back(list.as<const int64_t>("lists"));
+  size_t total = 0;
+  for (const auto& list : spans) total += list.size();
   const comm::MergedLists out{ids.as<int64_t>("ids"), row_of.as<int32_t>("row_of"),
                               rank_starts.as<int64_t>("rank_starts")};
-  const auto total = static_cast<int64_t>(request_span.size());
-  bool rising = !starts.empty() && starts.front() == 0 && starts.back() == total;
-  for (size_t i = 1; i < starts.size(); ++i) rising &= starts[i - 1] <= starts[i];
-  lsm::check_argument(rising, "list_starts: expected to rise from 0 to ", total);
-  lsm::check_argument(static_cast<int64_t>(out.ids.size()) > total &&
-                          static_cast<int64_t>(out.row_of.size()) == total,
+  lsm::check_argument(out.ids.size() > total && out.row_of.size() == total,
                       "ids, row_of: expected room for ", total + 1, " and ", total, ", got ",
                       out.ids.size(), " and ", out.row_of.size());
-  lsm::check_argument(out.rank_starts.size() == starts.size(), "rank_starts: expected ",
-                      starts.size(), " elements, got ", out.rank_starts.size());
+  lsm::check_argument(out.rank_starts.size() == spans.size() + 1, "rank_starts: expected ",
+                      spans.size() + 1, " elements, got ", out.rank_starts.size());
   py::gil_scoped_release release;
-  return comm::merge_lists(request_span, starts, out);
+  return comm::merge_lists(spans, out);
 }
 
 /// Lets torch wrap the memory of a SharedBuffer or a PeerBlock.
@@ -107,8 +103,8 @@ void bind_requests(py::module_& module) {
            py::arg("rank"), py::arg("table"), py::arg("replicated_ids"), py::keep_alive<1, 6>())
       .def("bucket", &bucket, py::arg("ids"), py::arg("bucketed"), py::arg("positions"),
            py::arg("starts"), py::arg("pool"));
-  module.def("merge_lists", &merge, py::arg("requests"), py::arg("list_starts"), py::arg("ids"),
-             py::arg("row_of"), py::arg("rank_starts"));
+  module.def("merge_lists", &merge, py::arg("lists"), py::arg("ids"), py::arg("row_of"),
+             py::arg("rank_starts"));
 }
 
 void bind_shared_memory(py::module_& module) {

@@ -59,21 +59,21 @@ void bucket_by_owner(std::span<const int64_t> ids, const OwnerMap& owners, const
   });
 }
 
-int64_t merge_lists(std::span<const int64_t> requests, std::span<const int64_t> list_starts,
-                    const MergedLists& out) {
+int64_t merge_lists(std::span<const std::span<const int64_t>> lists, const MergedLists& out) {
   // Kept between calls (one per iteration): new memory would cost as much as the merging.
   static thread_local IdTable<int64_t> table;
   table.reset(-1);
-  table.reserve(static_cast<int64_t>(requests.size()), out.ids.data());
+  table.reserve(static_cast<int64_t>(out.row_of.size()), out.ids.data());
   std::vector<int64_t> rows(table.kWindow);
-  for (size_t list = 0; list + 1 < list_starts.size(); ++list) {
+  auto row_of = out.row_of.begin();
+  for (size_t list = 0; list < lists.size(); ++list) {
     out.rank_starts[list] = table.size();
-    for (int64_t begin = list_starts[list]; begin < list_starts[list + 1]; begin += table.kWindow) {
+    for (size_t begin = 0; begin < lists[list].size(); begin += rows.size()) {
       const auto window =
-          requests.subspan(begin, std::min(table.kWindow, list_starts[list + 1] - begin));
+          lists[list].subspan(begin, std::min(rows.size(), lists[list].size() - begin));
       table.prefetch(window);
       table.relabel(window, rows.data(), out.ids.data());
-      std::copy_n(rows.begin(), window.size(), out.row_of.begin() + begin);
+      row_of = std::copy_n(rows.begin(), window.size(), row_of);
     }
   }
   out.rank_starts.back() = table.size();

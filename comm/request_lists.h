@@ -31,9 +31,8 @@ struct MergedLists {
   std::span<int64_t> rank_starts;  // [num_lists + 1]: starts of each list's additions to ids
 };
 
-/// Merges the lists, list r being requests[list_starts[r] : list_starts[r + 1]], in rank order:
-/// rank 0's list, then the additions of rank 1, and so on. Returns the number of distinct ids.
-int64_t merge_lists(std::span<const int64_t> requests, std::span<const int64_t> list_starts,
-                    const MergedLists& out);
+/// Merges `lists` in rank order: rank 0's list, then the additions of rank 1, and so on. Returns
+/// the number of distinct ids. Precondition: `out` has the sizes that it names.
+int64_t merge_lists(std::span<const std::span<const int64_t>> lists, const MergedLists& out);
 
 }  // namespace lsm::comm

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/bind.h"
+#include "kernels/bind_batch_name.h"
 #include "kernels/bind_tensor.h"
 #include "kernels/core/check.h"
 #include "kernels/core/cuda_info.h"
@@ -48,13 +49,12 @@ std::unique_ptr<lsm::GpuSampler> make_sampler(const lsm::TensorView& host_indptr
   return lsm::make_gpu_sampler(graph, std::move(fanouts), sampling, device, timeout_secs);
 }
 
-lsm::SampleSizes sample(lsm::GpuSampler& sampler, const lsm::TensorView& seeds, uint64_t seed,
-                        uint64_t epoch, uint64_t iteration, uint64_t rank, uint64_t step,
-                        bool edge_ids) {
+lsm::SampleSizes sample(lsm::GpuSampler& sampler, const lsm::TensorView& seeds,
+                        const lsm::BatchName& name, bool edge_ids) {
   const auto seed_span = seeds.as<const int64_t>("seeds");
   lsm::check_argument(seeds.num_dims == 1, "seeds: expected [n], got ", seeds.num_dims, " dims");
   py::gil_scoped_release release;
-  return sampler.sample(seed_span, {seed, epoch, iteration, rank, step},
+  return sampler.sample(seed_span, name,
                         edge_ids ? lsm::EdgeIds::kRecord : lsm::EdgeIds::kLeaveOut);
 }
 
@@ -111,8 +111,7 @@ void bind_gpu_sampling(py::module_& module) {
       .def(py::init(&make_sampler), py::arg("host_indptr"), py::arg("indptr"), py::arg("indices"),
            py::arg("fanouts"), py::arg("sampling"), py::arg("device"), py::arg("timeout_secs"),
            py::keep_alive<1, 3>(), py::keep_alive<1, 4>())
-      .def("sample", &sample, py::arg("seeds"), py::arg("seed"), py::arg("epoch"),
-           py::arg("iteration"), py::arg("rank"), py::arg("step"), py::arg("edge_ids"))
+      .def("sample", &sample, py::arg("seeds"), py::arg("name"), py::arg("edge_ids"))
       .def("copy_to", &copy_to, py::arg("n_id"), py::arg("edges"), py::arg("indptr"),
            py::arg("weights"))
       .def("copy_edge_ids", &copy_edge_ids, py::arg("out"));

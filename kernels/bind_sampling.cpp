@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/bind.h"
+#include "kernels/bind_batch_name.h"
 #include "kernels/bind_tensor.h"
 #include "kernels/core/check.h"
 #include "kernels/core/mapped_file.h"
@@ -46,12 +47,11 @@ bool same_ids(const lsm::TensorView& a, const lsm::TensorView& b) {
 }
 
 lsm::SampledSubgraph sample(lsm::NeighborSampler& sampler, const lsm::TensorView& seeds,
-                            uint64_t seed, uint64_t epoch, uint64_t iteration, uint64_t rank,
-                            uint64_t step, bool edge_ids) {
+                            const lsm::BatchName& name, bool edge_ids) {
   const auto seed_span = seeds.as<const int64_t>("seeds");
   lsm::check_argument(seeds.num_dims == 1, "seeds: expected [n], got ", seeds.num_dims, " dims");
   py::gil_scoped_release release;
-  return sampler.sample(seed_span, {seed, epoch, iteration, rank, step},
+  return sampler.sample(seed_span, name,
                         edge_ids ? lsm::EdgeIds::kRecord : lsm::EdgeIds::kLeaveOut);
 }
 
@@ -158,14 +158,12 @@ std::vector<std::optional<std::vector<uint32_t>>> draw_simd(
   return drawn;
 }
 
-/// LABOR's draws of `ids` at a hop of the batch `name`: seed, epoch, iteration, rank, step.
-std::vector<uint32_t> labor_draws(const lsm::LaborSampling& sampling,
-                                  const std::array<uint64_t, 5>& name, uint32_t hop,
-                                  const std::vector<int64_t>& ids) {
+/// LABOR's draws of `ids` at a hop of the batch `name`.
+std::vector<uint32_t> labor_draws(const lsm::LaborSampling& sampling, const lsm::BatchName& name,
+                                  uint32_t hop, const std::vector<int64_t>& ids) {
   lsm::check_sampling(sampling, {});
-  const lsm::BatchName batch{name[0], name[1], name[2], name[3], name[4]};
   std::vector<uint32_t> draws(ids.size());
-  lsm::labor_draws(lsm::SourceDraws::of(sampling, batch, hop), ids.data(),
+  lsm::labor_draws(lsm::SourceDraws::of(sampling, name, hop), ids.data(),
                    static_cast<int64_t>(ids.size()), draws.data());
   return draws;
 }
@@ -195,8 +193,7 @@ void bind_sample(py::module_& module) {
       .def(py::init(&lsm::make_neighbor_sampler), py::arg("indptr"), py::arg("indices"),
            py::arg("fanouts"), py::arg("num_threads"), py::arg("sampling"), py::keep_alive<1, 2>(),
            py::keep_alive<1, 3>())
-      .def("sample", &sample, py::arg("seeds"), py::arg("seed"), py::arg("epoch"),
-           py::arg("iteration"), py::arg("rank"), py::arg("step"), py::arg("edge_ids"));
+      .def("sample", &sample, py::arg("seeds"), py::arg("name"), py::arg("edge_ids"));
   module.def("pack_sources", &pack_sources, py::arg("sources"), py::arg("packed"));
   module.def("unpack_edges", &unpack_edges, py::arg("packed"), py::arg("indptr"),
              py::arg("sources"), py::arg("destinations"));

@@ -87,6 +87,7 @@ struct type_caster<lsm::TensorView> {
       PyErr_Clear();
       return false;
     }
+    if (requires_grad(source)) return false;  // __dlpack__() refuses it, the C functions do not
     const auto* api = static_cast<const lsm::dlpack::ExchangeApi*>(
         PyCapsule_GetPointer(api_object.ptr(), "dlpack_exchange_api"));
     if (api == nullptr || api->major_version != 1 || api->view_of_object(source.ptr(), view) != 0) {
@@ -94,6 +95,13 @@ struct type_caster<lsm::TensorView> {
       return false;
     }
     return is_on_host(*view);
+  }
+
+  static bool requires_grad(handle source) {
+    static PyObject* const kName = PyUnicode_InternFromString("requires_grad");
+    const auto value = reinterpret_steal<object>(PyObject_GetAttr(source.ptr(), kName));
+    if (!value) PyErr_Clear();
+    return value.ptr() == Py_True;
   }
 
   void set_value(const lsm::dlpack::Tensor& tensor) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/bind.h"
+#include "kernels/bind_batch_name.h"
 #include "kernels/bind_tensor.h"
 #include "kernels/core/check.h"
 #include "kernels/sample/typed_sampler.h"
@@ -37,8 +38,7 @@ std::unique_ptr<lsm::TypedSampler> make_sampler(
 using Seeds = std::tuple<int, lsm::TensorView, std::optional<lsm::TensorView>>;
 
 lsm::TypedSubgraph sample(lsm::TypedSampler& sampler, const std::vector<Seeds>& seeds,
-                          uint64_t seed, uint64_t epoch, uint64_t iteration, uint64_t rank,
-                          uint64_t step, bool edge_ids) {
+                          const lsm::BatchName& name, bool edge_ids) {
   std::vector<lsm::TypedSeeds> typed;
   for (const auto& [type, ids, times] : seeds) {
     lsm::check_argument(ids.num_dims == 1, "seeds: expected [n], got ", ids.num_dims, " dims");
@@ -46,8 +46,7 @@ lsm::TypedSubgraph sample(lsm::TypedSampler& sampler, const std::vector<Seeds>& 
     if (times) typed.back().times = times->as<const int64_t>("seed times");
   }
   py::gil_scoped_release release;
-  return sampler.sample(typed, {seed, epoch, iteration, rank, step},
-                        edge_ids ? lsm::EdgeIds::kRecord : lsm::EdgeIds::kLeaveOut);
+  return sampler.sample(typed, name, edge_ids ? lsm::EdgeIds::kRecord : lsm::EdgeIds::kLeaveOut);
 }
 
 }  // namespace
@@ -75,8 +74,7 @@ void bind_typed_sampling(py::module_& module) {
       .def(py::init(&make_sampler), py::arg("num_nodes"), py::arg("edges"), py::arg("num_threads"),
            py::arg("sampling"), py::arg("disjoint") = false, py::arg("takes_last") = false,
            py::arg("node_times") = py::list())
-      .def("sample", &sample, py::arg("seeds"), py::arg("seed"), py::arg("epoch"),
-           py::arg("iteration"), py::arg("rank"), py::arg("step"), py::arg("edge_ids"));
+      .def("sample", &sample, py::arg("seeds"), py::arg("name"), py::arg("edge_ids"));
 }
 
 }  // namespace lsm

@@ -220,11 +220,7 @@ class NeighborSampler:
     def sample(
         self,
         seeds: torch.Tensor | numpy.ndarray,
-        seed: int,
-        epoch: int,
-        iteration: int,
-        rank: int,
-        step: int,
+        name: tuple[int, int, int, int, int],
         edge_ids: bool,
     ) -> SampledSubgraph: ...
 
@@ -282,11 +278,7 @@ class TypedSampler:
         seeds: collections.abc.Sequence[
             tuple[int, torch.Tensor | numpy.ndarray, torch.Tensor | numpy.ndarray | None]
         ],
-        seed: int,
-        epoch: int,
-        iteration: int,
-        rank: int,
-        step: int,
+        name: tuple[int, int, int, int, int],
         edge_ids: bool,
     ) -> TypedSubgraph: ...
 
@@ -346,11 +338,7 @@ class GpuSampler:
     def sample(
         self,
         seeds: torch.Tensor | numpy.ndarray,
-        seed: int,
-        epoch: int,
-        iteration: int,
-        rank: int,
-        step: int,
+        name: tuple[int, int, int, int, int],
         edge_ids: bool,
     ) -> SampleSizes: ...
 
@@ -816,8 +804,8 @@ class CacheExecutor:
         *,
         num_lines: int,
         victim_slots: int,
-        static_ids: torch.Tensor | numpy.ndarray,
-        constant_ids: torch.Tensor | numpy.ndarray,
+        static_rows: torch.Tensor | numpy.ndarray,
+        constant_rows: torch.Tensor | numpy.ndarray,
         timeout_secs: float,
         prefetch_iterations: int = 0,
     ) -> None: ...
@@ -847,8 +835,8 @@ class GpuExecutor:
         num_lines: int,
         victim_slots: int,
         prefetch_rows: int,
-        static_ids: torch.Tensor | numpy.ndarray,
-        constant_ids: torch.Tensor | numpy.ndarray,
+        static_rows: torch.Tensor | numpy.ndarray,
+        constant_rows: torch.Tensor | numpy.ndarray,
         timeout_secs: float,
         device: int,
     ) -> None: ...
@@ -1162,7 +1150,7 @@ def in_degree(
 def io_uring_problem() -> str: ...
 def labor_draws(
     sampling: LaborSampling,
-    name: typing.Annotated[collections.abc.Sequence[int], "FixedSize(5)"],
+    name: tuple[int, int, int, int, int],
     hop: int,
     ids: collections.abc.Sequence[int],
 ) -> list[int]: ...
@@ -1214,8 +1202,7 @@ def measure_nvme_waves(
     device: int,
 ) -> list: ...
 def merge_lists(
-    requests: torch.Tensor | numpy.ndarray,
-    list_starts: torch.Tensor | numpy.ndarray,
+    lists: collections.abc.Sequence[torch.Tensor | numpy.ndarray],
     ids: torch.Tensor | numpy.ndarray,
     row_of: torch.Tensor | numpy.ndarray,
     rank_starts: torch.Tensor | numpy.ndarray,

@@ -12,7 +12,7 @@ from lsm import native
 from lsm.comm.gpu_memory import GpuPeerMemory
 from lsm.comm.request import NO_PLACES, Request, RowFormat
 from lsm.comm.shared_memory import PeerMemory, SharedBatch
-from lsm.core.device import current, empty_rows, memory_errors
+from lsm.core.device import GpuPlace, current, empty_rows, memory_errors
 
 _IDLE_BYTES = 512 << 20
 _NO_ROWS = (0, torch.uint8)  # dim and dtype of a SharedBatch with positions only
@@ -85,20 +85,19 @@ class HostBatches:
 
 
 class GpuBatches:
-    """Batches in memory of the GPU ``device``. In tests the host stands for a GPU.
+    """Batches in memory of ``gpu``.
 
     pool_bytes: GPU memory for this rank's batches, allocated at once.
     """
 
     def __init__(
-        self, rows: RowFormat, device: torch.device, pool_bytes: int, timeout_secs: float
+        self, rows: RowFormat, gpu: GpuPlace, pool_bytes: int, timeout_secs: float
     ) -> None:
         self.format = rows
-        self._device = device
-        self._memory = GpuPeerMemory(device, pool_bytes, timeout_secs)
+        self._gpu, self._device = gpu, gpu.device
+        self._memory = GpuPeerMemory(gpu, pool_bytes, timeout_secs)
         self._positions = PeerMemory(_IDLE_BYTES)
-        index = native.TWIN if device.type == "cpu" else device.index
-        self._copies = native.GpuScatter(index, timeout_secs)
+        self._copies = native.GpuScatter(gpu.number, timeout_secs)
         self._pieces: list[torch.Tensor] = []  # in use until settle()
 
     @property
@@ -127,7 +126,7 @@ class GpuBatches:
 
     def message_rows(self, num_rows: int) -> torch.Tensor:
         """As Batches.message_rows(), page-locked."""
-        if self._device.type == "cpu":
+        if self._gpu.is_twin:
             return torch.empty(num_rows, self.format.dim, dtype=self.format.dtype)
         return empty_rows(num_rows, self.format.dim, self.format.dtype)
 
@@ -152,7 +151,7 @@ class GpuBatches:
 
     def stream(self) -> AbstractContextManager:
         """A context in which the stream that unpacks rows is the current one."""
-        if self._device.type == "cpu":
+        if self._gpu.is_twin:
             return nullcontext()
         return torch.cuda.stream(
             torch.cuda.ExternalStream(self._copies.stream, device=self._device)

@@ -7,16 +7,15 @@ import torch
 
 from lsm import native
 from lsm.comm.shared_memory import MappedBlocks
-from lsm.core.device import current
+from lsm.core.device import GpuPlace, current
 
 
 class GpuPeerMemory:
     """This rank's batches, in a pool of ``pool_bytes`` of GPU memory that is allocated once, and
     the batches of peers. Used by one thread at a time; any thread may release tensors."""
 
-    def __init__(self, device: torch.device, pool_bytes: int, timeout_secs: float) -> None:
-        self._device = device
-        self._index = native.TWIN if device.type == "cpu" else device.index
+    def __init__(self, gpu: GpuPlace, pool_bytes: int, timeout_secs: float) -> None:
+        self._device, self._index = gpu.device, gpu.number
         self._pool = native.GpuPool(self._index, pool_bytes, timeout_secs)
         self._mapped = MappedBlocks()
 

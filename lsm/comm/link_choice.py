@@ -15,7 +15,7 @@ import torch.distributed as torch_dist
 from lsm import native
 from lsm.comm.gpu_memory import GpuPeerMemory
 from lsm.comm.group import CacheGroup
-from lsm.core.device import current
+from lsm.core.device import GpuPlace, current
 from lsm.distributed.watchdog import awaiting
 
 logger = logging.getLogger(__name__)
@@ -62,14 +62,14 @@ def host_links(group: CacheGroup) -> dict[int, str]:
     return links
 
 
-def find_links(group: CacheGroup, device: torch.device) -> ChosenLinks:
+def find_links(group: CacheGroup, gpu: GpuPlace) -> ChosenLinks:
     """This rank's links, for caches in GPU memory. A collective of ``group``, which tries out peer
     memory. Raises RuntimeError, on every rank, if the options name an unavailable link."""
     stream, transport = group.rows, group.options.transport
-    everyone = _gather(group, _place(group, device))
+    everyone = _gather(group, _place(group, gpu))
     problems: list[dict[int, str]] = [{} for _ in everyone]
     if transport in ("auto", "ipc"):
-        problems = _gather(group, _ipc_problems(group, device, everyone))
+        problems = _gather(group, _ipc_problems(group, gpu, everyone))
     global_ranks = torch_dist.get_process_group_ranks(stream.group)
     chosen, said = choose_links(
         transport, everyone, problems, lambda rank: f"rank {global_ranks[rank]}"
@@ -78,7 +78,7 @@ def find_links(group: CacheGroup, device: torch.device) -> ChosenLinks:
         logger.warning("comm.transport=auto: %s", each)
     nccl = None
     if "nccl" in chosen.values():
-        nccl = _open_nccl(global_ranks, device, group.options.timeout_secs)
+        nccl = _open_nccl(global_ranks, gpu.device, group.options.timeout_secs)
     return ChosenLinks(
         {peer: chosen[min(peer, stream.rank), max(peer, stream.rank)] for peer in stream.peers},
         nccl,
@@ -137,24 +137,24 @@ def _nccl_problem(places: list[Place], name: Callable[[int], str]) -> str:
     return ""
 
 
-def _place(group: CacheGroup, device: torch.device) -> Place:
-    if device.type == "cpu":
+def _place(group: CacheGroup, gpu: GpuPlace) -> Place:
+    if gpu.is_twin:
         return Place(group.host, f"twin {group.rank}", "the host stands for a GPU")
     problem = "" if torch_dist.is_nccl_available() else "this build of torch has no NCCL"
-    return Place(group.host, native.find_cuda().gpus[device.index].bus_id, problem)
+    return Place(group.host, native.find_cuda().gpus[gpu.number].bus_id, problem)
 
 
-def _ipc_problems(group: CacheGroup, device: torch.device, places: list[Place]) -> dict[int, str]:
+def _ipc_problems(group: CacheGroup, gpu: GpuPlace, places: list[Place]) -> dict[int, str]:
     """By rank, the reasons why this rank cannot write into the memory of that peer. It tries by
     reading a token that the peer has written."""
     token = torch.randint(2**62, (1, _TOKEN_VALUES))
     memory, mine, problem = None, None, ""
     try:
-        memory = GpuPeerMemory(device, token.nbytes, group.options.timeout_secs)
+        memory = GpuPeerMemory(gpu, token.nbytes, group.options.timeout_secs)
         rows, mine = memory.take(1, _TOKEN_VALUES, torch.int64)
         rows.copy_(token)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        if not gpu.is_twin:
+            torch.cuda.synchronize(gpu.device)
     except (RuntimeError, OSError) as error:
         problem = str(error)
     # The last gathering makes every rank hold its memory until all have read it.
@@ -166,7 +166,7 @@ def _ipc_problems(group: CacheGroup, device: torch.device, places: list[Place]) 
             continue
         address, expected, its_problem = everyone[peer]
         problems[peer] = its_problem or _reach_problem(
-            memory, device, peer, places[peer], address, expected
+            memory, gpu, peer, places[peer], address, expected
         )
     if memory is not None:
         memory.unmap()
@@ -176,7 +176,7 @@ def _ipc_problems(group: CacheGroup, device: torch.device, places: list[Place]) 
 
 def _reach_problem(
     memory: GpuPeerMemory | None,
-    device: torch.device,
+    gpu: GpuPlace,
     peer: int,
     place: Place,
     address: list[int],
@@ -184,12 +184,12 @@ def _reach_problem(
 ) -> str:
     if memory is None:
         return ""  # the other rank reports it
-    if device.type == "cuda":
-        problem = native.peer_access_problem(device.index, place.bus_id)
+    if not gpu.is_twin:
+        problem = native.peer_access_problem(gpu.number, place.bus_id)
         if problem:
             return problem
     try:
-        with current(device):
+        with current(gpu.device):
             found = memory.batch_of(peer, address, _TOKEN_VALUES, torch.int64).cpu()
     except (RuntimeError, OSError) as error:
         return str(error)

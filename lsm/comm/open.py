@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from lsm.comm.batches import GpuBatches, HostBatches
 from lsm.comm.exchange import Exchange
 from lsm.comm.group import CacheGroup
@@ -13,6 +11,7 @@ from lsm.comm.owners import OwnerMap
 from lsm.comm.request import RowFormat
 from lsm.comm.request_lists import RequestLists
 from lsm.comm.row_exchange import RowExchange
+from lsm.core.device import GpuPlace
 
 
 def open_exchange(
@@ -21,37 +20,37 @@ def open_exchange(
     rows: RowFormat,
     *,
     num_threads: int = 1,
-    device: torch.device | None = None,
+    gpu: GpuPlace | None = None,
     pool_bytes: int = 0,
 ) -> Exchange:
     """This rank's part in the exchange of ``group``, for rows of one size. A collective of the
     group.
 
-    device: of the batches: a GPU, or the host in place of one; None: batches are host memory.
+    gpu: its memory holds the batches; None: they are host memory.
     pool_bytes: GPU memory for batches, allocated at once. Raises RuntimeError, on every rank, if
     ``comm.transport`` names an unavailable link.
     """
     lists = RequestLists(group, owners, num_threads)
-    return Exchange(group, lists, open_rows(group, rows, num_threads, device, pool_bytes))
+    return Exchange(group, lists, open_rows(group, rows, num_threads, gpu, pool_bytes))
 
 
 def open_rows(
     group: CacheGroup,
     rows: RowFormat,
     num_threads: int = 1,
-    device: torch.device | None = None,
+    gpu: GpuPlace | None = None,
     pool_bytes: int = 0,
 ) -> RowExchange:
     """The exchange of rows of one size. Arguments and errors as open_exchange()."""
     options, stream = group.options, group.rows
     batches: HostBatches | GpuBatches
-    if device is None:
+    if gpu is None:
         names, nccl = host_links(group), None
         batches = HostBatches(rows, num_threads)
     else:
-        found = find_links(group, device)
+        found = find_links(group, gpu)
         names, nccl = found.by_peer, found.nccl
-        batches = GpuBatches(rows, device, pool_bytes, options.timeout_secs)
+        batches = GpuBatches(rows, gpu, pool_bytes, options.timeout_secs)
     chunk_rows = max(1, options.chunk_bytes // max(1, rows.row_bytes))
     links: list[Link] = []
     for name in dict.fromkeys(names.values()):

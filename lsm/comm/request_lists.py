@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import accumulate
 
 import torch
 
@@ -108,11 +109,9 @@ def merge_lists(
     Returns (ids [u] int64, each once; starts of each list's additions [len(lists) + 1] int64; index
     of each request among the ids [total] int32; starts of each list's requests, len(lists) + 1
     numbers)."""
-    requests = torch.cat(lists)
-    sizes = torch.tensor([0, *map(len, lists)])
-    list_starts = sizes.cumsum(0)
-    ids = torch.empty(len(requests) + 1, dtype=torch.int64)
-    row_of = torch.empty(len(requests), dtype=torch.int32)
+    list_starts = list(accumulate(map(len, lists), initial=0))
+    ids = torch.empty(list_starts[-1] + 1, dtype=torch.int64)
+    row_of = torch.empty(list_starts[-1], dtype=torch.int32)
     rank_starts = torch.empty(len(lists) + 1, dtype=torch.int64)
-    count = native.merge_lists(requests, list_starts, ids, row_of, rank_starts)
-    return ids[:count], rank_starts, row_of, list_starts.tolist()
+    count = native.merge_lists(lists, ids, row_of, rank_starts)
+    return ids[:count], rank_starts, row_of, list_starts

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,6 +29,31 @@ OUT_OF_MEMORY_REMEDY = (
 # them, and work waits behind that of other streams: samplers, planner, executor, copies, training
 # and NCCL have one each.
 _CONNECTIONS = ("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+
+
+@dataclass(frozen=True)
+class GpuPlace:
+    """A GPU on which native code runs; in tests its twin, the same code on the host."""
+
+    device: torch.device
+    """Of tensors."""
+    number: int
+    """For native functions: the GPU's, or native.TWIN."""
+
+    @classmethod
+    def of(cls, device: torch.device) -> GpuPlace:
+        """The GPU ``device``."""
+        return cls(device, device.index)
+
+    @classmethod
+    def twin(cls) -> GpuPlace:
+        """The twin of a GPU."""
+        return cls(torch.device("cpu"), native.TWIN)
+
+    @property
+    def is_twin(self) -> bool:
+        """True for a twin."""
+        return self.number < 0
 
 
 def use_all_connections() -> None:

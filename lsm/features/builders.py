@@ -18,6 +18,7 @@ from lsm.comm.group import CacheGroup
 from lsm.comm.open import open_exchange
 from lsm.comm.owners import OwnerHash, OwnerMap, load_owner_table
 from lsm.comm.request import RowFormat
+from lsm.core.device import GpuPlace
 from lsm.core.option_types import settled
 from lsm.data.feature_files import FeatureFiles
 from lsm.data.graph_store import GraphStore
@@ -37,15 +38,12 @@ _NO_IDS = torch.empty(0, dtype=torch.int64)
 
 @dataclass(frozen=True)
 class Opening:
-    """The arguments of open_features() but for the cache.
-
-    on_gpu: True for a GPU's tiers and planner. With the host as ``device`` its twin runs them.
-    """
+    """The arguments of open_features() but for the cache."""
 
     store: GraphStore | FeatureFiles
     storage: StorageOptions | None
-    device: torch.device
-    on_gpu: bool
+    place: GpuPlace | None
+    """The GPU of tiers and planner; None: they are in host memory."""
     gpu: GpuOptions
     scores: torch.Tensor | None
     share: CacheGroup | None
@@ -55,6 +53,11 @@ class Opening:
     """The rows of the nodes; None: those of ``store``."""
     reads: ReadScheduler | None = None
     """Of all loaders whose rows make one batch; None: the loader has its own."""
+
+    @property
+    def in_gpu_memory(self) -> bool:
+        """True if the tiers are memory of a GPU, not of its twin."""
+        return self.place is not None and not self.place.is_twin
 
     @property
     def files(self) -> FeatureFiles:
@@ -96,7 +99,7 @@ def plain(opening: Opening) -> FeatureLoader:
             "storage.read_to=gpu: expected a cache, whose batches take rows from there; set "
             "cache.policy, or storage.read_to=host"
         )
-    take_rows = pinned_rows(files) if opening.on_gpu else pooled_rows(files, opening.idle_bytes)
+    take_rows = pinned_rows(files) if opening.place else pooled_rows(files, opening.idle_bytes)
     opened = open_storage(files, storage, opening.row_map)
     return FeatureLoader(files, opened, take_rows, opening.reads)
 
@@ -106,14 +109,13 @@ def cached(opening: Opening, cache: CacheOptions) -> CachedFeatureLoader:
     files, shared = opening.files, None
     replicated_bytes = _replicated_bytes(opening, cache)
     cache = cache.model_copy(update={"bytes": settled(cache.bytes) - replicated_bytes})
-    in_gpu_memory = opening.device.type == "cuda"
-    sizes = TierSizes.of(cache, files.row_bytes, in_gpu_memory=in_gpu_memory)
+    sizes = TierSizes.of(cache, files.row_bytes, in_gpu_memory=opening.in_gpu_memory)
     sizes = sizes.within(opening.row_map.end, opening.row_map.first)
     opening = replace(opening, scores=_scores(opening, cache.score))
     if opening.share is not None:
         shared = share_cache(opening, opening.share, useful_window(cache), replicated_bytes)
     hot = _hot_ids(opening, sizes, shared)
-    build = gpu if opening.on_gpu else host
+    build = gpu if opening.place else host
     with ExitStack() as stack:
         storage = stack.enter_context(open_storage(files, opening.storage, opening.row_map))
         planner, tiers = build(opening, storage, sizes, hot, cache.victim.prefetch)
@@ -150,20 +152,21 @@ def gpu(
     opening: Opening, storage: Storage, sizes: TierSizes, hot: HotIds, prefetch: int
 ) -> tuple[Planner | TrialPlanner, Tiers]:
     """The same with cache and static partition in GPU memory."""
+    assert opening.place is not None, "cached() has looked"
     tiers = GpuTiers(
         storage,
         opening.files,
         sizes,
         hot.static,
         hot.constant,
-        device=opening.device,
+        gpu=opening.place,
         options=opening.gpu,
         take_rows=None if storage.reads_to_gpu else _staging_rows(opening),
         prefetch_iterations=prefetch,
     )
-    place, of_gpu = opening.gpu.planner, "device" if opening.device.type == "cuda" else "twin"
-    planner = _planner(opening, sizes, hot, of_gpu if place == "device" else "host")
-    if place != "auto":
+    chosen, of_gpu = opening.gpu.planner, "twin" if opening.place.is_twin else "device"
+    planner = _planner(opening, sizes, hot, of_gpu if chosen == "device" else "host")
+    if chosen != "auto":
         return planner, tiers
     return TrialPlanner(planner, lambda: _planner(opening, sizes, hot, of_gpu)), tiers
 
@@ -188,7 +191,7 @@ def share_cache(
         owners,
         RowFormat(files.dim, files.dtype),
         num_threads=opening.num_threads,
-        device=opening.device if opening.on_gpu else None,
+        gpu=opening.place,
         pool_bytes=opening.gpu.pool_bytes,
     )
     return SharedCache(owners, exchange, replicated)
@@ -203,14 +206,14 @@ def _planner(opening: Opening, sizes: TierSizes, hot: HotIds, sets: str) -> Plan
         num_nodes=opening.row_map.end,
         num_threads=opening.num_threads,
         sets=sets,
-        device=opening.device.index or 0,
+        device=opening.place.number if opening.in_gpu_memory and opening.place else 0,
     )
 
 
 def _staging_rows(opening: Opening) -> TakeRows:
     idle_bytes = opening.idle_bytes // 2
-    if opening.device.type == "cuda":
-        return locked_rows(opening.files, idle_bytes, opening.device)
+    if opening.place and opening.in_gpu_memory:
+        return locked_rows(opening.files, idle_bytes, opening.place.device)
     return pooled_rows(opening.files, idle_bytes)
 
 

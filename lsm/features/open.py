@@ -10,6 +10,7 @@ import torch
 
 from lsm.cache.options import CacheOptions
 from lsm.comm.group import CacheGroup
+from lsm.core.device import GpuPlace
 from lsm.data.feature_files import FeatureFiles
 from lsm.data.graph_store import GraphStore
 from lsm.features import builders
@@ -66,8 +67,7 @@ def open_features(
     opening = builders.Opening(
         store,
         storage,
-        device,
-        on_gpu=device.type == "cuda",
+        GpuPlace.of(device) if device.type == "cuda" else None,
         gpu=gpu or GpuOptions(),
         scores=scores,
         share=share,

@@ -81,8 +81,8 @@ class HostTiers:
             storage.handle(),
             num_lines=rows.planner.num_lines,
             victim_slots=rows.victim_slots,
-            static_ids=storage.row_map.rows(static_ids),
-            constant_ids=storage.row_map.rows(constant_ids),
+            static_rows=storage.row_map.rows(static_ids),
+            constant_rows=storage.row_map.rows(constant_ids),
             timeout_secs=storage.timeout_secs,
             prefetch_iterations=prefetch_iterations,
         )

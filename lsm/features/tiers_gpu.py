@@ -18,7 +18,7 @@ from lsm.cache.planner import Plan
 from lsm.cache.staging import Staging
 from lsm.cache.tier_sizes import TierSizes
 from lsm.comm.request import RowTarget
-from lsm.core.device import current, memory_errors
+from lsm.core.device import GpuPlace, current, memory_errors
 from lsm.data.feature_files import FeatureFiles
 from lsm.features.memory import TakeRows
 from lsm.features.pending_batch import PendingBatch
@@ -57,8 +57,8 @@ class GpuTiers:
     Delivered rows may be used in any stream.
 
     rows, static_ids, constant_ids: as for HostTiers. take_rows: page-locked memory for reads; None:
-    reads go to GPU memory. prefetch_iterations: as for HostTiers. device: of delivered rows; the
-    host means the executor's twin, for tests.
+    reads go to GPU memory. prefetch_iterations: as for HostTiers. gpu: its
+    memory holds the tiers, and delivered rows.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class GpuTiers:
         static_ids: torch.Tensor,
         constant_ids: torch.Tensor,
         *,
-        device: torch.device,
+        gpu: GpuPlace,
         options: GpuOptions,
         take_rows: TakeRows | None,
         prefetch_iterations: int,
@@ -78,17 +78,17 @@ class GpuTiers:
         self.take_rows = take_rows or self._empty_rows
         self.open_ahead = 1 + (prefetch_iterations if rows.victim_slots else 0)
         self._files = files
-        self._device = device
+        self._gpu, self._device = gpu, gpu.device
         self._prefetch_rows = min(options.prefetch_rows, rows.victim_slots)
         self._executor = native.GpuExecutor(
             storage.handle(),
             num_lines=rows.planner.num_lines,
             victim_slots=rows.victim_slots,
             prefetch_rows=self._prefetch_rows,
-            static_ids=storage.row_map.rows(static_ids),
-            constant_ids=storage.row_map.rows(constant_ids),
+            static_rows=storage.row_map.rows(static_ids),
+            constant_rows=storage.row_map.rows(constant_ids),
             timeout_secs=storage.timeout_secs,
-            device=native.TWIN if device.type == "cpu" else device.index,
+            device=gpu.number,
         )
         self._staging = Staging(
             "resident" if take_rows is None else options.staging, self._executor
@@ -143,7 +143,7 @@ class GpuTiers:
     def _empty_rows(self, num_rows: int) -> torch.Tensor:
         """Memory for rows on the device, not initialised."""
         shape, dtype = (num_rows, self._files.dim), self._files.dtype
-        if self._device.type == "cpu":
+        if self._gpu.is_twin:
             return torch.empty(shape, dtype=dtype)
         # The allocator hands no memory that other streams still use to the stream that writes here.
         stream = torch.cuda.ExternalStream(self._executor.stream, device=self._device)

@@ -65,8 +65,7 @@ def open_feature_sets(
             opening = builders.Opening(
                 files,
                 storage,
-                torch.device("cpu"),
-                on_gpu=False,
+                None,
                 gpu=GpuOptions(),
                 scores=None if requests is None else requests.float(),
                 share=None,

@@ -154,8 +154,7 @@ class NeighborSampler:
         the last of them is freed. Raises ValueError if seeds are repeated or out of range, or if
         the topology names a node that does not exist.
         """
-        seed, epoch, iteration, rank, step = name
-        result = self._native.sample(as_int64(seeds), seed, epoch, iteration, rank, step, False)
+        result = self._native.sample(as_int64(seeds), name, False)
         num_edges, weights = result.num_edges, result.weights
         edges = native.as_tensor(result.edges, torch.int64, 2 * num_edges)
         return SampledGraph(
@@ -176,5 +175,5 @@ class NeighborSampler:
         a function of its arguments: edge ids that nobody requests take neither time nor memory.
         Thread-safe; raises as sample() does.
         """
-        result = self._native.sample(as_int64(seeds), *name, True)
+        result = self._native.sample(as_int64(seeds), name, True)
         return native.as_tensor(result.edge_ids, torch.int64, result.num_edges)

@@ -110,7 +110,7 @@ class DeviceNeighborSampler:
     def sample(self, seeds: torch.Tensor, name: BatchName) -> SampledGraph:
         """As NeighborSampler.sample(), with complete tensors on ``output``."""
         with self._slot() as slot:
-            sizes = slot.sample(as_int64(seeds), *name, False)
+            sizes = slot.sample(as_int64(seeds), name, False)
             n_id = self._empty(sizes.num_nodes)
             edge_index = self._empty(2, sizes.num_edges)
             indptr = self._empty(sizes.num_expanded + 1)
@@ -131,7 +131,7 @@ class DeviceNeighborSampler:
     def edge_ids(self, seeds: torch.Tensor, name: BatchName) -> torch.Tensor:
         """As NeighborSampler.edge_ids(), on ``output``."""
         with self._slot() as slot:
-            sizes = slot.sample(as_int64(seeds), *name, True)
+            sizes = slot.sample(as_int64(seeds), name, True)
             edge_ids = self._empty(sizes.num_edges)
             with current(self._output):
                 slot.copy_edge_ids(edge_ids)

@@ -173,4 +173,4 @@ class TypedNeighborSampler:
     ) -> native.TypedSubgraph:
         number = self.graph.space.types.index(self.input_type)
         given = (number, as_int64(seeds), None if times is None else as_int64(times))
-        return self._native.sample([given], *name, edge_ids)
+        return self._native.sample([given], name, edge_ids)

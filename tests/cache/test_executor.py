@@ -36,8 +36,8 @@ def open_executor(storage):
         storage.handle(),
         num_lines=LINES,
         victim_slots=SLOTS,
-        static_ids=torch.tensor(STATIC_IDS),
-        constant_ids=torch.tensor(CONSTANT_IDS),
+        static_rows=torch.tensor(STATIC_IDS),
+        constant_rows=torch.tensor(CONSTANT_IDS),
         timeout_secs=60,
     )
 
@@ -194,10 +194,10 @@ def test_rows_that_cannot_be_read_at_first_are_an_error(tmp_path, engine):
 def test_sizes_are_checked(tmp_path):
     _, storage = open_rows(tmp_path, 8)
     none = torch.empty(0, dtype=torch.int64)
-    sizes = {"num_lines": 1, "victim_slots": 0, "static_ids": none, "constant_ids": none}
+    sizes = {"num_lines": 1, "victim_slots": 0, "static_rows": none, "constant_rows": none}
     with storage:
         with pytest.raises(ValueError, match="num_lines: expected at least 0, got -1"):
             native.CacheExecutor(storage.handle(), **sizes | {"num_lines": -1}, timeout_secs=1)
-        bad = {"static_ids": torch.tensor([60])}
+        bad = {"static_rows": torch.tensor([60])}
         with pytest.raises(ValueError, match=r"ids in \[0, 60\), got 60"):
             native.CacheExecutor(storage.handle(), **sizes | bad, timeout_secs=1)

@@ -33,8 +33,8 @@ def test_moves_of_many_blocks(tmp_path, row_bytes, staging):
             num_lines=num_rows,
             victim_slots=0,
             prefetch_rows=0,
-            static_ids=none,
-            constant_ids=none,
+            static_rows=none,
+            constant_rows=none,
             timeout_secs=60.0,
             device=0,
         )

@@ -18,8 +18,8 @@ def open_executor(storage, ahead, row_bytes=ROW_BYTES):
         storage.handle(),
         num_lines=LINES,
         victim_slots=SLOTS,
-        static_ids=none,
-        constant_ids=none,
+        static_rows=none,
+        constant_rows=none,
         timeout_secs=60,
         prefetch_iterations=ahead,
     )

@@ -10,6 +10,7 @@ import torch
 from lsm import native
 from lsm.cache.options import CacheOptions
 from lsm.comm.request import RowFormat
+from lsm.core.device import GpuPlace
 from lsm.data.feature_files import FeatureFiles
 from lsm.features import builders
 from lsm.features.open import open_features
@@ -50,8 +51,7 @@ def opening_of(folder, rows, formats, reads, storage):
     return builders.Opening(
         FeatureFiles((path,), len(held), dim, dtype),
         storage,
-        torch.device("cpu"),
-        on_gpu=False,
+        None,
         gpu=GpuOptions(),
         scores=torch.linspace(1, 0, SPACE.num_nodes),
         share=None,
@@ -78,7 +78,9 @@ def open_sets(folder, rows, kind, merge_iterations=1):
         if kind == "plain":
             loader = builders.plain(opening)
         else:
-            loader = builders.cached(replace(opening, on_gpu=kind == "gpu"), cache.resolved())
+            loader = builders.cached(
+                replace(opening, place=GpuPlace.twin() if kind == "gpu" else None), cache.resolved()
+            )
         sets.append(RowSet(loader, formats))
     return FeatureSets(SPACE, sets)
 

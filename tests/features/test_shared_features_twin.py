@@ -10,6 +10,7 @@ import torch.distributed as torch_dist
 
 from lsm import native
 from lsm.comm.link_choice import Place, choose_links
+from lsm.core.device import GpuPlace
 from lsm.distributed.watchdog import PeerError
 from lsm.storage.options import StorageOptions
 from support.comm_ranks import Ranks
@@ -129,7 +130,7 @@ def unreachable_case(context, transport):
 
     lsm.comm.link_choice._reach_problem = fails
     try:
-        return find_links(group, HOST).by_peer
+        return find_links(group, GpuPlace.twin()).by_peer
     finally:
         lsm.comm.link_choice._reach_problem = reach_problem
 

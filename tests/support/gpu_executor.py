@@ -31,8 +31,8 @@ def open_gpu_executor(storage, prefetch_rows=0, device=TWIN):
         num_lines=LINES,
         victim_slots=SLOTS,
         prefetch_rows=prefetch_rows,
-        static_ids=torch.tensor(STATIC_IDS),
-        constant_ids=torch.tensor(CONSTANT_IDS),
+        static_rows=torch.tensor(STATIC_IDS),
+        constant_rows=torch.tensor(CONSTANT_IDS),
         timeout_secs=60,
         device=device,
     )

@@ -1,7 +1,6 @@
 """Feature loaders whose cache is memory of a GPU that the host stands for."""
 
-import torch
-
+from lsm.core.device import GpuPlace
 from lsm.features import builders
 from lsm.features.open import open_features
 from lsm.features.tiers_gpu import GpuOptions
@@ -22,8 +21,7 @@ def open_twin(
     opening = builders.Opening(
         store,
         storage,
-        torch.device("cpu"),
-        on_gpu=True,
+        GpuPlace.twin(),
         gpu=gpu or GpuOptions(),
         scores=scores,
         share=share,

@@ -111,6 +111,7 @@ def exchange_case(context, size, transport, dim, dtype, num_gpus=0):
     from lsm.comm.open import open_exchange
     from lsm.comm.owners import OwnerMap
     from lsm.comm.request import RowFormat
+    from lsm.core.device import GpuPlace
 
     groups = open_groups(context, size, transport, num_gpus, owner="stride", chunk_bytes=4096)
     if groups is None:
@@ -118,8 +119,9 @@ def exchange_case(context, size, transport, dim, dtype, num_gpus=0):
     group, device = groups[0], device_of(context, num_gpus)
     owners = OwnerMap(NUM_NODES, size, group.rank, hash="stride")
     rows = RowFormat(dim, dtype)
-    exchange = open_exchange(group, owners, rows, device=device, pool_bytes=1)
-    copies = native.GpuScatter(native.TWIN if device == HOST else device.index, 10.0)
+    gpu = GpuPlace.twin() if device == HOST else GpuPlace.of(device)
+    exchange = open_exchange(group, owners, rows, gpu=gpu, pool_bytes=1)
+    copies = native.GpuScatter(gpu.number, 10.0)
     table, held = features(dim, dtype).view(torch.uint8), []
     for seed, kind in enumerate(KINDS):
         ids = lists(kind, size, seed)[group.rank]

@@ -35,9 +35,9 @@ std::unique_ptr<GpuSampler> make_twin_sampler(const GpuGraph& graph, std::vector
 }
 
 std::unique_ptr<GpuExecutor> make_twin_executor(const GpuExecutorOptions& options, Storage& storage,
-                                                std::span<const int64_t> static_ids,
-                                                std::span<const int64_t> constant_ids) {
-  return make_gpu_executor(options, storage, static_ids, constant_ids, kDevice);
+                                                std::span<const int64_t> static_rows,
+                                                std::span<const int64_t> constant_rows) {
+  return make_gpu_executor(options, storage, static_rows, constant_rows, kDevice);
 }
 
 void gather_by_twin(const GpuGather& gather, LineLocks locks) {
