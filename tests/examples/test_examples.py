@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import lsm
+
 pytestmark = pytest.mark.slow
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -34,6 +36,20 @@ def test_pyg_model_hits_its_cache(example_store, run_python):
     shares = [float(text) for text in re.findall(r"cache hits ([\d.]+)%", output)]
     assert len(shares) == 3
     assert all(0 < share < 100 for share in shares)
+
+
+def test_a_graph_with_types_is_learnt_behind_its_cache(tmp_path, run_python):
+    store = tmp_path / "typed"
+    synth = ("--types", "4", "--nodes", "2000", "--dim", "16", "--out", str(store))
+    run_python("-m", "lsm", "data", "synth", *synth)
+    options = ("--input-type", "target", "--epochs", "6", "--cache", "16KiB")
+    output = run_python(EXAMPLES / "typed_graph.py", store, *options)
+    first, *_, last = losses(output)
+    assert last < 0.8 * first
+    test, hits = map(float, re.search(r"test ([\d.]+); ([\d.]+)% of", output).groups())
+    classes = lsm.GraphStore.open(store).nodes("target").num_classes
+    assert test > 2 / classes
+    assert 0 < hits < 100
 
 
 def test_two_ranks_train_together_and_share_their_cache(example_store, run_python):
