@@ -4,17 +4,17 @@ Test accuracy of a logistic regression (L2, L-BFGS, whole batches) from the arra
 ``bench/debian_typed.py`` writes: a package's features alone; with the mean features of the packages
 that it depends on and of those that depend on it; with the mean features of its maintainer's
 packages, too. A model on the graph has to beat these. The penalty is the best on the validation
-split. Prints JSON.
+split. Prints one JSON line.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 from pathlib import Path
 
 import numpy as np
 import torch
+
+from common import parser, publish
 
 PENALTIES = (1e-5, 1e-4, 1e-3)
 
@@ -53,9 +53,10 @@ def fit(
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments = parser(__doc__)
     arguments.add_argument("arrays", type=Path, help="directory that bench/debian_typed.py made")
-    folder = arguments.parse_args().arrays
+    args = arguments.parse_args()
+    folder = args.arrays
     packages = folder / "nodes/package"
     labels = torch.from_numpy(np.load(packages / "node_label.npy")).long()
     splits = {
@@ -78,11 +79,13 @@ def main() -> None:
         "with dependencies": [alone, needed, needing],
         "with maintainers": [alone, needed, needing, of_packages],
     }
+    accuracies = {}
     for name, parts in inputs.items():
         rows = torch.cat(parts, 1)
         found = {penalty: fit(rows, labels, splits, penalty) for penalty in PENALTIES}
         best = max(found, key=lambda penalty: found[penalty]["val"])
-        print(json.dumps({"inputs": name, "penalty": best, **found[best]}), flush=True)
+        accuracies[name] = {"penalty": best, **found[best]}
+    publish({"accuracy": accuracies}, args, "arrays")
 
 
 if __name__ == "__main__":
