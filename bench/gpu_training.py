@@ -19,16 +19,16 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 from torch.nn import functional
+from torch_geometric.data import Data
 
 from lsm.cache.options import CacheOptions
 from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
 from lsm.core.device import GpuPlace, current
-from lsm.data.feature_files import FeatureFiles
+from lsm.data.graph_store import GraphStore
 from lsm.features import builders
 from lsm.features.loader import FeatureLoader
 from lsm.features.memory import pinned_rows, pooled_rows
 from lsm.features.tiers_gpu import GpuOptions
-from lsm.graph.topology import Topology
 from lsm.loader.batch import Batch, to_device
 from lsm.loader.neighbor_loader import NeighborLoader
 from lsm.nn.models import build_model
@@ -76,31 +76,19 @@ class ResidentFeatures(FeatureLoader):
         return ResidentRows(self.features, ids)
 
 
-def make_store(path: Path, num_nodes: int, num_edges: int, dim: int, skew: float):
-    """Random features, labels and edges, with the part of a GraphStore's interface that training
-    uses."""
+def make_store(path: Path, num_nodes: int, num_edges: int, dim: int, skew: float) -> GraphStore:
+    """Random features, labels and edges."""
     rng = np.random.default_rng(4)
     degrees = rng.multinomial(num_edges, np.full(num_nodes, 1 / num_nodes))
-    indptr = np.zeros(num_nodes + 1, np.int64)
-    np.cumsum(degrees, out=indptr[1:])
-    indices = (num_nodes * rng.random(num_edges, np.float32) ** skew).astype(np.int32)
-    np.minimum(indices, num_nodes - 1, out=indices)
-    with path.open("wb") as file:
-        for begin in range(0, num_nodes, 1 << 16):
-            rows = min(1 << 16, num_nodes - begin)
-            file.write(rng.standard_normal((rows, dim), np.float32).tobytes())
-        file.write(bytes(-num_nodes * dim * 4 % 4096))
-    labels = torch.from_numpy(rng.integers(NUM_CLASSES, size=num_nodes))
-    topology = Topology(indptr=torch.from_numpy(indptr), indices=torch.from_numpy(indices))
-    return SimpleNamespace(
-        num_nodes=num_nodes,
-        num_classes=NUM_CLASSES,
-        row_bytes=4 * dim,
-        feature_dim=dim,
-        feature_files=FeatureFiles((path,), num_nodes, dim, torch.float32),
-        labels=lambda: labels,
-        topology=lambda in_memory=False: topology,
+    sources = (num_nodes * rng.random(num_edges, np.float32) ** skew).astype(np.int32)
+    np.minimum(sources, num_nodes - 1, out=sources)
+    destinations = np.repeat(np.arange(num_nodes, dtype=np.int32), degrees)
+    data = Data(
+        x=torch.from_numpy(rng.standard_normal((num_nodes, dim), np.float32)),
+        y=torch.from_numpy(rng.integers(NUM_CLASSES, size=num_nodes)),
+        edge_index=torch.from_numpy(np.stack([sources, destinations])),
     )
+    return GraphStore.from_pyg(data, path)
 
 
 @contextmanager
@@ -201,7 +189,7 @@ def measure(store, placed, device: torch.device, way: str, options: argparse.Nam
 def bench_training(options: argparse.Namespace, device: torch.device, directory: Path) -> dict:
     """Iterations per second of both ways, cached first, and their ratio."""
     store = make_store(
-        directory / "features.bin",
+        directory / "store",
         options.train_nodes,
         options.train_nodes * 12,
         options.train_dim,
