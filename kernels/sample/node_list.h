@@ -16,6 +16,9 @@
 
 namespace lsm {
 
+/// Most idle memory of samples that is kept for the next ones.
+constexpr size_t kMaxIdleOutputBytes = size_t{256} << 20;
+
 /// A pooled int64 array that keeps its contents when it grows.
 class OutputArray {
  public:

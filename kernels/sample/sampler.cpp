@@ -12,7 +12,6 @@
 namespace lsm {
 namespace {
 
-constexpr size_t kMaxIdleOutputBytes = size_t{256} << 20;
 constexpr int64_t kMaxFanout = int64_t{1} << 29;
 constexpr uint32_t kMaxDependency = uint32_t{1} << 30;  // so that ages and phases add up
 

@@ -17,8 +17,6 @@
 namespace lsm {
 namespace {
 
-constexpr size_t kMaxIdleOutputBytes = size_t{256} << 20;
-
 template <class Id>
 struct EdgeType {
   Graph<Id> graph;
