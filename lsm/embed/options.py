@@ -76,7 +76,7 @@ class EmbedOptions(Section):
     """Penalty of the embeddings of each edge, and so weighted by frequency. n3: cubed moduli of
     complex numbers (complex, rotate) or of floats; l3: cubed moduli of floats; auto: n3, and none
     for transe and rotate, whose scores do not grow with the embeddings."""
-    regularizer_weight: Annotated[float, Field(ge=0)] = 0.05
+    regularizer_weight: Annotated[float, Field(ge=0)] = 0.04
     """Factor of the penalty, per edge and side."""
     optimizer: Literal["adagrad", "row_adagrad"] = "adagrad"
     """adagrad: a sum of squared gradients per float; row_adagrad: one per embedding, of mean
