@@ -57,6 +57,7 @@ def open_feature_sets(
         )
     options = None if cache is None else cache.resolved()
     caches = dict.fromkeys(names) if options is None else _divide(options, store, names, requests)
+    scores = None if requests is None else requests.float()
     reads: ReadScheduler | None = None
     with ExitStack() as stack:
         sets = []
@@ -67,7 +68,7 @@ def open_feature_sets(
                 storage,
                 None,
                 gpu=GpuOptions(),
-                scores=None if requests is None else requests.float(),
+                scores=scores,
                 share=None,
                 idle_bytes=idle_bytes // len(names),
                 num_threads=num_threads,

@@ -116,21 +116,19 @@ def open_sampler(
 
 def _typed_topology(store: GraphStore, drawing: Drawing) -> TypedTopology:
     edges = {each: store.edges(each) for each in store.edge_types}
-    nodes = {name: store.nodes(name) for name in store.node_types}
-    weights = {each: own.weights() for each, own in edges.items() if own.has_weights}
-    times = {each: own.times() for each, own in edges.items() if own.has_times}
-    node_times = {name: own.times() for name, own in nodes.items() if own.has_times}
-    if drawing.weight_attr and not weights:
-        raise ValueError(f"weight_attr: {store.path} has no weights of edges")
-    if drawing.time_attr and not (times or node_times):
-        raise ValueError(f"time_attr: {store.path} has no times of nodes or edges")
-    return TypedTopology(
-        store.node_space,
-        _of_one_dtype({each: own.topology() for each, own in edges.items()}),
-        weights=weights if drawing.weight_attr else None,
-        times=times if drawing.time_attr else None,
-        node_times=node_times if drawing.time_attr else None,
-    )
+    weights, times, node_times = {}, {}, {}
+    if drawing.weight_attr:
+        weights = {each: own.weights() for each, own in edges.items() if own.has_weights}
+        if not weights:
+            raise ValueError(f"weight_attr: {store.path} has no weights of edges")
+    if drawing.time_attr:
+        nodes = {name: store.nodes(name) for name in store.node_types}
+        times = {each: own.times() for each, own in edges.items() if own.has_times}
+        node_times = {name: own.times() for name, own in nodes.items() if own.has_times}
+        if not (times or node_times):
+            raise ValueError(f"time_attr: {store.path} has no times of nodes or edges")
+    topologies = _of_one_dtype({each: own.topology() for each, own in edges.items()})
+    return TypedTopology(store.node_space, topologies, weights, times, node_times)
 
 
 def _of_one_dtype(topologies: Mapping[EdgeType, Topology]) -> TypedMap[EdgeType, Topology]:
