@@ -39,10 +39,6 @@ class TypedMap(dict[K, T]):
             raise ValueError(f"types: expected one, got {len(self)} ({names})")
         return next(iter(self.values()))
 
-    def transparent(self) -> T | TypedMap[K, T]:
-        """The value itself for one type, else this map."""
-        return self.only if len(self) == 1 else self
-
     def apply(self, function: Callable[[T], S]) -> TypedMap[K, S]:
         """The results of ``function`` on each value, by type."""
         return TypedMap({key: function(value) for key, value in self.items()})
@@ -146,7 +142,3 @@ class EdgeTypes(tuple[EdgeType, ...]):
     def of_one(cls, nodes: NodeSpace) -> EdgeTypes:
         """The one edge type of a graph without types."""
         return cls([EDGE], nodes)
-
-    def into(self, node_type: str) -> tuple[EdgeType, ...]:
-        """The types of the edges whose destinations are of ``node_type``."""
-        return tuple(each for each in self if each[2] == node_type)

@@ -79,9 +79,8 @@ def test_a_typed_map_is_a_dict_and_one_type_stands_for_its_value(values):
     assert typed == values
     assert typed.apply(str) == {name: str(value) for name, value in values.items()}
     if len(values) == 1:
-        assert typed.only == typed.transparent() == next(iter(values.values()))
+        assert typed.only == next(iter(values.values()))
     else:
-        assert typed.transparent() is typed
         with pytest.raises(ValueError, match=f"expected one, got {len(values)}"):
             typed.only  # noqa: B018
 
@@ -91,8 +90,6 @@ def test_edge_types_join_node_types_that_exist():
     writes, cites = ("author", "writes", "paper"), ("paper", "cites", "paper")
     types = EdgeTypes([writes, cites], nodes)
     assert types == (writes, cites)
-    assert types.into("paper") == (writes, cites)
-    assert types.into("author") == ()
     assert EdgeTypes.of_one(NodeSpace.of_one(4)) == (EDGE,)
     with pytest.raises(ValueError, match=r"\(venue, has, paper\): venue is no node type"):
         EdgeTypes([("venue", "has", "paper")], nodes)

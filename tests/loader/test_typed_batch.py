@@ -251,7 +251,7 @@ def test_a_batch_of_one_type_is_that_of_pygs_loader():
     assert_equal_stores(batch.to_pyg(), theirs)
     assert batch.x_dict.only is batch.x
     assert batch.edge_index_dict[EDGE] is batch.edge_index
-    assert batch.n_id_dict.transparent() is batch.n_id
+    assert batch.n_id_dict.only is batch.n_id
     assert batch.num_sampled_nodes_dict.only == theirs.num_sampled_nodes
     assert [layer.only.num_src for layer in batch.typed_layers()] == [
         layer.num_src for layer in batch.layers()
