@@ -30,6 +30,7 @@ class Exchange:
         self.rows = rows
         self.timeout_secs = group.options.timeout_secs
         self._ids_stream, self._rows_stream = group.ids, group.rows
+        self._all_streams = group.streams
 
     def end_session(self) -> None:
         """Ends the session; every rank must do so. The next one starts afresh. Precondition: no
@@ -44,7 +45,10 @@ class Exchange:
         self._rows_stream.flush()
 
     def fail(self, error: BaseException) -> None:
-        """Sends the error of this rank to all others. Callable from any thread. Blocks until they
-        have received it if the error arose on this rank: they are sure to ask it for rows."""
-        self._ids_stream.fail(error, wait=False)
+        """Sends the error of this rank to all others, whatever exchange of the group's ranks they
+        wait for. Callable from any thread. Blocks until they have received it if the error arose on
+        this rank: they are sure to ask it for rows."""
+        for stream in self._all_streams:
+            if stream is not self._rows_stream:
+                stream.fail(error, wait=False)
         self._rows_stream.fail(error, wait=not isinstance(error, PeerError))

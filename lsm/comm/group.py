@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as torch_dist
 
 from lsm.comm.mailbox import Mailboxes, connect
@@ -20,6 +21,8 @@ from lsm.comm.shared_memory import SharedLists
 from lsm.distributed.environment import World
 from lsm.distributed.watchdog import awaiting
 
+_START = "the start of the shared cache"
+
 HOST_VARIABLE = "LSM_HOST"
 """Environment variable that names a rank's host, in place of the kernel's host name."""
 
@@ -28,7 +31,7 @@ HOST_VARIABLE = "LSM_HOST"
 class CacheGroup:
     """The ranks that share a cache, as seen from one of them: ``CacheGroup.join(CommOptions())``.
 
-    One exchange at a time may use a group.
+    One exchange at a time may use a group; another() makes one for a further exchange.
 
     Attributes:
         rank: This rank's place in the group, from 0.
@@ -38,6 +41,8 @@ class CacheGroup:
         rows: Message stream of rows, used by one thread at a time.
         options: Options of the group.
         lists: Request lists of local ranks.
+        streams: The streams of all groups of these ranks, this one's and those of another(). An
+            error of this rank goes to all of them.
     """
 
     rank: int
@@ -47,6 +52,7 @@ class CacheGroup:
     rows: MessageStream
     options: CommOptions
     lists: SharedLists
+    streams: list[MessageStream]
 
     @classmethod
     def join(cls, options: CommOptions | Mapping[str, Any] | None = None) -> CacheGroup:
@@ -67,14 +73,14 @@ class CacheGroup:
         options = CommOptions.of_argument("options", options) or CommOptions()
         rank, size = torch_dist.get_rank(), torch_dist.get_world_size()
         everyone: list = [None] * size
-        with awaiting("the start of the shared cache"):
+        with awaiting(_START):
             torch_dist.all_gather_object(everyone, (host_identity(), options))
         _check_alike([each for _, each in everyone])
         hosts = [host for host, _ in everyone]
         groups = _groups(hosts, options.group)
         for members in groups:
             check_size(len(members))
-        with awaiting("the start of the shared cache"):
+        with awaiting(_START):
             for members in groups:  # in the same order on every rank, whether a member or not
                 pair = [_new_group(members, options.timeout_secs) for _ in range(2)]
                 if rank in members:
@@ -88,6 +94,7 @@ class CacheGroup:
         rows: torch_dist.ProcessGroup,
         host: str,
         options: CommOptions,
+        channel: int = 0,
     ) -> CacheGroup:
         """Makes a group of two process groups of the same ranks. A collective of these ranks.
 
@@ -96,6 +103,7 @@ class CacheGroup:
             rows: Process group for rows.
             host: ``host_identity()`` of this rank.
             options: Options, the same on every rank.
+            channel: Number of the group among those over the same process groups.
 
         Returns:
             The group.
@@ -104,10 +112,41 @@ class CacheGroup:
         if options.transport != "gloo":
             boxes = connect(rows, host, num_streams=2)
         of_ids, of_rows = (
-            MessageStream(group, options.timeout_secs, mailboxes)
+            MessageStream(group, options.timeout_secs, mailboxes, channel)
             for group, mailboxes in zip((ids, rows), boxes, strict=True)
         )
-        return cls(of_rows.rank, of_rows.size, host, of_ids, of_rows, options, SharedLists())
+        streams = [of_ids, of_rows]
+        return cls(
+            of_rows.rank, of_rows.size, host, of_ids, of_rows, options, SharedLists(), streams
+        )
+
+    def another(self) -> CacheGroup:
+        """Makes a group of the same ranks for a further exchange. A collective of these ranks.
+
+        Messages of the two do not mix. An error of one exchange reaches ranks that wait for the
+        other, so that they raise it, too.
+
+        Returns:
+            The group.
+        """
+        channel = len(self.streams) // 2
+        with awaiting(_START):
+            made = CacheGroup.over(
+                self.ids.group, self.rows.group, self.host, self.options, channel
+            )
+        self.streams.extend(made.streams)
+        return replace(made, streams=self.streams)
+
+    def sum(self, counts: torch.Tensor) -> torch.Tensor:
+        """Adds up the ``counts`` [n] int64 of all ranks. A collective of these ranks.
+
+        Returns:
+            The sums, [n] int64, the same on every rank.
+        """
+        total = counts.clone()
+        with awaiting(_START):
+            torch_dist.all_reduce(total, group=self.rows.group)
+        return total
 
 
 def shares_cache(options: CommOptions, world: World) -> bool:

@@ -83,8 +83,10 @@ class MessageStream:
         group: torch_dist.ProcessGroup,
         timeout_secs: float,
         mailboxes: Mailboxes | None = None,
+        channel: int = 0,
     ) -> None:
-        """``mailboxes``: for the peers that have one."""
+        """``mailboxes``: for the peers that have one. ``channel``: keeps the messages of several
+        streams in ``group`` apart."""
         self.group = group
         self.rank = torch_dist.get_rank(group)
         self.size = torch_dist.get_world_size(group)
@@ -93,6 +95,7 @@ class MessageStream:
         """The peers that share memory with this rank."""
         self.wait_secs = 0.0
         self._mailboxes = mailboxes
+        self._channel = channel
         self._timeout_secs = timeout_secs
         self._headers: dict[int, tuple[torch.Tensor, torch_dist.Work]] = {}  # receives in flight
         self._sent: deque[_Sent] = deque()
@@ -143,11 +146,11 @@ class MessageStream:
 
     def send_part(self, peer: int, payload: torch.Tensor) -> torch_dist.Work:
         """Starts sending a further piece of payload. Precondition: the peer expects it."""
-        return self.group.send([payload], peer, 0)
+        return self.group.send([payload], peer, self._channel)
 
     def receive_part(self, peer: int, payload: torch.Tensor) -> torch_dist.Work:
         """Starts receiving a piece that send_part() sends."""
-        return self.group.recv([payload], peer, 0)
+        return self.group.recv([payload], peer, self._channel)
 
     def finish_part(self, peer: int, work: torch_dist.Work, kind: Kind, iteration: int) -> None:
         """Blocks until a send_part() or receive_part() has ended."""
@@ -251,7 +254,7 @@ class MessageStream:
 
     def _start(self, peer: int, iteration: int, parts: list[torch.Tensor]) -> None:
         with self._sending:
-            works = [self.group.send([part], peer, 0) for part in parts]
+            works = [self.group.send([part], peer, self._channel) for part in parts]
             self._sent.append(_Sent((self._num_ended, iteration), peer, works, parts))
 
     def _ask(self, peer: int) -> None:
@@ -261,7 +264,7 @@ class MessageStream:
             return
         if peer not in self._headers and self._ended[peer] <= self._num_ended:
             header = torch.empty(_HEADER_WORDS, dtype=torch.int64)
-            work = self.group.recv([header], peer, 0)
+            work = self.group.recv([header], peer, self._channel)
             self._headers[peer] = (header, work)
 
     def _next_header(self, peer: int, awaited: str) -> list[int]:
@@ -318,7 +321,7 @@ class MessageStream:
         if peer in self.local:
             return torch.tensor(header[_HEADER_WORDS:]).view(torch.uint8)[: header[2]], None
         payload = torch.empty(header[2], dtype=torch.uint8)
-        return payload, self.group.recv([payload], peer, 0)
+        return payload, self.group.recv([payload], peer, self._channel)
 
     def _wait(self, peer: int, work: torch_dist.Work, awaited: str, verb: str = "send") -> None:
         start = time.monotonic()
