@@ -1,4 +1,4 @@
-"""Divides one cache among sets of rows of different sizes."""
+"""Divides memory among sets of rows of different sizes: one cache, or the rows of batches."""
 
 from __future__ import annotations
 
@@ -37,6 +37,19 @@ def set_shares(
     if all_others > 0:
         held = {name: held[name] + rest * others[name] // all_others for name in names}
     return _at_least(num_bytes // _LEAST, held)
+
+
+def batch_shares(
+    num_bytes: int, row_bytes: Mapping[str, int], requests: Mapping[str, Tensor]
+) -> dict[str, int]:
+    """The bytes of each set, of ``num_bytes`` for rows of batches: as many as its requests take.
+    Arguments as for set_shares(); sets without any requests count all their rows."""
+    taken = {name: int(requests[name].sum()) * size for name, size in row_bytes.items()}
+    if not any(taken.values()):
+        taken = {name: len(requests[name]) * size for name, size in row_bytes.items()}
+    total = max(1, sum(taken.values()))
+    shares = {name: num_bytes * each // total for name, each in taken.items()}
+    return _at_least(num_bytes // _LEAST, shares)
 
 
 def _at_least(least: int, shares: Mapping[str, int]) -> dict[str, int]:

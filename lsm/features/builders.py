@@ -51,6 +51,8 @@ class Opening:
     num_threads: int
     nodes: RowMap | None = None
     """The rows of the nodes; None: those of ``store``."""
+    num_ids: int | None = None
+    """Ids of the space of all nodes; None: up to the last with a row."""
     reads: ReadScheduler | None = None
     """Of all loaders whose rows make one batch; None: the loader has its own."""
 
@@ -68,6 +70,11 @@ class Opening:
     def row_map(self) -> RowMap:
         """The rows of the nodes."""
         return self.nodes or RowMap.of(self.store)
+
+    @property
+    def space_end(self) -> int:
+        """The end of the ids of all nodes, with rows or without."""
+        return self.row_map.end if self.num_ids is None else self.num_ids
 
 
 @dataclass(frozen=True)
@@ -184,7 +191,7 @@ def share_cache(
                 "cache.score, or comm.mode=shared"
             )
         replicated = _hottest(opening, opening.scores, replicated_bytes // files.row_bytes)[0]
-    owners = _owners(opening.row_map.end, share, replicated)
+    owners = _owners(opening.space_end, share, replicated)
     native.check_metadata_limits(window, share.size, opening.row_map.num_nodes)
     exchange = open_exchange(
         share,
@@ -256,6 +263,8 @@ def _hot_ids(opening: Opening, sizes: TierSizes, shared: SharedCache | None) -> 
     if shared is None:
         return HotIds(*_hottest(opening, scores, sizes.static, sizes.constant))
     replicated = shared.replicated_ids
+    if not (sizes.static or sizes.constant):
+        return HotIds() if replicated is None else HotIds(replicated)
     own = scores.clone()
     own[~shared.owners.is_own(len(scores))] = -1.0
     if replicated is not None:

@@ -110,6 +110,12 @@ class CachedFeatureLoader(FeatureLoader):
         """GPU memory of the tiers and of an exchange's batches."""
         return self.tiers.device_bytes + (self.exchange.rows.device_bytes if self.exchange else 0)
 
+    def check_usable(self) -> None:
+        """As FeatureLoader.check_usable()."""
+        self.check_process()
+        if self._failure:
+            raise (PeerError if self._peer_failed else RuntimeError)(self._failure)
+
     def claim(self) -> None:
         """As FeatureLoader.claim()."""
         self.check_process()
@@ -151,7 +157,7 @@ class CachedFeatureLoader(FeatureLoader):
         # Outside the lock for plans: a thread that fails meanwhile must not wait for another rank.
         request = self._request(ids)
         with self._planning:
-            self._check_usable()
+            self.check_usable()
             self._push(ids, request)
             self._announced.append(AnnouncedBatch(self, ids))
             return self._announced[-1]
@@ -195,7 +201,7 @@ class CachedFeatureLoader(FeatureLoader):
         self.check_process()
         ids, inverse = vector_of_ids(ids), None
         with self._planning:
-            self._check_usable()
+            self.check_usable()
             if self._announced:
                 self._announced[0].check_ids(ids)
                 self._announced.popleft()
@@ -210,7 +216,7 @@ class CachedFeatureLoader(FeatureLoader):
         """As ``announced.start()``."""
         self.check_process()
         with self._planning:
-            self._check_usable()
+            self.check_usable()
             if announced not in self._announced:
                 raise RuntimeError("this batch was started before, or forgotten")
             if announced is not self._announced[0]:
@@ -261,13 +267,9 @@ class CachedFeatureLoader(FeatureLoader):
         self._replaying.release()
         return True
 
-    def _check_usable(self) -> None:
-        if self._failure:
-            raise (PeerError if self._peer_failed else RuntimeError)(self._failure)
-
     def _request(self, ids: torch.Tensor) -> Request | None:
         """Requests ``ids`` from their owners, if ranks share the cache."""
-        self._check_usable()
+        self.check_usable()
         if self.exchange is None:
             return None
         try:
@@ -323,7 +325,7 @@ class CachedFeatureLoader(FeatureLoader):
         """Replays all plans up to that of ``batch``, each after its reads have ended."""
         with self._replaying:
             while not batch.done:
-                self._check_usable()
+                self.check_usable()
                 if batch.is_dropped:
                     raise RuntimeError("these rows were dropped by forget_announced()")
                 try:

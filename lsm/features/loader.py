@@ -130,6 +130,15 @@ class FeatureLoader(RowSource):
                 'multiprocessing method "spawn"'
             )
 
+    def check_usable(self) -> None:
+        """Checks that batches can be announced.
+
+        Raises:
+            RuntimeError: The process was forked, or an earlier failure lost rows of the cache.
+            PeerError: A rank that shares the cache failed or left.
+        """
+        self.check_process()
+
     def claim(self) -> None:
         """Begins the batches of one iterator; ``release()`` ends them.
 

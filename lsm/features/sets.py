@@ -14,6 +14,7 @@ import torch
 
 from lsm import native
 from lsm.comm.request import RowFormat
+from lsm.features.cached import CachedFeatureLoader
 from lsm.features.loader import FeatureLoader
 from lsm.features.row_source import Announced, PendingRows, Rows, RowSource
 from lsm.graph.types import NodeSpace, TypedMap
@@ -38,16 +39,15 @@ class FeatureSets(RowSource):
     reads of all sets are one wave.
 
     space: The node types; None: the graph has one. sets: Each holds types that follow one another
-    in ``space``; several share one ReadScheduler. Precondition: the ids of a batch are grouped by
-    type, in the order of ``space``, unless there is one type.
+    in ``space``; several share one ReadScheduler. Ranks share the caches of all sets, each by an
+    exchange of its own, or of none; the sets are the same on every rank. Precondition: the ids of a
+    batch are grouped by type, in the order of ``space``, unless there is one type.
     """
 
     def __init__(self, space: NodeSpace | None, sets: Sequence[RowSet]) -> None:
         self.sets = tuple(sets)
         loaders = [each.rows for each in sets]
         self._loaders = loaders
-        if len(loaders) > 1 and any(loader.peer_timeout_secs for loader in loaders):
-            raise ValueError("sets: rows of several sizes share no cache over ranks")
         # The loader itself for one type, so that a batch passes no further code.
         self._only = loaders[0] if space is None or len(space.types) == 1 else None
         self.reads = loaders[0].reads
@@ -55,7 +55,8 @@ class FeatureSets(RowSource):
             raise ValueError("sets: expected the ReadScheduler of the first in all of them")
         self.window = max(loader.window for loader in loaders)
         self.completed_ahead = max(loader.completed_ahead for loader in loaders)
-        self.peer_timeout_secs = max(loader.peer_timeout_secs for loader in loaders)
+        # Sets wait for other ranks one after another.
+        self.peer_timeout_secs = sum(loader.peer_timeout_secs for loader in loaders)
         if self._only is None:
             assert space is not None, "several types make a space"
             self._parts = [_part_of(space, each) for each in sets]
@@ -94,9 +95,13 @@ class FeatureSets(RowSource):
             loader.release()
 
     def announce(self, ids: torch.Tensor) -> Announced[Rows]:
-        """As RowSource.announce(). Raises ValueError for ids that are not grouped by type."""
+        """As RowSource.announce(). Raises ValueError for ids that are not grouped by type.
+
+        Sets that ranks share take part without ids as well."""
         if self._only is not None:
             return self._only.announce(ids)
+        for loader in self._loaders:  # before one of them waits for other ranks
+            loader.check_usable()
         counts = native.count_by_range(ids, self._ends)
         announced = []
         for part in self._parts:
@@ -114,6 +119,16 @@ class FeatureSets(RowSource):
         """As RowSource.forget_announced()."""
         for loader in self._loaders:
             loader.forget_announced()
+
+    def set_scores(self, scores: torch.Tensor) -> None:
+        """As CachedFeatureLoader.set_scores(), for the sets with a cache.
+
+        Args:
+            scores: Score of each node of the space, [N] float32.
+        """
+        for loader in self._loaders:
+            if isinstance(loader, CachedFeatureLoader):
+                loader.set_scores(scores)
 
     @property
     def device_bytes(self) -> int:
@@ -137,6 +152,12 @@ class FeatureSets(RowSource):
         """Closes the loaders of all sets."""
         for loader in self._loaders:
             loader.close()
+
+    def __enter__(self) -> FeatureSets:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
 
     def by_type(self, rows: Sequence[torch.Tensor], counts: Sequence[int]) -> Rows:
         """Each type's part of the ``rows`` of all sets, given the ``counts`` of ids by type."""

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from lsm.cache.memory import prefetch_rows
 from lsm.cache.options import CacheOptions
-from lsm.cache.set_shares import set_shares
+from lsm.cache.scores import stored_score
+from lsm.cache.set_shares import batch_shares, set_shares
+from lsm.comm.group import CacheGroup
 from lsm.comm.request import RowFormat
+from lsm.core.device import GpuPlace
 from lsm.core.option_types import settled
 from lsm.data.graph_store import GraphStore
 from lsm.features import builders
 from lsm.features.sets import FeatureSets, RowSet
 from lsm.features.tiers_gpu import GpuOptions
 from lsm.storage.options import StorageOptions
-from lsm.storage.read_scheduler import ReadScheduler
 from lsm.storage.row_map import RowMap
 
 
@@ -26,56 +30,75 @@ def open_feature_sets(
     store: GraphStore,
     cache: CacheOptions | None = None,
     storage: StorageOptions | None = None,
+    share: CacheGroup | None = None,
+    device: torch.device | str = "cpu",
     *,
+    scores: Tensor | None = None,
     requests: Tensor | None = None,
+    gpu: GpuOptions | None = None,
     idle_bytes: int = 512 << 20,
     num_threads: int = 1,
 ) -> FeatureSets:
     """The rows of the types of ``store`` that have features.
 
     One ``cache.bytes`` is divided among the types so that it holds the rows that are requested
-    most, whatever their size: a row saves as many bytes per request as it takes.
+    most, whatever their size: a row saves as many bytes per request as it takes. Memory for batches
+    is divided by the bytes of the requests.
 
     Args:
         store: A store with types.
         cache: Options of a cache over storage; None: every row is read from storage.
         storage: The engine that reads rows, and its options.
-        requests: Requests of each node in some batches, [N] over the one space of ids; None: the
-            cache is divided by the bytes of features.
+        share: As for open_features(). The ranks open the sets together.
+        device: As for open_features().
+        scores: Score of each node, [N] float32 over the one space of ids. None: ``cache.score``, or
+            without one the requests.
+        requests: Requests of each node in some batches, [N] int64 over the one space of ids, of
+            this rank; the caches that ranks share are divided by those of all. None: memory is
+            divided by the bytes of features.
+        gpu: As for open_features(). Each set prefetches at most ``prefetch_rows`` rows.
         idle_bytes: Most idle memory of returned rows that is kept for reuse.
         num_threads: Threads that plan, and threads that copy.
 
     Raises:
         ValueError: No type has features, or an option is invalid.
         OSError: A file cannot be opened or read.
+        RuntimeError: The engine, the device or the group's link is unavailable.
     """
-    space = store.node_space
-    names = [name for name in space.types if store.nodes(name).features is not None]
-    if not names:
-        raise ValueError(
-            f"{store.path}: no node type has features; give x to one of {', '.join(space.types)}"
-        )
-    options = None if cache is None else cache.resolved()
-    caches = dict.fromkeys(names) if options is None else _divide(options, store, names, requests)
-    scores = None if requests is None else requests.float()
-    reads: ReadScheduler | None = None
+    sizes = _row_bytes(store)
+    device, space, gpu = torch.device(device), store.node_space, gpu or GpuOptions()
+    groups = _groups(share, len(sizes))
+    if requests is not None and share is not None:
+        requests = share.sum(requests)
+    by_type = _by_type(store, requests)
+    caches: dict[str, CacheOptions] = {}
+    if cache is not None:
+        cache = cache.resolved()
+        caches = _divide(cache, sizes, by_type, share)
+        scores = _scores(store, cache.score, scores, requests)
+    idle = batch_shares(idle_bytes, sizes, by_type)
+    pools = batch_shares(gpu.pool_bytes, sizes, by_type)
+    reads = None
     with ExitStack() as stack:
         sets = []
-        for name in names:
-            files = store.nodes(name).feature_files
+        for name, group in zip(sizes, groups, strict=True):
+            files, own = store.nodes(name).feature_files, caches.get(name)
+            most = 0 if own is None else prefetch_rows(own, sizes[name])
             opening = builders.Opening(
                 files,
                 storage,
-                None,
-                gpu=GpuOptions(),
+                GpuPlace.of(device) if device.type == "cuda" else None,
+                gpu=replace(
+                    gpu, prefetch_rows=min(gpu.prefetch_rows, most), pool_bytes=pools[name]
+                ),
                 scores=scores,
-                share=None,
-                idle_bytes=idle_bytes // len(names),
+                share=group,
+                idle_bytes=idle[name],
                 num_threads=num_threads,
                 nodes=RowMap(space.counts[name], first=space.offsets[name]),
+                num_ids=space.num_nodes,
                 reads=reads,
             )
-            own = caches[name]
             rows = builders.plain(opening) if own is None else builders.cached(opening, own)
             stack.callback(rows.close)
             reads = rows.reads
@@ -85,20 +108,63 @@ def open_feature_sets(
     return opened
 
 
-def _divide(
-    cache: CacheOptions, store: GraphStore, names: Sequence[str], requests: Tensor | None
-) -> dict[str, CacheOptions | None]:
-    """The options of each type's part of ``cache``."""
-    row_bytes = {name: store.nodes(name).known_features.row_bytes for name in names}
-    space, total = store.node_space, settled(cache.bytes)
-    by_type = {
-        name: torch.zeros(space.counts[name], dtype=torch.int64)
-        if requests is None
-        else requests[space.offsets[name] :][: space.counts[name]]
-        for name in names
+def _row_bytes(store: GraphStore) -> dict[str, int]:
+    """The size of a row of each type with features. Raises ValueError if there is none."""
+    nodes = {name: store.nodes(name) for name in store.node_space.types}
+    sizes = {
+        name: each.features.row_bytes for name, each in nodes.items() if each.features is not None
     }
-    shares = set_shares(total, row_bytes, by_type)
-    return {name: _part_of(cache, share / total) for name, share in shares.items()}
+    if not sizes:
+        raise ValueError(
+            f"{store.path}: no node type has features; give x to one of {', '.join(nodes)}"
+        )
+    return sizes
+
+
+def _groups(share: CacheGroup | None, num_sets: int) -> list[CacheGroup | None]:
+    """The group of each set. A collective, and the first of the opening, so that no rank fails
+    while others wait for it here."""
+    if share is None:
+        return [None] * num_sets
+    return [share, *(share.another() for _ in range(num_sets - 1))]
+
+
+def _by_type(store: GraphStore, requests: Tensor | None) -> dict[str, Tensor]:
+    """The requests of each type's nodes; 0 without any."""
+    space = store.node_space
+    if requests is None:
+        return {name: torch.zeros(count, dtype=torch.int64) for name, count in space.counts.items()}
+    return dict(zip(space.types, requests.split(list(space.counts.values())), strict=True))
+
+
+def _scores(
+    store: GraphStore, name: str, scores: Tensor | None, requests: Tensor | None
+) -> Tensor | None:
+    """The scores given, or the store's score ``name``, or the requests."""
+    if scores is None and name != "none":
+        return stored_score(store, name)
+    return requests.float() if scores is None and requests is not None else scores
+
+
+def _divide(
+    cache: CacheOptions,
+    row_bytes: Mapping[str, int],
+    requests: Mapping[str, Tensor],
+    share: CacheGroup | None,
+) -> dict[str, CacheOptions]:
+    """The options of each type's part of ``cache``, of which ranks may hold different rows."""
+    total = int(settled(cache.bytes) * _distinct(share))
+    shares = set_shares(total, row_bytes, requests)
+    return {name: _part_of(cache, each / total) for name, each in shares.items()}
+
+
+def _distinct(share: CacheGroup | None) -> float:
+    """The caches of one rank that all ranks together fill with different rows."""
+    if share is None:
+        return 1.0
+    options = share.options
+    same = options.replicated_fraction if options.mode == "partition-aware" else 0.0
+    return same + (1 - same) * share.size
 
 
 def _part_of(cache: CacheOptions, share: float) -> CacheOptions:
@@ -112,4 +178,4 @@ def _part_of(cache: CacheOptions, share: float) -> CacheOptions:
         for name in ("victim", "constant", "static")
         if settled((own := getattr(cache, name)).bytes)
     }
-    return cache.model_copy(update=update | part(cache) | {"score": "none"})
+    return cache.model_copy(update=update | part(cache))
