@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lsm import native
 from lsm.graph.types import EDGE, NODE, EdgeType, TypedMap
 from lsm.loader.dgl import to_blocks
 from lsm.loader.layers import Edges, Layer, shapes, typed_edges
@@ -193,6 +194,22 @@ class Batch:
         """``e_id`` by edge type, as indices into the CSC of the type."""
         return self._edges_dict(self.e_id)
 
+    def edge_values(self, name: str) -> TypedMap[EdgeType, torch.Tensor]:
+        """Returns the values that the store has of the batch's edges.
+
+        The batch is sampled again (see ``e_id``), unless the store has no such values.
+
+        Args:
+            name: Their name: ``edge_weight``, ``edge_attr`` or ``time``.
+
+        Returns:
+            The values by edge type, each [e, ...]; a type without them is missing.
+        """
+        stored = TypedMap() if self.store_values is None else self.store_values.edges
+        named = {each: values[name] for each, values in stored.items() if name in values}
+        ids = self.e_id_dict if named else TypedMap()
+        return TypedMap({each: select(named[each], ids[each]) for each in named if each in ids})
+
     def _edges_dict(self, values: torch.Tensor | None) -> TypedMap[EdgeType, torch.Tensor]:
         if values is None:
             return TypedMap()
@@ -266,6 +283,14 @@ class Batch:
             This batch with its tensors on ``device``.
         """
         return _moved(self, lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+
+def select(values: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """The rows ``ids`` [n] of a store's ``values``, on the device of ``ids``. Raises OSError if
+    mapped values cannot be read."""
+    found = values.index_select(0, ids.to(values.device)).to(ids.device)
+    native.check_mapped(values)
+    return found
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

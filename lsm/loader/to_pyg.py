@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
-from lsm import native
 from lsm.graph.types import EDGE, NODE
-
-if TYPE_CHECKING:
-    from lsm.loader.batch import Batch
+from lsm.loader.batch import Batch, select
 
 
 def to_pyg(batch: Batch) -> Data | HeteroData:
@@ -65,8 +61,7 @@ def _select(store: object, values: Mapping[str, Tensor], ids: Tensor | None) -> 
     if ids is None:
         return
     for name, each in values.items():
-        setattr(store, name, each.index_select(0, ids.to(each.device)).to(ids.device))
-        native.check_mapped(each)
+        setattr(store, name, select(each, ids))
 
 
 def _set(store: object, **values: Tensor | None) -> None:
