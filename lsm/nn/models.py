@@ -117,7 +117,8 @@ class WeightedGATConv(GATConv):
 
 
 def build_model(options: ModelOptions, in_dim: int, out_dim: int, num_layers: int) -> SampledGNN:
-    """The network that ``options`` name, with weights from torch's default generator."""
+    """The network that ``options`` name, with weights from torch's default generator. Precondition:
+    it is one of graphs without types."""
     widths = [in_dim] + [options.hidden_dim] * (num_layers - 1) + [out_dim]
     ends = list(pairwise(widths))
     if options.name == "graphsage":

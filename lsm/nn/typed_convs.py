@@ -1,0 +1,248 @@
+"""Layers of graphs with types, from ``torch_geometric.nn`` convolutions.
+
+Each takes rows of nodes by type, and gives sums over the types of edges into a node.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch_geometric.nn import GATConv, HGTConv, SAGEConv
+from torch_geometric.nn.module_dict import ModuleDict
+from torch_geometric.utils import softmax
+
+from lsm.graph.types import EdgeType
+from lsm.loader.layers import Layer
+
+_LEAST_WEIGHT = 1e-30
+"""Stands for smaller weights in logarithms and quotients, which are then finite."""
+
+
+@dataclass(frozen=True)
+class Relation:
+    """The edges of one type in a layer. attr: [e, dim] float32 attributes, or None."""
+
+    layer: Layer
+    attr: Tensor | None = None
+
+
+def relation(
+    layer: Layer, edge_type: EdgeType, values: Mapping[str, Mapping[EdgeType, Tensor]]
+) -> Relation:
+    """The edges of a type in a layer, with their ``edge_weight`` and ``edge_attr``, if any.
+
+    values: those of the batch's edges, by name and type. A layer has the first of them.
+    """
+    num_edges = layer.edge_index.size(1)
+    weights = values.get("edge_weight", {}).get(edge_type)
+    if weights is not None:
+        layer = _weighted(layer, weights[:num_edges])
+    attr = values.get("edge_attr", {}).get(edge_type)
+    if attr is not None:
+        attr = attr[:num_edges].reshape(num_edges, math.prod(attr.shape[1:])).float()
+    return Relation(layer, attr)
+
+
+def _weighted(layer: Layer, weights: Tensor) -> Layer:
+    """``layer`` whose edges also count in proportion to ``weights`` [e] float32, which are at least
+    0. Where all weights into a node are 0, its edges count nothing."""
+    if layer.edge_weight is not None:
+        weights = weights * layer.edge_weight
+    destinations = layer.edge_index[1]
+    sums = weights.new_zeros(layer.num_dst).index_add_(0, destinations, weights)
+    return replace(layer, edge_weight=weights / sums.clamp(min=_LEAST_WEIGHT)[destinations])
+
+
+class TypedConv(nn.Module, ABC):
+    """One layer. ``values``: the store's values of edges that it takes."""
+
+    values: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def forward(
+        self,
+        x: Mapping[str, Tensor],
+        own: Mapping[str, Tensor],
+        relations: Mapping[EdgeType, Relation],
+    ) -> dict[str, Tensor]:
+        """Rows [num_dst, width] of the types in ``own``; a type without edges into it may be
+        missing.
+
+        x: rows of sources by type. own: the first rows of those, for the nodes to compute.
+        """
+
+
+class RelationConvs(TypedConv):
+    """A convolution for each type of edges. Their sum is that of PyG's HeteroConv."""
+
+    def __init__(self, convs: Mapping[EdgeType, nn.Module]) -> None:
+        super().__init__()
+        self.convs = ModuleDict(convs)
+
+    def forward(
+        self,
+        x: Mapping[str, Tensor],
+        own: Mapping[str, Tensor],
+        relations: Mapping[EdgeType, Relation],
+    ) -> dict[str, Tensor]:
+        sums: dict[str, Tensor] = {}
+        for each, conv in self.convs.items():
+            (source, _, destination), relation = each, relations[each]
+            if relation.layer.num_dst > 0:
+                ends = x[source][: relation.layer.num_src], own[destination]
+                out = self.convolve(conv, ends, relation)
+                sums[destination] = sums[destination] + out if destination in sums else out
+        return sums
+
+    @abstractmethod
+    def convolve(self, conv: nn.Module, ends: tuple[Tensor, Tensor], relation: Relation) -> Tensor:
+        """Output [num_dst, width] of one convolution for the rows of sources and destinations."""
+
+
+class RSAGE(RelationConvs):
+    """GraphSAGE (Hamilton et al., 2017) with weights of its own for each type of edges."""
+
+    values = ("edge_weight",)
+
+    def __init__(self, edge_types: Iterable[EdgeType], width: int) -> None:
+        super().__init__({each: SAGEConv((width, width), width) for each in edge_types})
+
+    def convolve(self, conv: nn.Module, ends: tuple[Tensor, Tensor], relation: Relation) -> Tensor:
+        return conv(ends, relation.layer.adj)
+
+
+class RGCN(RelationConvs):
+    """Means for each type of edges, and a map of the node itself for each type of nodes
+    (Schlichtkrull et al., 2018)."""
+
+    values = ("edge_weight",)
+
+    def __init__(
+        self, edge_types: Iterable[EdgeType], node_types: Iterable[str], width: int
+    ) -> None:
+        super().__init__(
+            {
+                each: SAGEConv((width, width), width, root_weight=False, bias=False)
+                for each in edge_types
+            }
+        )
+        self.own = ModuleDict({name: nn.Linear(width, width) for name in node_types})
+
+    def forward(
+        self,
+        x: Mapping[str, Tensor],
+        own: Mapping[str, Tensor],
+        relations: Mapping[EdgeType, Relation],
+    ) -> dict[str, Tensor]:
+        sums = super().forward(x, own, relations)
+        for name, linear in self.own.items():
+            out = linear(own[name])
+            sums[name] = sums[name] + out if name in sums else out
+        return sums
+
+    def convolve(self, conv: nn.Module, ends: tuple[Tensor, Tensor], relation: Relation) -> Tensor:
+        return conv(ends, relation.layer.adj)
+
+
+class RGAT(RelationConvs):
+    """Attention over the sampled edges of each type (Velickovic et al., 2018; Busbridge et al.,
+    2019). Attributes of edges take part in their attention."""
+
+    values = ("edge_weight", "edge_attr")
+
+    def __init__(
+        self,
+        edge_dims: Mapping[EdgeType, int | None],
+        width: int,
+        heads: int,
+        dropout: float,
+    ) -> None:
+        """edge_dims: width of the attributes by edge type; None: none."""
+        super().__init__(
+            {
+                each: RelationGATConv(
+                    (width, width),
+                    width // heads,
+                    heads,
+                    dropout=dropout,
+                    add_self_loops=False,
+                    edge_dim=dim,
+                )
+                for each, dim in edge_dims.items()
+            }
+        )
+
+    def convolve(self, conv: nn.Module, ends: tuple[Tensor, Tensor], relation: Relation) -> Tensor:
+        layer = relation.layer
+        weights = layer.relative_weight
+        values = [] if relation.attr is None else [relation.attr]
+        if weights is not None:
+            values.append(weights.unsqueeze(1))
+        attr = torch.cat(values, dim=1) if values else None
+        return conv(ends, layer.edge_index, attr, size=(layer.num_src, layer.num_dst))
+
+
+class RelationGATConv(GATConv):
+    """GATConv with attributes of edges, weights of edges, both or neither.
+
+    A column of ``edge_attr`` after the first ``edge_dim`` is the weight: an edge counts as many
+    times.
+    """
+
+    def edge_update(
+        self,
+        alpha_j: Tensor,
+        alpha_i: Tensor | None,
+        edge_attr: Tensor | None,
+        index: Tensor,
+        ptr: Tensor | None,
+        dim_size: int | None,
+    ) -> Tensor:
+        dim = self.edge_dim or 0
+        if edge_attr is None or edge_attr.size(1) == dim or alpha_i is None or len(index) == 0:
+            return super().edge_update(alpha_j, alpha_i, edge_attr, index, ptr, dim_size)
+        alpha = alpha_j + alpha_i
+        if self.lin_edge is not None:
+            attr = self.lin_edge(edge_attr[:, :dim]).view(-1, self.heads, self.out_channels)
+            alpha = alpha + (attr * self.att_edge).sum(dim=-1)
+        weight = edge_attr[:, dim:]
+        score = functional.leaky_relu(alpha, self.negative_slope)
+        score = score + weight.clamp(min=_LEAST_WEIGHT).log()
+        alpha = softmax(score, index, ptr, dim_size) * (weight > 0)
+        return functional.dropout(alpha, p=self.dropout, training=self.training)
+
+
+class HGT(TypedConv):
+    """Heterogeneous graph transformer (Hu et al., 2020): attention over the edges of all types."""
+
+    def __init__(
+        self,
+        edge_types: Iterable[EdgeType],
+        node_types: Iterable[str],
+        width: int,
+        heads: int,
+    ) -> None:
+        super().__init__()
+        self.conv = HGTConv(width, width, (list(node_types), list(edge_types)), heads)
+
+    def forward(
+        self,
+        x: Mapping[str, Tensor],
+        own: Mapping[str, Tensor],
+        relations: Mapping[EdgeType, Relation],
+    ) -> dict[str, Tensor]:
+        edges = {each: relations[each].layer.edge_index for each in self.conv.edge_types}
+        rows = {name: x[name] for name in self.conv.node_types}
+        found = self.conv(rows, edges)
+        return {
+            name: found[name][: len(rows)]
+            for name, rows in own.items()
+            if found.get(name) is not None
+        }
