@@ -111,6 +111,15 @@ def broadcast_object(value: Any, world: World) -> Any:
     return box[0]
 
 
+def broadcast_values(values: Tensor, world: World) -> None:
+    """Replaces ``values`` in place by those of rank 0. A collective."""
+    if world.size > 1:
+        on_host = values.detach().cpu()
+        with awaiting("a broadcast from rank 0"):
+            torch_dist.broadcast(on_host, src=0)
+        values.detach().copy_(on_host)
+
+
 def gpu_group(backend: str, timeout_secs: float) -> torch_dist.ProcessGroup:
     """A group of all ranks over nccl or gloo, for tensors on their GPUs. With NCCL a wait beyond
     ``timeout_secs`` ends the process."""
@@ -130,3 +139,17 @@ def gather_objects(value: Any, world: World) -> list[Any]:
     with awaiting("a comparison of all ranks"):
         torch_dist.all_gather_object(everyone, value)
     return everyone
+
+
+def gather_rows(rows: Tensor, world: World) -> list[Tensor]:
+    """Every rank's ``rows`` [n, ...] on the host by rank, on every rank; ``n`` may differ."""
+    if world.size == 1:
+        return [rows]
+    counts = [torch.zeros(1, dtype=torch.int64) for _ in range(world.size)]
+    with awaiting("the rows of all ranks"):
+        torch_dist.all_gather(counts, torch.tensor([len(rows)]))
+        padded = rows.new_zeros(int(torch.cat(counts).max()), *rows.shape[1:])
+        padded[: len(rows)] = rows
+        everyone = [torch.empty_like(padded) for _ in counts]
+        torch_dist.all_gather(everyone, padded)
+    return [each[: int(count)] for each, count in zip(everyone, counts, strict=True)]

@@ -5,23 +5,51 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 
-import torch
+from torch import nn
 
 from lsm.core import host_memory
 from lsm.core.allocator import release_freed_memory
 from lsm.core.memory import FRAGMENTED, BatchSize, Shape, Terms
+from lsm.core.units import format_bytes
+from lsm.nn.embeddings import dense_parameters, sparse_parameters
+
+EMBEDDINGS = "the embeddings of types without features"
 
 
-def model_bytes(model: torch.nn.Module) -> int:
-    """Memory of training ``model``: its parameters, their gradients and Adam's two moments."""
-    return 4 * sum(p.numel() * p.element_size() for p in model.parameters())
+def model_bytes(model: nn.Module) -> int:
+    """Memory of training ``model`` without its embeddings: its parameters, their gradients and
+    Adam's two moments."""
+    return 4 * sum(each.nbytes for each in dense_parameters(model))
 
 
-def terms(model: int, step: int = 0) -> Terms:
-    """A model of ``model`` bytes, and ``step`` bytes of a step on the host, which holds the model a
-    second time for the best epoch's weights."""
+def embedding_bytes(model: nn.Module) -> int:
+    """Bytes of the tables of embeddings of ``model``. Their gradients are part of a step."""
+    return sum(table.nbytes for table in sparse_parameters(model).values())
+
+
+def terms(model: int, step: int = 0, embeddings: int = 0) -> Terms:
+    """A model of ``model`` bytes, tables of ``embeddings`` bytes, and ``step`` bytes of a step on
+    the host, which holds the model a second time for the best epoch's weights.
+
+    A table takes eight times its bytes: itself, two moments, the best epoch's, and a checkpoint
+    with these four.
+    """
     host = int(FRAGMENTED * (step + 2 * model))
-    return Terms({"step": host}, {"the model with gradients and moments": model})
+    return Terms(
+        {"step": host, EMBEDDINGS: 8 * embeddings},
+        {"the model with gradients and moments": model, EMBEDDINGS: 4 * embeddings},
+    )
+
+
+def check_embeddings(embeddings: int, budget: int) -> None:
+    """Raises ValueError if the tables of ``embeddings`` bytes do not fit in ``budget``."""
+    needed = terms(0, 0, embeddings).host[EMBEDDINGS]
+    if needed > budget:
+        raise ValueError(
+            f"memory.bytes: expected room for {EMBEDDINGS}, {format_bytes(needed)} with moments "
+            f"and checkpoints, got {format_bytes(budget)}; make it larger, or model.hidden_dim "
+            "smaller, or give the types features"
+        )
 
 
 def activation_bytes(shape: Shape, width: int) -> int:

@@ -13,8 +13,11 @@ from lsm.core.device import memory_errors
 from lsm.distributed import collectives
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.loader import FeatureLoader
+from lsm.nn.embeddings import dense_parameters, sparse_parameters
 from lsm.nn.models import build_model
+from lsm.nn.typed_models import TypedInputs, build_typed_model
 from lsm.run.devices import gradient_backend
+from lsm.train.embeddings import EmbeddingOptimizer
 from lsm.train.setup import Setup
 
 
@@ -26,7 +29,7 @@ class Network:
     """Its weights are the same on every rank."""
     parallel: nn.Module
     """The network with gradients averaged over ranks; ``model`` itself in a world of one."""
-    optimizer: torch.optim.Optimizer
+    optimizer: torch.optim.Optimizer | EmbeddingOptimizer
 
 
 def build_network(setup: Setup, features: FeatureLoader) -> Network:
@@ -35,9 +38,12 @@ def build_network(setup: Setup, features: FeatureLoader) -> Network:
     torch.manual_seed(options.seed)
     with memory_errors("for the model"):
         model = new_model(setup).to(setup.device)
-    optimizer = torch.optim.Adam(
-        model.parameters(), lr=options.lr, weight_decay=options.weight_decay, fused=True
+    adam = torch.optim.Adam(
+        dense_parameters(model), lr=options.lr, weight_decay=options.weight_decay, fused=True
     )
+    optimizer: torch.optim.Optimizer | EmbeddingOptimizer = adam
+    if tables := list(sparse_parameters(model).values()):
+        optimizer = EmbeddingOptimizer(adam, tables, options.lr, setup.world)
     parallel: Any = _parallel(model, setup, features)
     if options.compile:
         parallel = torch.compile(parallel, dynamic=True)
@@ -46,11 +52,15 @@ def build_network(setup: Setup, features: FeatureLoader) -> Network:
 
 def new_model(setup: Setup) -> nn.Module:
     """A network from the features of the store to the outputs of the task."""
+    options, num_layers = setup.config.model, len(setup.config.sampler.num_neighbors)
+    if options.takes_types:
+        inputs = TypedInputs.of(setup.store, setup.store.node_types[0])
+        return build_typed_model(options, inputs, setup.task.out_dim(setup.store), num_layers)
     return build_model(
-        setup.config.model,
+        options,
         in_dim=setup.store.feature_dim,
         out_dim=setup.task.out_dim(setup.store),
-        num_layers=len(setup.config.sampler.num_neighbors),
+        num_layers=num_layers,
     )
 
 
@@ -58,6 +68,10 @@ def _parallel(model: nn.Module, setup: Setup, features: FeatureLoader) -> nn.Mod
     world, device = setup.world, setup.device
     if world.size == 1:
         return model
+    if tables := sparse_parameters(model):
+        for table in tables.values():
+            collectives.broadcast_values(table, world)
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, list(tables))
     # find_unused_parameters keeps the first gradient buckets for good. Otherwise DDP rebuilds them
     # after the first step, and a resumed run would add up in another order than an uninterrupted
     # one.
