@@ -52,7 +52,7 @@ class _Division:
         self._score = cache_memory.chosen_score(cache, shape, facts.budget)
         self._common = (
             Terms({"process": facts.process})
-            + nn_memory.terms(facts.model, facts.step)
+            + nn_memory.terms(facts.model, facts.step, facts.embeddings)
             + sampler_memory.terms(loader.num_threads, shape)
             + loader_memory.terms(loader, shape)
             + Terms({"scores": cache_memory.score_bytes(self._score, shape)})

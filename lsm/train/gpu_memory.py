@@ -8,7 +8,7 @@ from lsm.cache import memory as cache_memory
 from lsm.comm import memory as comm_memory
 from lsm.comm.group import shares_cache
 from lsm.core.device import OUT_OF_MEMORY_REMEDY
-from lsm.core.memory import Shape
+from lsm.core.memory import Shape, Terms
 from lsm.core.option_types import settled
 from lsm.distributed.machine_share import check_free
 from lsm.loader import memory as loader_memory
@@ -33,7 +33,7 @@ def device_terms(setup: Setup) -> dict[str, int]:
     topology."""
     config, store = setup.config, setup.store
     shape = Shape(num_nodes=store.num_nodes, row_bytes=store.row_bytes, on_gpu=True)
-    terms = nn_memory.terms(_model_bytes(setup))
+    terms = _network_terms(setup)
     terms += loader_memory.terms(config.loader, shape)
     if config.cache.policy != "none":
         terms += cache_memory.terms(config.cache, shape)
@@ -51,7 +51,7 @@ def cache_room(setup: Setup, shape: Shape) -> int:
     needs = [
         (2 if shape.shares_cache else 1) * staging,
         config.cache.static.bytes,
-        _model_bytes(setup),
+        *_network_terms(setup).gpu.values(),
         sampler_memory.gpu_bytes(config.topology, shape, free),
         nn_memory.activation_bytes(shape, width),
         cache_memory.gpu_window_bytes(config.cache, shape),
@@ -59,6 +59,7 @@ def cache_room(setup: Setup, shape: Shape) -> int:
     return max(0, (free // ranks_on_gpu(setup.world, setup.device) - sum(needs)) // 2)
 
 
-def _model_bytes(setup: Setup) -> int:
+def _network_terms(setup: Setup) -> Terms:
     with torch.device("meta"):
-        return nn_memory.model_bytes(new_model(setup))
+        model = new_model(setup)
+    return nn_memory.terms(nn_memory.model_bytes(model), 0, nn_memory.embedding_bytes(model))

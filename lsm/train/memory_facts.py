@@ -16,7 +16,7 @@ from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.graph.topology import Topology
 from lsm.loader.batch import Batch
-from lsm.nn.memory import model_bytes, step_bytes
+from lsm.nn.memory import check_embeddings, embedding_bytes, model_bytes, step_bytes
 from lsm.sampler.memory import largest_batch, size_of
 from lsm.sampler.neighbor import NeighborSampler, SampledGraph
 from lsm.sampler.options import Sampling
@@ -60,6 +60,12 @@ def _agreed(facts: Facts, world: World) -> Facts:
 def _facts(setup: Setup) -> Facts:
     world, store = setup.world, setup.store
     before = host_memory.resident_bytes()
+    given = setup.config.memory.bytes
+    with torch.device("meta"):
+        model = new_model(setup)
+    embeddings = embedding_bytes(model)
+    free = host_memory.available_bytes() // world.local_size
+    check_embeddings(embeddings, free if given == "auto" else given)
     topology = store.topology()
     shape = Shape(
         num_nodes=store.num_nodes,
@@ -77,7 +83,6 @@ def _facts(setup: Setup) -> Facts:
     after = host_memory.resident_bytes()
     # Resident pages of the topology, which has been mapped since, are not the process's own.
     process = before["file"] + after["anonymous"] + host_memory.LATER_LIBRARY_BYTES
-    given = setup.config.memory.bytes
     auto = process + host_memory.default_bytes() // world.local_size
     return Facts(
         shape=shape,
@@ -86,7 +91,8 @@ def _facts(setup: Setup) -> Facts:
         process=process,
         libraries=before["file"],
         step=step,
-        model=model_bytes(new_model(setup)),
+        model=model_bytes(model),
+        embeddings=embeddings,
         reads=buffers_of(setup.config.storage),
         gpu_room=cache_room(setup, shape) if shape.on_gpu else 0,
     )

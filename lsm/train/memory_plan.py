@@ -26,7 +26,9 @@ class Facts:
     step: int
     """Memory of a step without its batch and the model."""
     model: int
-    """Memory of the model with gradients and moments."""
+    """Memory of the model with gradients and moments, without embeddings."""
+    embeddings: int = 0
+    """Tables of embeddings."""
     reads: int = 0
     """Buffers of reads in flight, for an engine that reads from storage."""
     gpu_room: int = 0

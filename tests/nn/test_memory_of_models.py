@@ -1,13 +1,37 @@
 """Memory of models and of their steps."""
 
+import pytest
 import torch
 
 from lsm.core.memory import BatchSize
-from lsm.nn.memory import model_bytes, step_bytes
+from lsm.nn.memory import (
+    EMBEDDINGS,
+    check_embeddings,
+    embedding_bytes,
+    model_bytes,
+    step_bytes,
+    terms,
+)
 
 
 def test_memory_of_a_model():
     assert model_bytes(torch.nn.Linear(3, 5)) == 4 * 4 * (3 * 5 + 5)
+
+
+def test_embeddings_with_sparse_gradients_count_apart():
+    table, dense = torch.nn.Embedding(100, 5, sparse=True), torch.nn.Embedding(10, 5)
+    model = torch.nn.ModuleDict({"table": table, "dense": dense})
+    assert embedding_bytes(model) == 4 * 100 * 5
+    assert model_bytes(model) == 4 * 4 * 10 * 5
+    # The table, two moments, the best epoch's, and a checkpoint of the four.
+    assert terms(0, 0, 2000).host[EMBEDDINGS] == 16_000
+    assert terms(0, 0, 2000).gpu[EMBEDDINGS] == 8000
+
+
+def test_embeddings_that_do_not_fit_are_named():
+    check_embeddings(1 << 20, 8 << 20)
+    with pytest.raises(ValueError, match=r"memory.bytes: .* the embeddings of types without feat"):
+        check_embeddings(1 << 20, (8 << 20) - 1)
 
 
 def test_a_step_is_measured_and_scaled():
