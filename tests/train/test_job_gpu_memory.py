@@ -27,6 +27,7 @@ def test_memory_that_a_job_takes_on_a_gpu(tmp_path):
     needs = device_terms(setup(job))
     # GraphSAGE 12 -> 16 -> 3: two matrices and a bias per layer, four times over, as float32.
     assert needs.pop("the model with gradients and moments") == 16 * (2 * 12 * 16 + 16 + 99)
+    assert needs.pop("the embeddings of types without features") == 0
     assert needs.pop("rows of batches ahead (loader.staging_bytes)") == 1 << 20
     rows = store.row_bytes
     assert needs == {
