@@ -114,14 +114,14 @@ def test_labels_that_are_no_classes_are_told_where_to_go(tmp_path, labels):
 
 def test_arrays_that_are_not_converted_are_named(tmp_path, caplog):
     extra = {
-        "edge_weight": np.ones(2000),
-        "edge_time": np.arange(2000),
+        "edge_feat": np.ones(2000),
+        "edge_year": np.arange(2000),
         "node_year": np.arange(300),
         "labels": np.arange(300),
     }
     convert(tmp_path, random_graph() | extra)
     of_edges, of_nodes, unknown = warnings_of(caplog)
-    assert "not converted: edge_time.npy, edge_weight.npy: " in of_edges
+    assert "not converted: edge_feat.npy, edge_year.npy: " in of_edges
     assert "batch.e_id" in of_edges
     assert "not converted: node_year.npy: " in of_nodes
     assert "batch.n_id" in of_nodes

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch_geometric.data import Data
 from typer.testing import CliRunner
 
 import lsm
@@ -50,6 +51,42 @@ def source(tmp_path):
         arrays["edge_time"] = of_type.get("time")
         save(tmp_path / "source/edges" / ",".join(edge_type), arrays)
     return tmp_path / "source"
+
+
+def test_values_of_a_graph_of_one_type_are_kept(tmp_path):
+    """The same files as from_pyg's. Labels may be floats, NaN where unknown."""
+    torch.manual_seed(4)
+    data = Data(x=torch.randn(50, 3), edge_index=torch.randint(50, (2, 300)))
+    data.y, data.time = torch.randint(-1, 4, (50,)), torch.randint(9, (50,))
+    data.train_mask = (torch.rand(50) < 0.5) & (data.y >= 0)
+    data.val_mask = ~data.train_mask & (data.y >= 0)
+    data.edge_weight, data.edge_attr = torch.rand(300), torch.randn(300, 2)
+    data.edge_time, data.names = torch.randint(9, (300,)), [f"node {i}" for i in range(50)]
+    labels = data.y.double()
+    labels[data.y < 0] = torch.nan
+    arrays = {
+        "node_feat": data.x,
+        "node_label": labels,
+        "node_time": data.time,
+        "train_mask": data.train_mask,
+        "valid_idx": data.val_mask.nonzero().view(-1),
+    }
+    arrays |= {f"edge_{name}": data[f"edge_{name}"] for name in ("index", "weight", "time", "attr")}
+    save(tmp_path / "source", arrays)
+    (tmp_path / "source/names.txt").write_text("\n".join(data.names) + "\n")
+    store = convert_npy(tmp_path / "source", tmp_path / "store")
+    expected = lsm.GraphStore.from_pyg(data, tmp_path / "pyg")
+    sums = {name: file.sha256 for name, file in expected.meta.files.items()}
+    assert {name: file.sha256 for name, file in store.meta.files.items()} == sums
+    assert not store.is_typed
+    assert verify_store(store.path) == []
+    for message, change in (
+        ("edge 0: expected a finite weight", {"edge_weight": torch.full((300,), -1.0)}),
+        ("one of the splits val and valid", {"val_idx": torch.arange(0)}),
+    ):
+        save(tmp_path / message, arrays | change)
+        with pytest.raises(ValueError, match=message):
+            convert_npy(tmp_path / message, tmp_path / "other")
 
 
 def test_the_store_is_that_of_pyg(source, tmp_path):

@@ -26,7 +26,7 @@ def warn_of_left_out(folder: Path, expected: Collection[str], known: str) -> Non
     _warn(
         folder,
         of_edges,
-        "a store keeps no values of edges; in your own loop, batch.e_id indexes them once they are "
+        "no names of values that are kept; in your own loop, batch.e_id indexes them once they are "
         f"sorted as the store's edges are ({EDGE_PAGE})",
     )
     _warn(

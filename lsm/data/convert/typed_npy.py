@@ -1,4 +1,4 @@
-"""Converts a directory of .npy files by type (``nodes/``, ``edges/``) to a store with types."""
+"""Converts directories of .npy files with values of nodes and edges, by type or of one type."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from lsm.data.graph_parts import (
 )
 from lsm.data.graph_store import GraphStore
 from lsm.data.write_graph import write_graph
-from lsm.graph.types import EdgeType
+from lsm.graph.types import EDGE, NODE, EdgeType
 
-_SPLITS = {"train": "train", "val": "valid", "test": "test"}
+_SPLITS = {"train": "train", "val": "valid", "valid": "valid", "test": "test"}
 _NODE_ARRAYS = ("node_feat.npy", "node_label.npy", "node_time.npy")
 _EDGE_ARRAYS = ("edge_index.npy", "edge_weight.npy", "edge_time.npy", "edge_attr.npy")
 _SPLIT_ARRAYS = tuple(f"{split}_{kind}.npy" for split in _SPLITS for kind in ("idx", "mask"))
@@ -34,9 +34,28 @@ _SIZE = "num_nodes.txt"
 _NAMES = "names.txt"
 
 
+_VALUES = ("node_time.npy", *_EDGE_ARRAYS[1:], _NAMES)
+
+
 def is_typed(src: Path) -> bool:
     """True if ``src`` has arrays by type."""
     return (src / "nodes").is_dir() and (src / "edges").is_dir()
+
+
+def has_values(src: Path) -> bool:
+    """True if ``src``, of a graph of one type, has times or names of nodes, or values of edges."""
+    return any((src / name).exists() for name in _VALUES)
+
+
+def convert_with_values(
+    src: Path, out: str | Path, source: dict[str, Any], **options: Unpack[StoreOptions]
+) -> GraphStore:
+    """Writes the store ``out`` of one type from the files in ``src``, named as in a folder of nodes
+    and in one of edges, and opens it. Memory: 24 bytes an edge; arrays are mapped. Raises
+    ValueError or OSError and leaves nothing behind."""
+    warn_of_unknown(src, (*_NODE_ARRAYS, *_SPLIT_ARRAYS, *_EDGE_ARRAYS))
+    write_graph(out, {NODE: _nodes(src)}, {EDGE: _edges(src)}, source, options=options)
+    return GraphStore.open(out)
 
 
 def convert_typed_npy(
@@ -54,13 +73,19 @@ def convert_typed_npy(
     ToUndirected does. Memory: 24 bytes an edge of the largest type; arrays are mapped. Raises
     ValueError or OSError and leaves nothing behind.
     """
-    nodes = {unquote(folder.name): _nodes(folder) for folder in _folders(src / "nodes")}
+    nodes: dict[str, Nodes] = {}
+    for folder in _folders(src / "nodes"):
+        warn_of_unknown(folder, (*_NODE_ARRAYS, *_SPLIT_ARRAYS))
+        nodes[unquote(folder.name)] = _nodes(folder)
     edges: dict[EdgeType, Edges] = {}
     for folder in _folders(src / "edges"):
         name = tuple(map(unquote, folder.name.split(",")))
         if len(name) != 3:
             raise ValueError(f"{folder}: expected a folder SOURCE,RELATION,DESTINATION")
+        warn_of_unknown(folder, _EDGE_ARRAYS)
         edges[name] = _edges(folder)
+        if edges[name].num_edges == 0:
+            raise ValueError(f"{folder}: has no edges; remove the folder")
     if add_reverse:
         edges |= {_reverse_type(name): _reversed(each) for name, each in edges.items()}
     options.setdefault("name", None)
@@ -78,7 +103,6 @@ def _folders(parent: Path) -> list[Path]:
 
 
 def _nodes(folder: Path) -> Nodes:
-    warn_of_unknown(folder, (*_NODE_ARRAYS, *_SPLIT_ARRAYS))
     features, labels, times = (_array(folder / name) for name in _NODE_ARRAYS)
     names = _lines(folder / _NAMES)
     size = _lines(folder / _SIZE)
@@ -93,30 +117,43 @@ def _nodes(folder: Path) -> Nodes:
         str(folder),
         num_nodes,
         features=as_tensor(str(folder / _NODE_ARRAYS[0]), features),
-        labels=as_labels(str(folder / _NODE_ARRAYS[1]), labels),
-        splits={
-            name: ids
-            for split, name in _SPLITS.items()
-            if (ids := _split(folder, split, num_nodes)) is not None
-        },
+        labels=as_labels(str(folder / _NODE_ARRAYS[1]), _without_nan(labels)),
+        splits=_splits(folder, num_nodes),
         times=as_times(str(folder / _NODE_ARRAYS[2]), times),
         names=names,
     )
 
 
 def _edges(folder: Path) -> Edges:
-    warn_of_unknown(folder, _EDGE_ARRAYS)
     ends, weights, times, attr = (folder / name for name in _EDGE_ARRAYS)
-    edges = Edges(
+    return Edges(
         str(folder),
         as_ends(str(ends), _array(ends)),
         weights=as_weights(str(weights), _array(weights)),
         times=as_times(str(times), _array(times)),
         attr=as_attr(str(attr), _array(attr)),
     )
-    if edges.num_edges == 0:
-        raise ValueError(f"{folder}: has no edges; remove the folder")
-    return edges
+
+
+def _without_nan(labels: np.ndarray | None) -> np.ndarray | None:
+    """Classes that are stored as whole floats as integers; NaN is -1."""
+    if labels is None or labels.dtype.kind != "f":
+        return labels
+    known = np.where(np.isnan(labels), -1, labels)
+    with np.errstate(invalid="ignore"):
+        classes = known.astype(np.int64)
+    return classes if (classes == known).all() else labels
+
+
+def _splits(folder: Path, num_nodes: int) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = {}
+    for given, split in _SPLITS.items():
+        ids = _split(folder, given, num_nodes)
+        if ids is not None and split in found:
+            raise ValueError(f"{folder}: expected one of the splits val and valid; remove one")
+        if ids is not None:
+            found[split] = ids
+    return found
 
 
 def _split(folder: Path, split: str, num_nodes: int) -> torch.Tensor | None:
