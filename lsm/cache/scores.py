@@ -14,9 +14,11 @@ import torch
 
 from lsm import native
 from lsm.graph.topology import Topology
+from lsm.graph.types import TypedMap
 from lsm.graph.union import union
 from lsm.sampler.name import BatchName
-from lsm.sampler.neighbor import NeighborSampler
+from lsm.sampler.neighbor import NeighborSampler, Sampler
+from lsm.sampler.typed_neighbor import TypedNeighborSampler, TypedTopology
 
 if TYPE_CHECKING:
     from lsm.data.graph_store import GraphStore
@@ -88,10 +90,46 @@ def presample(
     ``num_threads`` batches are sampled at once; the result does not depend on it. Source: GNNLab
     (EuroSys 2022), section 6.
     """
-    if batch_size < 1:
-        raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
     sampler = NeighborSampler(topology, num_neighbors)
     counts = torch.zeros(len(topology.indptr) - 1)
+    _presample(sampler, train_ids, counts, batch_size, epochs, seed, num_threads)
+    return counts
+
+
+def presample_types(
+    store: GraphStore,
+    num_neighbors: Sequence[int] = (10, 5),
+    batch_size: int = 1024,
+    epochs: int = 1,
+    seed: int = 0,
+    num_threads: int = 1,
+) -> torch.Tensor:
+    """presample() of a graph with types: the training nodes of each type make batches."""
+    space = store.node_space
+    parts = {each: store.edges(each).topology() for each in store.edge_types}
+    graph = TypedTopology(space, TypedMap(parts))
+    counts = torch.zeros(space.num_nodes)
+    for name in space.types:
+        nodes = store.nodes(name)
+        if "train" in nodes.splits:
+            sampler = TypedNeighborSampler(graph, num_neighbors, input_type=name)
+            ids = nodes.split("train")
+            _presample(sampler, ids, counts, batch_size, epochs, seed, num_threads)
+    return counts
+
+
+def _presample(
+    sampler: Sampler,
+    train_ids: torch.Tensor,
+    counts: torch.Tensor,
+    batch_size: int,
+    epochs: int,
+    seed: int,
+    num_threads: int,
+) -> None:
+    """Adds to ``counts`` the requests of each node."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
     one = torch.ones(())
 
     def requested(task: tuple[int, int, torch.Tensor]) -> torch.Tensor:
@@ -103,7 +141,6 @@ def presample(
         while group := [task for _, task in zip(range(2 * num_threads), tasks, strict=False)]:
             for n_id in executor.map(requested, group):
                 counts.index_add_(0, n_id, one.expand(len(n_id)))
-    return counts
 
 
 def _shuffled_batches(
@@ -172,33 +209,32 @@ def compute_score(store: GraphStore, name: str, **options: Any) -> torch.Tensor:
 
 def _compute(store: GraphStore, name: str, **options: Any) -> torch.Tensor:
     if name == "presample" and store.is_typed:
-        raise ValueError(
-            f"{store.path}: score presample samples a graph of one type at present; take "
-            "reverse_pagerank or in_degree"
-        )
+        _require_train_ids(store, name)
+        return presample_types(store, **options)
     topology = union(
         {each: store.edges(each).topology() for each in store.edge_types}, store.node_space
     )
     if name == "in_degree":
         return in_degree(topology, **options)
-    train_ids = _train_ids(store)
-    if name in ("reverse_pagerank", "presample") and len(train_ids) == 0:
-        raise ValueError(
-            f"{store.path}: score {name} starts at the train nodes, and there are none; "
-            "take in_degree"
-        )
+    if name not in SCORE_NAMES:
+        raise ValueError(f"score: expected one of {', '.join(SCORE_NAMES)}, got {name!r}")
+    train_ids = _require_train_ids(store, name)
     if name == "reverse_pagerank":
         return reverse_pagerank(topology, train_ids, **options)
-    if name == "presample":
-        return presample(topology, train_ids, **options)
-    raise ValueError(f"score: expected one of {', '.join(SCORE_NAMES)}, got {name!r}")
+    return presample(topology, train_ids, **options)
 
 
-def _train_ids(store: GraphStore) -> torch.Tensor:
-    """The train nodes of all types, by their ids in the one space: [n] int64."""
+def _require_train_ids(store: GraphStore, name: str) -> torch.Tensor:
+    """The train nodes of all types, by their ids in the one space: [n] int64. Raises ValueError,
+    which names the score, if there are none."""
     ids = [
         store.node_space.to_global(each, store.nodes(each).split("train"))
         for each in store.node_types
         if "train" in store.nodes(each).splits
     ]
-    return torch.cat(ids) if ids else torch.empty(0, dtype=torch.int64)
+    if not sum(map(len, ids)):
+        raise ValueError(
+            f"{store.path}: score {name} starts at the train nodes, and there are none; "
+            "take in_degree"
+        )
+    return torch.cat(ids)
