@@ -13,7 +13,7 @@ from lsm.data.graph_store import GraphStore
 from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType, TypedMap
 from lsm.loader.batch import StoreValues
-from lsm.sampler.neighbor import NeighborSampler, Sampler
+from lsm.sampler.neighbor import NeighborSampler, checked_num_neighbors
 from lsm.sampler.options import Sampling
 from lsm.sampler.seeds import seed_nodes
 from lsm.sampler.typed_neighbor import NumNeighbors, TypedNeighborSampler, TypedTopology
@@ -49,6 +49,13 @@ class Drawing:
             raise ValueError(
                 f"temporal_strategy: expected uniform or last, got {self.temporal_strategy!r}"
             )
+
+    @property
+    def hops(self) -> list[int]:
+        """Neighbours per hop in a graph without types. Raises ValueError for those by type."""
+        if isinstance(self.num_neighbors, Mapping):
+            raise ValueError("num_neighbors: expected numbers per hop of a graph without types")
+        return checked_num_neighbors(self.num_neighbors)
 
     @property
     def is_plain(self) -> bool:
@@ -95,40 +102,44 @@ def find_seed_times(
     return data.times().index_select(0, nodes)
 
 
-def open_sampler(
-    store: GraphStore, input_type: str, drawing: Drawing, topology: Topology | None
-) -> Sampler:
-    """The sampler of a store. Raises ValueError for values that the store lacks."""
+def open_topology(
+    store: GraphStore, drawing: Drawing, in_memory: bool = False
+) -> Topology | TypedTopology:
+    """The topology that the sampler of a ``drawing`` takes, with values of edges if it asks for
+    them. Raises ValueError for values that the store lacks."""
     if drawing.is_plain and not store.is_typed:
-        hops = drawing.num_neighbors
-        if isinstance(hops, Mapping):
-            raise ValueError("num_neighbors: expected numbers per hop of a graph without types")
-        return NeighborSampler(topology or store.topology(), hops, sampling=drawing.sampling)
+        return store.topology(in_memory)
+    edges = {each: store.edges(each) for each in store.edge_types}
+    weights, times, node_times = {}, {}, {}
+    if drawing.weight_attr:
+        weights = {each: own.weights(in_memory) for each, own in edges.items() if own.has_weights}
+        if not weights:
+            raise ValueError(f"weight_attr: {store.path} has no weights of edges")
+    if drawing.time_attr:
+        nodes = {name: store.nodes(name) for name in store.node_types}
+        times = {each: own.times(in_memory) for each, own in edges.items() if own.has_times}
+        node_times = {name: own.times(in_memory) for name, own in nodes.items() if own.has_times}
+        if not (times or node_times):
+            raise ValueError(f"time_attr: {store.path} has no times of nodes or edges")
+    topologies = _of_one_dtype({each: own.topology(in_memory) for each, own in edges.items()})
+    return TypedTopology(store.node_space, topologies, weights, times, node_times)
+
+
+def open_sampler(
+    topology: Topology | TypedTopology, input_type: str, drawing: Drawing
+) -> NeighborSampler | TypedNeighborSampler:
+    """The sampler of a topology that was opened for ``drawing``. Raises ValueError for numbers of
+    neighbours that do not fit."""
+    if isinstance(topology, Topology):
+        return NeighborSampler(topology, drawing.hops, sampling=drawing.sampling)
     return TypedNeighborSampler(
-        _typed_topology(store, drawing),
+        topology,
         drawing.num_neighbors,
         input_type=input_type,
         sampling=drawing.sampling,
         disjoint=drawing.disjoint or drawing.time_attr is not None,
         temporal_strategy=drawing.temporal_strategy,
     )
-
-
-def _typed_topology(store: GraphStore, drawing: Drawing) -> TypedTopology:
-    edges = {each: store.edges(each) for each in store.edge_types}
-    weights, times, node_times = {}, {}, {}
-    if drawing.weight_attr:
-        weights = {each: own.weights() for each, own in edges.items() if own.has_weights}
-        if not weights:
-            raise ValueError(f"weight_attr: {store.path} has no weights of edges")
-    if drawing.time_attr:
-        nodes = {name: store.nodes(name) for name in store.node_types}
-        times = {each: own.times() for each, own in edges.items() if own.has_times}
-        node_times = {name: own.times() for name, own in nodes.items() if own.has_times}
-        if not (times or node_times):
-            raise ValueError(f"time_attr: {store.path} has no times of nodes or edges")
-    topologies = _of_one_dtype({each: own.topology() for each, own in edges.items()})
-    return TypedTopology(store.node_space, topologies, weights, times, node_times)
 
 
 def _of_one_dtype(topologies: Mapping[EdgeType, Topology]) -> TypedMap[EdgeType, Topology]:
@@ -140,14 +151,14 @@ def _of_one_dtype(topologies: Mapping[EdgeType, Topology]) -> TypedMap[EdgeType,
     )
 
 
-def store_values(store: GraphStore, labels: Tensor | None) -> StoreValues:
-    """The values of a store's nodes and edges that batches have. ``labels``: those of a graph
-    without types, if they are open already."""
+def store_values(store: GraphStore, input_type: str, labels: Tensor | None) -> StoreValues:
+    """The values of a store's nodes and edges that batches have. ``labels``: those of the seeds'
+    type, if they are open already."""
     nodes: TypedMap[str, dict[str, Tensor]] = TypedMap()
     for name in store.node_types:
         own = store.nodes(name)
         nodes[name] = {"time": own.times()} if own.has_times else {}
-        if labels is not None:
+        if labels is not None and name == input_type:
             nodes[name]["y"] = labels
         elif own.num_classes > 0:
             nodes[name]["y"] = own.labels()

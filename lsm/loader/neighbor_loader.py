@@ -22,6 +22,7 @@ from lsm.loader.inputs import (
     find_inputs,
     find_seed_times,
     open_sampler,
+    open_topology,
     store_values,
 )
 from lsm.loader.loader import Loader
@@ -31,7 +32,7 @@ from lsm.loader.rows_in_flight import RunAhead
 from lsm.sampler.neighbor import Sampler
 from lsm.sampler.options import Sampling
 from lsm.sampler.seeds import NodeSeeds
-from lsm.sampler.typed_neighbor import NumNeighbors
+from lsm.sampler.typed_neighbor import NumNeighbors, TypedTopology
 from lsm.storage.options import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
 
@@ -64,8 +65,9 @@ class NeighborLoader(Loader):
         cache: Options of a cache over storage, or a dict of them (``{"bytes": "4GiB"}``). Sampling
             then runs ``cache.window`` iterations ahead. After an epoch that is left early the cache
             starts cold.
-        topology: The store's topology, if it is open already.
-        labels: The store's labels, [N] int64, if they are open already.
+        topology: The store's topology, if it is open already, with the values of edges that the
+            other arguments ask for.
+        labels: The labels of the seeds' type, [N] int64, if they are open already.
         disjoint: Give each seed a subgraph of its own.
         time_attr: "time": a subgraph has no neighbour later than its seed, by the times of edges,
             or else of their sources. Makes subgraphs disjoint.
@@ -112,7 +114,7 @@ class NeighborLoader(Loader):
         features: FeatureLoader | FeatureSets | None = None,
         storage: StorageOptions | Mapping[str, Any] | None = None,
         cache: CacheOptions | Mapping[str, Any] | None = None,
-        topology: Topology | None = None,
+        topology: Topology | TypedTopology | None = None,
         labels: torch.Tensor | None = None,
         disjoint: bool = False,
         time_attr: str | None = None,
@@ -148,8 +150,10 @@ class NeighborLoader(Loader):
             rank=rank,
             world_size=world_size,
         )
-        values = store_values(store, labels)
-        sampler = sampler or open_sampler(store, input_type, drawing, topology)
+        values = store_values(store, input_type, labels)
+        if sampler is None:
+            topology = topology or open_topology(store, drawing)
+            sampler = open_sampler(topology, input_type, drawing)
         batches = NodeBatches(sampler, values, values.nodes[input_type].get("y"))
         self._description = (
             f"{store!r}, num_neighbors={num_neighbors}, seeds={seeds.num_seeds}, "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from lsm import native
@@ -19,12 +18,8 @@ from lsm.features.typed import open_feature_sets
 from lsm.loader.batch import Batch, StoreValues
 from lsm.loader.loader import SampledSeeds
 from lsm.sampler.neighbor import SampledGraph
-from lsm.sampler.seeds import NodeSeeds, SeedBatch
+from lsm.sampler.seeds import NodeSeeds, SeedBatch, count_requests
 from lsm.storage.options import StorageOptions
-
-_PRESAMPLED_EPOCH = 2**31
-"""No epoch of training, so that the batches that divide a cache are others."""
-_PRESAMPLED_ITERATIONS = 64
 
 
 class NodeBatches:
@@ -39,11 +34,11 @@ class NodeBatches:
 
     def sample(self, seeds: SeedBatch) -> SampledGraph:
         """The sample of a batch's seeds."""
-        return self._sampler.sample(*_arguments(seeds))
+        return self._sampler.sample(*seeds.arguments)
 
     def edge_ids(self, seeds: SeedBatch) -> Tensor:
         """The positions in the topology of the sample's edges: [e] int64."""
-        return self._sampler.edge_ids(*_arguments(seeds))
+        return self._sampler.edge_ids(*seeds.arguments)
 
     def make(self, sampled: SampledSeeds, x: Rows, stats: dict[str, float]) -> Batch:
         """The batch of a sample, its rows and its counters."""
@@ -72,21 +67,8 @@ class NodeBatches:
         if not store.is_typed:
             return open_features(store, cache, storage)
         cache = CacheOptions.of_argument("cache", cache)
-        requests = None if cache is None else self._count_requests(store.num_nodes, seeds)
+        requests = None
+        if cache is not None:
+            requests = count_requests(self._sampler, seeds, store.num_nodes)
         storage = StorageOptions.of_argument("storage", storage)
         return open_feature_sets(store, cache, storage, requests=requests)
-
-    def _count_requests(self, num_nodes: int, seeds: NodeSeeds) -> Tensor:
-        """Requests of each node in some batches: [num_nodes] int64."""
-        counts = torch.zeros(num_nodes, dtype=torch.int64)
-        draw = seeds.epoch(_PRESAMPLED_EPOCH)
-        for iteration in range(min(seeds.num_iterations, _PRESAMPLED_ITERATIONS)):
-            ids = self.sample(draw(iteration)).n_id
-            counts.index_add_(0, ids, torch.ones_like(ids))
-        return counts
-
-
-def _arguments(seeds: SeedBatch) -> tuple[Any, ...]:
-    """Of a sampler; only one of times takes them."""
-    named = (seeds.nodes, seeds.name)
-    return named if seeds.times is None else (*named, seeds.times)

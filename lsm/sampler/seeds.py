@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -17,6 +17,8 @@ from lsm.core.ids import as_int64
 from lsm.sampler.name import BatchName
 
 _MAX_SEED = 2**64 - 1
+_PRESAMPLED_EPOCH = 2**31
+_PRESAMPLED_ITERATIONS = 64
 
 
 class NodeSplits(Protocol):
@@ -41,6 +43,17 @@ class SeedBatch:
     """[b] int64."""
     times: torch.Tensor | None = None
     """[b] int64: no neighbour is later. None: neighbours of any time."""
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The arguments of a sampler; only one of times takes them."""
+        named = (self.nodes, self.name)
+        return named if self.times is None else (*named, self.times)
+
+    def first(self, count: int) -> SeedBatch:
+        """The first ``count`` seeds."""
+        times = None if self.times is None else self.times[:count]
+        return replace(self, input_id=self.input_id[:count], nodes=self.nodes[:count], times=times)
 
 
 class SeedSource(ABC):
@@ -133,6 +146,16 @@ class NodeSeeds(SeedSource):
         name = self._name(epoch, iteration)
         times = None if self._times is None else self._times.index_select(0, positions)
         return SeedBatch(name, positions, self._nodes.index_select(0, positions), times)
+
+
+def count_requests(sampler: Any, seeds: NodeSeeds, num_nodes: int) -> torch.Tensor:
+    """Requests of each node in some batches, which no epoch of training has: [num_nodes] int64."""
+    counts = torch.zeros(num_nodes, dtype=torch.int64)
+    draw = seeds.epoch(_PRESAMPLED_EPOCH)
+    for iteration in range(min(seeds.num_iterations, _PRESAMPLED_ITERATIONS)):
+        ids = sampler.sample(*draw(iteration).arguments).ids
+        counts.index_add_(0, ids, torch.ones_like(ids))
+    return counts
 
 
 def seed_nodes(store: NodeSplits, input_nodes: str | torch.Tensor | None) -> torch.Tensor:

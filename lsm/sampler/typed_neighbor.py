@@ -44,9 +44,11 @@ class TypedTopology:
         return EdgeTypes(self.topologies, self.space)
 
     @property
-    def has_times(self) -> bool:
-        """True if edges have times."""
-        return bool(self.times) or bool(self.node_times)
+    def num_bytes(self) -> int:
+        """Memory of all arrays."""
+        values = (self.weights or {}, self.times or {}, self.node_times or {})
+        kept = sum(value.nbytes for each in values for value in each.values())
+        return kept + sum(each.num_bytes for each in self.topologies.values())
 
 
 def num_neighbors_by_type(

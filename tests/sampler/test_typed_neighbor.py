@@ -177,7 +177,7 @@ def parts_taken(graph, num_seeds, fanout, **options):
     """[num_seeds, fanout] positions that each item takes, by the two types of edges."""
     sampler = TypedNeighborSampler(graph, [fanout], input_type="item", **options)
     seeds = torch.arange(num_seeds)
-    times = torch.full((num_seeds,), 10) if graph.has_times else None
+    times = torch.full((num_seeds,), 10) if (graph.times or graph.node_times) else None
     edges = sampler.edge_ids(seeds, BatchName(seed=5), times).view(2, num_seeds, fanout)
     degree = graph.space.counts["part"]
     return (edges % degree).sort(dim=2).values.numpy()
