@@ -18,11 +18,13 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from common import numbers, parser, publish
 from lsm.core.units import parse_bytes
 from lsm.data.synth import synthesize
+from lsm.data.typed.synth import synthesize_typed
 
 WINDOW = 256
 POLL_SECS = 0.05
@@ -32,6 +34,7 @@ def parse_args() -> argparse.Namespace:
     arguments = parser(__doc__)
     arguments.add_argument("--dir", type=Path, required=True, help="scratch; graphs are deleted")
     arguments.add_argument("--graphs", default="5000000x64,4194304x1024", help="nodes x dim")
+    arguments.add_argument("--types", type=int, default=1, help="of nodes; several train rsage")
     arguments.add_argument("--avg-degree", type=float, default=10)
     arguments.add_argument("--fanouts", default="10,5;15,10,5")
     arguments.add_argument("--batch-sizes", default="1024,4096")
@@ -82,7 +85,8 @@ def measure(store: Path, fanouts: str, batch_size: int, args: argparse.Namespace
     keys = [f"data.path={store}", f"run.dir={run_dir}", f"memory.bytes={args.memory_bytes}"]
     keys += [f"sampler.num_neighbors=[{fanouts}]", f"train.batch_size={batch_size}", "device=cpu"]
     keys += ["data.topology=memory", "cache.policy=lookahead", f"cache.window={WINDOW}"]
-    keys += ["metrics.tensorboard=false", "metrics.log_every=1", "train.epochs=1", *args.set]
+    keys += ["metrics.tensorboard=false", "metrics.log_every=1", "train.epochs=1"]
+    keys += ["model.name=rsage"] * (args.types > 1) + args.set
     shutil.rmtree(run_dir, ignore_errors=True)  # left by a killed measurement
     result = train([sys.executable, "-m", "lsm", "train", "base", *keys], run_dir, args)
     shutil.rmtree(run_dir, ignore_errors=True)
@@ -104,7 +108,8 @@ def main() -> None:
         shares = {"train_fraction": min(0.98, seeds / nodes)}
         shares |= {"valid_fraction": 0.01, "test_fraction": 0.01}
         parameters = {"nodes": nodes, "dim": dim, "avg_degree": args.avg_degree}
-        synthesize(store, progress=False, **parameters, **shares)
+        make = synthesize if args.types == 1 else partial(synthesize_typed, num_types=args.types)
+        make(store, progress=False, **parameters, **shares)
         try:
             for fanouts in args.fanouts.split(";"):
                 for batch_size in batch_sizes:

@@ -106,7 +106,7 @@ def wanted_window(options: CacheOptions, shape: Shape) -> int:
 
 def most_bytes(shape: Shape) -> int:
     """Bytes of a cache whose sets, which fill unevenly, hold every row."""
-    return (shape.num_nodes * 3 // 2 + 64) * shape.row_bytes
+    return (shape.features_bytes // shape.row_bytes * 3 // 2 + 64) * shape.row_bytes
 
 
 def with_lines(num_bytes: int, line_bytes: int, shape: Shape) -> int:

@@ -15,6 +15,9 @@ class DataConfig(Section):
 
     path: str | None = None
     """Store directory, as written by `lsm data convert` or `lsm data synth`. Required."""
+    input_type: str | None = None
+    """Node type whose nodes are classified, in a store with types. null: the only type that has
+    labels and training nodes."""
     topology: Literal["auto", "mmap", "memory"] = "auto"
     """Location of the graph structure and the labels. mmap: mapped from the store on demand;
     memory: read into memory; auto: memory where they take at most a quarter of memory.bytes, else

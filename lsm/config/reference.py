@@ -132,6 +132,8 @@ def _type_in_words(annotation: Any, metadata: list[Any]) -> str:
         return ", or ".join([*named, *(["null"] if NoneType in members else [])])
     if origin is Literal:
         return ", ".join(str(choice) for choice in members)
+    if origin is dict:
+        return f"mapping; each {_type_in_words(members[1], [])}"
     if origin is list:
         return f"list; each {_type_in_words(members[0], [])}"
     return _NAMES[annotation] + _range_in_words(metadata)

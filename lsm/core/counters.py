@@ -19,6 +19,10 @@ cache, by memory), the static partition, the victim buffer and the constant buff
 storage; bypassed; evicted from the cache; put into the victim buffer; dropped because it had no
 room."""
 
+BY_SOURCE = COUNTERS[:6]
+"""Requests, and the source of each: one of the tiers, or storage. A graph with several node types
+also has them by type, as NAME/TYPE."""
+
 EXCHANGED = ("duplicates", "ids_sent_bytes", "rows_sent_bytes")
 """Counters of ranks that share a cache: requests for rows that another rank requested from the same
 owner at the same iteration, beside COUNTERS' requests; bytes of ids and of rows sent to other

@@ -31,6 +31,8 @@ class BatchSize:
     edges: int = 0
     expanded: int = 0
     """Nodes whose in-edges are in the batch."""
+    mixed_bytes: int = 0
+    """Bytes of its rows, if rows have several sizes."""
 
     def at_least(self, other: BatchSize) -> BatchSize:
         """The maximum of both in each field."""
@@ -48,6 +50,7 @@ class Shape:
 
     num_nodes: int
     row_bytes: int
+    """Bytes of a row; of the smallest, if rows have several sizes."""
     topology_bytes: int = 0
     iterations: int = 1
     """Iterations of the longest split."""
@@ -57,6 +60,8 @@ class Shape:
     """True if a GPU trains, which then holds the cache."""
     shares_cache: bool = False
     """True if the cache is one over ranks."""
+    mixed_bytes: int = 0
+    """Bytes of all rows, if they have several sizes."""
 
     def at_least(self, other: Shape) -> Shape:
         """The same with the larger batch, and the larger number of iterations. Precondition: both
@@ -70,4 +75,9 @@ class Shape:
     @property
     def rows_bytes(self) -> int:
         """Bytes of a batch's rows."""
-        return self.batch.nodes * self.row_bytes
+        return self.batch.mixed_bytes or self.batch.nodes * self.row_bytes
+
+    @property
+    def features_bytes(self) -> int:
+        """Bytes of all rows."""
+        return self.mixed_bytes or self.num_nodes * self.row_bytes

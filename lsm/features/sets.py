@@ -63,7 +63,7 @@ class FeatureSets(RowSource):
             self._ends = [space.offsets[name] + space.counts[name] for name in space.types]
 
     @classmethod
-    def of(cls, rows: FeatureLoader | FeatureSets) -> FeatureSets:
+    def of(cls, rows: Features) -> FeatureSets:
         """``rows`` themselves, or those of a graph of one type."""
         return rows if isinstance(rows, FeatureSets) else cls(None, [RowSet(rows, {})])
 
@@ -131,6 +131,11 @@ class FeatureSets(RowSource):
                 loader.set_scores(scores)
 
     @property
+    def engine(self) -> str:
+        """The engine in use ("auto" resolved)."""
+        return self.sets[0].rows.engine
+
+    @property
     def device_bytes(self) -> int:
         """GPU memory of all sets, without delivered rows."""
         return sum(loader.device_bytes for loader in self._loaders)
@@ -170,6 +175,10 @@ class FeatureSets(RowSource):
                 same = own.dtype == form.dtype and own.size(1) == form.dim
                 found[name] = own if same else own.view(form.dtype).view(-1, form.dim)
         return found
+
+
+Features = FeatureLoader | FeatureSets
+"""The source of rows of a graph of one type, or of several."""
 
 
 class AnnouncedSets:

@@ -10,9 +10,8 @@ from typing import Any, Self
 
 import torch
 
-from lsm.features.loader import FeatureLoader
 from lsm.features.row_source import Rows
-from lsm.features.sets import FeatureSets
+from lsm.features.sets import Features, FeatureSets
 from lsm.loader.batch import Batch
 from lsm.loader.pipeline import Pipeline
 from lsm.loader.prepared import Prepared
@@ -67,7 +66,7 @@ class Loader:
         self,
         seeds: SeedSource,
         sample: Callable[[Any], Any],
-        features: FeatureLoader | FeatureSets,
+        features: Features,
         collate: Callable[[SampledSeeds, Rows, dict[str, float]], Batch],
         policy: RunAhead,
         *,

@@ -13,8 +13,7 @@ from lsm.cache.options import CacheOptions
 from lsm.core.arguments import whole_number
 from lsm.core.limits import MOST_THREADS
 from lsm.data.graph_store import GraphStore
-from lsm.features.loader import FeatureLoader
-from lsm.features.sets import FeatureSets
+from lsm.features.sets import Features
 from lsm.graph.topology import Topology
 from lsm.loader.inputs import (
     Drawing,
@@ -111,7 +110,7 @@ class NeighborLoader(Loader):
         seed: int = 0,
         rank: int = 0,
         world_size: int = 1,
-        features: FeatureLoader | FeatureSets | None = None,
+        features: Features | None = None,
         storage: StorageOptions | Mapping[str, Any] | None = None,
         cache: CacheOptions | Mapping[str, Any] | None = None,
         topology: Topology | TypedTopology | None = None,

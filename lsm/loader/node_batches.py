@@ -10,10 +10,9 @@ from torch import Tensor
 from lsm import native
 from lsm.cache.options import CacheOptions
 from lsm.data.graph_store import GraphStore
-from lsm.features.loader import FeatureLoader
 from lsm.features.open import open_features
 from lsm.features.row_source import Rows
-from lsm.features.sets import FeatureSets
+from lsm.features.sets import Features
 from lsm.features.typed import open_feature_sets
 from lsm.loader.batch import Batch, StoreValues
 from lsm.loader.loader import SampledSeeds
@@ -59,9 +58,7 @@ class NodeBatches:
             store_values=self._values,
         )
 
-    def open_rows(
-        self, store: GraphStore, cache: Any, storage: Any, seeds: NodeSeeds
-    ) -> FeatureLoader | FeatureSets:
+    def open_rows(self, store: GraphStore, cache: Any, storage: Any, seeds: NodeSeeds) -> Features:
         """The rows of a store. A cache over several types is divided by the requests of some
         batches."""
         if not store.is_typed:

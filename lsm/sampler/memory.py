@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from lsm.core.memory import HEADROOM, BatchSize, Shape, Terms
-from lsm.sampler.neighbor import NeighborSampler, SampledGraph
+from lsm.graph.types import NODE
+from lsm.sampler.neighbor import SampledGraph
 from lsm.sampler.neighbor_gpu import TOPOLOGY_SHARE
 from lsm.sampler.options import TopologyOptions
 from lsm.sampler.seeds import NodeSeeds
@@ -42,23 +46,30 @@ def _sampling_bytes(batch: BatchSize) -> int:
 
 
 def largest_batch(
-    sampler: NeighborSampler, schedule: NodeSeeds, row_bytes: int
+    sampler: Any, schedule: NodeSeeds, row_bytes: Mapping[str, int]
 ) -> tuple[BatchSize, SampledGraph | None]:
     """The size of the largest batch of ``schedule``, judged by its first ones, and a graph whose
-    rows of ``row_bytes`` are small enough to try a step on; None without iterations."""
+    rows, of ``row_bytes`` by node type, are small enough to try a step on; None without
+    iterations."""
     seeds_at = schedule.epoch(0)
     size, smaller = BatchSize(), None
     for iteration in range(min(_NUM_SAMPLED, schedule.num_iterations)):
         seeds = seeds_at(iteration)
-        graph = sampler.sample(seeds.nodes, seeds.name)
-        size = size.at_least(size_of(graph))
+        graph = sampler.sample(*seeds.arguments)
+        own = size_of(graph, row_bytes)
+        size = size.at_least(own)
         if smaller is None:
-            parts = -(-len(graph.n_id) * row_bytes // _TRIAL_BYTES)
-            part = seeds.nodes[: max(1, len(seeds.nodes) // max(1, parts))]
-            smaller = sampler.sample(part, seeds.name)
+            rows_bytes = own.mixed_bytes or own.nodes * row_bytes[NODE]
+            parts = max(1, -(-rows_bytes // _TRIAL_BYTES))
+            smaller = sampler.sample(*seeds.first(max(1, len(seeds.nodes) // parts)).arguments)
     return size.scaled(_MORE), smaller
 
 
-def size_of(graph: SampledGraph) -> BatchSize:
-    """The size of a sampled graph."""
-    return BatchSize(len(graph.n_id), graph.edge_index.size(1), len(graph.indptr) - 1)
+def size_of(graph: SampledGraph, row_bytes: Mapping[str, int]) -> BatchSize:
+    """The size of a sampled graph with rows of ``row_bytes`` by node type."""
+    mixed = 0
+    if graph.types is not None:
+        counts = graph.types.num_sampled_nodes
+        mixed = sum(sum(counts[name]) * each for name, each in row_bytes.items())
+    num_expanded = len(graph.indptr) - 1
+    return BatchSize(len(graph.n_id), graph.edge_index.size(1), num_expanded, mixed)

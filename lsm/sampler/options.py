@@ -83,10 +83,29 @@ class SamplerOptions(Sampling):
     num_neighbors: Fanouts = Field([10, 5])
     """Neighbours sampled per node at each hop, the seeds' hop first. -1: all. ladies: nodes sampled
     per hop, for all nodes of the hop together."""
+    edge_types: dict[str, Fanouts] = Field({})
+    """Neighbours per hop by edge type, in place of num_neighbors:
+    {"paper,cites,paper": [10, 5]}. Types that are not named take num_neighbors; 0 leaves a type
+    out."""
+    disjoint: bool = False
+    """Give each seed a subgraph of its own."""
+    time_attr: Literal["time"] | None = None
+    """time: a seed has no neighbour that is later than itself, by the times of edges, or else of
+    their sources. Subgraphs are then disjoint. Validation and test do the same."""
+    temporal_strategy: Literal["uniform", "last"] = "uniform"
+    """With times: uniform takes any such neighbours, last the latest."""
+    weight_attr: Literal["edge_weight"] | None = None
+    """edge_weight: draw neighbours in proportion to the weights of their edges."""
 
     @model_validator(mode="after")
     def _suits_its_kind(self) -> SamplerOptions:
         self.chosen.check(self.num_neighbors)
+        for name, hops in self.edge_types.items():
+            if len(hops) != len(self.num_neighbors):
+                raise ValueError(
+                    f"sampler.edge_types: {name}: expected {len(self.num_neighbors)} hops as in "
+                    f"sampler.num_neighbors, got {len(hops)}"
+                )
         return self
 
 

@@ -29,9 +29,15 @@ _LEAST_BYTES = 64 * BLOCK_BYTES
 
 
 def feature_source(store_path: Path) -> Source:
-    """The feature files of the store at ``store_path``."""
+    """The feature files of the store at ``store_path``; of several types, the largest. Raises
+    ValueError without any."""
     store = GraphStore.open(store_path)
-    return Source(tuple(store.feature_paths), store.num_nodes * store.row_bytes, store.stripe_bytes)
+    nodes = [store.nodes(name) for name in store.node_types]
+    found = [each.feature_files for each in nodes if each.features is not None]
+    if not found:
+        raise ValueError(f"{store_path}: no node type has features")
+    files = max(found, key=lambda each: each.num_rows * each.row_bytes)
+    return Source(files.paths, files.num_rows * files.row_bytes, files.stripe_bytes)
 
 
 _ENGINES: dict[str, Literal["posix", "io_uring"]] = {"posix": "posix", "io_uring": "io_uring"}

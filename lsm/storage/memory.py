@@ -14,7 +14,7 @@ def terms(engine: str, shape: Shape, buffers: int = 0) -> Terms:
     """All rows, for the engine that reads them into memory; ``buffers`` bytes for reads in flight
     of the others."""
     in_memory = engine == "memory"
-    rows = shape.num_nodes * shape.row_bytes if in_memory else 0
+    rows = shape.features_bytes if in_memory else 0
     return Terms({"features": rows, "reads in flight": 0 if in_memory else buffers})
 
 

@@ -19,6 +19,7 @@ from lsm.core.atomic_file import write_bytes_atomic
 from lsm.run.fingerprint import settings_of
 from lsm.run.position import Position
 from lsm.train.checkpoint_files import list_checkpoints as list_checkpoints
+from lsm.train.row_sizes import feature_dims
 from lsm.train.setup import Setup
 
 SCHEMA_VERSION = 2
@@ -40,7 +41,11 @@ class State:
 def fingerprint(setup: Setup) -> dict[str, Any]:
     """The settings that a resumed run must share with its checkpoint for equal losses."""
     config, store = setup.config, setup.store
-    sampling = ("num_neighbors", "kind", "layer_dependency", "batch_dependency", "debias")
+    sampling = ["num_neighbors", "kind", "layer_dependency", "batch_dependency", "debias"]
+    # A checkpoint from before an option was there has the option's default.
+    fields = type(config.sampler).model_fields
+    drawing = ("edge_types", "disjoint", "time_attr", "temporal_strategy", "weight_attr")
+    sampling += [name for name in drawing if getattr(config.sampler, name) != fields[name].default]
     train = ("batch_size", "seed", "lr", "weight_decay", "precision", "select")
     keys = settings_of(config, {"model": None, "train": train, "sampler": sampling})
     keys["model.num_layers"] = len(config.sampler.num_neighbors)
@@ -49,7 +54,7 @@ def fingerprint(setup: Setup) -> dict[str, Any]:
         store.name,
         store.num_nodes,
         store.num_edges,
-        store.feature_dim,
+        dict(feature_dims(store)) if store.is_typed else store.feature_dim,
     ]
     return keys
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from lsm.cache import memory as cache_memory
@@ -16,6 +18,7 @@ from lsm.nn import memory as nn_memory
 from lsm.run.devices import ranks_on_gpu
 from lsm.sampler import memory as sampler_memory
 from lsm.train.model import new_model
+from lsm.train.row_sizes import feature_dims, shape_of
 from lsm.train.setup import Setup
 
 
@@ -31,8 +34,8 @@ def check_job_room(setup: Setup) -> None:
 def device_terms(setup: Setup) -> dict[str, int]:
     """Bytes of GPU memory by use that are known before the job starts: without activations and the
     topology."""
-    config, store = setup.config, setup.store
-    shape = Shape(num_nodes=store.num_nodes, row_bytes=store.row_bytes, on_gpu=True)
+    config = setup.config
+    shape = replace(shape_of(setup.store), on_gpu=True)
     terms = _network_terms(setup)
     terms += loader_memory.terms(config.loader, shape)
     if config.cache.policy != "none":
@@ -45,7 +48,8 @@ def device_terms(setup: Setup) -> dict[str, int]:
 def cache_room(setup: Setup, shape: Shape) -> int:
     """GPU memory that ``cache.bytes=auto`` gives to a cache: half of the room beside the known
     needs, a step's activations, and the topology if it goes there. A collective."""
-    config, width = setup.config, max(setup.config.model.hidden_dim, setup.store.feature_dim)
+    config = setup.config
+    width = max(config.model.hidden_dim, *feature_dims(setup.store).values())
     free, _ = torch.cuda.mem_get_info(setup.device)
     staging = loader_memory.staging(config.loader, shape, budget=0)
     needs = [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lsm.config.schema import Config
 from lsm.distributed.collectives import World
-from lsm.features.loader import FeatureLoader
+from lsm.features.sets import Features
 from lsm.loader.neighbor_loader import NeighborLoader
 from lsm.run.torch_setup import set_up_device
 from lsm.train.gpu_memory import check_job_room
@@ -30,7 +30,7 @@ class Job(Setup):
 
     memory: MemoryPlan
     """The memory that it takes."""
-    features: FeatureLoader
+    features: Features
     loaders: dict[str, NeighborLoader]
     """By split: train, valid, test. All take their rows from ``features``."""
     network: Network

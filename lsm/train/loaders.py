@@ -8,34 +8,38 @@ import torch
 
 from lsm import native
 from lsm.core.option_types import settled
-from lsm.features.loader import FeatureLoader
+from lsm.features.sets import Features
 from lsm.graph.topology import Topology
+from lsm.loader.inputs import Drawing, open_topology
 from lsm.loader.neighbor_loader import NeighborLoader
-from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, choose_placement, place_topology
-from lsm.sampler.options import Sampling
+from lsm.sampler.typed_neighbor import TypedTopology
 from lsm.storage.read_ahead import ReadAhead
 from lsm.train.memory_plan import MemoryPlan
+from lsm.train.sampling import batch_size, drawing_of
 from lsm.train.setup import Setup
 
-Sampler = NeighborSampler | DeviceNeighborSampler
+NewSampler = Callable[[Drawing], DeviceNeighborSampler | None]
 
 
 def build_loaders(
-    setup: Setup, plan: MemoryPlan, features: FeatureLoader, read_ahead: ReadAhead
+    setup: Setup, plan: MemoryPlan, features: Features, read_ahead: ReadAhead
 ) -> dict[str, NeighborLoader]:
     """The loaders of a job by split."""
-    config, store = setup.config, setup.store
+    config, store, task = setup.config, setup.store, setup.task
     in_memory = config.data.topology == "memory"
-    topology, labels = store.topology(in_memory), store.labels(in_memory)
-    new_sampler = _sampler_factory(setup, topology)
+    topology = open_topology(store, drawing_of(config, store, "train"), in_memory)
+    input_type = task.input_type(store)
+    labels = store.nodes(input_type).labels(in_memory)
+    new_sampler = _gpu_samplers(setup, topology)
 
-    def loader(split: str, num_neighbors: list[int], batch_size: int) -> NeighborLoader:
+    def loader(split: str) -> NeighborLoader:
+        drawing, seeds = drawing_of(config, store, split), task.seeds(store, split)
         return NeighborLoader(
             store,
-            num_neighbors,
-            setup.task.seeds(store, split),
-            batch_size,
+            drawing.num_neighbors,
+            (input_type, seeds) if store.is_typed else seeds,
+            batch_size(config, split),
             shuffle=split == "train",
             seed=config.train.seed,
             rank=setup.world.rank,
@@ -43,7 +47,12 @@ def build_loaders(
             features=features,
             topology=topology,
             labels=labels,
-            sampler=new_sampler(num_neighbors, config.sampler if split == "train" else Sampling()),
+            disjoint=drawing.disjoint,
+            time_attr=drawing.time_attr,
+            temporal_strategy=drawing.temporal_strategy,
+            weight_attr=drawing.weight_attr,
+            sampling=drawing.sampling,
+            sampler=new_sampler(drawing),
             prefetch=read_ahead,
             staging_bytes=settled(config.loader.staging_bytes),
             num_threads=config.loader.num_threads,
@@ -51,32 +60,31 @@ def build_loaders(
             window_bytes=plan.window_bytes or None,
         )
 
-    evaluation = (config.eval_num_neighbors, config.eval_batch_size)
-    return {
-        "train": loader("train", config.sampler.num_neighbors, config.train.batch_size),
-        "valid": loader("valid", *evaluation),
-        "test": loader("test", *evaluation),
-    }
+    return {split: loader(split) for split in ("train", "valid", "test")}
 
 
-def _sampler_factory(setup: Setup, topology: Topology) -> Callable[[list[int], Sampling], Sampler]:
-    """A function that makes samplers of ``topology`` on the GPU or on the host, for given numbers
-    of neighbours and sampling options."""
+def _gpu_samplers(setup: Setup, topology: Topology | TypedTopology) -> NewSampler:
+    """A function that makes samplers of ``topology`` on the GPU; it returns None where the host
+    samples."""
     config, device, num_bytes = setup.config, setup.device, topology.num_bytes
+    given = config.topology.placement
     free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
-    placement = choose_placement(config.topology.placement, device, num_bytes, free_bytes)
-    if placement == "host":
-        return lambda num_neighbors, sampling: NeighborSampler(
-            topology, num_neighbors, sampling=sampling
+    placement = choose_placement(given, device, num_bytes, free_bytes)
+    if isinstance(topology, TypedTopology) and given in ("uva", "device"):
+        raise ValueError(
+            f"topology.placement: {given} samples graphs of one type, without times, weights or "
+            "subgraphs; set it to auto or host"
         )
+    if placement == "host" or isinstance(topology, TypedTopology):
+        return lambda drawing: None
     placed = place_topology(topology, placement, device)
     native.check_mapped(topology.indptr)
     native.check_mapped(topology.indices)
-    return lambda num_neighbors, sampling: DeviceNeighborSampler(
+    return lambda drawing: DeviceNeighborSampler(
         topology,
         placed,
-        num_neighbors,
-        sampling=sampling,
+        drawing.hops,
+        sampling=drawing.sampling,
         device=device.index,
         timeout_secs=config.storage.timeout_secs,
         num_slots=config.loader.num_threads,

@@ -12,20 +12,25 @@ from lsm.comm.group import shares_cache
 from lsm.core import host_memory
 from lsm.core.allocator import release_freed_memory
 from lsm.core.memory import BatchSize, Shape
+from lsm.data.graph_store import GraphStore
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.graph.topology import Topology
+from lsm.graph.types import TypedMap
 from lsm.loader.batch import Batch
+from lsm.loader.inputs import find_seed_times, open_sampler, open_topology
 from lsm.nn.memory import check_embeddings, embedding_bytes, model_bytes, step_bytes
 from lsm.sampler.memory import largest_batch, size_of
-from lsm.sampler.neighbor import NeighborSampler, SampledGraph
-from lsm.sampler.options import Sampling
+from lsm.sampler.neighbor import SampledGraph
 from lsm.sampler.seeds import NodeSeeds
+from lsm.sampler.typed_neighbor import TypedTopology
 from lsm.storage.engine import buffers_of
 from lsm.train.budget import share_out
 from lsm.train.gpu_memory import cache_room
 from lsm.train.memory_plan import Facts, MemoryPlan
 from lsm.train.model import new_model
+from lsm.train.row_sizes import row_sizes, shape_of
+from lsm.train.sampling import batch_size, drawing_of
 from lsm.train.setup import Setup
 
 logger = logging.getLogger(__name__)
@@ -66,10 +71,9 @@ def _facts(setup: Setup) -> Facts:
     embeddings = embedding_bytes(model)
     free = host_memory.available_bytes() // world.local_size
     check_embeddings(embeddings, free if given == "auto" else given)
-    topology = store.topology()
-    shape = Shape(
-        num_nodes=store.num_nodes,
-        row_bytes=store.row_bytes,
+    topology = open_topology(store, drawing_of(setup.config, store, "train"))
+    shape = replace(
+        shape_of(store),
         topology_bytes=topology.num_bytes,
         on_gpu=setup.device.type == "cuda",
         shares_cache=shares_cache(setup.config.comm, world),
@@ -98,24 +102,25 @@ def _facts(setup: Setup) -> Facts:
     )
 
 
-def _try_split(setup: Setup, topology: Topology, split: str) -> tuple[BatchSize, int, int]:
+def _try_split(
+    setup: Setup, topology: Topology | TypedTopology, split: str
+) -> tuple[BatchSize, int, int]:
     """The largest batch of a split, its iterations, and memory of a step on the host."""
-    config, trains = setup.config, split == "train"
-    num_neighbors, batch_size = config.eval_num_neighbors, config.eval_batch_size
-    if trains:
-        num_neighbors, batch_size = config.sampler.num_neighbors, config.train.batch_size
+    config, store, trains = setup.config, setup.store, split == "train"
+    drawing, input_type = drawing_of(config, store, split), setup.task.input_type(store)
+    seeds = setup.task.seeds(store, split)
     schedule = NodeSeeds(
-        setup.task.seeds(setup.store, split),
-        batch_size,
+        seeds,
+        batch_size(config, split),
+        times=find_seed_times(store, input_type, seeds, drawing, None),
         shuffle=trains,
         drop_last=False,
         seed=config.train.seed,
         rank=setup.world.rank,
         world_size=setup.world.size,
     )
-    sampling = config.sampler if trains else Sampling()
-    sampler = NeighborSampler(topology, num_neighbors, sampling=sampling)
-    batch, smaller = largest_batch(sampler, schedule, setup.store.row_bytes)
+    sampler = open_sampler(topology, input_type, drawing)
+    batch, smaller = largest_batch(sampler, schedule, row_sizes(store))
     step = 0
     if setup.device.type == "cpu" and split != "test" and smaller is not None:
         step = _step_bytes(setup, batch, smaller, trains=trains)
@@ -125,13 +130,24 @@ def _try_split(setup: Setup, topology: Topology, split: str) -> tuple[BatchSize,
 def _step_bytes(setup: Setup, size: BatchSize, graph: SampledGraph, *, trains: bool) -> int:
     """Memory of a step on a batch of ``size``, tried on ``graph``."""
     store = setup.store
-    x = torch.zeros(len(graph.n_id), store.feature_dim, dtype=store.feature_dtype)
     y = torch.zeros(graph.num_sampled_nodes[0], dtype=torch.int64)
-    batch = Batch.from_sampled(graph, x=x, y=y)
+    batch = Batch.from_sampled(graph, x=_zeros(store, graph), y=y)
     with torch.random.fork_rng(devices=[]):
         model = new_model(setup)
         model.train(trains)
-        return step_bytes(lambda: _step(setup, model, batch), size, size_of(graph))
+        tried = size_of(graph, row_sizes(store))
+        return step_bytes(lambda: _step(setup, model, batch), size, tried)
+
+
+def _zeros(store: GraphStore, graph: SampledGraph) -> torch.Tensor | TypedMap[str, torch.Tensor]:
+    """Rows of zeros for the nodes of ``graph``."""
+    if graph.types is None:
+        return torch.zeros(len(graph.n_id), store.feature_dim, dtype=store.feature_dtype)
+    counts, rows = graph.types.num_sampled_nodes, TypedMap[str, torch.Tensor]()
+    for name in row_sizes(store):
+        files = store.nodes(name).feature_files
+        rows[name] = torch.zeros(sum(counts[name]), files.dim, dtype=files.dtype)
+    return rows
 
 
 def _step(setup: Setup, model: torch.nn.Module, batch: Batch) -> None:

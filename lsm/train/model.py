@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from lsm.core.device import memory_errors
 from lsm.distributed import collectives
 from lsm.features.cached import CachedFeatureLoader
-from lsm.features.loader import FeatureLoader
+from lsm.features.sets import Features
 from lsm.nn.embeddings import dense_parameters, sparse_parameters
 from lsm.nn.models import build_model
 from lsm.nn.typed_models import TypedInputs, build_typed_model
@@ -32,7 +32,7 @@ class Network:
     optimizer: torch.optim.Optimizer | EmbeddingOptimizer
 
 
-def build_network(setup: Setup, features: FeatureLoader) -> Network:
+def build_network(setup: Setup, features: Features) -> Network:
     """The network of a job, with its first weights. A collective."""
     options = setup.config.train
     torch.manual_seed(options.seed)
@@ -51,11 +51,18 @@ def build_network(setup: Setup, features: FeatureLoader) -> Network:
 
 
 def new_model(setup: Setup) -> nn.Module:
-    """A network from the features of the store to the outputs of the task."""
+    """A network from the features of the store to the outputs of the task. Raises ValueError for a
+    network that does not take types, if the store has them."""
     options, num_layers = setup.config.model, len(setup.config.sampler.num_neighbors)
     if options.takes_types:
-        inputs = TypedInputs.of(setup.store, setup.store.node_types[0])
+        inputs = TypedInputs.of(setup.store, setup.task.input_type(setup.store))
         return build_typed_model(options, inputs, setup.task.out_dim(setup.store), num_layers)
+    if setup.store.is_typed:
+        raise ValueError(
+            f"model.name: {options.name} takes graphs of one type, and {setup.store.path} has "
+            f"{len(setup.store.node_types)} of nodes and {len(setup.store.edge_types)} of edges; "
+            "set rsage, rgcn, rgat or hgt"
+        )
     return build_model(
         options,
         in_dim=setup.store.feature_dim,
@@ -64,7 +71,7 @@ def new_model(setup: Setup) -> nn.Module:
     )
 
 
-def _parallel(model: nn.Module, setup: Setup, features: FeatureLoader) -> nn.Module:
+def _parallel(model: nn.Module, setup: Setup, features: Features) -> nn.Module:
     world, device = setup.world, setup.device
     if world.size == 1:
         return model

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
-from lsm.features.loader import FeatureLoader
+from lsm.core.counters import BY_SOURCE, COUNTERS, EXCHANGED, SPANS
+from lsm.features.sets import Features
 
 STORAGE_SUMS = ("bytes_read", "bytes_requested")
 """The storage engine's bytes from the drive, and bytes of requested rows. They count when rows are
@@ -29,7 +30,7 @@ _HITS_BY_TIER = {
 class NewReads:
     """STORAGE_SUMS of a source of rows, counted anew at each look."""
 
-    def __init__(self, features: FeatureLoader) -> None:
+    def __init__(self, features: Features) -> None:
         self._features = features
         self._seen: dict[str, float] = dict.fromkeys(STORAGE_SUMS, 0)
 
@@ -42,16 +43,45 @@ class NewReads:
         return {name: self._seen[name] - seen[name] for name in STORAGE_SUMS}
 
 
-def row_metrics(sums: dict[str, float], row_bytes: int) -> dict[str, float]:
-    """The record about rows, from ROW_SUMS: counters, bytes of rows by their tier (``cache_bytes``
-    and so on), read amplification, and seconds per span."""
-    sums = dict.fromkeys(ROW_SUMS, 0) | sums
-    record: dict[str, float] = {name: int(sums[name]) for name in (*COUNTERS, *EXCHANGED)}
-    for tier, hits in _HITS_BY_TIER.items():
-        record[f"{tier}_bytes"] = int(sums[hits]) * row_bytes
-    requested = sums["bytes_requested"]
-    record["read_amplification"] = sums["bytes_read"] / requested if requested else 0.0
-    return record | {name: sums[name] for name in ("sample_secs", *SPANS)}
+class RowMetrics:
+    """Metrics of the rows of a store.
+
+    row_bytes: of a row, by node type. In a graph of several types, a batch's counters of a type
+    have the names ``hits/TYPE`` and so on.
+    """
+
+    def __init__(self, row_bytes: Mapping[str, int]) -> None:
+        self._row_bytes = row_bytes
+        self._types = tuple(row_bytes) if len(row_bytes) > 1 else ()
+        by_type = (f"{name}/{each}" for each in self._types for name in BY_SOURCE)
+        self.counters = (*COUNTERS, *EXCHANGED, *by_type)
+        """Names of a batch's counters."""
+
+    def record(self, sums: dict[str, float]) -> dict[str, Any]:
+        """The record about rows, from ROW_SUMS and those by type: counters, bytes of rows by their
+        tier (``cache_bytes`` and so on), read amplification, and seconds per span. ``types`` has
+        counters and bytes of each type, if there are several."""
+        sums = dict.fromkeys((*ROW_SUMS, *self.counters), 0) | sums
+        record: dict[str, Any] = {name: int(sums[name]) for name in (*COUNTERS, *EXCHANGED)}
+        types = {
+            each: {name: int(sums[f"{name}/{each}"]) for name in BY_SOURCE} for each in self._types
+        }
+        counted = types or dict.fromkeys(self._row_bytes, record)
+        bytes_of = {
+            name: _bytes_by_tier(own, self._row_bytes[name]) for name, own in counted.items()
+        }
+        for tier in _HITS_BY_TIER:
+            record[f"{tier}_bytes"] = sum(own[f"{tier}_bytes"] for own in bytes_of.values())
+        requested = sums["bytes_requested"]
+        record["read_amplification"] = sums["bytes_read"] / requested if requested else 0.0
+        record |= {name: sums[name] for name in ("sample_secs", *SPANS)}
+        if types:
+            record["types"] = {name: own | bytes_of[name] for name, own in types.items()}
+        return record
+
+
+def _bytes_by_tier(counters: Mapping[str, int], row_bytes: int) -> dict[str, int]:
+    return {f"{tier}_bytes": counters[hits] * row_bytes for tier, hits in _HITS_BY_TIER.items()}
 
 
 def _hits_by_tier(record: dict[str, Any]) -> str:

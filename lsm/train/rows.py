@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -21,13 +22,18 @@ from lsm.data.graph_store import GraphStore
 from lsm.distributed import collectives
 from lsm.distributed.machine_share import cores_per_rank
 from lsm.features.cached import CachedFeatureLoader
-from lsm.features.loader import FeatureLoader
 from lsm.features.memory import idle_bytes
 from lsm.features.open import open_features
+from lsm.features.sets import Features, FeatureSets
 from lsm.features.tiers_gpu import GpuOptions
+from lsm.features.typed import open_feature_sets
+from lsm.loader.inputs import find_seed_times, open_sampler, open_topology
+from lsm.sampler.seeds import NodeSeeds, count_requests
 from lsm.storage.options import StorageOptions
 from lsm.train import cache_remarks
 from lsm.train.memory_plan import MemoryPlan
+from lsm.train.row_sizes import shape_of
+from lsm.train.sampling import drawing_of
 from lsm.train.setup import Setup
 
 logger = logging.getLogger(__name__)
@@ -36,7 +42,7 @@ logger = logging.getLogger(__name__)
 @contextmanager
 def open_rows(
     setup: Setup, plan: MemoryPlan, given: CacheOptions, storage: StorageOptions
-) -> Iterator[FeatureLoader]:
+) -> Iterator[Features]:
     """A context with the source of rows, which it closes: storage alone, a cache of this rank, or
     its part of one that ranks share. A collective.
 
@@ -46,52 +52,83 @@ def open_rows(
         given: The options of the cache as the user set them.
         storage: The options of reads.
     """
-    config, store = setup.config, setup.store
+    config = setup.config
     storage = storage.model_copy(update={"engine": config.storage.engine})
     if config.cache.policy == "none":
         remark = cache_remarks.without_cache(changed_keys(given, "cache."), plan.choice)
         _say(setup, logging.WARNING, remark)
-        with open_features(store, storage=storage, device=setup.device) as features:
+        with closing(_open_uncached(setup, storage)) as features:
             yield features
         return
     score = _choose_score(setup)
     with (
-        _open_cache(setup, plan, given, storage, score) as features,
+        closing(_open_cache(setup, plan, given, storage, score)) as features,
         _late_score(setup, score, features),
     ):
         yield features
 
 
+def _open_uncached(setup: Setup, storage: StorageOptions) -> Features:
+    if setup.store.is_typed:
+        return open_feature_sets(setup.store, storage=storage, device=setup.device)
+    return open_features(setup.store, storage=storage, device=setup.device)
+
+
 def _open_cache(
     setup: Setup, plan: MemoryPlan, given: CacheOptions, storage: StorageOptions, score: _Score
-) -> FeatureLoader:
+) -> Features:
     config, world, device, store = setup.config, setup.world, setup.device, setup.store
     cache = config.cache
     if cache.policy in ("static", "hybrid") and score.at_start == "none":
         remark = f"cache.policy={cache.policy} depends on cache.score, which is none"
         _say(setup, logging.WARNING, remark)
     options = cache.model_copy(update={"score": score.at_start, "seed": config.train.seed})
-    # A mistake shows before any long work.
-    tiers = TierSizes.of(options, store.row_bytes, in_gpu_memory=device.type == "cuda")
-    _say(setup, logging.INFO, cache_remarks.rounded_lines(given, tiers, store.row_bytes))
-    _say(setup, logging.WARNING, cache_remarks.more_than_useful(given, tiers, store))
-    return open_features(
-        store,
-        options,
-        storage,
-        share=CacheGroup.join(config.comm) if shares_cache(config.comm, world) else None,
-        device=device,
-        scores=_stored_score(setup, score.at_start),
-        gpu=GpuOptions(
+    share = CacheGroup.join(config.comm) if shares_cache(config.comm, world) else None
+    least = shape_of(store).row_bytes
+    common: dict[str, Any] = {
+        "share": share,
+        "device": device,
+        "gpu": GpuOptions(
             planner=cache.planner,
-            prefetch_rows=prefetch_rows(cache, store.row_bytes),
+            prefetch_rows=prefetch_rows(cache, least),
             staging=config.storage.staging,
             pool_bytes=settled(config.loader.staging_bytes),
         ),
         # Twice a batch in each of two pools: one batch is filled while another trains.
-        idle_bytes=2 * idle_bytes(plan.batch_bytes, settled(config.loader.staging_bytes)),
-        num_threads=max(1, cores_per_rank(world) // 2),
+        "idle_bytes": 2 * idle_bytes(plan.batch_bytes, settled(config.loader.staging_bytes)),
+        "num_threads": max(1, cores_per_rank(world) // 2),
+    }
+    if store.is_typed:
+        requests, scores = _requests(setup), _stored_score(setup, score.at_start)
+        return open_feature_sets(
+            store, options, storage, requests=requests, scores=scores, **common
+        )
+    # A mistake shows before any long work.
+    tiers = TierSizes.of(options, least, in_gpu_memory=device.type == "cuda")
+    _say(setup, logging.INFO, cache_remarks.rounded_lines(given, tiers, least))
+    _say(setup, logging.WARNING, cache_remarks.more_than_useful(given, tiers, store))
+    return open_features(
+        store, options, storage, scores=_stored_score(setup, score.at_start), **common
     )
+
+
+def _requests(setup: Setup) -> torch.Tensor:
+    """Requests of each node in some batches of this rank: [N] int64."""
+    config, store, task = setup.config, setup.store, setup.task
+    drawing, input_type = drawing_of(config, store, "train"), task.input_type(store)
+    nodes = task.seeds(store, "train")
+    seeds = NodeSeeds(
+        nodes,
+        config.train.batch_size,
+        times=find_seed_times(store, input_type, nodes, drawing, None),
+        shuffle=True,
+        drop_last=False,
+        seed=config.train.seed,
+        rank=setup.world.rank,
+        world_size=setup.world.size,
+    )
+    sampler = open_sampler(open_topology(store, drawing), input_type, drawing)
+    return count_requests(sampler, seeds, store.num_nodes)
 
 
 @dataclass(frozen=True)
@@ -118,9 +155,9 @@ def _choose_score(setup: Setup) -> _Score:
     return _Score(scores.AUTO) if is_stored else _Score("none", later=scores.AUTO)
 
 
-def _late_score(setup: Setup, score: _Score, features: FeatureLoader) -> AbstractContextManager:
+def _late_score(setup: Setup, score: _Score, features: Features) -> AbstractContextManager:
     """A context in which one rank per machine computes the late score."""
-    if score.later == "none" or not isinstance(features, CachedFeatureLoader):
+    if score.later == "none" or not isinstance(features, CachedFeatureLoader | FeatureSets):
         return nullcontext()
     computes = setup.world.local_rank == 0
     return LateScore(setup.store.path, score.later, features.set_scores, computes=computes)

@@ -20,7 +20,7 @@ import torch
 from lsm import native
 from lsm.config.load import shared_settings
 from lsm.config.schema import Config
-from lsm.core.counters import COUNTERS, EXCHANGED, READ_AHEAD, SPANS
+from lsm.core.counters import READ_AHEAD, SPANS
 from lsm.core.device import memory_errors
 from lsm.core.profiler import span
 from lsm.distributed import collectives, signals, watchdog
@@ -39,7 +39,8 @@ from lsm.train.evaluate import Evaluation, evaluate
 from lsm.train.job import Job, open_job
 from lsm.train.peak_memory import peak_of
 from lsm.train.resume import find_state
-from lsm.train.row_metrics import STEP_SCALARS, NewReads, in_words, row_metrics
+from lsm.train.row_metrics import STEP_SCALARS, NewReads, RowMetrics, in_words
+from lsm.train.row_sizes import row_sizes
 from lsm.train.tasks.node_classification import NodeClassification
 from lsm.train.tasks.task import Task
 
@@ -53,7 +54,7 @@ def train(config: Config, task: Task | None = None) -> dict[str, Any]:
         signals.on_signals(),
         collectives.joined(config.dist.timeout_secs, shared_settings(config)) as world,
     ):
-        return _train(config, task or NodeClassification(), world)
+        return _train(config, task or NodeClassification(config.data.input_type), world)
 
 
 def _train(config: Config, task: Task, world: World) -> dict[str, Any]:
@@ -116,6 +117,7 @@ class Trainer:
         self._best_model, self._metrics = state.best_model, metrics
         self._settings = checkpoint.fingerprint(job)
         self._reads = NewReads(job.features)
+        self._row_metrics = RowMetrics(row_sizes(job.store))
         self.first_keys: tuple[str, ...] = (f"test_{job.task.metric}", *_FIRST_KEYS)
         self._said_useless = False
 
@@ -152,7 +154,8 @@ class Trainer:
             counts={name: count.item() for name, count in counts.items()},
             num_nodes=sum(batch.num_sampled_nodes),
             num_edges=sum(batch.num_sampled_edges),
-            rows=self._reads.take() | {name: batch.stats[name] for name in (*COUNTERS, *EXCHANGED)},
+            rows=self._reads.take()
+            | {name: batch.stats.get(name, 0) for name in self._row_metrics.counters},
             spans={name: batch.stats[name] for name in ("sample_secs", *SPANS, *READ_AHEAD)},
         )
 
@@ -177,7 +180,7 @@ class Trainer:
             "num_edges": totals.num_edges,
             "bytes_read": totals.bytes_read,
             **{name: totals.spans[name] for name in READ_AHEAD},
-            **row_metrics(totals.rows | totals.spans, self.job.store.row_bytes),
+            **self._row_metrics.record(totals.rows | totals.spans),
         }
 
     def epoch_record(self) -> dict[str, Any]:
@@ -188,7 +191,7 @@ class Trainer:
             f"valid_{self.job.task.metric}": None,
             "bytes_read": position.bytes_read,
             **{name: sums.get(name, 0) / self.num_iterations for name in READ_AHEAD},
-            **row_metrics(sums, self.job.store.row_bytes),
+            **self._row_metrics.record(sums),
         }
         self._say_useless_cache(record | {"epoch": position.epoch + 1})
         return record

@@ -46,7 +46,7 @@ def test_a_slip_gets_the_key_that_was_meant(name, meant):
         ("train.gpu", "train has batch_size, "),
         ("train.bytes", "train has batch_size, "),
         ("model.type", "model has name, hidden_dim, num_layers, dropout, heads"),
-        ("data.dir", "data has path, topology"),
+        ("data.dir", "data has path, input_type, topology"),
         ("run.path", "run has dir"),
         ("memory.limit", "memory has bytes"),
         ("cache.size", "cache has policy, "),

@@ -120,13 +120,13 @@ def test_training_takes_the_same_steps(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(
         loaders,
-        "_sampler_factory",
+        "_gpu_samplers",
         lambda _setup, topology: (
-            lambda num_neighbors, sampling: DeviceNeighborSampler(
+            lambda drawing: DeviceNeighborSampler(
                 topology,
                 topology,
-                num_neighbors,
-                sampling=sampling,
+                drawing.num_neighbors,
+                sampling=drawing.sampling,
                 device=native.TWIN_BACKWARDS,
             )
         ),

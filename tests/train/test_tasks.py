@@ -22,6 +22,9 @@ class Regression:
         if not len(store.split("train")):
             raise ValueError("data.path: no training nodes")
 
+    def input_type(self, store):
+        return store.node_types[0]
+
     def out_dim(self, store):
         return 1
 

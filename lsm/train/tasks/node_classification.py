@@ -4,39 +4,68 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from lsm import native
 from lsm.config.schema import Config
 from lsm.data.graph_store import GraphStore
+from lsm.data.node_data import NodeData
 from lsm.loader.batch import Batch
 from lsm.nn.models import loss_sum
 from lsm.train.tasks.task import Counts, Model
 
 
 class NodeClassification:
-    """Predicts the class of each seed node. Seeds and labels are those of the store."""
+    """Predicts the class of each seed node. Seeds and labels are those of the store.
+
+    given_type: ``data.input_type``.
+    """
 
     metric = "accuracy"
     count_names: tuple[str, ...] = ("num_correct",)
 
+    def __init__(self, given_type: str | None = None) -> None:
+        self._given_type = given_type
+
     def check(self, config: Config, store: GraphStore, world_size: int) -> None:
         """Raises ValueError if ``store`` cannot be trained on: without classes, with too few nodes
         in a split, or with labels out of range."""
-        _check_classes(store)
-        _check_split_sizes(config, store, world_size)
-        labels = store.labels()
+        nodes = self._nodes(store)
+        _check_classes(store, nodes)
+        _check_split_sizes(config, store, nodes, world_size)
+        labels = nodes.labels()
         for split in ("train", "valid", "test"):
-            _check_labels(store, split, labels[self.seeds(store, split)])
+            _check_labels(store, nodes, split, labels[self.seeds(store, split)])
         native.check_mapped(labels)
+
+    def input_type(self, store: GraphStore) -> str:
+        """As given, or the only type with classes and training nodes. Raises ValueError for another
+        type, or none."""
+        given, known = self._given_type, store.node_types
+        if given is not None and given not in known:
+            raise ValueError(
+                f"data.input_type: expected one of {', '.join(known)} of {store.path}, got {given}"
+            )
+        if given is not None or len(known) == 1:
+            return given or known[0]
+        fitting = [name for name in known if _is_classified(store.nodes(name))]
+        if len(fitting) != 1:
+            raise ValueError(
+                f"data.input_type: not set, and {store.path} has "
+                f"{', '.join(fitting) or 'no type'} with labels and training nodes; name one of "
+                f"{', '.join(fitting or known)}"
+            )
+        return fitting[0]
 
     def out_dim(self, store: GraphStore) -> int:
         """The number of classes."""
-        return store.num_classes
+        return self._nodes(store).num_classes
 
     def seeds(self, store: GraphStore, split: str) -> Tensor:
         """The nodes of ``split``: [N] int64."""
-        return store.split(split)
+        nodes = self._nodes(store)
+        return nodes.split(split) if split in nodes.splits else torch.empty(0, dtype=torch.int64)
 
     def loss_sum(self, model: Model, batch: Batch) -> tuple[Tensor, Counts]:
         """Sum of the seeds' cross-entropies, and their counts."""
@@ -51,6 +80,13 @@ class NodeClassification:
         """The accuracy."""
         return {"accuracy": counts["num_correct"] / num_seeds if num_seeds else None}
 
+    def _nodes(self, store: GraphStore) -> NodeData:
+        return store.nodes(self.input_type(store))
+
+
+def _is_classified(nodes: NodeData) -> bool:
+    return nodes.num_classes > 0 and "train" in nodes.splits and len(nodes.split("train")) > 0
+
 
 def _labels_of(batch: Batch) -> Tensor:
     """``batch.y``: [batch_size]. Raises ValueError if the batch has no labels."""
@@ -64,40 +100,42 @@ def _counts(scores: Tensor, labels: Tensor) -> Counts:
     return {"num_correct": (scores.argmax(dim=1) == labels).sum()}
 
 
-def _check_classes(store: GraphStore) -> None:
+def _check_classes(store: GraphStore, nodes: NodeData) -> None:
     remedy = "or train in your own loop over NeighborLoader (docs/tasks/own-loop.md)"
-    if store.num_classes == 0:
+    of_type = f" of type {nodes.node_type}" if store.is_typed else ""
+    if nodes.num_classes == 0:
         raise ValueError(
-            f"data.path: {store.path} has no labels, and lsm train classifies nodes; convert the "
-            f"graph again with node_label.npy beside its arrays, {remedy}"
+            f"data.path: {store.path} has no labels{of_type}, and lsm train classifies nodes; "
+            f"convert the graph again with node_label.npy beside its arrays, {remedy}"
         )
-    if len(store.split("train")) == 0:
+    if "train" not in nodes.splits or len(nodes.split("train")) == 0:
         raise ValueError(
-            f"data.path: {store.path} has no training nodes; convert the graph again with "
+            f"data.path: {store.path} has no training nodes{of_type}; convert the graph again with "
             f"train_idx.npy or train_mask.npy beside its arrays, {remedy}"
         )
 
 
-def _check_split_sizes(config: Config, store: GraphStore, world_size: int) -> None:
-    num_train = len(store.split("train"))
+def _check_split_sizes(config: Config, store: GraphStore, nodes: NodeData, world_size: int) -> None:
+    num_train = len(nodes.split("train"))
     if num_train < world_size:
         raise ValueError(
             f"world size: {world_size} ranks need at least as many training nodes, but "
             f"{store.path} has {num_train}; start fewer processes"
         )
-    if config.train.select == "best" and len(store.split("valid")) == 0:
+    has_valid = "valid" in nodes.splits and len(nodes.split("valid")) > 0
+    if config.train.select == "best" and not has_valid:
         raise ValueError(
             f"train.select: best needs validation nodes, and {store.path} has none; "
             "set train.select=last"
         )
 
 
-def _check_labels(store: GraphStore, split: str, labels: Tensor) -> None:
+def _check_labels(store: GraphStore, nodes: NodeData, split: str, labels: Tensor) -> None:
     if len(labels) == 0:
         return
     low, high = int(labels.min()), int(labels.max())
-    if low < 0 or high >= store.num_classes:
+    if low < 0 or high >= nodes.num_classes:
         raise ValueError(
-            f"{store.path}: labels of split {split}: expected 0 to {store.num_classes - 1}, got "
+            f"{store.path}: labels of split {split}: expected 0 to {nodes.num_classes - 1}, got "
             f"{low} to {high}; run `lsm data verify {store.path}` and convert again"
         )

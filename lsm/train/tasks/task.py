@@ -29,11 +29,14 @@ class Task(Protocol):
     def check(self, config: Config, store: GraphStore, world_size: int) -> None:
         """Raises ValueError if ``store`` cannot be trained on."""
 
+    def input_type(self, store: GraphStore) -> str:
+        """The node type of the seeds."""
+
     def out_dim(self, store: GraphStore) -> int:
         """Width of the network's output."""
 
     def seeds(self, store: GraphStore, split: str) -> Tensor:
-        """The nodes of ``split``: [N] int64."""
+        """The nodes of ``split``, by their ids in the type: [N] int64."""
 
     def loss_sum(self, model: Model, batch: Batch) -> tuple[Tensor, Counts]:
         """Sum of the seeds' losses, to be differentiated, and their counts. Without seeds, a sum

@@ -1,0 +1,46 @@
+"""The sampling of a job: which neighbours each split draws, and from which arrays."""
+
+from __future__ import annotations
+
+from lsm.config.schema import Config
+from lsm.data.graph_store import GraphStore
+from lsm.graph.types import EdgeType
+from lsm.loader.inputs import Drawing
+from lsm.sampler.options import Sampling
+from lsm.sampler.typed_neighbor import NumNeighbors
+
+
+def batch_size(config: Config, split: str) -> int:
+    """Seeds per rank and iteration of a split."""
+    return config.train.batch_size if split == "train" else config.eval_batch_size
+
+
+def drawing_of(config: Config, store: GraphStore, split: str) -> Drawing:
+    """How a split of a store draws neighbours. Raises ValueError for an unknown edge type."""
+    options, trains = config.sampler, split == "train"
+    hops = options.num_neighbors if trains else config.eval_num_neighbors
+    given_eval = config.train.eval.num_neighbors is not None
+    by_type = {} if given_eval and not trains else options.edge_types
+    return Drawing(
+        _num_neighbors(store, hops, by_type),
+        options if trains else Sampling(),
+        options.disjoint,
+        options.temporal_strategy,
+        options.time_attr,
+        options.weight_attr,
+    )
+
+
+def _num_neighbors(
+    store: GraphStore, hops: list[int], by_type: dict[str, list[int]]
+) -> NumNeighbors:
+    if not by_type:
+        return hops
+    known: dict[str, EdgeType] = {",".join(each): each for each in store.edge_types}
+    for name in by_type:
+        if name not in known or not store.is_typed:
+            types = "; ".join(known) if store.is_typed else "none, since the graph has no types"
+            raise ValueError(
+                f"sampler.edge_types: {name} is no edge type of {store.path}; expected: {types}"
+            )
+    return {each: by_type.get(name, hops) for name, each in known.items()}

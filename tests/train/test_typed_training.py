@@ -1,0 +1,147 @@
+"""Training on a store with types: no cache, engine or kill changes a loss."""
+
+import json
+
+import pytest
+
+import lsm
+from lsm.data.typed.synth import synthesize_typed
+from lsm.train.trainer import train
+from support.training import config, losses, overrides, run_alone, run_job
+
+TYPED = (
+    "model.name=rsage",
+    "model.dropout=0.1",
+    "sampler.num_neighbors=[4, 3]",
+    "train.lr=0.02",
+    "train.epochs=5",
+)
+ROW_BYTES = {"target": 80, "type1": 40}  # float32; type2 has no features
+CACHES = {
+    "lookahead": ("cache.policy=lookahead", "cache.bytes=8KiB", "cache.window=4"),
+    "lru": ("cache.policy=lru", "cache.bytes=8KiB"),
+    "pool": (
+        "cache.policy=lookahead",
+        "cache.bytes=8KiB",
+        "cache.victim.mode=pool",
+        "cache.victim.bytes=4KiB",
+    ),
+    "static": ("cache.policy=static", "cache.bytes=8KiB", "cache.score=reverse_pagerank"),
+}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("typed") / "store"
+    synthesize_typed(path, 3, nodes=400, dim=20, classes=3, avg_degree=4.0, signal=2.0, seed=2)
+    return path
+
+
+@pytest.fixture(scope="module")
+def alone(store, tmp_path_factory):
+    """A run without a cache: its summary and its directory."""
+    run_dir = tmp_path_factory.mktemp("alone")
+    return train(config(store, run_dir, *TYPED, "storage.engine=memory")), run_dir
+
+
+def test_it_learns_what_the_store_was_made_to_teach(alone):
+    summary, _ = alone
+    assert summary["test_accuracy"] > 0.75  # three classes: chance is 0.33
+
+
+@pytest.mark.parametrize("engine", ["posix", "io_uring"])
+@pytest.mark.parametrize("cache", CACHES)
+def test_no_cache_and_no_engine_changes_a_loss(store, alone, tmp_path, cache, engine):
+    if engine == "io_uring" and cache != "lookahead":
+        engine = "mmap"
+    settings = (*TYPED, f"storage.engine={engine}", *CACHES[cache])
+    train(config(store, tmp_path, *settings))
+    assert losses(tmp_path) == losses(alone[1])
+
+
+def test_a_killed_run_continues_with_the_same_losses(store, alone, tmp_path):
+    settings = (*TYPED, "storage.engine=memory", "checkpoint.every_steps=3")
+    train(config(store, tmp_path, *settings))
+    (tmp_path / "result.json").unlink()
+    checkpoints = sorted((tmp_path / "checkpoints").iterdir())
+    kept = checkpoints[0]
+    for other in checkpoints[1:]:
+        other.unlink()
+    summary = train(config(store, tmp_path, *settings, f"checkpoint.resume={kept}"))
+    assert losses(tmp_path) == losses(alone[1])
+    assert summary["test_accuracy"] == alone[0]["test_accuracy"]
+
+
+@pytest.mark.parametrize("name", ["rgcn", "rgat", "hgt"])
+def test_each_model_learns(store, tmp_path, name):
+    summary = train(config(store, tmp_path, *TYPED, f"model.name={name}", "storage.engine=memory"))
+    assert summary["test_accuracy"] > 0.6
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        'sampler.edge_types={"type1,of_type1,target": [0, 0]}',
+        "sampler.disjoint=true",
+        "sampler.kind=labor",
+    ],
+)
+def test_drawing_is_as_the_options_say(store, alone, tmp_path, setting):
+    """Other neighbours, so other losses from the first on; of a type that is left out, no edges."""
+    train(config(store, tmp_path, *TYPED, "storage.engine=memory", "train.epochs=1", setting))
+    assert losses(tmp_path)[0] != losses(alone[1])[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("data.input_type=user",), "data.input_type: expected one of target, type1, type2"),
+        (("data.input_type=type1",), "has no labels of type type1"),
+        (("model.name=gat",), "model.name"),
+        (('sampler.edge_types={"a,b,c": [1, 1]}',), "sampler.edge_types: a,b,c is no edge type"),
+        (('sampler.edge_types={"a,b,c": [1]}',), "sampler.edge_types: a,b,c: expected 2 hops"),
+        (("sampler.time_attr=time",), "no times"),
+        (("sampler.weight_attr=edge_weight",), "no weights"),
+        (("sampler.kind=ladies",), "ladies"),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(store, tmp_path, settings, message):
+    with pytest.raises(ValueError, match=message):
+        train(config(store, tmp_path, *TYPED, *settings))
+
+
+def test_a_store_of_several_classified_types_wants_a_choice(tmp_path):
+    import torch
+    from torch_geometric.data import HeteroData
+
+    data = HeteroData()
+    for name in ("user", "item"):
+        data[name].x = torch.randn(20, 4)
+        data[name].y = torch.arange(20) % 2
+        data[name].train_mask = torch.ones(20, dtype=torch.bool)
+    data["user", "buys", "item"].edge_index = torch.randint(20, (2, 40))
+    lsm.GraphStore.from_pyg(data, tmp_path / "store")
+    with pytest.raises(ValueError, match=r"input_type: not set, and .* has user, item with"):
+        train(config(tmp_path / "store", tmp_path / "run", *TYPED))
+
+
+def test_lsm_train_says_what_it_did(store, tmp_path):
+    run = run_alone(
+        "-m", "lsm", "train", "base", *overrides(store, tmp_path, *TYPED, "cache.bytes=8KiB")
+    )
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["test_accuracy"] > 0.75
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["shared", "partition-aware", "independent"])
+def test_ranks_have_the_losses_of_ranks_without_a_cache(store, tmp_path, mode):
+    def run(name, *settings):
+        arguments = overrides(store, tmp_path / name, *TYPED, "train.batch_size=32", *settings)
+        job = run_job(2, "-m", "lsm", "train", "base", *arguments)
+        assert job.returncode == 0, job.stderr
+        return losses(tmp_path / name)
+
+    score = "cache.score=reverse_pagerank"
+    cached = run("cached", "storage.engine=posix", *CACHES["pool"], f"comm.mode={mode}", score)
+    assert cached == run("memory", "storage.engine=memory")
