@@ -44,7 +44,7 @@ class Batch:
 
     Attributes:
         x: [n, dim] features of ``n_id`` in the store's dtype; None if not fetched. Of several
-            types, a dict by node type, without types that have no features.
+            types of nodes, a dict by type, without types that have no features.
         y: [batch_size] int64 labels of the seeds; None without labels.
         n_id: [n] int64 global ids, seeds first, then each hop's new nodes as first seen.
         e_id: [e] int64, for each edge its index into the store's CSC; computed on first use.
@@ -156,9 +156,9 @@ class Batch:
     @property
     def x_dict(self) -> TypedMap[str, torch.Tensor]:
         """Features by node type, without types that have none."""
-        if self.types is not None:
+        if self.x is None or isinstance(self.x, TypedMap):
             return self.x or TypedMap()
-        return TypedMap() if self.x is None else TypedMap({NODE: self.x})
+        return TypedMap({NODE if self.types is None else self.types.input_type: self.x})
 
     @cached_property
     def n_id_dict(self) -> TypedMap[str, torch.Tensor]:

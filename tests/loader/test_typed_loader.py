@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.nn import SAGEConv, to_hetero
+from torch_geometric.nn import HeteroConv, SAGEConv, to_hetero
+from torch_geometric.utils import trim_to_layer
 
 import lsm
 from lsm.cache.set_shares import set_shares
@@ -246,3 +247,45 @@ def test_a_cache_is_divided_as_no_better_division_would_be():
         best = max(saved(part, "a") + saved(total - part, "b") for part in range(0, total + 1, 64))
         own = sum(saved(share, name) for name, share in shares.items())
         assert own >= best - 2 * 8 * 192  # whole rows at the border
+
+
+def test_layers_of_pyg_can_be_trimmed(store):
+    """The seeds' rows are those of untrimmed layers, from fewer nodes and edges."""
+    torch.manual_seed(0)
+    inputs = {"paper": torch.nn.Linear(24, 8), "author": torch.nn.Linear(40, 8)}
+    topics = torch.nn.Embedding(COUNTS["topic"], 8)
+    layers = [
+        HeteroConv({each: SAGEConv((8, 8), 8) for each in store.edge_types}) for _ in range(2)
+    ]
+    loader = lsm.NeighborLoader(store, [4, 3], ("paper", "train"), 32, as_pyg=True)
+    with loader:
+        batch = next(iter(loader))
+    first = {name: of_type(batch[name].x.float()) for name, of_type in inputs.items()}
+    first["topic"] = topics(batch["topic"].n_id)
+    whole = trimmed = first
+    edges = batch.edge_index_dict
+    for number, layer in enumerate(layers):
+        whole = layer(whole, batch.edge_index_dict)
+        trimmed, edges, _ = trim_to_layer(
+            number,
+            batch.num_sampled_nodes_dict,
+            batch.num_sampled_edges_dict,
+            trimmed,
+            edges,
+        )
+        trimmed = layer(trimmed, edges)
+    assert len(trimmed["author"]) < len(whole["author"])
+    seeds = slice(batch["paper"].batch_size)
+    # Sums of some ten float32 numbers in another order.
+    torch.testing.assert_close(trimmed["paper"][seeds], whole["paper"][seeds], rtol=1e-5, atol=1e-6)
+
+
+def test_one_type_of_nodes_may_have_a_name(tmp_path):
+    data = HeteroData()
+    data["item"].x, data["item"].y = torch.randn(30, 4), torch.arange(30) % 3
+    for relation in ("likes", "knows"):
+        data["item", relation, "item"].edge_index = torch.randint(30, (2, 80))
+    store = lsm.GraphStore.from_pyg(data, tmp_path / "store")
+    with lsm.NeighborLoader(store, [3, 2], "item", 10, as_pyg=True) as loader:
+        for batch in loader:
+            assert torch.equal(batch["item"].x, data["item"].x[batch["item"].n_id])
