@@ -220,7 +220,10 @@ class RelationGATConv(GATConv):
 
 
 class HGT(TypedConv):
-    """Heterogeneous graph transformer (Hu et al., 2020): attention over the edges of all types."""
+    """Heterogeneous graph transformer (Hu et al., 2020): attention over the edges of all types.
+
+    node_keys, edge_keys: names of types as torch's modules take them.
+    """
 
     def __init__(
         self,
@@ -230,7 +233,11 @@ class HGT(TypedConv):
         heads: int,
     ) -> None:
         super().__init__()
-        self.conv = HGTConv(width, width, (list(node_types), list(edge_types)), heads)
+        key = ModuleDict.to_internal_key
+        self.node_keys = {name: key(name) for name in node_types}
+        self.edge_keys = {each: (key(each[0]), key(each[1]), key(each[2])) for each in edge_types}
+        metadata = list(self.node_keys.values()), list(self.edge_keys.values())
+        self.conv = HGTConv(width, width, metadata, heads)
 
     def forward(
         self,
@@ -238,11 +245,8 @@ class HGT(TypedConv):
         own: Mapping[str, Tensor],
         relations: Mapping[EdgeType, Relation],
     ) -> dict[str, Tensor]:
-        edges = {each: relations[each].layer.edge_index for each in self.conv.edge_types}
-        rows = {name: x[name] for name in self.conv.node_types}
+        rows = {key: x[name] for name, key in self.node_keys.items()}
+        edges = {key: relations[each].layer.edge_index for each, key in self.edge_keys.items()}
         found = self.conv(rows, edges)
-        return {
-            name: found[name][: len(rows)]
-            for name, rows in own.items()
-            if found.get(name) is not None
-        }
+        entered = [name for name in own if found.get(self.node_keys[name]) is not None]
+        return {name: found[self.node_keys[name]][: len(own[name])] for name in entered}
