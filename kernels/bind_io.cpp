@@ -125,13 +125,14 @@ py::dict read_stats(lsm::Storage& storage) {
   return result;
 }
 
+/// `file_sets`: the rows and files of each.
 std::shared_ptr<lsm::Storage> open_engine(const std::string& engine, std::vector<std::string> paths,
-                                          int64_t num_rows, int64_t row_bytes, int64_t stripe_bytes,
-                                          int queue_depth, int num_threads, int64_t max_read_bytes,
+                                          const std::vector<std::pair<int64_t, int64_t>>& file_sets,
+                                          int64_t row_bytes, int64_t stripe_bytes, int queue_depth,
+                                          int num_threads, int64_t max_read_bytes,
                                           int64_t max_gap_bytes, lsm::DirectMode direct,
                                           const lsm::nvme::NvmeOptions& nvme) {
-  const lsm::RowLayout layout{num_rows, row_bytes, stripe_bytes,
-                              static_cast<int64_t>(paths.size())};
+  const auto layout = lsm::RowLayout::of_sets(file_sets, row_bytes, stripe_bytes);
   const lsm::EngineOptions options{queue_depth, num_threads, max_read_bytes, max_gap_bytes, direct};
   return lsm::open_storage(engine, std::move(paths), layout, options, nvme);
 }
@@ -188,10 +189,11 @@ void bind_io(py::module_& module) {
              py::arg("table"), py::arg("rows"));
   module.def("count_by_range", &::count_by_range, py::arg("ids"), py::arg("ends"));
   module.def("io_uring_problem", &lsm::io_uring_problem);
-  module.def("open_storage", &open_engine, py::arg("engine"), py::arg("paths"), py::arg("num_rows"),
-             py::arg("row_bytes"), py::arg("stripe_bytes"), py::arg("queue_depth"),
-             py::arg("num_threads"), py::arg("max_read_bytes"), py::arg("max_gap_bytes"),
-             py::arg("direct"), py::arg("nvme"), py::call_guard<py::gil_scoped_release>());
+  module.def("open_storage", &open_engine, py::arg("engine"), py::arg("paths"),
+             py::arg("file_sets"), py::arg("row_bytes"), py::arg("stripe_bytes"),
+             py::arg("queue_depth"), py::arg("num_threads"), py::arg("max_read_bytes"),
+             py::arg("max_gap_bytes"), py::arg("direct"), py::arg("nvme"),
+             py::call_guard<py::gil_scoped_release>());
 }
 
 }  // namespace lsm

@@ -1211,7 +1211,7 @@ def needs_window(policy: str) -> bool: ...
 def open_storage(
     engine: str,
     paths: collections.abc.Sequence[str],
-    num_rows: int,
+    file_sets: collections.abc.Sequence[tuple[int, int]],
     row_bytes: int,
     stripe_bytes: int,
     queue_depth: int,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,8 @@ class FeatureFiles:
     """``num_rows`` rows of ``dim`` values of ``dtype``, row-major, striped over ``paths`` in pages
     of ``stripe_bytes``: page p lies in file ``p % len(paths)``.
 
+    file_sets: rows and files of each of several sets with rows of one size, which are numbered
+    through; each set is striped over its files. Empty: all is one set.
     store: name of the store. digest: of the files' contents; the label of an NVMe namespace with a
     copy holds it.
     """
@@ -24,6 +27,24 @@ class FeatureFiles:
     stripe_bytes: int = 4096
     store: str = ""
     digest: str = ""
+    file_sets: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def join(cls, sets: Sequence[FeatureFiles]) -> FeatureFiles:
+        """The rows of all ``sets``, which have one size, one after another. Rows of several formats
+        are bytes."""
+        first = sets[0]
+        if len(sets) == 1:
+            return first
+        same = all((each.dim, each.dtype) == (first.dim, first.dtype) for each in sets)
+        return cls(
+            tuple(path for each in sets for path in each.paths),
+            sum(each.num_rows for each in sets),
+            first.dim if same else first.row_bytes,
+            first.dtype if same else torch.uint8,
+            first.stripe_bytes,
+            file_sets=tuple((each.num_rows, len(each.paths)) for each in sets),
+        )
 
     @property
     def row_bytes(self) -> int:

@@ -104,12 +104,14 @@ class Storage:
         num_rows: int,
         row_bytes: int,
         stripe_bytes: int = 4096,
+        file_sets: Sequence[tuple[int, int]] = (),
         engine: str = "auto",
         options: StorageOptions | None = None,
         row_map: RowMap | None = None,
     ) -> None:
         """Opens ``paths``, over which ``num_rows`` rows of ``row_bytes`` bytes are striped in pages
-        of ``stripe_bytes``. ``engine`` auto means that of ``options``. ``row_map``: the rows of
+        of ``stripe_bytes``. ``file_sets``: rows and files of each of several sets that are numbered
+        through; empty: one set. ``engine`` auto means that of ``options``. ``row_map``: the rows of
         nodes; None: ids are rows. Raises OSError for a missing
         or truncated file, ValueError for options that do not fit the files or the machine,
         RuntimeError if the engine cannot run here."""
@@ -140,7 +142,7 @@ class Storage:
                 return native.open_storage(
                     engine=engine,
                     paths=[os.fspath(path) for path in paths],
-                    num_rows=num_rows,
+                    file_sets=list(file_sets) or [(num_rows, len(paths))],
                     row_bytes=row_bytes,
                     stripe_bytes=stripe_bytes,
                     queue_depth=options.queue_depth,

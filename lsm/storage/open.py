@@ -32,7 +32,7 @@ def open_storage(
     if engine == "nvme" and options.transport != "emulated":
         _check_namespaces(files, options)
         return Storage(options.devices, engine=engine, options=options, **layout)
-    return Storage(files.paths, engine=engine, options=options, **layout)
+    return Storage(files.paths, engine=engine, options=options, file_sets=files.file_sets, **layout)
 
 
 def _check_namespaces(files: FeatureFiles, options: StorageOptions) -> None:

@@ -52,9 +52,11 @@ void read_some(Storage& storage, Random& random) {
 }
 
 TEST_CASE("storage: rows are those of the files") {
-  for (const int64_t num_files : {1, 3}) {
+  const std::vector<std::vector<std::pair<int64_t, int64_t>>> kinds = {
+      {{300, 1}}, {{300, 3}}, {{120, 1}, {0, 1}, {30, 2}, {150, 1}}};
+  for (const auto& sets : kinds) {
     for (const int64_t row_bytes : {100, 4096, 5000}) {
-      RowFiles files({300, row_bytes, 4096, num_files});
+      RowFiles files(RowLayout::of_sets(sets, row_bytes, 4096));
       for (const std::string& engine : engines()) {
         for (const int64_t gap : {0, 8192}) {
           const auto storage =

@@ -243,7 +243,7 @@ def test_the_native_engine_refuses_a_gpu_it_was_not_built_for(tmp_path, key):
         native.open_storage(
             engine="nvme",
             paths=[str(path) for path in paths],
-            num_rows=4,
+            file_sets=[(4, 1)],
             row_bytes=100,
             stripe_bytes=PAGE,
             queue_depth=8,

@@ -6,11 +6,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lsm import native
 from lsm.data.feature_files import FeatureFiles
 from lsm.storage.open import open_storage
 from lsm.storage.options import StorageOptions
 from lsm.storage.read_scheduler import ReadScheduler
 from lsm.storage.row_map import RowMap
+from support.nvme_rows import write_stripes
 
 ROWS = np.random.default_rng(0).integers(0, 256, (40, 24), dtype=np.uint8)
 
@@ -64,3 +66,29 @@ def test_an_engine_reads_the_rows_of_nodes(files, engine):
             storage.submit(torch.tensor([7]), out[:1])
         out, reads = torch.empty_like(expected), ReadScheduler([storage], 2)
         assert torch.equal(reads.submit(storage, ids, out).wait(), expected)
+
+
+@pytest.mark.parametrize("engine", ["memory", "mmap", "posix", "io_uring"])
+def test_rows_of_several_file_sets_are_numbered_through(tmp_path, engine):
+    """Sets of one file, without rows, and striped, whose files end within a page."""
+    if engine == "io_uring" and native.io_uring_problem():
+        pytest.skip(native.io_uring_problem())
+    tables, sets = [], []
+    rng = np.random.default_rng(2)
+    for number, (num_rows, num_files) in enumerate([(70, 1), (0, 1), (500, 3), (1, 2), (90, 1)]):
+        tables.append(rng.integers(0, 256, (num_rows, 52), dtype=np.uint8))
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        paths = tuple(write_stripes(folder, tables[-1], num_files))
+        dim, dtype = (13, torch.float32) if number else (52, torch.uint8)
+        sets.append(FeatureFiles(paths, num_rows, dim, dtype))
+    joined, expected = FeatureFiles.join(sets), torch.from_numpy(np.concatenate(tables))
+    assert (joined.num_rows, joined.dim, joined.dtype) == (661, 52, torch.uint8)
+    ids = torch.from_numpy(rng.permutation(661))
+    with open_storage(joined, StorageOptions(engine=engine)) as storage:
+        out = torch.empty_like(expected)
+        assert torch.equal(storage.submit(ids, out).wait(), expected[ids])
+    paths[0].write_bytes(b"")
+    with pytest.raises(OSError, match=f"truncated: expected at least {90 * 52} bytes") as error:
+        open_storage(joined, StorageOptions(engine=engine))
+    assert error.value.filename == str(paths[0])

@@ -16,7 +16,7 @@
 namespace lsm::nvme {
 namespace {
 
-constexpr RowLayout kAnySize{0, kPageBytes, kPageBytes, 1};
+const RowLayout kAnySize{0, kPageBytes, kPageBytes, 1};
 
 OpenTransports open_target(const std::string& target, TransportOptions options, bool writable) {
   options.emulated.writable = writable;
