@@ -61,6 +61,20 @@ PlanArray array(const std::shared_ptr<Plan>& plan, const std::string& name) {
   return PlanArray::of(plan, (*plan).*field->words);
 }
 
+std::vector<int64_t> words_of(const lsm::cache::Counters& counters) {
+  const auto* words = reinterpret_cast<const int64_t*>(&counters);
+  return {words, words + lsm::cache::kCounterNames.size()};
+}
+
+std::vector<std::vector<int64_t>> count_by_range(const Plan& plan, const std::vector<int64_t>& ends,
+                                                 const lsm::TensorView& row_of) {
+  const auto rows = row_of.as<const int32_t>("row_of");
+  py::gil_scoped_release release;
+  std::vector<std::vector<int64_t>> counts;
+  for (const auto& each : plan.count_by_range(ends, rows)) counts.push_back(words_of(each));
+  return counts;
+}
+
 /// The name of the first part in which two plans differ; empty if there is none. Blocks for plans
 /// of a GPU.
 std::string difference(Plan& plan, Plan& other) {
@@ -110,10 +124,8 @@ void bind_plan(py::module_& module) {
       .def_property_readonly("is_on_gpu", [](const Plan& plan) { return plan.on_gpu != nullptr; })
       .def("array", &array, py::arg("name"))
       .def("difference", &difference, py::arg("other"), py::call_guard<py::gil_scoped_release>())
-      .def("counters", [](const Plan& plan) {
-        const auto* words = reinterpret_cast<const int64_t*>(&plan.counters);
-        return std::vector<int64_t>(words, words + cache::kCounterNames.size());
-      });
+      .def("counters", [](const Plan& plan) { return words_of(plan.counters); })
+      .def("count_by_range", &count_by_range, py::arg("ends"), py::arg("row_of"));
 }
 
 }  // namespace lsm

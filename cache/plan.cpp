@@ -1,7 +1,10 @@
 // Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
 #include "cache/plan.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "kernels/core/check.h"
 
 namespace lsm::cache {
 namespace {
@@ -18,7 +21,42 @@ void list_positions(std::span<const RowSource> source, RowSource wanted, int64_t
   positions->pop_back();
 }
 
+/// The counter of a source.
+int64_t& counter_of(Counters& counters, RowSource source) {
+  switch (source) {
+    case RowSource::kStatic:
+      return counters.static_hits;
+    case RowSource::kCache:
+      return counters.hits;
+    case RowSource::kVictim:
+      return counters.victim_hits;
+    case RowSource::kConstant:
+      return counters.constant_hits;
+    default:
+      return counters.misses;
+  }
+}
+
 }  // namespace
+
+std::vector<Counters> Plan::count_by_range(std::span<const int64_t> ends,
+                                           std::span<const int32_t> row_of) const {
+  std::vector<Counters> counts(ends.size());
+  const auto of_id = [&](size_t i) -> Counters& {
+    const auto range = std::ranges::upper_bound(ends, ids[i]) - ends.begin();
+    check_argument(range < std::ssize(ends), "ends: expected one above ", ids[i]);
+    return counts[static_cast<size_t>(range)];
+  };
+  for (size_t i = 0; i < ids.size(); ++i) ++counter_of(of_id(i), source[i]);
+  if (row_of.empty()) {
+    for (Counters& each : counts) {
+      each.requests =
+          each.hits + each.static_hits + each.victim_hits + each.constant_hits + each.misses;
+    }
+  }
+  for (const int32_t row : row_of) ++of_id(static_cast<size_t>(row)).requests;
+  return counts;
+}
 
 void Plan::count_sources() {
   int64_t counts[256] = {};

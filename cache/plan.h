@@ -106,6 +106,12 @@ struct Plan {
     }
   }
 
+  /// Requests and their sources by range of ids; range k ends before ends[k], where range k + 1
+  /// begins. The other counters are 0. `row_of`: the requests of ranks, as indices into `ids`,
+  /// which count in place of one request for each id; empty: one rank has made all.
+  std::vector<Counters> count_by_range(std::span<const int64_t> ends,
+                                       std::span<const int32_t> row_of) const;
+
   /// Counts the requests by source and lists those of storage and, if slots are on the host, of the
   /// victim buffer.
   void count_sources();

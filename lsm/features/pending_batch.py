@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
 from lsm.cache.planner import Plan
-from lsm.comm.request import Request
-from lsm.core.counters import COUNTERS, EXCHANGED, SPANS
+from lsm.comm.request import NO_PLACES, Request
+from lsm.core.counters import BY_SOURCE, COUNTERS, EXCHANGED, SPANS
 from lsm.features.memory import TakeRows
 from lsm.storage.engine import Storage, Ticket
 from lsm.storage.read_scheduler import ReadScheduler
@@ -68,6 +68,12 @@ class PendingBatch:
         """
         self._complete(self, timeout_secs)
         return self.delivered if self._inverse is None else self.delivered[self._inverse]
+
+    def count_by_range(self, ends: Sequence[int]) -> list[list[int]]:
+        """Requests and their sources (BY_SOURCE) by range of ids: range k ends before ends[k].
+        Precondition: the batch is not done. Requests include those of other ranks."""
+        row_of = NO_PLACES if self.request is None else self.request.row_of
+        return [each[: len(BY_SOURCE)] for each in self.plan.native.count_by_range(ends, row_of)]
 
     def read_to(self, rows: torch.Tensor, storage: Storage, reads: ReadScheduler) -> None:
         """Starts reading the rows that no tier holds to their places in ``rows`` ([n, dim])."""

@@ -6,6 +6,7 @@ rows. Ids stay in the space of all types, and each set's RowMap finds the rows o
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +15,10 @@ import torch
 
 from lsm import native
 from lsm.comm.request import RowFormat
+from lsm.core.counters import BY_SOURCE
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.loader import FeatureLoader
+from lsm.features.pending_batch import PendingBatch
 from lsm.features.row_source import Announced, PendingRows, Rows, RowSource
 from lsm.graph.types import NodeSpace, TypedMap
 
@@ -57,6 +60,8 @@ class FeatureSets(RowSource):
         self.completed_ahead = max(loader.completed_ahead for loader in loaders)
         # Sets wait for other ranks one after another.
         self.peer_timeout_secs = sum(loader.peer_timeout_secs for loader in loaders)
+        self._totals: Counter[str] = Counter()
+        self._counting = threading.Lock()
         if self._only is None:
             assert space is not None, "several types make a space"
             self._parts = [_part_of(space, each) for each in sets]
@@ -110,6 +115,31 @@ class FeatureSets(RowSource):
             announced.append(part.rows.announce(ids[begin:end]))
         return AnnouncedSets(self, announced, counts)
 
+    def count_by_type(
+        self, pending: Sequence[PendingRows[torch.Tensor]], counts: Sequence[int]
+    ) -> dict[str, float]:
+        """BY_SOURCE of each type, as NAME/TYPE, of rows that were started just now. ``counts``: ids
+        by type."""
+        found: dict[str, float] = {}
+        for part, own in zip(self._parts, pending, strict=True):
+            types = slice(part.first, part.last)
+            if isinstance(own, PendingBatch):
+                by_type = own.count_by_range(self._ends[types])
+            else:
+                one_source = "hits" if own.stats["hits"] else "misses"
+                by_type = [
+                    [count if name in ("requests", one_source) else 0 for name in BY_SOURCE]
+                    for count in counts[types]
+                ]
+            for keys, values in zip(part.keys, by_type, strict=True):
+                found |= zip(keys, values, strict=True)
+        return found
+
+    def add_by_type(self, counts: Mapping[str, float]) -> None:
+        """Adds the ``counts`` of a delivered batch to stats()."""
+        with self._counting:
+            self._totals.update(counts)
+
     def leave(self) -> None:
         """As RowSource.leave()."""
         for loader in self._loaders:
@@ -141,8 +171,10 @@ class FeatureSets(RowSource):
         return sum(loader.device_bytes for loader in self._loaders)
 
     def stats(self) -> dict[str, int | float]:
-        """The counters of FeatureLoader.stats(): sums over the sets, and of quantiles the
-        maximum."""
+        """The counters of FeatureLoader.stats(): sums over the sets, and of quantiles the maximum.
+
+        Those of BY_SOURCE are also there by type, such as ``cache_hits/paper``.
+        """
         found = [loader.stats() for loader in self._loaders]
         names = dict.fromkeys(name for each in found for name in each)
         totals = {
@@ -151,7 +183,8 @@ class FeatureSets(RowSource):
         }
         requested = totals["bytes_requested"]
         totals["read_amplification"] = totals["bytes_read"] / requested if requested else 0.0
-        return totals
+        with self._counting:
+            return totals | {f"cache_{key}": count for key, count in self._totals.items()}
 
     def close(self) -> None:
         """Closes the loaders of all sets."""
@@ -204,14 +237,16 @@ class PendingSets:
         self, sets: FeatureSets, pending: Sequence[PendingRows[torch.Tensor]], counts: Sequence[int]
     ) -> None:
         self._sets, self._pending, self._counts = sets, pending, counts
+        self._by_type = sets.count_by_type(pending, counts)
+        self._is_counted = False
 
     @property
     def stats(self) -> dict[str, float]:
-        """As PendingRows.stats: sums over the sets."""
+        """As PendingRows.stats: sums over the sets, and BY_SOURCE by type, as NAME/TYPE."""
         totals: Counter[str] = Counter()
         for each in self._pending:
             totals.update(each.stats)
-        return dict(totals)
+        return dict(totals) | self._by_type
 
     @property
     def num_bytes(self) -> int:
@@ -226,17 +261,22 @@ class PendingSets:
     def result(self, timeout_secs: float | None = None) -> Rows:
         """As PendingRows.result()."""
         rows = [each.result(timeout_secs) for each in self._pending]
+        if not self._is_counted:
+            self._sets.add_by_type(self._by_type)
+        self._is_counted = True
         return self._sets.by_type(rows, self._counts)
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A RowSet with the numbers of its types: ``first`` to ``last - 1``."""
+    """A RowSet with the numbers of its types, ``first`` to ``last - 1``, and the names of their
+    counters."""
 
     rows: FeatureLoader
     formats: Mapping[str, RowFormat]
     first: int
     last: int
+    keys: list[list[str]]
 
 
 def _part_of(space: NodeSpace, given: RowSet) -> _Part:
@@ -252,7 +292,8 @@ def _part_of(space: NodeSpace, given: RowSet) -> _Part:
                 f"sets: expected rows of {given.rows.row_bytes} bytes for {name}, got "
                 f"{form.row_bytes}"
             )
-    return _Part(given.rows, given.formats, first, last)
+    keys = [[f"{counter}/{name}" for counter in BY_SOURCE] for name in names]
+    return _Part(given.rows, given.formats, first, last, keys)
 
 
 _QUANTILES = ("p50_us", "p99_us")

@@ -18,6 +18,7 @@ from lsm.cache.planner import (
 )
 
 NUM_NODES = 600
+_NO_PLACES = torch.empty(0, dtype=torch.int32)
 
 
 def random_batches(num_batches, num_ids, seed=0):
@@ -291,3 +292,27 @@ def test_metadata_is_small(policy, mode):
         if policy != "belady" and t + config.window <= len(batches):
             assert metadata["window"] < 24 * metadata["window_entries"]
         planner.plan()
+
+
+@pytest.mark.parametrize("has_ranks", [False, True])
+def test_sources_by_range_are_those_of_the_requests(has_ranks):
+    rng = np.random.default_rng(4)
+    static = torch.arange(100, 110)
+    planner = Planner(config_of("lru", "pool"), static_ids=static, num_nodes=NUM_NODES)
+    ends, seen = [0, 90, 90, 250, NUM_NODES], np.zeros(6, np.int64)
+    for ids in random_batches(12, 150):
+        planner.push(ids)
+        plan = planner.plan()
+        requests = rng.integers(0, len(ids), 60) if has_ranks else np.arange(len(ids))
+        row_of = torch.from_numpy(requests.astype(np.int32)) if has_ranks else _NO_PLACES
+        counts = np.array(plan.native.count_by_range(ends, row_of))[:, :6]
+        for begin, end, own in zip([0, *ends], ends, counts, strict=False):
+            inside = (ids.numpy() >= begin) & (ids.numpy() < end)
+            sources = np.bincount(plan.source.numpy()[inside], minlength=5)
+            order = (Source.CACHE, Source.STATIC, Source.VICTIM, Source.CONSTANT, Source.STORAGE)
+            expected = [sources[source] for source in order]
+            assert own.tolist() == [inside[requests].sum(), *expected]
+        seen += counts.sum(0)
+    assert (seen[[0, 1, 2, 3, 5]] > 0).all()
+    with pytest.raises(ValueError, match="ends: expected one above"):
+        plan.native.count_by_range([90], row_of)

@@ -10,6 +10,7 @@ import torch
 from lsm import native
 from lsm.cache.options import CacheOptions
 from lsm.comm.request import RowFormat
+from lsm.core.counters import BY_SOURCE
 from lsm.core.device import GpuPlace
 from lsm.data.feature_files import FeatureFiles
 from lsm.features import builders
@@ -115,11 +116,20 @@ def test_every_type_gets_its_rows(tmp_path, typed_rows, kind, merge_iterations):
                 assert torch.equal(rows[name], expected)
                 requested += len(own.ids)
         assert pending.stats["requests"] == sum(map(len, rows.values()))
+        for name in rows:
+            assert pending.stats[f"requests/{name}"] == len(rows[name])
+        for name in BY_SOURCE:
+            assert pending.stats[name] == sum(pending.stats[f"{name}/{each}"] for each in rows)
     stats = sets.stats()
     if kind != "plain":
         assert stats["cache_requests"] == requested
         assert stats["cache_hits"] + stats["cache_victim_hits"] > 0
         assert stats["rows"] == stats["cache_misses"]
+        wide, narrow = (each.rows.stats() for each in sets.sets)
+        for name in BY_SOURCE:
+            assert stats[f"cache_{name}/venue"] == narrow[f"cache_{name}"]
+            by_type = [stats[f"cache_{name}/{each}"] for each in WIDE]
+            assert sum(by_type) == wide[f"cache_{name}"]
     assert stats["read_amplification"] == stats["bytes_read"] / stats["bytes_requested"]
     sets.close()
 
