@@ -1,10 +1,13 @@
-"""Opens the rows of a store with types: a set for each type that has features."""
+"""Opens the rows of a store with types: a set for the types that have rows of one size.
+
+Types share a set, and with it one cache, if they follow one another in the store.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,12 +21,36 @@ from lsm.comm.group import CacheGroup
 from lsm.comm.request import RowFormat
 from lsm.core.device import GpuPlace
 from lsm.core.option_types import settled
+from lsm.data.feature_files import FeatureFiles
 from lsm.data.graph_store import GraphStore
 from lsm.features import builders
 from lsm.features.sets import FeatureSets, RowSet
 from lsm.features.tiers_gpu import GpuOptions
 from lsm.storage.options import StorageOptions
 from lsm.storage.row_map import RowMap
+
+_JOINING = ("auto", "io_uring", "posix", "mmap", "memory")
+"""Engines that read several file sets."""
+
+
+@dataclass(frozen=True)
+class _TypesOfOneSize:
+    """Types that follow one another, with rows of one size."""
+
+    formats: dict[str, RowFormat]
+    files: FeatureFiles
+    nodes: RowMap
+
+    @property
+    def name(self) -> str:
+        """The first type."""
+        return next(iter(self.formats))
+
+    def requests(self, given: Tensor | None) -> Tensor:
+        """The part of these types of the requests of all nodes; 0 without any."""
+        if given is None:
+            return torch.zeros(self.nodes.num_nodes, dtype=torch.int64)
+        return given[self.nodes.first : self.nodes.end]
 
 
 def open_feature_sets(
@@ -65,60 +92,82 @@ def open_feature_sets(
         OSError: A file cannot be opened or read.
         RuntimeError: The engine, the device or the group's link is unavailable.
     """
-    sizes = _row_bytes(store)
-    device, space, gpu = torch.device(device), store.node_space, gpu or GpuOptions()
-    groups = _groups(share, len(sizes))
+    given = _sets(store, storage)
+    device, gpu = torch.device(device), gpu or GpuOptions()
+    groups = _groups(share, len(given))
     if requests is not None and share is not None:
         requests = share.sum(requests)
-    by_type = _by_type(store, requests)
+    sizes = {each.name: each.files.row_bytes for each in given}
+    by_set = {each.name: each.requests(requests) for each in given}
     caches: dict[str, CacheOptions] = {}
     if cache is not None:
         cache = cache.resolved()
-        caches = _divide(cache, sizes, by_type, share)
+        caches = _divide(cache, sizes, by_set, share)
         scores = _scores(store, cache.score, scores, requests)
-    idle = batch_shares(idle_bytes, sizes, by_type)
-    pools = batch_shares(gpu.pool_bytes, sizes, by_type)
+    idle = batch_shares(idle_bytes, sizes, by_set)
+    pools = batch_shares(gpu.pool_bytes, sizes, by_set)
     reads = None
     with ExitStack() as stack:
         sets = []
-        for name, group in zip(sizes, groups, strict=True):
-            files, own = store.nodes(name).feature_files, caches.get(name)
-            most = 0 if own is None else prefetch_rows(own, sizes[name])
+        for each, group in zip(given, groups, strict=True):
+            own = caches.get(each.name)
+            most = 0 if own is None else prefetch_rows(own, sizes[each.name])
             opening = builders.Opening(
-                files,
+                each.files,
                 storage,
                 GpuPlace.of(device) if device.type == "cuda" else None,
                 gpu=replace(
-                    gpu, prefetch_rows=min(gpu.prefetch_rows, most), pool_bytes=pools[name]
+                    gpu,
+                    prefetch_rows=min(gpu.prefetch_rows, most),
+                    pool_bytes=pools[each.name],
                 ),
                 scores=scores,
                 share=group,
-                idle_bytes=idle[name],
+                idle_bytes=idle[each.name],
                 num_threads=num_threads,
-                nodes=RowMap(space.counts[name], first=space.offsets[name]),
-                num_ids=space.num_nodes,
+                nodes=each.nodes,
+                num_ids=store.num_nodes,
                 reads=reads,
             )
             rows = builders.plain(opening) if own is None else builders.cached(opening, own)
             stack.callback(rows.close)
             reads = rows.reads
-            sets.append(RowSet(rows, {name: RowFormat(files.dim, files.dtype)}))
-        opened = FeatureSets(space, sets)
+            sets.append(RowSet(rows, each.formats))
+        opened = FeatureSets(store.node_space, sets)
         stack.pop_all()  # the sets close their rows
     return opened
 
 
-def _row_bytes(store: GraphStore) -> dict[str, int]:
-    """The size of a row of each type with features. Raises ValueError if there is none."""
-    nodes = {name: store.nodes(name) for name in store.node_space.types}
-    sizes = {
-        name: each.features.row_bytes for name, each in nodes.items() if each.features is not None
-    }
-    if not sizes:
+def _sets(store: GraphStore, storage: StorageOptions | None) -> list[_TypesOfOneSize]:
+    """The types with features, as few sets as the engine can read. Raises ValueError if there is
+    none."""
+    space = store.node_space
+    joins = storage is None or storage.engine in _JOINING
+    runs: list[dict[str, FeatureFiles]] = []
+    before: FeatureFiles | None = None  # of the type before
+    for name in space.types:
+        files = store.nodes(name).feature_files if store.nodes(name).features else None
+        if files is not None:
+            if not (joins and before is not None and _alike(before, files)):
+                runs.append({})
+            runs[-1][name] = files
+        before = files
+    if not runs:
         raise ValueError(
-            f"{store.path}: no node type has features; give x to one of {', '.join(nodes)}"
+            f"{store.path}: no node type has features; give x to one of {', '.join(space.types)}"
         )
-    return sizes
+    return [
+        _TypesOfOneSize(
+            {name: RowFormat(files.dim, files.dtype) for name, files in run.items()},
+            joined := FeatureFiles.join(list(run.values())),
+            RowMap(joined.num_rows, first=space.offsets[next(iter(run))]),
+        )
+        for run in runs
+    ]
+
+
+def _alike(one: FeatureFiles, other: FeatureFiles) -> bool:
+    return (one.row_bytes, one.stripe_bytes) == (other.row_bytes, other.stripe_bytes)
 
 
 def _groups(share: CacheGroup | None, num_sets: int) -> list[CacheGroup | None]:
@@ -127,14 +176,6 @@ def _groups(share: CacheGroup | None, num_sets: int) -> list[CacheGroup | None]:
     if share is None:
         return [None] * num_sets
     return [share, *(share.another() for _ in range(num_sets - 1))]
-
-
-def _by_type(store: GraphStore, requests: Tensor | None) -> dict[str, Tensor]:
-    """The requests of each type's nodes; 0 without any."""
-    space = store.node_space
-    if requests is None:
-        return {name: torch.zeros(count, dtype=torch.int64) for name, count in space.counts.items()}
-    return dict(zip(space.types, requests.split(list(space.counts.values())), strict=True))
 
 
 def _scores(

@@ -15,6 +15,7 @@ from lsm.distributed.watchdog import PeerError
 from lsm.features.typed import open_feature_sets
 from support.comm_ranks import Ranks
 from support.shared_sets import (
+    WIDTHS,
     batches_of,
     epochs_case,
     loader_for,
@@ -55,7 +56,9 @@ def all_tiers(size, victim):
 def check_rows(ranks, store, size, comm, engine, cache, *, gpu=False):
     answers = ranks.check(rows_case, store, size, comm, engine, cache, gpu)[:size]
     stats = [each for _, each in answers]
-    assert sum(each["cache_requests"] for each in stats) == sum(count for count, _ in answers)
+    for name in WIDTHS:
+        asked = sum(delivered[name] for delivered, _ in answers)
+        assert sum(each[f"cache_requests/{name}"] for each in stats) == asked
     unused = {"duplicates"} if size == 1 else set()
     if cache["victim"]["mode"] == "none":
         unused.add("victim_hits")

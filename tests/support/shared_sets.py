@@ -4,19 +4,21 @@ from unittest import mock
 
 import torch
 
+from lsm.core.counters import BY_SOURCE
 from support.cached_features import deliver
 
-COUNTS = {"tag": 30, "paper": 400, "author": 300, "venue": 50}
+COUNTS = {"tag": 30, "paper": 400, "author": 300, "editor": 90, "venue": 50}
 WIDTHS = {
     "paper": (24, torch.float32),
     "author": (40, torch.int8),
+    "editor": (10, torch.float32),
     "venue": (3, torch.float64),
 }
 
 
 def make_typed_store(path, seed=0):
-    """Papers that cite papers, with rows of 96 bytes and labels; authors and venues with rows of 40
-    and 24; tags without rows."""
+    """Papers that cite papers, with rows of 96 bytes and labels; authors and editors with rows of
+    40, in one set; venues with rows of 24; tags without rows."""
     from torch_geometric.data import HeteroData
 
     import lsm
@@ -30,7 +32,8 @@ def make_typed_store(path, seed=0):
             data[name].x = torch.randint(-100, 100, (count, dim), generator=draw).to(dtype)
     data["paper"].y = torch.randint(5, (COUNTS["paper"],), generator=draw)
     data["paper"].train_mask = torch.rand(COUNTS["paper"], generator=draw) < 0.75
-    for source, num_edges in (("paper", 3000), ("author", 1500), ("venue", 400), ("tag", 400)):
+    for source, count in COUNTS.items():
+        num_edges = 5 * count
         ends = [torch.rand(num_edges, generator=draw) ** 2 * COUNTS[source]]
         ends += [torch.rand(num_edges, generator=draw) * COUNTS["paper"]]
         data[source, f"{source}_to", "paper"].edge_index = torch.stack(ends).long()
@@ -51,7 +54,7 @@ def open_sets(context, path, size, comm=(), engine="posix", gpu=False, **cache):
     group = context.group(size, **dict(comm))
     if group is None:
         return store, None
-    options = {"bytes": 12000 // size, "ways": 8, "window": 3, "score": "in_degree"} | cache
+    options = {"bytes": 24000 // size, "ways": 8, "window": 3, "score": "in_degree"} | cache
     with mock.patch.object(GpuPlace, "of", return_value=GpuPlace.twin()):
         sets = open_feature_sets(
             store,
@@ -101,17 +104,18 @@ def tables(store):
 
 
 def rows_case(context, path, size, comm, engine, cache, gpu=False):
-    """The rows that this rank asked for, which are checked, and its counters."""
+    """The number of rows of each type that this rank asked for, which are checked, and its
+    counters."""
     store, sets = open_sets(context, path, size, comm, engine, gpu, **cache)
     if sets is None:
         return None
-    expected, delivered = tables(store), 0
+    expected, delivered = tables(store), dict.fromkeys(WIDTHS, 0)
     for ids, pending, rows in deliver(sets, batches_of(store, context.rank)):
         assert list(rows) == list(WIDTHS)
         for name, own in store.node_space.split(ids).items():
             if name in rows:
                 assert torch.equal(rows[name], expected[name][own.ids]), (context.rank, name)
-                delivered += len(own.ids)
+                delivered[name] += len(own.ids)
         assert (
             pending.stats["requests"]
             == sum(
@@ -120,6 +124,9 @@ def rows_case(context, path, size, comm, engine, cache, gpu=False):
             )
             + pending.stats["duplicates"]
         )
+        for name in BY_SOURCE:
+            by_type = sum(pending.stats[f"{name}/{each}"] for each in WIDTHS)
+            assert by_type == pending.stats[name], name
     stats = sets.stats()
     sets.close()
     return delivered, stats
