@@ -186,7 +186,9 @@ def _input(inputs: TypedInputs, name: str, width: int) -> nn.Module:
     dim = inputs.feature_dims[name]
     if dim is not None:
         return nn.Linear(dim, width)
-    return nn.Embedding(inputs.num_nodes[name], width, sparse=True)
+    table = nn.Embedding(inputs.num_nodes[name], width, sparse=True)
+    nn.init.normal_(table.weight, std=width**-0.5)  # longer rows learn more slowly
+    return table
 
 
 def build_typed_model(
