@@ -155,7 +155,7 @@ class Trainer:
             num_nodes=sum(batch.num_sampled_nodes),
             num_edges=sum(batch.num_sampled_edges),
             rows=self._reads.take()
-            | {name: batch.stats.get(name, 0) for name in self._row_metrics.counters},
+            | {name: batch.stats[name] for name in self._row_metrics.counters},
             spans={name: batch.stats[name] for name in ("sample_secs", *SPANS, *READ_AHEAD)},
         )
 

@@ -7,7 +7,7 @@ import pytest
 import lsm
 from lsm.data.typed.synth import synthesize_typed
 from lsm.train.trainer import train
-from support.training import config, losses, overrides, run_alone, run_job
+from support.training import config, losses, overrides, run_alone, run_job, steps
 
 TYPED = (
     "model.name=rsage",
@@ -59,6 +59,20 @@ def test_no_cache_and_no_engine_changes_a_loss(store, alone, tmp_path, cache, en
     assert losses(tmp_path) == losses(alone[1])
 
 
+def test_records_add_up_over_types(store, tmp_path):
+    settings = (*TYPED, "storage.engine=posix", *CACHES["lookahead"])
+    train(config(store, tmp_path, *settings))
+    for step in steps(tmp_path):
+        types = step["types"]
+        assert set(types) == set(ROW_BYTES)
+        for name in ("requests", "hits", "misses", "storage_bytes", "cache_bytes"):
+            assert sum(each[name] for each in types.values()) == step[name], name
+        for name, each in types.items():
+            assert each["requests"] == each["hits"] + each["misses"]
+            assert each["storage_bytes"] == each["misses"] * ROW_BYTES[name]
+    assert any(each["hits"] for step in steps(tmp_path) for each in step["types"].values())
+
+
 def test_a_killed_run_continues_with_the_same_losses(store, alone, tmp_path):
     settings = (*TYPED, "storage.engine=memory", "checkpoint.every_steps=3")
     train(config(store, tmp_path, *settings))
@@ -90,6 +104,14 @@ def test_drawing_is_as_the_options_say(store, alone, tmp_path, setting):
     """Other neighbours, so other losses from the first on; of a type that is left out, no edges."""
     train(config(store, tmp_path, *TYPED, "storage.engine=memory", "train.epochs=1", setting))
     assert losses(tmp_path)[0] != losses(alone[1])[0]
+
+
+def test_a_type_of_edges_that_is_left_out_brings_no_rows(store, tmp_path):
+    """Type 1 is reached by one type of edges."""
+    leave = 'sampler.edge_types={"type1,of_type1,target": [0, 0]}'
+    settings = (*TYPED, "train.epochs=1", "storage.engine=posix", *CACHES["lru"], leave)
+    train(config(store, tmp_path, *settings))
+    assert all(step["types"]["type1"]["requests"] == 0 for step in steps(tmp_path))
 
 
 @pytest.mark.parametrize(
