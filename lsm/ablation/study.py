@@ -115,7 +115,7 @@ def _victim_rows(config: AblationConfig, trace: Trace, mode: str, lines: int) ->
 
 def open_or_make(graph: GraphConfig, *, progress: bool | None = None) -> GraphStore:
     """The store at ``graph.path``; synthesises it if it is missing. Raises ValueError if it was
-    synthesised with other parameters. Any other store is taken as it is.
+    synthesised with other parameters, or has types of nodes. Any other store is taken as it is.
     """
     path = Path(graph.path)
     wanted = graph.model_dump(exclude={"path"})
@@ -124,6 +124,11 @@ def open_or_make(graph: GraphConfig, *, progress: bool | None = None) -> GraphSt
         rest = {"valid_fraction": 0.0, "test_fraction": 0.0}
         return synthesize(path, progress=progress, name="ablation", **wanted, **rest)
     store = GraphStore.open(path)
+    if store.is_typed:
+        raise ValueError(
+            f"graph.path: {path} has types of nodes; write a trace of it with `lsm trace`, and "
+            "give that to `lsm ablate --trace`"
+        )
     source = store.meta.source
     if isinstance(source, dict) and source.get("format") == "synth" and store.name == "ablation":
         other = [key for key, value in wanted.items() if source.get(key) != value]

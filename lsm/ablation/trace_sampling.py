@@ -11,10 +11,12 @@ from typing import TypeVar
 import numpy as np
 
 from lsm.ablation.trace import Trace
+from lsm.ablation.traced_types import TracedTypes
 from lsm.cache.scores import SCORE_NAMES, compute_score
 from lsm.core.progress import counting
 from lsm.data.graph_store import GraphStore
-from lsm.sampler.neighbor import NeighborSampler
+from lsm.loader.inputs import Drawing, open_sampler, open_topology
+from lsm.sampler.neighbor import Sampler
 from lsm.sampler.options import Sampling
 from lsm.sampler.seeds import NodeSeeds, SeedBatch
 
@@ -32,6 +34,8 @@ def sample_trace(
     epochs: int = 1,
     seed: int = 0,
     split: str = "train",
+    input_type: str | None = None,
+    types: Sequence[str] | None = None,
     score: str | None = None,
     sampling: str | Sampling = "neighbor",
     num_threads: int | None = None,
@@ -40,7 +44,9 @@ def sample_trace(
     """The requests of a training run: those of ``NeighborLoader(shuffle=True)`` on each rank.
 
     iterations: their number, across epochs; None: ``epochs`` whole epochs. batch_size: seeds per
-    rank. sampling: the method that draws neighbours. score: a static score to include; computed and
+    rank. input_type: that of the seeds, in a store with types; None: the only one with ``split``.
+    types: those whose rows are requested, of one size; None: all with rows. sampling: the method
+    that draws neighbours. score: a static score to include; computed and
     stored if it is missing. The result does not depend on ``num_threads`` (None: this machine's
     cores). Memory: 16 bytes per request.
     """
@@ -50,9 +56,10 @@ def sample_trace(
     if score is not None and score not in (*SCORE_NAMES, *store.scores):
         known = dict.fromkeys((*SCORE_NAMES, *store.scores))
         raise ValueError(f"score: expected one of {', '.join(known)}, got {score!r}")
+    traced = TracedTypes.of(store, split, input_type, types)
     schedules = [
         NodeSeeds(
-            store.split(split),
+            store.nodes(traced.seeds).split(split),
             batch_size,
             shuffle=True,
             drop_last=False,
@@ -67,10 +74,12 @@ def sample_trace(
         raise ValueError(f"{store.path}: split {split!r} is empty; there is nothing to sample")
     total = iterations or epochs * per_epoch
     threads = num_threads or len(os.sched_getaffinity(0))
-    sampler = NeighborSampler(store.topology(), num_neighbors, sampling=sampling)
+    drawing = Drawing(num_neighbors, Sampling.of(sampling), False, "uniform", None, None)
+    sampler: Sampler = open_sampler(open_topology(store, drawing), traced.seeds, drawing)
 
     def requested(seeds: SeedBatch) -> np.ndarray:
-        return sampler.sample(seeds.nodes, seeds.name).n_id.numpy().copy()
+        ids = sampler.sample(seeds.nodes, seeds.name).ids.numpy()
+        return traced.requested(ids) if store.is_typed else ids.copy()
 
     lists = []
     with counting("sampling", total, progress) as advance, ThreadPoolExecutor(threads) as executor:
@@ -84,7 +93,7 @@ def sample_trace(
         offsets=np.concatenate([[0], np.cumsum([len(ids) for ids in lists])]).astype(np.int64),
         num_nodes=store.num_nodes,
         num_ranks=ranks,
-        static_score=None if score is None else _score(store, score, threads),
+        static_score=None if score is None else _score(store, score, threads, traced),
         name=f"trace of {store.path}",
     )
 
@@ -112,7 +121,10 @@ def _map_ahead(
         yield pending.popleft().result()
 
 
-def _score(store: GraphStore, name: str, num_threads: int) -> np.ndarray:
-    if name in store.scores:
-        return store.score(name).numpy()
-    return compute_score(store, name, num_threads=num_threads).numpy()
+def _score(store: GraphStore, name: str, num_threads: int, traced: TracedTypes) -> np.ndarray:
+    """The score of each node; 0 for types whose rows are not requested."""
+    is_stored = name in store.scores
+    score = store.score(name) if is_stored else compute_score(store, name, num_threads=num_threads)
+    if not store.is_typed:
+        return score.numpy()
+    return np.where(traced.mask(np.arange(store.num_nodes)), score.numpy(), np.float32(0))

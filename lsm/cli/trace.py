@@ -26,6 +26,13 @@ def trace(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the run.")] = 0,
     split: Annotated[str, typer.Option(help="Seed nodes: train, valid or test.")] = "train",
+    input_type: Annotated[
+        str | None, typer.Option(help="Graph with types: that of the seeds.")
+    ] = None,
+    types: Annotated[
+        str | None,
+        typer.Option(help="Graph with types: those whose rows are requested, of one size."),
+    ] = None,
     score: Annotated[
         str | None,
         typer.Option(help="Static score to add: reverse_pagerank, in_degree or presample."),
@@ -59,6 +66,8 @@ def trace(
         epochs=1 if epochs is None else epochs,
         seed=seed,
         split=split,
+        input_type=input_type,
+        types=None if types is None else types.split(","),
         score=score,
         sampling=Sampling(
             kind=kind, layer_dependency=layer_dependency, batch_dependency=batch_dependency

@@ -12,6 +12,7 @@ from lsm.ablation.study import combinations, open_or_make, run_study
 from lsm.config.load import dotted_keys, find_config, load_tree, parse_config
 from support.ablation import SMALL, make_trace, small
 from support.command import lsm
+from support.shared_sets import make_typed_store
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "ablation"
 
@@ -89,3 +90,9 @@ def test_a_store_made_with_other_parameters_is_not_taken_for_the_one_asked_for(t
     open_or_make(small("base", tmp_path).graph, progress=False)
     with pytest.raises(ValueError, match=r"graph\.nodes: expected 400, as the store .* got 500"):
         open_or_make(small("base", tmp_path, "graph.nodes=500").graph, progress=False)
+
+
+def test_a_store_with_types_is_refused_with_the_remedy(tmp_path):
+    make_typed_store(tmp_path / "typed")
+    with pytest.raises(ValueError, match=r"has types of nodes; write a trace .* `lsm trace`"):
+        open_or_make(small("base", tmp_path, f"graph.path={tmp_path / 'typed'}").graph)

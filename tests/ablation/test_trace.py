@@ -7,6 +7,7 @@ import torch
 from lsm.ablation.trace import Trace
 from lsm.ablation.trace_sampling import sample_trace
 from lsm.comm.owners import owners
+from lsm.data.graph_store import GraphStore
 from lsm.data.synth import synthesize
 from lsm.loader.neighbor_loader import NeighborLoader
 from lsm.reference import unique_relabel
@@ -14,6 +15,7 @@ from lsm.reference.hashing import owner
 from lsm.sampler.options import Sampling
 from lsm.storage.options import StorageOptions
 from support.command import lsm
+from support.shared_sets import make_typed_store
 
 FANOUT = [3, 2]
 
@@ -253,3 +255,66 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing(tmp_path, monkeypatch
     with pytest.raises(RuntimeError, match=r"cannot write .*t\.npz \(No space left on device\)"):
         trace.save(tmp_path / "t.npz")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def typed_store(tmp_path_factory):
+    return GraphStore.open(make_typed_store(tmp_path_factory.mktemp("typed") / "store"))
+
+
+@pytest.mark.parametrize("types", [["paper"], ["editor", "author"]])
+def test_a_trace_of_types_is_what_the_loaders_request_of_them(typed_store, types):
+    arguments = {"ranks": 2, "seed": 3, "progress": False}
+    trace = sample_trace(typed_store, FANOUT, 16, types=types, score="in_degree", **arguments)
+    space = typed_store.node_space
+    assert trace.num_nodes == space.num_nodes
+    requested = np.zeros(space.num_nodes, bool)
+    for rank in range(2):
+        with NeighborLoader(
+            typed_store,
+            FANOUT,
+            ("paper", "train"),
+            16,
+            shuffle=True,
+            seed=3,
+            rank=rank,
+            world_size=2,
+            storage={"engine": "memory"},
+        ) as loader:
+            assert len(loader) == trace.num_iterations
+            for t, batch in enumerate(loader):
+                of_types = [name for name in space.types if name in types]
+                ids = [space.to_global(name, batch.n_id_dict[name]) for name in of_types]
+                expected = torch.cat(ids).numpy()
+                requested[expected] = True
+                assert np.array_equal(trace.request_list(t, rank), expected)
+    assert requested.any()
+    score = typed_store.score("in_degree").numpy()
+    for name, first in space.offsets.items():
+        nodes = slice(first, first + space.counts[name])
+        assert np.array_equal(trace.static_score[nodes], score[nodes] * (name in types))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "rows of one size, got rows of paper 96 bytes, author 40 bytes"),
+        (["--types", "paper,tag"], "got rows of paper 96 bytes, tag no bytes; name some by"),
+        (["--types", "papers"], "node type: expected one of tag, paper, author, editor, venue"),
+        (["--types", "paper", "--input-type", "x"], "editor, venue, got 'x'"),
+        (["--types", "paper", "--split", "valid"], "has no type with split 'valid'; name one by"),
+    ],
+)
+def test_types_that_cannot_be_traced_are_one_line(
+    typed_store, tmp_path, monkeypatch, capsys, options, message
+):
+    monkeypatch.chdir(tmp_path)
+    assert lsm(monkeypatch, "trace", typed_store.path, "--out", "t.npz", *options) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_types_of_a_store_without_types_are_refused(store):
+    with pytest.raises(ValueError, match="has one type of nodes"):
+        sample_trace(store, FANOUT, 16, types=["node"])
