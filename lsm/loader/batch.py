@@ -261,16 +261,18 @@ class Batch:
         return to_pyg(self)
 
     def to_dgl(self) -> list[DGLBlock]:
-        """Returns the layers of a batch of one type as DGL blocks.
+        """Returns the layers as DGL blocks, of a batch of several types with all of them.
+
+        Edges have ``dgl.EID``, so the batch is sampled again (see ``e_id``).
 
         Returns:
-            A block per layer, the outermost hop's first, with global ids as ``dgl.NID`` and weights
-            of edges, if any, as ``edge_weight``.
+            A block per layer, the outermost hop's first, with ids of the type as ``dgl.NID``,
+            ``e_id`` as ``dgl.EID``, and weights of edges, if any, as ``edge_weight``.
 
         Raises:
             RuntimeError: dgl is not installed.
         """
-        return to_blocks(self.layers(), self.n_id)
+        return to_blocks(self)
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
         """Copies the tensors to a device.

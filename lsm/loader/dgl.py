@@ -5,35 +5,69 @@ from __future__ import annotations
 import importlib
 import sys
 import types
-from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 import torch
 
+from lsm.graph.types import NODE, EdgeType, TypedMap
 from lsm.loader.layers import Layer
 
 if TYPE_CHECKING:
     from dgl import DGLBlock
 
+    from lsm.loader.batch import Batch
 
-def to_blocks(layers: Sequence[Layer], n_id: torch.Tensor) -> list[DGLBlock]:
-    """As Batch.to_dgl(), for ``layers`` over the nodes ``n_id``."""
-    dgl = import_dgl()
-    blocks = []
-    for layer in layers:
-        block = dgl.create_block(
-            ("csc", (layer.indptr, layer.edge_index[0], [])),
-            num_src_nodes=layer.num_src,
-            num_dst_nodes=layer.num_dst,
-            device=n_id.device,
-        )
-        if layer.edge_weight is not None:
-            block.edata["edge_weight"] = layer.edge_weight
-        block.srcdata[dgl.NID] = n_id[: layer.num_src]
-        block.dstdata[dgl.NID] = n_id[: layer.num_dst]
-        blocks.append(block)
-    return blocks
+Nodes = torch.Tensor | dict[str, torch.Tensor]
+"""Ids of nodes; of a graph with types, by type."""
+
+
+def to_blocks(batch: Batch) -> list[DGLBlock]:
+    """As Batch.to_dgl()."""
+    dgl, layers = import_dgl(), batch.typed_layers()
+    last_hops = reversed(range(len(layers)))
+    return [_block(dgl, batch, *each) for each in zip(last_hops, layers, strict=True)]
+
+
+def _block(
+    dgl: ModuleType, batch: Batch, last_hop: int, layers: TypedMap[EdgeType, Layer]
+) -> DGLBlock:
+    """The edges of hops 0 .. last_hop, of every type."""
+    hops = batch.num_sampled_nodes_dict
+    num_src = hops.apply(lambda counts: sum(counts[: last_hop + 2]))
+    num_dst = hops.apply(lambda counts: sum(counts[: last_hop + 1]))
+    block = dgl.create_block(
+        {each: ("csc", (own.indptr, own.edge_index[0], [])) for each, own in layers.items()},
+        num_src_nodes=num_src,
+        num_dst_nodes=num_dst,
+        device=batch.n_id.device,
+    )
+    for name, n_id in batch.n_id_dict.items():
+        block.srcnodes[name].data[dgl.NID] = n_id[: num_src[name]]
+        block.dstnodes[name].data[dgl.NID] = n_id[: num_dst[name]]
+    e_id = batch.e_id_dict
+    for each, own in layers.items():
+        if each in e_id:
+            block.edges[each].data[dgl.EID] = e_id[each][: own.edge_index.size(1)]
+        if own.edge_weight is not None:
+            block.edges[each].data["edge_weight"] = own.edge_weight
+    return block
+
+
+def to_item(batch: Batch) -> tuple[Nodes, Nodes, list[DGLBlock]]:
+    """The batch as DGL's DataLoader delivers it: input nodes, output nodes, blocks.
+
+    Features are ``feat`` of the first block's sources, and labels of the seeds are ``label`` of the
+    last block's destinations.
+    """
+    blocks, inputs = to_blocks(batch), batch.n_id_dict
+    seeds_type = NODE if batch.types is None else batch.types.input_type
+    for name, rows in batch.x_dict.items():
+        blocks[0].srcnodes[name].data["feat"] = rows
+    if batch.y is not None:
+        blocks[-1].dstnodes[seeds_type].data["label"] = batch.y
+    outputs = TypedMap({seeds_type: inputs[seeds_type][: batch.batch_size]})
+    return (inputs.only, outputs.only, blocks) if batch.types is None else (inputs, outputs, blocks)
 
 
 def import_dgl() -> ModuleType:

@@ -59,7 +59,7 @@ class Loader:
         collate: Makes the batch of the seeds, their sample, its rows and its counters.
         policy: Bounds on the work ahead of the consumer.
         owns_features: Close ``features`` with the loader.
-        as_pyg: Iterate over ``Batch.to_pyg()``.
+        form: Iterate over what it makes of the batches; None: the batches themselves.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Loader:
         policy: RunAhead,
         *,
         owns_features: bool = False,
-        as_pyg: bool = False,
+        form: Callable[[Batch], Any] | None = None,
     ) -> None:
         self._seeds = seeds
         self._sample = sample
@@ -80,7 +80,7 @@ class Loader:
         self._rows = FeatureSets.of(features)
         self._collate = collate
         self._policy = policy
-        self._owns_features, self._as_pyg = owns_features, as_pyg
+        self._owns_features, self._form = owns_features, form
         self._epoch = 0
         self._totals: dict[str, float] = {"batches": 0, "sampled_nodes": 0, "sampled_edges": 0}
         self._totals |= {"sample_secs": 0.0, "wait_secs": 0.0}
@@ -98,11 +98,11 @@ class Loader:
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterates over the batches of the next epoch, from 0 on: Batches, or with ``as_pyg``
-        PyG's Data or HeteroData."""
+        """Iterates over the batches of the next epoch, from 0 on: Batches, or their ``form``."""
         epoch, self._epoch = self._epoch, self._epoch + 1
         batches = self.iterate(epoch)
-        return (batch.to_pyg() for batch in batches) if self._as_pyg else batches
+        form = self._form
+        return batches if form is None else (form(batch) for batch in batches)
 
     def close(self) -> None:
         """Closes the feature loader if this loader opened it."""

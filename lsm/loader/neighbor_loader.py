@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Never
 
@@ -15,6 +15,8 @@ from lsm.core.limits import MOST_THREADS
 from lsm.data.graph_store import GraphStore
 from lsm.features.sets import Features
 from lsm.graph.topology import Topology
+from lsm.loader.batch import Batch
+from lsm.loader.dgl import to_item
 from lsm.loader.inputs import (
     Drawing,
     InputNodes,
@@ -76,6 +78,10 @@ class NeighborLoader(Loader):
         weight_attr: "edge_weight": neighbours are drawn in proportion to the weights of their
             edges.
         as_pyg: Iterate over ``Batch.to_pyg()``: PyG's Data or HeteroData.
+        as_dgl: Iterate over ``(input_nodes, output_nodes, blocks)``, as DGL's DataLoader does.
+            Nodes are by type in a store with types. ``blocks`` are those of ``Batch.to_dgl()``; the
+            first has features as ``feat`` of its sources, the last labels as ``label`` of its
+            destinations.
         sampling: The method that draws neighbours: neighbor, labor, or a Sampling with its options,
             or a dict of them.
         sampler: Draws ``num_neighbors`` in place of a NeighborSampler over the topology;
@@ -121,6 +127,7 @@ class NeighborLoader(Loader):
         input_time: torch.Tensor | None = None,
         weight_attr: str | None = None,
         as_pyg: bool = False,
+        as_dgl: bool = False,
         sampling: str | Sampling | Mapping[str, Any] = "neighbor",
         sampler: Sampler | None = None,
         prefetch: int | ReadAhead = 4,
@@ -166,7 +173,7 @@ class NeighborLoader(Loader):
             batches.make,
             RunAhead(prefetch, staging_bytes, num_threads, timeout_secs, window_bytes),
             owns_features=features is None,
-            as_pyg=as_pyg,
+            form=_form(as_pyg=as_pyg, as_dgl=as_dgl),
         )
 
     def __repr__(self) -> str:
@@ -177,6 +184,14 @@ def _arguments() -> list[str]:
     """The names of the loader's arguments."""
     parameters = inspect.signature(NeighborLoader).parameters.values()
     return [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
+
+
+def _form(*, as_pyg: bool, as_dgl: bool) -> Callable[[Batch], Any] | None:
+    if as_pyg and as_dgl:
+        raise ValueError("as_dgl: expected False with as_pyg=True")
+    if as_dgl:
+        return to_item
+    return Batch.to_pyg if as_pyg else None
 
 
 def _opened(store: Any) -> GraphStore:
