@@ -29,8 +29,8 @@ from lsm.core.progress import counting
 from lsm.data.feature_files import FeatureFiles
 from lsm.features.open import open_features
 from lsm.loader.pipeline import Pipeline
+from lsm.loader.prepared import IdsAlone
 from lsm.loader.rows_in_flight import RunAhead
-from lsm.loader.sample import IdsAlone
 from lsm.storage.disk_profile import DiskProfile, save_profile
 from lsm.storage.engine import Storage
 from lsm.storage.measure import Source, open_blocks, scratch_file

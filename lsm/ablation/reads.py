@@ -18,8 +18,8 @@ from lsm.data.graph_store import GraphStore
 from lsm.features.loader import FeatureLoader
 from lsm.features.open import open_features
 from lsm.loader.pipeline import Pipeline
+from lsm.loader.prepared import IdsAlone
 from lsm.loader.rows_in_flight import RunAhead
-from lsm.loader.sample import IdsAlone
 from lsm.storage.options import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
 

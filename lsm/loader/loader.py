@@ -11,12 +11,11 @@ from typing import Any, Self
 import torch
 
 from lsm.features.row_source import Rows
-from lsm.features.sets import Features, FeatureSets
+from lsm.features.sets import Features
 from lsm.loader.batch import Batch
 from lsm.loader.pipeline import Pipeline
-from lsm.loader.prepared import Prepared
+from lsm.loader.prepared import Prepared, Sample
 from lsm.loader.rows_in_flight import RunAhead
-from lsm.loader.sample import Sample
 from lsm.sampler.seeds import SeedSource
 
 
@@ -77,7 +76,6 @@ class Loader:
         self._sample = sample
         self.features = features
         """Source of rows."""
-        self._rows = FeatureSets.of(features)
         self._collate = collate
         self._policy = policy
         self._owns_features, self._form = owns_features, form
@@ -161,7 +159,7 @@ class Loader:
     def _batches(self, sample: Callable[[int], Sample], start_iteration: int) -> Iterator[Batch]:
         # Created here, at the first next(), so that an unused iterator starts no threads.
         pipeline = Pipeline(
-            sample, self._rows, first=start_iteration, last=len(self), policy=self._policy
+            sample, self.features, first=start_iteration, last=len(self), policy=self._policy
         )
         batches = iter(pipeline)
         try:

@@ -9,15 +9,14 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 
 from lsm.core.counters import READ_AHEAD
 from lsm.core.profiler import span
 from lsm.core.threads import starting
 from lsm.features.row_source import RowSource
-from lsm.loader.prepared import Prepared
+from lsm.loader.prepared import Prepared, Sample
 from lsm.loader.rows_in_flight import POLL_SECS, ClosedError, RowsInFlight, RunAhead
-from lsm.loader.sample import Sample
 
 
 class Pipeline:
@@ -52,7 +51,6 @@ class Pipeline:
         self._rows = rows
         self._policy = policy
         self._iterations = range(first, last)
-        self._max_sampling = policy.read_ahead.iterations + policy.num_threads
         self._packs = rows.window > 1
         # Ranks that announce together must do so equally often, or one waits for another in vain.
         self._window_bytes = None if rows.peer_timeout_secs else policy.window_bytes
@@ -61,15 +59,29 @@ class Pipeline:
         self._flight = RowsInFlight(rows, policy)
         self._started: queue.SimpleQueue[Prepared | BaseException] = queue.SimpleQueue()
         self._last_sample = time.monotonic()
-        self._samplers = ThreadPoolExecutor(policy.num_threads, thread_name_prefix="lsm-sample")
-        # No executor: the interpreter joins its threads before it lets anybody close the pipeline.
+        self._to_sample: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._sampled: queue.SimpleQueue[tuple[int, Prepared | BaseException]] = queue.SimpleQueue()
+        self._early: dict[int, Prepared | BaseException] = {}  # samples whose turn will come
         self._to_complete: queue.SimpleQueue[Prepared | None] = queue.SimpleQueue()
-        self._completer = threading.Thread(target=self._complete_all, name="lsm-rows", daemon=True)
-        self._reader = threading.Thread(target=self._run, name="lsm-read", daemon=True)
-        with starting("loader.num_threads", policy.num_threads):
-            self._completer.start()
-            self._reader.start()
+        self._completed: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        # No executor: the interpreter joins its threads before it lets anybody close the pipeline.
+        self._threads: list[threading.Thread] = []
+        self._num_samplers = min(policy.num_threads, len(self._iterations))
+        try:
+            with starting("loader.num_threads", policy.num_threads):
+                self._start_thread(self._run, "lsm-read")
+                self._start_thread(self._complete_all, "lsm-rows")
+                for _ in range(self._num_samplers):
+                    self._start_thread(self._sample_all, "lsm-sample")
+        except RuntimeError:
+            self.close()
+            raise
         _OPEN.add(self)
+
+    def _start_thread(self, target: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=target, name=name, daemon=True)
+        thread.start()
+        self._threads.append(thread)
 
     def __iter__(self) -> Generator[Prepared, None, None]:
         for iteration in self._iterations:
@@ -81,7 +93,6 @@ class Pipeline:
         if self._flight.is_closed or self._rows.is_forked:
             return  # in a forked process the threads, and the messages of ranks, are the parent's
         self._end_threads()
-        self._samplers.shutdown(wait=True, cancel_futures=True)
         try:
             self._rows.forget_announced()
         finally:
@@ -89,10 +100,12 @@ class Pipeline:
 
     def _end_threads(self) -> None:
         self._flight.close()
+        for _ in range(self._num_samplers):
+            self._to_sample.put(None)
         self._to_complete.put(None)
         self._rows.leave()
-        self._reader.join(self._sample_secs)
-        self._completer.join(self._rows_secs)
+        for thread in self._threads:
+            thread.join(self._rows_secs)
 
     def _next(self, iteration: int) -> Prepared:
         self._rows.check_process()
@@ -119,35 +132,35 @@ class Pipeline:
             return started
 
     def _await_rows(self, prepared: Prepared) -> None:
-        if prepared.completed is None:
+        if self._rows.completed_ahead == 0:
             self._take_rows(prepared)
             return
         # The completing thread began to wait no later than now, with the same time-out, and its
         # error tells more. The extra time is for the copies.
         try:
-            prepared.completed.result(self._rows_secs)
-        except TimeoutError:
-            if prepared.completed.done():
-                raise
+            error = self._completed.get(timeout=self._rows_secs)
+        except queue.Empty:
             raise TimeoutError(
                 f"the rows of iteration {prepared.iteration} were not ready within "
                 f"{self._rows_secs} s"
             ) from None
+        if error is not None:
+            raise error
 
     def _run(self) -> None:
         """The reader thread: keeps the samplers busy and starts reads in iteration order."""
-        sampling: deque[tuple[int, Future]] = deque()
         announced: deque[Prepared] = deque()
-        to_sample = iter(self._iterations)
+        to_sample, to_announce = iter(self._iterations), iter(self._iterations)
         try:
+            self._draw_next(to_sample, self._policy.read_ahead.iterations + self._num_samplers)
             while not self._flight.is_closed:
                 while self._has_room(announced):
-                    self._keep_sampling(sampling, to_sample)
-                    if not sampling:
+                    iteration = next(to_announce, None)
+                    if iteration is None:
                         break
-                    announced.append(self._await(*sampling.popleft()))
-                    self._announce(announced[-1])
-                self._keep_sampling(sampling, to_sample)
+                    announced.append(self._await(iteration))
+                    self._draw_next(to_sample, 1)
+                    announced[-1].announced = self._rows.announce(announced[-1].sample.ids)
                 if not announced:
                     return
                 self._start(announced.popleft())
@@ -164,37 +177,40 @@ class Pipeline:
         held = sum(each.window_bytes for each in announced) + announced[-1].window_bytes
         return len(announced) < self._rows.window and held <= self._window_bytes
 
-    def _keep_sampling(self, sampling: deque[tuple[int, Future]], to_sample: Iterator[int]) -> None:
-        while len(sampling) < self._max_sampling:
-            iteration = next(to_sample, None)
-            if iteration is None:
-                return
-            with starting("loader.num_threads", self._policy.num_threads):
-                future = self._samplers.submit(self._timed_sample, iteration)
-            sampling.append((iteration, future))
+    def _draw_next(self, to_sample: Iterator[int], count: int) -> None:
+        for iteration in islice(to_sample, count):
+            self._to_sample.put(iteration)
 
-    def _timed_sample(self, iteration: int) -> tuple[Sample, float]:
+    def _sample_all(self) -> None:
+        """A sampling thread."""
+        while (iteration := self._to_sample.get()) is not None and not self._flight.is_closed:
+            try:
+                self._sampled.put((iteration, self._draw(iteration)))
+            except BaseException as error:  # for the consumer, whatever it was
+                self._sampled.put((iteration, error))
+
+    def _draw(self, iteration: int) -> Prepared:
         start = time.perf_counter()
         with span("sample"):
             sample = self._sample(iteration)
             if self._packs:
                 sample = sample.pack()
-        return sample, time.perf_counter() - start
+        return Prepared(iteration, sample, {"sample_secs": time.perf_counter() - start})
 
-    def _await(self, iteration: int, future: Future) -> Prepared:
-        while True:
+    def _await(self, iteration: int) -> Prepared:
+        """The sample of ``iteration``; the threads may finish others before it."""
+        while iteration not in self._early:
             try:
-                sample, sample_secs = future.result(timeout=POLL_SECS)
-            except TimeoutError:
-                if future.done():
-                    raise
+                number, sampled = self._sampled.get(timeout=POLL_SECS)
+            except queue.Empty:
                 self._flight.check_open()
-                continue
-            self._last_sample = time.monotonic()
-            return Prepared(iteration, sample, {"sample_secs": sample_secs})
-
-    def _announce(self, prepared: Prepared) -> None:
-        prepared.announced = self._rows.announce(prepared.sample.ids)
+            else:
+                self._early[number] = sampled
+        self._last_sample = time.monotonic()
+        sampled = self._early.pop(iteration)
+        if isinstance(sampled, BaseException):
+            raise sampled
+        return sampled
 
     def _start(self, prepared: Prepared) -> None:
         """Requests the rows of the oldest announced batch."""
@@ -205,19 +221,17 @@ class Pipeline:
         seen = self._flight.add(prepared.rows)
         prepared.stats |= dict(zip(READ_AHEAD, seen, strict=True))
         if self._rows.completed_ahead > 0:
-            prepared.completed = Future()
             self._to_complete.put(prepared)
         self._started.put(prepared)
 
     def _complete_all(self) -> None:
         while (prepared := self._to_complete.get()) is not None and not self._flight.is_closed:
-            assert prepared.completed is not None, "set before it was put"
             try:
                 self._complete(prepared)
             except BaseException as error:  # for the consumer, whatever it was
-                prepared.completed.set_exception(error)
+                self._completed.put(error)
             else:
-                prepared.completed.set_result(None)
+                self._completed.put(None)
             del prepared  # its memory is the consumer's while the next is awaited
 
     def _complete(self, prepared: Prepared) -> None:

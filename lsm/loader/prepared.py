@@ -1,13 +1,48 @@
-"""A batch on its way through the pipeline."""
+"""A batch on its way through the pipeline: its sample, then its rows."""
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+import torch
 
 from lsm.cache.memory import WINDOW_ID_BYTES
 from lsm.features.row_source import Announced, PendingRows, Rows
+
+
+class Sample(Protocol):
+    """A sampled iteration, before its rows."""
+
+    @property
+    def ids(self) -> torch.Tensor:
+        """Nodes whose rows are requested: [n] int64, no repeats."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the sample takes."""
+
+    def pack(self) -> Sample:
+        """The sample in less memory, while it waits in the window."""
+
+    def unpack(self) -> Sample:
+        """The sample as it was before pack()."""
+
+
+@dataclass(frozen=True)
+class IdsAlone:
+    """A Sample of nodes without a graph."""
+
+    ids: torch.Tensor
+    num_bytes: int = 0
+
+    def pack(self) -> IdsAlone:
+        """As Sample.pack()."""
+        return self
+
+    def unpack(self) -> IdsAlone:
+        """As Sample.unpack()."""
+        return self
 
 
 @dataclass
@@ -21,12 +56,10 @@ class Prepared:
     """``sample_secs``; once complete also COUNTERS, SPANS and READ_AHEAD of lsm.core.counters."""
     announced: Announced[Rows] = field(init=False, repr=False)
     rows: PendingRows[Rows] = field(init=False, repr=False)
-    completed: Future[None] | None = field(default=None, repr=False)
-    """Done once ``x`` is set; None if the consumer waits for the rows itself."""
     x: Rows = field(init=False, repr=False)
     """Rows of the sample's ids."""
 
     @property
     def window_bytes(self) -> int:
         """Memory in a window, with a planner's metadata of its nodes."""
-        return self.sample.num_bytes + WINDOW_ID_BYTES * len(self.sample.ids)
+        return self.sample.num_bytes + WINDOW_ID_BYTES * self.sample.ids.numel()

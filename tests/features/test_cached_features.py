@@ -21,8 +21,8 @@ from lsm.distributed import machine_share
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.open import open_features
 from lsm.loader.pipeline import Pipeline
+from lsm.loader.prepared import IdsAlone
 from lsm.loader.rows_in_flight import RunAhead
-from lsm.loader.sample import IdsAlone
 from lsm.reference.hashing import mix64
 from lsm.storage.options import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
