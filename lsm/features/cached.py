@@ -36,7 +36,7 @@ class AnnouncedBatch:
     def __init__(self, loader: CachedFeatureLoader, ids: torch.Tensor) -> None:
         self._loader = loader
         self._ids = ids
-        self.num_bytes = len(ids) * loader.row_bytes
+        self.num_bytes = ids.numel() * loader.row_bytes
 
     def start(self) -> PendingBatch:
         """As Announced.start()."""
@@ -207,7 +207,7 @@ class CachedFeatureLoader(FeatureLoader):
                 self._announced.popleft()
             else:
                 unique, inverse = native.unique_relabel(ids)
-                if len(unique) == len(ids):
+                if unique.numel() == ids.numel():
                     inverse = None
                 self._push(unique, self._request(unique))
             return self._start(inverse)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -24,7 +27,7 @@ class ReadRows:
         self._ticket = ticket
         self._rows = rows
         self.stats: dict[str, float] = dict.fromkeys((*COUNTERS, *EXCHANGED, *SPANS), 0)
-        self.stats["requests"] = self.stats["hits" if in_memory else "misses"] = len(rows)
+        self.stats["requests"] = self.stats["hits" if in_memory else "misses"] = rows.size(0)
 
     @property
     def num_bytes(self) -> int:
@@ -44,17 +47,13 @@ class ReadRows:
         return self._rows
 
 
+@dataclass(frozen=True)
 class AnnouncedRead:
     """The Announced of a FeatureLoader without a cache, which knows no window."""
 
-    def __init__(self, loader: FeatureLoader, ids: torch.Tensor) -> None:
-        self._loader = loader
-        self._ids = ids
-        self.num_bytes = len(ids) * loader.row_bytes
-
-    def start(self) -> PendingRows[torch.Tensor]:
-        """As Announced.start()."""
-        return self._loader.prefetch(self._ids)
+    num_bytes: int
+    start: Callable[[], ReadRows]
+    """As Announced.start()."""
 
 
 class FeatureLoader(RowSource):
@@ -165,7 +164,8 @@ class FeatureLoader(RowSource):
         Raises:
             ValueError: An id is out of range or repeated; ``ids`` has another shape or dtype.
         """
-        return AnnouncedRead(self, vector_of_ids(ids))
+        ids = vector_of_ids(ids)
+        return AnnouncedRead(ids.numel() * self.row_bytes, partial(self._read, ids))
 
     def leave(self) -> None:
         """Ends announcements until forget_announced(). Callable from any thread."""
@@ -186,11 +186,7 @@ class FeatureLoader(RowSource):
         Raises:
             ValueError: An id is out of range, or ``ids`` has another shape or dtype.
         """
-        self.check_process()
-        ids = vector_of_ids(ids)
-        rows = self._take_rows(len(ids))
-        ticket = self.reads.submit(self.storage, ids, rows)
-        return ReadRows(ticket, rows, in_memory=self.engine == "memory")
+        return self._read(vector_of_ids(ids))
 
     def fetch(self, ids: torch.Tensor, timeout_secs: float | None = None) -> torch.Tensor:
         """Reads rows. Blocks until they have arrived.
@@ -227,6 +223,12 @@ class FeatureLoader(RowSource):
 
     def __exit__(self, *_exception: object) -> None:
         self.close()
+
+    def _read(self, ids: torch.Tensor) -> ReadRows:
+        self.check_process()
+        rows = self._take_rows(ids.numel())
+        ticket = self.reads.submit(self.storage, ids, rows)
+        return ReadRows(ticket, rows, in_memory=self.engine == "memory")
 
 
 def vector_of_ids(ids: torch.Tensor) -> torch.Tensor:

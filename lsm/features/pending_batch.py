@@ -84,8 +84,9 @@ class PendingBatch:
 
     def read_staged(self, take_rows: TakeRows, storage: Storage, reads: ReadScheduler) -> None:
         """Starts reading the rows that no tier holds into memory of their own, in their order."""
-        self.staged = take_rows(self.plan.counters["misses"])
-        if len(self.staged):
+        num_misses = self.plan.counters["misses"]
+        self.staged = take_rows(num_misses)
+        if num_misses:
             self.ticket = reads.submit(storage, self.plan.miss_id, self.staged)
 
     def finish(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Protocol
 
@@ -66,13 +66,13 @@ class SampledGraph:
     @property
     def is_packed(self) -> bool:
         """True if ``edge_index`` holds sources alone."""
-        return len(self.edge_index) == 1
+        return self.edge_index.size(0) == 1
 
     @property
     def num_bytes(self) -> int:
         """Memory that the tensors take."""
-        values = (getattr(self, field.name) for field in fields(self))
-        return sum(value.nbytes for value in values if isinstance(value, Tensor))
+        others = sum(each.nbytes for each in (self.edge_weight, self.batch) if each is not None)
+        return self.n_id.nbytes + self.edge_index.nbytes + self.indptr.nbytes + others
 
     def pack(self) -> SampledGraph:
         """A copy in less memory, for the time that it waits in the window.
@@ -83,15 +83,18 @@ class SampledGraph:
         """
         if self.is_packed:
             return self
-        # NumPy copies on this thread; torch would start OpenMP threads for each sampler.
-        own: dict[str, Any] = {
-            field.name: torch.from_numpy(value.numpy().copy())
-            for field in fields(self)
-            if field.name != "edge_index" and isinstance(value := getattr(self, field.name), Tensor)
-        }
-        sources = torch.empty((1, self.edge_index.size(1)), dtype=torch.int32)
-        native.pack_sources(self.edge_index[0], sources[0])
-        return replace(self, **own, edge_index=sources)
+        packed = torch.empty((1, self.edge_index.size(1)), dtype=torch.int32)
+        native.pack_sources(self.edge_index.select(0, 0), packed)
+        return SampledGraph(
+            _copy(self.n_id),
+            packed,
+            _copy(self.indptr),
+            self.num_sampled_nodes,
+            self.num_sampled_edges,
+            None if self.edge_weight is None else _copy(self.edge_weight),
+            None if self.batch is None else _copy(self.batch),
+            self.types,
+        )
 
     def unpack(self) -> SampledGraph:
         """The graph with both rows of ``edge_index``, in new memory; itself if it is not packed."""
@@ -99,12 +102,26 @@ class SampledGraph:
             return self
         edges = torch.empty((2, self.edge_index.size(1)), dtype=torch.int64)
         if self.types is None:
-            native.unpack_edges(self.edge_index[0], self.indptr, edges[0], edges[1])
-            return replace(self, edge_index=edges)
-        packed, unpacked = self.types.edges(self.edge_index), self.types.edges(edges)
-        for each, indptr in self.types.indptrs(self.indptr).items():
-            native.unpack_edges(packed[each][0], indptr, *unpacked[each])
-        return replace(self, edge_index=edges)
+            native.unpack_edges(self.edge_index, self.indptr, *edges.unbind())
+        else:
+            packed, unpacked = self.types.edges(self.edge_index), self.types.edges(edges)
+            for each, indptr in self.types.indptrs(self.indptr).items():
+                native.unpack_edges(packed[each], indptr, *unpacked[each].unbind())
+        return SampledGraph(
+            self.n_id,
+            edges,
+            self.indptr,
+            self.num_sampled_nodes,
+            self.num_sampled_edges,
+            self.edge_weight,
+            self.batch,
+            self.types,
+        )
+
+
+def _copy(values: Tensor) -> Tensor:
+    """A copy by NumPy, on this thread; torch would start OpenMP threads for each sampler."""
+    return torch.from_numpy(values.numpy().copy())
 
 
 def checked_num_neighbors(num_neighbors: Any) -> list[int]:
