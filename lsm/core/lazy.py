@@ -1,6 +1,6 @@
 """Public names of a package, imported when they are first used (PEP 562).
 
-``import lsm`` thus loads neither torch nor the native module, and ``lsm --help`` answers at once.
+So ``import lsm`` loads neither torch nor the native module, and ``lsm --help`` answers at once.
 """
 
 from __future__ import annotations

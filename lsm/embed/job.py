@@ -35,6 +35,7 @@ from lsm.embed.table.files import PartitionFiles
 from lsm.embed.table.frames import make_frames
 from lsm.embed.table.layout import PartitionLayout
 from lsm.embed.table.slots import SlotBoard, Slots
+from lsm.run.directory import finished_run
 from lsm.run.fingerprint import check_settings
 from lsm.run.position import Position
 from lsm.run.torch_setup import set_up_device
@@ -181,11 +182,7 @@ def find_state(config: EmbedConfig, run_dir: Path, settings: dict[str, Any]) -> 
     done = state.position.epoch
     if result.exists():
         if state.position.stopped_early or done >= config.train.epochs:
-            more = "" if state.position.stopped_early else f"; train.epochs of more than {done}"
-            raise ValueError(
-                f"run.dir: {run_dir} holds a finished run; choose another run.dir to keep it, or "
-                f"set checkpoint.resume=never to replace it{more and more + ' continues it'}"
-            )
+            raise finished_run(run_dir, state.position)
         result.unlink()
     logger.info(
         "continuing from %s (epoch %d, iteration %d)",

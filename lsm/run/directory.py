@@ -11,6 +11,8 @@ import socket
 import time
 from pathlib import Path
 
+from lsm.run.position import Position
+
 logger = logging.getLogger(__name__)
 
 # Longest wait for a lock: a rank that a launcher has just killed may still exist.
@@ -116,3 +118,18 @@ def _holder(descriptor: int) -> str:
         return f"pid {holder['pid']} on host {holder['host']}"
     except (ValueError, KeyError, TypeError, OSError):
         return "of which nothing is known"
+
+
+def finished_run(path: Path, position: Position | None) -> ValueError:
+    """The error of a finished run in ``path`` that nothing continues. ``position``: that of its
+    last checkpoint; None without one."""
+    if position is None:
+        reason = "there is no checkpoint of it to continue from"
+    elif position.stopped_early:
+        reason = "it stopped early (train.patience)"
+    else:
+        reason = f"train.epochs of more than {position.epoch} continues it"
+    return ValueError(
+        f"run.dir: {path} holds a finished run; choose another run.dir to keep it, or set "
+        f"checkpoint.resume=never to replace it; {reason}"
+    )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lsm.distributed import collectives
+from lsm.run.directory import finished_run
 from lsm.run.fingerprint import check_settings
 from lsm.run.position import Position
 from lsm.train import checkpoint
@@ -38,16 +39,13 @@ def _read(job: Job) -> dict[str, Any] | None:
     path, content = _choose(job)
     finished = _result(job).exists() and job.config.checkpoint.resume != "never"
     if finished and (path is None or path.parent != job.checkpoint_dir):
-        raise ValueError(f"{_finished(job)} there is no checkpoint of it to continue from")
+        raise finished_run(job.run_dir, None)
     if path is not None and content is not None:
         settings = checkpoint.fingerprint(job)
         check_settings(path, content["settings"], settings)
         position = Position(**content["position"])
-        if finished and position.stopped_early:
-            raise ValueError(f"{_finished(job)} it stopped early (train.patience)")
-        if finished and position.epoch >= job.config.train.epochs:
-            more = f"train.epochs of more than {position.epoch} continues it"
-            raise ValueError(f"{_finished(job)} {more}")
+        if finished and (position.stopped_early or position.epoch >= job.config.train.epochs):
+            raise finished_run(job.run_dir, position)
         logger.info("continuing from %s (%s)", path, position)
     else:
         checkpoint.remove_all(job.checkpoint_dir)
@@ -80,10 +78,3 @@ def _choose(job: Job) -> tuple[Path | None, dict[str, Any] | None]:
 
 def _result(job: Job) -> Path:
     return job.run_dir / "result.json"
-
-
-def _finished(job: Job) -> str:
-    return (
-        f"run.dir: {job.run_dir} holds a finished run; choose another run.dir to keep it, or set "
-        "checkpoint.resume=never to replace it;"
-    )
