@@ -3,21 +3,25 @@
 A synthetic graph of four node types and six edge types with power-law degrees. One thread samples
 the same batches in turn by every way of drawing: any neighbours in one subgraph; with a subgraph
 for each seed; with times, any or the latest; in proportion to weights. The median over ``--rounds``
-is reported, after a round to warm up, in CPU seconds too: other load changes these less. Prints one
-JSON line.
+is reported, after a round to warm up, in CPU seconds too: other load changes these less. With
+``--peer-python``, an environment with DGL 2.1, DGL and GraphBolt then sample the same batches.
+Prints one JSON line.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from common import BATCH_SIZE, FANOUTS, numbers, parser, publish
+from common import BATCH_SIZE, BENCH, FANOUTS, numbers, parser, publish, run_program
 from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType, NodeSpace, TypedMap
 from lsm.sampler.name import BatchName
@@ -32,6 +36,7 @@ RELATIONS: list[EdgeType] = [
     ("paper", "has", "topic"),
 ]
 SHARES = {"paper": 0.6, "author": 0.35, "institute": 0.01, "topic": 0.04}
+INPUT_TYPE = "paper"
 WAYS: dict[str, dict[str, Any]] = {
     "uniform": {},
     "disjoint": {"disjoint": True},
@@ -45,10 +50,11 @@ def parse_args() -> argparse.Namespace:
     arguments = parser(__doc__)
     arguments.add_argument("--nodes", type=int, default=1_000_000)
     arguments.add_argument("--edges", type=int, default=16_000_000)
-    arguments.add_argument("--fanouts", type=numbers, default=FANOUTS)
+    arguments.add_argument("--fanouts", default=FANOUTS)
     arguments.add_argument("--batch-size", type=int, default=BATCH_SIZE)
     arguments.add_argument("--batches", type=int, default=50)
     arguments.add_argument("--rounds", type=int, default=5)
+    arguments.add_argument("--peer-python", help="the python of an environment with DGL 2.1")
     return arguments.parse_args()
 
 
@@ -81,10 +87,30 @@ def make_graph(num_nodes: int, num_edges: int) -> TypedTopology:
     return TypedTopology(NodeSpace(counts), topologies, weights, times)
 
 
+def measure_peers(
+    graph: TypedTopology, batches: list[torch.Tensor], args: argparse.Namespace
+) -> dict:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        facts = {
+            "counts": graph.space.counts,
+            "edge_types": list(graph.topologies),
+            "input_type": INPUT_TYPE,
+        }
+        (folder / "graph.json").write_text(json.dumps(facts))
+        for number, topology in enumerate(graph.topologies.values()):
+            np.save(folder / f"{number}-indptr.npy", topology.indptr)
+            np.save(folder / f"{number}-indices.npy", topology.indices)
+        np.save(folder / "seeds.npy", torch.stack(batches))
+        script = BENCH / "peers" / "dgl_typed_sampler.py"
+        options = ["--fanouts", args.fanouts, "--repeats", args.rounds]
+        return run_program([args.peer_python, script, "--graph", folder, *options])
+
+
 def main() -> None:
     args = parse_args()
     graph = make_graph(args.nodes, args.edges)
-    num_papers = graph.space.counts["paper"]
+    num_papers = graph.space.counts[INPUT_TYPE]
     generator = torch.Generator().manual_seed(0)
     batches = [
         torch.randperm(num_papers, generator=generator)[: args.batch_size]
@@ -99,8 +125,8 @@ def main() -> None:
                 graph.weights if way == "weighted" else None,
                 graph.times if way.startswith("temporal") else None,
             ),
-            args.fanouts,
-            input_type="paper",
+            numbers(args.fanouts),
+            input_type=INPUT_TYPE,
             **options,
         )
         for way, options in WAYS.items()
@@ -119,17 +145,17 @@ def main() -> None:
             if round_number > 0:
                 rates[way].append(num_edges / (time.perf_counter() - start))
                 cpu_rates[way].append(num_edges / (time.thread_time() - cpu_start))
-    publish(
-        {
-            way: {
-                "edges_per_s": statistics.median(rates[way]),
-                "edges_per_cpu_s": statistics.median(cpu_rates[way]),
-                "edges_per_batch": edges_per_batch[way],
-            }
-            for way in WAYS
-        },
-        args,
-    )
+    results: dict[str, Any] = {
+        way: {
+            "edges_per_s": statistics.median(rates[way]),
+            "edges_per_cpu_s": statistics.median(cpu_rates[way]),
+            "edges_per_batch": edges_per_batch[way],
+        }
+        for way in WAYS
+    }
+    if args.peer_python:
+        results["peers"] = measure_peers(graph, batches, args)
+    publish(results, args)
 
 
 if __name__ == "__main__":
