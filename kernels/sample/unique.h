@@ -9,12 +9,29 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <type_traits>
 
 #include "kernels/core/check.h"
 #include "kernels/core/host_array.h"
 #include "kernels/core/prefetch.h"
 
 namespace lsm {
+
+/// An id and its local index; negative: an empty slot.
+template <class Id>
+struct IdSlot {
+  Id id;
+  int32_t local;
+};
+
+/// In place of padding, the number of the filling that wrote the slot. A slot of an earlier one is
+/// empty, so that a table need not be cleared.
+template <>
+struct IdSlot<int64_t> {
+  int64_t id;
+  int32_t local;
+  uint32_t filling;
+};
 
 /// Maps ids to local indices 0, 1, 2, ... in order of insertion. A hash table with open addressing
 /// and linear probing, sized by the batch; or, when one 32-bit index for every id of the graph
@@ -33,6 +50,7 @@ class IdTable {
   void reset(int64_t num_ids) {
     num_ids_ = num_ids;
     size_ = 0;
+    last_capacity_ = capacity_;
     capacity_ = 0;
     is_direct_ = false;
   }
@@ -47,13 +65,15 @@ class IdTable {
                    " nodes; at most 2^30 are supported: use smaller batches or fanouts");
     const int64_t needed = capacity_for(max_size);
     if (is_direct_ || needed <= capacity_) return;
-    capacity_ = needed;
+    // As large at once as the last batch's at its end: larger slots cost nothing until they are
+    // used, and no id is rehashed.
+    capacity_ = kHasFillings ? std::max(needed, last_capacity_) : needed;
     is_direct_ = num_ids_ >= 0 && num_ids_ * sizeof(int32_t) <= capacity_ * sizeof(Slot);
     if (is_direct_) {
       clear(locals_, num_ids_);
     } else {
       shift_ = 64 - std::countr_zero(static_cast<uint64_t>(capacity_));
-      clear(slots_, capacity_);
+      empty_slots();
     }
     const int64_t count = size_;
     size_ = 0;
@@ -90,10 +110,8 @@ class IdTable {
   }
 
  private:
-  struct Slot {
-    Id id;
-    int32_t local;  // negative: empty
-  };
+  using Slot = IdSlot<Id>;
+  static constexpr bool kHasFillings = std::is_same_v<Id, int64_t>;
   static constexpr uint64_t kMinCapacity = 64;
   static constexpr uint64_t kMaxSparseCapacity = uint64_t{1} << 19;
 
@@ -104,6 +122,19 @@ class IdTable {
     const auto dense = std::bit_ceil(static_cast<uint64_t>(size + size / 2));
     const auto capacity = std::min(sparse, std::max(dense, kMaxSparseCapacity));
     return static_cast<int64_t>(std::max(capacity, kMinCapacity));
+  }
+
+  void empty_slots() {
+    if constexpr (kHasFillings) {
+      ++filling_;
+      if (capacity_ <= num_slots_ && filling_ != 0) return;
+      num_slots_ = std::max(capacity_, num_slots_);
+      filling_ = 1;  // of slots of 0, none
+      slots_.resize_discarding(num_slots_);
+      std::memset(static_cast<void*>(slots_.data()), 0, num_slots_ * sizeof(Slot));
+    } else {
+      clear(slots_, capacity_);
+    }
   }
 
   template <class T>
@@ -123,15 +154,28 @@ class IdTable {
     while (is_other(*slot, id)) [[unlikely]] {
       slot = slot == &slots_[capacity_ - 1] ? &slots_[0] : slot + 1;
     }
-    const int32_t local = claim(slot->local, id, unique, size);
-    *slot = {id, local};
+    const int32_t local = claim(local_in(*slot), id, unique, size);
+    if constexpr (kHasFillings) {
+      *slot = {id, local, filling_};
+    } else {
+      *slot = {id, local};
+    }
     return local;
+  }
+
+  /// The local index in a slot; negative: it is empty.
+  int32_t local_in(const Slot& slot) const {
+    if constexpr (kHasFillings) {
+      return slot.local | -static_cast<int32_t>(slot.filling != filling_);
+    } else {
+      return slot.local;
+    }
   }
 
   /// True if the slot holds another id, as one condition: two would be two branches, and the one on
   /// an empty slot would often be mispredicted.
-  static bool is_other(const Slot& slot, Id id) {
-    return ((slot.id ^ id) & ~static_cast<Id>(slot.local >> 31)) != 0;
+  bool is_other(const Slot& slot, Id id) const {
+    return ((slot.id ^ id) & ~static_cast<Id>(local_in(slot) >> 31)) != 0;
   }
 
   template <class T>
@@ -155,6 +199,9 @@ class IdTable {
   int64_t num_ids_ = -1;
   int64_t size_ = 0;
   int64_t capacity_ = 0;
+  int64_t last_capacity_ = 0;
+  int64_t num_slots_ = 0;  // whose fillings are known
+  uint32_t filling_ = 0;
   int shift_ = 0;
   bool is_direct_ = false;
 };

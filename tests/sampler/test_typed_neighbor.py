@@ -117,6 +117,24 @@ def test_any_small_graph(seed, dtype, kind, fanouts, num_hops):
     )
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("disjoint", [False, True])
+def test_a_sample_is_that_of_a_sampler_without_earlier_batches(dtype, disjoint):
+    rng = np.random.default_rng(3)
+    graph = random_typed_graph(rng, dtype)
+    count = graph.space.counts["paper"]
+
+    def sampler():
+        return TypedNeighborSampler(graph, [3, -1], input_type="paper", disjoint=disjoint)
+
+    used = sampler()
+    for number, size in enumerate([3, count, 1, 0, 2, count, 2]):  # tables grow, and shrink again
+        arguments = torch.from_numpy(rng.permutation(count)[:size]), BatchName(iteration=number)
+        own, fresh = used.sample(*arguments), sampler().sample(*arguments)
+        assert torch.equal(own.n_id, fresh.n_id)
+        assert torch.equal(own.edge_index, fresh.edge_index)
+
+
 @pytest.mark.parametrize("sampling", ["neighbor", "labor"])
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_one_type_is_the_graph_without_types(sampling, num_threads):
