@@ -31,7 +31,8 @@ def line_bytes(options: CacheOptions, *, on_gpu: bool) -> int:
 def chosen_score(options: CacheOptions, shape: Shape, budget: int) -> str:
     """``cache.score``; none without a cache, or if auto stands for one whose computation would take
     too much memory."""
-    fits = _COMPUTED_SCORE_BYTES * shape.num_nodes <= budget // _SCORE_SHARE
+    computed = _COMPUTED_SCORE_BYTES * shape.num_nodes + shape.union_bytes
+    fits = computed <= budget // _SCORE_SHARE
     is_none = options.policy == "none" or (options.score == "auto" and not fits)
     return "none" if is_none else options.score
 

@@ -62,6 +62,8 @@ class Shape:
     """True if the cache is one over ranks."""
     mixed_bytes: int = 0
     """Bytes of all rows, if they have several sizes."""
+    union_bytes: int = 0
+    """Memory of the edges of all types as one structure, from which scores are computed."""
 
     def at_least(self, other: Shape) -> Shape:
         """The same with the larger batch, and the larger number of iterations. Precondition: both

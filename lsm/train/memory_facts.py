@@ -17,6 +17,7 @@ from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.graph.topology import Topology
 from lsm.graph.types import TypedMap
+from lsm.graph.union import union_bytes
 from lsm.loader.batch import Batch
 from lsm.loader.inputs import find_seed_times, open_sampler, open_topology
 from lsm.nn.memory import check_embeddings, embedding_bytes, model_bytes, step_bytes
@@ -75,6 +76,7 @@ def _facts(setup: Setup) -> Facts:
     shape = replace(
         shape_of(store),
         topology_bytes=topology.num_bytes,
+        union_bytes=_union_bytes(store),
         on_gpu=setup.device.type == "cuda",
         shares_cache=shares_cache(setup.config.comm, world),
     )
@@ -100,6 +102,11 @@ def _facts(setup: Setup) -> Facts:
         reads=buffers_of(setup.config.storage),
         gpu_room=cache_room(setup, shape) if shape.on_gpu else 0,
     )
+
+
+def _union_bytes(store: GraphStore) -> int:
+    parts = {each: store.edges(each).topology() for each in store.edge_types}
+    return union_bytes(parts, store.node_space)
 
 
 def _try_split(

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from lsm.core import host_memory
 from lsm.graph import NodeSpace
-from lsm.graph.union import union
+from lsm.graph.union import union, union_bytes
 from support.graphs import from_edges
 
 COUNTS = {"paper": 30, "nothing": 0, "author": 12, "topic": 4}
@@ -43,4 +44,20 @@ def test_every_edge_is_there_once_at_its_destination(seed):
 
 def test_one_type_is_not_copied():
     topology = from_edges([0, 1], [1, 1], 2)
-    assert union({("node", "to", "node"): topology}, NodeSpace.of_one(2)) is topology
+    parts, space = {("node", "to", "node"): topology}, NodeSpace.of_one(2)
+    assert union(parts, space) is topology
+    assert union_bytes(parts, space) == 0
+
+
+def test_a_union_takes_no_more_memory_than_it_says():
+    space = NodeSpace({"user": 200_000, "item": 100_000})
+    parts = {}
+    for relation, source, destination, num_edges in (
+        ("rates", "user", "item", 3_000_000),
+        ("follows", "user", "user", 1_000_000),
+    ):
+        counts = space.counts[source], space.counts[destination]
+        ends = [np.arange(num_edges) % count for count in counts]
+        parts[source, relation, destination] = from_edges(*ends, counts[1])
+    grown = host_memory.peak_growth(lambda: union(parts, space))
+    assert union(parts, space).num_bytes < grown < union_bytes(parts, space)
