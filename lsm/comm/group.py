@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from lsm.comm.messages import MessageStream
 from lsm.comm.options import CommOptions
 from lsm.comm.owners import MAX_RANKS
 from lsm.comm.shared_memory import SharedLists
+from lsm.core.device import GpuPlace
 from lsm.distributed.environment import World
 from lsm.distributed.watchdog import awaiting
 
@@ -43,6 +44,8 @@ class CacheGroup:
         lists: Request lists of local ranks.
         streams: The streams of all groups of these ranks, this one's and those of another(). An
             error of this rank goes to all of them.
+        links: The links between GPUs that the first exchange found, for all groups of these ranks:
+            one NCCL communicator, as each takes GPU memory.
     """
 
     rank: int
@@ -53,6 +56,7 @@ class CacheGroup:
     options: CommOptions
     lists: SharedLists
     streams: list[MessageStream]
+    links: dict[GpuPlace, Any] = field(default_factory=dict)
 
     @classmethod
     def join(cls, options: CommOptions | Mapping[str, Any] | None = None) -> CacheGroup:
@@ -135,7 +139,7 @@ class CacheGroup:
                 self.ids.group, self.rows.group, self.host, self.options, channel
             )
         self.streams.extend(made.streams)
-        return replace(made, streams=self.streams)
+        return replace(made, streams=self.streams, links=self.links)
 
     def sum(self, counts: torch.Tensor) -> torch.Tensor:
         """Adds up the ``counts`` [n] int64 of all ranks. A collective of these ranks.

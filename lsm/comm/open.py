@@ -5,7 +5,7 @@ from __future__ import annotations
 from lsm.comm.batches import GpuBatches, HostBatches
 from lsm.comm.exchange import Exchange
 from lsm.comm.group import CacheGroup
-from lsm.comm.link_choice import find_links, host_links
+from lsm.comm.link_choice import ChosenLinks, find_links, host_links
 from lsm.comm.links import GlooLink, IpcLink, Link, NcclLink, ShmLink
 from lsm.comm.owners import OwnerMap
 from lsm.comm.request import RowFormat
@@ -48,7 +48,9 @@ def open_rows(
         names, nccl = host_links(group), None
         batches = HostBatches(rows, num_threads)
     else:
-        found = find_links(group, gpu)
+        if gpu not in group.links:
+            group.links[gpu] = find_links(group, gpu)
+        found: ChosenLinks = group.links[gpu]
         names, nccl = found.by_peer, found.nccl
         batches = GpuBatches(rows, gpu, pool_bytes, options.timeout_secs)
     chunk_rows = max(1, options.chunk_bytes // max(1, rows.row_bytes))

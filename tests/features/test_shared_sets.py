@@ -5,6 +5,7 @@ import errno
 import os
 import signal
 import time
+from unittest import mock
 
 import pytest
 import torch
@@ -90,6 +91,26 @@ def test_rows_in_the_memory_of_gpus_are_those_on_storage(ranks, typed_store, mod
         assert [each[f"cache_{name}"] for each in on_gpus] == [
             each[f"cache_{name}"] for each in on_hosts
         ]
+
+
+def links_case(context, path):
+    """The number of times that links between GPUs were sought, and the links of each set."""
+    import lsm.comm.open
+
+    sought = mock.Mock(side_effect=lsm.comm.open.find_links)
+    with mock.patch.object(lsm.comm.open, "find_links", sought):
+        _, sets = open_sets(context, path, 2, {"transport": "gloo"}, gpu=True)
+    if sets is None:
+        return None
+    with sets:
+        return sought.call_count, [each.rows.exchange.rows.links for each in sets.sets]
+
+
+def test_all_sets_use_the_links_that_the_first_one_found(ranks, typed_store):
+    """A communicator of NCCL for each of them would take GPU memory."""
+    first, second = ranks.check(links_case, typed_store)[:2]
+    assert first == (1, [{1: "gloo"}] * 3)
+    assert second == (1, [{0: "gloo"}] * 3)
 
 
 def division_case(context, path):

@@ -82,7 +82,7 @@ class Context:
             self._groups[key] = CacheGroup.over(*pair, "host", options) if member else None
         if self.rank >= size:
             return None
-        return replace(self._groups[key], options=options)
+        return replace(self._groups[key], options=options, links={})
 
 
 def deliver(exchange, request, rows: torch.Tensor) -> torch.Tensor:
