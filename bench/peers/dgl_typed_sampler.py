@@ -11,8 +11,8 @@ ids to relabelled blocks, sampling without replacement, with one OpenMP thread:
 
 Both get the same batches. After `--warmup` batches each, `--repeats` rounds over all batches are
 timed, the two samplers taking turns so that noise from other processes falls on both. The median
-over rounds is reported, with the smallest and the largest. The script fails if the two samplers'
-edges per batch differ by more than 2 %.
+over rounds is reported, with the smallest and the largest, and the median per CPU second. The
+script fails if the two samplers' edges per batch differ by more than 2 %.
 
 `--fanouts` is in hop order: the first number is the fanout of the seeds.
 
@@ -27,6 +27,8 @@ torchdata below 0.8.
 import argparse
 import json
 import os
+import statistics
+import time
 from itertools import accumulate
 from pathlib import Path
 
@@ -134,11 +136,17 @@ def main():
     for stream in streams.values():
         take(stream, args.warmup)
     rounds = {name: [] for name in streams}
+    cpu_rates = {name: [] for name in streams}
     for _ in range(args.repeats):
         for name, stream in streams.items():
+            start = time.process_time()
             rounds[name].append(take(stream, num_batches))
+            cpu_rates[name].append(rounds[name][-1][0] / (time.process_time() - start))
 
-    result = {name: summary(found, num_batches) for name, found in rounds.items()}
+    result = {
+        name: summary(found, num_batches) | {"edges_per_cpu_s": statistics.median(cpu_rates[name])}
+        for name, found in rounds.items()
+    }
     per_batch = [found["edges_per_batch"] for found in result.values()]
     if max(per_batch) > 1.02 * min(per_batch):
         raise SystemExit(f"the samplers disagree on the edges of a batch: {per_batch}")
