@@ -37,22 +37,19 @@ class RowSet:
 class FeatureSets(RowSource):
     """All rows that a loader's batches need, whatever their sizes.
 
-    The rows of a graph of one type are a tensor. Those of several types are a TypedMap of tensors,
-    by node type, which share the memory of their set. Types without a set have no rows. A batch's
-    reads of all sets are one wave.
+    Rows are a TypedMap of tensors, by node type, which share the memory of their set. Types without
+    a set have no rows. A batch's reads of all sets are one wave.
 
-    space: The node types; None: the graph has one. sets: Each holds types that follow one another
-    in ``space``; several share one ReadScheduler. Ranks share the caches of all sets, each by an
-    exchange of its own, or of none; the sets are the same on every rank. Precondition: the ids of a
-    batch are grouped by type, in the order of ``space``, unless there is one type.
+    space: The node types. sets: Each holds types that follow one another in ``space``; several
+    share one ReadScheduler. Ranks share the caches of all sets, each by an exchange of its own, or
+    of none; the sets are the same on every rank. Precondition: the ids of a batch are grouped by
+    type, in the order of ``space``.
     """
 
-    def __init__(self, space: NodeSpace | None, sets: Sequence[RowSet]) -> None:
+    def __init__(self, space: NodeSpace, sets: Sequence[RowSet]) -> None:
         self.sets = tuple(sets)
         loaders = [each.rows for each in sets]
         self._loaders = loaders
-        # The loader itself for one type, so that a batch passes no further code.
-        self._only = loaders[0] if space is None or len(space.types) == 1 else None
         self.reads = loaders[0].reads
         if any(loader.reads is not self.reads for loader in loaders):
             raise ValueError("sets: expected the ReadScheduler of the first in all of them")
@@ -62,15 +59,8 @@ class FeatureSets(RowSource):
         self.peer_timeout_secs = sum(loader.peer_timeout_secs for loader in loaders)
         self._totals: Counter[str] = Counter()
         self._counting = threading.Lock()
-        if self._only is None:
-            assert space is not None, "several types make a space"
-            self._parts = [_part_of(space, each) for each in sets]
-            self._ends = [space.offsets[name] + space.counts[name] for name in space.types]
-
-    @classmethod
-    def of(cls, rows: Features) -> FeatureSets:
-        """``rows`` themselves, or those of a graph of one type."""
-        return rows if isinstance(rows, FeatureSets) else cls(None, [RowSet(rows, {})])
+        self._parts = [_part_of(space, each) for each in sets]
+        self._ends = [space.offsets[name] + space.counts[name] for name in space.types]
 
     @property
     def is_forked(self) -> bool:
@@ -103,8 +93,6 @@ class FeatureSets(RowSource):
         """As RowSource.announce(). Raises ValueError for ids that are not grouped by type.
 
         Sets that ranks share take part without ids as well."""
-        if self._only is not None:
-            return self._only.announce(ids)
         for loader in self._loaders:  # before one of them waits for other ranks
             loader.check_usable()
         counts = native.count_by_range(ids, self._ends)

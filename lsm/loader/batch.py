@@ -43,8 +43,8 @@ class Batch:
     are ``node`` and ``(node, to, node)``. ``to_pyg()`` gives PyG's own classes.
 
     Attributes:
-        x: [n, dim] features of ``n_id`` in the store's dtype; None if not fetched. Of several
-            types of nodes, a dict by type, without types that have no features.
+        x: [n, dim] features of ``n_id`` in the store's dtype; None if not fetched. Of a store with
+            types, a dict by node type, without types that have no features.
         y: [batch_size] int64 labels of the seeds; None without labels.
         n_id: [n] int64 global ids, seeds first, then each hop's new nodes as first seen.
         e_id: [e] int64, for each edge its index into the store's CSC; computed on first use.
@@ -156,9 +156,9 @@ class Batch:
     @property
     def x_dict(self) -> TypedMap[str, torch.Tensor]:
         """Features by node type, without types that have none."""
-        if self.x is None or isinstance(self.x, TypedMap):
+        if self.types is not None:
             return self.x or TypedMap()
-        return TypedMap({NODE if self.types is None else self.types.input_type: self.x})
+        return TypedMap() if self.x is None else TypedMap({NODE: self.x})
 
     @cached_property
     def n_id_dict(self) -> TypedMap[str, torch.Tensor]:

@@ -21,7 +21,7 @@ from lsm.graph.types import NodeSpace
 from lsm.storage.options import StorageOptions
 from lsm.storage.read_scheduler import ReadScheduler
 from lsm.storage.row_map import RowMap
-from support.cached_features import batches, deliver
+from support.cached_features import deliver
 
 SPACE = NodeSpace({"tag": 40, "paper": 300, "author": 200, "venue": 50, "word": 0})
 # Papers and authors have rows of 32 bytes, venues of 12, tags and words none.
@@ -163,18 +163,6 @@ def test_counts_of_ids_by_type_are_those_of_a_split():
     for ids in [*requests(4), torch.empty(0, dtype=torch.int64)]:
         expected = [len(own.ids) for own in SPACE.split(ids).values()]
         assert native.count_by_range(ids, ends) == expected
-
-
-def test_one_type_passes_no_further_code(row_store):
-    """The loader's own batches, so that a graph without types pays nothing."""
-    with open_features(row_store, storage=StorageOptions(engine="posix")) as loader:
-        sets = FeatureSets.of(loader)
-        assert FeatureSets.of(sets) is sets
-        ids = batches(1)[0]
-        announced = sets.announce(ids)
-        assert type(announced) is type(loader.announce(ids))
-        assert announced.num_bytes == len(ids) * loader.row_bytes
-        assert torch.equal(announced.start().result(), loader.fetch(ids))
 
 
 def test_sets_that_do_not_fit_the_types_are_refused(tmp_path, typed_rows):
