@@ -38,16 +38,31 @@ def test_pyg_model_hits_its_cache(example_store, run_python):
     assert all(0 < share < 100 for share in shares)
 
 
-def test_a_graph_with_types_is_learnt_behind_its_cache(tmp_path, run_python):
+@pytest.fixture
+def typed_store(tmp_path, run_python):
     store = tmp_path / "typed"
     synth = ("--types", "4", "--nodes", "2000", "--dim", "16", "--out", str(store))
     run_python("-m", "lsm", "data", "synth", *synth)
+    return store
+
+
+def test_two_ranks_train_attention_over_types(typed_store, run_python):
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    options = ("--input-type", "target", "--epochs", "5", "--batch-size", "64", "--cache", "16KiB")
+    output = run_python(*torchrun, EXAMPLES / "rgat.py", typed_store, *options)
+    first, *_, last = losses(output)
+    assert last < 0.8 * first
+    classes = lsm.GraphStore.open(typed_store).nodes("target").num_classes
+    assert float(re.findall(r"valid ([\d.]+)", output)[-1]) > 2 / classes
+
+
+def test_a_graph_with_types_is_learnt_behind_its_cache(typed_store, run_python):
     options = ("--input-type", "target", "--epochs", "6", "--cache", "16KiB")
-    output = run_python(EXAMPLES / "typed_graph.py", store, *options)
+    output = run_python(EXAMPLES / "typed_graph.py", typed_store, *options)
     first, *_, last = losses(output)
     assert last < 0.8 * first
     test, hits = map(float, re.search(r"test ([\d.]+); ([\d.]+)% of", output).groups())
-    classes = lsm.GraphStore.open(store).nodes("target").num_classes
+    classes = lsm.GraphStore.open(typed_store).nodes("target").num_classes
     assert test > 2 / classes
     assert 0 < hits < 100
 
