@@ -181,7 +181,8 @@ def test_an_empty_section_keeps_the_defaults(tmp_path):
 
 def test_a_config_is_found_by_name_or_the_choice_is_shown():
     assert load_config("quickstart").data.path == "stores/amazon-computers"
-    with pytest.raises(FileNotFoundError, match=r"'no-such'.*base, coauthor-physics, quickstart"):
+    names = "base, coauthor-physics, debian, quickstart"
+    with pytest.raises(FileNotFoundError, match=rf"'no-such'.*{names}"):
         load_config("no-such")
 
 
