@@ -41,16 +41,16 @@ def store_path(tmp_path):
     return tmp_path / "store"
 
 
-def network_of(store, world):
-    settings = ("model.name=rsage", "model.hidden_dim=8", "model.dropout=0", "train.lr=0.01")
+def network_of(store, world, name):
+    settings = (f"model.name={name}", "model.hidden_dim=8", "model.dropout=0", "train.lr=0.01")
     config = lsm.load_config("base", [*settings, "sampler.num_neighbors=[3,3]"])
     return build_network(Setup(config, world, torch.device("cpu"), store, Papers()), None)
 
 
-def trained(store_path, world):
+def trained(store_path, world, name):
     """The weights after some steps. In the last one only one rank has seeds."""
     store = lsm.GraphStore.open(store_path)
-    network = network_of(store, world)
+    network = network_of(store, world, name)
     loader = lsm.NeighborLoader(
         store,
         [-1, -1],
@@ -69,23 +69,25 @@ def trained(store_path, world):
     return {name: value.clone() for name, value in network.model.state_dict().items()}
 
 
-def train_on(context, store_path):
+def train_on(context, store_path, name):
     torch.manual_seed(context.rank)  # a network's first weights do not depend on it
-    return trained(store_path, World(context.rank, context.size))
+    return trained(store_path, World(context.rank, context.size), name)
 
 
-def test_ranks_train_as_one_process_does(store_path, ranks):
-    first, second = ranks.check(train_on, store_path)
-    alone = trained(store_path, World())
-    start = network_of(lsm.GraphStore.open(store_path), World()).model
+@pytest.mark.parametrize("name", ["rsage", "rgcn", "rgat", "hgt"])
+def test_ranks_train_as_one_process_does(store_path, ranks, name):
+    first, second = ranks.check(train_on, store_path, name)
+    alone = trained(store_path, World(), name)
+    start = network_of(lsm.GraphStore.open(store_path), World(), name).model
     assert list(sparse_parameters(start)) == TABLES
     assert set(first) == set(alone)
-    for name, value in alone.items():
-        assert torch.equal(first[name], second[name]), name
-        # Gradients of some float32 sums in another order, of which Adam takes the direction.
-        torch.testing.assert_close(first[name], value, rtol=1e-3, atol=1e-5, msg=name)
-        if name in TABLES:
-            assert not torch.equal(value, start.state_dict()[name])
+    for of, value in alone.items():
+        assert torch.equal(first[of], second[of]), of
+        # Sums of float32 in another order. Adam follows the sign of a gradient, also of one near 0,
+        # as attention has; three of its steps are 3e-2.
+        torch.testing.assert_close(first[of], value, rtol=1e-3, atol=1e-3)
+        if of in TABLES:
+            assert not torch.equal(value, start.state_dict()[of])
 
 
 def average(context, gradients):
