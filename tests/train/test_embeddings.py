@@ -5,7 +5,6 @@ import torch
 
 import lsm
 from lsm.distributed.collectives import World
-from lsm.nn.embeddings import sparse_parameters
 from lsm.nn.models import loss_sum
 from lsm.train.embeddings import EmbeddingOptimizer, average_sparse_gradients
 from lsm.train.model import build_network
@@ -42,13 +41,19 @@ def store_path(tmp_path):
 
 
 def network_of(store, world, name):
-    settings = (f"model.name={name}", "model.hidden_dim=8", "model.dropout=0", "train.lr=0.01")
+    settings = (f"model.name={name}", "model.hidden_dim=8", "model.dropout=0", "train.lr=1e-6")
     config = lsm.load_config("base", [*settings, "sampler.num_neighbors=[3,3]"])
     return build_network(Setup(config, world, torch.device("cpu"), store, Papers()), None)
 
 
+def gradients_of(model):
+    grads = {name: each.grad for name, each in model.named_parameters()}
+    return {name: each.to_dense().clone() for name, each in grads.items() if each is not None}
+
+
 def trained(store_path, world, name):
-    """The weights after some steps. In the last one only one rank has seeds."""
+    """The gradients of each step, and the weights at the end. In the last step only one rank has
+    seeds."""
     store = lsm.GraphStore.open(store_path)
     network = network_of(store, world, name)
     loader = lsm.NeighborLoader(
@@ -59,6 +64,7 @@ def trained(store_path, world, name):
         rank=world.rank,
         world_size=world.size,
     )
+    gradients = []
     with loader:
         for batch in loader:
             loss = loss_sum(network.parallel(batch), batch.y)
@@ -66,7 +72,8 @@ def trained(store_path, world, name):
             share = world.size / loader.global_batch_size(batch.iteration)
             (loss * share).backward()
             network.optimizer.step()
-    return {name: value.clone() for name, value in network.model.state_dict().items()}
+            gradients.append(gradients_of(network.model))
+    return gradients, {of: value.clone() for of, value in network.model.state_dict().items()}
 
 
 def train_on(context, store_path, name):
@@ -76,18 +83,19 @@ def train_on(context, store_path, name):
 
 @pytest.mark.parametrize("name", ["rsage", "rgcn", "rgat", "hgt"])
 def test_ranks_train_as_one_process_does(store_path, ranks, name):
-    first, second = ranks.check(train_on, store_path, name)
-    alone = trained(store_path, World(), name)
-    start = network_of(lsm.GraphStore.open(store_path), World(), name).model
-    assert list(sparse_parameters(start)) == TABLES
-    assert set(first) == set(alone)
-    for of, value in alone.items():
-        assert torch.equal(first[of], second[of]), of
-        # Sums of float32 in another order. Adam follows the sign of a gradient, also of one near 0,
-        # as attention has; three of its steps are 3e-2.
-        torch.testing.assert_close(first[of], value, rtol=1e-3, atol=1e-3)
-        if of in TABLES:
-            assert not torch.equal(value, start.state_dict()[of])
+    (gradients, weights), (_, of_the_other) = ranks.check(train_on, store_path, name)
+    alone, trained_alone = trained(store_path, World(), name)
+    start = network_of(lsm.GraphStore.open(store_path), World(), name).model.state_dict()
+    for of, value in weights.items():
+        assert torch.equal(value, of_the_other[of]), of
+        assert of not in TABLES or not torch.equal(value, start[of])
+    assert set(weights) == set(trained_alone)
+    assert len(gradients) == STEPS
+    for ours, theirs in zip(gradients, alone, strict=True):
+        assert {of for of in TABLES if of in theirs} == {of for of in TABLES if of in ours} != set()
+        for of, value in theirs.items():
+            # Sums of float32 in another order, and steps of 1e-6 in between.
+            torch.testing.assert_close(ours[of], value, rtol=1e-3, atol=1e-5)
 
 
 def average(context, gradients):
