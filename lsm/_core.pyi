@@ -27,6 +27,7 @@ __all__: list[str] = [
     "EmulationOptions",
     "Fault",
     "GpuBuffer",
+    "GpuEdges",
     "GpuExecutor",
     "GpuInfo",
     "GpuPool",
@@ -306,23 +307,33 @@ class CudaInfo:
 
 class SampleSizes:
     @property
-    def num_edges(self) -> int: ...
+    def num_bounds(self) -> int: ...
     @property
-    def num_expanded(self) -> int: ...
+    def num_edges(self) -> int: ...
     @property
     def num_nodes(self) -> int: ...
     @property
-    def num_sampled_edges(self) -> list[int]: ...
+    def num_sampled_edges(self) -> list[list[int]]: ...
     @property
-    def num_sampled_nodes(self) -> list[int]: ...
+    def num_sampled_nodes(self) -> list[list[int]]: ...
 
-class GpuSampler:
+class GpuEdges:
     def __init__(
         self,
         host_indptr: torch.Tensor | numpy.ndarray,
         indptr: torch.Tensor | numpy.ndarray,
         indices: torch.Tensor | numpy.ndarray,
+        source: int,
+        destination: int,
         fanouts: collections.abc.Sequence[int],
+    ) -> None: ...
+
+class GpuSampler:
+    def __init__(
+        self,
+        num_nodes: collections.abc.Sequence[int],
+        edges: collections.abc.Sequence[GpuEdges],
+        seed_type: int,
         sampling: NeighborSampling | LaborSampling | LadiesSampling,
         device: int,
         timeout_secs: float,

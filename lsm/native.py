@@ -25,6 +25,7 @@ DirectMode = _core.DirectMode
 EdgeLoss = _core.EdgeLoss
 Fault = _core.Fault
 GpuBuffer = _core.GpuBuffer
+GpuEdges = _core.GpuEdges
 GpuExecutor = _core.GpuExecutor
 GpuPool = _core.GpuPool
 GpuSampler = _core.GpuSampler
@@ -51,6 +52,7 @@ PlanArray = _core.PlanArray
 Planner = _core.Planner
 PlannerConfig = _core.PlannerConfig
 ReadScheduler = _core.ReadScheduler
+SampleSizes = _core.SampleSizes
 SampledSubgraph = _core.SampledSubgraph
 ScheduledTicket = _core.ScheduledTicket
 SharedBuffer = _core.SharedBuffer
@@ -142,6 +144,7 @@ __all__ = [
     "EdgeLoss",
     "Fault",
     "GpuBuffer",
+    "GpuEdges",
     "GpuExecutor",
     "GpuPool",
     "GpuSampler",
@@ -168,6 +171,7 @@ __all__ = [
     "Planner",
     "PlannerConfig",
     "ReadScheduler",
+    "SampleSizes",
     "SampledSubgraph",
     "ScheduledTicket",
     "SharedBuffer",

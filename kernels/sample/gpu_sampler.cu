@@ -6,11 +6,10 @@
 
 namespace lsm {
 
-std::unique_ptr<GpuSampler> make_gpu_sampler(const GpuGraph& graph, std::vector<int64_t> fanouts,
-                                             const Sampling& sampling, int device,
-                                             double timeout_secs) {
+std::unique_ptr<GpuSampler> make_gpu_sampler(const GpuGraph& graph, const Sampling& sampling,
+                                             int device, double timeout_secs) {
   return make_sampler_on_backend(std::make_unique<CudaBackend>(device, timeout_secs), graph,
-                                 std::move(fanouts), sampling);
+                                 sampling);
 }
 
 }  // namespace lsm

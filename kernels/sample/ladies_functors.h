@@ -102,7 +102,7 @@ struct CountKept {
 
   LSM_HOST_DEVICE void operator()(int64_t i) const {
     kept.offset[i] = rank[all.offset[i]];
-    if (i == num_expanded) kept.sizes[2].edges = kept.first_edge() + kept.offset[i];
+    if (i == num_expanded) *kept.sizes.edges = kept.first_edge() + kept.offset[i];
   }
 };
 

@@ -55,25 +55,27 @@ struct EnterNodes {
   }
 };
 
-/// Size of a batch between two hops.
-struct BatchSize {
-  int64_t nodes;
-  int64_t edges;
+/// Where a batch's numbers of nodes and edges of one type are, which kernels write.
+struct HopSizes {
+  const int64_t* begin;      // nodes before those that the hop expands
+  const int64_t* end;        // and with them
+  const int64_t* old_edges;  // before the hop
+  int64_t* edges;            // and with its edges
 };
 
 /// The nodes that a hop expands: those that the hop before has found. The host knows how many there
 /// may be at most, and kernels find out how many there are.
 struct Expanded {
   const int64_t* n_id;
-  BatchSize* sizes;  // [3] before the last hop, before this one, and after it
+  HopSizes sizes;
   int64_t* first;    // [count()] of its in-edges in the graph
   uint32_t* degree;  // [count()]
   int64_t* offset;   // [count() + 1] of its drawn edges in the hop
 
-  LSM_HOST_DEVICE int64_t begin() const { return sizes[0].nodes; }
-  LSM_HOST_DEVICE int64_t count() const { return sizes[1].nodes - sizes[0].nodes; }
-  LSM_HOST_DEVICE int64_t first_edge() const { return sizes[1].edges; }  // in the batch
-  LSM_HOST_DEVICE int64_t num_edges() const { return sizes[2].edges - sizes[1].edges; }
+  LSM_HOST_DEVICE int64_t begin() const { return *sizes.begin; }
+  LSM_HOST_DEVICE int64_t count() const { return *sizes.end - *sizes.begin; }
+  LSM_HOST_DEVICE int64_t first_edge() const { return *sizes.old_edges; }  // in the batch
+  LSM_HOST_DEVICE int64_t num_edges() const { return *sizes.edges - *sizes.old_edges; }
   LSM_HOST_DEVICE int64_t num_drawn(int64_t i) const { return offset[i + 1] - offset[i]; }
 };
 
@@ -166,11 +168,11 @@ struct CountEdges {
 
   LSM_HOST_DEVICE void end(int64_t total) const {
     nodes.offset[count()] = total;
-    nodes.sizes[2].edges = nodes.first_edge() + total;
+    *nodes.sizes.edges = nodes.first_edge() + total;
   }
 };
 
-/// The edges of a batch.
+/// The edges of a batch. `table`: of the sources.
 struct Edges {
   Table table;
   int64_t* sources;       // ids, then local indices
@@ -186,7 +188,7 @@ struct LoadSources {
   static constexpr int64_t kEdges = 32;
 
   const Id* indices;
-  int64_t num_nodes;
+  int64_t num_sources;
   Expanded nodes;
   const uint32_t* positions;  // by edge of the hop
   Edges edges;
@@ -227,7 +229,7 @@ struct LoadSources {
     edges.sources[at] = id;
     if (edges.edge_ids != nullptr) edges.edge_ids[at] = nodes.first[i] + position;
     edges.slot[at] = 0;
-    if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(num_nodes)) {
+    if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(num_sources)) {
       atomic_min(damaged, at);
       return;
     }
@@ -243,7 +245,9 @@ struct NumberNodes {
 
   Expanded nodes;
   Edges edges;
-  int64_t* n_id;
+  int64_t* n_id;             // of the sources
+  const int64_t* old_nodes;  // the number of sources before
+  int64_t* num_nodes;        // and with those of the edges
 
   LSM_HOST_DEVICE int64_t count() const { return nodes.num_edges(); }
 
@@ -254,14 +258,12 @@ struct NumberNodes {
 
   LSM_HOST_DEVICE void place(int64_t e, int64_t is_first, int64_t before) const {
     if (is_first == 0) return;
-    const int64_t at = nodes.first_edge() + e, local = nodes.sizes[1].nodes + before;
+    const int64_t at = nodes.first_edge() + e, local = *old_nodes + before;
     n_id[local] = edges.sources[at];
     atomic_store(edges.table.values + edges.slot[at], local);
   }
 
-  LSM_HOST_DEVICE void end(int64_t total) const {
-    nodes.sizes[2].nodes = nodes.sizes[1].nodes + total;
-  }
+  LSM_HOST_DEVICE void end(int64_t total) const { *num_nodes = *old_nodes + total; }
 };
 
 /// Gives sources the numbers of their nodes. For edges of a batch from `first` on.
@@ -272,6 +274,14 @@ struct Relabel {
   LSM_HOST_DEVICE void operator()(int64_t e) const {
     edges.sources[first + e] = edges.table.values[edges.slot[first + e]];
   }
+};
+
+/// Ids of a type among those of all types.
+struct MoveIds {
+  int64_t* n_id;
+  int64_t offset;
+
+  LSM_HOST_DEVICE void operator()(int64_t i) const { n_id[i] += offset; }
 };
 
 }  // namespace lsm::device_sample

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <variant>
 
+#include "kernels/core/hash.h"
+
 namespace lsm {
 
 /// Names one batch. Its sample is a function of this, the seeds and the graph, and of nothing else.
@@ -38,5 +40,15 @@ struct LadiesSampling {
 
 /// A kind of sampling, with its options. A HopSampler per kind draws hops on the host.
 using Sampling = std::variant<NeighborSampling, LaborSampling, LadiesSampling>;
+
+/// The name under which edges of a type are drawn. Types draw independently, but LABOR's draws
+/// belong to the sources: all types of edges share those of a type of sources.
+inline BatchName name_of_type(const BatchName& batch, const Sampling& kind, uint64_t edge_type,
+                              uint64_t source) {
+  const uint64_t number = std::holds_alternative<LaborSampling>(kind) ? source : edge_type;
+  BatchName name = batch;
+  if (number > 0) name.seed = mix64(batch.seed ^ number * 0x9E3779B97F4A7C15ULL);
+  return name;
+}
 
 }  // namespace lsm

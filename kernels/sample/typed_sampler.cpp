@@ -4,11 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
-#include <type_traits>
 #include <utility>
 
 #include "kernels/core/check.h"
-#include "kernels/core/hash.h"
 #include "kernels/core/mapped_file.h"
 #include "kernels/core/thread_pool.h"
 #include "kernels/sample/edge_sampling.h"
@@ -24,17 +22,6 @@ struct EdgeType {
   int destination;
   std::vector<int64_t> fanouts;
 };
-
-/// The name under which edges of a type are drawn. Types draw independently, but LABOR's draws
-/// belong to the sources: all types of edges share those of a type of sources.
-template <class Kind, class Id>
-BatchName name_for(const BatchName& batch, size_t edge_type, const EdgeType<Id>& type) {
-  const bool is_labor = std::is_same_v<Kind, LaborSampling>;
-  const uint64_t number = is_labor ? static_cast<uint64_t>(type.source) : edge_type;
-  BatchName name = batch;
-  if (number > 0) name.seed = mix64(batch.seed ^ number * 0x9E3779B97F4A7C15ULL);
-  return name;
-}
 
 int64_t* words_of(const std::shared_ptr<HostBuffer>& buffer) {
   return reinterpret_cast<int64_t*>(buffer->data());
@@ -133,7 +120,7 @@ class CscTypedSampler final : public TypedSampler {
                          typename EdgeSampling<Id, NodeId, Kind>::Ends{nodes[type.source],
                                                                        nodes[type.destination]},
                          workspace->edges[i], *buffers_, threads_, kind_,
-                         name_for<Kind>(batch, i, type), edge_ids);
+                         name_of_type(batch, kind_, i, type.source), edge_ids);
     }
     for (size_t hop = 0; hop < num_hops_; ++hop) {
       for (size_t i = 0; i < types_.size(); ++i) {

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import queue
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 
 from lsm import native
 from lsm.core.device import current, memory_errors
-from lsm.core.ids import as_int64
 from lsm.core.units import format_bytes
 from lsm.graph.topology import Topology
+from lsm.sampler.gpu_slots import GpuSlots
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import SampledGraph, checked_num_neighbors
 from lsm.sampler.options import Sampling
@@ -76,8 +74,7 @@ class DeviceNeighborSampler:
     topology: on the host; placed: the same in memory that the GPU reads (place_topology). device:
     the GPU's number, or native.TWIN or native.TWIN_BACKWARDS for a host loop over the GPU's code.
     output: device of the sampled graphs. Thread-safe: up to num_slots batches are sampled at a
-    time, each with memory and a stream of its own, because one batch is a chain of small kernels
-    that leave most of a GPU idle.
+    time.
     """
 
     def __init__(
@@ -93,69 +90,26 @@ class DeviceNeighborSampler:
         num_slots: int = 1,
     ) -> None:
         self.num_neighbors = checked_num_neighbors(num_neighbors)
-        self._output = torch.device(output)
-        # Batches go to a GPU next, and its copy engine reads page-locked memory directly.
-        self._is_pinned = self._output.type == "cpu" and device >= 0
         kind = Sampling.of(sampling).chosen
-        self._has_weights = kind.needs_weights
-        self._slot_arguments = (
-            *(topology.indptr, placed.indptr, placed.indices),
-            *(self.num_neighbors, kind.native(), device, timeout_secs),
+        edges = native.GpuEdges(
+            *(topology.indptr, placed.indptr, placed.indices), 0, 0, self.num_neighbors
         )
-        self._slots: queue.LifoQueue[native.GpuSampler | None] = queue.LifoQueue()
-        for _ in range(num_slots - 1):
-            self._slots.put(None)  # created on first use
-        self._slots.put(self._new_slot())
+        num_nodes = [len(topology.indptr) - 1]
+
+        def new_slot() -> native.GpuSampler:
+            with current(placed.indptr.device):
+                return native.GpuSampler(num_nodes, [edges], 0, kind.native(), device, timeout_secs)
+
+        self._slots = GpuSlots(
+            *(new_slot, num_slots, output),
+            reads_locked=device >= 0,
+            has_weights=kind.needs_weights,
+        )
 
     def sample(self, seeds: torch.Tensor, name: BatchName) -> SampledGraph:
         """As NeighborSampler.sample(), with complete tensors on ``output``."""
-        with self._slot() as slot:
-            sizes = slot.sample(as_int64(seeds), name, False)
-            n_id = self._empty(sizes.num_nodes)
-            edge_index = self._empty(2, sizes.num_edges)
-            indptr = self._empty(sizes.num_expanded + 1)
-            edge_weight = None
-            if self._has_weights:
-                edge_weight = self._empty(sizes.num_edges, dtype=torch.float32)
-            with current(self._output):
-                slot.copy_to(n_id, edge_index, indptr, edge_weight)
-        return SampledGraph(
-            n_id=n_id,
-            edge_index=edge_index,
-            indptr=indptr,
-            num_sampled_nodes=sizes.num_sampled_nodes,
-            num_sampled_edges=sizes.num_sampled_edges,
-            edge_weight=edge_weight,
-        )
+        return self._slots.sample(seeds, name)[0]
 
     def edge_ids(self, seeds: torch.Tensor, name: BatchName) -> torch.Tensor:
         """As NeighborSampler.edge_ids(), on ``output``."""
-        with self._slot() as slot:
-            sizes = slot.sample(as_int64(seeds), name, True)
-            edge_ids = self._empty(sizes.num_edges)
-            with current(self._output):
-                slot.copy_edge_ids(edge_ids)
-        return edge_ids
-
-    @contextmanager
-    def _slot(self) -> Iterator[native.GpuSampler]:
-        """A sampler for this thread alone. Blocks until one is free."""
-        slot = self._slots.get()
-        try:
-            slot = slot or self._new_slot()
-            yield slot
-        finally:
-            self._slots.put(slot)
-
-    def _new_slot(self) -> native.GpuSampler:
-        placed = self._slot_arguments[1]
-        with current(placed.device):
-            return native.GpuSampler(*self._slot_arguments)
-
-    def _empty(self, *shape: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
-        tensor = torch.empty(shape, dtype=dtype, device=self._output, pin_memory=self._is_pinned)
-        if tensor.is_cuda:
-            # The native sampler writes in a stream of its own, and torch may hand out memory that
-            # this stream still uses.
-            torch.cuda.current_stream(tensor.device).synchronize()
-        return tensor
+        return self._slots.edge_ids(seeds, name)

@@ -116,10 +116,10 @@ MUTATIONS = [
     ),
     Mutation(
         "a kernel touches freed memory",
-        "kernels/sample/sampler_on_backend.h",
-        "    const int64_t* const n_id = n_id_.grow(max_nodes, num_nodes);",
+        "kernels/sample/nodes_on_backend.h",
+        "    const int64_t* const n_id = n_id_.grow(max_nodes, size_);",
         "    const int64_t* const before = n_id_.data();\n"
-        "    const int64_t* const grown = n_id_.grow(max_nodes, num_nodes);\n"
+        "    const int64_t* const grown = n_id_.grow(max_nodes, size_);\n"
         "    const int64_t* const n_id = PLANTED ? before : grown;",
         "memory",
         "sampler",
@@ -127,10 +127,9 @@ MUTATIONS = [
     ),
     Mutation(
         "the host touches device memory",
-        "kernels/sample/sampler_on_backend.h",
-        "    int64_t result = 0;\n    backend_->download(&result, value, sizeof(result));",
-        "    int64_t result = 0;\n    if (PLANTED) return *value;\n"
-        "    backend_->download(&result, value, sizeof(result));",
+        "kernels/sample/sums_on_backend.h",
+        "    sizes->resize(count_);",
+        "    sizes->resize(count_);\n    if (PLANTED) sizes->front() = *sizes_.data();",
         "memory",
         "sampler",
         "the host",

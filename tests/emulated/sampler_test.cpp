@@ -10,13 +10,17 @@ namespace {
 /// A sampler, and the topology that it reads.
 class PlacedSampler final : public GpuSampler {
  public:
-  PlacedSampler(const SampledGraph& graph, const std::vector<int64_t>& fanouts,
-                const Sampling& sampling, bool is_near, bool has_wide_ids)
-      : wide_(graph.indices.begin(), graph.indices.end()) {
-    const auto indices = has_wide_ids ? bytes_of(wide_) : bytes_of(graph.indices);
-    const GpuGraph placed{reinterpret_cast<const int64_t*>(place(bytes_of(graph.indptr), is_near)),
-                          place(indices, is_near), has_wide_ids, graph.num_nodes()};
-    sampler_ = make_gpu_sampler(placed, fanouts, sampling, kDevice, kTimeoutSecs);
+  PlacedSampler(const SampledTypes& types, const Sampling& sampling, bool is_near,
+                bool has_wide_ids) {
+    GpuGraph placed{types.num_nodes, {}, has_wide_ids};
+    for (const auto& [graph, source, destination, fanouts] : types.edges) {
+      const std::vector<int64_t> wide(graph.indices.begin(), graph.indices.end());
+      const auto indices = has_wide_ids ? bytes_of(wide) : bytes_of(graph.indices);
+      placed.edges.push_back(
+          {reinterpret_cast<const int64_t*>(place(bytes_of(graph.indptr), is_near)),
+           place(indices, is_near), fanouts, source, destination});
+    }
+    sampler_ = make_gpu_sampler(placed, sampling, kDevice, kTimeoutSecs);
   }
 
   SampleSizes sample(std::span<const int64_t> seeds, const BatchName& batch,
@@ -34,23 +38,20 @@ class PlacedSampler final : public GpuSampler {
     return block->data();
   }
 
-  const std::vector<int64_t> wide_;
   std::vector<std::unique_ptr<GpuBytes>> near_;
   std::vector<std::unique_ptr<PinnedBlock>> far_;
   std::unique_ptr<GpuSampler> sampler_;
 };
 
 TEST_CASE("GPU sampler") {
-  check_samples(
-      [](const SampledGraph& graph, const std::vector<int64_t>& fanouts, const Sampling& sampling) {
-        std::vector<std::unique_ptr<GpuSampler>> samplers;
-        for (const bool is_near : {false, true}) {
-          if (is_part() && is_near) break;
-          samplers.push_back(
-              std::make_unique<PlacedSampler>(graph, fanouts, sampling, is_near, is_near));
-        }
-        return samplers;
-      });
+  check_samples([](const SampledTypes& types, const Sampling& sampling) {
+    std::vector<std::unique_ptr<GpuSampler>> samplers;
+    for (const bool is_near : {false, true}) {
+      if (is_part() && is_near) break;
+      samplers.push_back(std::make_unique<PlacedSampler>(types, sampling, is_near, is_near));
+    }
+    return samplers;
+  });
 }
 
 }  // namespace

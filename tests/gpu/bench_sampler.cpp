@@ -89,12 +89,13 @@ class Samples {
   static BatchName name_of(int b) { return {7, 0, static_cast<uint64_t>(b), 0}; }
 
   void run_on_gpu(bool is_near, int lanes, double on_host) {
-    const GpuGraph placed{
+    const GpuEdges edges{
         is_near ? near_indptr_.as<int64_t>() : reinterpret_cast<int64_t*>(far_indptr_.data()),
-        is_near ? near_indices_.data() : far_indices_.data(), false, graph_.num_nodes()};
+        is_near ? near_indices_.data() : far_indices_.data(), kFanouts};
+    const GpuGraph placed{{graph_.num_nodes()}, {edges}, false};
     std::vector<std::unique_ptr<GpuSampler>> samplers;
     for (int lane = 0; lane < lanes; ++lane) {
-      samplers.push_back(make_gpu_sampler(placed, kFanouts, {}, kDevice, kTimeoutSecs));
+      samplers.push_back(make_gpu_sampler(placed, {}, kDevice, kTimeoutSecs));
     }
     measure(is_near ? "GPU memory" : "page-locked memory", lanes, on_host, [&](int lane, int b) {
       const SampleSizes got = samplers[lane]->sample(seeds_[b], name_of(b), EdgeIds::kLeaveOut);

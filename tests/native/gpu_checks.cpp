@@ -9,7 +9,7 @@
 #include <span>
 #include <utility>
 
-#include "kernels/sample/sampler.h"
+#include "kernels/sample/typed_sampler.h"
 
 namespace lsm::testing {
 namespace {
@@ -93,40 +93,72 @@ void replay(const CheckedExecutor& checked, const cache::Plan& plan, int64_t row
   expect_rows(plan, checked.memory->fetch(out, bytes), row_bytes);
 }
 
+SampledGraph draw_edges(Random& random, int64_t num_sources, int64_t num_destinations) {
+  SampledGraph graph{{0}, {}};
+  for (int64_t node = 0; node < num_destinations; ++node) {
+    const int64_t degree = random.chance(5) ? random.between(100, 300) : random.between(0, 12);
+    for (int64_t i = 0; i < degree; ++i) {
+      graph.indices.push_back(static_cast<int32_t>(random.between(0, num_sources - 1)));
+    }
+    graph.indptr.push_back(static_cast<int64_t>(graph.indices.size()));
+  }
+  return graph;
+}
+
+/// One type of each, and types that share their ends.
+std::vector<SampledTypes> draw_graphs(Random& random) {
+  std::vector<SampledTypes> graphs;
+  for (const int64_t count : {1, 40, 3000}) {
+    for (const auto& fanouts : {std::vector<int64_t>{5, -1}, {-1, 5}, {80, 3, 0, 2}}) {
+      graphs.push_back({{count}, {{draw_edges(random, count, count), 0, 0, fanouts}}});
+    }
+  }
+  const std::vector<int64_t> counts = {900, 60, 7};
+  for (const auto& fanouts : {std::vector<int64_t>{5, 4, 3}, {-1, 2, 0}, {80, -1, 2}}) {
+    SampledTypes graph{counts, {}};
+    for (const auto& [source, destination] : {std::pair(0, 0), {1, 0}, {0, 1}, {2, 1}, {1, 0}}) {
+      graph.edges.push_back(
+          {draw_edges(random, counts[source], counts[destination]), source, destination, fanouts});
+      if (graph.edges.size() == 3) graph.edges.back().fanouts[1] = 3;
+    }
+    graphs.push_back(std::move(graph));
+  }
+  return graphs;
+}
+
+void check_sample(TypedSampler& host, GpuSampler& sampler, std::span<const int64_t> seeds,
+                  const BatchName& name) {
+  const TypedSubgraph expected =
+      host.sample(std::array{TypedSeeds{0, seeds, {}}}, name, EdgeIds::kRecord);
+  const SampleSizes sizes = sampler.sample(seeds, name, EdgeIds::kRecord);
+  LSM_EXPECT(sizes.num_sampled_nodes == expected.num_sampled_nodes, sizes.num_nodes);
+  LSM_EXPECT(sizes.num_sampled_edges == expected.num_sampled_edges, sizes.num_edges);
+  LSM_EXPECT(sizes.num_bounds == expected.num_bounds, sizes.num_bounds);
+  std::vector<int64_t> nodes(sizes.num_nodes), edges(2 * sizes.num_edges), starts(sizes.num_bounds),
+      edge_ids(sizes.num_edges);
+  sampler.copy_to({nodes.data(), edges.data(), starts.data(), nullptr});
+  sampler.copy_edge_ids(edge_ids.data());
+  const auto same = [](const std::vector<int64_t>& got, const HostBuffer& buffer) {
+    return got.empty() || std::memcmp(got.data(), buffer.data(), got.size() * sizeof(int64_t)) == 0;
+  };
+  LSM_EXPECT(same(nodes, *expected.n_id) && same(edges, *expected.edges) &&
+                 same(starts, *expected.indptr) && same(edge_ids, *expected.edge_ids),
+             "iteration ", name.iteration);
+}
+
 void check_samples_of(const Sampling& sampling, const MakeSamplers& make) {
   Random random(5);
-  for (const int64_t num_nodes : {1, 40, 3000}) {
-    SampledGraph graph{{0}, {}};
-    for (int64_t node = 0; node < num_nodes; ++node) {
-      const int64_t degree = random.chance(5) ? random.between(100, 300) : random.between(0, 12);
-      for (int64_t i = 0; i < degree; ++i) {
-        graph.indices.push_back(static_cast<int32_t>(random.between(0, num_nodes - 1)));
-      }
-      graph.indptr.push_back(static_cast<int64_t>(graph.indices.size()));
+  for (const SampledTypes& graph : draw_graphs(random)) {
+    std::vector<TypedEdges> types;
+    for (const auto& [edges, source, destination, fanouts] : graph.edges) {
+      types.push_back(
+          {view_of(edges.indptr), view_of(edges.indices), source, destination, fanouts, {}, {}});
     }
-    for (const auto& fanouts : {std::vector<int64_t>{5, -1}, {-1, 5}, {80, 3, 0, 2}}) {
-      const auto host = make_neighbor_sampler(view_of(graph.indptr), view_of(graph.indices),
-                                              fanouts, 1, sampling);
-      for (const auto& sampler : make(graph, fanouts, sampling)) {
-        for (uint64_t iteration = 0; iteration < 3; ++iteration) {
-          const auto seeds = skewed_ids(random, num_nodes, 60);
-          const BatchName name{1, 2, iteration, 3};
-          const SampledSubgraph expected = host->sample(seeds, name, EdgeIds::kRecord);
-          const SampleSizes sizes = sampler->sample(seeds, name, EdgeIds::kRecord);
-          LSM_EXPECT(sizes.num_nodes == expected.num_nodes, sizes.num_nodes);
-          LSM_EXPECT(sizes.num_sampled_edges == expected.num_sampled_edges, "edges");
-          std::vector<int64_t> nodes(sizes.num_nodes), edges(2 * sizes.num_edges),
-              starts(sizes.num_expanded + 1), edge_ids(sizes.num_edges);
-          sampler->copy_to({nodes.data(), edges.data(), starts.data(), nullptr});
-          sampler->copy_edge_ids(edge_ids.data());
-          const auto same = [](const std::vector<int64_t>& got, const HostBuffer& buffer) {
-            return got.empty() ||
-                   std::memcmp(got.data(), buffer.data(), got.size() * sizeof(int64_t)) == 0;
-          };
-          LSM_EXPECT(same(nodes, *expected.n_id) && same(edges, *expected.edges) &&
-                         same(starts, *expected.indptr) && same(edge_ids, *expected.edge_ids),
-                     "iteration ", iteration);
-        }
+    const auto host = make_typed_sampler(graph.num_nodes, types, 1, sampling, {});
+    for (const auto& sampler : make(graph, sampling)) {
+      for (uint64_t iteration = 0; iteration < 3; ++iteration) {
+        const auto seeds = skewed_ids(random, graph.num_nodes[0], 60);
+        check_sample(*host, *sampler, seeds, {1, 2, iteration, 3});
       }
     }
   }

@@ -47,14 +47,25 @@ using MakeExecutor =
 /// is replayed.
 void check_rows_of_plans(int64_t row_bytes, const MakeExecutor& make);
 
-/// A random graph in CSC form.
+/// Random edges in CSC form.
 struct SampledGraph {
   std::vector<int64_t> indptr;
   std::vector<int32_t> indices;
   int64_t num_nodes() const { return static_cast<int64_t>(indptr.size()) - 1; }
 };
-using MakeSamplers = std::function<std::vector<std::unique_ptr<GpuSampler>>(
-    const SampledGraph&, const std::vector<int64_t>& fanouts, const Sampling&)>;
+
+/// A random graph with types, whose seeds are of type 0, and how many edges a batch takes.
+struct SampledTypes {
+  struct Edges {
+    SampledGraph graph;
+    int source, destination;
+    std::vector<int64_t> fanouts;
+  };
+  std::vector<int64_t> num_nodes;
+  std::vector<Edges> edges;
+};
+using MakeSamplers =
+    std::function<std::vector<std::unique_ptr<GpuSampler>>(const SampledTypes&, const Sampling&)>;
 
 /// Samples of all kinds are those of the host's sampler.
 void check_samples(const MakeSamplers& make);

@@ -207,17 +207,19 @@ TEST_CASE("GPU twins: sums in order") {
 }
 
 TEST_CASE("GPU twins: samples") {
-  check_samples(
-      [](const SampledGraph& graph, const std::vector<int64_t>& fanouts, const Sampling& sampling) {
-        const GpuGraph seen{graph.indptr.data(), graph.indices.data(), false, graph.num_nodes()};
-        std::vector<std::unique_ptr<GpuSampler>> samplers;
-        for (const bool backwards : {false, true}) {
-          samplers.push_back(make_twin_sampler(seen, fanouts, sampling, backwards));
-        }
-        samplers.push_back(
-            make_sampler_on_backend(std::make_unique<ThreadBackend>(), seen, fanouts, sampling));
-        return samplers;
-      });
+  check_samples([](const SampledTypes& types, const Sampling& sampling) {
+    GpuGraph seen{types.num_nodes, {}, false};
+    for (const auto& [graph, source, destination, fanouts] : types.edges) {
+      seen.edges.push_back(
+          {graph.indptr.data(), graph.indices.data(), fanouts, source, destination});
+    }
+    std::vector<std::unique_ptr<GpuSampler>> samplers;
+    for (const bool backwards : {false, true}) {
+      samplers.push_back(make_twin_sampler(seen, sampling, backwards));
+    }
+    samplers.push_back(make_sampler_on_backend(std::make_unique<ThreadBackend>(), seen, sampling));
+    return samplers;
+  });
 }
 
 }  // namespace

@@ -1,0 +1,97 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// The nodes of one type that a batch has, on a Backend; NodeList is that of the host.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kernels/core/backend_array.h"
+#include "kernels/core/check.h"
+#include "kernels/sample/sampler_functors.h"
+
+namespace lsm {
+
+/// Of `num_nodes` in the graph.
+template <class Backend>
+class NodesOnBackend {
+ public:
+  /// Places of numbers in SizesOnBackend: of the nodes before a hop's frontier, with it, and with
+  /// those found since.
+  struct Places {
+    size_t begin, end, found;
+  };
+
+  NodesOnBackend(Backend& backend, int64_t num_nodes)
+      : places(), backend_(backend), num_nodes_(num_nodes) {}
+
+  /// Begins a batch.
+  void begin(std::span<const int64_t> seeds) {
+    n_id_.upload(seeds);
+    size_ = static_cast<int64_t>(seeds.size());
+    num_expanded_ = 0;
+    capacity_ = 0;
+    num_sampled_ = {size_};
+  }
+
+  /// Makes room for up to `num_new` further nodes, and enters those there are; `repeated`: of
+  /// EnterNodes. The table is made anew only if it is too small. Returns the most nodes.
+  int64_t reserve(int64_t num_new, int64_t* repeated) {
+    const int64_t max_nodes = std::min(size_ + num_new, num_nodes_);
+    check_argument(max_nodes <= kMaxNodes, "a batch of up to ", max_nodes,
+                   " nodes; at most 2^30 are supported: use smaller batches or fanouts");
+    const int64_t* const n_id = n_id_.grow(max_nodes, size_);
+    const int64_t needed =
+        static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(2 * max_nodes + 1)));
+    if (needed <= capacity_ || max_nodes == 0) return max_nodes;
+    capacity_ = needed;
+    backend_.fill(table_ids_.grow(needed), 0xFF, needed * sizeof(int64_t));     // -1
+    backend_.fill(table_values_.grow(needed), 0x7F, needed * sizeof(int64_t));  // above all
+    backend_.for_each(size_, device_sample::EnterNodes{table(), n_id, repeated});
+    return max_nodes;
+  }
+
+  /// Those found so far are the frontier of the hop that is queued next.
+  void end_queued_hop() { places = {places.end, places.found, places.found}; }
+  /// The host learns that there are `size` after a hop.
+  void end_hop(int64_t size) {
+    num_sampled_.push_back(size - size_);
+    num_expanded_ = std::exchange(size_, size);
+  }
+
+  /// After the last hop: ids are those among all types.
+  void move_ids(int64_t offset) {
+    if (offset > 0) backend_.for_each(size_, device_sample::MoveIds{n_id_.data(), offset});
+  }
+
+  int64_t* n_id() const { return n_id_.data(); }
+  device_sample::Table table() const {
+    return {table_ids_.data(), table_values_.data(), static_cast<uint64_t>(capacity_ - 1)};
+  }
+  int64_t num_nodes() const { return num_nodes_; }
+  int64_t size() const { return size_; }
+  int64_t num_expanded() const { return num_expanded_; }
+  int64_t num_frontier() const { return size_ - num_expanded_; }
+  const std::vector<int64_t>& num_sampled() const { return num_sampled_; }
+
+  Places places;
+
+ private:
+  static constexpr int64_t kMaxNodes = int64_t{1} << 30;
+
+  Backend& backend_;
+  const int64_t num_nodes_;
+  // As the host knows them.
+  int64_t size_ = 0;
+  int64_t num_expanded_ = 0;
+  std::vector<int64_t> num_sampled_;
+  int64_t capacity_ = 0;  // of the table, in this batch
+  BackendArray<int64_t, Backend> n_id_{backend_};
+  BackendArray<int64_t, Backend> table_ids_{backend_};
+  BackendArray<int64_t, Backend> table_values_{backend_};
+};
+
+}  // namespace lsm

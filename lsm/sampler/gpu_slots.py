@@ -1,0 +1,95 @@
+"""Native samplers on a GPU, each for a thread at a time."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from lsm import native
+from lsm.core.device import current
+from lsm.core.ids import as_int64
+from lsm.sampler.name import BatchName
+from lsm.sampler.neighbor import SampledGraph
+
+
+class GpuSlots:
+    """Up to ``num_slots`` samplers, which share a topology.
+
+    One batch is a chain of small kernels that leave most of a GPU idle, so several are sampled at a
+    time, each with memory and a stream of its own. new_slot: makes a sampler. output: device of the
+    sampled graphs. reads_locked: True if their memory is page-locked where it is the host's.
+    has_weights: True if edges get weights. Thread-safe.
+    """
+
+    def __init__(
+        self,
+        new_slot: Callable[[], native.GpuSampler],
+        num_slots: int,
+        output: torch.device | str,
+        *,
+        reads_locked: bool,
+        has_weights: bool,
+    ) -> None:
+        self._new_slot = new_slot
+        self._output = torch.device(output)
+        # Batches go to a GPU next, and its copy engine reads page-locked memory directly.
+        self._is_pinned = self._output.type == "cpu" and reads_locked
+        self._has_weights = has_weights
+        self._slots: queue.LifoQueue[native.GpuSampler | None] = queue.LifoQueue()
+        for _ in range(num_slots - 1):
+            self._slots.put(None)  # created on first use
+        self._slots.put(new_slot())
+
+    def sample(
+        self, seeds: torch.Tensor, name: BatchName
+    ) -> tuple[SampledGraph, native.SampleSizes]:
+        """A batch, without its types, and its sizes by type. Tensors are complete."""
+        with self._slot() as slot:
+            sizes = slot.sample(as_int64(seeds), name, False)
+            n_id = self._empty(sizes.num_nodes)
+            edge_index = self._empty(2, sizes.num_edges)
+            indptr = self._empty(sizes.num_bounds)
+            edge_weight = None
+            if self._has_weights:
+                edge_weight = self._empty(sizes.num_edges, dtype=torch.float32)
+            with current(self._output):
+                slot.copy_to(n_id, edge_index, indptr, edge_weight)
+        sampled = SampledGraph(
+            n_id=n_id,
+            edge_index=edge_index,
+            indptr=indptr,
+            num_sampled_nodes=[sum(hop) for hop in zip(*sizes.num_sampled_nodes, strict=True)],
+            num_sampled_edges=[sum(hop) for hop in zip(*sizes.num_sampled_edges, strict=True)],
+            edge_weight=edge_weight,
+        )
+        return sampled, sizes
+
+    def edge_ids(self, seeds: torch.Tensor, name: BatchName) -> torch.Tensor:
+        """Positions in each type's topology of the edges of sample()."""
+        with self._slot() as slot:
+            sizes = slot.sample(as_int64(seeds), name, True)
+            edge_ids = self._empty(sizes.num_edges)
+            with current(self._output):
+                slot.copy_edge_ids(edge_ids)
+        return edge_ids
+
+    @contextmanager
+    def _slot(self) -> Iterator[native.GpuSampler]:
+        """A sampler for this thread alone. Blocks until one is free."""
+        slot = self._slots.get()
+        try:
+            slot = slot or self._new_slot()
+            yield slot
+        finally:
+            self._slots.put(slot)
+
+    def _empty(self, *shape: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
+        tensor = torch.empty(shape, dtype=dtype, device=self._output, pin_memory=self._is_pinned)
+        if tensor.is_cuda:
+            # The native sampler writes in a stream of its own, and torch may hand out memory that
+            # this stream still uses.
+            torch.cuda.current_stream(tensor.device).synchronize()
+        return tensor
