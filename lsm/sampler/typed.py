@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 import torch
 
-from lsm.graph.types import EdgeType, EdgeTypes, NodeSpace, TypedMap
+from lsm.graph.types import EDGE, EdgeType, EdgeTypes, NodeSpace, TypedMap
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,27 @@ class SampledTypes:
     """The type of the seeds."""
     num_sampled_nodes: TypedMap[str, list[int]]
     num_sampled_edges: TypedMap[EdgeType, list[int]]
+
+    @classmethod
+    def of(
+        cls,
+        space: NodeSpace,
+        edge_types: EdgeTypes,
+        input_type: str,
+        num_sampled_nodes: Sequence[list[int]],
+        num_sampled_edges: Sequence[list[int]],
+    ) -> SampledTypes | None:
+        """The types of a sample with these counts, in the order of types; None for a graph without
+        types."""
+        if edge_types == (EDGE,):
+            return None
+        return cls(
+            space,
+            edge_types,
+            input_type,
+            TypedMap(zip(space.types, num_sampled_nodes, strict=True)),
+            TypedMap(zip(edge_types, num_sampled_edges, strict=True)),
+        )
 
     def nodes(self, values: torch.Tensor) -> TypedMap[str, torch.Tensor]:
         """Each node type's part of ``values`` [n, ...]."""

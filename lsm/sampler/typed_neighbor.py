@@ -12,7 +12,7 @@ from torch import Tensor
 from lsm import native
 from lsm.core.ids import as_int64
 from lsm.graph.topology import Topology
-from lsm.graph.types import EDGE, EdgeType, EdgeTypes, NodeSpace, TypedMap
+from lsm.graph.types import EdgeType, EdgeTypes, NodeSpace, TypedMap
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import SampledGraph, checked_num_neighbors
 from lsm.sampler.options import Sampling
@@ -149,19 +149,10 @@ class TypedNeighborSampler:
             batch=None
             if result.subgraph is None
             else native.as_tensor(result.subgraph, torch.int64, result.num_nodes),
-            types=self._types(result),
-        )
-
-    def _types(self, result: native.TypedSubgraph) -> SampledTypes | None:
-        """The types of a sample; None for a graph without types."""
-        if self.edge_types == (EDGE,):
-            return None
-        return SampledTypes(
-            self.graph.space,
-            self.edge_types,
-            self.input_type,
-            TypedMap(zip(self.graph.space.types, result.num_sampled_nodes, strict=True)),
-            TypedMap(zip(self.edge_types, result.num_sampled_edges, strict=True)),
+            types=SampledTypes.of(
+                *(self.graph.space, self.edge_types, self.input_type),
+                *(result.num_sampled_nodes, result.num_sampled_edges),
+            ),
         )
 
     def edge_ids(self, seeds: Tensor, name: BatchName, times: Tensor | None = None) -> Tensor:

@@ -9,8 +9,11 @@ import torch
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
+from lsm.sampler.typed_gpu import DeviceTypedNeighborSampler, place_types
+from lsm.sampler.typed_neighbor import TypedNeighborSampler
 from support.gpus import ON_A_GPU
 from support.graphs import assert_same, random_graph
+from support.typed_topologies import random_typed_graph
 
 pytestmark = ON_A_GPU
 
@@ -28,6 +31,23 @@ def test_samples(placement, dtype, fanouts):
         seeds = torch.randperm(30_000, generator=generator)[:500]
         sampled = sampler.sample(seeds, BatchName(seed=5, iteration=iteration))
         assert_same(sampled, host.sample(seeds, BatchName(seed=5, iteration=iteration)))
+
+
+@pytest.mark.parametrize("placement", ["uva", "device"])
+@pytest.mark.parametrize("sampling", ["neighbor", "labor"])
+@pytest.mark.parametrize("num_neighbors", [[15, 10, 5], [3, -1, 2]])
+def test_samples_of_graphs_with_types(placement, sampling, num_neighbors):
+    graph = random_typed_graph(np.random.default_rng(5), np.int32, 30_000, 150_000)
+    placed = place_types(graph, placement, torch.device("cuda", 0))
+    options = {"input_type": "paper", "sampling": sampling}
+    sampler = DeviceTypedNeighborSampler(graph, placed, num_neighbors, device=0, **options)
+    host = TypedNeighborSampler(graph, num_neighbors, **options)
+    for iteration in range(3):
+        seeds = torch.arange(iteration, graph.space.counts["paper"], 50)
+        name = BatchName(seed=5, iteration=iteration)
+        sampled, expected = sampler.sample(seeds, name), host.sample(seeds, name)
+        assert_same(sampled, expected)
+        assert sampled.types == expected.types
 
 
 @pytest.mark.parametrize("output", ["cpu", "cuda:0"])
