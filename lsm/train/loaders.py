@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -13,13 +14,14 @@ from lsm.graph.topology import Topology
 from lsm.loader.inputs import Drawing, open_topology
 from lsm.loader.neighbor_loader import NeighborLoader
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, choose_placement, place_topology
+from lsm.sampler.typed_gpu import DeviceTypedNeighborSampler, place_types
 from lsm.sampler.typed_neighbor import TypedTopology
 from lsm.storage.read_ahead import ReadAhead
 from lsm.train.memory_plan import MemoryPlan
 from lsm.train.sampling import batch_size, drawing_of
 from lsm.train.setup import Setup
 
-NewSampler = Callable[[Drawing], DeviceNeighborSampler | None]
+NewSampler = Callable[[Drawing], DeviceNeighborSampler | DeviceTypedNeighborSampler | None]
 
 
 def build_loaders(
@@ -66,26 +68,44 @@ def build_loaders(
 def _gpu_samplers(setup: Setup, topology: Topology | TypedTopology) -> NewSampler:
     """A function that makes samplers of ``topology`` on the GPU; it returns None where the host
     samples."""
-    config, device, num_bytes = setup.config, setup.device, topology.num_bytes
+    config, device = setup.config, setup.device
     given = config.topology.placement
     free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
-    placement = choose_placement(given, device, num_bytes, free_bytes)
-    if isinstance(topology, TypedTopology) and given in ("uva", "device"):
+    placement = choose_placement(given, device, topology.num_bytes, free_bytes)
+    is_plain = drawing_of(config, setup.store, "train").is_plain
+    if not is_plain and given in ("uva", "device"):
         raise ValueError(
-            f"topology.placement: {given} samples graphs of one type, without times, weights or "
-            "subgraphs; set it to auto or host"
+            f"topology.placement: {given} samples without times, weights or subgraphs "
+            "(sampler.time_attr, sampler.weight_attr, sampler.disjoint); set it to auto or host"
         )
-    if placement == "host" or isinstance(topology, TypedTopology):
+    if placement == "host" or not is_plain:
         return lambda drawing: None
-    placed = place_topology(topology, placement, device)
+    options: dict[str, Any] = {
+        "device": device.index,
+        "timeout_secs": config.storage.timeout_secs,
+        "num_slots": config.loader.num_threads,
+    }
+    if isinstance(topology, TypedTopology):
+        graph, input_type = topology, setup.task.input_type(setup.store)
+        placed_types = place_types(graph, placement, device)
+        for own in graph.topologies.values():
+            _check_mapped(own)
+        return lambda drawing: DeviceTypedNeighborSampler(
+            graph,
+            placed_types,
+            drawing.num_neighbors,
+            input_type=input_type,
+            sampling=drawing.sampling,
+            **options,
+        )
+    plain, placed = topology, place_topology(topology, placement, device)
+    _check_mapped(plain)
+    return lambda drawing: DeviceNeighborSampler(
+        plain, placed, drawing.hops, sampling=drawing.sampling, **options
+    )
+
+
+def _check_mapped(topology: Topology) -> None:
+    """Raises OSError if a page of a mapped topology could not be read."""
     native.check_mapped(topology.indptr)
     native.check_mapped(topology.indices)
-    return lambda drawing: DeviceNeighborSampler(
-        topology,
-        placed,
-        drawing.hops,
-        sampling=drawing.sampling,
-        device=device.index,
-        timeout_secs=config.storage.timeout_secs,
-        num_slots=config.loader.num_threads,
-    )
