@@ -35,9 +35,30 @@ class TrainConfig(Section):
     seed: Seed = 0
     """Seed of initial weights, shuffling, sampling, dropout and everything else that is random."""
     lr: Annotated[float, Field(gt=0)] = 0.001
-    """Learning rate of Adam."""
+    """Learning rate."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """L2 penalty of Adam."""
+    """L2 penalty of adam and sgd; of adamw, the share of each weight that a step removes."""
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    """Optimizer of torch. Embeddings of types without features take SparseAdam in each case."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Momentum of sgd."""
+    schedule: Literal["constant", "cosine", "step"] = "constant"
+    """Learning rate over time. cosine: falls to 0 over all epochs; step: times step_factor every
+    step_epochs epochs."""
+    warmup_iterations: NonNegative = 0
+    """Iterations over which the learning rate rises from 0 to lr at the start."""
+    step_epochs: Positive = 10
+    """Epochs between two steps of schedule step."""
+    step_factor: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Factor of each step of schedule step."""
+    clip_norm: Annotated[float, Field(gt=0)] | None = None
+    """Largest norm of all gradients together; larger ones are scaled down to it. Embeddings of
+    types without features do not count. null: no limit."""
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of each target that is spread over all classes, in the loss of training."""
+    class_weights: Literal["none", "balanced"] = "none"
+    """Weights of the classes in the loss of training. balanced: inversely proportional to the
+    training nodes of a class, 1 on average over these nodes."""
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     """Arithmetic of the model. tf32: a GPU multiplies float32 matrices with 10 bits of mantissa;
     bf16: autocast to bfloat16. Weights and sums stay float32."""

@@ -132,8 +132,17 @@ def build_model(options: ModelOptions, in_dim: int, out_dim: int, num_layers: in
     return GAT([*hidden, last], options.dropout)
 
 
-def loss_sum(scores: Tensor, labels: Tensor) -> Tensor:
-    """Cross entropy summed over seeds (0 for none): scores [b, classes], labels [b] int64."""
+def loss_sum(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    class_weights: Tensor | None = None,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Cross entropy summed over seeds (0 for none): scores [b, classes], labels [b] int64,
+    class_weights [classes]."""
     if len(labels) == 0:
         return scores.sum()
-    return functional.cross_entropy(scores, labels, reduction="sum")
+    return functional.cross_entropy(
+        scores, labels, class_weights, reduction="sum", label_smoothing=label_smoothing
+    )

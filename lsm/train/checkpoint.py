@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from lsm.config.schema import Config
 from lsm.core.atomic_file import write_bytes_atomic
 from lsm.run.fingerprint import settings_of
 from lsm.run.position import Position
@@ -23,6 +24,15 @@ from lsm.train.row_sizes import feature_dims
 from lsm.train.setup import Setup
 
 SCHEMA_VERSION = 2
+
+# Options that earlier checkpoints do not name; those have the defaults.
+_LATER = {
+    "sampler": ("edge_types", "disjoint", "time_attr", "temporal_strategy", "weight_attr"),
+    "train": (
+        *("optimizer", "momentum", "schedule", "warmup_iterations", "step_epochs", "step_factor"),
+        *("clip_norm", "label_smoothing", "class_weights"),
+    ),
+}
 
 
 class DamagedError(ValueError):
@@ -42,14 +52,14 @@ def fingerprint(setup: Setup) -> dict[str, Any]:
     """The settings that a resumed run must share with its checkpoint for equal losses."""
     config, store = setup.config, setup.store
     sampling = ["num_neighbors", "kind", "layer_dependency", "batch_dependency", "debias"]
-    # A checkpoint from before an option was there has the option's default.
-    fields = type(config.sampler).model_fields
-    drawing = ("edge_types", "disjoint", "time_attr", "temporal_strategy", "weight_attr")
-    sampling += [name for name in drawing if getattr(config.sampler, name) != fields[name].default]
-    train = ("batch_size", "seed", "lr", "weight_decay", "precision", "select")
-    keys = settings_of(config, {"model": None, "train": train, "sampler": sampling})
+    train = ["batch_size", "seed", "lr", "weight_decay", "precision", "select"]
+    train += ["epochs"] if config.train.schedule == "cosine" else []
+    sections = {"model": None, "train": train, "sampler": sampling}
+    keys = settings_of(config, sections) | settings_of(config, _LATER)
     keys["model.num_layers"] = len(config.sampler.num_neighbors)
     keys["world size"] = setup.world.size
+    if store.is_typed:
+        keys["data.input_type"] = setup.task.input_type(store)
     keys["store (name, nodes, edges, dim)"] = [
         store.name,
         store.num_nodes,
@@ -117,13 +127,13 @@ def load(path: Path) -> dict[str, Any]:
         ) from error
     version = content.get("schema_version") if isinstance(content, dict) else None
     if version == 1:
-        return _of_version_1(content)
-    if version != SCHEMA_VERSION:
+        content = _of_version_1(content)
+    elif version != SCHEMA_VERSION:
         raise ValueError(
             f"checkpoint {path}: expected schema version {SCHEMA_VERSION}, got {version}; "
             "set checkpoint.resume=never to start afresh"
         )
-    return content
+    return content | {"settings": settings_of(Config(), _LATER) | content["settings"]}
 
 
 def _of_version_1(content: dict[str, Any]) -> dict[str, Any]:

@@ -38,6 +38,11 @@ class EmbeddingOptimizer:
         self._others, self._tables, self._world = others, list(tables), world
         self._sparse = torch.optim.SparseAdam(self._tables, lr=lr)
 
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Those of both optimizers."""
+        return [*self._others.param_groups, *self._sparse.param_groups]
+
     def zero_grad(self) -> None:
         """Forgets all gradients."""
         self._others.zero_grad()

@@ -64,5 +64,5 @@ def open_job(config: Config, world: World, task: Task) -> Iterator[Job]:
     check_job_room(setup)
     with open_rows(setup, plan, config.cache, reads.options) as features:
         loaders = build_loaders(setup, plan, features, reads.read_ahead)
-        network = build_network(setup, features)
+        network = build_network(setup, features, len(loaders["train"]))
         yield Job(**vars(setup), memory=plan, features=features, loaders=loaders, network=network)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from lsm.config.train import TrainConfig
 from lsm.core.device import memory_errors
 from lsm.distributed import collectives
 from lsm.features.cached import CachedFeatureLoader
@@ -18,6 +19,7 @@ from lsm.nn.models import build_model
 from lsm.nn.typed_models import TypedInputs, build_typed_model
 from lsm.run.devices import gradient_backend
 from lsm.train.embeddings import EmbeddingOptimizer
+from lsm.train.schedule import Schedule
 from lsm.train.setup import Setup
 
 
@@ -30,24 +32,48 @@ class Network:
     parallel: nn.Module
     """The network with gradients averaged over ranks; ``model`` itself in a world of one."""
     optimizer: torch.optim.Optimizer | EmbeddingOptimizer
+    schedule: Schedule
+
+    def step(self, iteration: int) -> None:
+        """One step of the optimizer, with the gradients of the model. ``iteration`` counts from 0
+        over all epochs."""
+        options = self.schedule.options
+        if options.clip_norm is not None:
+            nn.utils.clip_grad_norm_(dense_parameters(self.model), options.clip_norm)
+        if not self.schedule.is_constant:
+            rate = options.lr * self.schedule.share(iteration)
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+        self.optimizer.step()
 
 
-def build_network(setup: Setup, features: Features) -> Network:
+def build_network(setup: Setup, features: Features, epoch_iterations: int) -> Network:
     """The network of a job, with its first weights. A collective."""
     options = setup.config.train
     torch.manual_seed(options.seed)
     with memory_errors("for the model"):
         model = new_model(setup).to(setup.device)
-    adam = torch.optim.Adam(
-        dense_parameters(model), lr=options.lr, weight_decay=options.weight_decay, fused=True
-    )
-    optimizer: torch.optim.Optimizer | EmbeddingOptimizer = adam
+    dense = _optimizer(options, dense_parameters(model))
+    optimizer: torch.optim.Optimizer | EmbeddingOptimizer = dense
     if tables := list(sparse_parameters(model).values()):
-        optimizer = EmbeddingOptimizer(adam, tables, options.lr, setup.world)
+        optimizer = EmbeddingOptimizer(dense, tables, options.lr, setup.world)
     parallel: Any = _parallel(model, setup, features)
     if options.compile:
         parallel = torch.compile(parallel, dynamic=True)
-    return Network(model, parallel, optimizer)
+    return Network(model, parallel, optimizer, Schedule(options, epoch_iterations))
+
+
+def _optimizer(options: TrainConfig, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    common: dict[str, Any] = {
+        "lr": options.lr,
+        "weight_decay": options.weight_decay,
+        "fused": True,
+    }
+    if options.optimizer == "adam":
+        return torch.optim.Adam(parameters, **common)
+    if options.optimizer == "adamw":
+        return torch.optim.AdamW(parameters, **common)
+    return torch.optim.SGD(parameters, momentum=options.momentum, **common)
 
 
 def new_model(setup: Setup) -> nn.Module:

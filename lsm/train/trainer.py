@@ -54,7 +54,7 @@ def train(config: Config, task: Task | None = None) -> dict[str, Any]:
         signals.on_signals(),
         collectives.joined(config.dist.timeout_secs, shared_settings(config)) as world,
     ):
-        return _train(config, task or NodeClassification(config.data.input_type), world)
+        return _train(config, task or NodeClassification.of(config), world)
 
 
 def _train(config: Config, task: Task, world: World) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class Trainer:
             # With this factor the average is the gradient of the mean over the global batch.
             (local_loss * (job.world.size / num_seeds)).backward()
         with span("optimizer"):
-            job.network.optimizer.step()
+            job.network.step(batch.epoch * self.num_iterations + batch.iteration)
         return StepTotals(
             loss_sum=local_loss.item(),
             loss_count=batch.batch_size,

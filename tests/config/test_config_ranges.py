@@ -50,7 +50,7 @@ def nested(key, value):
     return value
 
 
-FLOATS = ("timeout_secs", "lr", "weight_decay")  # which may be as large as that
+FLOATS = ("timeout_secs", "lr", "weight_decay", "clip_norm")  # which may be as large as that
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_a_slip_gets_the_key_that_was_meant(name, meant):
     ("name", "listed"),
     [
         ("train.loss", "train has batch_size, epochs, seed, lr, "),
-        ("train.optimizer", "train has batch_size, "),
+        ("train.gradient", "train has batch_size, "),
         ("train.gpu", "train has batch_size, "),
         ("train.bytes", "train has batch_size, "),
         ("model.type", "model has name, hidden_dim, num_layers, dropout, heads"),

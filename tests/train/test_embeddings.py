@@ -43,7 +43,7 @@ def store_path(tmp_path):
 def network_of(store, world, name):
     settings = (f"model.name={name}", "model.hidden_dim=8", "model.dropout=0", "train.lr=1e-6")
     config = lsm.load_config("base", [*settings, "sampler.num_neighbors=[3,3]"])
-    return build_network(Setup(config, world, torch.device("cpu"), store, Papers()), None)
+    return build_network(Setup(config, world, torch.device("cpu"), store, Papers()), None, 1)
 
 
 def gradients_of(model):

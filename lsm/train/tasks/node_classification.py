@@ -19,14 +19,34 @@ from lsm.train.tasks.task import Counts, Model
 class NodeClassification:
     """Predicts the class of each seed node. Seeds and labels are those of the store.
 
-    given_type: ``data.input_type``.
+    given_type: ``data.input_type``. balances: Weigh the classes in the loss of training, inversely
+    proportional to their training nodes. label_smoothing: Share of each target that is spread over
+    all classes there.
     """
 
     metric = "accuracy"
     count_names: tuple[str, ...] = ("num_correct",)
 
-    def __init__(self, given_type: str | None = None) -> None:
-        self._given_type = given_type
+    def __init__(
+        self,
+        given_type: str | None = None,
+        *,
+        balances: bool = False,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        self._given_type, self._balances = given_type, balances
+        self._label_smoothing = label_smoothing
+        self._class_weights: Tensor | None = None
+
+    @classmethod
+    def of(cls, config: Config) -> NodeClassification:
+        """The task of a configuration."""
+        options = config.train
+        return cls(
+            config.data.input_type,
+            balances=options.class_weights == "balanced",
+            label_smoothing=options.label_smoothing,
+        )
 
     def check(self, config: Config, store: GraphStore, world_size: int) -> None:
         """Raises ValueError if ``store`` cannot be trained on: without classes, with too few nodes
@@ -37,6 +57,9 @@ class NodeClassification:
         labels = nodes.labels()
         for split in ("train", "valid", "test"):
             _check_labels(store, nodes, split, labels[self.seeds(store, split)])
+        if self._balances:
+            train = labels[self.seeds(store, "train")]
+            self._class_weights = _inverse_shares(train, nodes.num_classes)
         native.check_mapped(labels)
 
     def input_type(self, store: GraphStore) -> str:
@@ -70,7 +93,14 @@ class NodeClassification:
     def loss_sum(self, model: Model, batch: Batch) -> tuple[Tensor, Counts]:
         """Sum of the seeds' cross-entropies, and their counts."""
         scores, labels = model(batch), _labels_of(batch)
-        return loss_sum(scores, labels), _counts(scores, labels)
+        weights = self._class_weights
+        loss = loss_sum(
+            scores,
+            labels,
+            class_weights=None if weights is None else weights.to(scores.device),
+            label_smoothing=self._label_smoothing,
+        )
+        return loss, _counts(scores, labels)
 
     def counts(self, model: Model, batch: Batch) -> Counts:
         """The number of seeds whose class is predicted."""
@@ -82,6 +112,14 @@ class NodeClassification:
 
     def _nodes(self, store: GraphStore) -> NodeData:
         return store.nodes(self.input_type(store))
+
+
+def _inverse_shares(labels: Tensor, num_classes: int) -> Tensor:
+    """A weight for each class, 1 on average over ``labels`` [n]; of absent classes 0."""
+    counts = torch.bincount(labels, minlength=num_classes)
+    present = int((counts > 0).sum())
+    shares = len(labels) / (present * counts.clamp(min=1)).float()
+    return torch.where(counts > 0, shares, 0.0)
 
 
 def _is_classified(nodes: NodeData) -> bool:

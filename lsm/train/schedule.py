@@ -1,0 +1,37 @@
+"""Learning rates: a function of the iteration, so that a resumed run needs no state."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from lsm.config.train import TrainConfig
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The learning rate of each iteration, as a share of ``train.lr``.
+
+    options: with the kind of schedule. epoch_iterations: iterations of an epoch.
+    """
+
+    options: TrainConfig
+    epoch_iterations: int
+
+    @property
+    def is_constant(self) -> bool:
+        """True if the rate never changes."""
+        return self.options.schedule == "constant" and self.options.warmup_iterations == 0
+
+    def share(self, iteration: int) -> float:
+        """The share at ``iteration``, counted from 0 over all epochs."""
+        options, warmup = self.options, self.options.warmup_iterations
+        if iteration < warmup:
+            return (iteration + 1) / warmup
+        if options.schedule == "cosine":
+            rest = max(1, options.epochs * self.epoch_iterations - warmup)
+            return (1 + math.cos(math.pi * min(1.0, (iteration - warmup) / rest))) / 2
+        if options.schedule == "step":
+            num_steps = iteration // (options.step_epochs * self.epoch_iterations)
+            return options.step_factor**num_steps
+        return 1.0
