@@ -96,7 +96,7 @@ class RelationConvs(TypedConv):
         for each, conv in self.convs.items():
             (source, _, destination), relation = each, relations[each]
             if relation.layer.num_dst > 0:
-                ends = x[source][: relation.layer.num_src], own[destination]
+                ends = x[source], own[destination]
                 out = self.convolve(conv, ends, relation)
                 sums[destination] = sums[destination] + out if destination in sums else out
         return sums
