@@ -13,7 +13,7 @@ from lsm.graph.types import EdgeType, NodeSpace
 def union(parts: Mapping[EdgeType, Topology], nodes: NodeSpace) -> Topology:
     """The in-edges of every node over all edge types, in the order of ``parts``; ids are those of
     the space. A single type is returned as it is, others are copied: 8 bytes a node and 4 an edge
-    (8 from 2**31 nodes on), and 28 more an edge of the largest type for the time of the copy."""
+    (8 from 2**31 nodes on), and 36 more an edge of the largest type for the time of the copy."""
     if len(parts) == len(nodes.types) == 1:
         return next(iter(parts.values()))
     degrees = torch.zeros(nodes.num_nodes, dtype=torch.int64)
@@ -39,7 +39,7 @@ def union_bytes(parts: Mapping[EdgeType, Topology], nodes: NodeSpace) -> int:
         return 0
     num_edges = [part.num_edges for part in parts.values()]
     id_bytes = 4 if nodes.num_nodes < 2**31 else 8
-    return 16 * nodes.num_nodes + id_bytes * sum(num_edges) + 28 * max(num_edges)
+    return 16 * nodes.num_nodes + id_bytes * sum(num_edges) + 36 * max(num_edges)
 
 
 def _range(nodes: NodeSpace, node_type: str) -> slice:
