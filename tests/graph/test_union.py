@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from lsm.core import host_memory
-from lsm.core.allocator import release_freed_memory
 from lsm.graph import NodeSpace
 from lsm.graph.union import union, union_bytes
 from support.graphs import from_edges
@@ -48,17 +46,3 @@ def test_one_type_is_not_copied():
     parts, space = {("node", "to", "node"): topology}, NodeSpace.of_one(2)
     assert union(parts, space) is topology
     assert union_bytes(parts, space) == 0
-
-
-def test_a_union_takes_no_more_memory_than_it_says():
-    space = NodeSpace({"user": 200_000, "item": 100_000})
-    parts = {}
-    for relation, source, destination, num_edges in (
-        ("rates", "user", "item", 3_000_000),
-        ("follows", "user", "user", 1_000_000),
-    ):
-        counts = space.counts[source], space.counts[destination]
-        ends = [np.arange(num_edges) % count for count in counts]
-        parts[source, relation, destination] = from_edges(*ends, counts[1])
-    release_freed_memory()  # freed memory that is taken again would not count
-    assert host_memory.peak_growth(lambda: union(parts, space)) < union_bytes(parts, space)

@@ -166,6 +166,13 @@ def test_the_window_shrinks_and_says_so():
     assert not short.notes
 
 
+@pytest.mark.parametrize(("union_bytes", "score"), [(100 * MIB, "auto"), (110 * MIB, "none")])
+def test_a_score_is_computed_where_its_edges_have_room(union_bytes, score):
+    """A sixteenth of 2 GiB, of which 24 MiB are for the nodes."""
+    small = facts(num_nodes=MIB, topology_bytes=4 * MIB, union_bytes=union_bytes)
+    assert plan(small, cache={"policy": "lookahead"}).config.cache.score == score
+
+
 def test_a_budget_too_small_for_a_batch_is_an_error_with_the_sum():
     with pytest.raises(ValueError, match=r"^memory\.bytes: expected room for one batch") as caught:
         plan(facts(400 * MIB), memory={"bytes": "400MiB"})
