@@ -20,6 +20,7 @@ __all__ = [
     "StorageOptions",
     "fit",
     "load_config",
+    "load_model",
     "open_features",
     "train",
 ]
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from lsm.loader.neighbor_loader import NeighborLoader
     from lsm.sampler.options import Sampling
     from lsm.storage.options import StorageOptions
+    from lsm.train.saved import load_model
     from lsm.train.start import fit
     from lsm.train.start import fit as train
 
@@ -55,6 +57,7 @@ _ROOMS = {
     "StorageOptions": "storage",
     "fit": "train",
     "load_config": "config",
+    "load_model": "train",
     "open_features": "features",
 }
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -250,6 +252,10 @@ class GraphStore:
             if not name.startswith("scores/")
         }
         return counts_by_name(self.meta) | sums
+
+    def digest(self) -> str:
+        """SHA-256 of ``identity()``: equal for stores of equal contents."""
+        return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()
 
     @property
     def scores(self) -> list[str]:

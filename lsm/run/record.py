@@ -48,6 +48,7 @@ class RunRecord:
         log: RunLog,
         *,
         store: Path,
+        store_digest: str | None,
         world_size: int,
         anew: bool,
     ) -> None:
@@ -58,6 +59,7 @@ class RunRecord:
             config: The configuration, with a section ``run``.
             log: The run's log, which is opened here.
             store: The store, for the user.
+            store_digest: Of its contents; None: not known.
             world_size: Number of ranks.
             anew: Replace the records of earlier starts (checkpoint.resume=never).
         """
@@ -65,7 +67,11 @@ class RunRecord:
         self._config = with_run_dir(config, directory)
         self._earlier = _read_starts(directory / STARTS_NAME)
         self._anew = anew
-        self._start: dict[str, Any] = _facts() | {"store": str(store), "world_size": world_size}
+        self._start: dict[str, Any] = _facts() | {
+            "store": str(store),
+            "store_digest": store_digest,
+            "world_size": world_size,
+        }
 
     def __enter__(self) -> RunRecord:
         last = self._earlier[-1] if self._earlier else None
@@ -118,6 +124,12 @@ def places(directory: Path, store: Path) -> dict[str, str]:
         "store": str(store),
         "config": str(directory / CONFIG_NAME),
     }
+
+
+def last_store(directory: Path) -> str | None:
+    """The digest of the store of the last start of a run; None if it is not recorded."""
+    starts = _read_starts(directory / STARTS_NAME)
+    return starts[-1].get("store_digest") if starts else None
 
 
 def with_run_dir(config: BaseModel, directory: Path) -> BaseModel:

@@ -53,6 +53,7 @@ def open_records(
     log: RunLog,
     *,
     store: Path,
+    store_digest: str | None = None,
     position: Position,
     num_iterations: int,
     in_words: Callable[[dict[str, Any]], str],
@@ -67,6 +68,7 @@ def open_records(
         world: The ranks.
         log: The run's log, which is opened.
         store: The store, for the user.
+        store_digest: Of its contents; None: not known.
         position: The start of training.
         num_iterations: Iterations of an epoch.
         in_words: An epoch's record, all but the loss and the time, for the user.
@@ -80,6 +82,7 @@ def open_records(
             config,
             log,
             store=store,
+            store_digest=store_digest,
             world_size=world.size,
             anew=config.checkpoint.resume == "never",
         )

@@ -13,11 +13,12 @@ from lsm.core.lazy import lazily
 
 if TYPE_CHECKING:
     from lsm.config.schema import Config
+    from lsm.train.saved import load_model
     from lsm.train.start import fit
 
-__all__ = ["fit"]
+__all__ = ["fit", "load_model"]
 
-__getattr__, __dir__ = lazily(__name__, {"fit": "start"})
+__getattr__, __dir__ = lazily(__name__, {"fit": "start", "load_model": "saved"})
 
 
 class _CallablePackage(ModuleType):

@@ -119,12 +119,7 @@ def load(path: Path) -> dict[str, Any]:
     read; ValueError, which names the file, for another schema."""
     if not path.is_file():
         raise FileNotFoundError(f"checkpoint {path} does not exist (checkpoint.resume)")
-    try:
-        content = torch.load(path, weights_only=True, map_location="cpu")
-    except Exception as error:  # torch raises many types here; each means an unreadable file
-        raise DamagedError(
-            f"checkpoint {path} cannot be read: it is truncated, damaged or not a checkpoint"
-        ) from error
+    content = read(path)
     version = content.get("schema_version") if isinstance(content, dict) else None
     if version == 1:
         content = _of_version_1(content)
@@ -134,6 +129,16 @@ def load(path: Path) -> dict[str, Any]:
             "set checkpoint.resume=never to start afresh"
         )
     return content | {"settings": settings_of(Config(), _LATER) | content["settings"]}
+
+
+def read(path: Path) -> Any:
+    """The value in a file of ``write_atomic``. Raises DamagedError if its bytes cannot be read."""
+    try:
+        return torch.load(path, weights_only=True, map_location="cpu")
+    except Exception as error:  # torch raises many types here; each means an unreadable file
+        raise DamagedError(
+            f"checkpoint {path} cannot be read: it is truncated, damaged or not a checkpoint"
+        ) from error
 
 
 def _of_version_1(content: dict[str, Any]) -> dict[str, Any]:

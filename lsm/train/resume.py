@@ -13,6 +13,7 @@ from lsm.run.position import Position
 from lsm.train import checkpoint
 from lsm.train.checkpoint import State
 from lsm.train.job import Job
+from lsm.train.saved import MODEL_NAME
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ def _read(job: Job) -> dict[str, Any] | None:
         logger.info("continuing from %s (%s)", path, position)
     else:
         checkpoint.remove_all(job.checkpoint_dir)
-        (job.run_dir / "model.pt").unlink(missing_ok=True)
+        (job.run_dir / MODEL_NAME).unlink(missing_ok=True)
     _result(job).unlink(missing_ok=True)
     return content
 

@@ -41,6 +41,7 @@ from lsm.train.peak_memory import peak_of
 from lsm.train.resume import find_state
 from lsm.train.row_metrics import STEP_SCALARS, NewReads, RowMetrics, in_words
 from lsm.train.row_sizes import row_sizes
+from lsm.train.saved import MODEL_NAME
 from lsm.train.tasks.node_classification import NodeClassification
 from lsm.train.tasks.task import Task
 
@@ -71,6 +72,7 @@ def _train(config: Config, task: Task, world: World) -> dict[str, Any]:
             world,
             log,
             store=job.store.path,
+            store_digest=job.store.digest(),
             position=state.position,
             num_iterations=len(job.loaders["train"]),
             in_words=partial(in_words, metric=task.metric, in_memory=job.keeps_features),
@@ -226,7 +228,7 @@ class Trainer:
         test = self._evaluate("test")
         if job.world.is_main:
             weights = {name: value.cpu() for name, value in job.network.model.state_dict().items()}
-            checkpoint.write_atomic(job.run_dir / "model.pt", weights)
+            checkpoint.write_atomic(job.run_dir / MODEL_NAME, weights)
         return {
             **_named("test", test.metrics),
             "engine": job.features.engine,

@@ -29,6 +29,7 @@ PUBLIC = {
     "StorageOptions",
     "fit",
     "load_config",
+    "load_model",
     "open_features",
     "train",
 }
