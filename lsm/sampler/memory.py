@@ -59,7 +59,8 @@ def largest_batch(
         own = size_of(graph, row_bytes)
         size = size.at_least(own)
         if smaller is None:
-            rows_bytes = own.mixed_bytes or own.nodes * row_bytes[NODE]
+            is_typed = graph.types is not None
+            rows_bytes = own.mixed_bytes if is_typed else own.nodes * row_bytes[NODE]
             parts = max(1, -(-rows_bytes // _TRIAL_BYTES))
             smaller = sampler.sample(*seeds.first(max(1, len(seeds.nodes) // parts)).arguments)
     return size.scaled(_MORE), smaller

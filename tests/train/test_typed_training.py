@@ -183,8 +183,28 @@ def test_settings_that_do_not_fit_are_named(store, tmp_path, settings, message):
         train(config(store, tmp_path, *TYPED, *settings))
 
 
+@pytest.mark.parametrize("cache", [(), CACHES["lookahead"]])
+def test_a_batch_may_reach_no_node_with_features(tmp_path, cache):
+    """The model has embeddings of the seeds' type, and reads no row."""
+    from torch_geometric.data import HeteroData
+
+    torch.manual_seed(0)
+    data = HeteroData()
+    data["user"].num_nodes = 60
+    data["user"].y = torch.arange(60) % 2
+    for number, split in enumerate(("train", "val", "test")):
+        data["user"][f"{split}_mask"] = torch.arange(60) // 20 == number
+    data["item"].x = torch.randn(30, 20)
+    data["user", "knows", "user"].edge_index = torch.randint(60, (2, 200))
+    data["user", "buys", "item"].edge_index = torch.randint(30, (2, 90))
+    lsm.GraphStore.from_pyg(data, tmp_path / "store")
+    train(config(tmp_path / "store", tmp_path / "run", *TYPED, *cache))
+    found = losses(tmp_path / "run")
+    assert found[-1][2] < found[0][2]
+    assert all(step["requests"] == 0 for step in steps(tmp_path / "run"))
+
+
 def test_a_store_of_several_classified_types_wants_a_choice(tmp_path):
-    import torch
     from torch_geometric.data import HeteroData
 
     data = HeteroData()
