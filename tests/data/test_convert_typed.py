@@ -89,6 +89,28 @@ def test_values_of_a_graph_of_one_type_are_kept(tmp_path):
             convert_npy(tmp_path / message, tmp_path / "other")
 
 
+def test_values_without_features_are_for_embeddings(tmp_path):
+    arrays = {"edge_index": torch.randint(50, (2, 300)), "edge_weight": torch.rand(300)}
+    save(tmp_path / "source", arrays)
+    for size in (False, True):
+        if size:
+            (tmp_path / "source/num_nodes.txt").write_text("50\n")
+        with pytest.raises(FileNotFoundError, match=r"node_feat\.npy: missing; a graph without"):
+            convert_npy(tmp_path / "source", tmp_path / "store")
+
+
+def test_values_without_labels_are_warned_of(tmp_path, caplog):
+    arrays = {
+        "edge_index": torch.randint(50, (2, 300)),
+        "edge_weight": torch.rand(300),
+        "node_feat": torch.randn(50, 3),
+    }
+    save(tmp_path / "source", arrays)
+    convert_npy(tmp_path / "source", tmp_path / "store")
+    assert "no node_label.npy: the store has no labels" in caplog.text
+    assert "lsm train needs train nodes" in caplog.text
+
+
 def test_the_store_is_that_of_pyg(source, tmp_path):
     """The same files as from_pyg's, but for the names."""
     data = typed_graph()

@@ -83,6 +83,9 @@ def convert_npy(
             "both directions in edge_index.npy"
         )
     source, source_name = _describe(src)
+    _require_arrays(src)
+    files = {split: _split_file(src, split) for split in _SPLIT_SOURCES}
+    _warn_of_missing(src, [split for split, file in files.items() if file is None])
     if has_values(src):
         if num_classes is not None:
             raise ValueError("num_classes: expected none for a graph with values; leave it out")
@@ -93,19 +96,12 @@ def convert_npy(
         def array(file: str) -> ArrayFile:
             return stack.enter_context(ArrayFile(src / file))
 
-        edges = array(_EDGES)
-        if not (src / _FEATURES).exists():
-            raise FileNotFoundError(f"{src / _FEATURES}: missing; {_WITHOUT_FEATURES}")
-        features = array(_FEATURES)
+        edges, features = array(_EDGES), array(_FEATURES)
         labels = array(_LABELS) if (src / _LABELS).exists() else None
-        files = {split: _split_file(src, split) for split in _SPLIT_SOURCES}
         splits = {
             split: None if file is None else stack.enter_context(ArrayFile(file, masks=True))
             for split, file in files.items()
         }
-        _warn_of_missing(
-            src, labels is not None, [split for split in files if files[split] is None]
-        )
         splits_read = {file.name for file in files.values() if file is not None}
         warn_of_left_out(src, {_EDGES, _FEATURES, _LABELS} | splits_read, known=_KNOWN)
 
@@ -126,6 +122,14 @@ def convert_npy(
         return write_store(graph, out, options)
 
 
+def _require_arrays(src: Path) -> None:
+    """Raises FileNotFoundError without edges or features."""
+    if not (src / _EDGES).exists():
+        raise FileNotFoundError(f"{src / _EDGES}: missing")
+    if not (src / _FEATURES).exists():
+        raise FileNotFoundError(f"{src / _FEATURES}: missing; {_WITHOUT_FEATURES}")
+
+
 def _split_file(src: Path, split: str) -> Path | None:
     """The file of ``split``, node ids or a mask; None without one."""
     found = [src / name for name in _names(split) if (src / name).exists()]
@@ -141,9 +145,9 @@ def _names(split: str) -> list[str]:
     return [f"{stem}_{kind}.npy" for stem in stems for kind in ("idx", "mask")]
 
 
-def _warn_of_missing(src: Path, has_labels: bool, empty: list[str]) -> None:
+def _warn_of_missing(src: Path, empty: list[str]) -> None:
     """Logs the uses that remain of a graph without labels, or without the splits ``empty``."""
-    if not has_labels:
+    if not (src / _LABELS).exists():
         logger.warning(
             "%s: no %s: the store has no labels, and batch.y is None; it is for your own loop over "
             "NeighborLoader, such as link prediction; lsm train needs a class for each train node",
