@@ -11,16 +11,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch_geometric.nn import GATConv, GCNConv, SAGEConv
-from torch_geometric.utils import softmax
+from torch_geometric.nn import GCNConv, SAGEConv
 
 from lsm.loader.batch import Batch
 from lsm.loader.layers import Layer
+from lsm.nn.attention import WeightedGATConv
 from lsm.nn.options import ModelOptions
 from lsm.nn.templates import remove_templates
 
@@ -90,30 +89,9 @@ class GAT(SampledGNN):
     """Attention over the sampled neighbours and the node itself (Velickovic et al., 2018)."""
 
     def convolve(self, conv: nn.Module, x: Tensor, layer: Layer) -> Tensor:
-        size = (layer.num_src, layer.num_dst)
-        return conv((x, x[: layer.num_dst]), layer.edge_index, layer.relative_weight, size=size)
-
-
-class WeightedGATConv(GATConv):
-    """GATConv in which an edge counts as many times as its weight (``edge_attr`` [e], positive)."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options, fill_value=1.0)  # the weight of self loops
-
-    def edge_update(
-        self,
-        alpha_j: Tensor,
-        alpha_i: Tensor | None,
-        edge_attr: Tensor | None,
-        index: Tensor,
-        ptr: Tensor | None,
-        dim_size: int | None,
-    ) -> Tensor:
-        if edge_attr is None or alpha_i is None or index.numel() == 0:
-            return super().edge_update(alpha_j, alpha_i, None, index, ptr, dim_size)
-        score = functional.leaky_relu(alpha_j + alpha_i, self.negative_slope)
-        alpha = softmax(score + edge_attr.log().unsqueeze(-1), index, ptr, dim_size)
-        return functional.dropout(alpha, p=self.dropout, training=self.training)
+        weights, size = layer.relative_weight, (layer.num_src, layer.num_dst)
+        attr = None if weights is None else weights.unsqueeze(1)
+        return conv((x, x[: layer.num_dst]), layer.edge_index, attr, size=size)
 
 
 def build_model(options: ModelOptions, in_dim: int, out_dim: int, num_layers: int) -> SampledGNN:

@@ -13,16 +13,12 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
-from torch_geometric.nn import GATConv, HGTConv, SAGEConv
+from torch_geometric.nn import HGTConv, SAGEConv
 from torch_geometric.nn.module_dict import ModuleDict
-from torch_geometric.utils import softmax
 
 from lsm.graph.types import EdgeType
 from lsm.loader.layers import Layer
-
-_LEAST_WEIGHT = 1e-30
-"""Stands for smaller weights in logarithms and quotients, which are then finite."""
+from lsm.nn.attention import LEAST_WEIGHT, WeightedGATConv
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,7 @@ def _weighted(layer: Layer, weights: Tensor) -> Layer:
         weights = weights * layer.edge_weight
     destinations = layer.edge_index[1]
     sums = weights.new_zeros(layer.num_dst).index_add_(0, destinations, weights)
-    return replace(layer, edge_weight=weights / sums.clamp(min=_LEAST_WEIGHT)[destinations])
+    return replace(layer, edge_weight=weights / sums.clamp(min=LEAST_WEIGHT)[destinations])
 
 
 class TypedConv(nn.Module, ABC):
@@ -101,9 +97,9 @@ class RelationConvs(TypedConv):
                 sums[destination] = sums[destination] + out if destination in sums else out
         return sums
 
-    @abstractmethod
     def convolve(self, conv: nn.Module, ends: tuple[Tensor, Tensor], relation: Relation) -> Tensor:
         """Output [num_dst, width] of one convolution for the rows of sources and destinations."""
+        return conv(ends, relation.layer.adj)
 
 
 class RSAGE(RelationConvs):
@@ -113,9 +109,6 @@ class RSAGE(RelationConvs):
 
     def __init__(self, edge_types: Iterable[EdgeType], width: int) -> None:
         super().__init__({each: SAGEConv((width, width), width) for each in edge_types})
-
-    def convolve(self, conv: nn.Module, ends: tuple[Tensor, Tensor], relation: Relation) -> Tensor:
-        return conv(ends, relation.layer.adj)
 
 
 class RGCN(RelationConvs):
@@ -147,9 +140,6 @@ class RGCN(RelationConvs):
             sums[name] = sums[name] + out if name in sums else out
         return sums
 
-    def convolve(self, conv: nn.Module, ends: tuple[Tensor, Tensor], relation: Relation) -> Tensor:
-        return conv(ends, relation.layer.adj)
-
 
 class RGAT(RelationConvs):
     """Attention over the sampled edges of each type (Velickovic et al., 2018; Busbridge et al.,
@@ -167,7 +157,7 @@ class RGAT(RelationConvs):
         """edge_dims: width of the attributes by edge type; None: none."""
         super().__init__(
             {
-                each: RelationGATConv(
+                each: WeightedGATConv(
                     (width, width),
                     width // heads,
                     heads,
@@ -187,36 +177,6 @@ class RGAT(RelationConvs):
             values.append(weights.unsqueeze(1))
         attr = torch.cat(values, dim=1) if values else None
         return conv(ends, layer.edge_index, attr, size=(layer.num_src, layer.num_dst))
-
-
-class RelationGATConv(GATConv):
-    """GATConv with attributes of edges, weights of edges, both or neither.
-
-    A column of ``edge_attr`` after the first ``edge_dim`` is the weight: an edge counts as many
-    times.
-    """
-
-    def edge_update(
-        self,
-        alpha_j: Tensor,
-        alpha_i: Tensor | None,
-        edge_attr: Tensor | None,
-        index: Tensor,
-        ptr: Tensor | None,
-        dim_size: int | None,
-    ) -> Tensor:
-        dim = self.edge_dim or 0
-        if edge_attr is None or edge_attr.size(1) == dim or alpha_i is None or len(index) == 0:
-            return super().edge_update(alpha_j, alpha_i, edge_attr, index, ptr, dim_size)
-        alpha = alpha_j + alpha_i
-        if self.lin_edge is not None:
-            attr = self.lin_edge(edge_attr[:, :dim]).view(-1, self.heads, self.out_channels)
-            alpha = alpha + (attr * self.att_edge).sum(dim=-1)
-        weight = edge_attr[:, dim:]
-        score = functional.leaky_relu(alpha, self.negative_slope)
-        score = score + weight.clamp(min=_LEAST_WEIGHT).log()
-        alpha = softmax(score, index, ptr, dim_size) * (weight > 0)
-        return functional.dropout(alpha, p=self.dropout, training=self.training)
 
 
 class HGT(TypedConv):
