@@ -90,21 +90,17 @@ def presample(
     ``num_threads`` batches are sampled at once; the result does not depend on it. Source: GNNLab
     (EuroSys 2022), section 6.
     """
-    sampler = NeighborSampler(topology, num_neighbors)
     counts = torch.zeros(len(topology.indptr) - 1)
-    _presample(sampler, train_ids, counts, batch_size, epochs, seed, num_threads)
+    sampler = NeighborSampler(topology, num_neighbors)
+    _count_requests(counts, sampler, train_ids, batch_size, epochs, seed, num_threads)
     return counts
 
 
 def presample_types(
-    store: GraphStore,
-    num_neighbors: Sequence[int] = (10, 5),
-    batch_size: int = 1024,
-    epochs: int = 1,
-    seed: int = 0,
-    num_threads: int = 1,
+    store: GraphStore, num_neighbors: Sequence[int] = (10, 5), **options: int
 ) -> torch.Tensor:
-    """presample() of a graph with types: the training nodes of each type make batches."""
+    """presample() of a graph with types: the training nodes of each type make batches. Takes its
+    options."""
     space = store.node_space
     parts = {each: store.edges(each).topology() for each in store.edge_types}
     graph = TypedTopology(space, TypedMap(parts))
@@ -113,21 +109,20 @@ def presample_types(
         nodes = store.nodes(name)
         if "train" in nodes.splits:
             sampler = TypedNeighborSampler(graph, num_neighbors, input_type=name)
-            ids = nodes.split("train")
-            _presample(sampler, ids, counts, batch_size, epochs, seed, num_threads)
+            _count_requests(counts, sampler, nodes.split("train"), **options)
     return counts
 
 
-def _presample(
+def _count_requests(
+    counts: torch.Tensor,
     sampler: Sampler,
     train_ids: torch.Tensor,
-    counts: torch.Tensor,
-    batch_size: int,
-    epochs: int,
-    seed: int,
-    num_threads: int,
+    batch_size: int = 1024,
+    epochs: int = 1,
+    seed: int = 0,
+    num_threads: int = 1,
 ) -> None:
-    """Adds to ``counts`` the requests of each node."""
+    """Adds to ``counts`` the requests of each node, as presample() does."""
     if batch_size < 1:
         raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
     one = torch.ones(())
