@@ -19,11 +19,10 @@ from lsm.graph.topology import Topology
 from lsm.graph.types import TypedMap
 from lsm.graph.union import union_bytes
 from lsm.loader.batch import Batch
-from lsm.loader.inputs import find_seed_times, open_sampler, open_topology
+from lsm.loader.inputs import open_sampler, open_topology
 from lsm.nn.memory import check_embeddings, embedding_bytes, model_bytes, step_bytes
 from lsm.sampler.memory import largest_batch, size_of
 from lsm.sampler.neighbor import SampledGraph
-from lsm.sampler.seeds import NodeSeeds
 from lsm.sampler.typed_neighbor import TypedTopology
 from lsm.storage.engine import buffers_of
 from lsm.train.budget import share_out
@@ -31,7 +30,7 @@ from lsm.train.gpu_memory import cache_room
 from lsm.train.memory_plan import Facts, MemoryPlan
 from lsm.train.model import new_model
 from lsm.train.row_sizes import row_sizes, shape_of
-from lsm.train.sampling import batch_size, drawing_of
+from lsm.train.sampling import drawing_of, seeds_of
 from lsm.train.setup import Setup
 
 logger = logging.getLogger(__name__)
@@ -113,24 +112,13 @@ def _try_split(
     setup: Setup, topology: Topology | TypedTopology, split: str
 ) -> tuple[BatchSize, int, int]:
     """The largest batch of a split, its iterations, and memory of a step on the host."""
-    config, store, trains = setup.config, setup.store, split == "train"
-    drawing, input_type = drawing_of(config, store, split), setup.task.input_type(store)
-    seeds = setup.task.seeds(store, split)
-    schedule = NodeSeeds(
-        seeds,
-        batch_size(config, split),
-        times=find_seed_times(store, input_type, seeds, drawing, None),
-        shuffle=trains,
-        drop_last=False,
-        seed=config.train.seed,
-        rank=setup.world.rank,
-        world_size=setup.world.size,
-    )
+    store, schedule = setup.store, seeds_of(setup, split)
+    drawing, input_type = drawing_of(setup.config, store, split), setup.task.input_type(store)
     sampler = open_sampler(topology, input_type, drawing)
     batch, smaller = largest_batch(sampler, schedule, row_sizes(store))
     step = 0
     if setup.device.type == "cpu" and split != "test" and smaller is not None:
-        step = _step_bytes(setup, batch, smaller, trains=trains)
+        step = _step_bytes(setup, batch, smaller, trains=split == "train")
     return batch, schedule.num_iterations, step
 
 

@@ -27,13 +27,13 @@ from lsm.features.open import open_features
 from lsm.features.sets import Features, FeatureSets
 from lsm.features.tiers_gpu import GpuOptions
 from lsm.features.typed import open_feature_sets
-from lsm.loader.inputs import find_seed_times, open_sampler, open_topology
-from lsm.sampler.seeds import NodeSeeds, count_requests
+from lsm.loader.inputs import open_sampler, open_topology
+from lsm.sampler.seeds import count_requests
 from lsm.storage.options import StorageOptions
 from lsm.train import cache_remarks
 from lsm.train.memory_plan import MemoryPlan
 from lsm.train.row_sizes import shape_of
-from lsm.train.sampling import drawing_of
+from lsm.train.sampling import drawing_of, seeds_of
 from lsm.train.setup import Setup
 
 logger = logging.getLogger(__name__)
@@ -114,21 +114,10 @@ def _open_cache(
 
 def _requests(setup: Setup) -> torch.Tensor:
     """Requests of each node in some batches of this rank: [N] int64."""
-    config, store, task = setup.config, setup.store, setup.task
-    drawing, input_type = drawing_of(config, store, "train"), task.input_type(store)
-    nodes = task.seeds(store, "train")
-    seeds = NodeSeeds(
-        nodes,
-        config.train.batch_size,
-        times=find_seed_times(store, input_type, nodes, drawing, None),
-        shuffle=True,
-        drop_last=False,
-        seed=config.train.seed,
-        rank=setup.world.rank,
-        world_size=setup.world.size,
-    )
+    store = setup.store
+    drawing, input_type = drawing_of(setup.config, store, "train"), setup.task.input_type(store)
     sampler = open_sampler(open_topology(store, drawing), input_type, drawing)
-    return count_requests(sampler, seeds, store.num_nodes)
+    return count_requests(sampler, seeds_of(setup, "train"), store.num_nodes)
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from lsm.config.schema import Config
 from lsm.data.graph_store import GraphStore
 from lsm.graph.types import EdgeType
-from lsm.loader.inputs import Drawing
+from lsm.loader.inputs import Drawing, find_seed_times
 from lsm.sampler.options import Sampling
+from lsm.sampler.seeds import NodeSeeds
 from lsm.sampler.typed_neighbor import NumNeighbors
+from lsm.train.setup import Setup
 
 
 def batch_size(config: Config, split: str) -> int:
@@ -28,6 +30,22 @@ def drawing_of(config: Config, store: GraphStore, split: str) -> Drawing:
         options.temporal_strategy,
         options.time_attr,
         options.weight_attr,
+    )
+
+
+def seeds_of(setup: Setup, split: str) -> NodeSeeds:
+    """The batches of seeds of a split on this rank."""
+    config, store, task = setup.config, setup.store, setup.task
+    nodes, input_type = task.seeds(store, split), task.input_type(store)
+    return NodeSeeds(
+        nodes,
+        batch_size(config, split),
+        times=find_seed_times(store, input_type, nodes, drawing_of(config, store, split), None),
+        shuffle=split == "train",
+        drop_last=False,
+        seed=config.train.seed,
+        rank=setup.world.rank,
+        world_size=setup.world.size,
     )
 
 
