@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -37,6 +38,7 @@ class NodeClassification:
         self._given_type, self._balances = given_type, balances
         self._label_smoothing = label_smoothing
         self._class_weights: Tensor | None = None
+        self._input_types: dict[Path, str] = {}
 
     @classmethod
     def of(cls, config: Config) -> NodeClassification:
@@ -65,6 +67,11 @@ class NodeClassification:
     def input_type(self, store: GraphStore) -> str:
         """As given, or the only type with classes and training nodes. Raises ValueError for another
         type, or none."""
+        if store.path not in self._input_types:
+            self._input_types[store.path] = self._find_input_type(store)
+        return self._input_types[store.path]
+
+    def _find_input_type(self, store: GraphStore) -> str:
         given, known = self._given_type, store.node_types
         if given is not None and given not in known:
             raise ValueError(
@@ -93,11 +100,12 @@ class NodeClassification:
     def loss_sum(self, model: Model, batch: Batch) -> tuple[Tensor, Counts]:
         """Sum of the seeds' cross-entropies, and their counts."""
         scores, labels = model(batch), _labels_of(batch)
-        weights = self._class_weights
+        if self._class_weights is not None:
+            self._class_weights = self._class_weights.to(scores.device)
         loss = loss_sum(
             scores,
             labels,
-            class_weights=None if weights is None else weights.to(scores.device),
+            class_weights=self._class_weights,
             label_smoothing=self._label_smoothing,
         )
         return loss, _counts(scores, labels)
