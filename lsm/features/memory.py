@@ -17,12 +17,8 @@ TakeRows = Callable[[int], torch.Tensor]
 def pooled_rows(files: FeatureFiles, idle_bytes: int) -> TakeRows:
     """Takes rows from a pool, which reuses memory once no tensor refers to it. Keeps at most
     ``idle_bytes`` of idle memory."""
-    pool, row_bytes, dtype, dim = (
-        native.BufferPool(idle_bytes),
-        files.row_bytes,
-        files.dtype,
-        files.dim,
-    )
+    pool = native.BufferPool(idle_bytes)
+    row_bytes, dtype, dim = files.row_bytes, files.dtype, files.dim
 
     def take(num_rows: int) -> torch.Tensor:
         return native.as_tensor(pool.take(num_rows * row_bytes), dtype).view(num_rows, dim)
