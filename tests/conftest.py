@@ -63,3 +63,11 @@ def ranks(request, tmp_path_factory):
     pool = Ranks(request.module.NUM_RANKS, tmp_path_factory.mktemp("ranks"))
     yield pool
     pool.close()
+
+
+@pytest.fixture
+def few_ranks(tmp_path):
+    """Three ranks for one test, after which they are of no use."""
+    pool = Ranks(3, tmp_path)
+    yield pool
+    pool.close()

@@ -10,19 +10,11 @@ import torch
 from lsm import native
 from lsm.distributed.watchdog import PeerError
 from lsm.storage.options import StorageOptions
-from support.comm_ranks import Ranks, deliver
+from support.comm_ranks import deliver
 from support.shared_features import ROW_BYTES, fetch_case, loader_for, open_loader
 from support.training import make_store
 
 NUM_RANKS = 4
-
-
-@pytest.fixture
-def few_ranks(tmp_path):
-    """Three ranks for one test, after which they are of no use."""
-    pool = Ranks(3, tmp_path)
-    yield pool
-    pool.close()
 
 
 def test_what_every_rank_replicates_is_not_asked_of_others(ranks, store):

@@ -14,7 +14,6 @@ from lsm import native
 from lsm.cache.planner import ONLINE_POLICIES as POLICIES
 from lsm.distributed.watchdog import PeerError
 from lsm.features.typed import open_feature_sets
-from support.comm_ranks import Ranks
 from support.shared_sets import (
     WIDTHS,
     batches_of,
@@ -36,14 +35,6 @@ TIERS = ("hits", "static_hits", "victim_hits", "constant_hits", "misses", "dupli
 @pytest.fixture(scope="module")
 def typed_store(tmp_path_factory):
     return make_typed_store(tmp_path_factory.mktemp("typed") / "store")
-
-
-@pytest.fixture
-def few_ranks(tmp_path):
-    """Three ranks for one test, after which they are of no use."""
-    pool = Ranks(3, tmp_path)
-    yield pool
-    pool.close()
 
 
 def all_tiers(size, victim):
