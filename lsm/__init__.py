@@ -14,6 +14,7 @@ __all__ = [
     "EdgeData",
     "FeatureLoader",
     "GraphStore",
+    "LinkSplits",
     "NeighborLoader",
     "NodeData",
     "Sampling",
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from lsm.config import load_config
     from lsm.data.edge_data import EdgeData
     from lsm.data.graph_store import GraphStore
+    from lsm.data.links.splits import LinkSplits
     from lsm.data.node_data import NodeData
     from lsm.features.loader import FeatureLoader
     from lsm.features.open import open_features
@@ -51,6 +53,7 @@ _ROOMS = {
     "EdgeData": "data",
     "FeatureLoader": "features",
     "GraphStore": "data",
+    "LinkSplits": "data",
     "NeighborLoader": "loader",
     "NodeData": "data",
     "Sampling": "sampler",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lsm.cli.links import split_links_command
 from lsm.core.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -339,6 +340,9 @@ def score_command(
 
     compute_score(GraphStore.open(store), name, num_threads=os.cpu_count() or 1)
     typer.echo(f"{store}: stored score {name}")
+
+
+app.command("split-links")(split_links_command)
 
 
 @app.command("load-nvme")

@@ -7,6 +7,7 @@ from lsm.core.lazy import lazily
 if TYPE_CHECKING:
     from lsm.data.edge_data import EdgeData
     from lsm.data.graph_store import GraphStore
+    from lsm.data.links.splits import LinkSplits
     from lsm.data.node_data import NodeData
     from lsm.data.triples.convert import convert_triples
     from lsm.data.triples.store import Buckets, TripleStore
@@ -16,6 +17,7 @@ __all__ = [
     "Buckets",
     "EdgeData",
     "GraphStore",
+    "LinkSplits",
     "NodeData",
     "TripleStore",
     "convert_triples",
@@ -28,6 +30,7 @@ __getattr__, __dir__ = lazily(
         "Buckets": "triples.store",
         "EdgeData": "edge_data",
         "GraphStore": "graph_store",
+        "LinkSplits": "links.splits",
         "NodeData": "node_data",
         "TripleStore": "triples.store",
         "convert_triples": "triples.convert",

@@ -17,7 +17,7 @@ PAGE_BYTES = 4096
 
 META = "meta.json"
 REMEDY = "convert the data again with `lsm data convert`"
-_KINDS = ("graph", "typed", "triples")
+_KINDS = ("graph", "typed", "triples", "links")
 _MOST_META_BYTES = 16 << 20
 TOPOLOGY = "topology/"
 INDPTR = "topology/indptr.npy"
@@ -209,6 +209,10 @@ def require_graph(store: Path) -> Path:
         raise ValueError(
             f"{store}: expected a store of a graph with features, got one of triples; that kind is "
             f"for `lsm embed`; for this one, {REMEDY}"
+        )
+    if store_kind(store) == "links":
+        raise ValueError(
+            f"{store}: expected a store, got splits of its edges; give the store that they are of"
         )
     return path
 

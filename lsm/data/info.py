@@ -10,6 +10,8 @@ from rich.table import Table
 from lsm.core.units import format_bytes
 from lsm.data import format as layout
 from lsm.data.graph_store import GraphStore
+from lsm.data.links.info import describe_links, links_table
+from lsm.data.links.splits import LinkSplits
 from lsm.data.part_info import (
     degrees_in_words,
     degrees_of,
@@ -28,6 +30,8 @@ def describe(path: str | Path) -> dict[str, Any]:
     ValueError if it cannot be opened."""
     if layout.store_kind(Path(path)) == "triples":
         return describe_triples(TripleStore.open(path))
+    if layout.store_kind(Path(path)) == "links":
+        return describe_links(LinkSplits.open(path))
     store = GraphStore.open(path)
     return describe_typed(store) if store.is_typed else _describe_graph(store)
 
@@ -57,8 +61,9 @@ def _describe_graph(store: GraphStore) -> dict[str, Any]:
 
 def as_table(info: dict[str, Any]) -> Table:
     """The answer of ``describe`` as a table for people."""
-    if info["kind"] != "graph":
-        return triples_table(info) if info["kind"] == "triples" else typed_table(info)
+    tables = {"triples": triples_table, "typed": typed_table, "links": links_table}
+    if info["kind"] in tables:
+        return tables[info["kind"]](info)
     features = info["features"]
     table = Table(title=f"{info['name']} ({info['path']})", show_header=False)
     rows = {

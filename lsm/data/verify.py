@@ -9,6 +9,7 @@ from lsm.core.os_error import in_words
 from lsm.core.progress import ByteProgress
 from lsm.data import format as layout
 from lsm.data.checks import StoreArrays, check_files, finite
+from lsm.data.links.verify import verify_links
 from lsm.data.triples.verify import verify_triples
 from lsm.data.typed.format import edge_parts, node_parts, read_graph_meta
 from lsm.data.verify_edges import EdgeChecks, EdgeSizes
@@ -27,6 +28,8 @@ def verify_store(path: str | Path, *, progress: bool | None = None) -> list[str]
     path = Path(path)
     if layout.store_kind(path) == "triples":
         return verify_triples(path, progress=progress)
+    if layout.store_kind(path) == "links":
+        return verify_links(path, progress=progress)
     try:
         meta = read_graph_meta(path)
     except (OSError, ValueError) as error:

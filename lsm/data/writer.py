@@ -18,6 +18,7 @@ import numpy as np
 
 from lsm.data import format as layout
 from lsm.data.format import FileMeta, StoreMeta
+from lsm.data.links.format import LinksMeta
 from lsm.data.sink import FileSink, explaining_no_room, no_room
 from lsm.data.triples.format import TripleMeta
 from lsm.data.typed.format import TypedMeta
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 # Names in a store's directory, complete or not.
 _WRITTEN = re.compile(
     r"topology|split|scores|(labels|times)\.npy|features(\.\d+)?\.bin|\.?meta\.json.*"
-    r"|nodes|edges|(entities|names|relations)\.tsv|scratch"
+    r"|nodes|edges|message|(entities|names|relations)\.tsv|scratch"
 )
 
 
@@ -107,7 +108,7 @@ class StoreWriter:
         if free < num_bytes:
             raise no_room(errno.ENOSPC, self.out, num_bytes, free)
 
-    def commit(self, meta: StoreMeta | TypedMeta | TripleMeta) -> None:
+    def commit(self, meta: StoreMeta | TypedMeta | TripleMeta | LinksMeta) -> None:
         """Completes ``meta.files``, makes everything durable and renames the store to ``out``."""
         if (self._directory / "scratch").exists():
             shutil.rmtree(self._directory / "scratch")

@@ -23,6 +23,7 @@ PUBLIC = {
     "EdgeData",
     "FeatureLoader",
     "GraphStore",
+    "LinkSplits",
     "NeighborLoader",
     "NodeData",
     "Sampling",

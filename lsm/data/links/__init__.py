@@ -1,0 +1,1 @@
+"""Splits of the edges of a store, for link prediction."""

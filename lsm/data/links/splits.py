@@ -1,0 +1,233 @@
+"""Opens splits of edges, and the graphs that are sampled with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import torch
+from torch import Tensor
+
+from lsm.data import format as layout
+from lsm.data.arrays import load_array
+from lsm.data.file_sizes import check_sizes
+from lsm.data.graph_store import GraphStore
+from lsm.data.links import format as links_layout
+from lsm.data.links.format import LinksMeta, MessageRule, read_links_meta
+from lsm.data.typed.format import edge_parts
+from lsm.graph.topology import Topology
+from lsm.graph.types import EdgeType
+
+if TYPE_CHECKING:
+    from lsm.data.links.make import SplitOptions
+
+
+@dataclass(frozen=True)
+class MessageEdges:
+    """The edges of a type that a sampler may take.
+
+    topology: those edges. left_out: positions in the store of all others, [h] int64, ascending.
+    """
+
+    topology: Topology
+    left_out: Tensor
+
+    def positions(self, edge_ids: Tensor) -> Tensor:
+        """The positions in the store of edges, by their positions ``edge_ids`` in ``topology``: [e]
+        int64."""
+        kept_before = self.left_out - torch.arange(len(self.left_out))
+        return edge_ids + torch.searchsorted(kept_before, edge_ids, right=True)
+
+    def kept(self, values: Tensor) -> Tensor:
+        """Those of the ``values`` of all edges in the store, [E, ...], that are of these edges."""
+        is_kept = torch.ones(len(values), dtype=torch.bool)
+        is_kept[self.left_out] = False
+        return values[is_kept]
+
+
+class LinkSplits:
+    """The edges of one type of a store, divided into train, valid and test.
+
+    No message graph has an edge of validation or test, unless ``message_edges`` says so.
+    """
+
+    def __init__(self, path: Path, meta: LinksMeta) -> None:
+        """Use ``LinkSplits.open`` or ``LinkSplits.make``.
+
+        Args:
+            path: The directory.
+            meta: Its meta.json.
+        """
+        self.path = path
+        self.meta = meta
+
+    @classmethod
+    def open(cls, path: str | Path) -> LinkSplits:
+        """Opens splits that ``lsm data split-links`` or ``make`` wrote.
+
+        Args:
+            path: Their directory.
+
+        Returns:
+            The splits, open for reading.
+
+        Raises:
+            FileNotFoundError: There are none at ``path``, or a file is missing.
+            ValueError: A file has the wrong size, or ``meta.json`` cannot be used.
+        """
+        splits = cls(Path(path), read_links_meta(Path(path)))
+        check_sizes(splits.path, splits.meta.files)
+        return splits
+
+    @classmethod
+    def make(
+        cls, store: GraphStore, out: str | Path | None = None, **options: Unpack[SplitOptions]
+    ) -> LinkSplits:
+        """Divides the edges of a store, as ``lsm data split-links`` does.
+
+        Args:
+            store: The store.
+            out: Directory to make; None: next to the store, as ``STORE.links``.
+            **options: edge_type, reverse_type, valid, test, order, seed, message_edges, given,
+                force: the options of the command.
+
+        Returns:
+            The splits, open for reading.
+
+        Raises:
+            FileExistsError: ``out`` exists.
+            ValueError: An option does not fit the store, or a split would have no edges.
+        """
+        from lsm.data.links.make import split_links
+
+        return cls.open(split_links(store, out, **options))
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{name}={count}" for name, count in self.num_edges.items())
+        return f"LinkSplits({str(self.path)!r}, edge_type={self.edge_type}, {counts})"
+
+    @property
+    def edge_type(self) -> EdgeType:
+        """The type of the edges."""
+        return self.meta.edge_type
+
+    @property
+    def reverse_type(self) -> EdgeType | None:
+        """The type that has the same edges in the other direction, if there is one."""
+        return self.meta.reverse_type
+
+    @property
+    def message_edges(self) -> MessageRule:
+        """Edges of the graph that is sampled: train, earlier or all."""
+        return self.meta.message_edges
+
+    @property
+    def num_edges(self) -> dict[str, int]:
+        """Edges of train, valid and test."""
+        return {name: self.meta.splits[name] for name in layout.SPLITS}
+
+    def edges(self, split: str) -> Tensor:
+        """Returns the edges of a split.
+
+        Args:
+            split: train, valid (or val), or test.
+
+        Returns:
+            Sources and destinations, by their ids in their types: [2, n] int64, memory-mapped.
+
+        Raises:
+            ValueError: There is no such split.
+        """
+        name = layout.split_name(split)
+        shape = (self.meta.splits[name], 2)
+        return load_array(self._path(links_layout.split_file(name)), "int64", shape, False).t()
+
+    def times(self, split: str) -> Tensor | None:
+        """Returns the times of a split's edges.
+
+        Args:
+            split: train, valid (or val), or test.
+
+        Returns:
+            Times, [n] int64, memory-mapped; None if edges have no times.
+        """
+        return self._optional(links_layout.times_file, split, ())
+
+    def candidates(self, split: str) -> Tensor | None:
+        """Returns the given candidates of a split's edges.
+
+        Args:
+            split: train, valid (or val), or test.
+
+        Returns:
+            Destinations that each edge's own is ranked among, [n, k] int64, memory-mapped; None if
+            none were given.
+        """
+        return self._optional(links_layout.candidates_file, split, (None,))
+
+    def check_store(self, store: GraphStore) -> None:
+        """Raises ValueError unless the edges are those of ``store``."""
+        types = [each for each in (self.edge_type, self.reverse_type) if each is not None]
+        for name, expected in self.meta.store.items():
+            found = store_facts(store, types).get(name)
+            if found != expected:
+                raise ValueError(
+                    f"{self.path}: splits of another store: {name} is {expected}, and {found} in "
+                    f"{store.path}; {links_layout.REMEDY}"
+                )
+
+    def message_graph(self, store: GraphStore, split: str) -> dict[EdgeType, MessageEdges]:
+        """Returns the edges that a sampler may take for a split.
+
+        Args:
+            store: The store of the edges.
+            split: train, valid (or val), or test.
+
+        Returns:
+            The edges of each type that differs from the store's, memory-mapped.
+        """
+        graph = links_layout.message_graph(self.message_edges, layout.split_name(split))
+        if graph is None:
+            return {}
+        folders = {each: folder for each, (folder, _) in edge_parts(store.meta).items()}
+        types = [each for each in (self.edge_type, self.reverse_type) if each is not None]
+        return {
+            each: self._message_edges(store, each, links_layout.message_folder(graph, folder))
+            for each, folder in folders.items()
+            if each in types
+        }
+
+    def _message_edges(self, store: GraphStore, edge_type: EdgeType, folder: str) -> MessageEdges:
+        edges = store.edges(edge_type)
+        left_out = load_array(self._path(f"{folder}left_out.npy"), "int64", (None,), False)
+        kind, shape = layout.index_dtype(edges.num_sources), (edges.num_edges - len(left_out),)
+        ends = (edges.num_destinations + 1,)
+        topology = Topology(
+            load_array(self._path(f"{folder}indptr.npy"), "int64", ends, False),
+            load_array(self._path(f"{folder}indices.npy"), kind, shape, False),
+        )
+        return MessageEdges(topology, left_out)
+
+    def _optional(self, name_of: Any, split: str, row: tuple[None, ...]) -> Tensor | None:
+        name = layout.split_name(split)
+        if name_of(name) not in self.meta.files:
+            return None
+        shape = (self.meta.splits[name], *row)
+        return load_array(self._path(name_of(name)), "int64", shape, False)
+
+    def _path(self, name: str) -> Path:
+        if name not in self.meta.files:
+            raise ValueError(f"{self.path}: {name} is not listed; {links_layout.REMEDY}")
+        return self.path / name
+
+
+def store_facts(store: GraphStore, edge_types: list[EdgeType]) -> dict[str, Any]:
+    """The facts of a store that splits of these edge types depend on, by name."""
+    facts: dict[str, Any] = {}
+    for each, (folder, num_edges) in edge_parts(store.meta).items():
+        if each in edge_types:
+            facts[f"edges of {each}"] = num_edges
+            for name in ("indptr.npy", "indices.npy"):
+                facts[f"SHA-256 of {folder}{name}"] = store.meta.files[folder + name].sha256
+    return facts
