@@ -33,9 +33,13 @@ _CLOSE_SECS = 1.0
 class AnnouncedBatch:
     """The Announced of a CachedFeatureLoader."""
 
-    def __init__(self, loader: CachedFeatureLoader, ids: torch.Tensor) -> None:
+    def __init__(
+        self, loader: CachedFeatureLoader, ids: torch.Tensor, inverse: torch.Tensor | None
+    ) -> None:
         self._loader = loader
         self._ids = ids
+        self.inverse = inverse
+        """[N] int64: id i is the inverse[i]-th of the distinct ids. None: all are distinct."""
         self.num_bytes = ids.numel() * loader.row_bytes
 
     def start(self) -> PendingBatch:
@@ -143,23 +147,24 @@ class CachedFeatureLoader(FeatureLoader):
             if not self._is_closed:
                 self.planner.set_scores(scores)
 
-    def announce(self, ids: torch.Tensor) -> AnnouncedBatch:
+    def announce(self, ids: torch.Tensor, *, repeats: bool = False) -> AnnouncedBatch:
         """As FeatureLoader.announce(). The plans of earlier batches count on this one.
 
         Over ranks it blocks until all have announced as many batches.
 
         Raises:
-            ValueError: An id is out of range or repeated.
+            ValueError: An id is out of range, or repeated without ``repeats``.
             PeerError: Another rank failed or left.
             TimeoutError: Another rank has not announced its batch in time.
         """
         ids = vector_of_ids(ids)
+        unique, inverse = _distinct(ids) if repeats else (ids, None)
         # Outside the lock for plans: a thread that fails meanwhile must not wait for another rank.
-        request = self._request(ids)
+        request = self._request(unique)
         with self._planning:
             self.check_usable()
-            self._push(ids, request)
-            self._announced.append(AnnouncedBatch(self, ids))
+            self._push(unique, request)
+            self._announced.append(AnnouncedBatch(self, ids, inverse))
             return self._announced[-1]
 
     def leave(self) -> None:
@@ -199,16 +204,14 @@ class CachedFeatureLoader(FeatureLoader):
             ValueError: An id is out of range, or ``ids`` are not those of the oldest batch.
         """
         self.check_process()
-        ids, inverse = vector_of_ids(ids), None
+        ids = vector_of_ids(ids)
         with self._planning:
             self.check_usable()
             if self._announced:
                 self._announced[0].check_ids(ids)
-                self._announced.popleft()
+                inverse = self._announced.popleft().inverse
             else:
-                unique, inverse = native.unique_relabel(ids)
-                if unique.numel() == ids.numel():
-                    inverse = None
+                unique, inverse = _distinct(ids)
                 self._push(unique, self._request(unique))
             return self._start(inverse)
 
@@ -222,7 +225,7 @@ class CachedFeatureLoader(FeatureLoader):
             if announced is not self._announced[0]:
                 raise RuntimeError("an older batch was announced: batches start in their order")
             self._announced.popleft()
-            return self._start(None)
+            return self._start(announced.inverse)
 
     def stats(self) -> dict[str, int | float]:
         """Returns the counters since the loader was opened.
@@ -392,3 +395,10 @@ class CachedFeatureLoader(FeatureLoader):
             for batch in self._batches:
                 batch.drop()
             self._batches.clear()
+
+
+def _distinct(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The distinct ids as first seen, and the place of each of ``ids`` among them; None if all are
+    distinct."""
+    unique, inverse = native.unique_relabel(ids)
+    return unique, None if unique.numel() == ids.numel() else inverse

@@ -150,19 +150,21 @@ class FeatureLoader(RowSource):
         """Ends the batches of an iterator. Precondition: all batches announced since claim() were
         requested or forgotten."""
 
-    def announce(self, ids: torch.Tensor) -> Announced[torch.Tensor]:
+    def announce(self, ids: torch.Tensor, *, repeats: bool = False) -> Announced[torch.Tensor]:
         """Announces a batch, which is started after all batches announced before.
 
         Without a cache the order is free, and nothing happens before the start.
 
         Args:
-            ids: Node ids of the batch, [N] int64, no repeats.
+            ids: Node ids of the batch, [N] int64.
+            repeats: An id may be there several times. A cache then plans for each id once.
 
         Returns:
             The announced batch, whose ``start()`` starts reading and gives pending rows.
 
         Raises:
-            ValueError: An id is out of range or repeated; ``ids`` has another shape or dtype.
+            ValueError: An id is out of range, or repeated without ``repeats``; ``ids`` has another
+                shape or dtype.
         """
         ids = vector_of_ids(ids)
         return AnnouncedRead(ids.numel() * self.row_bytes, partial(self._read, ids))

@@ -98,8 +98,8 @@ class RowSource(ABC):
         """Ends the batches of an iterator."""
 
     @abstractmethod
-    def announce(self, ids: torch.Tensor) -> Announced[Rows]:
-        """Adds a batch ([N] int64, no repeats) to the window."""
+    def announce(self, ids: torch.Tensor, *, repeats: bool = False) -> Announced[Rows]:
+        """Adds a batch ([N] int64) to the window. ``repeats``: an id may be there several times."""
 
     @abstractmethod
     def leave(self) -> None:

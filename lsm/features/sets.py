@@ -89,7 +89,7 @@ class FeatureSets(RowSource):
         for loader in self._loaders:
             loader.release()
 
-    def announce(self, ids: torch.Tensor) -> Announced[Rows]:
+    def announce(self, ids: torch.Tensor, *, repeats: bool = False) -> Announced[Rows]:
         """As RowSource.announce(). Raises ValueError for ids that are not grouped by type.
 
         Sets that ranks share take part without ids as well."""
@@ -100,7 +100,7 @@ class FeatureSets(RowSource):
         for part in self._parts:
             begin = sum(counts[: part.first])
             end = begin + sum(counts[part.first : part.last])
-            announced.append(part.rows.announce(ids[begin:end]))
+            announced.append(part.rows.announce(ids[begin:end], repeats=repeats))
         return AnnouncedSets(self, announced, counts)
 
     def count_by_type(

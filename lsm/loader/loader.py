@@ -32,6 +32,11 @@ class SampledSeeds:
         return self.graph.ids
 
     @property
+    def repeats(self) -> bool:
+        """As Sample.repeats."""
+        return self.graph.repeats
+
+    @property
     def num_bytes(self) -> int:
         """As Sample.num_bytes, without the seeds."""
         return self.graph.num_bytes

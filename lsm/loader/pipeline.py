@@ -160,7 +160,7 @@ class Pipeline:
                         break
                     announced.append(self._await(iteration))
                     self._draw_next(to_sample, 1)
-                    announced[-1].announced = self._rows.announce(announced[-1].sample.ids)
+                    self._announce(announced[-1])
                 if not announced:
                     return
                 self._start(announced.popleft())
@@ -169,6 +169,10 @@ class Pipeline:
         except BaseException as error:
             # Any error must reach the consumer, which would otherwise wait for its time-out.
             self._started.put(error)
+
+    def _announce(self, prepared: Prepared) -> None:
+        sample = prepared.sample
+        prepared.announced = self._rows.announce(sample.ids, repeats=sample.repeats)
 
     def _has_room(self, announced: deque[Prepared]) -> bool:
         """True if one more iteration, of the size of the last, fits the window."""

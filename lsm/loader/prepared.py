@@ -16,7 +16,11 @@ class Sample(Protocol):
 
     @property
     def ids(self) -> torch.Tensor:
-        """Nodes whose rows are requested: [n] int64, no repeats."""
+        """Nodes whose rows are requested: [n] int64."""
+
+    @property
+    def repeats(self) -> bool:
+        """True if an id may be there several times."""
 
     @property
     def num_bytes(self) -> int:
@@ -35,6 +39,7 @@ class IdsAlone:
 
     ids: torch.Tensor
     num_bytes: int = 0
+    repeats: bool = False
 
     def pack(self) -> IdsAlone:
         """As Sample.pack()."""

@@ -64,6 +64,11 @@ class SampledGraph:
         return self.n_id
 
     @property
+    def repeats(self) -> bool:
+        """True if a node may be in several subgraphs."""
+        return self.batch is not None
+
+    @property
     def is_packed(self) -> bool:
         """True if ``edge_index`` holds sources alone."""
         return self.edge_index.size(0) == 1

@@ -286,6 +286,18 @@ def test_an_id_out_of_range_does_no_harm(store, rows, bad):
         check(loader, batches(5), rows)
 
 
+@pytest.mark.parametrize("policy", ["lru", "lookahead"])
+def test_announced_batches_may_say_that_ids_repeat(store, rows, policy):
+    requests = [torch.cat([ids, ids.flip(0), ids[:3]]) for ids in batches(8)]
+    with open_loader(store, policy=policy) as loader:
+        for ids in requests:
+            pending = loader.announce(ids, repeats=True).start()
+            assert np.array_equal(pending.result(), rows[ids])
+            assert pending.stats["requests"] == len(ids.unique())
+        loader.announce(requests[0], repeats=True)
+        assert np.array_equal(loader.fetch(requests[0]), rows[requests[0]])
+
+
 def test_announced_batches_have_no_repeats(store, rows):
     with open_loader(store) as loader:
         with pytest.raises(ValueError, match=r"distinct ids .* got 3"):

@@ -55,7 +55,7 @@ class Announcing(FeatureLoader):
         super().__init__(files, storage, take_rows=torch.empty)
         self.held = self.most = 0
 
-    def announce(self, ids):
+    def announce(self, ids, *, repeats=False):
         self.held += 1
         self.most = max(self.most, self.held)
         return SimpleNamespace(num_bytes=len(ids), start=lambda: self.start(ids))
