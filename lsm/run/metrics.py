@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -99,6 +99,16 @@ def _lines_before(path: Path, position: tuple[int, int]) -> list[str]:
         if before and line.endswith("\n"):
             kept.append(json.dumps(record | {"epoch": at[0] + 1}) + "\n")
     return kept
+
+
+def _scalars(record: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, float]]:
+    """The known numbers of a record by ``prefix/name``, and of the records in it by
+    ``prefix/name/name``, without the epoch's."""
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from _scalars(value, f"{prefix}/{name}")
+        elif name != "epoch" and value is not None:
+            yield f"{prefix}/{name}", value
 
 
 def _heard_by_the_caller(arguments: threading.ExceptHookArgs) -> None:
@@ -222,9 +232,8 @@ class Metrics:
             self._lines.flush()
         with self._writing_board() as board:
             if board is not None:
-                for name, value in record.items():
-                    if name != "epoch" and value is not None:
-                        board.add_scalar(f"epoch/{name}", value, record["epoch"])
+                for name, value in _scalars(record, "epoch"):
+                    board.add_scalar(name, value, record["epoch"])
                 board.flush()
         self.say(
             f"epoch {record['epoch']:>3}/{self._epochs}  loss {record['loss']:.4f}  "

@@ -67,6 +67,21 @@ def test_no_cache_and_no_engine_changes_a_loss(store, alone, tmp_path, cache, en
     assert losses(tmp_path) == losses(alone[1])
 
 
+def test_tensorboard_shows_each_type(store, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    train(config(store, tmp_path, *TYPED, "train.epochs=2", "metrics.tensorboard=true"))
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    epochs = [line for line in lines if line["kind"] == "epoch"]
+    for name in ROW_BYTES:
+        found = events.Scalars(f"epoch/types/{name}/requests")
+        assert [each.value for each in found] == [
+            each["types"][name]["requests"] for each in epochs
+        ]
+
+
 def test_records_add_up_over_types(store, tmp_path):
     settings = (*TYPED, "storage.engine=posix", *CACHES["lookahead"])
     train(config(store, tmp_path, *settings))
@@ -155,6 +170,15 @@ def test_drawing_is_as_the_options_say(store, alone, tmp_path, setting):
     """Other neighbours, so other losses from the first on; of a type that is left out, no edges."""
     train(config(store, tmp_path, *TYPED, "storage.engine=memory", "train.epochs=1", setting))
     assert losses(tmp_path)[0] != losses(alone[1])[0]
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_subgraphs_of_several_seeds_share_nodes_in_a_cache(store, tmp_path, cache):
+    """A batch then has a node several times."""
+    arguments = *TYPED, "train.epochs=2", "sampler.disjoint=true"
+    train(config(store, tmp_path / "cached", *arguments, *CACHES[cache]))
+    train(config(store, tmp_path / "plain", *arguments, "storage.engine=memory"))
+    assert losses(tmp_path / "cached") == losses(tmp_path / "plain")
 
 
 def test_a_type_of_edges_that_is_left_out_brings_no_rows(store, tmp_path):
