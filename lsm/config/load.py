@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from lsm.config.keys import current_key, dotted_keys, move_keys, nested, unknown_key
 from lsm.config.schema import Config
-from lsm.core.section import describe, keys
+from lsm.core.section import describe, is_section, keys
 from lsm.core.shipped import shipped_folder
 from lsm.run.options import default_run_dir
 
@@ -129,11 +129,10 @@ def shared_settings(config: BaseModel) -> dict[str, Any]:
         return values(tree[keys[0]], keys[1:]) if keys else tree
 
     tree = config.model_dump(mode="json")
-    settings = {key: values(tree, key.split(".")) for key in dotted_keys(type(config))}
     return {
-        key: value
-        for key, value in settings.items()
-        if key not in _OF_EACH_RANK and not isinstance(value, dict)
+        key: values(tree, key.split("."))
+        for key in dotted_keys(type(config))
+        if key not in _OF_EACH_RANK and not is_section(_annotation(type(config), key))
     }
 
 
@@ -167,6 +166,21 @@ def _text_of(annotation: Any) -> tuple[bool, bool]:
     if get_origin(annotation) is Literal:
         return all(isinstance(choice, str) for choice in get_args(annotation)), False
     return annotation is str, False
+
+
+def _is_mapping(annotation: Any) -> bool:
+    """True if a field of this type takes a mapping."""
+    if get_origin(annotation) is Annotated:
+        return _is_mapping(get_args(annotation)[0])
+    return get_origin(annotation) is dict
+
+
+def _is_entry(model: type[BaseModel], name: str) -> bool:
+    """True if ``name`` is that of an entry of a mapping: ``model.args.dropout``."""
+    return any(
+        name.startswith(f"{key}.") and _is_mapping(_annotation(model, key))
+        for key in dotted_keys(model)
+    )
 
 
 def _is_list(annotation: Any) -> bool:
@@ -235,14 +249,16 @@ def _check_keys(
 
 def _apply(model: type[BaseModel], values: dict[str, Any], override: str) -> None:
     """Sets one dotted key of ``values`` from ``key=value``: text as it is where the key takes text,
-    else a YAML scalar or list. A list needs no brackets."""
+    else a YAML scalar, list or mapping. A list needs no brackets. A key may name one entry of a
+    mapping."""
     name, equals, text = override.partition("=")
     if not equals or not name:
         raise ValueError(f"override {override!r}: expected key=value, such as train.epochs=5")
     name = current_key(model, name)
-    if name not in set(dotted_keys(model)):
+    is_entry = _is_entry(model, name)
+    if not is_entry and name not in set(dotted_keys(model)):
         raise ValueError(unknown_key(model, name))
-    annotation = _annotation(model, name)
+    annotation = Any if is_entry else _annotation(model, name)
     takes_text, takes_null = _text_of(annotation)
     if takes_text:
         value = None if takes_null and text in ("", "null") else text
@@ -252,5 +268,9 @@ def _apply(model: type[BaseModel], values: dict[str, Any], override: str) -> Non
             value = _parse_override(name, f"[{value}]")
     *sections, key = name.split(".")
     for section in sections:
-        values = values.setdefault(section, {})
+        if values.get(section) is None:
+            values[section] = {}
+        values = values[section]
+        if not isinstance(values, dict):
+            raise ValueError(f"{name}: expected a mapping at {section}, got {values!r}")
     values[key] = value

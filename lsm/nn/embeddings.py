@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 
@@ -18,3 +19,10 @@ def dense_parameters(model: nn.Module) -> list[nn.Parameter]:
     """All other parameters, in the order of ``model.parameters()``."""
     tables = {id(table) for table in sparse_parameters(model).values()}
     return [each for each in model.parameters() if id(each) not in tables]
+
+
+def no_outputs(model: nn.Module, width: int) -> Tensor:
+    """The output [0, width] of a batch without seeds. It depends on every parameter with dense
+    gradients, as DDP expects of each rank."""
+    nothing = torch.stack([parameter.sum() for parameter in dense_parameters(model)]).sum() * 0.0
+    return nothing.expand(0, width)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from lsm.core.option_types import Positive
+from lsm.core.imported import Arguments, is_imported, known_or_imported
+from lsm.core.option_types import Described, Positive
 from lsm.core.section import Section
 
+_OF_ONE_TYPE = ("graphsage", "gcn", "gat")
 _OF_TYPES = ("rsage", "rgcn", "rgat", "hgt")
 _WITH_HEADS = ("gat", "rgat", "hgt")
+
+_NETWORKS = Described(f"{', '.join((*_OF_ONE_TYPE, *_OF_TYPES))}, or package.module:Class")
 
 
 class ModelOptions(Section):
@@ -18,9 +22,13 @@ class ModelOptions(Section):
 
     section: ClassVar[str] = "model"
 
-    name: Literal["graphsage", "gcn", "gat", "rsage", "rgcn", "rgat", "hgt"] = "graphsage"
+    name: Annotated[str, known_or_imported(_NETWORKS, *_OF_ONE_TYPE, *_OF_TYPES), _NETWORKS] = (
+        "graphsage"
+    )
     """Architecture. Its layers are those of torch_geometric.nn. Of graphs with types: rsage, rgcn,
-    rgat or hgt."""
+    rgat or hgt. package.module:Class: a class of your own, or of PyG."""
+    args: Arguments = Field({})
+    """Arguments of the class that package.module:Class names."""
     hidden_dim: Positive = 128
     """Width of every hidden layer. gat, rgat, hgt: of all heads together."""
     num_layers: Positive | None = None
@@ -35,6 +43,22 @@ class ModelOptions(Section):
     def takes_types(self) -> bool:
         """True for an architecture of graphs with types."""
         return self.name in _OF_TYPES
+
+    @property
+    def is_own(self) -> bool:
+        """True for a class that the user names."""
+        return is_imported(self.name)
+
+    @model_validator(mode="after")
+    def _arguments_are_of_own_classes(self) -> ModelOptions:
+        if self.args and not self.is_own:
+            raise ValueError(
+                f"model.args: expected none with model.name={self.name}, got {self.args}; set "
+                "model.name=package.module:Class, such as torch_geometric.nn:GIN"
+            )
+        if self.is_own and self.heads != type(self).model_fields["heads"].default:
+            raise ValueError(f"model.heads: {self.name} does not take it; set model.args.heads")
+        return self
 
     @model_validator(mode="after")
     def _heads_divide_hidden_dim(self) -> ModelOptions:

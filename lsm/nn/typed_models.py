@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn.module_dict import ModuleDict
@@ -20,7 +19,7 @@ from torch_geometric.nn.module_dict import ModuleDict
 from lsm.data.graph_store import GraphStore
 from lsm.graph.types import EdgeType
 from lsm.loader.batch import Batch
-from lsm.nn.embeddings import dense_parameters
+from lsm.nn.embeddings import no_outputs
 from lsm.nn.options import ModelOptions
 from lsm.nn.templates import remove_templates
 from lsm.nn.typed_convs import HGT, RGAT, RGCN, RSAGE, Relation, TypedConv, relation
@@ -147,9 +146,7 @@ class TypedGNN(nn.Module):
         """
         relations = self._relations(batch)
         if batch.batch_size == 0:
-            parameters = dense_parameters(self)
-            nothing = torch.stack([parameter.sum() for parameter in parameters]).sum() * 0.0
-            return nothing.expand(0, self.output.out_features)
+            return no_outputs(self, self.output.out_features)
         x, sampled = self._rows(batch), batch.num_sampled_nodes_dict
         for index, layer in enumerate(self.layers):
             hops = len(relations) - index
@@ -186,7 +183,12 @@ def _input(inputs: TypedInputs, name: str, width: int) -> nn.Module:
     dim = inputs.feature_dims[name]
     if dim is not None:
         return nn.Linear(dim, width)
-    table = nn.Embedding(inputs.num_nodes[name], width, sparse=True)
+    return embedding(inputs.num_nodes[name], width)
+
+
+def embedding(num_nodes: int, width: int) -> nn.Embedding:
+    """The table of a type without features. Its gradients are sparse."""
+    table = nn.Embedding(num_nodes, width, sparse=True)
     nn.init.normal_(table.weight, std=width**-0.5)  # longer rows learn more slowly
     return table
 

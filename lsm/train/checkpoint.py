@@ -26,7 +26,8 @@ from lsm.train.setup import Setup
 SCHEMA_VERSION = 2
 
 # Options that earlier checkpoints do not name; those have the defaults.
-_LATER = {
+_LATER: dict[str, tuple[str, ...]] = {
+    "model": ("args",),
     "sampler": ("edge_types", "disjoint", "time_attr", "temporal_strategy", "weight_attr"),
     "train": (
         *("optimizer", "momentum", "schedule", "warmup_iterations", "step_epochs", "step_factor"),

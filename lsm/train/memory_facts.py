@@ -19,7 +19,7 @@ from lsm.graph.topology import Topology
 from lsm.graph.types import TypedMap
 from lsm.graph.union import union_bytes
 from lsm.loader.batch import Batch
-from lsm.loader.inputs import open_sampler, open_topology
+from lsm.loader.inputs import open_sampler, open_topology, store_values
 from lsm.nn.memory import check_embeddings, embedding_bytes, model_bytes, step_bytes
 from lsm.sampler.memory import largest_batch, size_of
 from lsm.sampler.neighbor import SampledGraph
@@ -126,7 +126,13 @@ def _step_bytes(setup: Setup, size: BatchSize, graph: SampledGraph, *, trains: b
     """Memory of a step on a batch of ``size``, tried on ``graph``."""
     store = setup.store
     y = torch.zeros(graph.num_sampled_nodes[0], dtype=torch.int64)
-    batch = Batch.from_sampled(graph, x=_zeros(store, graph), y=y)
+    batch = Batch.from_sampled(
+        graph,
+        x=_zeros(store, graph),
+        y=y,
+        find_edges=lambda: torch.zeros(graph.edge_index.size(1), dtype=torch.int64),
+        store_values=store_values(store, setup.task.input_type(store), None),
+    )
     with torch.random.fork_rng(devices=[]):
         model = new_model(setup)
         model.train(trains)

@@ -12,10 +12,12 @@ from torch.nn.parallel import DistributedDataParallel
 from lsm.config.train import TrainConfig
 from lsm.core.device import memory_errors
 from lsm.distributed import collectives
+from lsm.distributed.collectives import World
 from lsm.features.cached import CachedFeatureLoader
 from lsm.features.sets import Features
 from lsm.nn.embeddings import dense_parameters, sparse_parameters
 from lsm.nn.models import build_model
+from lsm.nn.own_models import build_own_model
 from lsm.nn.typed_models import TypedInputs, build_typed_model
 from lsm.run.devices import gradient_backend
 from lsm.train.embeddings import EmbeddingOptimizer
@@ -33,6 +35,12 @@ class Network:
     """The network with gradients averaged over ranks; ``model`` itself in a world of one."""
     optimizer: torch.optim.Optimizer | EmbeddingOptimizer
     schedule: Schedule
+
+    def share_buffers(self, world: World) -> None:
+        """Gives every rank the buffers of rank 0, such as means of a normalisation. A
+        collective."""
+        for buffer in self.model.buffers():
+            collectives.broadcast_values(buffer, world)
 
     def step(self, iteration: int) -> None:
         """One step of the optimizer, with the gradients of the model. ``iteration`` counts from 0
@@ -78,23 +86,23 @@ def _optimizer(options: TrainConfig, parameters: list[nn.Parameter]) -> torch.op
 
 def new_model(setup: Setup) -> nn.Module:
     """A network from the features of the store to the outputs of the task. Raises ValueError for a
-    network that does not take types, if the store has them."""
+    network that does not take types, if the store has them, or for a class of the user's that
+    cannot be taken."""
     options, num_layers = setup.config.model, len(setup.config.sampler.num_neighbors)
-    if options.takes_types:
+    out_dim = setup.task.out_dim(setup.store)
+    if options.takes_types or (options.is_own and setup.store.is_typed):
         inputs = TypedInputs.of(setup.store, setup.task.input_type(setup.store))
-        return build_typed_model(options, inputs, setup.task.out_dim(setup.store), num_layers)
+        build = build_own_model if options.is_own else build_typed_model
+        return build(options, inputs, out_dim, num_layers)
+    if options.is_own:
+        return build_own_model(options, setup.store.feature_dim, out_dim, num_layers)
     if setup.store.is_typed:
         raise ValueError(
             f"model.name: {options.name} takes graphs of one type, and {setup.store.path} has "
             f"{len(setup.store.node_types)} of nodes and {len(setup.store.edge_types)} of edges; "
             "set rsage, rgcn, rgat or hgt"
         )
-    return build_model(
-        options,
-        in_dim=setup.store.feature_dim,
-        out_dim=setup.task.out_dim(setup.store),
-        num_layers=num_layers,
-    )
+    return build_model(options, setup.store.feature_dim, out_dim, num_layers)
 
 
 def _parallel(model: nn.Module, setup: Setup, features: Features) -> nn.Module:

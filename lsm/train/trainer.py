@@ -246,6 +246,7 @@ class Trainer:
 
     def _evaluate(self, split: str) -> Evaluation:
         job, loader = self.job, self.job.loaders[split]
+        job.network.share_buffers(job.world)
         self._metrics.begin(split, len(loader))
         watchdog.at(f"epoch {self.position.epoch + 1}, split {split}")
         with memory_errors(f"while testing on the split {split}"), span("evaluate"):

@@ -45,7 +45,7 @@ def test_a_slip_gets_the_key_that_was_meant(name, meant):
         ("train.gradient", "train has batch_size, "),
         ("train.gpu", "train has batch_size, "),
         ("train.bytes", "train has batch_size, "),
-        ("model.type", "model has name, hidden_dim, num_layers, dropout, heads"),
+        ("model.type", "model has name, args, hidden_dim, num_layers, dropout, heads"),
         ("data.dir", "data has path, input_type, topology"),
         ("run.path", "run has dir"),
         ("memory.limit", "memory has bytes"),

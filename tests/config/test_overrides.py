@@ -1,5 +1,7 @@
 """The values of ``key=value`` texts, and input that is nested too deeply for its parser."""
 
+import re
+
 import pytest
 
 from lsm.ablation.config import AblationConfig
@@ -79,3 +81,40 @@ def test_json_that_cannot_be_parsed_names_the_file(tmp_path, content):
     (tmp_path / "meta.json").write_text(content)
     with pytest.raises(ValueError, match=r"meta\.json: not valid JSON"):
         GraphStore.open(tmp_path)
+
+
+OWN = "model.name=torch_geometric.nn:GIN"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["model.args={jk: cat, dropout: 0.5}"], {"jk": "cat", "dropout": 0.5}),
+        (["model.args.jk=cat", "model.args.dropout=0.5"], {"jk": "cat", "dropout": 0.5}),
+        (["model.args={jk: cat}", "model.args.jk=max"], {"jk": "max"}),
+        (["model.args.norm_kwargs.eps=1e-3"], {"norm_kwargs": {"eps": 1e-3}}),
+        (["model.args.jk=null"], {"jk": None}),
+        (["model.args={}"], {}),
+    ],
+)
+def test_entries_of_a_mapping_are_set_one_by_one(overrides, expected):
+    assert load_config("base", [OWN, *overrides]).model.args == expected
+
+
+def test_a_file_has_entries_of_a_mapping_by_their_full_names(tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text("model.name: torch_geometric.nn:GIN\nmodel.args.jk: cat\n")
+    assert load_config(path, ["model.args.eps=0.1"]).model.args == {"jk": "cat", "eps": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.args=3", "model.args: "),
+        ("model.args.a.b=3", "model.args.a.b: expected a mapping at a, got 1"),
+        ("model.arg.jk=cat", "unknown key model.arg.jk"),
+    ],
+)
+def test_entries_of_something_else_are_named(override, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        load_config("base", [OWN, "model.args.a=1", override])
