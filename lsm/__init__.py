@@ -23,6 +23,7 @@ __all__ = [
     "load_config",
     "load_model",
     "open_features",
+    "predict",
     "train",
 ]
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from lsm.loader.neighbor_loader import NeighborLoader
     from lsm.sampler.options import Sampling
     from lsm.storage.options import StorageOptions
+    from lsm.train.prediction import predict
     from lsm.train.saved import load_model
     from lsm.train.start import fit
     from lsm.train.start import fit as train
@@ -62,6 +64,7 @@ _ROOMS = {
     "load_config": "config",
     "load_model": "train",
     "open_features": "features",
+    "predict": "train",
 }
 
 _of_a_room, __dir__ = lazily(__name__, _ROOMS)

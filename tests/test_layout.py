@@ -163,6 +163,7 @@ FLOORS = {
     "nn": 7,
     "run": 8,
     "config": 9,
+    "inference": 9,
     "train": 10,
     "embed": 10,
     "ablation": 11,

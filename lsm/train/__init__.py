@@ -13,12 +13,15 @@ from lsm.core.lazy import lazily
 
 if TYPE_CHECKING:
     from lsm.config.schema import Config
+    from lsm.train.prediction import predict
     from lsm.train.saved import load_model
     from lsm.train.start import fit
 
-__all__ = ["fit", "load_model"]
+__all__ = ["fit", "load_model", "predict"]
 
-__getattr__, __dir__ = lazily(__name__, {"fit": "start", "load_model": "saved"})
+__getattr__, __dir__ = lazily(
+    __name__, {"fit": "start", "load_model": "saved", "predict": "prediction"}
+)
 
 
 class _CallablePackage(ModuleType):

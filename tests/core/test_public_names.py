@@ -32,6 +32,7 @@ PUBLIC = {
     "load_config",
     "load_model",
     "open_features",
+    "predict",
     "train",
 }
 ROOMS = sorted(room.name for room in pkgutil.iter_modules(lsm.__path__) if room.ispkg)

@@ -1,0 +1,69 @@
+"""``lsm predict``: the rows of all nodes by a trained model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="run.dir of a run of `lsm train`.")],
+    out: Annotated[Path, typer.Option("--out", help="New directory to write to.")],
+    nodes: Annotated[
+        str,
+        typer.Option("--nodes", help="all, train, valid, test, or a FILE of ids or names."),
+    ] = "all",
+    outputs: Annotated[
+        str, typer.Option("--outputs", help="Some of embeddings, scores, predictions.")
+    ] = "embeddings,scores,predictions",
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="Of embeddings and scores: float32 or float16.")
+    ] = "float32",
+    route: Annotated[
+        str,
+        typer.Option(
+            "--route",
+            help="auto or gather (any layer).",
+        ),
+    ] = "auto",
+    memory_bytes: Annotated[
+        str | None,
+        typer.Option("--memory-bytes", help="Memory of each rank, such as 4GiB."),
+    ] = None,
+    threads: Annotated[int, typer.Option("--threads", help="Threads. 0: one per core.")] = 0,
+    store: Annotated[
+        Path | None, typer.Option("--store", help="The store of the run, where it has moved.")
+    ] = None,
+    progress: Annotated[
+        bool | None, typer.Option("--progress/--no-progress", help="Bars; default: on a terminal.")
+    ] = None,
+) -> None:
+    """Write embeddings, scores and predictions of all nodes, computed from disk layer by layer.
+
+    The last line of output is a summary as JSON. The same command continues after a kill. Under
+    torchrun, srun or mpirun, the processes share the nodes.
+    """
+    from lsm.distributed.environment import rank_in
+    from lsm.train.start import prepare_environment
+
+    prepare_environment()
+    from lsm.train.prediction import predict as run_predict
+
+    chosen: Any = route
+    summary = run_predict(
+        run,
+        store,
+        out,
+        nodes=nodes,
+        outputs=[name.strip() for name in outputs.split(",") if name.strip()],
+        dtype=dtype,
+        route=chosen,
+        memory_bytes=memory_bytes,
+        num_threads=threads,
+        progress=progress,
+    )
+    if rank_in() in (None, 0):
+        typer.echo(json.dumps(summary))

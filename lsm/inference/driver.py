@@ -1,0 +1,219 @@
+"""Computes the rows of all nodes of a store by a model, from disk, and writes them to arrays."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import logging
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lsm import native
+from lsm.core import host_memory
+from lsm.core.atomic_file import write_bytes_atomic
+from lsm.core.progress import counting
+from lsm.data.graph_store import GraphStore
+from lsm.data.sink import no_room
+from lsm.distributed import collectives
+from lsm.distributed.environment import World
+from lsm.distributed.machine_share import cores_per_rank
+from lsm.inference.arrays import REMEDY, ArrayFile
+from lsm.inference.network import Model, cut
+from lsm.inference.options import WORK, InferenceOptions, check_out
+from lsm.inference.plan import Plan, plan_gather
+from lsm.inference.stage import Stage, workers
+from lsm.inference.state import State
+from lsm.run.directory import RunDirectory
+
+logger = logging.getLogger(__name__)
+
+SUMMARY = "inference.json"
+
+
+def infer(
+    model: Model,
+    store: GraphStore,
+    out: Path,
+    options: InferenceOptions,
+    world: World | None = None,
+) -> dict[str, Any]:
+    """Writes the outputs of ``model`` for nodes of ``store`` into ``out``; continues where a killed
+    call for the same outputs ended. A collective of ``world``.
+
+    Returns a summary, which ``inference.json`` holds too. Raises ValueError for a model or options
+    that do not fit, FileExistsError if ``out`` holds something else, OSError without room.
+    """
+    world = world or World()
+    options.check()
+    check_out(out)
+    if isinstance(model, nn.Module):
+        model.eval()
+    threads = options.num_threads or cores_per_rank(world)
+    with torch.inference_mode(), workers(threads) as pool:
+        job = _Inference(model, store, out, options, world)
+        plan = plan_gather(job.network, store, job.topologies, out / WORK, options, pool, job.free)
+        with RunDirectory(out / WORK, "--out") if world.is_main else nullcontext():
+            return job.run(plan)
+
+
+class _Inference:
+    def __init__(
+        self, model: Model, store: GraphStore, out: Path, options: InferenceOptions, world: World
+    ) -> None:
+        self._store, self._out, self._options, self._world = store, out, options, world
+        self._model = model
+        self.topologies = {each: store.edges(each).topology() for each in store.edge_types}
+        self.network = cut(model, store, self.topologies)
+        self.free = _memory_bytes(options, world) - host_memory.resident_bytes()["anonymous"]
+
+    def run(self, plan: Plan) -> dict[str, Any]:
+        state = State(self._out / WORK, self._world)
+        done = state.start(self._facts(plan))
+        if self._world.is_main:
+            last = max((n for n in range(len(plan.stages)) if done.is_sealed(n)), default=-1)
+            try:
+                self._create_files(plan, last)
+            except OSError:
+                if len(done.records) == 0:
+                    self._remove()
+                raise
+        collectives.barrier(self._world)
+        for number, stage in enumerate(plan.stages):
+            if done.is_sealed(number):
+                continue
+            todo = done.todo(number, stage.num_units)
+            self._run_stage(stage, todo, partial(state.add, number))
+            self._end_stage(plan, number)
+            if self._world.is_main:
+                state.seal(number)
+        return self._finish(plan, state.total().num_bad_rows)
+
+    def _run_stage(self, stage: Stage, todo: np.ndarray, finish: Any) -> None:
+        """Makes this rank's part of the units ``todo``."""
+        world, shown = self._world, self._options.progress
+        part = np.array_split(todo, world.size)[world.rank]
+        with counting(stage.name, len(part), shown if world.is_main else False) as advance:
+
+            def finished(first: int, end: int, num_bad_rows: int) -> None:
+                finish(first, end, num_bad_rows)
+                advance(end - first)
+
+            stage.run(part, finished)
+        for topology in self.topologies.values():
+            native.check_mapped(topology.indptr)
+            native.check_mapped(topology.indices)
+
+    def _end_stage(self, plan: Plan, number: int) -> None:
+        """Makes the rows durable, and removes those that nothing needs any more."""
+        for file in plan.written[number]:
+            file.sync()
+        collectives.barrier(self._world)
+        if self._world.is_main:
+            for file in plan.freed[number]:
+                file.path.unlink(missing_ok=True)
+
+    def _create_files(self, plan: Plan, last_sealed: int) -> None:
+        """Makes the files that the rest of the stages write, if the disk has room for them."""
+        files = [*plan.outputs.arrays.values()]
+        needed, most = sum(each.num_bytes for each in files), 0
+        held: dict[Path, ArrayFile] = {}
+        for number in range(len(plan.stages)):
+            for each in plan.written[number]:
+                if each not in files and number > last_sealed:
+                    held[each.path] = each
+            most = max(most, sum(each.num_bytes for each in held.values()))
+            for each in plan.freed[number]:
+                held.pop(each.path, None)
+        there = sum(
+            path.stat().st_blocks * 512 for path in (self._out / WORK).iterdir() if path.is_file()
+        )
+        free = shutil.disk_usage(self._out).free
+        if needed + most - there > free:
+            raise no_room(errno.ENOSPC, self._out, needed + most - there, free, REMEDY)
+        for number in range(last_sealed + 1, len(plan.stages)):
+            for each in plan.written[number]:
+                each.create()
+
+    def _remove(self) -> None:
+        """Removes an inference that has done nothing."""
+        shutil.rmtree(self._out / WORK)
+        with suppress(OSError):  # other files
+            self._out.rmdir()
+
+    def _facts(self, plan: Plan) -> dict[str, Any]:
+        """The facts that decide the results."""
+        nodes = plan.outputs.selection
+        return {
+            "store": self._store.digest(),
+            "model": model_digest(self._model),
+            "route": plan.route,
+            "outputs": sorted(plan.outputs.arrays),
+            "dtype": self._options.dtype,
+            "nodes": "all" if nodes is None else hashlib.sha256(nodes.numpy().data).hexdigest(),
+        }
+
+    def _finish(self, plan: Plan, num_bad_rows: int) -> dict[str, Any]:
+        """Moves the arrays to their place, and removes the rest."""
+        outputs, network = plan.outputs, self.network
+        folder = self._out / network.node_type if self._store.is_typed else self._out
+        summary = {
+            "store": str(self._store.path),
+            "node_type": network.node_type,
+            "nodes": self._store.nodes(network.node_type).num_nodes
+            if outputs.selection is None
+            else len(outputs.selection),
+            "route": plan.route,
+            "outputs": {
+                name: {"file": str(folder / f"{name}.npy"), "shape": [each.num_rows, *each.shape]}
+                for name, each in outputs.arrays.items()
+            },
+            "rows_not_finite": num_bad_rows,
+        }
+        if self._world.is_main:
+            outputs.move(folder, [*outputs.arrays])
+            if outputs.selection is not None:
+                np.save(folder / "nodes.npy", outputs.selection.numpy())
+            write_bytes_atomic(self._out / SUMMARY, (json.dumps(summary, indent=1) + "\n").encode())
+            shutil.rmtree(self._out / WORK)
+            if num_bad_rows:
+                logger.warning(
+                    "%d of %d rows have values that are not finite (NaN or infinite); look for bad "
+                    "features with `lsm data verify %s`",
+                    num_bad_rows,
+                    summary["nodes"],
+                    self._store.path,
+                )
+        collectives.barrier(self._world)
+        return summary
+
+
+def model_digest(model: Model) -> str:
+    """SHA-256 of the architecture and the weights of a model."""
+    found = hashlib.sha256()
+    parts: Sequence[Any] = [model] if isinstance(model, nn.Module) else model
+    for part in parts:
+        is_module = isinstance(part, nn.Module)
+        text = repr(part) if is_module else getattr(part, "__qualname__", type(part).__name__)
+        found.update(text.encode())
+        weights: Mapping[str, Tensor] = part.state_dict() if is_module else {}
+        for name, value in weights.items():
+            found.update(name.encode())
+            found.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def _memory_bytes(options: InferenceOptions, world: World) -> int:
+    """Memory of this rank, with the process itself."""
+    if options.memory_bytes is not None:
+        return options.memory_bytes
+    process = host_memory.resident_bytes()["anonymous"]
+    return process + host_memory.default_bytes() // world.local_size

@@ -1,0 +1,202 @@
+"""The route ``gather``: blocks of destinations, each with the rows of all its in-neighbours.
+
+It takes any layer. Rows are read for a group of blocks at a time, as many as memory holds: each row
+once, sorted by id, while the group before is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lsm.core.units import format_bytes
+from lsm.data.feature_files import FeatureFiles
+from lsm.graph.topology import Topology
+from lsm.graph.types import EdgeType
+from lsm.inference.blocks import BLOCK_EDGES, Block, block_bounds, make_block
+from lsm.inference.network import BlockLayer
+from lsm.inference.stage import Finish, Sink, runs_of
+from lsm.storage.engine import Storage, Ticket
+from lsm.storage.open import open_storage
+from lsm.storage.options import StorageOptions
+
+_MOST_BLOCKS = 256  # of a group, so that a kill loses little
+_MARK_BYTES = 5  # of a node: its mark and its place
+_GROUPS = 2  # in memory: one is read while the other is computed
+
+
+@dataclass
+class _Group:
+    """Blocks whose rows are read together."""
+
+    units: list[int] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    ids: dict[str, Tensor] = field(default_factory=dict)
+    """By type, ascending: the nodes whose rows are read."""
+    rows: dict[str, Tensor] = field(default_factory=dict)
+    tickets: list[Ticket] = field(default_factory=list)
+
+
+class GatherStage:
+    """A layer for the nodes of one type, from rows on disk.
+
+    Args:
+        layer: The layer.
+        topologies: The edges of its types.
+        sources: The files of rows by type; a type without rows is absent.
+        num_nodes: Nodes by type.
+        sink: Takes the rows.
+        wanted: [N] bool, the nodes to compute; None: all.
+        free_bytes: Memory to use.
+        pool: Threads that compute.
+        storage: Options of reading.
+        name: For messages and bars.
+    """
+
+    def __init__(
+        self,
+        layer: BlockLayer,
+        topologies: Mapping[EdgeType, Topology],
+        sources: Mapping[str, FeatureFiles],
+        num_nodes: Mapping[str, int],
+        sink: Sink,
+        wanted: Tensor | None,
+        free_bytes: int,
+        pool: ThreadPoolExecutor,
+        storage: Mapping[str, StorageOptions],
+        name: str,
+    ) -> None:
+        self.name, self.sink = name, sink
+        self._layer, self._wanted, self._pool = layer, wanted, pool
+        self._topologies = {each: topologies[each] for each in layer.edge_types}
+        self._sources, self._num_nodes, self._storage = sources, num_nodes, storage
+        self._bounds = block_bounds(
+            [*self._topologies.values()], num_nodes[layer.node_type], BLOCK_EDGES
+        )
+        self.num_units = len(self._bounds) - 1
+        self._budget = self._row_budget(free_bytes)
+
+    def run(self, units: np.ndarray, finish: Finish) -> None:
+        """As Stage.run()."""
+        with ExitStack() as stack:
+            storages = {
+                name: stack.enter_context(open_storage(files, self._storage[name]))
+                for name, files in self._sources.items()
+            }
+            before: _Group | None = None
+            for group in self._groups(units):
+                self._read(group, storages)
+                if before is not None:
+                    self._compute(before, finish)
+                before = group
+            if before is not None:
+                self._compute(before, finish)
+
+    def _row_budget(self, free_bytes: int) -> int:
+        """Memory of a group's rows. Raises ValueError if that is nothing."""
+        marks = _MARK_BYTES * sum(self._num_nodes[name] for name in self._sources)
+        width = max([self._layer.width, *(files.dim for files in self._sources.values())])
+        at_work = (self._pool._max_workers + 1) * BLOCK_EDGES * 4 * 4 * width
+        left = free_bytes - marks - at_work
+        if left <= 0:
+            raise ValueError(
+                f"--memory-bytes: expected at least {format_bytes(marks + at_work)} next to the "
+                f"process itself for {self.name}, got {format_bytes(max(0, free_bytes))}; give "
+                "more memory, or use fewer threads"
+            )
+        return left // _GROUPS
+
+    def _groups(self, units: np.ndarray) -> Iterator[_Group]:
+        """Groups of blocks whose rows fit in memory. One block is a group however large it is."""
+        marks = {
+            name: torch.zeros(self._num_nodes[name], dtype=torch.bool) for name in self._sources
+        }
+        group, num_bytes = _Group(), 0
+        for unit in units.tolist():
+            dst = torch.arange(int(self._bounds[unit]), int(self._bounds[unit + 1]))
+            if self._wanted is not None:
+                dst = dst[self._wanted[dst]]
+            block = make_block(self._layer.node_type, dst, self._topologies)
+            more = self._new_bytes(block, marks)
+            is_full = num_bytes + more > self._budget or len(group.units) == _MOST_BLOCKS
+            if group.units and is_full:
+                yield self._closed(group, marks)
+                group, num_bytes = _Group(), 0
+                more = self._new_bytes(block, marks)
+            self._check_room(block, more)
+            group.units.append(unit)
+            group.blocks.append(block)
+            num_bytes += more
+            for name, mark in marks.items():
+                if name in block.ids:
+                    mark[block.ids[name]] = True
+        if group.units:
+            yield self._closed(group, marks)
+
+    def _new_bytes(self, block: Block, marks: Mapping[str, Tensor]) -> int:
+        return sum(
+            int((~mark[block.ids[name]]).sum()) * self._sources[name].row_bytes
+            for name, mark in marks.items()
+            if name in block.ids
+        )
+
+    def _check_room(self, block: Block, num_bytes: int) -> None:
+        if num_bytes > self._budget:
+            edges = sum(each.edge_index.size(1) for each in block.edges.values())
+            raise ValueError(
+                f"--memory-bytes: {self.name}: {block.num_dst} nodes from "
+                f"{int(block.own_ids[0])} on have {edges} in-edges, whose rows take "
+                f"{format_bytes(num_bytes)}, and {format_bytes(self._budget)} are there; give "
+                f"{format_bytes(_GROUPS * (num_bytes - self._budget))} more"
+            )
+
+    @staticmethod
+    def _closed(group: _Group, marks: Mapping[str, Tensor]) -> _Group:
+        for name, mark in marks.items():
+            group.ids[name] = mark.nonzero().view(-1)
+            mark[group.ids[name]] = False
+        return group
+
+    def _read(self, group: _Group, storages: Mapping[str, Storage]) -> None:
+        for name, ids in group.ids.items():
+            files = self._sources[name]
+            group.rows[name] = torch.empty(len(ids), files.dim, dtype=files.dtype)
+            group.tickets.append(storages[name].submit(ids, group.rows[name]))
+
+    def _compute(self, group: _Group, finish: Finish) -> None:
+        for ticket in group.tickets:
+            ticket.wait()
+        places = {}
+        for name, ids in group.ids.items():
+            places[name] = torch.empty(self._num_nodes[name], dtype=torch.int32)
+            places[name][ids] = torch.arange(len(ids), dtype=torch.int32)
+        counts: list[Future[int]] = [
+            self._pool.submit(self._rows_of, block, group, places) for block in group.blocks
+        ]
+        try:
+            bad = np.array([each.result() for each in counts])
+        finally:
+            for each in counts:
+                each.cancel()
+        units, done = np.array(group.units), 0
+        for first, end in runs_of(units):
+            finish(first, end, int(bad[done : done + end - first].sum()))
+            done += end - first
+
+    def _rows_of(self, block: Block, group: _Group, places: Mapping[str, Tensor]) -> int:
+        """Computes and writes the rows of a block. Returns the number of bad rows."""
+        with torch.inference_mode():
+            if block.num_dst == 0:
+                return 0
+            for name, rows in group.rows.items():
+                if name in block.ids:
+                    block.rows[name] = rows[places[name][block.ids[name]].long()]
+            computed = self._layer.compute(block).float()
+            block.rows.clear()
+            return self.sink.write(block.own_ids, computed)

@@ -1,0 +1,214 @@
+"""A model cut into the stages of an inference: maps of rows, then layers over blocks."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.models.basic_gnn import BasicGNN
+
+from lsm.data.graph_store import GraphStore
+from lsm.graph.topology import Topology
+from lsm.graph.types import EdgeType
+from lsm.inference.blocks import Block
+from lsm.inference.convs import Conv, block_conv
+from lsm.inference.trial import MakeLayer, try_layer
+from lsm.loader.layers import Layer
+from lsm.nn.models import SampledGNN
+from lsm.nn.typed_convs import Relation, relation
+from lsm.nn.typed_models import TypedGNN, TypedLayer
+
+Model = nn.Module | Sequence[Callable[[Tensor, Tensor], Tensor]]
+"""A model whose layers can be computed one by one; or a list of layers, each called with rows
+[n, width] and edge_index [2, e]."""
+
+
+@dataclass(frozen=True)
+class BlockLayer:
+    """One layer for the nodes of one type."""
+
+    node_type: str
+    edge_types: tuple[EdgeType, ...]
+    """Types of the edges that it aggregates over."""
+    width: int
+    """Width of its rows."""
+    compute: Callable[[Block], Tensor]
+    """Rows [num_dst, width] float32 of the destinations of a block with the rows before it."""
+
+    @property
+    def source_types(self) -> list[str]:
+        """The types of nodes whose rows it takes."""
+        return list(dict.fromkeys([self.node_type, *(each[0] for each in self.edge_types)]))
+
+
+@dataclass(frozen=True)
+class Network:
+    """A model on a store.
+
+    inputs: the maps of features, or of ids where there are none, to rows, by type; empty: features
+    are the rows. layers: in their order, each by node type. head: the map of the last layer's rows
+    to scores; None: they are the scores.
+    """
+
+    node_type: str
+    inputs: Mapping[str, BlockLayer]
+    layers: Sequence[Mapping[str, BlockLayer]]
+    head: Callable[[Tensor], Tensor] | None
+    num_scores: int
+
+    @property
+    def embedding_level(self) -> int:
+        """The layers whose rows are the embeddings: the last before the scores."""
+        return len(self.layers) - (self.head is None)
+
+
+def cut(model: Model, store: GraphStore, topologies: Mapping[EdgeType, Topology]) -> Network:
+    """``model`` as a Network.
+
+    Raises ValueError if it has no layers that can be computed one by one, or a layer depends on
+    more than a node's in-edges.
+    """
+    if isinstance(model, TypedGNN):
+        return _cut_typed(model, store)
+    if store.is_typed:
+        raise ValueError(
+            f"{store.path} has types of nodes or edges, which {type(model).__name__} does not take"
+        )
+    (edge_type,), (node_type,) = topologies, store.node_types
+    width, layers = store.feature_dim, []
+    for number, make in enumerate(_layers_of(model), 1):
+        width = try_layer(make, width, node_type, edge_type, number)
+        compute = make(topologies[edge_type])
+        layers.append({node_type: BlockLayer(node_type, (edge_type,), width, compute)})
+    return Network(node_type, {}, layers, None, width)
+
+
+def _layers_of(model: Model) -> list[MakeLayer]:
+    """The layers of a model of graphs without types."""
+    if isinstance(model, SampledGNN):
+        last = len(model.convs) - 1
+        return [
+            partial(_conv_then, conv, _as_it_is if number == last else torch.relu)
+            for number, conv in enumerate(model.convs)
+        ]
+    if isinstance(model, BasicGNN):
+        _check_jumps(model)
+        after = copy.copy(model)  # with its norms and activations, and no convolutions
+        after._modules = {**model._modules, "convs": [_first] * model.num_layers}
+        return [
+            partial(_conv_then, conv, partial(_after_conv, after, number))
+            for number, conv in enumerate(model.convs)
+        ]
+    num_layers: Any = getattr(model, "num_layers", None)
+    if hasattr(model, "inference_per_layer") and isinstance(num_layers, int):
+        return [
+            partial(_opaque, partial(_per_layer, model, number)) for number in range(num_layers)
+        ]
+    if isinstance(model, Sequence | nn.ModuleList) and len(model):
+        return [
+            partial(_conv_then, layer, _as_it_is)
+            if isinstance(layer, MessagePassing)
+            else partial(_opaque, _cut_to_destinations(layer))
+            for layer in model
+        ]
+    raise ValueError(
+        f"{type(model).__name__} cannot be computed layer by layer: expected a model of lsm train, "
+        "a torch_geometric model with inference_per_layer, or a list of layers"
+    )
+
+
+def _check_jumps(model: BasicGNN) -> None:
+    if model.jk_mode not in (None, "last"):
+        raise ValueError(
+            f"{type(model).__name__} with jk={model.jk_mode!r} needs the rows of all layers at "
+            "once, and cannot be computed layer by layer"
+        )
+
+
+def _conv_then(conv: nn.Module, after: Callable[[Tensor], Tensor], topology: Topology) -> Conv:
+    compute = block_conv(conv, topology)
+    return lambda block: after(compute(block))
+
+
+def _opaque(layer: Callable[[Tensor, Tensor, int], Tensor], _topology: Topology) -> Conv:
+    def compute(block: Block) -> Tensor:
+        (edges,) = block.edges.values()
+        return layer(block.rows[block.node_type].float(), edges.edge_index, block.num_dst)
+
+    return compute
+
+
+def _cut_to_destinations(layer: Callable[..., Tensor]) -> Callable[[Tensor, Tensor, int], Tensor]:
+    return lambda x, edge_index, num_dst: layer(x, edge_index)[:num_dst]
+
+
+def _per_layer(model: Any, number: int, x: Tensor, edge_index: Tensor, num_dst: int) -> Tensor:
+    return model.inference_per_layer(number, x, edge_index, num_dst)
+
+
+def _after_conv(model: BasicGNN, number: int, rows: Tensor) -> Tensor:
+    """The rows of a layer from those of its convolution."""
+    return model.inference_per_layer(number, rows, None, len(rows))
+
+
+def _first(rows: Tensor, _edge_index: None) -> Tensor:
+    return rows
+
+
+def _as_it_is(rows: Tensor) -> Tensor:
+    return rows
+
+
+def _cut_typed(model: TypedGNN, store: GraphStore) -> Network:
+    """Hidden rows of each type first, then the layers; the last one's rows are the embeddings."""
+    width = model.output.in_features
+    inputs = {
+        name: BlockLayer(name, (), width, partial(_input_rows, of_type))
+        for name, of_type in model.inputs.items()
+    }
+    layers = []
+    for module in model.layers:
+        layer = cast(TypedLayer, module)
+        compute = partial(_typed_rows, layer, list(inputs), store, width)
+        names: list[str] = list(layer.norms.keys())
+        into = {name: tuple(e for e in store.edge_types if e[2] == name) for name in names}
+        layers.append({name: BlockLayer(name, into[name], width, compute) for name in names})
+    return Network(model.input_type, inputs, layers, model.output, model.output.out_features)
+
+
+def _input_rows(of_type: nn.Module, block: Block) -> Tensor:
+    if isinstance(of_type, nn.Embedding):
+        return of_type(block.own_ids)
+    return of_type(block.rows[block.node_type].float())
+
+
+def _typed_rows(
+    layer: TypedLayer, types: list[str], store: GraphStore, width: int, block: Block
+) -> Tensor:
+    nothing = torch.empty(0, width)
+    x = {name: block.rows.get(name, nothing) for name in types}
+    sizes = dict.fromkeys(types, 0) | {block.node_type: block.num_dst}
+    no_edges = Layer(torch.zeros(1, dtype=torch.int64), torch.empty(2, 0, dtype=torch.int64), 0, 0)
+    values = _values(layer.conv.values, store, block)
+    relations = {each: Relation(no_edges) for each in store.edge_types}
+    for each, edges in block.edges.items():
+        relations[each] = relation(edges, each, values)
+    return layer(x, sizes, relations)[block.node_type]
+
+
+def _values(names: Sequence[str], store: GraphStore, block: Block) -> dict[str, Any]:
+    """The store's values of the edges of a block, by name and type."""
+    found: dict[str, Any] = {name: {} for name in names}
+    for each, e_ids in block.e_ids.items():
+        edges = store.edges(each)
+        if "edge_weight" in found and edges.has_weights:
+            found["edge_weight"][each] = edges.weights()[e_ids]
+        if "edge_attr" in found and edges.has_attr:
+            found["edge_attr"][each] = edges.attr()[e_ids]
+    return found

@@ -1,0 +1,58 @@
+"""Options of an inference of all nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, get_args
+
+import torch
+
+from lsm.storage.options import StorageOptions
+
+Route = Literal["auto", "gather"]
+OUTPUTS = ("embeddings", "scores", "predictions")
+DTYPES = {"float32": torch.float32, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class InferenceOptions:
+    """The way of an inference, and its outputs. ``key`` in messages: the option of `lsm predict`.
+
+    nodes: ids [n] int64 of the nodes to write; None: all. outputs: some of ``OUTPUTS``. dtype: of
+    embeddings and scores, one of ``DTYPES``. memory_bytes: memory of each rank, with the process
+    itself; None: as ``memory.bytes=auto``. num_threads: 0: the machine's cores divided by its
+    ranks. progress: bars; None: on a terminal.
+    """
+
+    nodes: torch.Tensor | None = None
+    outputs: Sequence[str] = OUTPUTS
+    dtype: str = "float32"
+    route: Route = "auto"
+    memory_bytes: int | None = None
+    num_threads: int = 0
+    storage: StorageOptions = field(default_factory=StorageOptions)
+    progress: bool | None = None
+
+    def check(self) -> None:
+        """Raises ValueError, which names the option, for a value that is not known."""
+        unknown = [name for name in self.outputs if name not in OUTPUTS]
+        if unknown or not self.outputs:
+            raise ValueError(
+                f"--outputs: expected some of {', '.join(OUTPUTS)}, got {', '.join(unknown) or ''}"
+            )
+        if self.dtype not in DTYPES:
+            raise ValueError(f"--dtype: expected {' or '.join(DTYPES)}, got {self.dtype!r}")
+        if self.route not in get_args(Route):
+            raise ValueError(f"--route: expected {', '.join(get_args(Route))}, got {self.route!r}")
+
+
+WORK = ".work"
+"""The folder of an unfinished inference in its directory."""
+
+
+def check_out(out: Path) -> None:
+    """Raises FileExistsError unless ``out`` is new, empty, or an unfinished inference."""
+    if out.exists() and not (out / WORK).is_dir() and (not out.is_dir() or any(out.iterdir())):
+        raise FileExistsError(f"--out: {out} exists; choose another directory, or remove it")

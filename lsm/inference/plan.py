@@ -1,0 +1,214 @@
+"""The stages of an inference, with their files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from lsm.data.feature_files import FeatureFiles
+from lsm.data.graph_store import GraphStore
+from lsm.graph.topology import Topology
+from lsm.graph.types import EdgeType
+from lsm.inference.arrays import ArrayFile
+from lsm.inference.gather import GatherStage
+from lsm.inference.network import BlockLayer, Network
+from lsm.inference.options import InferenceOptions
+from lsm.inference.outputs import Outputs
+from lsm.inference.stage import Sink, Stage
+from lsm.storage.options import StorageOptions
+
+Topologies = Mapping[EdgeType, Topology]
+_EDGES_AT_ONCE = 1 << 22
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The stages in their order. written, freed: by stage, the files that it writes, and those that
+    nothing needs after it."""
+
+    route: str
+    stages: Sequence[Stage]
+    outputs: Outputs
+    written: Sequence[Sequence[ArrayFile]]
+    freed: Sequence[Sequence[ArrayFile]]
+
+
+def plan_gather(
+    network: Network,
+    store: GraphStore,
+    topologies: Topologies,
+    work: Path,
+    options: InferenceOptions,
+    pool: ThreadPoolExecutor,
+    free_bytes: int,
+) -> Plan:
+    """The stages of the route ``gather``: the maps of inputs, then each layer by type."""
+    num_nodes = {name: store.nodes(name).num_nodes for name in store.node_types}
+    outputs = network_outputs(network, store, options, work)
+    levels = needed_levels(network, outputs)
+    wanted = _wanted(levels, outputs, network, topologies, num_nodes)
+    stages: list[Stage] = []
+    written: list[list[ArrayFile]] = []
+    freed: list[list[ArrayFile]] = []
+    before: dict[str, FeatureFiles] = {
+        name: store.nodes(name).feature_files
+        for name in store.node_types
+        if store.nodes(name).features is not None
+    }
+    from_store, held = True, list[ArrayFile]()
+    for place, level in enumerate(levels):
+        made: dict[str, ArrayFile] = {}
+        is_last = place == len(levels) - 1
+        for name, layer in level.by_type.items():
+            if not is_last:
+                made[name] = ArrayFile(
+                    work / f"level-{level.number}.{len(made)}.rows",
+                    num_nodes[name],
+                    (layer.width,),
+                    torch.float32,
+                    is_npy=False,
+                )
+            writers = output_writers(network, outputs, level.number, name)
+            stages.append(
+                GatherStage(
+                    layer,
+                    topologies,
+                    {each: before[each] for each in layer.source_types if each in before},
+                    num_nodes,
+                    Sink(made.get(name), writers),
+                    None if wanted is None else wanted[place][name],
+                    free_bytes,
+                    pool,
+                    _storage(options, before, from_store),
+                    _name(level.number, name, store),
+                )
+            )
+            own = [made[name]] if name in made else []
+            written.append([*own, *_arrays_of(network, outputs, level.number, name)])
+            freed.append([])
+        freed[-1] = held
+        held, from_store = [*made.values()], False
+        before = {name: file.feature_files for name, file in made.items()}
+    return Plan("gather", stages, outputs, written, freed)
+
+
+@dataclass(frozen=True)
+class Level:
+    """The rows after ``number`` layers, by type; number 0: the maps of inputs."""
+
+    number: int
+    by_type: Mapping[str, BlockLayer]
+
+
+def needed_levels(network: Network, outputs: Outputs) -> list[Level]:
+    """The levels that the outputs need, in their order."""
+    last = len(network.layers) if outputs.has_scores else network.embedding_level
+    levels = [Level(0, network.inputs)] if network.inputs else []
+    return levels + [Level(i + 1, network.layers[i]) for i in range(last)]
+
+
+def network_outputs(
+    network: Network, store: GraphStore, options: InferenceOptions, work: Path
+) -> Outputs:
+    """The outputs that ``options`` name. Raises ValueError if the network has no embeddings, or the
+    store not the nodes."""
+    widths, level = {"scores": network.num_scores}, network.embedding_level
+    num_nodes = store.nodes(network.node_type).num_nodes
+    if "embeddings" in options.outputs:
+        if level == 0:
+            raise ValueError(
+                "--outputs: a model of one layer has scores and no embeddings before them; give "
+                "--outputs scores,predictions"
+            )
+        widths["embeddings"] = network.layers[level - 1][network.node_type].width
+    nodes = options.nodes
+    if nodes is not None and len(nodes) == 0:
+        raise ValueError("--nodes: expected at least one node, got none")
+    if nodes is not None and not 0 <= int(nodes.min()) <= int(nodes.max()) < num_nodes:
+        raise ValueError(
+            f"--nodes: expected ids from 0 to {num_nodes - 1}, got {int(nodes.min())} to "
+            f"{int(nodes.max())}"
+        )
+    return Outputs.of(options, work, num_nodes, widths)
+
+
+def output_writers(network: Network, outputs: Outputs, number: int, node_type: str) -> list:
+    """Functions that write the outputs made of the rows of a level."""
+    if node_type != network.node_type:
+        return []
+    writers = []
+    if number == network.embedding_level and "embeddings" in outputs.arrays:
+        writers.append(outputs.write_embeddings)
+    if number == len(network.layers) and outputs.has_scores:
+        head = network.head
+
+        def write_scores(ids: Tensor, rows: Tensor) -> int:
+            return outputs.write_scores(ids, rows if head is None else head(rows))
+
+        writers.append(write_scores)
+    return writers
+
+
+def _arrays_of(network: Network, outputs: Outputs, number: int, node_type: str) -> list[ArrayFile]:
+    """The outputs that are made of the rows of a level."""
+    if node_type != network.node_type:
+        return []
+    names = ["embeddings"] if number == network.embedding_level else []
+    names += ["scores", "predictions"] if number == len(network.layers) else []
+    return [outputs.arrays[name] for name in names if name in outputs.arrays]
+
+
+def _storage(
+    options: InferenceOptions, sources: Mapping[str, FeatureFiles], from_store: bool
+) -> dict[str, StorageOptions]:
+    """Options of reading, by type: those given for features, the default ones for rows in files."""
+    used = options.storage if from_store else StorageOptions()
+    return dict.fromkeys(sources, used)
+
+
+def _name(number: int, node_type: str, store: GraphStore) -> str:
+    text = f"layer {number}" if number else "inputs"
+    return f"{text} of {node_type}" if store.is_typed else text
+
+
+def _wanted(
+    levels: Sequence[Level],
+    outputs: Outputs,
+    network: Network,
+    topologies: Topologies,
+    num_nodes: Mapping[str, int],
+) -> list[dict[str, Tensor]] | None:
+    """The nodes to compute at each level by type, [N] bool; None: all."""
+    if outputs.selection is None:
+        return None
+
+    def nothing() -> dict[str, Tensor]:
+        return {name: torch.zeros(count, dtype=torch.bool) for name, count in num_nodes.items()}
+
+    masks = nothing()
+    masks[network.node_type][outputs.selection] = True
+    found = [masks]
+    for level in levels[:0:-1]:
+        masks = {name: mask.clone() for name, mask in found[0].items()}
+        for name, layer in level.by_type.items():
+            for each in layer.edge_types:
+                _mark_sources(masks[each[0]], found[0][name], topologies[each])
+        found.insert(0, masks)
+    return found
+
+
+def _mark_sources(sources: Tensor, wanted: Tensor, topology: Topology) -> None:
+    """Marks the sources of all edges into the ``wanted`` nodes."""
+    ids = wanted.nonzero().view(-1)
+    first = topology.indptr[ids]
+    counts = topology.indptr[ids + 1] - first
+    parts = (counts.cumsum(0) // _EDGES_AT_ONCE).diff().nonzero().view(-1) + 1
+    for begin, count in zip(first.tensor_split(parts), counts.tensor_split(parts), strict=True):
+        start = begin - (count.cumsum(0) - count)
+        places = torch.arange(int(count.sum())) + start.repeat_interleave(count)
+        sources[topology.indices[places].long()] = True

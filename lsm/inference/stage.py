@@ -1,0 +1,67 @@
+"""A stage of an inference: the rows of one layer and node type, from those before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lsm.inference.arrays import ArrayFile
+
+Finish = Callable[[int, int, int], None]
+"""Takes the first and the end of units whose rows are written, and the number of bad rows."""
+
+
+class Stage(Protocol):
+    """Some rows of all nodes of a type, made by units of fixed size."""
+
+    name: str
+    num_units: int
+
+    def run(self, units: np.ndarray, finish: Finish) -> None:
+        """Makes the rows of ``units`` [n] int64, ascending. Raises OSError, ValueError."""
+
+
+@dataclass(frozen=True)
+class Sink:
+    """The places of the rows that a stage makes."""
+
+    rows: ArrayFile | None = None
+    """All rows, for the next stages."""
+    writers: Sequence[Callable[[Tensor, Tensor], int]] = ()
+    """Outputs: each takes ids and rows, and returns its number of bad rows."""
+
+    def write(self, ids: Tensor, rows: Tensor) -> int:
+        """Writes ``rows`` [n, width] of nodes ``ids`` [n], ascending. Returns the number of bad
+        rows of the outputs."""
+        if self.rows is not None and len(ids):
+            gaps = (ids.diff() != 1).nonzero().view(-1) + 1
+            for run, part in zip(ids.tensor_split(gaps), rows.tensor_split(gaps), strict=True):
+                self.rows.write(int(run[0]), part)
+        return max((write(ids, rows) for write in self.writers), default=0)
+
+
+def runs_of(units: np.ndarray) -> Iterator[tuple[int, int]]:
+    """First and end of each run of consecutive units."""
+    for part in np.split(units, np.flatnonzero(np.diff(units) != 1) + 1):
+        if len(part):
+            yield int(part[0]), int(part[-1]) + 1
+
+
+@contextmanager
+def workers(num_threads: int) -> Iterator[ThreadPoolExecutor]:
+    """A context with threads that compute a block each. torch uses one thread in each, so that its
+    sums do not depend on their number."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(num_threads, thread_name_prefix="lsm-infer") as pool:
+            yield pool
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,132 @@
+"""Inference of all nodes by a run, or by a model: the body of `lsm predict`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lsm.core.units import parse_bytes
+from lsm.data.graph_store import GraphStore
+from lsm.distributed import collectives
+from lsm.inference.driver import infer
+from lsm.inference.network import Model
+from lsm.inference.options import OUTPUTS, InferenceOptions, Route, check_out
+from lsm.storage.options import StorageOptions
+from lsm.train.saved import SavedRun
+
+_TIMEOUT_SECS = 3600.0
+"""Longest wait for a rank, whose part of a layer may take longer than that of others."""
+
+
+def predict(
+    run_or_model: str | Path | Model,
+    store: GraphStore | str | Path | None,
+    out: str | Path,
+    *,
+    nodes: str | Path | torch.Tensor = "all",
+    outputs: Sequence[str] | None = None,
+    dtype: str = "float32",
+    route: Route = "auto",
+    memory_bytes: int | str | None = None,
+    num_threads: int = 0,
+    progress: bool | None = None,
+) -> dict[str, Any]:
+    """Computes embeddings, scores and predictions of nodes from disk, layer by layer.
+
+    Every node aggregates over all its neighbours. Only some rows of one layer are in memory at a
+    time. The results are the same bits for any memory, number of threads and ranks. A call that is
+    killed continues where it was. Under torchrun, srun or mpirun, every process of the job calls
+    it, and they share the nodes.
+
+    Args:
+        run_or_model: The directory of a run of `lsm train`; a model of it; a torch_geometric model
+            with ``inference_per_layer``; or a list of layers, each called with rows [n, width] and
+            edge_index [2, e].
+        store: The store; None: that of the run.
+        out: Directory to write ``embeddings.npy``, ``scores.npy`` and ``predictions.npy`` to, in a
+            folder named after the type for a store with types. It must not exist.
+        nodes: all; train, valid or test; a file of ids or names, one a line, or of ids as .npy; or
+            ids [n] int64. Of some nodes rows are in order of ids, which ``nodes.npy`` holds.
+        outputs: Some of embeddings (rows before the last layer), scores (rows of the last layer)
+            and predictions (the index of the highest score). None: all that the model has.
+        dtype: Of embeddings and scores: float32 or float16.
+        route: auto or gather: blocks of nodes, each with the rows of all its neighbours.
+        memory_bytes: Memory of each rank, with the process itself, such as ``4GiB``. None: as
+            ``memory.bytes=auto`` in training.
+        num_threads: Threads that compute. 0: the cores of the machine divided by its ranks.
+        progress: Bars; None: on a terminal.
+
+    Returns:
+        A summary: the files, the route, and the number of rows with values that are not finite.
+
+    Raises:
+        ValueError: The model cannot be computed so, or does not fit the store; an option is wrong.
+        FileExistsError: ``out`` exists.
+        OSError: The disk has no room for the rows, which is checked first.
+    """
+    check_out(Path(out))
+    with collectives.joined(_TIMEOUT_SECS) as world:
+        model, opened, storage = _open(run_or_model, store)
+        options = InferenceOptions(
+            nodes=_nodes(nodes, opened, getattr(model, "input_type", None)),
+            outputs=OUTPUTS if outputs is None else outputs,
+            dtype=dtype,
+            route=route,
+            memory_bytes=None if memory_bytes is None else parse_bytes(memory_bytes),
+            num_threads=num_threads,
+            storage=storage,
+            progress=progress,
+        )
+        return infer(model, opened, Path(out), options, world)
+
+
+def _open(
+    run_or_model: str | Path | Model, store: GraphStore | str | Path | None
+) -> tuple[Model, GraphStore, StorageOptions]:
+    """The model, the store, and the options of reading its features."""
+    if isinstance(run_or_model, str | Path):
+        run = SavedRun.open(run_or_model, store)
+        storage = run.config.storage
+        if storage.engine == "memory":  # which would hold all features
+            storage = storage.model_copy(update={"engine": "auto"})
+        return run.load_model(), run.store, storage
+    if store is None:
+        raise ValueError("store: expected the store of the model, got None")
+    opened = store if isinstance(store, GraphStore) else GraphStore.open(store)
+    return run_or_model, opened, StorageOptions()
+
+
+def _nodes(
+    nodes: str | Path | torch.Tensor, store: GraphStore, node_type: str | None
+) -> torch.Tensor | None:
+    """The ids that ``nodes`` name; None: all."""
+    if isinstance(nodes, torch.Tensor):
+        return nodes.to(torch.int64)
+    data = store.nodes(node_type)
+    if nodes == "all":
+        return None
+    if nodes in data.splits or nodes == "val":
+        return data.split(str(nodes))
+    path = Path(nodes)
+    if not path.is_file():
+        known = ", ".join(["all", *data.splits])
+        raise FileNotFoundError(
+            f"--nodes: expected {known} or a file of ids or names, got {nodes}, which is no file"
+        )
+    if path.suffix == ".npy":
+        ids = np.load(path)
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise ValueError(
+                f"--nodes: {path}: expected ids [n] of integers, got {ids.dtype} {list(ids.shape)}"
+            )
+        return torch.from_numpy(ids.astype(np.int64))
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if all(line.strip().isascii() and line.strip().isdecimal() for line in lines):
+        return torch.tensor([int(line) for line in lines], dtype=torch.int64)
+    if not data.has_names:
+        raise ValueError(f"--nodes: {path}: expected ids, as {store.path} has no names of nodes")
+    return torch.tensor(data.find(lines), dtype=torch.int64)

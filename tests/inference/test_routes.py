@@ -1,0 +1,235 @@
+"""The rows of all nodes equal those of PyG on the whole graph, bit for bit at every memory."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv, GraphConv, LayerNorm, SGConv, TransformerConv
+from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
+
+import lsm
+from lsm.core import host_memory
+from lsm.inference import gather
+
+DIM, CLASSES = 12, 5
+RELATIVE = 1e-5  # float32 sums in another order
+
+
+@pytest.fixture(scope="module")
+def data():
+    """With parallel edges, self loops, nodes without edges, and a hub."""
+    draw = torch.Generator().manual_seed(1)
+    ends = torch.randint(500, (2, 4000), generator=draw)
+    hub = torch.stack([torch.arange(400), torch.full((400,), 7)])
+    x = torch.randn(520, DIM, generator=draw)
+    return Data(x=x, edge_index=torch.cat([ends, ends[:, :50], hub], dim=1), num_nodes=520)
+
+
+@pytest.fixture(scope="module")
+def store(data, tmp_path_factory):
+    return lsm.GraphStore.from_pyg(data, tmp_path_factory.mktemp("routes") / "store")
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch):
+    monkeypatch.setattr(gather, "BLOCK_EDGES", 256)
+    monkeypatch.setattr(gather, "_MOST_BLOCKS", 5)
+
+
+def memory(num_bytes):
+    """``num_bytes`` next to the process."""
+    return host_memory.resident_bytes()["anonymous"] + num_bytes
+
+
+MODELS = {
+    "sage": lambda: GraphSAGE(DIM, 16, 3, CLASSES),
+    "sage-max": lambda: GraphSAGE(DIM, 16, 2, CLASSES, aggr="max", act="elu"),
+    "sage-sum": lambda: GraphSAGE(DIM, 16, 2, CLASSES, aggr="sum", normalize=True),
+    "sage-project": lambda: GraphSAGE(DIM, 16, 2, CLASSES, project=True, root_weight=False),
+    "gcn": lambda: GCN(DIM, 16, 3, CLASSES),
+    "gcn-improved": lambda: GCN(DIM, 16, 2, CLASSES, improved=True, norm="batchnorm"),
+    "gcn-no-loops": lambda: GCN(DIM, 16, 2, CLASSES, add_self_loops=False, act_first=True),
+    "gcn-plain": lambda: GCN(DIM, 16, 2, CLASSES, normalize=False, bias=False),
+    "gin": lambda: GIN(DIM, 16, 2, CLASSES, train_eps=True),
+    "gat": lambda: GAT(DIM, 16, 2, CLASSES, heads=4),
+    "gatv2": lambda: GAT(DIM, 16, 2, CLASSES, v2=True, heads=2, norm=LayerNorm(16, mode="node")),
+    "sage-last": lambda: GraphSAGE(DIM, 16, 2, CLASSES, jk="last"),
+}
+
+
+def model(name):
+    torch.manual_seed(0)
+    made = MODELS[name]().eval()
+    for norm in made.modules():
+        if isinstance(norm, nn.BatchNorm1d):
+            norm.running_mean.normal_()
+    return made
+
+
+def run(made, store, out, **options):
+    summary = lsm.predict(made, store, out, progress=False, **options)
+    found = {name: np.load(each["file"]) for name, each in summary["outputs"].items()}
+    return summary, found
+
+
+def full(made, data):
+    with torch.no_grad():
+        return made(data.x, data.edge_index)
+
+
+def close(found, expected):
+    found = torch.from_numpy(found)
+    assert (found - expected).abs().max() <= RELATIVE * expected.abs().max()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_are_those_of_the_whole_graph(name, data, store, tmp_path):
+    made = model(name)
+    summary, found = run(made, store, tmp_path / "a", route="gather", num_threads=2)
+    expected = full(made, data)
+    close(found["scores"], expected)
+    assert np.array_equal(found["predictions"], found["scores"].argmax(1))
+    assert found["embeddings"].shape == (520, 16)
+    assert summary["rows_not_finite"] == 0
+    room = memory((1 << 20) + 300_000)
+    _, again = run(made, store, tmp_path / "b", route="gather", num_threads=1, memory_bytes=room)
+    for key, rows in found.items():
+        assert rows.tobytes() == again[key].tobytes(), key
+
+
+def test_embeddings_are_the_rows_before_the_last_layer(data, store, tmp_path):
+    made = model("gcn")
+    _, found = run(made, store, tmp_path / "out", outputs=["embeddings"])
+    with torch.no_grad():
+        x = made.convs[0](data.x, data.edge_index).relu()
+        x = made.convs[1](x, data.edge_index).relu()
+    assert [*found] == ["embeddings"]
+    close(found["embeddings"], x)
+
+
+def test_a_list_of_layers_is_a_model(data, store, tmp_path):
+    first, last = GraphConv(DIM, 8), TransformerConv(8, CLASSES)
+
+    def hidden(x, edge_index):
+        return first(x, edge_index).tanh()
+
+    _, found = run([hidden, last], store, tmp_path / "out", outputs=["scores"])
+    with torch.no_grad():
+        expected = last(hidden(data.x, data.edge_index), data.edge_index)
+    close(found["scores"], expected)
+
+
+class OwnModel(nn.Module):
+    """With the hook of PyG, and a skip from the features of a node."""
+
+    num_layers = 2
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = GraphConv(DIM, DIM), GraphConv(DIM, CLASSES)
+
+    def inference_per_layer(self, layer, x, edge_index, batch_size):
+        conv = (self.first, self.last)[layer]
+        rows = conv(x, edge_index)[:batch_size]
+        return rows if layer else rows.relu() + x[:batch_size]
+
+
+def test_an_own_model_gives_its_layers_one_by_one(data, store, tmp_path):
+    made = OwnModel()
+    _, found = run(made, store, tmp_path / "out", outputs=["scores"])
+    with torch.no_grad():
+        x = data.x
+        for layer in range(2):
+            x = made.inference_per_layer(layer, x, data.edge_index, len(x))
+    close(found["scores"], x)
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+def test_some_nodes_have_rows_in_order_of_ids(as_file, data, store, tmp_path):
+    ids = [500, 7, 3, 519, 8, 7]
+    nodes = torch.tensor(ids)
+    if as_file:
+        nodes = tmp_path / "ids.txt"
+        nodes.write_text("".join(f"{i}\n" for i in ids))
+    made = model("gat")
+    summary, found = run(made, store, tmp_path / "out", nodes=nodes)
+    expected = sorted(set(ids))
+    assert np.load(tmp_path / "out" / "nodes.npy").tolist() == expected
+    assert summary["nodes"] == 5
+    close(found["scores"], full(made, data)[expected])
+
+
+def test_float16_is_the_rounded_row(store, tmp_path):
+    made = model("sage")
+    _, exact = run(made, store, tmp_path / "a")
+    _, short = run(made, store, tmp_path / "b", dtype="float16")
+    for key in ("scores", "embeddings"):
+        assert np.array_equal(short[key], exact[key].astype(np.float16))
+    assert np.array_equal(short["predictions"], exact["predictions"])
+
+
+def test_rows_that_are_not_finite_are_counted(data, tmp_path, caplog):
+    x = data.x.clone()
+    x[3, 2] = float("nan")
+    bad = Data(x=x, edge_index=data.edge_index)
+    store = lsm.GraphStore.from_pyg(bad, tmp_path / "store")
+    made = GraphSAGE(DIM, 8, 1, CLASSES).eval()
+    summary, found = run(made, store, tmp_path / "out", outputs=["scores"])
+    reached = set(data.edge_index[1][data.edge_index[0] == 3].tolist()) | {3}
+    assert summary["rows_not_finite"] == len(reached) == np.isnan(found["scores"]).any(1).sum()
+    assert f"{len(reached)} of 520 rows have values that are not finite" in caplog.text
+
+
+def bad_input(store, tmp_path):
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "file").touch()
+    sage = GraphSAGE(DIM, 8, 2, CLASSES)
+    yield sage, {"out": taken}, FileExistsError, "exists; choose another directory"
+    yield sage, {"dtype": "int8"}, ValueError, "--dtype: expected float32 or float16"
+    yield sage, {"outputs": ["score"]}, ValueError, "--outputs: expected some of embeddings"
+    yield sage, {"route": "fast"}, ValueError, "--route: expected auto, gather"
+    yield sage, {"nodes": "tset"}, FileNotFoundError, "which is no file"
+    yield sage, {"nodes": torch.tensor([520])}, ValueError, "--nodes: expected ids from 0 to 519"
+    yield sage, {"memory_bytes": 1 << 20}, ValueError, "--memory-bytes: expected at least"
+    yield GraphSAGE(DIM, 8, 2, 5, jk="cat"), {}, ValueError, "needs the rows of all layers at once"
+    yield GraphSAGE(7, 8, 2, 5), {}, ValueError, "rows of 12 values .* model of another store"
+    yield GraphSAGE(DIM, 8, 2, 5, norm="GraphNorm"), {}, ValueError, "more than the in-edges"
+    yield [SGConv(DIM, CLASSES, K=2)], {}, ValueError, "layer 1 .* more than the in-edges"
+    yield nn.Linear(DIM, CLASSES), {}, ValueError, "Linear cannot be computed layer by layer"
+    yield [GCNConv(DIM, CLASSES)], {}, ValueError, "one layer has scores and no embeddings"
+
+
+@pytest.mark.parametrize("number", range(13))
+def test_bad_input_is_named_before_anything_is_written(number, store, tmp_path):
+    cases = [*bad_input(store, tmp_path)]
+    assert len(cases) == 13
+    made, options, kind, message = cases[number]
+    out = options.pop("out", tmp_path / "out")
+    with pytest.raises(kind, match=message):
+        run(made, store, out, **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_full_disk_is_found_first(store, disk):
+    made = GraphSAGE(DIM, 2048, 3, CLASSES)
+    with pytest.raises(OSError, match=r"disk full: .* more needed"):
+        run(made, store, disk / "out")
+    assert not (disk / "out").exists()
+
+
+def test_blocks_cover_all_nodes_once(store):
+    topology = store.topology()
+    bounds = gather.block_bounds([topology], 520, 256)
+    assert bounds[0] == 0
+    assert bounds[-1] == 520
+    costs = [
+        int(topology.indptr[b] - topology.indptr[a]) + int(b - a)
+        for a, b in itertools.pairwise(bounds.tolist())
+    ]
+    assert min(costs) > 0
+    degrees = topology.indptr.diff()
+    assert max(costs) <= 256 + int(degrees.max())

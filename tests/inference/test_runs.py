@@ -1,0 +1,165 @@
+"""Runs of `lsm train` in use: with types, from the command line, after a kill, over ranks."""
+
+import json
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import lsm
+from lsm.inference import gather
+from lsm.train.trainer import train
+from support.training import config, make_store, run_forked, run_job
+from support.typed_graphs import typed_graph
+
+LSM = Path(lsm.__file__).parent / "__main__.py"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("predict") / "store")
+
+
+@pytest.fixture(scope="module")
+def trained(store, tmp_path_factory):
+    settings = config(store, tmp_path_factory.mktemp("run"), "train.epochs=1")
+    train(settings)
+    return settings.run_dir
+
+
+def full_batch(store, ids, input_type=None):
+    """One batch with all neighbours of ``ids``."""
+    seeds = ids if input_type is None else (input_type, ids)
+    with lsm.NeighborLoader(store, [-1, -1], seeds, batch_size=len(ids)) as loader:
+        return next(iter(loader))
+
+
+@pytest.mark.parametrize("name", ["rsage", "rgcn", "rgat", "hgt"])
+def test_rows_of_a_graph_with_types_are_those_of_all_neighbours(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(gather, "BLOCK_EDGES", 64)
+    data = typed_graph(seed=3)
+    del data["paper"].time, data["paper", "about", "topic"].time  # all edges count
+    store = lsm.GraphStore.from_pyg(data, tmp_path / "store")
+    more = [f"model.name={name}", "model.hidden_dim=16", "sampler.num_neighbors=[4,3]"]
+    settings = config(
+        tmp_path / "store", tmp_path / "run", *more, "train.epochs=1", "train.batch_size=8"
+    )
+    train(settings)
+    model = lsm.load_model(tmp_path / "run")
+    summary = lsm.predict(tmp_path / "run", None, tmp_path / "out", progress=False)
+    assert summary["node_type"] == "paper"
+    scores = torch.from_numpy(np.load(tmp_path / "out" / "paper" / "scores.npy"))
+    with torch.no_grad():
+        expected = model(full_batch(store, torch.arange(60), "paper"))
+    assert (scores - expected).abs().max() <= 1e-5 * expected.abs().max()
+    embeddings = torch.from_numpy(np.load(tmp_path / "out" / "paper" / "embeddings.npy"))
+    with torch.no_grad():
+        assert torch.allclose(model.output(embeddings), scores, atol=1e-5)
+    some = torch.tensor([3, 59])
+    lsm.predict(tmp_path / "run", store, tmp_path / "some", nodes=some, progress=False)
+    found = torch.from_numpy(np.load(tmp_path / "some" / "paper" / "scores.npy"))
+    assert (found - expected[some]).abs().max() <= 1e-5 * expected.abs().max()
+
+
+def test_the_command_writes_the_rows_of_a_run(trained, store, tmp_path):
+    done = run_forked(LSM, "predict", trained, "--out", tmp_path / "out", "--nodes", "test")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert summary == json.loads((tmp_path / "out" / "inference.json").read_text())
+    opened = lsm.GraphStore.open(store)
+    ids = np.load(tmp_path / "out" / "nodes.npy")
+    assert ids.tolist() == sorted(opened.split("test").tolist())
+    with torch.no_grad():
+        expected = lsm.load_model(trained)(full_batch(opened, torch.from_numpy(ids)))
+    scores = torch.from_numpy(np.load(tmp_path / "out" / "scores.npy"))
+    assert (scores - expected).abs().max() <= 1e-5 * expected.abs().max()
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "embeddings.npy",
+        "inference.json",
+        "nodes.npy",
+        "predictions.npy",
+        "scores.npy",
+    ]
+    again = run_forked(LSM, "predict", trained, "--out", tmp_path / "out")
+    assert again.returncode == 1
+    assert again.stderr.startswith("error: --out: ")
+    assert len(again.stderr.splitlines()) == 1
+
+
+def test_a_changed_store_is_refused(trained, store, tmp_path):
+    shutil.copytree(store, tmp_path / "store")
+    meta = tmp_path / "store" / "meta.json"
+    meta.write_text(re.sub(r'("sha256": ")....', r"\g<1>0000", meta.read_text(), count=1))
+    with pytest.raises(ValueError, match="has changed since"):
+        lsm.predict(trained, tmp_path / "store", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+KILLED = """
+import os, signal, sys
+from lsm.inference import gather, state
+gather.BLOCK_EDGES, gather._MOST_BLOCKS = 256, 2
+left = int(sys.argv[1])
+add = state.State.add
+def counted(self, *record):
+    global left
+    add(self, *record)
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+state.State.add = counted
+import lsm
+summary = lsm.predict(sys.argv[2], None, sys.argv[3], num_threads=1, progress=False)
+print(left)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_inference_continues_to_the_same_rows(trained, tmp_path):
+    program = tmp_path / "killed.py"
+    program.write_text(KILLED)
+
+    def start(out, left):
+        arguments = [program, left, trained, tmp_path / out]
+        return run_forked(*map(str, arguments))
+
+    whole = start("whole", 1 << 30)
+    assert whole.returncode == 0, whole.stderr
+    num_records = (1 << 30) - int(whole.stdout)
+    for left in (1, 3, num_records // 2):
+        assert start("killed", left).returncode == -signal.SIGKILL
+    done = start("killed", 1 << 30)
+    assert done.returncode == 0, done.stderr
+    assert (1 << 30) - int(done.stdout) <= num_records // 2  # what was done is not done again
+    for name in ("embeddings", "scores", "predictions"):
+        expected = (tmp_path / "whole" / f"{name}.npy").read_bytes()
+        assert (tmp_path / "killed" / f"{name}.npy").read_bytes() == expected
+    assert not (tmp_path / "killed" / ".work").exists()
+
+
+def test_another_job_does_not_continue_it(trained, tmp_path):
+    program = tmp_path / "killed.py"
+    program.write_text(KILLED)
+    assert run_forked(program, "2", trained, tmp_path / "out").returncode == -signal.SIGKILL
+    with pytest.raises(ValueError, match="unfinished inference with another dtype"):
+        lsm.predict(trained, None, tmp_path / "out", dtype="float16")
+    summary = lsm.predict(trained, None, tmp_path / "out", progress=False)
+    assert summary["nodes"] == 600
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_ranks", [2, 3])
+def test_ranks_write_the_same_bits(trained, tmp_path, num_ranks):
+    program = tmp_path / "ranks.py"
+    program.write_text(KILLED)
+    alone = run_forked(program, str(1 << 30), trained, tmp_path / "alone")
+    assert alone.returncode == 0, alone.stderr
+    done = run_job(num_ranks, program, str(1 << 30), trained, tmp_path / "ranks")
+    assert done.returncode == 0, done.stderr
+    for name in ("embeddings", "scores", "predictions"):
+        expected = (tmp_path / "alone" / f"{name}.npy").read_bytes()
+        assert (tmp_path / "ranks" / f"{name}.npy").read_bytes() == expected
