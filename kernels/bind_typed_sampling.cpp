@@ -37,16 +37,25 @@ std::unique_ptr<lsm::TypedSampler> make_sampler(
 
 using Seeds = std::tuple<int, lsm::TensorView, std::optional<lsm::TensorView>>;
 
+using Pairs = std::tuple<lsm::TensorView, lsm::TensorView>;
+
 lsm::TypedSubgraph sample(lsm::TypedSampler& sampler, const std::vector<Seeds>& seeds,
-                          const lsm::BatchName& name, bool edge_ids) {
+                          const lsm::BatchName& name, bool edge_ids,
+                          const std::vector<Pairs>& excluded) {
   std::vector<lsm::TypedSeeds> typed;
   for (const auto& [type, ids, times] : seeds) {
     lsm::check_argument(ids.num_dims == 1, "seeds: expected [n], got ", ids.num_dims, " dims");
     typed.push_back({type, ids.as<const int64_t>("seeds"), {}});
     if (times) typed.back().times = times->as<const int64_t>("seed times");
   }
+  std::vector<lsm::ExcludedPairs> pairs;
+  for (const auto& [destinations, sources] : excluded) {
+    pairs.push_back({destinations.as<const int64_t>("excluded destinations"),
+                     sources.as<const int64_t>("excluded sources")});
+  }
   py::gil_scoped_release release;
-  return sampler.sample(typed, name, edge_ids ? lsm::EdgeIds::kRecord : lsm::EdgeIds::kLeaveOut);
+  return sampler.sample(typed, name, edge_ids ? lsm::EdgeIds::kRecord : lsm::EdgeIds::kLeaveOut,
+                        pairs);
 }
 
 }  // namespace
@@ -74,7 +83,8 @@ void bind_typed_sampling(py::module_& module) {
       .def(py::init(&make_sampler), py::arg("num_nodes"), py::arg("edges"), py::arg("num_threads"),
            py::arg("sampling"), py::arg("disjoint") = false, py::arg("takes_last") = false,
            py::arg("node_times") = py::list())
-      .def("sample", &sample, py::arg("seeds"), py::arg("name"), py::arg("edge_ids"));
+      .def("sample", &sample, py::arg("seeds"), py::arg("name"), py::arg("edge_ids"),
+           py::arg("excluded") = py::list());
 }
 
 }  // namespace lsm

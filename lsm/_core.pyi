@@ -281,6 +281,9 @@ class TypedSampler:
         ],
         name: tuple[int, int, int, int, int],
         edge_ids: bool,
+        excluded: collections.abc.Sequence[
+            tuple[torch.Tensor | numpy.ndarray, torch.Tensor | numpy.ndarray]
+        ] = [],
     ) -> TypedSubgraph: ...
 
 class GpuInfo:

@@ -17,6 +17,7 @@
 #include "kernels/core/thread_pool.h"
 #include "kernels/sample/hop_drawing.h"
 #include "kernels/sample/hop_sampler.h"
+#include "kernels/sample/left_out.h"
 #include "kernels/sample/node_list.h"
 #include "kernels/sample/sampler.h"
 
@@ -40,7 +41,7 @@ class EdgeSampling {
 
   EdgeSampling(const Graph<Id>& graph, Ends ends, EdgeWorkspace<Id, Kind>& workspace,
                BufferPool& buffers, ThreadPool& threads, const Kind& kind, const BatchName& batch,
-               EdgeIds edge_ids)
+               EdgeIds edge_ids, const ExcludedPairs& excluded = {})
       : graph_(graph),
         sources_(ends.sources),
         destinations_(ends.destinations),
@@ -48,6 +49,7 @@ class EdgeSampling {
         threads_(threads),
         batch_(batch),
         hops_(kind, batch, workspace.hops),
+        left_out_(excluded),
         records_edge_ids_(edge_ids == EdgeIds::kRecord),
         buffers_(buffers),
         edges_(buffers),
@@ -64,7 +66,7 @@ class EdgeSampling {
     const int64_t begin = destinations_.begin();
     const int64_t end = destinations_.end();
     const int64_t old_edges = result_.num_edges;
-    count_edges(begin, end, Hops::kHasLayers ? -1 : fanout);
+    count_edges(begin, end, Hops::kHasLayers ? -1 : fanout, hop);
     check_mapped(graph_.indptr);  // before it is used to find edges
     if constexpr (Hops::kHasLayers) {
       const int64_t* ids = destinations_.ids();
@@ -101,11 +103,14 @@ class EdgeSampling {
   using Hops = HopSampler<Id, Kind>;
 
   /// Extends indptr over nodes [begin, end) and records the place of their edges in the graph.
-  void count_edges(int64_t begin, int64_t end, int64_t fanout) {
+  void count_edges(int64_t begin, int64_t end, int64_t fanout, uint32_t hop) {
     indptr_.grow(end + 1, begin + 1);
     workspace_.in_edges.resize_discarding(end - begin);
     const uint64_t limit = fanout < 0 ? UINT64_MAX : static_cast<uint64_t>(fanout);
-    if (graph_.is_plain() && !destinations_.is_split()) {
+    // Both ends of an excluded pair are seeds, which only the first hop expands; but in a subgraph
+    // of its own, a seed meets the others as neighbours.
+    const bool excludes = left_out_.is_given() && (hop == 0 || destinations_.is_split());
+    if (graph_.is_plain() && !destinations_.is_split() && !excludes) {
       const int64_t* ids = destinations_.ids();
       count_each<false>(
           begin, end, [&](int64_t i) { return ids[i]; },
@@ -116,7 +121,10 @@ class EdgeSampling {
         begin, end, [&](int64_t i) { return destinations_.node(i); },
         [&](int64_t i, InEdges& in) {
           const int64_t subgraph = destinations_.is_split() ? destinations_.subgraphs()[i] : 0;
-          return graph_.restrict(in, subgraph, limit);
+          graph_.leave_out_later(in, subgraph);
+          std::span<const uint32_t> kept_before;
+          if (excludes) kept_before = left_out_.find(graph_, i, destinations_.node(i), in);
+          return graph_.restrict(in, kept_before, limit);
         });
   }
 
@@ -156,8 +164,10 @@ class EdgeSampling {
 
   void draw_hop(int64_t begin, int64_t end, uint32_t number) {
     const HopDrawing<Id> drawing(
-        graph_, {key(), number, hops_.draws(number), destinations_.ids(), indptr_.data(), begin,
-                 workspace_.in_edges.data(), edges_.data(), edges_.data() + result_.num_edges});
+        graph_,
+        {key(), number, hops_.draws(number), destinations_.ids(), indptr_.data(), begin,
+         workspace_.in_edges.data(), edges_.data(), edges_.data() + result_.num_edges},
+        left_out_);
     if (threads_.num_threads() == 1) {
       draw_pipelined(drawing, begin, end);
       return;
@@ -221,6 +231,8 @@ class EdgeSampling {
 
   /// Replaces edge numbers by the ids of their sources in the list.
   void load(const HopDrawing<Id>& drawing, int64_t begin, int64_t end) const {
+    if (left_out_.has_any()) [[unlikely]]
+      left_out_.shift(begin, end, indptr_.data(), edges_.data());
     if (records_edge_ids_) [[unlikely]]
       keep_edge_ids(begin, end);
     drawing.load_sources(begin, end);
@@ -280,6 +292,7 @@ class EdgeSampling {
   ThreadPool& threads_;
   const BatchName batch_;
   Hops hops_;
+  LeftOutEdges<Id> left_out_;
   const bool records_edge_ids_;
   BufferPool& buffers_;
   OutputArray edges_;

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/core/check.h"
 #include "kernels/core/prefetch.h"
@@ -40,12 +42,17 @@ struct Graph {
   /// True if each node may take all its in-edges, with the same chance.
   bool is_plain() const { return weights == nullptr && !times.are_given(); }
 
-  /// Reduces the in-edges of a node to those that the subgraph may take, and returns how many of
-  /// these it takes if at most `limit`.
-  uint64_t restrict(InEdges& in, int64_t subgraph, uint64_t limit) const {
+  /// Reduces the in-edges of a node to those that are not later than the subgraph's seed.
+  void leave_out_later(InEdges& in, int64_t subgraph) const {
     if (times.are_given()) in.degree = num_until(in, times.of_seeds[subgraph]);
-    uint64_t count = std::min<uint64_t>(in.degree, limit);
-    if (has_zero_weights) count = std::min(count, num_positive(in));
+  }
+
+  /// Returns how many of a node's in-edges a batch takes if at most `limit`, and reduces them to
+  /// the latest if it takes these. `kept_before`: of those to leave out, as LeftOutEdges has them.
+  uint64_t restrict(InEdges& in, std::span<const uint32_t> kept_before, uint64_t limit) const {
+    const uint64_t num_drawn = has_zero_weights ? num_positive(in, kept_before) : UINT64_MAX;
+    in.degree -= static_cast<uint32_t>(kept_before.size());
+    const uint64_t count = std::min({uint64_t{in.degree}, limit, num_drawn});
     if (times.takes_last) {
       in.first += in.degree - static_cast<int64_t>(count);
       in.degree = static_cast<uint32_t>(count);
@@ -83,9 +90,12 @@ struct Graph {
     return first;
   }
 
-  uint64_t num_positive(const InEdges& in) const {
+  uint64_t num_positive(const InEdges& in, std::span<const uint32_t> kept_before) const {
     uint64_t count = 0;
     for (uint32_t j = 0; j < in.degree; ++j) count += weights[in.first + j] > 0;
+    for (size_t i = 0; i < kept_before.size(); ++i) {
+      count -= weights[in.first + kept_before[i] + static_cast<int64_t>(i)] > 0;
+    }
     return count;
   }
 };

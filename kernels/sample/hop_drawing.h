@@ -14,6 +14,7 @@
 #include "kernels/sample/draw_simd.h"
 #include "kernels/sample/graph.h"
 #include "kernels/sample/labor_choice.h"
+#include "kernels/sample/left_out.h"
 #include "kernels/sample/weighted_choice.h"
 
 namespace lsm {
@@ -57,23 +58,28 @@ struct Hop {
 template <class Id>
 class HopDrawing {
  public:
-  HopDrawing(const Graph<Id>& graph, const Hop& hop) : graph_(graph), hop_(hop) {}
+  HopDrawing(const Graph<Id>& graph, const Hop& hop, const LeftOutEdges<Id>& left_out)
+      : graph_(graph), hop_(hop), left_out_(left_out) {}
 
-  /// Draws in-edges for nodes [from, to). Writes their numbers in the graph and their local
-  /// destinations, and prefetches their sources.
+  /// Draws in-edges for nodes [from, to). Writes their numbers in the graph, before
+  /// LeftOutEdges::shift(), and their local destinations, and prefetches their sources.
   void draw_block(int64_t from, int64_t to) const {
     if (hop_.draws) {
       LaborChoice choice(*hop_.draws);
-      choose_block(from, to, [&](int64_t, const InEdges& in, uint32_t count, int64_t* edges) {
-        choice.choose(graph_.indices + in.first, in.degree, count, in.first, edges);
+      std::vector<Id> kept;
+      choose_block(from, to, [&](int64_t i, const InEdges& in, uint32_t count, int64_t* edges) {
+        const Id* const sources = left_out_.kept(graph_.indices, i, in, kept);
+        choice.choose(sources, in.degree, count, in.first, edges);
       });
       return;
     }
     if (graph_.weights != nullptr) {
       WeightedChoice choice;
+      std::vector<float> kept;
       choose_block(from, to, [&](int64_t i, const InEdges& in, uint32_t count, int64_t* edges) {
         PhiloxStream random = stream_of(i);
-        choice.choose(random, {graph_.weights + in.first, in.degree}, count, in.first, edges);
+        const float* const weights = left_out_.kept(graph_.weights, i, in, kept);
+        choice.choose(random, {weights, in.degree}, count, in.first, edges);
       });
       return;
     }
@@ -180,6 +186,7 @@ class HopDrawing {
 
   const Graph<Id>& graph_;
   const Hop hop_;
+  const LeftOutEdges<Id>& left_out_;
 };
 
 }  // namespace lsm

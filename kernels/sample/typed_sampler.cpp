@@ -98,8 +98,9 @@ class CscTypedSampler final : public TypedSampler {
     for (const auto& type : types_) num_hops_ = std::max(num_hops_, type.fanouts.size());
   }
 
-  TypedSubgraph sample(std::span<const TypedSeeds> seeds, const BatchName& batch,
-                       EdgeIds edge_ids) override {
+  TypedSubgraph sample(std::span<const TypedSeeds> seeds, const BatchName& batch, EdgeIds edge_ids,
+                       std::span<const ExcludedPairs> excluded) override {
+    check_excluded(excluded);
     auto workspace = take_workspace();
     std::vector<NodeList<NodeId>> nodes;
     nodes.reserve(num_nodes_.size());
@@ -120,7 +121,8 @@ class CscTypedSampler final : public TypedSampler {
                          typename EdgeSampling<Id, NodeId, Kind>::Ends{nodes[type.source],
                                                                        nodes[type.destination]},
                          workspace->edges[i], *buffers_, threads_, kind_,
-                         name_of_type(batch, kind_, i, type.source), edge_ids);
+                         name_of_type(batch, kind_, i, type.source), edge_ids,
+                         excluded.empty() ? ExcludedPairs{} : excluded[i]);
     }
     for (size_t hop = 0; hop < num_hops_; ++hop) {
       for (size_t i = 0; i < types_.size(); ++i) {
@@ -141,6 +143,22 @@ class CscTypedSampler final : public TypedSampler {
     std::vector<IdTable<NodeId>> tables;
     std::vector<EdgeWorkspace<Id, Kind>> edges;
   };
+
+  void check_excluded(std::span<const ExcludedPairs> excluded) const {
+    check_argument(excluded.empty() || excluded.size() == types_.size(),
+                   "excluded: expected pairs of each of ", types_.size(), " types of edges, got ",
+                   excluded.size());
+    for (const ExcludedPairs& pairs : excluded) {
+      const size_t count = pairs.destinations.size();
+      check_argument(pairs.sources.size() == count, "excluded: expected as many sources as ", count,
+                     " destinations, got ", pairs.sources.size());
+      for (size_t i = 1; i < count; ++i) {
+        const auto before = std::pair(pairs.destinations[i - 1], pairs.sources[i - 1]);
+        check_argument(before <= std::pair(pairs.destinations[i], pairs.sources[i]),
+                       "excluded: expected pairs in ascending order; pair ", i, " is not");
+      }
+    }
+  }
 
   /// Returns the times of the subgraphs.
   std::vector<int64_t> add_seeds(std::span<const TypedSeeds> seeds,

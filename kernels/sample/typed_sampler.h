@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/core/tensor_view.h"
+#include "kernels/sample/left_out.h"
 #include "kernels/sample/sampler.h"
 #include "kernels/sample/sampling.h"
 
@@ -67,8 +68,9 @@ class TypedSampler {
 
   /// With a subgraph for each seed, these are numbered as the seeds come. Any number of threads may
   /// call at once.
+  /// `excluded`: of each type of edges, or none; pairs of seeds that no edge of the batch has.
   virtual TypedSubgraph sample(std::span<const TypedSeeds> seeds, const BatchName& batch,
-                               EdgeIds edge_ids) = 0;
+                               EdgeIds edge_ids, std::span<const ExcludedPairs> excluded = {}) = 0;
 };
 
 /// `num_nodes`: by type. Tensors are not copied and must outlive the sampler. Checks indptr,

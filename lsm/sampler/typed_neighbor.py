@@ -18,6 +18,15 @@ from lsm.sampler.neighbor import SampledGraph, checked_num_neighbors
 from lsm.sampler.options import Sampling
 from lsm.sampler.typed import SampledTypes
 
+Seeds = Tensor | Mapping[str, Tensor]
+"""Seeds, or values of seeds, of one type, or of several by type: [b] int64 each."""
+
+ExcludedPairs = Mapping[EdgeType, tuple[Tensor, Tensor]]
+"""Destinations and sources of edges by type, [n] int64 each, ascending by destination, then by
+source."""
+
+_NO_PAIRS = (torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
+
 NumNeighbors = Sequence[int] | Mapping[EdgeType, Sequence[int]]
 """Neighbours per hop: of all types of edges alike, or of each."""
 
@@ -130,14 +139,21 @@ class TypedNeighborSampler:
             [node_times.get(name) for name in types] if node_times else [],
         )
 
-    def sample(self, seeds: Tensor, name: BatchName, times: Tensor | None = None) -> SampledGraph:
-        """The subgraph of ``seeds`` [b], ids of the input type: a function of the arguments and
-        the graph, whatever the number of threads.
+    def sample(
+        self,
+        seeds: Seeds,
+        name: BatchName,
+        times: Seeds | None = None,
+        excluded: ExcludedPairs | None = None,
+    ) -> SampledGraph:
+        """The subgraph of ``seeds`` [b], ids of the input type, or of several types by type: a
+        function of the arguments and the graph, whatever the number of threads.
 
         Seeds are distinct, unless each has a subgraph. ``times``: [b] int64 of the seeds, if edges
-        have times. Thread-safe; releases the GIL. Raises ValueError as NeighborSampler.sample().
+        have times. ``excluded``: the pairs of seeds that no edge of the subgraph has. Thread-safe;
+        releases the GIL. Raises ValueError as NeighborSampler.sample().
         """
-        result = self._sample(seeds, name, times, edge_ids=False)
+        result = self._sample(seeds, name, times, excluded, edge_ids=False)
         edges = native.as_tensor(result.edges, torch.int64, 2 * result.num_edges)
         n_id = native.as_tensor(result.n_id, torch.int64, result.num_nodes)
         return SampledGraph(
@@ -155,15 +171,33 @@ class TypedNeighborSampler:
             ),
         )
 
-    def edge_ids(self, seeds: Tensor, name: BatchName, times: Tensor | None = None) -> Tensor:
+    def edge_ids(
+        self,
+        seeds: Seeds,
+        name: BatchName,
+        times: Seeds | None = None,
+        excluded: ExcludedPairs | None = None,
+    ) -> Tensor:
         """Positions in each type's topology of the edges of sample() with the same arguments:
         [e] int64. Samples the batch again."""
-        result = self._sample(seeds, name, times, edge_ids=True)
+        result = self._sample(seeds, name, times, excluded, edge_ids=True)
         return native.as_tensor(result.edge_ids, torch.int64, result.num_edges)
 
     def _sample(
-        self, seeds: Tensor, name: BatchName, times: Tensor | None, *, edge_ids: bool
+        self,
+        seeds: Seeds,
+        name: BatchName,
+        times: Seeds | None,
+        excluded: ExcludedPairs | None,
+        *,
+        edge_ids: bool,
     ) -> native.TypedSubgraph:
-        number = self.graph.space.types.index(self.input_type)
-        given = (number, as_int64(seeds), None if times is None else as_int64(times))
-        return self._native.sample([given], name, edge_ids)
+        types = self.graph.space.types
+        by_type = seeds if isinstance(seeds, Mapping) else {self.input_type: seeds}
+        times_of = times if isinstance(times, Mapping) else {self.input_type: times}
+        given = []
+        for each, ids in by_type.items():
+            own = times_of.get(each)
+            given.append((types.index(each), as_int64(ids), None if own is None else as_int64(own)))
+        pairs = [(excluded or {}).get(each, _NO_PAIRS) for each in self.edge_types]
+        return self._native.sample(given, name, edge_ids, pairs if excluded else [])
