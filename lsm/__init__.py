@@ -14,6 +14,7 @@ __all__ = [
     "EdgeData",
     "FeatureLoader",
     "GraphStore",
+    "LinkNeighborLoader",
     "LinkSplits",
     "NeighborLoader",
     "NodeData",
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from lsm.features.loader import FeatureLoader
     from lsm.features.open import open_features
     from lsm.loader.batch import Batch
+    from lsm.loader.link_neighbor_loader import LinkNeighborLoader
     from lsm.loader.neighbor_loader import NeighborLoader
     from lsm.sampler.options import Sampling
     from lsm.storage.options import StorageOptions
@@ -55,6 +57,7 @@ _ROOMS = {
     "EdgeData": "data",
     "FeatureLoader": "features",
     "GraphStore": "data",
+    "LinkNeighborLoader": "loader",
     "LinkSplits": "data",
     "NeighborLoader": "loader",
     "NodeData": "data",

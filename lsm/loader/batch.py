@@ -13,6 +13,7 @@ from lsm import native
 from lsm.graph.types import EDGE, NODE, EdgeType, TypedMap
 from lsm.loader.dgl import to_blocks
 from lsm.loader.layers import Edges, Layer, shapes, typed_edges
+from lsm.loader.seed_links import SeedLinks
 from lsm.sampler.neighbor import SampledGraph
 from lsm.sampler.typed import SampledTypes
 
@@ -51,11 +52,12 @@ class Batch:
         edge_index: [2, e] int64 local (source, destination), grouped by hop; see SampledGraph.
         indptr: [num_expanded + 1] int64; the edges into node i are ``indptr[i]`` to
             ``indptr[i + 1]``.
-        batch_size: Number of seeds.
+        batch_size: Number of seeds; of a LinkNeighborLoader, of links.
         num_sampled_nodes: Seeds, then new nodes per hop.
         num_sampled_edges: Edges per hop.
         edge_weight: [e] float32; None without weights.
-        input_id: [batch_size] int64 positions of the seeds in the loader's ``input_nodes``.
+        input_id: [batch_size] int64 positions of the seeds in the loader's ``input_nodes``, or of
+            the links in its ``edge_label_index``.
         epoch: Epoch, from 0.
         iteration: Iteration of the epoch, from 0.
         stats: Counters of lsm.core.counters and seconds per span of making the batch.
@@ -65,6 +67,7 @@ class Batch:
             of its own.
         seed_time: [batch_size] int64 times of the seeds; None without times.
         store_values: The store's values of all nodes and edges, for ``to_pyg()``.
+        links: The links that the batch is of; None: it is of nodes.
     """
 
     x: Any
@@ -85,6 +88,7 @@ class Batch:
     batch: torch.Tensor | None = None
     seed_time: torch.Tensor | None = None
     store_values: StoreValues | None = field(default=None, compare=False, repr=False)
+    links: SeedLinks | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def from_sampled(
@@ -100,8 +104,12 @@ class Batch:
         stats: dict[str, float] | None = None,
         seed_time: torch.Tensor | None = None,
         store_values: StoreValues | None = None,
+        batch_size: int | None = None,
+        batch: torch.Tensor | None = None,
+        links: SeedLinks | None = None,
     ) -> Batch:
-        """Makes the batch of a sampled graph. The other arguments are the fields of their names.
+        """Makes the batch of a sampled graph. The other arguments are the fields of their names;
+        None of ``batch_size`` and ``batch``: those of the graph.
 
         Args:
             sampled: The sampled graph.
@@ -115,7 +123,7 @@ class Batch:
             n_id=sampled.n_id,
             edge_index=sampled.edge_index,
             indptr=sampled.indptr,
-            batch_size=sampled.num_sampled_nodes[0],
+            batch_size=sampled.num_sampled_nodes[0] if batch_size is None else batch_size,
             num_sampled_nodes=sampled.num_sampled_nodes,
             num_sampled_edges=sampled.num_sampled_edges,
             edge_weight=sampled.edge_weight,
@@ -125,9 +133,10 @@ class Batch:
             stats=stats or {},
             find_edges=find_edges,
             types=sampled.types,
-            batch=sampled.batch,
+            batch=sampled.batch if batch is None else batch,
             seed_time=seed_time,
             store_values=store_values,
+            links=links,
         )
 
     def __repr__(self) -> str:
@@ -317,4 +326,6 @@ def _moved(batch: Batch, move: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
     }
     if isinstance(batch.x, TypedMap):
         moved["x"] = batch.x.apply(move)
+    if batch.links is not None:
+        moved["links"] = batch.links.apply(move)
     return replace(batch, **moved)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lsm.data.graph_store import GraphStore
+from lsm.data.links.splits import MessageEdges
 from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType, TypedMap
 from lsm.loader.batch import StoreValues
@@ -109,19 +110,46 @@ def open_topology(
     them. Raises ValueError for values that the store lacks."""
     if drawing.is_plain and not store.is_typed:
         return store.topology(in_memory)
+    return open_typed_topology(store, drawing, in_memory)
+
+
+def open_typed_topology(
+    store: GraphStore,
+    drawing: Drawing,
+    in_memory: bool = False,
+    message: Mapping[EdgeType, MessageEdges] | None = None,
+) -> TypedTopology:
+    """open_topology() by type, also of a graph without types. ``message``: the edges to take, of
+    types that differ from the store's."""
+    message = message or {}
+
+    def kept(each: EdgeType, values: Tensor) -> Tensor:
+        return message[each].kept(values) if each in message else values
+
     edges = {each: store.edges(each) for each in store.edge_types}
     weights, times, node_times = {}, {}, {}
     if drawing.weight_attr:
-        weights = {each: own.weights(in_memory) for each, own in edges.items() if own.has_weights}
+        weights = {
+            each: kept(each, own.weights(in_memory))
+            for each, own in edges.items()
+            if own.has_weights
+        }
         if not weights:
             raise ValueError(f"weight_attr: {store.path} has no weights of edges")
     if drawing.time_attr:
         nodes = {name: store.nodes(name) for name in store.node_types}
-        times = {each: own.times(in_memory) for each, own in edges.items() if own.has_times}
+        times = {
+            each: kept(each, own.times(in_memory)) for each, own in edges.items() if own.has_times
+        }
         node_times = {name: own.times(in_memory) for name, own in nodes.items() if own.has_times}
         if not (times or node_times):
             raise ValueError(f"time_attr: {store.path} has no times of nodes or edges")
-    topologies = _of_one_dtype({each: own.topology(in_memory) for each, own in edges.items()})
+    topologies = _of_one_dtype(
+        {
+            each: message[each].topology if each in message else own.topology(in_memory)
+            for each, own in edges.items()
+        }
+    )
     return TypedTopology(store.node_space, topologies, weights, times, node_times)
 
 
@@ -132,6 +160,13 @@ def open_sampler(
     neighbours that do not fit."""
     if isinstance(topology, Topology):
         return NeighborSampler(topology, drawing.hops, sampling=drawing.sampling)
+    return open_typed_sampler(topology, input_type, drawing)
+
+
+def open_typed_sampler(
+    topology: TypedTopology, input_type: str, drawing: Drawing
+) -> TypedNeighborSampler:
+    """open_sampler() of a topology by type."""
     return TypedNeighborSampler(
         topology,
         drawing.num_neighbors,

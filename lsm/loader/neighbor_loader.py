@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Never
 
 import torch
 
 from lsm.cache.options import CacheOptions
-from lsm.core.arguments import whole_number
-from lsm.core.limits import MOST_THREADS
 from lsm.data.graph_store import GraphStore
 from lsm.features.sets import Features
 from lsm.graph.topology import Topology
-from lsm.loader.batch import Batch
-from lsm.loader.dgl import to_item
 from lsm.loader.inputs import (
     Drawing,
     InputNodes,
@@ -29,7 +24,7 @@ from lsm.loader.inputs import (
 from lsm.loader.loader import Loader
 from lsm.loader.node_batches import NodeBatches
 from lsm.loader.pyg_arguments import check_extra_arguments
-from lsm.loader.rows_in_flight import RunAhead
+from lsm.loader.shared_arguments import form_of, opened, run_ahead
 from lsm.sampler.neighbor import Sampler
 from lsm.sampler.options import Sampling
 from lsm.sampler.seeds import NodeSeeds
@@ -137,11 +132,9 @@ class NeighborLoader(Loader):
         window_bytes: int | None = None,
         **more: Never,
     ) -> None:
-        check_extra_arguments(more, _arguments())
-        store, sampling = _opened(store), Sampling.of(sampling)
-        whole_number("num_threads", num_threads, 1, MOST_THREADS)
-        if not isinstance(prefetch, ReadAhead):
-            prefetch = ReadAhead.fixed(whole_number("prefetch", prefetch, 1))
+        check_extra_arguments(NeighborLoader, more)
+        store, sampling = opened(store), Sampling.of(sampling)
+        policy = run_ahead(prefetch, staging_bytes, num_threads, timeout_secs, window_bytes)
         drawing = Drawing(
             num_neighbors, sampling, disjoint, temporal_strategy, time_attr, weight_attr
         )
@@ -171,36 +164,10 @@ class NeighborLoader(Loader):
             batches.sample,
             features or batches.open_rows(store, cache, storage, seeds),
             batches.make,
-            RunAhead(prefetch, staging_bytes, num_threads, timeout_secs, window_bytes),
+            policy,
             owns_features=features is None,
-            form=_form(as_pyg=as_pyg, as_dgl=as_dgl),
+            form=form_of(as_pyg=as_pyg, as_dgl=as_dgl),
         )
 
     def __repr__(self) -> str:
         return f"NeighborLoader({self._description}, iterations={len(self)}, {self.features!r})"
-
-
-def _arguments() -> list[str]:
-    """The names of the loader's arguments."""
-    parameters = inspect.signature(NeighborLoader).parameters.values()
-    return [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
-
-
-def _form(*, as_pyg: bool, as_dgl: bool) -> Callable[[Batch], Any] | None:
-    if as_pyg and as_dgl:
-        raise ValueError("as_dgl: expected False with as_pyg=True")
-    if as_dgl:
-        return to_item
-    return Batch.to_pyg if as_pyg else None
-
-
-def _opened(store: Any) -> GraphStore:
-    """``store``, opened if it is a path. Raises TypeError for a graph of PyG."""
-    if isinstance(store, str | Path):
-        return GraphStore.open(store)
-    if type(store).__module__.startswith("torch_geometric."):
-        raise TypeError(
-            f"store: expected a GraphStore or its path, got PyG's {type(store).__name__}; make a "
-            "store of it with lsm.GraphStore.from_pyg(data, path)"
-        )
-    return store

@@ -17,7 +17,7 @@ from lsm.features.typed import open_feature_sets
 from lsm.loader.batch import Batch, StoreValues
 from lsm.loader.loader import SampledSeeds
 from lsm.sampler.neighbor import SampledGraph
-from lsm.sampler.seeds import NodeSeeds, SeedBatch, count_requests
+from lsm.sampler.seeds import SeedBatch, SeedSource, count_requests
 from lsm.storage.options import StorageOptions
 
 
@@ -58,7 +58,7 @@ class NodeBatches:
             store_values=self._values,
         )
 
-    def open_rows(self, store: GraphStore, cache: Any, storage: Any, seeds: NodeSeeds) -> Features:
+    def open_rows(self, store: GraphStore, cache: Any, storage: Any, seeds: SeedSource) -> Features:
         """The rows of a store. A cache over several types is divided by the requests of some
         batches."""
         if not store.is_typed:

@@ -1,8 +1,9 @@
-"""Arguments of PyG's NeighborLoader, and of the DataLoader under it, that NeighborLoader lacks."""
+"""Arguments of PyG's loaders, and of the DataLoader under them, that the loaders here lack."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from lsm.core.suggest import close_keys
@@ -46,17 +47,17 @@ _MISSING: Mapping[str, tuple[tuple[Any, ...], str]] = {
 }
 
 
-def check_extra_arguments(given: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Raises TypeError, with a remedy, for an argument of ``given`` unless it has PyG's default.
-
-    ``known``: the arguments that there are.
-    """
+def check_extra_arguments(loader: type, given: Mapping[str, Any]) -> None:
+    """Raises TypeError, with a remedy, for an argument in ``given`` of ``loader`` unless it has
+    PyG's default."""
+    parameters = inspect.signature(loader).parameters.values()
+    known = [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
     for name, value in given.items():
         defaults, remedy = _MISSING.get(name, ((), ""))
         if any(value is default or value == default for default in defaults):
             continue
         if remedy:
-            raise TypeError(f"NeighborLoader: {name} of PyG's loader is not supported: {remedy}")
+            raise TypeError(f"{loader.__name__}: {name} of PyG's loader is not supported: {remedy}")
         near = close_keys(name, known)
         hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(known)}"
-        raise TypeError(f"NeighborLoader: unknown argument {name}; {hint}")
+        raise TypeError(f"{loader.__name__}: unknown argument {name}; {hint}")

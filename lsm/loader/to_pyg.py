@@ -9,11 +9,12 @@ from torch_geometric.data import Data, HeteroData
 
 from lsm.graph.types import EDGE, NODE
 from lsm.loader.batch import Batch, select
+from lsm.loader.seed_links import SeedLinks
 
 
 def to_pyg(batch: Batch) -> Data | HeteroData:
-    """The batch with exactly the fields of PyG's NeighborLoader: Data for a graph of one type,
-    HeteroData for several. Tensors are shared."""
+    """The batch with exactly the fields of PyG's NeighborLoader, or of its LinkNeighborLoader: Data
+    for a graph of one type, HeteroData for several. Tensors are shared."""
     return _to_data(batch) if batch.types is None else _to_hetero(batch)
 
 
@@ -26,7 +27,10 @@ def _to_data(batch: Batch) -> Data:
         _select(data, values.nodes.get(NODE, {}), batch.n_id)
         _select(data, values.edges.get(EDGE, {}), e_id)
     _set(data, batch=batch.batch, seed_time=batch.seed_time)
-    data.batch_size = batch.batch_size
+    if batch.links is None:
+        data.batch_size = batch.batch_size
+    else:
+        _set(data, **batch.links.values())
     data.num_sampled_nodes = batch.num_sampled_nodes
     data.num_sampled_edges = batch.num_sampled_edges
     return data
@@ -51,9 +55,22 @@ def _to_hetero(batch: Batch) -> HeteroData:
         if values is not None:
             _select(store, values.edges.get(each, {}), own)
         store.num_sampled_edges = types.num_sampled_edges[each]
-    _set(data[types.input_type], input_id=batch.input_id, seed_time=batch.seed_time)
-    data[types.input_type].batch_size = batch.batch_size
+    if batch.links is None:
+        _set(data[types.input_type], input_id=batch.input_id, seed_time=batch.seed_time)
+        data[types.input_type].batch_size = batch.batch_size
+    else:
+        _set_links(data, batch.links, batch.input_id)
     return data
+
+
+def _set_links(data: HeteroData, links: SeedLinks, input_id: Tensor | None) -> None:
+    """Sets the fields of links where PyG has them: pairs on the edge type, triplets on its ends."""
+    source, _, destination = links.edge_type
+    values = links.values()
+    own = {name: values.pop(name) for name in list(values) if name.startswith("edge_label")}
+    _set(data[links.edge_type], input_id=input_id, **own)
+    for end, names in ((source, ("src_index",)), (destination, ("dst_pos_index", "dst_neg_index"))):
+        _set(data[end], **{name: values.get(name) for name in (*names, "seed_time")})
 
 
 def _select(store: object, values: Mapping[str, Tensor], ids: Tensor | None) -> None:

@@ -10,7 +10,7 @@ from lsm.graph.types import NODE
 from lsm.sampler.neighbor import SampledGraph
 from lsm.sampler.neighbor_gpu import TOPOLOGY_SHARE
 from lsm.sampler.options import TopologyOptions
-from lsm.sampler.seeds import NodeSeeds
+from lsm.sampler.seeds import SeedSource
 
 _NUM_SAMPLED = 3
 _MORE = 1.05  # the largest of many batches against the largest of a few
@@ -46,7 +46,7 @@ def _sampling_bytes(batch: BatchSize) -> int:
 
 
 def largest_batch(
-    sampler: Any, schedule: NodeSeeds, row_bytes: Mapping[str, int]
+    sampler: Any, schedule: SeedSource, row_bytes: Mapping[str, int]
 ) -> tuple[BatchSize, SampledGraph | None]:
     """The size of the largest batch of ``schedule``, judged by its first ones, and a graph whose
     rows, of ``row_bytes`` by node type, are small enough to try a step on; None without
@@ -62,7 +62,7 @@ def largest_batch(
             is_typed = graph.types is not None
             rows_bytes = own.mixed_bytes if is_typed else own.nodes * row_bytes[NODE]
             parts = max(1, -(-rows_bytes // _TRIAL_BYTES))
-            smaller = sampler.sample(*seeds.first(max(1, len(seeds.nodes) // parts)).arguments)
+            smaller = sampler.sample(*seeds.first(max(1, len(seeds.input_id) // parts)).arguments)
     return size.scaled(_MORE), smaller
 
 

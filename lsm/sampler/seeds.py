@@ -148,7 +148,7 @@ class NodeSeeds(SeedSource):
         return SeedBatch(name, positions, self._nodes.index_select(0, positions), times)
 
 
-def count_requests(sampler: Any, seeds: NodeSeeds, num_nodes: int) -> torch.Tensor:
+def count_requests(sampler: Any, seeds: SeedSource, num_nodes: int) -> torch.Tensor:
     """Requests of each node in some batches, which no epoch of training has: [num_nodes] int64."""
     counts = torch.zeros(num_nodes, dtype=torch.int64)
     draw = seeds.epoch(_PRESAMPLED_EPOCH)

@@ -23,6 +23,7 @@ PUBLIC = {
     "EdgeData",
     "FeatureLoader",
     "GraphStore",
+    "LinkNeighborLoader",
     "LinkSplits",
     "NeighborLoader",
     "NodeData",
@@ -138,7 +139,7 @@ def test_storage_means_its_options():
         if "storage" in inspect.signature(function).parameters
     }
     form = "StorageOptions | Mapping[str, Any] | None"
-    assert taken == dict.fromkeys(("NeighborLoader", "open_features"), form)
+    assert taken == dict.fromkeys(("LinkNeighborLoader", "NeighborLoader", "open_features"), form)
     signatures = [inspect.signature(function) for _, function, _ in public_callables()]
     assert not any("engine" in signature.parameters for signature in signatures)
 

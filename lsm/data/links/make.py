@@ -78,12 +78,8 @@ def split_links(
         FileExistsError: ``out`` exists.
         ValueError: An option does not fit the store, or a split would have no edges.
     """
-    chosen = _known_type(store, edge_type)
-    reverse = _reverse_of(store, chosen) if reverse_type == "auto" else reverse_type
-    if reverse is not None and (reverse[0], reverse[2]) != (chosen[2], chosen[0]):
-        raise ValueError(
-            f"reverse type: expected edges from {chosen[2]} to {chosen[0]}, got {reverse}"
-        )
+    chosen = known_edge_type(store, edge_type)
+    reverse = known_reverse(store, chosen, reverse_type)
     edges = {each: store.edges(each) for each in (chosen, reverse) if each is not None}
     pairs = None if given is None else GivenSplits.read(Path(given), edges[chosen])
     if order == "auto":
@@ -122,7 +118,9 @@ def split_links(
     return path
 
 
-def _known_type(store: GraphStore, edge_type: EdgeType | None) -> EdgeType:
+def known_edge_type(store: GraphStore, edge_type: EdgeType | None) -> EdgeType:
+    """The type that is given, or the only one. Raises ValueError for another, or none of
+    several."""
     known = store.edge_types
     if edge_type is None and len(known) == 1:
         return known[0]
@@ -133,8 +131,20 @@ def _known_type(store: GraphStore, edge_type: EdgeType | None) -> EdgeType:
     return edge_type
 
 
-def _reverse_of(store: GraphStore, edge_type: EdgeType) -> EdgeType | None:
+def known_reverse(
+    store: GraphStore, edge_type: EdgeType, given: EdgeType | Literal["auto"] | None
+) -> EdgeType | None:
+    """The type that has the edges of ``edge_type`` in the other direction: as ``given``. auto: by
+    its name. Raises ValueError for a type between other ends."""
     source, relation, destination = edge_type
+    if given is None:
+        return None
+    if given != "auto":
+        if given not in store.edge_types or (given[0], given[2]) != (destination, source):
+            raise ValueError(
+                f"reverse type: expected edges from {destination} to {source}, got {given}"
+            )
+        return given
     named = (destination, f"rev_{relation}", source)
     back = (destination, relation.removeprefix("rev_"), source)
     for each in (named, back):

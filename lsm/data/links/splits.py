@@ -177,15 +177,18 @@ class LinkSplits:
                     f"{store.path}; {links_layout.REMEDY}"
                 )
 
-    def message_graph(self, store: GraphStore, split: str) -> dict[EdgeType, MessageEdges]:
+    def message_graph(
+        self, store: GraphStore, split: str, in_memory: bool = False
+    ) -> dict[EdgeType, MessageEdges]:
         """Returns the edges that a sampler may take for a split.
 
         Args:
             store: The store of the edges.
             split: train, valid (or val), or test.
+            in_memory: Read them into memory. False: they are memory-mapped.
 
         Returns:
-            The edges of each type that differs from the store's, memory-mapped.
+            The edges of each type that differs from the store's.
         """
         graph = links_layout.message_graph(self.message_edges, layout.split_name(split))
         if graph is None:
@@ -193,19 +196,23 @@ class LinkSplits:
         folders = {each: folder for each, (folder, _) in edge_parts(store.meta).items()}
         types = [each for each in (self.edge_type, self.reverse_type) if each is not None]
         return {
-            each: self._message_edges(store, each, links_layout.message_folder(graph, folder))
+            each: self._message_edges(
+                store, each, links_layout.message_folder(graph, folder), in_memory
+            )
             for each, folder in folders.items()
             if each in types
         }
 
-    def _message_edges(self, store: GraphStore, edge_type: EdgeType, folder: str) -> MessageEdges:
+    def _message_edges(
+        self, store: GraphStore, edge_type: EdgeType, folder: str, in_memory: bool
+    ) -> MessageEdges:
         edges = store.edges(edge_type)
         left_out = load_array(self._path(f"{folder}left_out.npy"), "int64", (None,), False)
         kind, shape = layout.index_dtype(edges.num_sources), (edges.num_edges - len(left_out),)
         ends = (edges.num_destinations + 1,)
         topology = Topology(
-            load_array(self._path(f"{folder}indptr.npy"), "int64", ends, False),
-            load_array(self._path(f"{folder}indices.npy"), kind, shape, False),
+            load_array(self._path(f"{folder}indptr.npy"), "int64", ends, in_memory),
+            load_array(self._path(f"{folder}indices.npy"), kind, shape, in_memory),
         )
         return MessageEdges(topology, left_out)
 

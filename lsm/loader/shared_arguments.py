@@ -1,0 +1,51 @@
+"""Arguments that loaders of nodes and of links share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lsm.core.arguments import whole_number
+from lsm.core.limits import MOST_THREADS
+from lsm.data.graph_store import GraphStore
+from lsm.loader.batch import Batch
+from lsm.loader.dgl import to_item
+from lsm.loader.rows_in_flight import RunAhead
+from lsm.storage.read_ahead import ReadAhead
+
+
+def run_ahead(
+    prefetch: int | ReadAhead,
+    staging_bytes: int,
+    num_threads: int,
+    timeout_secs: float,
+    window_bytes: int | None,
+) -> RunAhead:
+    """The bounds of a pipeline. Raises ValueError for a number that is none of threads or of
+    iterations."""
+    whole_number("num_threads", num_threads, 1, MOST_THREADS)
+    if not isinstance(prefetch, ReadAhead):
+        prefetch = ReadAhead.fixed(whole_number("prefetch", prefetch, 1))
+    return RunAhead(prefetch, staging_bytes, num_threads, timeout_secs, window_bytes)
+
+
+def form_of(*, as_pyg: bool, as_dgl: bool) -> Callable[[Batch], Any] | None:
+    """The form in which a loader gives its batches; None: as Batch. Raises ValueError for both."""
+    if as_pyg and as_dgl:
+        raise ValueError("as_dgl: expected False with as_pyg=True")
+    if as_dgl:
+        return to_item
+    return Batch.to_pyg if as_pyg else None
+
+
+def opened(store: Any) -> GraphStore:
+    """``store``, opened if it is a path. Raises TypeError for a graph of PyG."""
+    if isinstance(store, str | Path):
+        return GraphStore.open(store)
+    if type(store).__module__.startswith("torch_geometric."):
+        raise TypeError(
+            f"store: expected a GraphStore or its path, got PyG's {type(store).__name__}; make a "
+            "store of it with lsm.GraphStore.from_pyg(data, path)"
+        )
+    return store

@@ -1,0 +1,356 @@
+"""A LinkNeighborLoader's batches are those of PyG's, without their own links."""
+
+import pytest
+import torch
+from torch_geometric.data import Data, HeteroData
+
+import lsm
+from tests.support.pyg_links import Replayed, assert_same_data, pyg_batch
+
+CITES, WRITES = ("paper", "cites", "paper"), ("author", "writes", "paper")
+REV_WRITES = ("paper", "rev_writes", "author")
+NUM_NODES, NUM_LINKS = 60, 32
+
+
+def plain_graph():
+    draw = torch.Generator().manual_seed(0)
+    data = Data(x=torch.randn(NUM_NODES, 5, generator=draw), y=torch.arange(NUM_NODES) % 3)
+    data.edge_index = torch.randint(NUM_NODES, (2, 500), generator=draw)
+    data.edge_attr = torch.randn(500, 2, generator=draw)
+    data.edge_time = torch.randint(50, (500,), generator=draw)
+    return data
+
+
+def typed_graph():
+    draw = torch.Generator().manual_seed(1)
+    data = HeteroData()
+    data["paper"].x = torch.randn(NUM_NODES, 5, generator=draw)
+    data["author"].x = torch.randn(30, 3, generator=draw)
+    data[CITES].edge_index = torch.randint(NUM_NODES, (2, 300), generator=draw)
+    ends = [torch.randint(count, (250,), generator=draw) for count in (30, NUM_NODES)]
+    data[WRITES].edge_index = torch.stack(ends)
+    data[REV_WRITES].edge_index = torch.stack(ends[::-1])
+    for each in data.edge_types:
+        data[each].time = torch.randint(50, (data[each].num_edges,), generator=draw)
+    return data
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    path = tmp_path_factory.mktemp("links")
+    return {
+        "plain": lsm.GraphStore.from_pyg(plain_graph(), path / "plain"),
+        "typed": lsm.GraphStore.from_pyg(typed_graph(), path / "typed"),
+    }
+
+
+def pairs_of(store, edge_type=None):
+    topology = store.edges(edge_type).topology()
+    return torch.stack((topology.indices.long(), torch.repeat_interleave(topology.indptr.diff())))
+
+
+def links_of(store, edge_type):
+    """Some edges of the graph, and pairs that are none."""
+    own = pairs_of(store, edge_type)[:, ::7]
+    high = torch.tensor(
+        [[store.edges(edge_type).num_sources], [store.edges(edge_type).num_destinations]]
+    )
+    draw = torch.Generator().manual_seed(9)
+    others = (torch.rand(2, NUM_LINKS, generator=draw) * high).long()
+    return torch.cat((own, others), 1)
+
+
+def replayed(batch, sampling):
+    """The negatives of our batch, for PyG."""
+    links = batch.links
+    source_type, _, destination_type = links.edge_type
+    ids = batch.n_id_dict
+    source = ids.get(source_type, batch.n_id)
+    destination = ids.get(destination_type, batch.n_id)
+    mode, amount = sampling
+    if mode == "binary":
+        rows = links.edge_label_index[:, batch.batch_size :]
+        return Replayed(mode, amount, [source[rows[0]]], [destination[rows[1]]])
+    negative = links.dst_neg_index.view(batch.batch_size, -1)
+    flat = negative.t() if batch.batch is not None else negative
+    return Replayed(mode, amount, dst=[destination[flat.reshape(-1)]])
+
+
+SAMPLING = [None, ("binary", 1), ("binary", 0.3), ("binary", 2.5), ("triplet", 1), ("triplet", 4)]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "labels"),
+    [
+        *((each, None) for each in SAMPLING),
+        (None, "float"),
+        (("binary", 1), "float"),
+        (("binary", 0.3), "classes"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("form", ["shared", "disjoint", "times"])
+@pytest.mark.parametrize(
+    ("kind", "edge_type"), [("plain", None), ("typed", CITES), ("typed", WRITES)]
+)
+def test_a_batch_has_the_fields_of_pyg(stores, kind, edge_type, form, sampling, labels):
+    store = stores[kind]
+    links = links_of(store, edge_type)
+    options = {"disjoint": form == "disjoint"}
+    given = {}
+    draw = torch.Generator().manual_seed(3)
+    if form == "times":
+        options["time_attr"] = "time"
+        given["edge_label_time"] = torch.randint(50, (links.size(1),), generator=draw)
+    if labels is not None:
+        kinds = {
+            "float": torch.rand(links.size(1), generator=draw),
+            "classes": torch.arange(links.size(1)) % 4,
+        }
+        given["edge_label"] = kinds[labels]
+    loader = lsm.LinkNeighborLoader(
+        store,
+        [-1, 3],
+        links if edge_type is None else (edge_type, links),
+        neg_sampling=sampling,
+        exclude_seed_edges=False,
+        batch_size=16,
+        **given,
+        **options,
+    )
+    their_links = links if edge_type is None else (edge_type, links)
+    with loader:
+        batch = next(iter(loader))
+    negatives = None if sampling is None else replayed(batch, sampling)
+    theirs = pyg_batch(store, [-1, -1], their_links, negatives, batch.input_id, **given, **options)
+    with lsm.LinkNeighborLoader(
+        store,
+        [-1, -1],
+        their_links,
+        neg_sampling=sampling,
+        exclude_seed_edges=False,
+        batch_size=16,
+        as_pyg=True,
+        **given,
+        **options,
+    ) as loader:
+        ours = next(iter(loader))
+    assert_same_data(ours, theirs)
+
+
+@pytest.mark.parametrize("disjoint", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "edge_type"), [("plain", None), ("typed", CITES), ("typed", WRITES)]
+)
+def test_no_batch_samples_its_own_links(stores, kind, edge_type, disjoint):
+    """By brute force over all edges of all batches, those in the other direction too."""
+    store = stores[kind]
+    num_links = num_met = 0
+    with lsm.LinkNeighborLoader(
+        store,
+        [-1, 6],
+        edge_type,
+        neg_sampling="binary",
+        batch_size=24,
+        shuffle=True,
+        disjoint=disjoint,
+    ) as loader:
+        for batch in loader:
+            own = batch.links
+            ids = batch.n_id_dict
+            source_type, _, destination_type = own.edge_type
+            source = ids[source_type][own.sources[: batch.batch_size]]
+            destination = ids[destination_type][own.destinations[: batch.batch_size]]
+            pairs = set(zip(source.tolist(), destination.tolist(), strict=True))
+            reverses = {pair[::-1] for pair in pairs}
+            num_links += batch.batch_size
+            for each, edge_index in batch.edge_index_dict.items():
+                found = set(
+                    zip(
+                        ids[each[0]][edge_index[0]].tolist(),
+                        ids[each[2]][edge_index[1]].tolist(),
+                        strict=True,
+                    )
+                )
+                num_met += len(found)
+                if each == own.edge_type:
+                    assert not found & pairs
+                    if source_type == destination_type:
+                        assert not found & reverses
+                elif (each[2], each[0]) == (source_type, destination_type):
+                    assert not found & reverses
+                whole = pairs_of(store, each if store.is_typed else None)
+                ends = torch.stack((ids[each[0]][edge_index[0]], ids[each[2]][edge_index[1]]))
+                assert torch.equal(whole[:, batch.e_id_dict[each]], ends)
+    assert num_links == store.edges(edge_type).num_edges
+    assert num_met > num_links
+
+
+@pytest.mark.parametrize("cache", [None, {"policy": "lookahead", "bytes": "8KiB", "window": 3}])
+@pytest.mark.parametrize("kind", ["plain", "typed"])
+def test_no_batch_has_an_edge_of_validation_or_test(stores, tmp_path, kind, cache):
+    """Rows are the store's, whatever the cache, and e_id is that of the store."""
+    store = stores[kind]
+    edge_type = None if kind == "plain" else WRITES
+    splits = lsm.LinkSplits.make(
+        store, tmp_path / "s", edge_type=edge_type, valid=0.2, test=0.2, order="random"
+    )
+    held = torch.cat([splits.edges(name) for name in ("valid", "test")], 1)
+    pairs = set(zip(*held.tolist(), strict=True))
+    with lsm.LinkNeighborLoader(
+        store,
+        [4, 4],
+        "train",
+        links=splits.path,
+        neg_sampling=("triplet", 2),
+        batch_size=32,
+        cache=cache,
+    ) as loader:
+        for batch in loader:
+            ids = batch.n_id_dict
+            for name, rows in batch.x_dict.items():
+                stored = store.to_pyg() if kind == "plain" else store.to_pyg()[name]
+                assert torch.equal(rows, stored.x[ids[name]])
+            for each, edge_index in batch.edge_index_dict.items():
+                ends = torch.stack((ids[each[0]][edge_index[0]], ids[each[2]][edge_index[1]]))
+                whole = pairs_of(store, each if store.is_typed else None)
+                assert torch.equal(whole[:, batch.e_id_dict[each]], ends)
+                if each in (EDGES := {splits.edge_type: ends, REV_WRITES: ends.flip(0)}):
+                    found = set(zip(*EDGES[each].tolist(), strict=True))
+                    assert not found & pairs
+                    if kind == "plain":
+                        assert not found & {pair[::-1] for pair in pairs}
+
+
+def test_ranks_share_the_links_and_batches_repeat(stores):
+    store = stores["plain"]
+    seen = []
+    for rank in range(3):
+        options = {"rank": rank, "world_size": 3, "batch_size": 8, "shuffle": True}
+        with lsm.LinkNeighborLoader(store, [2], neg_sampling="binary", **options) as loader:
+            once, again = list(loader.iterate(1)), list(loader.iterate(1, start_iteration=2))
+        for one, other in zip(once[2:], again, strict=True):
+            assert torch.equal(one.n_id, other.n_id)
+            assert torch.equal(one.links.edge_label_index, other.links.edge_label_index)
+        seen += [batch.input_id for batch in once]
+    assert torch.equal(torch.cat(seen).sort().values, torch.arange(500))
+
+
+def draws_of(store, sampling, **options):
+    """Ids of the negatives' destinations of an epoch, and its batches."""
+    found, batches = [], []
+    with lsm.LinkNeighborLoader(
+        store, [1], neg_sampling=sampling, batch_size=50, **options
+    ) as loader:
+        for _ in range(4):
+            for batch in loader:
+                batches.append(batch)
+                if batch.links.dst_neg_index is not None:
+                    found.append(batch.n_id[batch.links.dst_neg_index].reshape(-1))
+    return torch.cat(found) if found else None, batches
+
+
+def test_negatives_are_drawn_as_their_kind_says(stores):
+    store = stores["plain"]
+    weight = torch.zeros(NUM_NODES)
+    weight[[3, 8]] = torch.tensor([1.0, 3.0])
+    drawn, _ = draws_of(store, {"mode": "triplet", "amount": 5, "dst_weight": weight})
+    counts = torch.bincount(drawn, minlength=NUM_NODES)
+    assert counts.nonzero().view(-1).tolist() == [3, 8]
+    assert counts[8] / counts.sum() == pytest.approx(0.75, abs=0.02)
+    drawn, _ = draws_of(store, {"mode": "triplet", "amount": 3, "nodes": torch.arange(10, 14)})
+    assert drawn.unique().tolist() == [10, 11, 12, 13]
+    degrees = torch.bincount(pairs_of(store)[1], minlength=NUM_NODES).float()
+    drawn, _ = draws_of(store, {"mode": "triplet", "amount": 20, "kind": "degree"})
+    counts = torch.bincount(drawn, minlength=NUM_NODES).float()
+    assert torch.corrcoef(torch.stack((counts, degrees)))[0, 1] > 0.99
+    drawn, batches = draws_of(store, {"mode": "triplet", "amount": 7, "kind": "joint"})
+    assert all(batch.links.dst_neg_index.shape == (7,) for batch in batches)
+    assert all(batch.links.is_shared for batch in batches)
+    assert len(drawn.unique()) > 40
+    drawn, batches = draws_of(store, {"mode": "triplet", "kind": "inbatch"})
+    assert drawn is None
+    assert all(batch.num_sampled_nodes[0] <= 100 for batch in batches)
+    candidates = torch.randint(NUM_NODES, (500, 3))
+    given = {"mode": "triplet", "kind": "given", "candidates": candidates}
+    drawn, batches = draws_of(store, given, shuffle=True)
+    for batch in batches:
+        assert torch.equal(batch.n_id[batch.links.dst_neg_index], candidates[batch.input_id])
+
+
+def test_no_negative_is_later_than_its_link(tmp_path):
+    """As PyG has it, with times of nodes."""
+    data = plain_graph()
+    data.time = torch.arange(NUM_NODES)
+    del data.edge_time
+    store = lsm.GraphStore.from_pyg(data, tmp_path / "g")
+    times = torch.arange(500) % 55 + 3
+    with lsm.LinkNeighborLoader(
+        store,
+        [2],
+        pairs_of(store),
+        edge_label_time=times,
+        time_attr="time",
+        neg_sampling=("triplet", 3),
+        batch_size=100,
+    ) as loader:
+        for batch in loader:
+            negatives = batch.n_id[batch.links.dst_neg_index]
+            assert (data.time[negatives] <= times[batch.input_id, None]).all()
+
+
+LONG = torch.zeros(2, 3, dtype=torch.int64)
+BAD = {
+    "unknown node": (
+        {"edge_label_index": torch.tensor([[0, 1], [0, 60]])},
+        "link 1: destination 60",
+    ),
+    "shape": (
+        {"edge_label_index": torch.zeros(3, 3, dtype=torch.int64)},
+        r"expected integers \[2, n\]",
+    ),
+    "split": ({"edge_label_index": "train"}, "give links=, the directory"),
+    "type": ({"edge_label_index": (CITES, LONG)}, "of a graph without types"),
+    "labels": ({"edge_label_index": LONG, "edge_label": torch.ones(2)}, "one for each of 3 links"),
+    "triplet labels": (
+        {"edge_label_index": LONG, "edge_label": torch.ones(3), "neg_sampling": "triplet"},
+        "expected None with triplets",
+    ),
+    "times": ({"time_attr": "time"}, "expected a time for each link"),
+    "mode": ({"neg_sampling": "some"}, "expected binary or triplet"),
+    "amount": ({"neg_sampling": ("triplet", 1.5)}, "expected a whole number"),
+    "no negatives": (
+        {"neg_sampling": {"mode": "triplet", "nodes": torch.tensor([4])}},
+        "no negatives are possible: 1 node",
+    ),
+    "no weights": (
+        {"neg_sampling": {"mode": "triplet", "dst_weight": torch.zeros(60)}},
+        "no negatives are possible",
+    ),
+    "no candidates": (
+        {"neg_sampling": {"mode": "triplet", "kind": "given"}},
+        "expected candidates",
+    ),
+    "shared and disjoint": (
+        {"neg_sampling": {"mode": "triplet", "kind": "joint"}, "disjoint": True},
+        "links share negatives",
+    ),
+    "ladies": ({"sampling": "ladies"}, "ladies"),
+    "missing splits": ({"links": "/nothing/there"}, "no such store directory"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_arguments_are_named(stores, case):
+    options, message = BAD[case]
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        lsm.LinkNeighborLoader(stores["plain"], [2], **options)
+
+
+def test_arguments_of_pyg_alone_are_answered(stores):
+    with pytest.raises(TypeError, match="LinkNeighborLoader: replace of PyG's loader"):
+        lsm.LinkNeighborLoader(stores["plain"], [2], replace=True)
+    with pytest.raises(TypeError, match="did you mean neg_sampling"):
+        lsm.LinkNeighborLoader(stores["plain"], [2], neg_samplin="binary")
+    with pytest.raises(ValueError, match="edge type: expected one of"):
+        lsm.LinkNeighborLoader(stores["typed"], [2])
