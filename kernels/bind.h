@@ -18,6 +18,7 @@ void bind_sampling(pybind11::module_& module);
 void bind_typed_sampling(pybind11::module_& module);
 void bind_gpu_sampling(pybind11::module_& module);
 void bind_store(pybind11::module_& module);
+void bind_inference(pybind11::module_& module);
 void bind_links(pybind11::module_& module);
 void bind_embed(pybind11::module_& module);
 void bind_gpu_embed(pybind11::module_& module);

@@ -33,6 +33,7 @@ PYBIND11_MODULE(_core, module) {
   lsm::bind_io(module);
   lsm::bind_transfers(module);
   lsm::bind_store(module);
+  lsm::bind_inference(module);
   lsm::bind_links(module);
   lsm::bind_embed(module);
   lsm::bind_gpu_embed(module);

@@ -35,6 +35,7 @@ __all__: list[str] = [
     "GpuScatter",
     "GpuSubmission",
     "HostBuffer",
+    "IntervalEdges",
     "LaborSampling",
     "LadiesSampling",
     "LockedBlock",
@@ -56,6 +57,7 @@ __all__: list[str] = [
     "Planner",
     "PlannerConfig",
     "ReadScheduler",
+    "Reduction",
     "SampleSizes",
     "SampledSubgraph",
     "ScheduledTicket",
@@ -568,6 +570,64 @@ class Transfers:
 
 class MappedFile:
     def __init__(self, path: str) -> None: ...
+
+class Reduction:
+    """
+    Members:
+
+      sum
+
+      max
+    """
+
+    __members__: typing.ClassVar[dict[str, Reduction]]
+    max: typing.ClassVar[Reduction]
+    sum: typing.ClassVar[Reduction]
+    @typing.overload
+    def __eq__(self, other: Reduction) -> bool: ...
+    @typing.overload
+    def __eq__(self, other: typing.Any) -> bool: ...
+    def __getstate__(self) -> int: ...
+    def __hash__(self) -> int: ...
+    def __index__(self) -> int: ...
+    def __init__(self, value: int) -> None: ...
+    def __int__(self) -> int: ...
+    @typing.overload
+    def __ne__(self, other: Reduction) -> bool: ...
+    @typing.overload
+    def __ne__(self, other: typing.Any) -> bool: ...
+    def __repr__(self) -> str: ...
+    def __setstate__(self, state: int) -> None: ...
+    def __str__(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+
+class IntervalEdges:
+    def __init__(
+        self,
+        pool: ThreadPool,
+        indptr: torch.Tensor | numpy.ndarray,
+        indices: torch.Tensor | numpy.ndarray,
+        first: int,
+        last: int,
+        num_sources: int,
+        batch_rows: int,
+        drop_loops: bool,
+    ) -> None: ...
+    def reduce(
+        self,
+        pool: ThreadPool,
+        batch: int,
+        rows: torch.Tensor | numpy.ndarray,
+        reduction: Reduction,
+        reduced: torch.Tensor | numpy.ndarray,
+    ) -> None: ...
+    @property
+    def num_batches(self) -> int: ...
+    @property
+    def num_edges(self) -> int: ...
 
 class Operator:
     """

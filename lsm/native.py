@@ -31,6 +31,7 @@ GpuPool = _core.GpuPool
 GpuSampler = _core.GpuSampler
 GpuScatter = _core.GpuScatter
 HostBuffer = _core.HostBuffer
+IntervalEdges = _core.IntervalEdges
 LaborSampling = _core.LaborSampling
 LadiesSampling = _core.LadiesSampling
 LockedBlock = _core.LockedBlock
@@ -52,6 +53,7 @@ PlanArray = _core.PlanArray
 Planner = _core.Planner
 PlannerConfig = _core.PlannerConfig
 ReadScheduler = _core.ReadScheduler
+Reduction = _core.Reduction
 SampleSizes = _core.SampleSizes
 SampledSubgraph = _core.SampledSubgraph
 ScheduledTicket = _core.ScheduledTicket
@@ -150,6 +152,7 @@ __all__ = [
     "GpuSampler",
     "GpuScatter",
     "HostBuffer",
+    "IntervalEdges",
     "LaborSampling",
     "LadiesSampling",
     "LockedBlock",
@@ -171,6 +174,7 @@ __all__ = [
     "Planner",
     "PlannerConfig",
     "ReadScheduler",
+    "Reduction",
     "SampleSizes",
     "SampledSubgraph",
     "ScheduledTicket",

@@ -12,7 +12,8 @@ PARTS = ["kernels", "cache", "comm"]
 # Native folders by floor: files include only those of their own folder and of lower floors.
 NATIVE_FLOORS = [
     ["kernels/core"],
-    ["kernels/embed", "kernels/gather", "kernels/links", "kernels/sample", "kernels/store"],
+    ["kernels/embed", "kernels/gather", "kernels/inference", "kernels/links", "kernels/sample"],
+    ["kernels/store"],
     ["kernels/io", "kernels/pagerank"],
     ["kernels/io/nvme/protocol"],
     ["kernels/io/nvme/queue", "kernels/io/nvme/transport"],

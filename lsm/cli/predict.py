@@ -26,7 +26,7 @@ def predict(
         str,
         typer.Option(
             "--route",
-            help="auto or gather (any layer).",
+            help="auto, intervals (rows stream by) or gather (any layer).",
         ),
     ] = "auto",
     memory_bytes: Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -45,8 +46,11 @@ class _GCN:
     """GCNConv with the degrees of the whole graph, which the edges of a block do not show."""
 
     def __init__(self, conv: GCNConv, topology: Topology) -> None:
-        self._conv = conv
-        self._scale = gcn_scale(conv, topology)
+        self._conv, self._topology = conv, topology
+
+    @cached_property
+    def _scale(self) -> Tensor:
+        return gcn_scale(self._conv, self._topology)
 
     def __call__(self, block: Block) -> Tensor:
         x, layer = _only(block)

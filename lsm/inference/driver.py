@@ -29,7 +29,7 @@ from lsm.distributed.machine_share import cores_per_rank
 from lsm.inference.arrays import REMEDY, ArrayFile
 from lsm.inference.network import Model, cut
 from lsm.inference.options import WORK, InferenceOptions, check_out
-from lsm.inference.plan import Plan, plan_gather
+from lsm.inference.plan import Plan, choose_plan
 from lsm.inference.stage import Stage, workers
 from lsm.inference.state import State
 from lsm.run.directory import RunDirectory
@@ -60,7 +60,8 @@ def infer(
     threads = options.num_threads or cores_per_rank(world)
     with torch.inference_mode(), workers(threads) as pool:
         job = _Inference(model, store, out, options, world)
-        plan = plan_gather(job.network, store, job.topologies, out / WORK, options, pool, job.free)
+        plan_of = choose_plan(job.network, store, options)
+        plan = plan_of(job.network, store, job.topologies, out / WORK, options, pool, job.free)
         with RunDirectory(out / WORK, "--out") if world.is_main else nullcontext():
             return job.run(plan)
 
@@ -73,7 +74,7 @@ class _Inference:
         self._model = model
         self.topologies = {each: store.edges(each).topology() for each in store.edge_types}
         self.network = cut(model, store, self.topologies)
-        self.free = _memory_bytes(options, world) - host_memory.resident_bytes()["anonymous"]
+        self.free = _free_bytes(options, world)
 
     def run(self, plan: Plan) -> dict[str, Any]:
         state = State(self._out / WORK, self._world)
@@ -211,9 +212,13 @@ def model_digest(model: Model) -> str:
     return found.hexdigest()
 
 
-def _memory_bytes(options: InferenceOptions, world: World) -> int:
-    """Memory of this rank, with the process itself."""
+def _free_bytes(options: InferenceOptions, world: World) -> int:
+    """Memory of this rank for rows, next to the process itself."""
     if options.memory_bytes is not None:
-        return options.memory_bytes
-    process = host_memory.resident_bytes()["anonymous"]
-    return process + host_memory.default_bytes() // world.local_size
+        return options.memory_bytes - _own_bytes()
+    return host_memory.default_bytes() // world.local_size
+
+
+def _own_bytes() -> int:
+    """Memory that the process takes already."""
+    return host_memory.resident_bytes()["anonymous"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
@@ -18,9 +18,11 @@ from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType
 from lsm.inference.blocks import Block
 from lsm.inference.convs import Conv, block_conv
+from lsm.inference.streamed import Streamed, stream_conv
 from lsm.inference.trial import MakeLayer, try_layer
 from lsm.loader.layers import Layer
 from lsm.nn.models import SampledGNN
+from lsm.nn.own_models import OwnModel
 from lsm.nn.typed_convs import Relation, relation
 from lsm.nn.typed_models import TypedGNN, TypedLayer
 
@@ -40,6 +42,10 @@ class BlockLayer:
     """Width of its rows."""
     compute: Callable[[Block], Tensor]
     """Rows [num_dst, width] float32 of the destinations of a block with the rows before it."""
+    streamed: Streamed | None = None
+    """The convolution as rows that stream by; None: it has no such form."""
+    after: Callable[[Tensor], Tensor] | None = None
+    """The map of the rows of ``streamed`` to those of the layer."""
 
     @property
     def source_types(self) -> list[str]:
@@ -76,6 +82,8 @@ def cut(model: Model, store: GraphStore, topologies: Mapping[EdgeType, Topology]
     """
     if isinstance(model, TypedGNN):
         return _cut_typed(model, store)
+    if isinstance(model, OwnModel):
+        model = _unwrapped(model, store)
     if store.is_typed:
         raise ValueError(
             f"{store.path} has types of nodes or edges, which {type(model).__name__} does not take"
@@ -83,10 +91,25 @@ def cut(model: Model, store: GraphStore, topologies: Mapping[EdgeType, Topology]
     (edge_type,), (node_type,) = topologies, store.node_types
     width, layers = store.feature_dim, []
     for number, make in enumerate(_layers_of(model), 1):
-        width = try_layer(make, width, node_type, edge_type, number)
-        compute = make(topologies[edge_type])
-        layers.append({node_type: BlockLayer(node_type, (edge_type,), width, compute)})
+        topology, in_dim = topologies[edge_type], width
+        width = try_layer(make, in_dim, node_type, edge_type, number)
+        layer = BlockLayer(node_type, (edge_type,), width, make(topology))
+        if isinstance(make, _ConvLayer):
+            streamed = stream_conv(make.conv, topology, in_dim)
+            layer = replace(layer, streamed=streamed, after=make.after)
+        layers.append({node_type: layer})
     return Network(node_type, {}, layers, None, width)
+
+
+def _unwrapped(model: OwnModel, store: GraphStore) -> nn.Module:
+    """The user's module of a run. Raises ValueError if it was trained with values of edges."""
+    edges = [store.edges(each) for each in store.edge_types]
+    if any(each.has_weights or each.has_attr for each in edges):
+        raise ValueError(
+            f"{store.path} has weights or attributes of edges, which an own model may take, and "
+            "lsm predict computes own models layer by layer without them"
+        )
+    return model.network
 
 
 def _layers_of(model: Model) -> list[MakeLayer]:
@@ -94,7 +117,7 @@ def _layers_of(model: Model) -> list[MakeLayer]:
     if isinstance(model, SampledGNN):
         last = len(model.convs) - 1
         return [
-            partial(_conv_then, conv, _as_it_is if number == last else torch.relu)
+            _ConvLayer(conv, _as_it_is if number == last else torch.relu)
             for number, conv in enumerate(model.convs)
         ]
     if isinstance(model, BasicGNN):
@@ -102,7 +125,7 @@ def _layers_of(model: Model) -> list[MakeLayer]:
         after = copy.copy(model)  # with its norms and activations, and no convolutions
         after._modules = {**model._modules, "convs": [_first] * model.num_layers}
         return [
-            partial(_conv_then, conv, partial(_after_conv, after, number))
+            _ConvLayer(conv, partial(_after_conv, after, number))
             for number, conv in enumerate(model.convs)
         ]
     num_layers: Any = getattr(model, "num_layers", None)
@@ -112,7 +135,7 @@ def _layers_of(model: Model) -> list[MakeLayer]:
         ]
     if isinstance(model, Sequence | nn.ModuleList) and len(model):
         return [
-            partial(_conv_then, layer, _as_it_is)
+            _ConvLayer(layer, _as_it_is)
             if isinstance(layer, MessagePassing)
             else partial(_opaque, _cut_to_destinations(layer))
             for layer in model
@@ -131,9 +154,16 @@ def _check_jumps(model: BasicGNN) -> None:
         )
 
 
-def _conv_then(conv: nn.Module, after: Callable[[Tensor], Tensor], topology: Topology) -> Conv:
-    compute = block_conv(conv, topology)
-    return lambda block: after(compute(block))
+@dataclass(frozen=True)
+class _ConvLayer:
+    """A convolution, and the map of its rows to those of the layer."""
+
+    conv: nn.Module
+    after: Callable[[Tensor], Tensor]
+
+    def __call__(self, topology: Topology) -> Conv:
+        compute = block_conv(self.conv, topology)
+        return lambda block: self.after(compute(block))
 
 
 def _opaque(layer: Callable[[Tensor, Tensor, int], Tensor], _topology: Topology) -> Conv:

@@ -11,7 +11,7 @@ import torch
 
 from lsm.storage.options import StorageOptions
 
-Route = Literal["auto", "gather"]
+Route = Literal["auto", "intervals", "gather"]
 OUTPUTS = ("embeddings", "scores", "predictions")
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
 

@@ -2,28 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
 
+from lsm import native
 from lsm.data.feature_files import FeatureFiles
 from lsm.data.graph_store import GraphStore
 from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType
 from lsm.inference.arrays import ArrayFile
 from lsm.inference.gather import GatherStage
+from lsm.inference.intervals import IntervalStage, Projected, ProjectStage
 from lsm.inference.network import BlockLayer, Network
 from lsm.inference.options import InferenceOptions
 from lsm.inference.outputs import Outputs
 from lsm.inference.stage import Sink, Stage
+from lsm.inference.streamed import Streamed
 from lsm.storage.options import StorageOptions
 
 Topologies = Mapping[EdgeType, Topology]
 _EDGES_AT_ONCE = 1 << 22
+_SMALL_SHARE = 16  # fewer nodes reach few others, which blocks alone compute
+_SCALE_BYTES = 4  # of a node, for each layer that has one
+
+
+def choose_plan(
+    network: Network, store: GraphStore, options: InferenceOptions
+) -> Callable[..., Plan]:
+    """The route that ``options`` name, or the one that reads less. Raises ValueError if the model
+    cannot take it."""
+    by_layer = [layer for level in network.layers for layer in level.values()]
+    opaque = [n for n, layer in enumerate(by_layer, 1) if layer.streamed is None]
+    if options.route == "intervals" and (opaque or network.inputs):
+        problem = f"layer {opaque[0]}" if opaque else "its inputs"
+        raise ValueError(
+            f"--route: intervals takes GCN, GIN, GraphConv and GraphSAGE with mean, sum or max on "
+            f"graphs of one type, and {problem} of the model is something else; use --route gather"
+        )
+    is_small = options.nodes is not None and (
+        _SMALL_SHARE * len(options.nodes) < store.nodes(network.node_type).num_nodes
+    )
+    streams = not (opaque or network.inputs or is_small)
+    if options.route == "intervals" or (options.route == "auto" and streams):
+        return plan_intervals
+    return plan_gather
 
 
 @dataclass(frozen=True)
@@ -95,6 +123,66 @@ def plan_gather(
         held, from_store = [*made.values()], False
         before = {name: file.feature_files for name, file in made.items()}
     return Plan("gather", stages, outputs, written, freed)
+
+
+def plan_intervals(
+    network: Network,
+    store: GraphStore,
+    topologies: Topologies,
+    work: Path,
+    options: InferenceOptions,
+    pool: ThreadPoolExecutor,
+    free_bytes: int,
+) -> Plan:
+    """The stages of the route ``intervals``: the first layer's rows of the features, then each
+    layer. Precondition: each layer has a form that streams."""
+    outputs, name = network_outputs(network, store, options, work), network.node_type
+    levels = needed_levels(network, outputs)
+    num_nodes = store.nodes(name).num_nodes
+    threads = native.ThreadPool(pool._max_workers)
+    rows = [
+        _projected(work / f"layer-{level.number}", num_nodes, level.by_type[name])
+        for level in levels
+    ]
+    free_bytes -= _SCALE_BYTES * num_nodes * len(levels)
+    features = store.nodes(name).feature_files
+    stages: list[Stage] = [ProjectStage(features, rows[0], free_bytes, pool, options.storage)]
+    written: list[list[ArrayFile]] = [rows[0].files]
+    for place, level in enumerate(levels):
+        made = rows[place + 1] if place + 1 < len(levels) else None
+        sink = Sink(None, output_writers(network, outputs, level.number, name))
+        stages.append(
+            IntervalStage(
+                level.number,
+                next(iter(topologies.values())),
+                rows[place],
+                level.by_type[name].after or _as_it_is,
+                made,
+                sink,
+                free_bytes,
+                pool,
+                threads,
+            )
+        )
+        files = [] if made is None else made.files
+        written.append([*files, *_arrays_of(network, outputs, level.number, name)])
+    return Plan("intervals", stages, outputs, written, [[], *(each.files for each in rows)])
+
+
+def _projected(path: Path, num_nodes: int, layer: BlockLayer) -> Projected:
+    """The files of a layer's rows."""
+    streamed = cast(Streamed, layer.streamed)
+
+    def file(kind: str, width: int) -> ArrayFile:
+        rows = path.with_name(f"{path.name}.{kind}.rows")
+        return ArrayFile(rows, num_nodes, (width,), torch.float32, is_npy=False)
+
+    own = file("own", streamed.own_width) if streamed.own_width else None
+    return Projected(streamed, file("z", streamed.width), own)
+
+
+def _as_it_is(rows: Tensor) -> Tensor:
+    return rows
 
 
 @dataclass(frozen=True)

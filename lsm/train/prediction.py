@@ -54,7 +54,9 @@ def predict(
         outputs: Some of embeddings (rows before the last layer), scores (rows of the last layer)
             and predictions (the index of the highest score). None: all that the model has.
         dtype: Of embeddings and scores: float32 or float16.
-        route: auto or gather: blocks of nodes, each with the rows of all its neighbours.
+        route: gather reads blocks of nodes, each with the rows of all its neighbours, for any
+            layer; intervals streams the rows of GraphSAGE, GCN, GIN and GraphConv in order; auto
+            takes intervals where it can, unless nodes are fewer than a sixteenth.
         memory_bytes: Memory of each rank, with the process itself, such as ``4GiB``. None: as
             ``memory.bytes=auto`` in training.
         num_threads: Threads that compute. 0: the cores of the machine divided by its ranks.

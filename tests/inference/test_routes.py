@@ -11,8 +11,9 @@ from torch_geometric.nn import GCNConv, GraphConv, LayerNorm, SGConv, Transforme
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
 import lsm
+from lsm import native
 from lsm.core import host_memory
-from lsm.inference import gather
+from lsm.inference import driver, gather, intervals
 
 DIM, CLASSES = 12, 5
 RELATIVE = 1e-5  # float32 sums in another order
@@ -67,6 +68,47 @@ def model(name):
         if isinstance(norm, nn.BatchNorm1d):
             norm.running_mean.normal_()
     return made
+
+
+STREAMED = [name for name in MODELS if not name.startswith("gat")]
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_intervals_give_the_rows_of_the_whole_graph(name, data, store, tmp_path, monkeypatch):
+    monkeypatch.setattr(intervals, "CHUNK_ROWS", 32)
+    made = model(name)
+    summary, found = run(made, store, tmp_path / "a", num_threads=2)
+    assert summary["route"] == "intervals"
+    close(found["scores"], full(made, data))
+    _, gathered = run(made, store, tmp_path / "b", route="gather")
+    close(gathered["embeddings"], torch.from_numpy(found["embeddings"]))
+    for number, num_bytes in enumerate((80_000, 120_000)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(driver, "_own_bytes", lambda: 0)
+            out = tmp_path / f"small{number}"
+            _, again = run(made, store, out, num_threads=1, memory_bytes=num_bytes)
+        for key, rows in found.items():
+            assert rows.tobytes() == again[key].tobytes(), key
+
+
+def test_memory_decides_how_often_rows_stream_by(data, store, tmp_path, monkeypatch):
+    """Several intervals, each with several batches of sources, where memory is small."""
+    monkeypatch.setattr(intervals, "CHUNK_ROWS", 32)
+    monkeypatch.setattr(driver, "_own_bytes", lambda: 0)
+    made, seen = GraphSAGE(DIM, 64, 2, CLASSES).eval(), []
+
+    class Recorded(native.IntervalEdges):
+        def __init__(self, *args):
+            super().__init__(*args)
+            seen.append((args[4] - args[3], self.num_batches))
+
+    monkeypatch.setattr(native, "IntervalEdges", Recorded)
+    for room, out in ((1 << 30, "a"), (240_000, "b")):
+        run(made, store, tmp_path / out, num_threads=1, memory_bytes=room)
+    assert seen[:2] == [(520, 1)] * 2
+    of_first = [each for each in seen[2:] if each[1] > 1]
+    assert len(of_first) > 1
+    assert sum(size for size, _ in of_first) % 520 == 0
 
 
 def run(made, store, out, **options):
@@ -191,7 +233,7 @@ def bad_input(store, tmp_path):
     yield sage, {"out": taken}, FileExistsError, "exists; choose another directory"
     yield sage, {"dtype": "int8"}, ValueError, "--dtype: expected float32 or float16"
     yield sage, {"outputs": ["score"]}, ValueError, "--outputs: expected some of embeddings"
-    yield sage, {"route": "fast"}, ValueError, "--route: expected auto, gather"
+    yield sage, {"route": "fast"}, ValueError, "--route: expected auto, intervals, gather"
     yield sage, {"nodes": "tset"}, FileNotFoundError, "which is no file"
     yield sage, {"nodes": torch.tensor([520])}, ValueError, "--nodes: expected ids from 0 to 519"
     yield sage, {"memory_bytes": 1 << 20}, ValueError, "--memory-bytes: expected at least"
@@ -199,14 +241,16 @@ def bad_input(store, tmp_path):
     yield GraphSAGE(7, 8, 2, 5), {}, ValueError, "rows of 12 values .* model of another store"
     yield GraphSAGE(DIM, 8, 2, 5, norm="GraphNorm"), {}, ValueError, "more than the in-edges"
     yield [SGConv(DIM, CLASSES, K=2)], {}, ValueError, "layer 1 .* more than the in-edges"
+    gat = GAT(DIM, 8, 2, CLASSES)
+    yield gat, {"route": "intervals"}, ValueError, "layer 1 .* use --route gather"
     yield nn.Linear(DIM, CLASSES), {}, ValueError, "Linear cannot be computed layer by layer"
     yield [GCNConv(DIM, CLASSES)], {}, ValueError, "one layer has scores and no embeddings"
 
 
-@pytest.mark.parametrize("number", range(13))
+@pytest.mark.parametrize("number", range(14))
 def test_bad_input_is_named_before_anything_is_written(number, store, tmp_path):
     cases = [*bad_input(store, tmp_path)]
-    assert len(cases) == 13
+    assert len(cases) == 14
     made, options, kind, message = cases[number]
     out = options.pop("out", tmp_path / "out")
     with pytest.raises(kind, match=message):

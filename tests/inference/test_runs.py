@@ -101,8 +101,9 @@ def test_a_changed_store_is_refused(trained, store, tmp_path):
 
 KILLED = """
 import os, signal, sys
-from lsm.inference import gather, state
-gather.BLOCK_EDGES, gather._MOST_BLOCKS = 256, 2
+from lsm.inference import driver, gather, intervals, state
+gather.BLOCK_EDGES, gather._MOST_BLOCKS, intervals.CHUNK_ROWS = 256, 2, 32
+driver._own_bytes = lambda: 0
 left = int(sys.argv[1])
 add = state.State.add
 def counted(self, *record):
@@ -113,18 +114,25 @@ def counted(self, *record):
         os.kill(os.getpid(), signal.SIGKILL)
 state.State.add = counted
 import lsm
-summary = lsm.predict(sys.argv[2], None, sys.argv[3], num_threads=1, progress=False)
+route, memory = sys.argv[4:]
+summary = lsm.predict(
+    sys.argv[2], None, sys.argv[3], route=route, memory_bytes=memory, num_threads=1, progress=False
+)
 print(left)
 """
 
 
+ROUTES = [("gather", "1GiB"), ("intervals", "100000")]
+
+
 @pytest.mark.slow
-def test_a_killed_inference_continues_to_the_same_rows(trained, tmp_path):
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_killed_inference_continues_to_the_same_rows(trained, tmp_path, route):
     program = tmp_path / "killed.py"
     program.write_text(KILLED)
 
     def start(out, left):
-        arguments = [program, left, trained, tmp_path / out]
+        arguments = [program, left, trained, tmp_path / out, *route]
         return run_forked(*map(str, arguments))
 
     whole = start("whole", 1 << 30)
@@ -144,7 +152,8 @@ def test_a_killed_inference_continues_to_the_same_rows(trained, tmp_path):
 def test_another_job_does_not_continue_it(trained, tmp_path):
     program = tmp_path / "killed.py"
     program.write_text(KILLED)
-    assert run_forked(program, "2", trained, tmp_path / "out").returncode == -signal.SIGKILL
+    killed = run_forked(program, "2", trained, tmp_path / "out", *ROUTES[1])
+    assert killed.returncode == -signal.SIGKILL
     with pytest.raises(ValueError, match="unfinished inference with another dtype"):
         lsm.predict(trained, None, tmp_path / "out", dtype="float16")
     summary = lsm.predict(trained, None, tmp_path / "out", progress=False)
@@ -152,13 +161,13 @@ def test_another_job_does_not_continue_it(trained, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_ranks", [2, 3])
-def test_ranks_write_the_same_bits(trained, tmp_path, num_ranks):
+@pytest.mark.parametrize(("num_ranks", "route"), [(2, ROUTES[0]), (3, ROUTES[1])])
+def test_ranks_write_the_same_bits(trained, tmp_path, num_ranks, route):
     program = tmp_path / "ranks.py"
     program.write_text(KILLED)
-    alone = run_forked(program, str(1 << 30), trained, tmp_path / "alone")
+    alone = run_forked(program, str(1 << 30), trained, tmp_path / "alone", *route)
     assert alone.returncode == 0, alone.stderr
-    done = run_job(num_ranks, program, str(1 << 30), trained, tmp_path / "ranks")
+    done = run_job(num_ranks, program, str(1 << 30), trained, tmp_path / "ranks", *route)
     assert done.returncode == 0, done.stderr
     for name in ("embeddings", "scores", "predictions"):
         expected = (tmp_path / "alone" / f"{name}.npy").read_bytes()

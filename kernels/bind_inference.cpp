@@ -1,0 +1,62 @@
+// Copyright the LSM-GNN authors. SPDX-License-Identifier: Apache-2.0
+// Exports what inference of all nodes needs.
+#include <pybind11/pybind11.h>
+
+#include <memory>
+
+#include "kernels/bind.h"
+#include "kernels/bind_tensor.h"
+#include "kernels/inference/interval_edges.h"
+
+namespace py = pybind11;
+
+namespace {
+
+std::unique_ptr<lsm::IntervalEdges> interval_edges(lsm::ThreadPool& pool,
+                                                   const lsm::TensorView& indptr,
+                                                   const lsm::TensorView& indices, int64_t first,
+                                                   int64_t last, int64_t num_sources,
+                                                   int64_t batch_rows, bool drop_loops) {
+  const auto bounds = indptr.as<const int64_t>("indptr");
+  const auto make = [&](auto ids) {
+    py::gil_scoped_release release;
+    return std::make_unique<lsm::IntervalEdges>(pool, bounds, ids, first, last, num_sources,
+                                                batch_rows, drop_loops);
+  };
+  if (indices.dtype == lsm::dtype_of<int32_t>()) {
+    return make(indices.as<const int32_t>("indices"));
+  }
+  return make(indices.as<const int64_t>("indices"));
+}
+
+void reduce(const lsm::IntervalEdges& edges, lsm::ThreadPool& pool, int64_t batch,
+            const lsm::TensorView& rows, lsm::Reduction reduction, const lsm::TensorView& reduced) {
+  const auto sources = rows.as<const float>("rows");
+  const auto sums = reduced.as<float>("reduced");
+  lsm::check_argument(
+      rows.num_dims == 2 && reduced.num_dims == 2 && rows.shape[1] == reduced.shape[1],
+      "rows, reduced: expected [n, width] of one width");
+  const int64_t width = rows.shape[1];
+  py::gil_scoped_release release;
+  edges.reduce(pool, batch, sources, width, reduction, sums);
+}
+
+}  // namespace
+
+namespace lsm {
+
+void bind_inference(py::module_& module) {
+  py::enum_<Reduction>(module, "Reduction")
+      .value("sum", Reduction::kSum)
+      .value("max", Reduction::kMax);
+  py::class_<IntervalEdges>(module, "IntervalEdges")
+      .def(py::init(&interval_edges), py::arg("pool"), py::arg("indptr"), py::arg("indices"),
+           py::arg("first"), py::arg("last"), py::arg("num_sources"), py::arg("batch_rows"),
+           py::arg("drop_loops"))
+      .def_property_readonly("num_edges", &IntervalEdges::num_edges)
+      .def_property_readonly("num_batches", &IntervalEdges::num_batches)
+      .def("reduce", &reduce, py::arg("pool"), py::arg("batch"), py::arg("rows"),
+           py::arg("reduction"), py::arg("reduced"));
+}
+
+}  // namespace lsm

@@ -1,0 +1,147 @@
+"""Convolutions that are linear before they aggregate, as rows that stream by.
+
+A row-wise map makes a row ``z`` of each source and a row ``s`` of the node itself. A destination
+adds up the ``z`` of its in-neighbours, or takes their maximum, and makes its row of that and of its
+own ``s``. So the wide rows of features are read once, and only ``z`` and ``s`` are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch_geometric.nn import GCNConv, GINConv, GraphConv, SAGEConv
+
+from lsm.graph.topology import Topology
+from lsm.inference.convs import gcn_scale
+
+_REDUCTIONS = {"mean": "sum", "sum": "sum", "add": "sum", "max": "max"}
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """A convolution in two steps.
+
+    width, own_width: of a row z, and of a row s; 0: no s. project(x, first): z and s of rows x
+    [n, in] float32, those of nodes from ``first`` on. emit(reduced, own, first): rows [n, out] of
+    the reduced z, and of s, or of the nodes' own z if ``takes_own`` says so. drops_loops: edges of
+    a node to itself do not count.
+    """
+
+    width: int
+    own_width: int
+    reduction: str
+    project: Callable[[Tensor, int], tuple[Tensor, Tensor | None]]
+    emit: Callable[[Tensor, Tensor | None, int], Tensor]
+    takes_own: bool = False
+    drops_loops: bool = False
+
+
+def stream_conv(conv: nn.Module, topology: Topology, width: int) -> Streamed | None:
+    """``conv`` on rows of ``width`` values in two steps; None if it cannot be divided so."""
+    if type(conv) is GCNConv and conv.aggr == "add":
+        return _gcn(conv, topology)
+    aggr = getattr(conv, "aggr", None)
+    if not isinstance(aggr, str) or aggr not in _REDUCTIONS:
+        return None
+    if type(conv) is SAGEConv:
+        return _sage(conv, topology, width, aggr)
+    if type(conv) is GraphConv:
+        return _linear(
+            topology, width, aggr, conv.lin_rel, conv.lin_root, lambda x: x, lambda out: out
+        )
+    if type(conv) is GINConv:
+        return _gin(conv, topology, width, aggr)
+    return None
+
+
+def _sage(conv: SAGEConv, topology: Topology, width: int, aggr: str) -> Streamed:
+    def prepare(x: Tensor) -> Tensor:
+        return conv.lin(x).relu() if conv.project else x
+
+    def finish(out: Tensor) -> Tensor:
+        return functional.normalize(out, p=2.0, dim=-1) if conv.normalize else out
+
+    own = conv.lin_r if conv.root_weight else None
+    return _linear(topology, width, aggr, conv.lin_l, own, prepare, finish)
+
+
+def _linear(
+    topology: Topology,
+    width: int,
+    aggr: str,
+    of_sources: Any,
+    of_own: Any,
+    prepare: Callable[[Tensor], Tensor],
+    finish: Callable[[Tensor], Tensor],
+) -> Streamed:
+    """A linear map of the neighbours' mean, sum or maximum, plus one of the node itself. A maximum
+    is not linear, so the map comes after it."""
+    weight: Tensor = of_sources.weight
+    bias: Tensor | None = of_sources.bias
+    out_dim, is_max = weight.size(0), aggr == "max"
+
+    def project(x: Tensor, _first: int) -> tuple[Tensor, Tensor | None]:
+        rows = prepare(x)
+        z = rows if is_max else functional.linear(rows, weight)
+        return z, None if of_own is None else of_own(x)
+
+    def emit(reduced: Tensor, own: Tensor | None, first: int) -> Tensor:
+        degrees = topology.indptr[first : first + len(reduced) + 1].diff().unsqueeze(1)
+        if aggr == "mean":
+            reduced = reduced / degrees.clamp(min=1)
+        if is_max:
+            reduced = functional.linear(torch.where(degrees > 0, reduced, 0.0), weight)
+        rows = reduced if bias is None else reduced + bias
+        return finish(rows if own is None else rows + own)
+
+    own_width = 0 if of_own is None else out_dim
+    return Streamed(width if is_max else out_dim, own_width, _REDUCTIONS[aggr], project, emit)
+
+
+def _gin(conv: GINConv, topology: Topology, width: int, aggr: str) -> Streamed:
+    def project(x: Tensor, _first: int) -> tuple[Tensor, Tensor | None]:
+        return x, None
+
+    def emit(reduced: Tensor, own: Tensor | None, first: int) -> Tensor:
+        degrees = topology.indptr[first : first + len(reduced) + 1].diff().unsqueeze(1)
+        if aggr == "mean":
+            reduced = reduced / degrees.clamp(min=1)
+        elif aggr == "max":
+            reduced = torch.where(degrees > 0, reduced, 0.0)
+        return conv.nn(reduced + (1 + conv.eps) * own)
+
+    return Streamed(width, 0, _REDUCTIONS[aggr], project, emit, takes_own=True)
+
+
+def _gcn(conv: GCNConv, topology: Topology) -> Streamed:
+    has_loops = conv.normalize and conv.add_self_loops
+
+    @cache
+    def scale() -> Tensor:
+        return gcn_scale(conv, topology).unsqueeze(1)
+
+    def scaled(rows: Tensor, first: int) -> Tensor:
+        return rows * scale()[first : first + len(rows)] if conv.normalize else rows
+
+    def project(x: Tensor, first: int) -> tuple[Tensor, Tensor | None]:
+        return scaled(conv.lin(x), first), None
+
+    def emit(reduced: Tensor, own: Tensor | None, first: int) -> Tensor:
+        rows = scaled(reduced if own is None else reduced + own, first)
+        return rows if conv.bias is None else rows + conv.bias
+
+    return Streamed(
+        conv.lin.weight.size(0),
+        0,
+        "sum",
+        project,
+        emit,
+        takes_own=has_loops,
+        drops_loops=has_loops,
+    )
