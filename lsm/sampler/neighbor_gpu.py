@@ -8,6 +8,7 @@ import torch
 
 from lsm import native
 from lsm.core.device import current, memory_errors
+from lsm.core.ids import as_int64
 from lsm.core.units import format_bytes
 from lsm.graph.topology import Topology
 from lsm.sampler.gpu_slots import GpuSlots
@@ -91,14 +92,16 @@ class DeviceNeighborSampler:
     ) -> None:
         self.num_neighbors = checked_num_neighbors(num_neighbors)
         kind = Sampling.of(sampling).chosen
-        edges = native.GpuEdges(
-            *(topology.indptr, placed.indptr, placed.indices), 0, 0, self.num_neighbors
+        edges, copies = (
+            [native.TypedEdges(own.indptr, own.indices, 0, 0, self.num_neighbors)]
+            for own in (topology, placed)
         )
         num_nodes = [len(topology.indptr) - 1]
+        graph = native.GpuGraph(num_nodes, edges, copies, kind.native(), False)
 
         def new_slot() -> native.GpuSampler:
             with current(placed.indptr.device):
-                return native.GpuSampler(num_nodes, [edges], 0, kind.native(), device, timeout_secs)
+                return native.GpuSampler(graph, device, timeout_secs)
 
         self._slots = GpuSlots(
             *(new_slot, num_slots, output),
@@ -108,8 +111,8 @@ class DeviceNeighborSampler:
 
     def sample(self, seeds: torch.Tensor, name: BatchName) -> SampledGraph:
         """As NeighborSampler.sample(), with complete tensors on ``output``."""
-        return self._slots.sample(seeds, name)[0]
+        return self._slots.sample((0, as_int64(seeds), None), name)[0]
 
     def edge_ids(self, seeds: torch.Tensor, name: BatchName) -> torch.Tensor:
         """As NeighborSampler.edge_ids(), on ``output``."""
-        return self._slots.edge_ids(seeds, name)
+        return self._slots.edge_ids((0, as_int64(seeds), None), name)

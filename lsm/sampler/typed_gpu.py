@@ -8,9 +8,9 @@ import torch
 
 from lsm import native
 from lsm.core.device import current
-from lsm.graph.topology import Topology
-from lsm.graph.types import EdgeType, TypedMap
-from lsm.sampler.gpu_slots import GpuSlots
+from lsm.core.ids import as_int64
+from lsm.graph.types import TypedMap
+from lsm.sampler.gpu_slots import GpuSlots, Seeds
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import SampledGraph
 from lsm.sampler.neighbor_gpu import place_topology
@@ -19,31 +19,31 @@ from lsm.sampler.typed import SampledTypes
 from lsm.sampler.typed_neighbor import NumNeighbors, TypedTopology, num_neighbors_by_type
 
 
-def place_types(
-    graph: TypedTopology, placement: str, device: torch.device
-) -> TypedMap[EdgeType, Topology]:
-    """The topology of each edge type in memory that the GPU reads; see place_topology()."""
-    return TypedMap(
-        {each: place_topology(own, placement, device) for each, own in graph.topologies.items()}
-    )
+def place_types(graph: TypedTopology, placement: str, device: torch.device) -> TypedTopology:
+    """``graph`` in memory that the GPU reads; see place_topology()."""
+    topologies = {
+        each: place_topology(own, placement, device) for each, own in graph.topologies.items()
+    }
+    return TypedTopology(graph.space, TypedMap(topologies))
 
 
 class DeviceTypedNeighborSampler:
     """A TypedNeighborSampler on a GPU, with the same batches.
 
-    graph: on the host; placed: its topologies in memory that the GPU reads (place_types). The other
-    arguments are those of DeviceNeighborSampler. Raises ValueError for weights and times, which
-    only the host takes, as it does subgraphs of each seed.
+    graph: on the host; placed: the same in memory that the GPU reads (place_types). disjoint: as
+    TypedNeighborSampler's. The other arguments are those of DeviceNeighborSampler. Raises
+    ValueError for weights and times, which only the host takes.
     """
 
     def __init__(
         self,
         graph: TypedTopology,
-        placed: TypedMap[EdgeType, Topology],
+        placed: TypedTopology,
         num_neighbors: NumNeighbors,
         *,
         input_type: str,
         sampling: str | Sampling = "neighbor",
+        disjoint: bool = False,
         device: int,
         output: torch.device | str = "cpu",
         timeout_secs: float = 60.0,
@@ -57,33 +57,29 @@ class DeviceTypedNeighborSampler:
                 raise ValueError(f"{name}: only the host samples with it")
         self.graph = graph
         self.input_type = input_type
+        self._input_number = graph.space.types.index(input_type)
         self.edge_types = graph.edge_types
         self.num_neighbors = num_neighbors_by_type(num_neighbors, self.edge_types)
-        kind = Sampling.of(sampling).chosen
-        types = graph.space.types
-        edges = [
-            native.GpuEdges(
-                *(topology.indptr, placed[each].indptr, placed[each].indices),
-                *(types.index(each[0]), types.index(each[2]), self.num_neighbors[each]),
-            )
-            for each, topology in graph.topologies.items()
-        ]
-        num_nodes, seed_type = list(graph.space.counts.values()), types.index(input_type)
-        memory = next(iter(placed.values())).indptr.device
+        native_graph = native.GpuGraph(
+            list(graph.space.counts.values()),
+            graph.native_edges(self.num_neighbors),
+            placed.native_edges(self.num_neighbors),
+            Sampling.of(sampling).chosen.native(),
+            disjoint,
+        )
+        memory = next(iter(placed.topologies.values())).indptr.device
 
         def new_slot() -> native.GpuSampler:
             with current(memory):
-                return native.GpuSampler(
-                    num_nodes, edges, seed_type, kind.native(), device, timeout_secs
-                )
+                return native.GpuSampler(native_graph, device, timeout_secs)
 
         self._slots = GpuSlots(
-            *(new_slot, num_slots, output), reads_locked=device >= 0, has_weights=False
+            *(new_slot, num_slots, output), reads_locked=device >= 0, disjoint=disjoint
         )
 
     def sample(self, seeds: torch.Tensor, name: BatchName) -> SampledGraph:
         """As TypedNeighborSampler.sample(), with complete tensors on ``output``."""
-        sampled, sizes = self._slots.sample(seeds, name)
+        sampled, sizes = self._slots.sample(self._typed(seeds), name)
         types = SampledTypes.of(
             *(self.graph.space, self.edge_types, self.input_type),
             *(sizes.num_sampled_nodes, sizes.num_sampled_edges),
@@ -92,4 +88,7 @@ class DeviceTypedNeighborSampler:
 
     def edge_ids(self, seeds: torch.Tensor, name: BatchName) -> torch.Tensor:
         """As TypedNeighborSampler.edge_ids(), on ``output``."""
-        return self._slots.edge_ids(seeds, name)
+        return self._slots.edge_ids(self._typed(seeds), name)
+
+    def _typed(self, seeds: torch.Tensor) -> Seeds:
+        return self._input_number, as_int64(seeds), None

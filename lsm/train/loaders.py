@@ -72,13 +72,13 @@ def _gpu_samplers(setup: Setup, topology: Topology | TypedTopology) -> NewSample
     given = config.topology.placement
     free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
     placement = choose_placement(given, device, topology.num_bytes, free_bytes)
-    is_plain = drawing_of(config, setup.store, "train").is_plain
-    if not is_plain and given in ("uva", "device"):
+    has_values = bool(config.sampler.time_attr or config.sampler.weight_attr)
+    if has_values and given in ("uva", "device"):
         raise ValueError(
-            f"topology.placement: {given} samples without times, weights or subgraphs "
-            "(sampler.time_attr, sampler.weight_attr, sampler.disjoint); set it to auto or host"
+            f"topology.placement: {given} samples without times or weights "
+            "(sampler.time_attr, sampler.weight_attr); set it to auto or host"
         )
-    if placement == "host" or not is_plain:
+    if placement == "host" or has_values:
         return lambda drawing: None
     options: dict[str, Any] = {
         "device": device.index,
@@ -96,6 +96,7 @@ def _gpu_samplers(setup: Setup, topology: Topology | TypedTopology) -> NewSample
             drawing.num_neighbors,
             input_type=input_type,
             sampling=drawing.sampling,
+            disjoint=drawing.disjoint,
             **options,
         )
     plain, placed = topology, place_topology(topology, placement, device)

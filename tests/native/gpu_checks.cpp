@@ -126,17 +126,16 @@ std::vector<SampledTypes> draw_graphs(Random& random) {
   return graphs;
 }
 
-void check_sample(TypedSampler& host, GpuSampler& sampler, std::span<const int64_t> seeds,
+void check_sample(TypedSampler& host, GpuSampler& sampler, const TypedSeeds& seeds,
                   const BatchName& name) {
-  const TypedSubgraph expected =
-      host.sample(std::array{TypedSeeds{0, seeds, {}}}, name, EdgeIds::kRecord);
+  const TypedSubgraph expected = host.sample(std::array{seeds}, name, EdgeIds::kRecord);
   const SampleSizes sizes = sampler.sample(seeds, name, EdgeIds::kRecord);
   LSM_EXPECT(sizes.num_sampled_nodes == expected.num_sampled_nodes, sizes.num_nodes);
   LSM_EXPECT(sizes.num_sampled_edges == expected.num_sampled_edges, sizes.num_edges);
   LSM_EXPECT(sizes.num_bounds == expected.num_bounds, sizes.num_bounds);
   std::vector<int64_t> nodes(sizes.num_nodes), edges(2 * sizes.num_edges), starts(sizes.num_bounds),
-      edge_ids(sizes.num_edges);
-  sampler.copy_to({nodes.data(), edges.data(), starts.data(), nullptr});
+      edge_ids(sizes.num_edges), subgraph(expected.subgraph ? sizes.num_nodes : 0);
+  sampler.copy_to({nodes.data(), edges.data(), starts.data(), nullptr, subgraph.data()});
   sampler.copy_edge_ids(edge_ids.data());
   const auto same = [](const std::vector<int64_t>& got, const HostBuffer& buffer) {
     return got.empty() || std::memcmp(got.data(), buffer.data(), got.size() * sizeof(int64_t)) == 0;
@@ -144,21 +143,22 @@ void check_sample(TypedSampler& host, GpuSampler& sampler, std::span<const int64
   LSM_EXPECT(same(nodes, *expected.n_id) && same(edges, *expected.edges) &&
                  same(starts, *expected.indptr) && same(edge_ids, *expected.edge_ids),
              "iteration ", name.iteration);
+  LSM_EXPECT(!expected.subgraph || same(subgraph, *expected.subgraph), "iteration ",
+             name.iteration);
 }
 
-void check_samples_of(const Sampling& sampling, const MakeSamplers& make) {
+void check_samples_of(const Sampling& sampling, const TypedOptions& options,
+                      const MakeSamplers& make) {
   Random random(5);
-  for (const SampledTypes& graph : draw_graphs(random)) {
-    std::vector<TypedEdges> types;
-    for (const auto& [edges, source, destination, fanouts] : graph.edges) {
-      types.push_back(
-          {view_of(edges.indptr), view_of(edges.indices), source, destination, fanouts, {}, {}});
-    }
-    const auto host = make_typed_sampler(graph.num_nodes, types, 1, sampling, {});
-    for (const auto& sampler : make(graph, sampling)) {
+  for (SampledTypes& types : draw_graphs(random)) {
+    types.sampling = sampling;
+    types.options = options;
+    const auto host = make_typed_sampler(types.num_nodes, edges_of(types), 1, sampling, options);
+    for (const auto& sampler : make(types)) {
       for (uint64_t iteration = 0; iteration < 3; ++iteration) {
-        const auto seeds = skewed_ids(random, graph.num_nodes[0], 60);
-        check_sample(*host, *sampler, seeds, {1, 2, iteration, 3});
+        auto seeds = skewed_ids(random, types.num_nodes[0], 60);
+        if (options.disjoint) seeds.push_back(seeds.front());
+        check_sample(*host, *sampler, {0, seeds, {}}, {1, 2, iteration, 3});
       }
     }
   }
@@ -217,10 +217,22 @@ void check_rows_of_plans(int64_t row_bytes, const MakeExecutor& make) {
   }
 }
 
+std::vector<TypedEdges> edges_of(const SampledTypes& types) {
+  std::vector<TypedEdges> edges;
+  for (const auto& [graph, source, destination, fanouts] : types.edges) {
+    edges.push_back(
+        {view_of(graph.indptr), view_of(graph.indices), source, destination, fanouts, {}, {}});
+  }
+  return edges;
+}
+
 void check_samples(const MakeSamplers& make) {
-  check_samples_of({}, make);
-  check_samples_of(LaborSampling{}, make);
-  check_samples_of(LaborSampling{.layer_dependency = true, .batch_dependency = 2}, make);
+  const LaborSampling labor{.layer_dependency = true, .batch_dependency = 2};
+  for (const TypedOptions& options : {TypedOptions{}, TypedOptions{.disjoint = true}}) {
+    check_samples_of({}, options, make);
+    check_samples_of(LaborSampling{}, options, make);
+    check_samples_of(labor, options, make);
+  }
 }
 
 }  // namespace lsm::testing

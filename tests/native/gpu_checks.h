@@ -54,7 +54,7 @@ struct SampledGraph {
   int64_t num_nodes() const { return static_cast<int64_t>(indptr.size()) - 1; }
 };
 
-/// A random graph with types, whose seeds are of type 0, and how many edges a batch takes.
+/// A random graph with types, whose seeds are of type 0, how many edges a batch takes, and how.
 struct SampledTypes {
   struct Edges {
     SampledGraph graph;
@@ -63,9 +63,13 @@ struct SampledTypes {
   };
   std::vector<int64_t> num_nodes;
   std::vector<Edges> edges;
+  Sampling sampling = {};
+  TypedOptions options = {};
 };
-using MakeSamplers =
-    std::function<std::vector<std::unique_ptr<GpuSampler>>(const SampledTypes&, const Sampling&)>;
+/// The arrays for a host's sampler. Precondition: `types` outlives them.
+std::vector<TypedEdges> edges_of(const SampledTypes& types);
+
+using MakeSamplers = std::function<std::vector<std::unique_ptr<GpuSampler>>(const SampledTypes&)>;
 
 /// Samples of all kinds are those of the host's sampler.
 void check_samples(const MakeSamplers& make);

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm import native
-from lsm.graph.types import NodeSpace, TypedMap
+from lsm.graph.types import EDGE, NODE, NodeSpace, TypedMap
 from lsm.reference.typed import check_typed_sample
 from lsm.sampler.name import BatchName
 from lsm.sampler.typed_gpu import DeviceTypedNeighborSampler
@@ -19,12 +19,10 @@ from support.typed_topologies import EDGE_TYPES, random_typed_graph
 TWINS = [native.TWIN, native.TWIN_BACKWARDS]
 
 
-def samplers(graph, num_neighbors, device, input_type="paper", sampling="neighbor"):
+def samplers(graph, num_neighbors, device, input_type="paper", **options):
     """The host's, and a twin."""
-    options = {"input_type": input_type, "sampling": sampling}
-    twin = DeviceTypedNeighborSampler(
-        *(graph, graph.topologies, num_neighbors), device=device, **options
-    )
+    options["input_type"] = input_type
+    twin = DeviceTypedNeighborSampler(*(graph, graph, num_neighbors), device=device, **options)
     return TypedNeighborSampler(graph, num_neighbors, **options), twin
 
 
@@ -44,37 +42,58 @@ def assert_same_batch(host, twin, *arguments):
     num_hops=st.integers(0, 3),
     input_type=st.sampled_from(["paper", "author"]),
     sampling=st.sampled_from(["neighbor", "labor"]),
+    disjoint=st.booleans(),
     device=st.sampled_from(TWINS),
 )
-def test_any_small_graph(seed, dtype, fanouts, num_hops, input_type, sampling, device):
+def test_any_small_graph(seed, dtype, fanouts, num_hops, input_type, sampling, disjoint, device):
     rng = np.random.default_rng(seed)
     graph = random_typed_graph(rng, dtype, 40, 200)
     num_neighbors = {
         each: fanouts[3 * number : 3 * number + num_hops] for number, each in enumerate(EDGE_TYPES)
     }
-    host, twin = samplers(graph, num_neighbors, device, input_type, sampling)
+    host, twin = samplers(
+        *(graph, num_neighbors, device, input_type), sampling=sampling, disjoint=disjoint
+    )
     count = graph.space.counts[input_type]
     for iteration in range(2):  # the second uses the memory of the first
-        seeds = torch.from_numpy(rng.permutation(count)[: rng.integers(0, count + 1)])
+        drawn = rng.integers(0, count, count) if disjoint else rng.permutation(count)
+        seeds = torch.from_numpy(drawn[: rng.integers(0, count + 1)])
         name = BatchName(seed, 1, iteration, rank=3)
         sampled = assert_same_batch(host, twin, seeds, name)
         if num_hops > 0:
             check_typed_sample(
                 *(graph, num_neighbors, input_type, seeds.tolist(), None),
                 *(sampled, twin.edge_ids(seeds, name)),
+                disjoint=disjoint,
             )
 
 
 @pytest.mark.parametrize("device", TWINS)
+@pytest.mark.parametrize("disjoint", [False, True])
 @pytest.mark.parametrize("num_neighbors", [[15, 10, 5], [3, -1, 2], [60, 2, 40]])
-def test_larger_graphs(num_neighbors, device):
+def test_larger_graphs(num_neighbors, disjoint, device):
     """Some hops may have more edges than memory is reserved for: they are counted first."""
     graph = random_typed_graph(np.random.default_rng(5), np.int32, 30_000, 150_000)
-    host, twin = samplers(graph, num_neighbors, device)
+    host, twin = samplers(graph, num_neighbors, device, disjoint=disjoint)
     seeds = torch.randperm(graph.space.counts["paper"], generator=torch.Generator().manual_seed(0))
     for iteration, count in enumerate((200, 4000, 300)):
         name = BatchName(seed=5, iteration=iteration)
         assert_same_batch(host, twin, seeds[:count], name)
+
+
+@pytest.mark.parametrize("device", TWINS)
+def test_subgraphs_of_a_graph_of_one_type(device):
+    """Its ids are int32, and those of the nodes of all subgraphs are too large for that."""
+    num_nodes, rng = 3_000_000, np.random.default_rng(2)
+    ends = num_nodes - rng.integers(1, 100, (2, 400))
+    graph = TypedTopology(
+        NodeSpace({NODE: num_nodes}), TypedMap({EDGE: from_edges(*ends, num_nodes)})
+    )
+    host, twin = samplers(graph, [-1, 2], device, NODE, disjoint=True)
+    seeds = torch.from_numpy(num_nodes - rng.integers(1, 100, 1000))
+    sampled = assert_same_batch(host, twin, seeds, BatchName())
+    assert sampled.batch[:1000].equal(torch.arange(1000))
+    assert sampled.types is None
 
 
 def test_a_type_that_is_not_reached():
@@ -109,6 +128,4 @@ def test_what_only_the_host_takes(name):
     }
     graph = TypedTopology(NodeSpace({"paper": 3}), topologies, **values[name])
     with pytest.raises(ValueError, match=f"^{name}: only the host samples with it"):
-        DeviceTypedNeighborSampler(
-            *(graph, topologies, [2]), input_type="paper", device=native.TWIN
-        )
+        DeviceTypedNeighborSampler(*(graph, graph, [2]), input_type="paper", device=native.TWIN)

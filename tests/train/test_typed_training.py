@@ -9,12 +9,14 @@ import torch
 import lsm
 from lsm import native
 from lsm.data.typed.synth import synthesize_typed
-from lsm.loader.inputs import open_topology
+from lsm.loader.inputs import open_sampler, open_topology
+from lsm.sampler.name import BatchName
 from lsm.sampler.typed_gpu import DeviceTypedNeighborSampler
 from lsm.train import loaders
 from lsm.train.sampling import drawing_of
 from lsm.train.tasks.node_classification import NodeClassification
 from lsm.train.trainer import train
+from support.graphs import assert_same
 from support.training import config, losses, overrides, run_alone, run_job, steps
 
 TYPED = (
@@ -96,17 +98,19 @@ def test_records_add_up_over_types(store, tmp_path):
     assert any(each["hits"] for step in steps(tmp_path) for each in step["types"].values())
 
 
-def test_the_twin_of_the_gpu_takes_the_same_steps(store, tmp_path, monkeypatch):
-    settings = (*TYPED, "storage.engine=memory", "sampler.kind=labor", "train.epochs=2")
+@pytest.mark.parametrize("setting", ["sampler.kind=labor", "sampler.disjoint=true"])
+def test_the_twin_of_the_gpu_takes_the_same_steps(store, tmp_path, monkeypatch, setting):
+    settings = (*TYPED, "storage.engine=memory", setting, "train.epochs=2")
     train(config(store, tmp_path / "host", *settings))
     monkeypatch.setattr(
         loaders,
         "_gpu_samplers",
         lambda _setup, topology: (
             lambda drawing: DeviceTypedNeighborSampler(
-                *(topology, topology.topologies, drawing.num_neighbors),
+                *(topology, topology, drawing.num_neighbors),
                 input_type="target",
                 sampling=drawing.sampling,
+                disjoint=drawing.disjoint,
                 device=native.TWIN_BACKWARDS,
             )
         ),
@@ -117,10 +121,10 @@ def test_the_twin_of_the_gpu_takes_the_same_steps(store, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("values", [(), ("sampler.disjoint=true",)])
 @pytest.mark.parametrize("placement", ["auto", "uva"])
-def test_a_gpu_samples_without_subgraphs(store, tmp_path, monkeypatch, placement, values):
+def test_a_gpu_samples(store, tmp_path, monkeypatch, placement, values):
     """Where there is no GPU: the job asks for its memory, and for samplers."""
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (1 << 40, 1 << 40))
-    monkeypatch.setattr(loaders, "place_types", lambda graph, *_place: graph.topologies)
+    monkeypatch.setattr(loaders, "place_types", lambda graph, *_place: graph)
     settings = config(store, tmp_path, *TYPED, f"topology.placement={placement}", *values)
     opened = lsm.GraphStore.open(store)
     drawing = drawing_of(settings, opened, "train")
@@ -131,12 +135,11 @@ def test_a_gpu_samples_without_subgraphs(store, tmp_path, monkeypatch, placement
         task=NodeClassification(),
     )
     topology = open_topology(opened, drawing)
-    if values and placement == "uva":
-        with pytest.raises(ValueError, match=r"uva samples without .*sampler\.disjoint"):
-            loaders._gpu_samplers(setup, topology)
-        return
     sampler = loaders._gpu_samplers(setup, topology)(drawing)
-    assert isinstance(sampler, type(None) if values else DeviceTypedNeighborSampler)
+    assert isinstance(sampler, DeviceTypedNeighborSampler)
+    seeds, name = torch.tensor([5, 3, 8]), BatchName(seed=1)
+    host = open_sampler(topology, "target", drawing)
+    assert_same(sampler.sample(seeds, name), host.sample(seeds, name))
 
 
 def test_a_killed_run_continues_with_the_same_losses(store, alone, tmp_path):
