@@ -25,13 +25,16 @@ namespace {
 constexpr int kTwin = -1;
 constexpr int kTwinBackwards = -2;
 
+using NodeTimes = std::vector<std::optional<lsm::TensorView>>;
+
 lsm::GpuGraph make_graph(std::vector<int64_t> num_nodes, const std::vector<lsm::TypedEdges>& edges,
                          const std::vector<lsm::TypedEdges>& placed, const lsm::Sampling& sampling,
-                         bool disjoint) {
+                         bool disjoint, bool takes_last, NodeTimes node_times,
+                         const NodeTimes& placed_node_times) {
   py::gil_scoped_release release;
-  const lsm::TypedOptions options{disjoint, false, {}};
-  return lsm::make_gpu_graph(std::move(num_nodes), edges, sampling, options,
-                             {placed, options.node_times});
+  return lsm::make_gpu_graph(std::move(num_nodes), edges, sampling,
+                             {disjoint, takes_last, std::move(node_times)},
+                             {placed, placed_node_times});
 }
 
 std::unique_ptr<lsm::GpuSampler> make_sampler(const lsm::GpuGraph& graph, int device,
@@ -101,7 +104,9 @@ void bind_gpu_sampling(py::module_& module) {
   // Samplers read the memory of the placed tensors, which their edges keep.
   py::class_<GpuGraph>(module, "GpuGraph")
       .def(py::init(&make_graph), py::arg("num_nodes"), py::arg("edges"), py::arg("placed"),
-           py::arg("sampling"), py::arg("disjoint"), py::keep_alive<1, 4>());
+           py::arg("sampling"), py::arg("disjoint") = false, py::arg("takes_last") = false,
+           py::arg("node_times") = py::list(), py::arg("placed_node_times") = py::list(),
+           py::keep_alive<1, 4>(), py::keep_alive<1, 9>());
   py::class_<GpuSampler>(module, "GpuSampler")
       .def(py::init(&make_sampler), py::arg("graph"), py::arg("device"), py::arg("timeout_secs"),
            py::keep_alive<1, 2>())

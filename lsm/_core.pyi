@@ -329,7 +329,10 @@ class GpuGraph:
         edges: collections.abc.Sequence[TypedEdges],
         placed: collections.abc.Sequence[TypedEdges],
         sampling: NeighborSampling | LaborSampling | LadiesSampling,
-        disjoint: bool,
+        disjoint: bool = False,
+        takes_last: bool = False,
+        node_times: collections.abc.Sequence[torch.Tensor | numpy.ndarray | None] = [],
+        placed_node_times: collections.abc.Sequence[torch.Tensor | numpy.ndarray | None] = [],
     ) -> None: ...
 
 class GpuSampler:

@@ -117,10 +117,11 @@ class EdgesOnBackend {
   /// Loads the drawn edges, and numbers the nodes that they name first.
   void load(const device_sample::Expanded& nodes, const HopBound& most, int64_t* damaged,
             SizesOnBackend<Backend>& sizes) {
-    using Load = device_sample::LoadSources<Id>;
-    backend_.for_each_warp(Load::num_warps(most.nodes, most.edges),
-                           Load{indices(), sources.num_nodes(), nodes, positions_.data(), edges(),
-                                damaged, indptr_.data()});
+    if (nodes.batch.subgraph == nullptr) {
+      load_sources<device_sample::LoadSources<Id, false>>(nodes, most, damaged);
+    } else {
+      load_sources<device_sample::LoadSources<Id, true>>(nodes, most, damaged);
+    }
     const size_t old_nodes = sources.places.found;
     sources.places.found = sizes.add();
     sums_.run(device_sample::NumberNodes{nodes, edges(), sources.batch(), sizes.at(old_nodes),
@@ -166,6 +167,13 @@ class EdgesOnBackend {
  private:
   template <class T>
   using Array = BackendArray<T, Backend>;
+
+  template <class Load>
+  void load_sources(const device_sample::Expanded& nodes, const HopBound& most, int64_t* damaged) {
+    backend_.for_each_warp(Load::num_warps(most.nodes, most.edges),
+                           Load{indices(), sources.num_nodes(), nodes, positions_.data(), edges(),
+                                damaged, indptr_.data()});
+  }
 
   device_sample::DrawNodes draw_nodes(const device_sample::Expanded& nodes, uint32_t hop) const {
     return {nodes, key(), hop, positions_.data()};

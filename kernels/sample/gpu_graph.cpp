@@ -17,24 +17,32 @@ const T* placed_array(const TensorView& array, int64_t count, const char* name) 
   return static_cast<const T*>(array.data);
 }
 
-/// Replaces the arrays of a checked type by their copies.
+/// Replaces the arrays of a checked type by their copies. An array without elements may be null,
+/// and stays so.
 template <class Id>
-void place(const TypedEdges& copy, const GraphArrays& placed, int64_t num_edges,
+void place(const TypedEdges& edges, const TypedEdges& copy, const GraphArrays& placed,
            EdgeType<Id>* type) {
   Graph<Id>& graph = type->graph;
+  const int64_t num_edges = edges.indices.num_elements();
   graph.indptr = placed_array<int64_t>(copy.indptr, graph.num_nodes + 1, "indptr");
   graph.indices = placed_array<Id>(copy.indices, num_edges, "indices");
   EdgeTimes& times = graph.times;
-  check_argument(copy.weights.has_value() == (graph.weights != nullptr) &&
-                     copy.times.has_value() == (times.of_edges != nullptr) &&
-                     (times.of_sources == nullptr || !placed.node_times.empty()),
+  const bool has_node_times =
+      !placed.node_times.empty() && placed.node_times[type->source].has_value();
+  check_argument(copy.weights.has_value() == edges.weights.has_value() &&
+                     copy.times.has_value() == edges.times.has_value() &&
+                     (times.of_sources == nullptr || has_node_times),
                  "weights, times: expected copies of those on the host");
-  if (copy.weights) graph.weights = placed_array<float>(*copy.weights, num_edges, "weights");
-  if (copy.times) times.of_edges = placed_array<int64_t>(*copy.times, num_edges, "times");
-  if (times.of_sources == nullptr) return;
-  const auto& of_sources = placed.node_times.at(type->source);
-  check_argument(of_sources.has_value(), "node_times: expected copies of those on the host");
-  times.of_sources = placed_array<int64_t>(*of_sources, graph.num_sources, "node_times");
+  if (graph.weights != nullptr) {
+    graph.weights = placed_array<float>(*copy.weights, num_edges, "weights");
+  }
+  if (times.of_edges != nullptr) {
+    times.of_edges = placed_array<int64_t>(*copy.times, num_edges, "times");
+  }
+  if (times.of_sources != nullptr) {
+    times.of_sources =
+        placed_array<int64_t>(*placed.node_times[type->source], graph.num_sources, "node_times");
+  }
 }
 
 template <class Id>
@@ -45,8 +53,10 @@ std::vector<EdgeType<Id>> placed_edges(const std::vector<int64_t>& num_nodes,
   std::vector<EdgeType<Id>> types = checked_edges<Id>(num_nodes, edges, sampling, options);
   check_argument(placed.edges.size() == types.size(), "edges: expected copies of ", types.size(),
                  " types, got ", placed.edges.size());
+  check_argument(placed.node_times.empty() || placed.node_times.size() == num_nodes.size(),
+                 "node_times: expected an entry for each type of nodes");
   for (size_t i = 0; i < types.size(); ++i) {
-    place(placed.edges[i], placed, edges[i].indices.num_elements(), &types[i]);
+    place(edges[i], placed.edges[i], placed, &types[i]);
   }
   return types;
 }

@@ -31,7 +31,9 @@ class SamplerOnBackend final : public GpuSampler {
       : backend_(std::move(backend)),
         num_hops_(types.front().fanouts.size()),
         sampling_(graph.sampling),
-        disjoint_(graph.disjoint) {
+        disjoint_(graph.disjoint),
+        has_times_(std::ranges::any_of(
+            types, [](const auto& type) { return type.graph.times.are_given(); })) {
     backend_->enter();
     for (const int64_t count : graph.num_nodes) {
       nodes_.emplace_back(*backend_, count, disjoint_);
@@ -108,6 +110,9 @@ class SamplerOnBackend final : public GpuSampler {
   void check(const TypedSeeds& seeds) const {
     check_argument(seeds.type >= 0 && seeds.type < std::ssize(nodes_),
                    "seeds: expected a type in [0, ", nodes_.size(), "), got ", seeds.type);
+    check_argument(!has_times_ || seeds.times.size() == seeds.ids.size(),
+                   "seed times: expected one for each of ", seeds.ids.size(), " seeds, got ",
+                   seeds.times.size());
     const int64_t num_nodes = nodes_[seeds.type].num_nodes();
     for (size_t i = 0; i < seeds.ids.size(); ++i) {
       check_argument(seeds.ids[i] >= 0 && seeds.ids[i] < num_nodes, "seeds: expected ids in [0, ",
@@ -121,9 +126,10 @@ class SamplerOnBackend final : public GpuSampler {
       const bool has_seeds = i == static_cast<size_t>(seeds.type);
       nodes_[i].begin(has_seeds ? seeds.ids : std::span<const int64_t>(), std::ssize(seeds.ids));
     }
+    const int64_t* const times = has_times_ ? seed_times_.upload(seeds.times) : nullptr;
     for (size_t i = 0; i < edges_.size(); ++i) {
       const uint64_t source = static_cast<uint64_t>(edges_[i].type.source);
-      edges_[i].begin(name_of_type(batch, sampling_, i, source), edge_ids, nullptr);
+      edges_[i].begin(name_of_type(batch, sampling_, i, source), edge_ids, times);
     }
     backend_->fill(errors_.data(), 0x7F, num_errors() * sizeof(int64_t));  // kNoError
   }
@@ -329,9 +335,11 @@ class SamplerOnBackend final : public GpuSampler {
   const size_t num_hops_;
   const Sampling sampling_;
   const bool disjoint_;
+  const bool has_times_;
   SumsOnBackend<Backend> sums_{*backend_};
   SizesOnBackend<Backend> sizes_on_backend_{*backend_};
   BackendArray<int64_t, Backend> errors_{*backend_};
+  BackendArray<int64_t, Backend> seed_times_{*backend_};
   // By type; a deque, because they stay where they are.
   std::deque<Nodes> nodes_;
   std::deque<Edges> edges_;

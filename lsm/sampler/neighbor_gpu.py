@@ -48,17 +48,24 @@ def choose_placement(placement: str, device: torch.device, num_bytes: int, free_
 
 
 def place_topology(topology: Topology, placement: str, device: torch.device) -> Topology:
-    """``topology`` in memory that the GPU reads. Raises RuntimeError if it cannot be
+    """``topology`` in memory that the GPU reads; see place_array()."""
+    return Topology(
+        *(place_array(each, placement, device) for each in (topology.indptr, topology.indices))
+    )
+
+
+def place_array(array: torch.Tensor, placement: str, device: torch.device) -> torch.Tensor:
+    """``array`` of a topology in memory that the GPU reads. Raises RuntimeError if it cannot be
     page-locked."""
     if placement == "device":
         with memory_errors("for the topology"):
-            return Topology(topology.indptr.to(device), topology.indices.to(device))
+            return array.to(device)
     try:
-        return Topology(_locked(topology.indptr, device), _locked(topology.indices, device))
+        return _locked(array, device)
     except RuntimeError as error:
         first = str(error).strip().partition("\n")[0]
         raise RuntimeError(
-            f"could not page-lock {format_bytes(topology.num_bytes)} for the topology "
+            f"could not page-lock {format_bytes(array.nbytes)} of the topology "
             f"({first}); set topology.placement=host, or raise `ulimit -l`"
         ) from error
 
@@ -97,7 +104,7 @@ class DeviceNeighborSampler:
             for own in (topology, placed)
         )
         num_nodes = [len(topology.indptr) - 1]
-        graph = native.GpuGraph(num_nodes, edges, copies, kind.native(), False)
+        graph = native.GpuGraph(num_nodes, edges, copies, kind.native())
 
         def new_slot() -> native.GpuSampler:
             with current(placed.indptr.device):

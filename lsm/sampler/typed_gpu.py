@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Literal, TypeVar
 
 import torch
+from torch import Tensor
 
 from lsm import native
 from lsm.core.device import current
@@ -13,26 +16,37 @@ from lsm.graph.types import TypedMap
 from lsm.sampler.gpu_slots import GpuSlots, Seeds
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import SampledGraph
-from lsm.sampler.neighbor_gpu import place_topology
+from lsm.sampler.neighbor_gpu import place_array, place_topology
 from lsm.sampler.options import Sampling
 from lsm.sampler.typed import SampledTypes
 from lsm.sampler.typed_neighbor import NumNeighbors, TypedTopology, num_neighbors_by_type
 
+Key = TypeVar("Key")
+
 
 def place_types(graph: TypedTopology, placement: str, device: torch.device) -> TypedTopology:
-    """``graph`` in memory that the GPU reads; see place_topology()."""
+    """``graph`` in memory that the GPU reads; see place_array()."""
+
+    def placed(values: Mapping[Key, Tensor] | None) -> dict[Key, Tensor]:
+        return {each: place_array(own, placement, device) for each, own in (values or {}).items()}
+
     topologies = {
         each: place_topology(own, placement, device) for each, own in graph.topologies.items()
     }
-    return TypedTopology(graph.space, TypedMap(topologies))
+    return TypedTopology(
+        graph.space,
+        TypedMap(topologies),
+        times=placed(graph.times),
+        node_times=placed(graph.node_times),
+    )
 
 
 class DeviceTypedNeighborSampler:
     """A TypedNeighborSampler on a GPU, with the same batches.
 
-    graph: on the host; placed: the same in memory that the GPU reads (place_types). disjoint: as
-    TypedNeighborSampler's. The other arguments are those of DeviceNeighborSampler. Raises
-    ValueError for weights and times, which only the host takes.
+    graph: on the host; placed: the same in memory that the GPU reads (place_types). disjoint,
+    temporal_strategy: as TypedNeighborSampler's. The other arguments are those of
+    DeviceNeighborSampler. Raises ValueError for weights, which only the host takes.
     """
 
     def __init__(
@@ -44,17 +58,14 @@ class DeviceTypedNeighborSampler:
         input_type: str,
         sampling: str | Sampling = "neighbor",
         disjoint: bool = False,
+        temporal_strategy: Literal["uniform", "last"] = "uniform",
         device: int,
         output: torch.device | str = "cpu",
         timeout_secs: float = 60.0,
         num_slots: int = 1,
     ) -> None:
-        for name, given in (
-            ("weight_attr", graph.weights),
-            ("time_attr", graph.times or graph.node_times),
-        ):
-            if given:
-                raise ValueError(f"{name}: only the host samples with it")
+        if graph.weights:
+            raise ValueError("weight_attr: only the host samples with it")
         self.graph = graph
         self.input_type = input_type
         self._input_number = graph.space.types.index(input_type)
@@ -66,6 +77,9 @@ class DeviceTypedNeighborSampler:
             placed.native_edges(self.num_neighbors),
             Sampling.of(sampling).chosen.native(),
             disjoint,
+            temporal_strategy == "last",
+            graph.native_node_times(),
+            placed.native_node_times(),
         )
         memory = next(iter(placed.topologies.values())).indptr.device
 
@@ -77,18 +91,18 @@ class DeviceTypedNeighborSampler:
             *(new_slot, num_slots, output), reads_locked=device >= 0, disjoint=disjoint
         )
 
-    def sample(self, seeds: torch.Tensor, name: BatchName) -> SampledGraph:
+    def sample(self, seeds: Tensor, name: BatchName, times: Tensor | None = None) -> SampledGraph:
         """As TypedNeighborSampler.sample(), with complete tensors on ``output``."""
-        sampled, sizes = self._slots.sample(self._typed(seeds), name)
+        sampled, sizes = self._slots.sample(self._typed(seeds, times), name)
         types = SampledTypes.of(
             *(self.graph.space, self.edge_types, self.input_type),
             *(sizes.num_sampled_nodes, sizes.num_sampled_edges),
         )
         return replace(sampled, types=types)
 
-    def edge_ids(self, seeds: torch.Tensor, name: BatchName) -> torch.Tensor:
+    def edge_ids(self, seeds: Tensor, name: BatchName, times: Tensor | None = None) -> Tensor:
         """As TypedNeighborSampler.edge_ids(), on ``output``."""
-        return self._slots.edge_ids(self._typed(seeds), name)
+        return self._slots.edge_ids(self._typed(seeds, times), name)
 
-    def _typed(self, seeds: torch.Tensor) -> Seeds:
-        return self._input_number, as_int64(seeds), None
+    def _typed(self, seeds: Tensor, times: Tensor | None) -> Seeds:
+        return self._input_number, as_int64(seeds), None if times is None else as_int64(times)

@@ -53,11 +53,19 @@ class TypedTopology:
         return EdgeTypes(self.topologies, self.space)
 
     @property
+    def arrays(self) -> list[Tensor]:
+        """All arrays."""
+        values = (self.weights or {}, self.times or {}, self.node_times or {})
+        kept = [value for each in values for value in each.values()]
+        return [
+            *kept,
+            *(array for each in self.topologies.values() for array in (each.indptr, each.indices)),
+        ]
+
+    @property
     def num_bytes(self) -> int:
         """Memory of all arrays."""
-        values = (self.weights or {}, self.times or {}, self.node_times or {})
-        kept = sum(value.nbytes for each in values for value in each.values())
-        return kept + sum(each.num_bytes for each in self.topologies.values())
+        return sum(each.nbytes for each in self.arrays)
 
     def native_edges(self, num_neighbors: Mapping[EdgeType, list[int]]) -> list[native.TypedEdges]:
         """The edges of each type for native samplers, which take up to ``num_neighbors``."""

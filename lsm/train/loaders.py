@@ -72,13 +72,13 @@ def _gpu_samplers(setup: Setup, topology: Topology | TypedTopology) -> NewSample
     given = config.topology.placement
     free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
     placement = choose_placement(given, device, topology.num_bytes, free_bytes)
-    has_values = bool(config.sampler.time_attr or config.sampler.weight_attr)
-    if has_values and given in ("uva", "device"):
+    has_weights = config.sampler.weight_attr is not None
+    if has_weights and given in ("uva", "device"):
         raise ValueError(
-            f"topology.placement: {given} samples without times or weights "
-            "(sampler.time_attr, sampler.weight_attr); set it to auto or host"
+            f"topology.placement: {given} samples without weights (sampler.weight_attr); set it to "
+            "auto or host"
         )
-    if placement == "host" or has_values:
+    if placement == "host" or has_weights:
         return lambda drawing: None
     options: dict[str, Any] = {
         "device": device.index,
@@ -88,25 +88,25 @@ def _gpu_samplers(setup: Setup, topology: Topology | TypedTopology) -> NewSample
     if isinstance(topology, TypedTopology):
         graph, input_type = topology, setup.task.input_type(setup.store)
         placed_types = place_types(graph, placement, device)
-        for own in graph.topologies.values():
-            _check_mapped(own)
+        _check_mapped(graph.arrays)
         return lambda drawing: DeviceTypedNeighborSampler(
             graph,
             placed_types,
             drawing.num_neighbors,
             input_type=input_type,
             sampling=drawing.sampling,
-            disjoint=drawing.disjoint,
+            disjoint=drawing.is_disjoint,
+            temporal_strategy=drawing.temporal_strategy,
             **options,
         )
     plain, placed = topology, place_topology(topology, placement, device)
-    _check_mapped(plain)
+    _check_mapped([plain.indptr, plain.indices])
     return lambda drawing: DeviceNeighborSampler(
         plain, placed, drawing.hops, sampling=drawing.sampling, **options
     )
 
 
-def _check_mapped(topology: Topology) -> None:
-    """Raises OSError if a page of a mapped topology could not be read."""
-    native.check_mapped(topology.indptr)
-    native.check_mapped(topology.indices)
+def _check_mapped(arrays: list[torch.Tensor]) -> None:
+    """Raises OSError if a page of a mapped array could not be read."""
+    for each in arrays:
+        native.check_mapped(each)

@@ -21,9 +21,15 @@ class PlacedSampler final : public GpuSampler {
     for (TypedEdges& copy : copies) {
       place(&copy.indptr, is_near);
       place(&copy.indices, is_near);
+      if (copy.times) place(&*copy.times, is_near);
     }
-    const GpuGraph placed = make_gpu_graph(types.num_nodes, edges, types.sampling, types.options,
-                                           {copies, types.options.node_times});
+    const TypedOptions options = options_of(types);
+    std::vector<std::optional<TensorView>> node_times = options.node_times;
+    for (auto& times : node_times) {
+      if (times) place(&*times, is_near);
+    }
+    const GpuGraph placed =
+        make_gpu_graph(types.num_nodes, edges, types.sampling, options, {copies, node_times});
     sampler_ = make_gpu_sampler(placed, kDevice, kTimeoutSecs);
   }
 

@@ -147,18 +147,50 @@ void check_sample(TypedSampler& host, GpuSampler& sampler, const TypedSeeds& see
              name.iteration);
 }
 
-void check_samples_of(const Sampling& sampling, const TypedOptions& options,
+enum class Times : uint8_t { kNone, kAny, kLast };
+
+/// Gives every second type of edges times, and nodes of types 0 and 1; many are equal.
+void draw_times(Random& random, SampledTypes* types) {
+  types->node_times.resize(types->num_nodes.size());
+  for (size_t type = 0; type < std::min<size_t>(types->num_nodes.size(), 2); ++type) {
+    for (int64_t i = 0; i < types->num_nodes[type]; ++i) {
+      types->node_times[type].push_back(random.between(0, 9));
+    }
+  }
+  for (size_t i = 0; i < types->edges.size(); ++i) {
+    auto& [graph, source, destination, fanouts, times] = types->edges[i];
+    const std::vector<int64_t>& of_sources = types->node_times[source];
+    const auto time_of = [&](int32_t id) { return of_sources[static_cast<size_t>(id)]; };
+    for (size_t e = 0; i % 2 == 0 && e < graph.indices.size(); ++e) {
+      times.push_back(random.between(0, 9));
+    }
+    for (int64_t node = 0; node < graph.num_nodes(); ++node) {
+      const int64_t first = graph.indptr[node], last = graph.indptr[node + 1];
+      if (!times.empty()) std::sort(times.begin() + first, times.begin() + last);
+      if (!times.empty() || of_sources.empty()) continue;
+      std::ranges::sort(graph.indices.begin() + first, graph.indices.begin() + last, {}, time_of);
+    }
+  }
+}
+
+/// Samples of random graphs. `times` give each seed a subgraph.
+void check_samples_of(const Sampling& sampling, bool disjoint, Times times,
                       const MakeSamplers& make) {
   Random random(5);
   for (SampledTypes& types : draw_graphs(random)) {
     types.sampling = sampling;
-    types.options = options;
-    const auto host = make_typed_sampler(types.num_nodes, edges_of(types), 1, sampling, options);
+    types.disjoint = disjoint || times != Times::kNone;
+    types.takes_last = times == Times::kLast;
+    if (times != Times::kNone) draw_times(random, &types);
+    const auto host =
+        make_typed_sampler(types.num_nodes, edges_of(types), 1, sampling, options_of(types));
     for (const auto& sampler : make(types)) {
       for (uint64_t iteration = 0; iteration < 3; ++iteration) {
-        auto seeds = skewed_ids(random, types.num_nodes[0], 60);
-        if (options.disjoint) seeds.push_back(seeds.front());
-        check_sample(*host, *sampler, {0, seeds, {}}, {1, 2, iteration, 3});
+        auto seeds = skewed_ids(random, types.num_nodes[0], types.disjoint ? 20 : 60);
+        if (types.disjoint) seeds.push_back(seeds.front());
+        std::vector<int64_t> until;
+        for (size_t i = 0; i < seeds.size(); ++i) until.push_back(random.between(-1, 10));
+        check_sample(*host, *sampler, {0, seeds, until}, {1, 2, iteration, 3});
       }
     }
   }
@@ -219,20 +251,32 @@ void check_rows_of_plans(int64_t row_bytes, const MakeExecutor& make) {
 
 std::vector<TypedEdges> edges_of(const SampledTypes& types) {
   std::vector<TypedEdges> edges;
-  for (const auto& [graph, source, destination, fanouts] : types.edges) {
+  for (const auto& [graph, source, destination, fanouts, times] : types.edges) {
     edges.push_back(
         {view_of(graph.indptr), view_of(graph.indices), source, destination, fanouts, {}, {}});
+    if (!times.empty()) edges.back().times = view_of(times);
   }
   return edges;
 }
 
+TypedOptions options_of(const SampledTypes& types) {
+  TypedOptions options{types.disjoint, types.takes_last, {}};
+  for (const auto& times : types.node_times) {
+    options.node_times.emplace_back();
+    if (!times.empty()) options.node_times.back() = view_of(times);
+  }
+  return options;
+}
+
 void check_samples(const MakeSamplers& make) {
   const LaborSampling labor{.layer_dependency = true, .batch_dependency = 2};
-  for (const TypedOptions& options : {TypedOptions{}, TypedOptions{.disjoint = true}}) {
-    check_samples_of({}, options, make);
-    check_samples_of(LaborSampling{}, options, make);
-    check_samples_of(labor, options, make);
-  }
+  check_samples_of({}, false, Times::kNone, make);
+  check_samples_of(LaborSampling{}, false, Times::kNone, make);
+  check_samples_of(labor, false, Times::kNone, make);
+  check_samples_of({}, true, Times::kNone, make);
+  check_samples_of({}, true, Times::kAny, make);
+  check_samples_of({}, true, Times::kLast, make);
+  check_samples_of(labor, true, Times::kAny, make);
 }
 
 }  // namespace lsm::testing

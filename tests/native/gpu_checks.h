@@ -60,14 +60,18 @@ struct SampledTypes {
     SampledGraph graph;
     int source, destination;
     std::vector<int64_t> fanouts;
+    std::vector<int64_t> times = {};  // of edges, or none
   };
   std::vector<int64_t> num_nodes;
   std::vector<Edges> edges;
   Sampling sampling = {};
-  TypedOptions options = {};
+  bool disjoint = false;
+  bool takes_last = false;
+  std::vector<std::vector<int64_t>> node_times = {};  // by type, or none
 };
-/// The arrays for a host's sampler. Precondition: `types` outlives them.
+/// The arrays and options for a host's sampler. Precondition: `types` outlives them.
 std::vector<TypedEdges> edges_of(const SampledTypes& types);
+TypedOptions options_of(const SampledTypes& types);
 
 using MakeSamplers = std::function<std::vector<std::unique_ptr<GpuSampler>>(const SampledTypes&)>;
 

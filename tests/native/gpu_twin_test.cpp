@@ -209,8 +209,9 @@ TEST_CASE("GPU twins: sums in order") {
 TEST_CASE("GPU twins: samples") {
   check_samples([](const SampledTypes& types) {
     const std::vector<TypedEdges> edges = edges_of(types);
-    const GpuGraph seen = make_gpu_graph(types.num_nodes, edges, types.sampling, types.options,
-                                         {edges, types.options.node_times});
+    const TypedOptions options = options_of(types);
+    const GpuGraph seen = make_gpu_graph(types.num_nodes, edges, types.sampling, options,
+                                         {edges, options.node_times});
     std::vector<std::unique_ptr<GpuSampler>> samplers;
     for (const bool backwards : {false, true}) {
       samplers.push_back(make_twin_sampler(seen, backwards));

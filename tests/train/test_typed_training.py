@@ -1,7 +1,6 @@
 """Training on a store with types: no cache, engine or kill changes a loss."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,14 +8,9 @@ import torch
 import lsm
 from lsm import native
 from lsm.data.typed.synth import synthesize_typed
-from lsm.loader.inputs import open_sampler, open_topology
-from lsm.sampler.name import BatchName
 from lsm.sampler.typed_gpu import DeviceTypedNeighborSampler
 from lsm.train import loaders
-from lsm.train.sampling import drawing_of
-from lsm.train.tasks.node_classification import NodeClassification
 from lsm.train.trainer import train
-from support.graphs import assert_same
 from support.training import config, losses, overrides, run_alone, run_job, steps
 
 TYPED = (
@@ -117,29 +111,6 @@ def test_the_twin_of_the_gpu_takes_the_same_steps(store, tmp_path, monkeypatch, 
     )
     train(config(store, tmp_path / "twin", *settings))
     assert losses(tmp_path / "twin") == losses(tmp_path / "host")
-
-
-@pytest.mark.parametrize("values", [(), ("sampler.disjoint=true",)])
-@pytest.mark.parametrize("placement", ["auto", "uva"])
-def test_a_gpu_samples(store, tmp_path, monkeypatch, placement, values):
-    """Where there is no GPU: the job asks for its memory, and for samplers."""
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (1 << 40, 1 << 40))
-    monkeypatch.setattr(loaders, "place_types", lambda graph, *_place: graph)
-    settings = config(store, tmp_path, *TYPED, f"topology.placement={placement}", *values)
-    opened = lsm.GraphStore.open(store)
-    drawing = drawing_of(settings, opened, "train")
-    setup = SimpleNamespace(
-        config=settings,
-        store=opened,
-        device=SimpleNamespace(type="cuda", index=native.TWIN),
-        task=NodeClassification(),
-    )
-    topology = open_topology(opened, drawing)
-    sampler = loaders._gpu_samplers(setup, topology)(drawing)
-    assert isinstance(sampler, DeviceTypedNeighborSampler)
-    seeds, name = torch.tensor([5, 3, 8]), BatchName(seed=1)
-    host = open_sampler(topology, "target", drawing)
-    assert_same(sampler.sample(seeds, name), host.sample(seeds, name))
 
 
 def test_a_killed_run_continues_with_the_same_losses(store, alone, tmp_path):
