@@ -17,6 +17,7 @@
 #include "kernels/sample/sampler_functors.h"
 #include "kernels/sample/sums_on_backend.h"
 #include "kernels/sample/typed_edges.h"
+#include "kernels/sample/weighted_functors.h"
 
 namespace lsm {
 
@@ -97,7 +98,7 @@ class EdgesOnBackend {
   /// Counts edges and draws them.
   void count_and_draw(const Sampling& kind, const device_sample::Expanded& nodes,
                       const HopBound& most, uint32_t hop) {
-    if (std::holds_alternative<NeighborSampling>(kind)) {
+    if (std::holds_alternative<NeighborSampling>(kind) && graph_.weights == nullptr) {
       return count(nodes, most.nodes, type.fanouts[hop], draw_nodes(nodes, hop));
     }
     count(nodes, most.nodes, type.fanouts[hop]);
@@ -107,6 +108,11 @@ class EdgesOnBackend {
   /// Draws edges that are counted.
   void draw(const Sampling& kind, const device_sample::Expanded& nodes, const HopBound& most,
             uint32_t hop) {
+    if (graph_.weights != nullptr) {
+      return backend_.for_each_warp(
+          most.nodes, device_sample::ChooseByWeight{graph_.weights, nodes, key(), hop,
+                                                    arrivals_.grow(most.edges), positions_.data()});
+    }
     const auto* const labor = std::get_if<LaborSampling>(&kind);
     if (labor == nullptr) return backend_.for_each(most.nodes, draw_nodes(nodes, hop));
     backend_.for_each_warp(most.nodes, device_sample::ChooseNodes<Id>{
@@ -205,6 +211,7 @@ class EdgesOnBackend {
   Array<int64_t> offset_{backend_};
   Array<uint32_t> positions_{backend_};
   Array<uint64_t> heaps_{backend_};
+  Array<device_sample::Arrival> arrivals_{backend_};
 };
 
 }  // namespace lsm

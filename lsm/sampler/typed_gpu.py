@@ -36,6 +36,7 @@ def place_types(graph: TypedTopology, placement: str, device: torch.device) -> T
     return TypedTopology(
         graph.space,
         TypedMap(topologies),
+        weights=placed(graph.weights),
         times=placed(graph.times),
         node_times=placed(graph.node_times),
     )
@@ -46,7 +47,7 @@ class DeviceTypedNeighborSampler:
 
     graph: on the host; placed: the same in memory that the GPU reads (place_types). disjoint,
     temporal_strategy: as TypedNeighborSampler's. The other arguments are those of
-    DeviceNeighborSampler. Raises ValueError for weights, which only the host takes.
+    DeviceNeighborSampler. Raises ValueError as TypedNeighborSampler does.
     """
 
     def __init__(
@@ -64,8 +65,6 @@ class DeviceTypedNeighborSampler:
         timeout_secs: float = 60.0,
         num_slots: int = 1,
     ) -> None:
-        if graph.weights:
-            raise ValueError("weight_attr: only the host samples with it")
         self.graph = graph
         self.input_type = input_type
         self._input_number = graph.space.types.index(input_type)

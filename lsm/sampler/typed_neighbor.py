@@ -72,9 +72,13 @@ class TypedTopology:
         types, weights, times = self.space.types, self.weights or {}, self.times or {}
         return [
             native.TypedEdges(
-                *(topology.indptr, topology.indices),
-                *(types.index(each[0]), types.index(each[2]), num_neighbors[each]),
-                *(weights.get(each), times.get(each)),
+                topology.indptr,
+                topology.indices,
+                types.index(each[0]),
+                types.index(each[2]),
+                num_neighbors[each],
+                weights.get(each),
+                times.get(each),
             )
             for each, topology in self.topologies.items()
         ]

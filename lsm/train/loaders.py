@@ -69,16 +69,9 @@ def _gpu_samplers(setup: Setup, topology: Topology | TypedTopology) -> NewSample
     """A function that makes samplers of ``topology`` on the GPU; it returns None where the host
     samples."""
     config, device = setup.config, setup.device
-    given = config.topology.placement
     free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
-    placement = choose_placement(given, device, topology.num_bytes, free_bytes)
-    has_weights = config.sampler.weight_attr is not None
-    if has_weights and given in ("uva", "device"):
-        raise ValueError(
-            f"topology.placement: {given} samples without weights (sampler.weight_attr); set it to "
-            "auto or host"
-        )
-    if placement == "host" or has_weights:
+    placement = choose_placement(config.topology.placement, device, topology.num_bytes, free_bytes)
+    if placement == "host":
         return lambda drawing: None
     options: dict[str, Any] = {
         "device": device.index,

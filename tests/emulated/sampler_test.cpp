@@ -22,6 +22,7 @@ class PlacedSampler final : public GpuSampler {
       place(&copy.indptr, is_near);
       place(&copy.indices, is_near);
       if (copy.times) place(&*copy.times, is_near);
+      if (copy.weights) place(&*copy.weights, is_near);
     }
     const TypedOptions options = options_of(types);
     std::vector<std::optional<TensorView>> node_times = options.node_times;

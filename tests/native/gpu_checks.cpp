@@ -148,6 +148,17 @@ void check_sample(TypedSampler& host, GpuSampler& sampler, const TypedSeeds& see
 }
 
 enum class Times : uint8_t { kNone, kAny, kLast };
+enum class Weights : uint8_t { kNone, kSome };
+
+/// Gives all but the second type of edges weights, of which half are 0.
+void draw_weights(Random& random, SampledTypes* types) {
+  for (size_t i = 0; i < types->edges.size(); ++i) {
+    for (size_t e = 0; i != 1 && e < types->edges[i].graph.indices.size(); ++e) {
+      const auto drawn = static_cast<float>(random.between(1, 1000));
+      types->edges[i].weights.push_back(random.chance(50) ? drawn : 0);
+    }
+  }
+}
 
 /// Gives every second type of edges times, and nodes of types 0 and 1; many are equal.
 void draw_times(Random& random, SampledTypes* types) {
@@ -158,7 +169,7 @@ void draw_times(Random& random, SampledTypes* types) {
     }
   }
   for (size_t i = 0; i < types->edges.size(); ++i) {
-    auto& [graph, source, destination, fanouts, times] = types->edges[i];
+    auto& [graph, source, destination, fanouts, times, weights] = types->edges[i];
     const std::vector<int64_t>& of_sources = types->node_times[source];
     const auto time_of = [&](int32_t id) { return of_sources[static_cast<size_t>(id)]; };
     for (size_t e = 0; i % 2 == 0 && e < graph.indices.size(); ++e) {
@@ -174,7 +185,7 @@ void draw_times(Random& random, SampledTypes* types) {
 }
 
 /// Samples of random graphs. `times` give each seed a subgraph.
-void check_samples_of(const Sampling& sampling, bool disjoint, Times times,
+void check_samples_of(const Sampling& sampling, bool disjoint, Times times, Weights weights,
                       const MakeSamplers& make) {
   Random random(5);
   for (SampledTypes& types : draw_graphs(random)) {
@@ -182,6 +193,7 @@ void check_samples_of(const Sampling& sampling, bool disjoint, Times times,
     types.disjoint = disjoint || times != Times::kNone;
     types.takes_last = times == Times::kLast;
     if (times != Times::kNone) draw_times(random, &types);
+    if (weights != Weights::kNone) draw_weights(random, &types);
     const auto host =
         make_typed_sampler(types.num_nodes, edges_of(types), 1, sampling, options_of(types));
     for (const auto& sampler : make(types)) {
@@ -251,10 +263,11 @@ void check_rows_of_plans(int64_t row_bytes, const MakeExecutor& make) {
 
 std::vector<TypedEdges> edges_of(const SampledTypes& types) {
   std::vector<TypedEdges> edges;
-  for (const auto& [graph, source, destination, fanouts, times] : types.edges) {
+  for (const auto& [graph, source, destination, fanouts, times, weights] : types.edges) {
     edges.push_back(
         {view_of(graph.indptr), view_of(graph.indices), source, destination, fanouts, {}, {}});
     if (!times.empty()) edges.back().times = view_of(times);
+    if (!weights.empty()) edges.back().weights = view_of(weights);
   }
   return edges;
 }
@@ -270,13 +283,15 @@ TypedOptions options_of(const SampledTypes& types) {
 
 void check_samples(const MakeSamplers& make) {
   const LaborSampling labor{.layer_dependency = true, .batch_dependency = 2};
-  check_samples_of({}, false, Times::kNone, make);
-  check_samples_of(LaborSampling{}, false, Times::kNone, make);
-  check_samples_of(labor, false, Times::kNone, make);
-  check_samples_of({}, true, Times::kNone, make);
-  check_samples_of({}, true, Times::kAny, make);
-  check_samples_of({}, true, Times::kLast, make);
-  check_samples_of(labor, true, Times::kAny, make);
+  check_samples_of({}, false, Times::kNone, Weights::kNone, make);
+  check_samples_of(LaborSampling{}, false, Times::kNone, Weights::kNone, make);
+  check_samples_of(labor, false, Times::kNone, Weights::kNone, make);
+  check_samples_of({}, false, Times::kNone, Weights::kSome, make);
+  check_samples_of({}, true, Times::kNone, Weights::kNone, make);
+  check_samples_of({}, true, Times::kAny, Weights::kNone, make);
+  check_samples_of({}, true, Times::kLast, Weights::kNone, make);
+  check_samples_of({}, true, Times::kAny, Weights::kSome, make);
+  check_samples_of(labor, true, Times::kAny, Weights::kNone, make);
 }
 
 }  // namespace lsm::testing

@@ -61,6 +61,7 @@ struct SampledTypes {
     int source, destination;
     std::vector<int64_t> fanouts;
     std::vector<int64_t> times = {};  // of edges, or none
+    std::vector<float> weights = {};  // of edges, or none
   };
   std::vector<int64_t> num_nodes;
   std::vector<Edges> edges;

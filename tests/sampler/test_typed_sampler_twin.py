@@ -16,7 +16,7 @@ from lsm.sampler.typed_neighbor import TypedNeighborSampler, TypedTopology
 from support.graphs import assert_same, from_edges
 from support.typed_topologies import EDGE_TYPES, random_typed_graph, with_values
 
-TIMES = {"edge": "edge", "node": "node", "both": "both", "last": "both"}
+TIMES = {"edge": "edge", "node": "node", "both": "both", "last": "both", "weighted both": "both"}
 TWINS = [native.TWIN, native.TWIN_BACKWARDS]
 
 
@@ -43,20 +43,23 @@ def assert_same_batch(host, twin, *arguments):
     num_hops=st.integers(0, 3),
     input_type=st.sampled_from(["paper", "author"]),
     sampling=st.sampled_from(["neighbor", "labor"]),
-    form=st.sampled_from(["plain", "disjoint", "edge", "node", "both", "last"]),
+    form=st.sampled_from(
+        ["plain", "disjoint", "edge", "node", "both", "last", "weighted", "weighted both"]
+    ),
     device=st.sampled_from(TWINS),
 )
 def test_any_small_graph(seed, dtype, fanouts, num_hops, input_type, sampling, form, device):
     rng = np.random.default_rng(seed)
-    times = TIMES.get(form)
-    graph = with_values(random_typed_graph(rng, dtype, 40, 200), rng, times=times)
-    disjoint, takes_last = form != "plain", form == "last"
+    times, weighted = TIMES.get(form), form.startswith("weighted")
+    graph = random_typed_graph(rng, dtype, 40, 200)
+    graph = with_values(graph, rng, times=times, weighted=weighted)
+    disjoint, takes_last = form not in ("plain", "weighted"), form == "last"
     num_neighbors = {
         each: fanouts[3 * number : 3 * number + num_hops] for number, each in enumerate(EDGE_TYPES)
     }
     host, twin = samplers(
         *(graph, num_neighbors, device, input_type),
-        sampling=sampling,
+        sampling="neighbor" if weighted else sampling,
         disjoint=disjoint,
         temporal_strategy="last" if takes_last else "uniform",
     )
@@ -77,18 +80,20 @@ def test_any_small_graph(seed, dtype, fanouts, num_hops, input_type, sampling, f
 
 
 @pytest.mark.parametrize("device", TWINS)
-@pytest.mark.parametrize("form", ["plain", "disjoint", "both", "last"])
+@pytest.mark.parametrize("form", ["plain", "disjoint", "both", "last", "weighted", "weighted both"])
 @pytest.mark.parametrize("num_neighbors", [[15, 10, 5], [3, -1, 2], [60, 2, 40]])
 def test_larger_graphs(num_neighbors, form, device):
     """Some hops may have more edges than memory is reserved for: they are counted first."""
     rng, times = np.random.default_rng(5), TIMES.get(form)
-    graph = with_values(random_typed_graph(rng, np.int32, 30_000, 150_000), rng, times=times)
+    graph = random_typed_graph(rng, np.int32, 30_000, 150_000)
+    graph = with_values(graph, rng, times=times, weighted=form.startswith("weighted"))
+    disjoint = form not in ("plain", "weighted")
     strategy = "last" if form == "last" else "uniform"
     host, twin = samplers(
-        *(graph, num_neighbors, device), disjoint=form != "plain", temporal_strategy=strategy
+        *(graph, num_neighbors, device), disjoint=disjoint, temporal_strategy=strategy
     )
     seeds = torch.randperm(graph.space.counts["paper"], generator=torch.Generator().manual_seed(0))
-    for iteration, count in enumerate((200, 4000, 300) if form == "plain" else (60, 400, 90)):
+    for iteration, count in enumerate((60, 400, 90) if disjoint else (200, 4000, 300)):
         until = torch.from_numpy(rng.integers(-1, 21, count)) if times else None
         name = BatchName(seed=5, iteration=iteration)
         assert_same_batch(host, twin, seeds[:count], name, until)
@@ -177,7 +182,32 @@ def test_copies_are_those_of_the_host():
             )
 
 
-def test_what_only_the_host_takes():
+@pytest.mark.parametrize("device", TWINS)
+@pytest.mark.parametrize("fanout", [1, 2, 40, 90])
+def test_weights_that_are_equal_zero_or_far_apart(fanout, device):
+    """More edges than a warp has lanes; all of some nodes have weight 0."""
+    rng, num_nodes = np.random.default_rng(fanout), 60
+    destinations = np.repeat(np.arange(num_nodes), 100)
+    kinds = [np.ones(100), np.zeros(100), 2.0 ** rng.integers(-120, 120, 100), np.eye(100)[7]]
+    drawn = np.concatenate([kinds[node % 4] for node in range(num_nodes)]).astype(np.float32)
+    sources = rng.integers(0, num_nodes, len(destinations))
+    graph = one_type(sources, destinations, num_nodes, weights={EDGE: torch.from_numpy(drawn)})
+    host, twin = samplers(graph, [fanout, 3], device, NODE)
+    for iteration in range(3):
+        name, seeds = BatchName(seed=3, iteration=iteration), torch.arange(20)
+        sampled = assert_same_batch(host, twin, seeds, name)
+        num_positive = [100, 0, 100, 1] * 5
+        expected = [min(fanout, each) for each in num_positive]
+        assert sampled.indptr.diff()[:20].tolist() == expected
+        assert (torch.from_numpy(drawn)[twin.edge_ids(seeds, name)] > 0).all()
+
+
+def test_bad_weights():
+    for weight, fault in ((-1.0, "finite weights >= 0, got -1"), (float("nan"), "finite weights")):
+        graph = one_type([0], [1], 3, weights={EDGE: torch.tensor([weight])})
+        with pytest.raises(ValueError, match=fault):
+            DeviceTypedNeighborSampler(graph, graph, [2], input_type=NODE, device=native.TWIN)
     graph = one_type([0], [1], 3, weights={EDGE: torch.ones(1)})
-    with pytest.raises(ValueError, match="weight_attr: only the host samples with it"):
-        DeviceTypedNeighborSampler(graph, graph, [2], input_type=NODE, device=native.TWIN)
+    options = {"input_type": NODE, "sampling": "labor", "device": native.TWIN}
+    with pytest.raises(ValueError, match="weights: expected none with labor"):
+        DeviceTypedNeighborSampler(graph, graph, [2], **options)

@@ -27,6 +27,7 @@ WAYS = {
     "plain": (),
     "disjoint": ("sampler.disjoint=true",),
     "uniform": ("sampler.time_attr=time",),
+    "weighted": ("sampler.weight_attr=edge_weight",),
     "last": ("sampler.time_attr=time", "sampler.temporal_strategy=last"),
 }
 
@@ -91,8 +92,8 @@ def test_the_batches_of_the_host(store, setup, placement, way):
     assert_same(sampler.sample(*arguments), host.sample(*arguments))
 
 
-@pytest.mark.parametrize("way", ["plain", "uniform"])
-def test_the_memory_of_times_is_counted(store, setup, way):
+@pytest.mark.parametrize("way", ["plain", "uniform", "weighted"])
+def test_the_memory_of_values_is_counted(store, setup, way):
     """Where the topology goes to the GPU, by what it takes there."""
     job = setup(*WAYS[way])
     drawing = drawing_of(job.config, store, "train")
@@ -101,8 +102,8 @@ def test_the_memory_of_times_is_counted(store, setup, way):
     expected = indptr + 4 * 2000
     if store.is_typed:
         expected += indptr + 4 * 700
-    if way == "uniform":
-        expected += 8 * NUM_NODES
+    expected += {"plain": 0, "uniform": 8 * NUM_NODES, "weighted": 4 * 2000}[way]
+    if way != "plain":
         placed = place_types(topology, "device", torch.device("cpu"))
         assert sum(each.nbytes for each in placed.arrays) == expected
     assert topology.num_bytes == expected
@@ -110,12 +111,3 @@ def test_the_memory_of_times_is_counted(store, setup, way):
     options = job.config.topology
     assert sampler_memory.gpu_bytes(options, shape, 2 * expected) == expected
     assert sampler_memory.gpu_bytes(options, shape, 2 * expected - 1) == 0
-
-
-def test_weights_are_the_hosts(store, setup):
-    settings = ("sampler.weight_attr=edge_weight",)
-    drawing = drawing_of(setup(*settings).config, store, "train")
-    topology = open_topology(store, drawing)
-    assert loaders._gpu_samplers(setup(*settings), topology)(drawing) is None
-    with pytest.raises(ValueError, match=r"uva samples without weights \(sampler\.weight_attr"):
-        loaders._gpu_samplers(setup(*settings, "topology.placement=uva"), topology)
