@@ -16,12 +16,12 @@ std::unique_ptr<lsm::IntervalEdges> interval_edges(lsm::ThreadPool& pool,
                                                    const lsm::TensorView& indptr,
                                                    const lsm::TensorView& indices, int64_t first,
                                                    int64_t last, int64_t num_sources,
-                                                   int64_t batch_rows, bool drop_loops) {
+                                                   int64_t batch_rows, bool one_loop) {
   const auto bounds = indptr.as<const int64_t>("indptr");
   const auto make = [&](auto ids) {
     py::gil_scoped_release release;
     return std::make_unique<lsm::IntervalEdges>(pool, bounds, ids, first, last, num_sources,
-                                                batch_rows, drop_loops);
+                                                batch_rows, one_loop);
   };
   if (indices.dtype == lsm::dtype_of<int32_t>()) {
     return make(indices.as<const int32_t>("indices"));
@@ -52,7 +52,7 @@ void bind_inference(py::module_& module) {
   py::class_<IntervalEdges>(module, "IntervalEdges")
       .def(py::init(&interval_edges), py::arg("pool"), py::arg("indptr"), py::arg("indices"),
            py::arg("first"), py::arg("last"), py::arg("num_sources"), py::arg("batch_rows"),
-           py::arg("drop_loops"))
+           py::arg("one_loop"))
       .def_property_readonly("num_edges", &IntervalEdges::num_edges)
       .def_property_readonly("num_batches", &IntervalEdges::num_batches)
       .def("reduce", &reduce, py::arg("pool"), py::arg("batch"), py::arg("rows"),

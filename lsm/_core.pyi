@@ -609,7 +609,7 @@ class IntervalEdges:
         last: int,
         num_sources: int,
         batch_rows: int,
-        drop_loops: bool,
+        one_loop: bool,
     ) -> None: ...
     def reduce(
         self,

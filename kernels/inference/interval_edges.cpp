@@ -66,7 +66,7 @@ void max_rows(const uint32_t* sources, const uint32_t* targets, int64_t num_edge
 template <class Id>
 IntervalEdges::IntervalEdges(ThreadPool& pool, std::span<const int64_t> indptr,
                              std::span<const Id> indices, int64_t first, int64_t last,
-                             int64_t num_sources, int64_t batch_rows, bool drop_loops)
+                             int64_t num_sources, int64_t batch_rows, bool one_loop)
     : num_destinations_(last - first),
       num_sources_(num_sources),
       batch_rows_(batch_rows),
@@ -77,6 +77,7 @@ IntervalEdges::IntervalEdges(ThreadPool& pool, std::span<const int64_t> indptr,
                  "interval: expected 0 <= first <= last < ", indptr.size(), ", got ", first, " to ",
                  last);
   check_argument(num_destinations_ < kMostInInterval, "interval: expected below 2^32 nodes");
+  check_argument(!one_loop || last <= num_sources, "one_loop: expected destinations to be sources");
   check_argument(0 <= indptr[first] && indptr[last] <= static_cast<int64_t>(indices.size()),
                  "indptr: expected edges below ", indices.size());
   const std::vector<int64_t> bounds = part_bounds(indptr, first, last, num_parts_);
@@ -88,8 +89,9 @@ IntervalEdges::IntervalEdges(ThreadPool& pool, std::span<const int64_t> indptr,
         const int64_t source = indices[e];
         check_argument(source >= 0 && source < num_sources, "edge ", e, ": source ", source,
                        " is not a node: expected an id in [0, ", num_sources, ")");
-        if (!drop_loops || source != v) ++next[source / batch_rows * num_parts_ + p];
+        if (!one_loop || source != v) ++next[source / batch_rows * num_parts_ + p];
       }
+      if (one_loop) ++next[v / batch_rows * num_parts_ + p];
     }
   });
   starts_.assign(next.size() + 1, 0);
@@ -101,9 +103,12 @@ IntervalEdges::IntervalEdges(ThreadPool& pool, std::span<const int64_t> indptr,
     std::vector<Id> sorted;
     for (int64_t v = bounds[p]; v < bounds[p + 1]; ++v) {
       sorted.assign(indices.begin() + indptr[v], indices.begin() + indptr[v + 1]);
+      if (one_loop) {
+        std::erase(sorted, static_cast<Id>(v));
+        sorted.push_back(static_cast<Id>(v));
+      }
       std::sort(sorted.begin(), sorted.end());
       for (const int64_t source : sorted) {
-        if (drop_loops && source == v) continue;
         const int64_t batch = source / batch_rows;
         const int64_t at = next[batch * num_parts_ + p]++;
         sources_[at] = static_cast<uint32_t>(source - batch * batch_rows);

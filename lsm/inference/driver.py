@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -71,7 +72,7 @@ class _Inference:
         self, model: Model, store: GraphStore, out: Path, options: InferenceOptions, world: World
     ) -> None:
         self._store, self._out, self._options, self._world = store, out, options, world
-        self._model = model
+        self._model, self._started = model, time.monotonic()
         self.topologies = {each: store.edges(each).topology() for each in store.edge_types}
         self.network = cut(model, store, self.topologies)
         self.free = _free_bytes(options, world)
@@ -88,18 +89,21 @@ class _Inference:
                     self._remove()
                 raise
         collectives.barrier(self._world)
+        self._num_bytes = torch.zeros(2, dtype=torch.float64)
         for number, stage in enumerate(plan.stages):
             if done.is_sealed(number):
                 continue
             todo = done.todo(number, stage.num_units)
-            self._run_stage(stage, todo, partial(state.add, number))
+            self._run_stage(stage, plan.written[number], todo, partial(state.add, number))
             self._end_stage(plan, number)
             if self._world.is_main:
                 state.seal(number)
         return self._finish(plan, state.total().num_bad_rows)
 
-    def _run_stage(self, stage: Stage, todo: np.ndarray, finish: Any) -> None:
-        """Makes this rank's part of the units ``todo``."""
+    def _run_stage(
+        self, stage: Stage, written: Sequence[ArrayFile], todo: np.ndarray, finish: Any
+    ) -> None:
+        """Makes this rank's part of the units ``todo``, which go to the files ``written``."""
         world, shown = self._world, self._options.progress
         part = np.array_split(todo, world.size)[world.rank]
         with counting(stage.name, len(part), shown if world.is_main else False) as advance:
@@ -108,7 +112,9 @@ class _Inference:
                 finish(first, end, num_bad_rows)
                 advance(end - first)
 
-            stage.run(part, finished)
+            self._num_bytes[0] += stage.run(part, finished)
+            share = len(part) / max(1, stage.num_units)
+            self._num_bytes[1] += share * sum(file.num_bytes for file in written)
         for topology in self.topologies.values():
             native.check_mapped(topology.indptr)
             native.check_mapped(topology.indices)
@@ -165,6 +171,7 @@ class _Inference:
     def _finish(self, plan: Plan, num_bad_rows: int) -> dict[str, Any]:
         """Moves the arrays to their place, and removes the rest."""
         outputs, network = plan.outputs, self.network
+        moved = collectives.all_reduce_sum(self._num_bytes, self._world)
         folder = self._out / network.node_type if self._store.is_typed else self._out
         summary = {
             "store": str(self._store.path),
@@ -178,6 +185,9 @@ class _Inference:
                 for name, each in outputs.arrays.items()
             },
             "rows_not_finite": num_bad_rows,
+            "bytes_read": int(moved[0]),
+            "bytes_written": int(moved[1]),
+            "seconds": round(time.monotonic() - self._started, 3),
         }
         if self._world.is_main:
             outputs.move(folder, [*outputs.arrays])

@@ -21,7 +21,7 @@ from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType
 from lsm.inference.blocks import BLOCK_EDGES, Block, block_bounds, make_block
 from lsm.inference.network import BlockLayer
-from lsm.inference.stage import Finish, Sink, runs_of
+from lsm.inference.stage import Finish, Sink, bytes_read, runs_of
 from lsm.storage.engine import Storage, Ticket
 from lsm.storage.open import open_storage
 from lsm.storage.options import StorageOptions
@@ -82,7 +82,7 @@ class GatherStage:
         self.num_units = len(self._bounds) - 1
         self._budget = self._row_budget(free_bytes)
 
-    def run(self, units: np.ndarray, finish: Finish) -> None:
+    def run(self, units: np.ndarray, finish: Finish) -> int:
         """As Stage.run()."""
         with ExitStack() as stack:
             storages = {
@@ -97,6 +97,7 @@ class GatherStage:
                 before = group
             if before is not None:
                 self._compute(before, finish)
+            return bytes_read(storages.values())
 
     def _row_budget(self, free_bytes: int) -> int:
         """Memory of a group's rows. Raises ValueError if that is nothing."""

@@ -22,7 +22,7 @@ from lsm.core.units import format_bytes
 from lsm.data.feature_files import FeatureFiles
 from lsm.graph.topology import Topology
 from lsm.inference.arrays import ArrayFile
-from lsm.inference.stage import Finish, Sink, runs_of
+from lsm.inference.stage import Finish, Sink, bytes_read, runs_of
 from lsm.inference.streamed import Streamed
 from lsm.storage.engine import Storage, Ticket
 from lsm.storage.open import open_storage
@@ -77,7 +77,7 @@ class ProjectStage:
         room = min(_MOST_STREAM_BYTES, free_bytes // _STREAM_SHARE)
         self._chunks = max(1, room // (CHUNK_ROWS * features.row_bytes))
 
-    def run(self, units: np.ndarray, finish: Finish) -> None:
+    def run(self, units: np.ndarray, finish: Finish) -> int:
         """As Stage.run()."""
         pieces = [
             (first, min(first + self._chunks, end))
@@ -90,6 +90,7 @@ class ProjectStage:
             for (begin, end), (first, _), rows in zip(pieces, bounds, rows_in_order, strict=True):
                 self._project(rows, first)
                 finish(begin, end, 0)
+            return bytes_read([storage])
 
     def _project(self, rows: Tensor, first: int) -> None:
         def work(at: int) -> int:
@@ -155,7 +156,7 @@ class IntervalStage:
                 "memory, or use fewer threads"
             )
 
-    def run(self, units: np.ndarray, finish: Finish) -> None:
+    def run(self, units: np.ndarray, finish: Finish) -> int:
         """As Stage.run()."""
         direct = {"direct": "off"} if self.stays else {}
         options = StorageOptions().model_copy(update=_READS | direct)
@@ -169,11 +170,13 @@ class IntervalStage:
             kept = self._read_all(z) if self.stays and len(units) else None
             for begin, end in self._intervals(units):
                 self._run_interval(begin, end, z, own, kept, finish)
+            return bytes_read({z, own or z})
 
     def _cost(self, begin: int, end: int) -> int:
         """Memory of the sums and the edges of chunks ``begin`` to ``end - 1``."""
         first, last = self._nodes(begin, end)
         edges = int(self._topology.indptr[last] - self._topology.indptr[first])
+        edges += (last - first) * self._rows.streamed.one_loop
         return (last - first) * self._rows.z.row_bytes + edges * _EDGE_BYTES
 
     def _nodes(self, begin: int, end: int) -> tuple[int, int]:
@@ -224,7 +227,7 @@ class IntervalStage:
             last,
             self._num_nodes,
             self._batch_rows,
-            streamed.drops_loops,
+            streamed.one_loop,
         )
         bounds = [
             (at, min(at + self._batch_rows, self._num_nodes))

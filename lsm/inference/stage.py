@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lsm.inference.arrays import ArrayFile
+from lsm.storage.engine import Storage
 
 Finish = Callable[[int, int, int], None]
 """Takes the first and the end of units whose rows are written, and the number of bad rows."""
@@ -24,8 +25,9 @@ class Stage(Protocol):
     name: str
     num_units: int
 
-    def run(self, units: np.ndarray, finish: Finish) -> None:
-        """Makes the rows of ``units`` [n] int64, ascending. Raises OSError, ValueError."""
+    def run(self, units: np.ndarray, finish: Finish) -> int:
+        """Makes the rows of ``units`` [n] int64, ascending. Returns the bytes read from storage.
+        Raises OSError, ValueError."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,11 @@ class Sink:
             for run, part in zip(ids.tensor_split(gaps), rows.tensor_split(gaps), strict=True):
                 self.rows.write(int(run[0]), part)
         return max((write(ids, rows) for write in self.writers), default=0)
+
+
+def bytes_read(storages: Iterable[Storage]) -> int:
+    """Bytes that ``storages`` have read."""
+    return sum(int(each.stats()["bytes_read"]) for each in storages)
 
 
 def runs_of(units: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -29,8 +29,8 @@ class Streamed:
 
     width, own_width: of a row z, and of a row s; 0: no s. project(x, first): z and s of rows x
     [n, in] float32, those of nodes from ``first`` on. emit(reduced, own, first): rows [n, out] of
-    the reduced z, and of s, or of the nodes' own z if ``takes_own`` says so. drops_loops: edges of
-    a node to itself do not count.
+    the reduced z, and of s, or of the nodes' own z if ``takes_own`` says so. one_loop: a node is
+    its own in-neighbour once, whatever edges to itself it has.
     """
 
     width: int
@@ -39,7 +39,7 @@ class Streamed:
     project: Callable[[Tensor, int], tuple[Tensor, Tensor | None]]
     emit: Callable[[Tensor, Tensor | None, int], Tensor]
     takes_own: bool = False
-    drops_loops: bool = False
+    one_loop: bool = False
 
 
 def stream_conv(conv: nn.Module, topology: Topology, width: int) -> Streamed | None:
@@ -120,8 +120,6 @@ def _gin(conv: GINConv, topology: Topology, width: int, aggr: str) -> Streamed:
 
 
 def _gcn(conv: GCNConv, topology: Topology) -> Streamed:
-    has_loops = conv.normalize and conv.add_self_loops
-
     @cache
     def scale() -> Tensor:
         return gcn_scale(conv, topology).unsqueeze(1)
@@ -132,16 +130,9 @@ def _gcn(conv: GCNConv, topology: Topology) -> Streamed:
     def project(x: Tensor, first: int) -> tuple[Tensor, Tensor | None]:
         return scaled(conv.lin(x), first), None
 
-    def emit(reduced: Tensor, own: Tensor | None, first: int) -> Tensor:
-        rows = scaled(reduced if own is None else reduced + own, first)
+    def emit(reduced: Tensor, _own: Tensor | None, first: int) -> Tensor:
+        rows = scaled(reduced, first)
         return rows if conv.bias is None else rows + conv.bias
 
-    return Streamed(
-        conv.lin.weight.size(0),
-        0,
-        "sum",
-        project,
-        emit,
-        takes_own=has_loops,
-        drops_loops=has_loops,
-    )
+    one_loop = conv.normalize and conv.add_self_loops
+    return Streamed(conv.lin.weight.size(0), 0, "sum", project, emit, one_loop=one_loop)

@@ -17,21 +17,23 @@ def graph(seed, dtype):
     return torch.from_numpy(indptr.astype(np.int64)), torch.from_numpy(sources[order].astype(dtype))
 
 
-def reference(indptr, indices, rows, first, last, reduction, drop_loops):
+def reference(indptr, indices, rows, first, last, reduction, one_loop):
     """One float32 addition after the other."""
     start = 0.0 if reduction == "sum" else -np.inf
     found = np.full((last - first, rows.shape[1]), start, dtype=np.float32)
     for v in range(first, last):
-        for u in sorted(indices[indptr[v] : indptr[v + 1]].tolist()):
-            if not (drop_loops and u == v):
-                row, own = rows[u], found[v - first]
-                found[v - first] = own + row if reduction == "sum" else np.maximum(own, row)
+        sources = indices[indptr[v] : indptr[v + 1]].tolist()
+        if one_loop:
+            sources = [u for u in sources if u != v] + [v]
+        for u in sorted(sources):
+            row, own = rows[u], found[v - first]
+            found[v - first] = own + row if reduction == "sum" else np.maximum(own, row)
     return found
 
 
-def reduced(indptr, indices, rows, first, last, reduction, drop_loops, batch_rows, num_threads):
+def reduced(indptr, indices, rows, first, last, reduction, one_loop, batch_rows, num_threads):
     pool = native.ThreadPool(num_threads)
-    edges = native.IntervalEdges(pool, indptr, indices, first, last, NODES, batch_rows, drop_loops)
+    edges = native.IntervalEdges(pool, indptr, indices, first, last, NODES, batch_rows, one_loop)
     start = 0.0 if reduction == "sum" else -torch.inf
     out = torch.full((last - first, rows.shape[1]), start)
     for batch in range(edges.num_batches):
@@ -43,13 +45,11 @@ def reduced(indptr, indices, rows, first, last, reduction, drop_loops, batch_row
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 @pytest.mark.parametrize("reduction", ["sum", "max"])
 @pytest.mark.parametrize(("batch_rows", "num_threads"), [(NODES, 1), (7, 1), (7, 3), (1000, 4)])
-@pytest.mark.parametrize(("first", "last", "drop_loops"), [(0, NODES, False), (11, 53, True)])
-def test_bits_are_those_of_a_loop(
-    dtype, reduction, batch_rows, num_threads, first, last, drop_loops
-):
+@pytest.mark.parametrize(("first", "last", "one_loop"), [(0, NODES, False), (11, 53, True)])
+def test_bits_are_those_of_a_loop(dtype, reduction, batch_rows, num_threads, first, last, one_loop):
     indptr, indices = graph(1, dtype)
     rows = np.random.default_rng(2).standard_normal((NODES, 19)).astype(np.float32)
-    interval = (first, last, reduction, drop_loops)
+    interval = (first, last, reduction, one_loop)
     found = reduced(indptr, indices, rows, *interval, batch_rows, num_threads)
     expected = reference(indptr.numpy(), indices.numpy(), rows, *interval)
     assert found.tobytes() == expected.tobytes()
