@@ -89,6 +89,7 @@ def average_sparse_gradients(tables: Sequence[Tensor], world: World) -> None:
                 sums[begin:end],
                 table.shape,
                 is_coalesced=True,
+                check_invariants=False,
             ).to(table.device)
 
 
