@@ -92,7 +92,7 @@ def train(store: Path, world: int, settings: list[str], directory: Path, epochs:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += [f"--nproc-per-node={world}", "-m", "lsm", "train", "base"]
     command += [f"data.path={store}", f"run.dir={directory}", f"train.epochs={epochs}"]
-    command += ["train.eval_every=0", "train.select=last", "metrics.tensorboard=false"]
+    command += ["train.eval_every=0", "train.select=last", "metrics.loggers=[]"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
     ended = subprocess.run(
         [*command, *settings], env=environment, timeout=900, capture_output=True, text=True

@@ -53,7 +53,7 @@ def train(line: str, args: argparse.Namespace) -> None:
         return
     command = [sys.executable, "-m", "lsm", "embed", "train", "embed/base", *keys]
     command += [f"data.path={args.stores / name}", f"run.dir={run_dir}"]
-    command += ["metrics.tensorboard=false", "metrics.progress=off"]
+    command += ["metrics.loggers=[]", "metrics.progress=off"]
     print("+", *command[3:], file=sys.stderr, flush=True)
     run_program(command, timeout=args.timeout_secs)
     (run_dir / "partitions.bin").unlink(missing_ok=True)

@@ -98,7 +98,7 @@ def run(form: str, store: Path, layout: PartitionLayout, args: argparse.Namespac
         "train.num_threads": args.threads,
         "storage.queue_depth": args.queue_depth,
         "checkpoint.resume": "never",
-        "metrics.tensorboard": "false",
+        "metrics.loggers": "[]",
     }
     command = lsm("embed", "train", "embed/base", *(f"{k}={v}" for k, v in settings.items()))
     drop_cache(store)

@@ -79,7 +79,7 @@ def main() -> None:
     args = parse_args()
     args.dir.mkdir(parents=True, exist_ok=True)
     on_disk = [f"embed.partitions={args.partitions}", f"embed.buffer={args.buffer}", *args.disk_set]
-    common = ["metrics.tensorboard=false", "metrics.jsonl=false", *args.set]
+    common = ["metrics.loggers=[]", "metrics.jsonl=false", *args.set]
     results = []
     for config in args.configs.split(","):
         store = find_store(config, args)

@@ -85,7 +85,7 @@ def measure(store: Path, fanouts: str, batch_size: int, args: argparse.Namespace
     keys = [f"data.path={store}", f"run.dir={run_dir}", f"memory.bytes={args.memory_bytes}"]
     keys += [f"sampler.num_neighbors=[{fanouts}]", f"train.batch_size={batch_size}", "device=cpu"]
     keys += ["data.topology=memory", "cache.policy=lookahead", f"cache.window={WINDOW}"]
-    keys += ["metrics.tensorboard=false", "metrics.log_every=1", "train.epochs=1"]
+    keys += ["metrics.loggers=[]", "metrics.log_every=1", "train.epochs=1"]
     keys += ["model.name=rsage"] * (args.types > 1) + args.set
     shutil.rmtree(run_dir, ignore_errors=True)  # left by a killed measurement
     result = train([sys.executable, "-m", "lsm", "train", "base", *keys], run_dir, args)

@@ -59,7 +59,7 @@ def accuracy(path: str, kind: str, seed: int, options: argparse.Namespace) -> fl
     """Test accuracy of one training run."""
     with tempfile.TemporaryDirectory() as run_dir:
         command = [sys.executable, "-m", "lsm", "train", "base", f"data.path={path}"]
-        command += [f"run.dir={run_dir}/run", f"train.seed={seed}", "metrics.tensorboard=false"]
+        command += [f"run.dir={run_dir}/run", f"train.seed={seed}", "metrics.loggers=[]"]
         command += [*SETTINGS, f"train.epochs={options.epochs}", "checkpoint.every_epochs=0"]
         command += [setting.format(layer=options.layer) for setting in KINDS[kind]]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECS)

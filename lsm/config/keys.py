@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 _MOVED = {
     f"sampler.{name}": f"loader.{name}"
     for name in ("num_threads", "prefetch", "max_prefetch", "staging_bytes")
-}
+} | {"metrics.tensorboard": "metrics.loggers"}
 """Earlier names of keys. They are read, with a hint."""
 
 _VAGUE = ("bytes", "dir", "mode", "name", "path")
@@ -65,8 +65,8 @@ def _merge(result: dict[Any, Any], key: Any, value: Any, prefix: str) -> None:
 
 def current_key(model: type[BaseModel], name: str) -> str:
     """The name that the key ``name`` has now. Warns of an earlier one."""
-    now = _MOVED.get(name) if model is Config else None
-    if now is None:
+    now = _MOVED.get(name)
+    if now is None or now not in dotted_keys(model):
         return name
     logger.warning("the key %s is called %s now; it is read, please change it", name, now)
     return now
@@ -78,9 +78,11 @@ def move_keys(model: type[BaseModel], values: dict[Any, Any]) -> dict[Any, Any]:
     for old in _MOVED:
         section, _, key = old.partition(".")
         there = values.get(section)
-        if model is not Config or not isinstance(there, dict) or key not in there:
+        if not isinstance(there, dict) or key not in there:
             continue
         now = current_key(model, old)
+        if now == old:
+            continue
         section_now, _, key_now = now.partition(".")
         moved = values.get(section_now) or {}
         if not isinstance(moved, dict) or key_now in moved:

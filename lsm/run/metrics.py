@@ -1,4 +1,4 @@
-"""Records of a run: JSON lines, TensorBoard, a progress bar; on rank 0 only."""
+"""Records of a run: JSON lines, loggers, a progress bar; on rank 0 only."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import json
 import logging
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import (
@@ -25,10 +24,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from lsm.run.loggers.logger import LoggedRun, Logger, writing
+from lsm.run.loggers.open import LoggerName, check_installed, open_logger
 from lsm.run.options import MetricsOptions
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
 
 logger = logging.getLogger(__name__)
 
@@ -46,36 +44,24 @@ class JsonLines:
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = _lines_before(path, position) if path.exists() else []
         temporary = path.with_name(f".{path.name}.tmp")
-        with _writing("metrics.jsonl", path):
+        with _writing_lines(path):
             temporary.write_text("".join(kept))
             os.replace(temporary, path)
         self._file: TextIO = open(path, "a")  # noqa: SIM115 (closed in close)
 
     def write(self, record: dict[str, Any]) -> None:
         """Appends one line; floats keep every bit."""
-        with _writing("metrics.jsonl", self._path):
+        with _writing_lines(self._path):
             self._file.write(json.dumps(record) + "\n")
 
     def flush(self) -> None:
         """Passes the lines so far to the operating system."""
-        with _writing("metrics.jsonl", self._path):
+        with _writing_lines(self._path):
             self._file.flush()
 
     def close(self) -> None:
-        with _writing("metrics.jsonl", self._path):
+        with _writing_lines(self._path):
             self._file.close()
-
-
-@contextmanager
-def _writing(key: str, path: Path) -> Iterator[None]:
-    """A context that turns errors of the file system into RuntimeErrors with a remedy."""
-    try:
-        yield
-    except OSError as error:
-        raise RuntimeError(
-            f"{key}: cannot write {path} ({error.strerror}); make room there, or set {key}=false; "
-            "the last checkpoint resumes"
-        ) from error
 
 
 def _lines_before(path: Path, position: tuple[int, int]) -> list[str]:
@@ -101,21 +87,18 @@ def _lines_before(path: Path, position: tuple[int, int]) -> list[str]:
     return kept
 
 
-def _scalars(record: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, float]]:
-    """The known numbers of a record by ``prefix/name``, and of the records in it by
-    ``prefix/name/name``, without the epoch's."""
+def _scalars(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """The known numbers of a record, and those of the records in it as ``name/name``, without the
+    epoch's."""
     for name, value in record.items():
         if isinstance(value, Mapping):
-            yield from _scalars(value, f"{prefix}/{name}")
+            yield from _scalars(value, f"{prefix}{name}/")
         elif name != "epoch" and value is not None:
-            yield f"{prefix}/{name}", value
+            yield f"{prefix}{name}", value
 
 
-def _heard_by_the_caller(arguments: threading.ExceptHookArgs) -> None:
-    """Silences a TensorBoard thread that cannot write its file: the next call raises the error."""
-    is_board = type(arguments.thread).__module__.startswith("tensorboard.")
-    if not (is_board and issubclass(arguments.exc_type, OSError)):
-        threading.__excepthook__(arguments)
+def _writing_lines(path: Path) -> AbstractContextManager[None]:
+    return writing(path, "metrics.jsonl", "set metrics.jsonl=false")
 
 
 class Metrics:
@@ -132,11 +115,13 @@ class Metrics:
         position: tuple[int, int],
         step_scalars: Sequence[str],
         in_words: Callable[[dict[str, Any]], str],
+        settings: Mapping[str, Any],
         note: Callable[[str], None] | None = None,
     ) -> None:
         """``iterations``: per epoch. ``position``: (epoch, iteration) that training starts from,
-        both counted from 0. ``step_scalars``: of a step's record, for TensorBoard. ``in_words``: of
-        an epoch's record, all but the loss and the time. ``note``: takes each printed line."""
+        both counted from 0. ``step_scalars``: of a step's record, for the loggers. ``in_words``: of
+        an epoch's record, all but the loss and the time. ``settings``: of the run, for the loggers.
+        ``note``: takes each printed line."""
         self._step_scalars, self._in_words = step_scalars, in_words
         self._note = note
         self._log_every = config.log_every
@@ -144,12 +129,12 @@ class Metrics:
         self._epochs = epochs
         self._console = Console(file=sys.stderr, highlight=False)
         self._main = main
-        self._config, self._directory = config, directory
+        self._config, self._directory, self._settings = config, directory, settings
         self._lines: JsonLines | None = None
-        self._board: SummaryWriter | None = None
-        self._lost_board = False
+        self._loggers: dict[LoggerName, Logger] = {}
         self._rows, self._misses = 0, 0
         if main:
+            check_installed(config.loggers)
             self._open(position)
         show = config.progress == "on" or (config.progress == "auto" and sys.stderr.isatty())
         self._bar = _progress_bar(self._console) if main and show else None
@@ -171,14 +156,15 @@ class Metrics:
             self._open(position)
 
     def reopen_lost(self, position: tuple[int, int]) -> None:
-        """Creates TensorBoard's files again, if they alone were removed."""
-        if self._lost_board:
-            logger.warning(
-                "metrics.tensorboard: %s was removed while the run was writing to it; it is "
-                "created again, and its contents are lost",
-                self._directory / "tensorboard",
-            )
-            self._open_board(position)
+        """Creates the files of a logger again, if they alone were removed."""
+        for name, each in self._loggers.items():
+            if each.is_lost:
+                logger.warning(
+                    "metrics.loggers: %s was removed while the run was writing to it; it is "
+                    "created again, and its contents are lost",
+                    self._directory / name,
+                )
+                self._loggers[name] = open_logger(name, self._logged(position))
 
     def say(self, text: str) -> None:
         """Prints a line on standard error of rank 0."""
@@ -218,10 +204,8 @@ class Metrics:
         if self._lines is not None:
             self._lines.flush()
         at = (record["epoch"] - 1) * self._iterations + record["iteration"]
-        with self._writing_board() as board:
-            if board is not None:
-                for name in self._step_scalars:
-                    board.add_scalar(f"step/{name}", record[name], at)
+        for each in self._loggers.values():
+            each.step(at, {name: record[name] for name in self._step_scalars})
 
     def epoch(self, record: dict[str, Any]) -> None:
         """Records the end of an epoch in every file, and prints a line."""
@@ -230,11 +214,8 @@ class Metrics:
         if self._lines is not None:
             self._lines.write({"kind": "epoch", **record})
             self._lines.flush()
-        with self._writing_board() as board:
-            if board is not None:
-                for name, value in _scalars(record, "epoch"):
-                    board.add_scalar(name, value, record["epoch"])
-                board.flush()
+        for each in self._loggers.values():
+            each.epoch(record["epoch"], dict(_scalars(record)))
         self.say(
             f"epoch {record['epoch']:>3}/{self._epochs}  loss {record['loss']:.4f}  "
             f"{self._in_words(record)}{record['seconds']:.2f} s"
@@ -244,9 +225,8 @@ class Metrics:
         """Passes all records so far to the operating system."""
         if self._lines is not None:
             self._lines.flush()
-        with self._writing_board() as board:
-            if board is not None:
-                board.flush()
+        for each in self._loggers.values():
+            each.flush()
 
     def close(self) -> None:
         """Flushes and closes every file, and removes the progress bar."""
@@ -266,38 +246,21 @@ class Metrics:
     def _open(self, position: tuple[int, int]) -> None:
         if self._config.jsonl:
             self._lines = JsonLines(self._directory / "metrics.jsonl", position)
-        if self._config.tensorboard:
-            self._open_board(position)
+        for name in self._config.loggers:
+            self._loggers[name] = open_logger(name, self._logged(position))
 
-    def _open_board(self, position: tuple[int, int]) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # a slow import
-
-        first_step = position[0] * self._iterations + position[1]
-        threading.excepthook = _heard_by_the_caller
-        path = self._directory / "tensorboard"
-        self._lost_board = False
-        with _writing("metrics.tensorboard", path):
-            self._board = SummaryWriter(path, purge_step=first_step)
+    def _logged(self, position: tuple[int, int]) -> LoggedRun:
+        epoch, iteration = position
+        done = epoch * self._iterations + iteration
+        return LoggedRun(self._directory, epoch, done, self._settings)
 
     def _close_files(self) -> None:
-        try:
+        loggers, self._loggers = self._loggers, {}
+        with ExitStack() as stack:
+            for each in loggers.values():
+                stack.callback(each.close)
             if self._lines is not None:
-                self._lines.close()
-        finally:
-            with self._writing_board() as board:
-                if board is not None:
-                    board.close()
-
-    @contextmanager
-    def _writing_board(self) -> Iterator[SummaryWriter | None]:
-        """A context that writes to the board, if there is one. Its files are gone if somebody
-        removed them, which TensorBoard's thread may notice before the trainer does; then the board
-        is given up until the trainer looks at the directory."""
-        with _writing("metrics.tensorboard", self._directory / "tensorboard"):
-            try:
-                yield self._board
-            except FileNotFoundError:
-                self._board, self._lost_board = None, True
+                stack.callback(self._lines.close)
 
 
 class _Rate(ProgressColumn):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from lsm.core.option_types import NonNegative, Positive, Seconds
 from lsm.core.section import Section
+from lsm.run.loggers.open import LoggerName
 
 
 class RunOptions(Section):
@@ -49,6 +50,14 @@ class CheckpointOptions(Section):
     contents of run.dir. Or the path of a checkpoint."""
 
 
+def _loggers(value: Any) -> Any:
+    """Also true and false, as of the earlier key metrics.tensorboard; and one name, or names
+    separated by commas, from a command line."""
+    if isinstance(value, bool):
+        return ["tensorboard"] if value else []
+    return value.split(",") if isinstance(value, str) else value
+
+
 class MetricsOptions(Section):
     """Records and displays of a run."""
 
@@ -56,12 +65,14 @@ class MetricsOptions(Section):
 
     jsonl: bool = True
     """Write run.dir/metrics.jsonl: one JSON line per iteration and per epoch."""
-    tensorboard: bool = True
-    """Write TensorBoard events to run.dir/tensorboard."""
+    loggers: Annotated[list[LoggerName], BeforeValidator(_loggers)] = Field(default=["tensorboard"])
+    """Other places for the same numbers. tensorboard: events in run.dir/tensorboard. csv:
+    run.dir/steps.csv and epochs.csv. wandb and mlflow, if their packages are installed: as their
+    environment variables say; without MLFLOW_TRACKING_URI, in run.dir/mlflow.db."""
     progress: Literal["auto", "on", "off"] = "auto"
     """Progress bars on standard error of rank 0. auto: where that is a terminal."""
     log_every: Positive = 10
-    """Iterations between two points in TensorBoard and two flushes of metrics.jsonl."""
+    """Iterations between two points of the loggers and two flushes of metrics.jsonl."""
     profile_steps: NonNegative = 0
     """Iterations to trace on each rank with torch.profiler, after two warm-up iterations. Traces go
     to run.dir/profile. 0: none."""

@@ -72,7 +72,7 @@ def open_records(
         position: The start of training.
         num_iterations: Iterations of an epoch.
         in_words: An epoch's record, all but the loss and the time, for the user.
-        step_scalars: Names of a step's record, for TensorBoard.
+        step_scalars: Names of a step's record, for the loggers.
         directory: The lock of ``path``, on the rank that has it, if the directory can be created
             again in mid-run.
     """
@@ -97,6 +97,7 @@ def open_records(
             position=(position.epoch, position.iteration),
             step_scalars=step_scalars,
             in_words=in_words,
+            settings=config.model_dump(mode="json"),
             note=log.note,
         ) as metrics,
         StepProfiler(config.metrics.profile_steps, path / "profile", world.rank) as profiler,

@@ -77,7 +77,7 @@ def test_print_config_is_a_config(monkeypatch, capsys, tmp_path):
 @pytest.mark.slow
 def test_a_run_ends_with_its_summary_and_writes_every_record(tmp_path):
     store, run_dir = make_store(tmp_path / "store"), tmp_path / "run"
-    settings = overrides(store, run_dir, "metrics.tensorboard=true")
+    settings = overrides(store, run_dir, "metrics.loggers=tensorboard")
     result = run_alone("-m", "lsm", "train", "base", *settings)
     assert result.returncode == 0, result.stderr
     (line,) = result.stdout.splitlines()

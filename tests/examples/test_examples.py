@@ -1,8 +1,6 @@
 """Every script in examples/ runs on a store given as its argument, and does its task."""
 
 import ast
-import json
-import os
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -113,31 +111,6 @@ def test_lightning_trains_on_two_processes(example_store, run_python):
 
 
 # Keeps what it is given, in place of the package.
-WANDB = """
-import contextlib, json
-
-class Run:
-    def log(self, record, step):
-        print(json.dumps([step, record]))
-
-def init(project, name):
-    return contextlib.nullcontext(Run())
-"""
-
-
-def test_metrics_go_to_wandb_by_kind(run_python, tmp_path, monkeypatch):
-    (tmp_path / "wandb.py").write_text(WANDB)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
-    records = [{"kind": "step", "loss": 0.5}, {"kind": "epoch", "loss": 0.25, "epoch": 1}]
-    lines = "\n".join(map(json.dumps, records))
-    (tmp_path / "metrics.jsonl").write_text(lines)
-    output = run_python(EXAMPLES / "metrics_to_wandb.py", tmp_path)
-    assert [json.loads(line) for line in output.splitlines()] == [
-        [0, {"step/loss": 0.5}],
-        [1, {"epoch/loss": 0.25, "epoch/epoch": 1}],
-    ]
-
-
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_examples_use_public_names_only(path):
     tree = ast.parse(path.read_text())

@@ -128,9 +128,9 @@ def test_a_directory_that_cannot_be_made_is_named(store, tmp_path):
         train(config(store, tmp_path / "file" / "run"))
 
 
-@pytest.mark.parametrize("board", ["true", "false"])
+@pytest.mark.parametrize("loggers", ["tensorboard", "[]"])
 def test_a_directory_that_is_removed_in_mid_run_is_made_again(
-    store, once, tmp_path, monkeypatch, caplog, board
+    store, once, tmp_path, monkeypatch, caplog, loggers
 ):
     whole_epoch = Loop.train_epoch
 
@@ -140,7 +140,7 @@ def test_a_directory_that_is_removed_in_mid_run_is_made_again(
             shutil.rmtree(tmp_path / "run")
 
     monkeypatch.setattr(Loop, "train_epoch", remove_after_the_first)
-    train(config(store, tmp_path / "run", f"metrics.tensorboard={board}"))
+    train(config(store, tmp_path / "run", f"metrics.loggers={loggers}"))
     (warning,) = [line for line in caplog.messages if "run.dir" in line]
     assert "was removed while the run was writing to it" in warning
     assert (tmp_path / "run" / "model.pt").exists()
@@ -174,14 +174,16 @@ def test_whoever_notices_first_that_the_directory_is_gone_the_run_goes_on(
 
     def remove_before_the_third(self, batch):
         if (batch.epoch, batch.iteration) == (0, 2):
-            self._metrics._board.flush()  # nothing is left to write
-            writer = self._metrics._board.file_writer.event_writer._async_writer._worker
+            self._metrics._loggers["tensorboard"].writer.flush()  # nothing is left to write
+            writer = self._metrics._loggers[
+                "tensorboard"
+            ].writer.file_writer.event_writer._async_writer._worker
             write = writer._record_writer.write
             if first == "trainer":
                 writer._record_writer.write = lambda data: looked.wait(60) and write(data)
             shutil.rmtree(run)
             if first == "thread":
-                self._metrics._board.add_scalar("wakes the thread", 0.0)
+                self._metrics._loggers["tensorboard"].writer.add_scalar("wakes the thread", 0.0)
                 writer.join(60)
                 assert isinstance(writer.exception, FileNotFoundError)
         return whole_step(self, batch)
@@ -189,7 +191,7 @@ def test_whoever_notices_first_that_the_directory_is_gone_the_run_goes_on(
     monkeypatch.setattr(Trainer, "train", remove_before_the_third)
     monkeypatch.setattr(RunDirectory, "check", checked)
     # The queue of the thread has room for the scalars of an epoch's last two records.
-    often = ("metrics.tensorboard=true", "metrics.log_every=2")
+    often = ("metrics.loggers=tensorboard", "metrics.log_every=2")
     summary = train(config(store, run, *often))
     (warning,) = [line.getMessage() for line in caplog.records if line.levelname == "WARNING"]
     assert f"run.dir: {run} was removed while the run was writing to it" in warning
@@ -214,9 +216,9 @@ def test_tensorboard_that_alone_is_removed_is_made_again(store, tmp_path, monkey
         whole_epoch(self)
 
     monkeypatch.setattr(Loop, "train_epoch", remove_before)
-    train(config(store, tmp_path / "run", "metrics.tensorboard=true"))
+    train(config(store, tmp_path / "run", "metrics.loggers=tensorboard"))
     (warning,) = [line.getMessage() for line in caplog.records if line.levelname == "WARNING"]
-    assert warning.startswith(f"metrics.tensorboard: {board} was removed")
+    assert warning.startswith(f"metrics.loggers: {board} was removed")
     assert len(list(board.iterdir())) == 1
     assert len(losses(tmp_path / "run")) == 10
 
@@ -277,8 +279,8 @@ main()
         (2048, ["checkpoint.every_epochs=0"], r"metrics\.jsonl: cannot write .*metrics\.jsonl \("),
         (
             64,
-            ["metrics.tensorboard=true", "metrics.jsonl=false", "checkpoint.every_epochs=0"],
-            r"metrics\.tensorboard: cannot write .*tensorboard \(File too large\)",
+            ["metrics.loggers=tensorboard", "metrics.jsonl=false", "checkpoint.every_epochs=0"],
+            r"metrics\.loggers: cannot write .*tensorboard \(File too large\)",
         ),
     ],
 )

@@ -10,7 +10,7 @@ from support.training import config, losses, steps
 def test_metrics_boards_and_summaries_count_from_1(store, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    changes = ("metrics.tensorboard=true", "metrics.log_every=1")
+    changes = ("metrics.loggers=tensorboard", "metrics.log_every=1")
     summary = train(config(store, tmp_path, *changes))
     records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [r["epoch"] for r in records if r["kind"] == "epoch"] == [1, 2]

@@ -57,7 +57,7 @@ def run(
     trainee, path, *, epochs=7, eval_every=1, patience=0, every_steps=0, every_epochs=0, **saves
 ):
     (path / "run").mkdir(exist_ok=True)
-    config = load_config("base", [f"train.epochs={epochs}", "metrics.tensorboard=false"])
+    config = load_config("base", [f"train.epochs={epochs}", "metrics.loggers=[]"])
     cadence = Cadence(epochs, eval_every, patience, every_steps, every_epochs, **saves)
     with (
         RunLog() as log,

@@ -37,7 +37,7 @@ FAST = (
     "train.num_threads=1",
     "model.hidden_dim=16",
     "sampler.num_neighbors=[5, 3]",
-    "metrics.tensorboard=false",
+    "metrics.loggers=[]",
 )
 
 

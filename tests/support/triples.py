@@ -18,7 +18,7 @@ FAST = (
     "train.eval_every=0",
     "train.patience=0",
     "train.num_threads=1",
-    "metrics.tensorboard=false",
+    "metrics.loggers=[]",
     "storage.timeout_secs=60",
     "dist.timeout_secs=20",
 )

@@ -209,7 +209,7 @@ def graph(tmp_path_factory):
 
 
 RUN = ("device=cpu", "train.epochs=1", "train.batch_size=160", "train.num_threads=1")
-RUN += ("sampler.num_neighbors=[15, 10, 5]", "model.hidden_dim=8", "metrics.tensorboard=false")
+RUN += ("sampler.num_neighbors=[15, 10, 5]", "model.hidden_dim=8", "metrics.loggers=[]")
 CACHED = ("cache.policy=lookahead", "cache.bytes=1MiB", "storage.engine=posix")
 
 

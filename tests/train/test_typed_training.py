@@ -66,7 +66,7 @@ def test_no_cache_and_no_engine_changes_a_loss(store, alone, tmp_path, cache, en
 def test_tensorboard_shows_each_type(store, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    train(config(store, tmp_path, *TYPED, "train.epochs=2", "metrics.tensorboard=true"))
+    train(config(store, tmp_path, *TYPED, "train.epochs=2", "metrics.loggers=tensorboard"))
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]

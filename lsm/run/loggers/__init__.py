@@ -1,0 +1,1 @@
+"""Places that take the numbers of a run: TensorBoard, CSV, wandb, MLflow."""

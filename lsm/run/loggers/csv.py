@@ -1,0 +1,97 @@
+"""Two CSV files of a run: ``steps.csv`` and ``epochs.csv``, a line for each."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lsm.run.loggers.logger import LoggedRun, Logger, writing_log
+
+
+class CsvLogger(Logger):
+    """A column for each number, named in the first line."""
+
+    def __init__(self, run: LoggedRun) -> None:
+        # An epoch that begins is not among those that have ended.
+        self._steps = _Table(run.directory / "steps.csv", "iteration", run.iteration)
+        self._epochs = _Table(run.directory / "epochs.csv", "epoch", run.epoch + 1)
+
+    def step(self, iteration: int, values: Mapping[str, float]) -> None:
+        """As Logger.step()."""
+        self._steps.add({"iteration": iteration, **values})
+
+    def epoch(self, epoch: int, values: Mapping[str, float]) -> None:
+        """As Logger.epoch()."""
+        self._epochs.add({"epoch": epoch, **values})
+        self.flush()
+
+    def flush(self) -> None:
+        """As Logger.flush()."""
+        self._steps.flush()
+        self._epochs.flush()
+
+    def close(self) -> None:
+        """As Logger.close()."""
+        self.flush()
+
+
+class _Table:
+    """A CSV file. Lines whose first column is at least ``end`` are dropped when it is opened. Lines
+    wait in memory for flush()."""
+
+    def __init__(self, path: Path, first: str, end: int) -> None:
+        self._path, self._first, self._end = path, first, end
+        self._names: list[str] | None = None
+        self._lines: list[Mapping[str, Any]] = []
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        """Adds a line."""
+        self._lines.append(line)
+
+    def flush(self) -> None:
+        """Writes the lines that wait. A new column makes the file anew."""
+        if not self._lines:
+            return
+        names = list(dict.fromkeys(name for line in self._lines for name in line))
+        with writing_log(self._path):
+            if self._names is None or not set(names) <= set(self._names):
+                self._begin(names)
+            with open(self._path, "a", newline="") as file:
+                file.write(_in_csv(self._names or names, self._lines))
+        self._lines = []
+
+    def _begin(self, names: list[str]) -> None:
+        """Writes the lines that are kept, with columns for ``names`` too."""
+        kept = self._kept()
+        self._names = list(dict.fromkeys([*(kept[0] if kept else []), *names]))
+        text = _in_csv(self._names, [dict(zip(self._names, self._names, strict=True)), *kept])
+        temporary = self._path.with_name(f".{self._path.name}.tmp")
+        temporary.write_text(text, newline="")
+        os.replace(temporary, self._path)
+
+    def _kept(self) -> list[dict[str, str]]:
+        if not self._path.exists():
+            return []
+        with open(self._path, newline="") as file:
+            lines = list(csv.DictReader(file))
+        if self._names is not None:
+            return lines  # of this opening
+        return [line for line in lines if _number(line.get(self._first)) < self._end]
+
+
+def _in_csv(names: list[str], lines: list[Any]) -> str:
+    text = io.StringIO()
+    csv.DictWriter(text, names, restval="").writerows(lines)
+    return text.getvalue()
+
+
+def _number(text: str | None) -> float:
+    """A number of a file that a kill may have cut short; infinite if there is none."""
+    try:
+        return float(text or "inf")
+    except ValueError:
+        return float("inf")
