@@ -31,16 +31,19 @@ class TypedInputs:
 
     feature_dims: width of the features by node type; None: the type has none. num_nodes: by node
     type. edge_dims: width of the attributes by edge type; None: it has none. input_type: the type
-    of the seeds.
+    of the seeds. other_types: further types of seeds.
     """
 
     feature_dims: Mapping[str, int | None]
     num_nodes: Mapping[str, int]
     edge_dims: Mapping[EdgeType, int | None]
     input_type: str
+    other_types: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, store: GraphStore, input_type: str) -> TypedInputs:
+    def of(
+        cls, store: GraphStore, input_type: str, other_types: tuple[str, ...] = ()
+    ) -> TypedInputs:
         """Those of a store."""
         edge_dims: dict[EdgeType, int | None] = {}
         for each in store.edge_types:
@@ -52,12 +55,13 @@ class TypedInputs:
             {name: own.num_nodes for name, own in nodes.items()},
             edge_dims,
             input_type,
+            other_types,
         )
 
     def layers(self, num_layers: int) -> list[LayerTypes]:
         """The types of each layer, the outermost hop's first: those that later layers need."""
         found: list[LayerTypes] = []
-        computed = {self.input_type}
+        computed = {self.input_type, *self.other_types}
         for _ in range(num_layers):
             edge_types = [each for each in self.edge_dims if each[2] in computed]
             needed = computed | {each[0] for each in edge_types}
@@ -138,21 +142,26 @@ class TypedGNN(nn.Module):
         remove_templates()
 
     def forward(self, batch: Batch) -> Tensor:
-        """Outputs of the seeds, such as class scores: [batch_size, out_dim] float32.
+        """Outputs of the seeds of the input type, such as class scores: [batch_size, out_dim]
+        float32.
 
         A batch without seeds gives [0, out_dim] that still depends on every parameter with dense
         gradients, as DDP expects of each rank. Raises ValueError when the batch has another number
         of hops.
         """
+        return self.outputs(batch, (self.input_type,))[self.input_type]
+
+    def outputs(self, batch: Batch, types: Iterable[str]) -> dict[str, Tensor]:
+        """forward() for the seeds of each of ``types``, which are among those of the inputs."""
         relations = self._relations(batch)
         if batch.batch_size == 0:
-            return no_outputs(self, self.output.out_features)
+            return {name: no_outputs(self, self.output.out_features) for name in types}
         x, sampled = self._rows(batch), batch.num_sampled_nodes_dict
         for index, layer in enumerate(self.layers):
             hops = len(relations) - index
             sizes = {name: sum(nodes[:hops]) for name, nodes in sampled.items()}
             x = layer(x, sizes, relations[index])
-        return self.output(x[self.input_type]).float()
+        return {name: self.output(x[name]).float() for name in types}
 
     def _rows(self, batch: Batch) -> dict[str, Tensor]:
         """The hidden rows of a batch's nodes by type."""
