@@ -14,10 +14,9 @@ from lsm.data.links.splits import LinkSplits
 from lsm.features.sets import Features
 from lsm.graph.types import EdgeType
 from lsm.links.negative_sampling import NegativeSampling
-from lsm.loader.inputs import Drawing, open_typed_sampler, open_typed_topology, store_values
-from lsm.loader.link_batches import LinkBatches
-from lsm.loader.link_inputs import InputLinks, find_edges, find_excluded, open_draws, open_splits
-from lsm.loader.link_seeds import LinkSeeds
+from lsm.loader.inputs import Drawing
+from lsm.loader.link_inputs import InputLinks
+from lsm.loader.link_parts import open_link_parts
 from lsm.loader.loader import Loader
 from lsm.loader.pyg_arguments import check_extra_arguments
 from lsm.loader.shared_arguments import form_of, opened, run_ahead
@@ -122,30 +121,25 @@ class LinkNeighborLoader(Loader):
         )
         if neg_sampling_ratio:
             neg_sampling = NegativeSampling("binary", neg_sampling_ratio)
-        negatives = NegativeSampling.cast(neg_sampling)
-        splits = open_splits(store, links)
-        edges, split = find_edges(
-            *(store, edge_label_index, splits, edge_label, edge_label_time, time_attr, negatives)
-        )
-        is_disjoint = disjoint or time_attr is not None
-        excluded = find_excluded(store, edges.edge_type, splits, reverse_type)
-        seeds = LinkSeeds(
-            edges,
-            negatives,
-            open_draws(store, edges, negatives, is_disjoint=is_disjoint),
-            batch_size,
-            is_disjoint=is_disjoint,
-            excluded_types=excluded if exclude_seed_edges else {},
+        parts = open_link_parts(
+            store,
+            drawing,
+            edge_label_index,
+            edge_label=edge_label,
+            edge_label_time=edge_label_time,
+            links=links,
+            negatives=NegativeSampling.cast(neg_sampling),
+            exclude_seed_edges=exclude_seed_edges,
+            reverse_type=reverse_type,
+            topology=topology,
+            batch_size=batch_size,
             shuffle=shuffle,
             drop_last=drop_last,
             seed=seed,
             rank=rank,
             world_size=world_size,
         )
-        message = {} if splits is None else splits.message_graph(store, split)
-        topology = topology or open_typed_topology(store, drawing, message=message)
-        sampler = open_typed_sampler(topology, edges.edge_type[2], drawing)
-        batches = LinkBatches(sampler, store_values(store, edges.edge_type[2], None), message)
+        seeds, batches = parts.seeds, parts.batches
         self._description = (
             f"{store!r}, num_neighbors={num_neighbors}, links={seeds.num_seeds}, "
             f"batch_size={batch_size}, shuffle={shuffle}, "

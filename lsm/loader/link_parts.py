@@ -1,0 +1,67 @@
+"""The seeds and the batches of links, from PyG's arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor
+
+from lsm.data.graph_store import GraphStore
+from lsm.data.links.splits import LinkSplits
+from lsm.graph.types import EdgeType
+from lsm.links.negative_sampling import NegativeSampling
+from lsm.loader.inputs import Drawing, open_typed_sampler, open_typed_topology, store_values
+from lsm.loader.link_batches import LinkBatches
+from lsm.loader.link_inputs import InputLinks, find_edges, find_excluded, open_draws, open_splits
+from lsm.loader.link_seeds import LinkSeeds
+from lsm.sampler.typed_neighbor import TypedNeighborSampler, TypedTopology
+
+
+@dataclass(frozen=True)
+class LinkParts:
+    """Everything of a loader of links but its rows."""
+
+    seeds: LinkSeeds
+    sampler: TypedNeighborSampler
+    batches: LinkBatches
+
+
+def open_link_parts(
+    store: GraphStore,
+    drawing: Drawing,
+    edge_label_index: InputLinks,
+    *,
+    edge_label: Tensor | None = None,
+    edge_label_time: Tensor | None = None,
+    links: LinkSplits | str | Path | None = None,
+    negatives: NegativeSampling | None = None,
+    exclude_seed_edges: bool = True,
+    reverse_type: EdgeType | Literal["auto"] | None = "auto",
+    topology: TypedTopology | None = None,
+    **schedule: Any,
+) -> LinkParts:
+    """The parts of a loader of links. ``schedule``: the batch size, and the arguments of
+    SeedSource. The other arguments and the errors are those of LinkNeighborLoader."""
+    splits = open_splits(store, links)
+    edges, split = find_edges(
+        *(store, edge_label_index, splits, edge_label, edge_label_time),
+        *(drawing.time_attr, negatives),
+    )
+    is_disjoint = drawing.disjoint or drawing.time_attr is not None
+    excluded = find_excluded(store, edges.edge_type, splits, reverse_type)
+    seeds = LinkSeeds(
+        edges,
+        negatives,
+        open_draws(store, edges, negatives, is_disjoint=is_disjoint),
+        is_disjoint=is_disjoint,
+        excluded_types=excluded if exclude_seed_edges else {},
+        **schedule,
+    )
+    message = {} if splits is None else splits.message_graph(store, split)
+    topology = topology or open_typed_topology(store, drawing, message=message)
+    destination_type = edges.edge_type[2]
+    sampler = open_typed_sampler(topology, destination_type, drawing)
+    values = store_values(store, destination_type, None)
+    return LinkParts(seeds, sampler, LinkBatches(sampler, values, message))
