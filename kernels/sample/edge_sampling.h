@@ -124,8 +124,7 @@ class EdgeSampling {
           graph_.leave_out_later(in, subgraph);
           std::span<const uint32_t> kept_before;
           if (excludes) kept_before = left_out_.find(graph_, i, destinations_.node(i), in);
-          const LeftOut left_out{kept_before.data(), static_cast<uint32_t>(kept_before.size())};
-          return graph_.restrict(in, left_out, limit);
+          return graph_.restrict(in, kept_before, limit);
         });
   }
 
@@ -137,7 +136,9 @@ class EdgeSampling {
       if constexpr (kIsRestricted) {
         if (i + kNodesAhead / 2 < end) graph_.prefetch_times(node_of(i + kNodesAhead / 2));
       }
-      InEdges in = graph_.in_edges(node_of(i));
+      const int64_t node = node_of(i);
+      const int64_t first = graph_.indptr[node];
+      InEdges in = {first, static_cast<uint32_t>(graph_.indptr[node + 1] - first)};
       const uint64_t count = count_of(i, in);
       workspace_.in_edges[i - begin] = in;
       indptr[i + 1] = indptr[i] + static_cast<int64_t>(count);

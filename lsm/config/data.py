@@ -22,6 +22,9 @@ class DataConfig(Section):
     """Location of the graph structure and the labels. mmap: mapped from the store on demand;
     memory: read into memory; auto: memory where they take at most a quarter of memory.bytes, else
     mmap."""
+    links: str | None = None
+    """Splits of edges for train.task=link, as `lsm data split-links` writes them. null: next to the
+    store, with .links after its name."""
 
 
 class MemoryConfig(Section):

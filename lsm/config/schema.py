@@ -16,6 +16,7 @@ from pydantic import model_validator
 from lsm.cache.options import CacheOptions
 from lsm.comm.options import CommOptions
 from lsm.config.data import DataConfig, MemoryConfig
+from lsm.config.links import LinksConfig
 from lsm.config.train import TrainConfig
 from lsm.core.section import Section
 from lsm.loader.options import LoaderOptions
@@ -55,6 +56,8 @@ class Config(Section):
     """Batches prepared ahead of training."""
     model: ModelOptions = ModelOptions()
     """The network."""
+    links: LinksConfig = LinksConfig()
+    """Link prediction, with train.task=link."""
     train: TrainConfig = TrainConfig()
     """Optimisation."""
     checkpoint: CheckpointOptions = CheckpointOptions()

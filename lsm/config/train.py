@@ -76,5 +76,8 @@ class TrainConfig(Section):
     epochs."""
     select: Literal["best", "last"] = "best"
     """Model to test: that of the epoch with the best validation accuracy, or of the last epoch."""
+    task: Literal["node", "link"] = "node"
+    """Task to learn. node: the class of each node; link: which nodes have an edge, by the section
+    links."""
     eval: EvalConfig = EvalConfig()
     """Sampled inference for validation and test."""

@@ -1,4 +1,4 @@
-"""Opens the store that ``data.path`` names."""
+"""Opens the store that a key names, such as ``data.path``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import TypeVar
 Store = TypeVar("Store")
 
 
-def open_at(path: str | None, open_path: Callable[[str], Store], remedy: str) -> Store:
+def open_at(
+    path: str | None, open_path: Callable[[str], Store], remedy: str, key: str = "data.path"
+) -> Store:
     """The store at ``path``, as ``open_path`` opens it. Raises ValueError or FileNotFoundError,
-    which name the key. ``remedy``: advice if there is no path."""
+    which name the ``key``. ``remedy``: advice if there is no path."""
     if path is None:
-        raise ValueError(f"data.path: not set; {remedy}")
+        raise ValueError(f"{key}: not set; {remedy}")
     try:
         return open_path(path)
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"data.path: {error}") from error
+        raise FileNotFoundError(f"{key}: {error}") from error
     except ValueError as error:
-        raise ValueError(f"data.path: {error}") from error
+        raise ValueError(f"{key}: {error}") from error

@@ -21,6 +21,8 @@ class Kind(Section, ABC):
 
     needs_weights: ClassVar[bool] = False
     """True if edges of its batches have weights."""
+    excludes_edges: ClassVar[bool] = True
+    """True if it can leave given edges out of a batch, as links need."""
 
     @abstractmethod
     def native(self) -> native.NeighborSampling | native.LaborSampling | native.LadiesSampling:
@@ -67,6 +69,7 @@ class Ladies(Kind):
     """LADIES (Zou et al., 2019): a hop samples nodes for all of its nodes together."""
 
     needs_weights: ClassVar[bool] = True
+    excludes_edges: ClassVar[bool] = False
 
     debias: bool = False
     """ladies: weight edges so that the expected aggregate is the mean over all neighbours. false:

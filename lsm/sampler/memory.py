@@ -47,10 +47,10 @@ def _sampling_bytes(batch: BatchSize) -> int:
 
 def largest_batch(
     sampler: Any, schedule: SeedSource, row_bytes: Mapping[str, int]
-) -> tuple[BatchSize, SampledGraph | None]:
-    """The size of the largest batch of ``schedule``, judged by its first ones, and a graph whose
-    rows, of ``row_bytes`` by node type, are small enough to try a step on; None without
-    iterations."""
+) -> tuple[BatchSize, tuple[Any, SampledGraph] | None]:
+    """The size of the largest batch of ``schedule``, judged by its first ones, and seeds with their
+    graph, whose rows, of ``row_bytes`` by node type, are small enough to try a step on; None
+    without iterations."""
     seeds_at = schedule.epoch(0)
     size, smaller = BatchSize(), None
     for iteration in range(min(_NUM_SAMPLED, schedule.num_iterations)):
@@ -62,7 +62,8 @@ def largest_batch(
             is_typed = graph.types is not None
             rows_bytes = own.mixed_bytes if is_typed else own.nodes * row_bytes[NODE]
             parts = max(1, -(-rows_bytes // _TRIAL_BYTES))
-            smaller = sampler.sample(*seeds.first(max(1, len(seeds.input_id) // parts)).arguments)
+            fewer = seeds.first(max(1, len(seeds.input_id) // parts))
+            smaller = fewer, sampler.sample(*fewer.arguments)
     return size.scaled(_MORE), smaller
 
 

@@ -22,6 +22,7 @@ from lsm.run.position import Position
 from lsm.train.checkpoint_files import list_checkpoints as list_checkpoints
 from lsm.train.row_sizes import feature_dims
 from lsm.train.setup import Setup
+from lsm.train.tasks.link_prediction import LinkPrediction
 
 SCHEMA_VERSION = 2
 
@@ -31,7 +32,7 @@ _LATER: dict[str, tuple[str, ...]] = {
     "sampler": ("edge_types", "disjoint", "time_attr", "temporal_strategy", "weight_attr"),
     "train": (
         *("optimizer", "momentum", "schedule", "warmup_iterations", "step_epochs", "step_factor"),
-        *("clip_norm", "label_smoothing", "class_weights"),
+        *("task", "clip_norm", "label_smoothing", "class_weights"),
     ),
 }
 
@@ -59,6 +60,8 @@ def fingerprint(setup: Setup) -> dict[str, Any]:
     keys = settings_of(config, sections) | settings_of(config, _LATER)
     keys["model.num_layers"] = len(config.sampler.num_neighbors)
     keys["world size"] = setup.world.size
+    if isinstance(setup.task, LinkPrediction):
+        keys |= setup.task.settings
     if store.is_typed:
         keys["data.input_type"] = setup.task.input_type(store)
     keys["store (name, nodes, edges, dim)"] = [

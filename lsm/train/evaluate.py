@@ -9,7 +9,7 @@ import torch
 
 from lsm.core.counters import COUNTERS
 from lsm.loader.batch import to_device
-from lsm.loader.neighbor_loader import NeighborLoader
+from lsm.loader.loader import Loader
 from lsm.run.totals import Totals
 from lsm.train.job import Job
 
@@ -31,7 +31,7 @@ class _Counted(Totals):
     rows: dict[str, float] = field(default_factory=dict)
 
 
-def evaluate(job: Job, loader: NeighborLoader, advance: Callable[[], None]) -> Evaluation:
+def evaluate(job: Job, loader: Loader, advance: Callable[[], None]) -> Evaluation:
     """Evaluates ``loader``'s seeds, each rank its own. Returns the result of all ranks.
 
     Neighbours are the same at every call (epoch 0 of the loader). Calls ``advance`` after each

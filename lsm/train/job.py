@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 from lsm.config.schema import Config
 from lsm.distributed.collectives import World
 from lsm.features.sets import Features
-from lsm.loader.neighbor_loader import NeighborLoader
+from lsm.loader.loader import Loader
 from lsm.run.torch_setup import set_up_device
 from lsm.train.gpu_memory import check_job_room
 from lsm.train.loaders import build_loaders
@@ -31,7 +31,7 @@ class Job(Setup):
     memory: MemoryPlan
     """The memory that it takes."""
     features: Features
-    loaders: dict[str, NeighborLoader]
+    loaders: Mapping[str, Loader]
     """By split: train, valid, test. All take their rows from ``features``."""
     network: Network
 

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from lsm import native
 from lsm.core.option_types import settled
+from lsm.data.format import SPLITS
 from lsm.features.sets import Features
 from lsm.graph.topology import Topology
 from lsm.loader.inputs import Drawing, open_topology
+from lsm.loader.loader import Loader
 from lsm.loader.neighbor_loader import NeighborLoader
+from lsm.loader.shared_arguments import run_ahead
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, choose_placement, place_topology
 from lsm.sampler.typed_gpu import DeviceTypedNeighborSampler, place_types
 from lsm.sampler.typed_neighbor import TypedTopology
 from lsm.storage.read_ahead import ReadAhead
 from lsm.train.memory_plan import MemoryPlan
-from lsm.train.sampling import batch_size, drawing_of
+from lsm.train.sampling import batch_size, drawing_of, links_of, topology_of
 from lsm.train.setup import Setup
+from lsm.train.tasks.link_prediction import LinkPrediction
+
+logger = logging.getLogger(__name__)
 
 NewSampler = Callable[[Drawing], DeviceNeighborSampler | DeviceTypedNeighborSampler | None]
 
 
 def build_loaders(
     setup: Setup, plan: MemoryPlan, features: Features, read_ahead: ReadAhead
-) -> dict[str, NeighborLoader]:
+) -> Mapping[str, Loader]:
     """The loaders of a job by split."""
     config, store, task = setup.config, setup.store, setup.task
+    if isinstance(task, LinkPrediction):
+        return _loaders_of_links(setup, task, plan, features, read_ahead)
     in_memory = config.data.topology == "memory"
     topology = open_topology(store, drawing_of(config, store, "train"), in_memory)
     input_type = task.input_type(store)
@@ -62,16 +71,56 @@ def build_loaders(
             window_bytes=plan.window_bytes or None,
         )
 
-    return {split: loader(split) for split in ("train", "valid", "test")}
+    return {split: loader(split) for split in SPLITS}
+
+
+def _loaders_of_links(
+    setup: Setup,
+    task: LinkPrediction,
+    plan: MemoryPlan,
+    features: Features,
+    read_ahead: ReadAhead,
+) -> dict[str, Loader]:
+    config = setup.config
+    if setup.world.is_main:
+        logger.info("links are ranked so: %s, mean rank on ties", task.protocol)
+    trained = topology_of(setup, "train", config.data.topology == "memory")
+    loaders: dict[str, Loader] = {}
+    for split in SPLITS:
+        is_later = split == "test" and task.splits.message_edges == "earlier"
+        topology = topology_of(setup, split) if is_later else trained
+        assert isinstance(topology, TypedTopology), "that of links is by type"
+        parts = links_of(setup, split, topology)
+        loaders[split] = Loader(
+            parts.seeds,
+            parts.batches.sample,
+            features,
+            parts.batches.make,
+            run_ahead(
+                read_ahead,
+                settled(config.loader.staging_bytes),
+                config.loader.num_threads,
+                config.storage.timeout_secs,
+                plan.window_bytes or None,
+            ),
+        )
+    return loaders
 
 
 def _gpu_samplers(setup: Setup, topology: Topology | TypedTopology) -> NewSampler:
     """A function that makes samplers of ``topology`` on the GPU; it returns None where the host
     samples."""
     config, device = setup.config, setup.device
+    given = config.topology.placement
     free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
-    placement = choose_placement(config.topology.placement, device, topology.num_bytes, free_bytes)
-    if placement == "host":
+    placement = choose_placement(given, device, topology.num_bytes, free_bytes)
+    is_plain = drawing_of(config, setup.store, "train").is_plain
+    if not is_plain and given in ("uva", "device"):
+        raise ValueError(
+            f"topology.placement: {given} samples without times, weights or subgraphs "
+            "(sampler.time_attr, sampler.weight_attr, sampler.disjoint); set it to auto or host"
+        )
+    if placement == "host" or not is_plain:
         return lambda drawing: None
     options: dict[str, Any] = {
         "device": device.index,
@@ -81,25 +130,24 @@ def _gpu_samplers(setup: Setup, topology: Topology | TypedTopology) -> NewSample
     if isinstance(topology, TypedTopology):
         graph, input_type = topology, setup.task.input_type(setup.store)
         placed_types = place_types(graph, placement, device)
-        _check_mapped(graph.arrays)
+        for own in graph.topologies.values():
+            _check_mapped(own)
         return lambda drawing: DeviceTypedNeighborSampler(
             graph,
             placed_types,
             drawing.num_neighbors,
             input_type=input_type,
             sampling=drawing.sampling,
-            disjoint=drawing.is_disjoint,
-            temporal_strategy=drawing.temporal_strategy,
             **options,
         )
     plain, placed = topology, place_topology(topology, placement, device)
-    _check_mapped([plain.indptr, plain.indices])
+    _check_mapped(plain)
     return lambda drawing: DeviceNeighborSampler(
         plain, placed, drawing.hops, sampling=drawing.sampling, **options
     )
 
 
-def _check_mapped(arrays: list[torch.Tensor]) -> None:
-    """Raises OSError if a page of a mapped array could not be read."""
-    for each in arrays:
-        native.check_mapped(each)
+def _check_mapped(topology: Topology) -> None:
+    """Raises OSError if a page of a mapped topology could not be read."""
+    native.check_mapped(topology.indptr)
+    native.check_mapped(topology.indices)

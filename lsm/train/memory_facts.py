@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import fields, replace
 from functools import reduce
+from typing import Any
 
 import torch
 
@@ -19,7 +20,8 @@ from lsm.graph.topology import Topology
 from lsm.graph.types import TypedMap
 from lsm.graph.union import union_bytes
 from lsm.loader.batch import Batch
-from lsm.loader.inputs import open_sampler, open_topology, store_values
+from lsm.loader.inputs import store_values
+from lsm.loader.link_seeds import LinkBatch
 from lsm.nn.memory import check_embeddings, embedding_bytes, model_bytes, step_bytes
 from lsm.sampler.memory import largest_batch, size_of
 from lsm.sampler.neighbor import SampledGraph
@@ -30,7 +32,7 @@ from lsm.train.gpu_memory import cache_room
 from lsm.train.memory_plan import Facts, MemoryPlan
 from lsm.train.model import new_model
 from lsm.train.row_sizes import row_sizes, shape_of
-from lsm.train.sampling import drawing_of, seeds_of
+from lsm.train.sampling import sampler_of, seeds_of, topology_of
 from lsm.train.setup import Setup
 
 logger = logging.getLogger(__name__)
@@ -71,7 +73,7 @@ def _facts(setup: Setup) -> Facts:
     embeddings = embedding_bytes(model)
     free = host_memory.available_bytes() // world.local_size
     check_embeddings(embeddings, free if given == "auto" else given)
-    topology = open_topology(store, drawing_of(setup.config, store, "train"))
+    topology = topology_of(setup, "train")
     shape = replace(
         shape_of(store),
         topology_bytes=topology.num_bytes,
@@ -112,31 +114,40 @@ def _try_split(
     setup: Setup, topology: Topology | TypedTopology, split: str
 ) -> tuple[BatchSize, int, int]:
     """The largest batch of a split, its iterations, and memory of a step on the host."""
-    store, schedule = setup.store, seeds_of(setup, split)
-    drawing, input_type = drawing_of(setup.config, store, split), setup.task.input_type(store)
-    sampler = open_sampler(topology, input_type, drawing)
-    batch, smaller = largest_batch(sampler, schedule, row_sizes(store))
+    schedule = seeds_of(setup, split, topology)
+    sampler = sampler_of(setup, split, topology)
+    batch, smaller = largest_batch(sampler, schedule, row_sizes(setup.store))
     step = 0
     if setup.device.type == "cpu" and split != "test" and smaller is not None:
-        step = _step_bytes(setup, batch, smaller, trains=split == "train")
+        tried = _trial_batch(setup, *smaller)
+        step = _step_bytes(setup, batch, tried, smaller[1], trains=split == "train")
     return batch, schedule.num_iterations, step
 
 
-def _step_bytes(setup: Setup, size: BatchSize, graph: SampledGraph, *, trains: bool) -> int:
-    """Memory of a step on a batch of ``size``, tried on ``graph``."""
+def _trial_batch(setup: Setup, seeds: Any, graph: SampledGraph) -> Batch:
+    """A batch of seeds and their graph, with rows of zeros."""
     store = setup.store
     y = torch.zeros(graph.num_sampled_nodes[0], dtype=torch.int64)
-    batch = Batch.from_sampled(
+    links = seeds.links if isinstance(seeds, LinkBatch) else None
+    return Batch.from_sampled(
         graph,
         x=_zeros(store, graph),
         y=y,
         find_edges=lambda: torch.zeros(graph.edge_index.size(1), dtype=torch.int64),
         store_values=store_values(store, setup.task.input_type(store), None),
+        batch_size=len(seeds.input_id),
+        links=links,
     )
+
+
+def _step_bytes(
+    setup: Setup, size: BatchSize, batch: Batch, graph: SampledGraph, *, trains: bool
+) -> int:
+    """Memory of a step on a batch of ``size``, tried on a ``batch`` of ``graph``."""
     with torch.random.fork_rng(devices=[]):
         model = new_model(setup)
         model.train(trains)
-        tried = size_of(graph, row_sizes(store))
+        tried = size_of(graph, row_sizes(setup.store))
         return step_bytes(lambda: _step(setup, model, batch), size, tried)
 
 

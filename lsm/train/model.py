@@ -23,6 +23,7 @@ from lsm.run.devices import gradient_backend
 from lsm.train.embeddings import EmbeddingOptimizer
 from lsm.train.schedule import Schedule
 from lsm.train.setup import Setup
+from lsm.train.tasks.link_prediction import LinkPrediction
 
 
 @dataclass(frozen=True)
@@ -85,13 +86,22 @@ def _optimizer(options: TrainConfig, parameters: list[nn.Parameter]) -> torch.op
 
 
 def new_model(setup: Setup) -> nn.Module:
+    """The network of a task: from the features of the store to its outputs. Raises ValueError as
+    networks do."""
+    network = _network_of_nodes(setup)
+    return setup.task.network(network) if isinstance(setup.task, LinkPrediction) else network
+
+
+def _network_of_nodes(setup: Setup) -> nn.Module:
     """A network from the features of the store to the outputs of the task. Raises ValueError for a
     network that does not take types, if the store has them, or for a class of the user's that
     cannot be taken."""
     options, num_layers = setup.config.model, len(setup.config.sampler.num_neighbors)
     out_dim = setup.task.out_dim(setup.store)
     if options.takes_types or (options.is_own and setup.store.is_typed):
-        inputs = TypedInputs.of(setup.store, setup.task.input_type(setup.store))
+        task = setup.task
+        others = task.other_types() if isinstance(task, LinkPrediction) else ()
+        inputs = TypedInputs.of(setup.store, task.input_type(setup.store), others)
         build = build_own_model if options.is_own else build_typed_model
         return build(options, inputs, out_dim, num_layers)
     if options.is_own:

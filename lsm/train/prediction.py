@@ -15,6 +15,7 @@ from lsm.distributed import collectives
 from lsm.inference.driver import infer
 from lsm.inference.network import Model
 from lsm.inference.options import OUTPUTS, InferenceOptions, Route, check_out
+from lsm.nn.link_models import LinkNetwork
 from lsm.storage.options import StorageOptions
 from lsm.train.saved import SavedRun
 
@@ -95,7 +96,9 @@ def _open(
         storage = run.config.storage
         if storage.engine == "memory":  # which would hold all features
             storage = storage.model_copy(update={"engine": "auto"})
-        return run.load_model(), run.store, storage
+        model = run.load_model()
+        # The rows of nodes; a scorer of links takes pairs of them.
+        return model.network if isinstance(model, LinkNetwork) else model, run.store, storage
     if store is None:
         raise ValueError("store: expected the store of the model, got None")
     opened = store if isinstance(store, GraphStore) else GraphStore.open(store)

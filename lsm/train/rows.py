@@ -27,14 +27,14 @@ from lsm.features.open import open_features
 from lsm.features.sets import Features, FeatureSets
 from lsm.features.tiers_gpu import GpuOptions
 from lsm.features.typed import open_feature_sets
-from lsm.loader.inputs import open_sampler, open_topology
 from lsm.sampler.seeds import count_requests
 from lsm.storage.options import StorageOptions
 from lsm.train import cache_remarks
 from lsm.train.memory_plan import MemoryPlan
 from lsm.train.row_sizes import shape_of
-from lsm.train.sampling import drawing_of, seeds_of
+from lsm.train.sampling import sampler_of, seeds_of, topology_of
 from lsm.train.setup import Setup
+from lsm.train.tasks.link_prediction import LinkPrediction
 
 logger = logging.getLogger(__name__)
 
@@ -114,10 +114,9 @@ def _open_cache(
 
 def _requests(setup: Setup) -> torch.Tensor:
     """Requests of each node in some batches of this rank: [N] int64."""
-    store = setup.store
-    drawing, input_type = drawing_of(setup.config, store, "train"), setup.task.input_type(store)
-    sampler = open_sampler(open_topology(store, drawing), input_type, drawing)
-    return count_requests(sampler, seeds_of(setup, "train"), store.num_nodes)
+    topology = topology_of(setup, "train")
+    sampler, seeds = sampler_of(setup, "train", topology), seeds_of(setup, "train", topology)
+    return count_requests(sampler, seeds, setup.store.num_nodes)
 
 
 @dataclass(frozen=True)
@@ -137,11 +136,17 @@ def _choose_score(setup: Setup) -> _Score:
         return _Score(cache.score)
     chooses = cache.policy in ("static", "hybrid") or cache.constant.bytes or cache.static.bytes
     if chooses or (shares_cache(config.comm, world) and config.comm.mode == "partition-aware"):
-        return _Score(scores.AUTO)
+        return _Score(_auto(setup))
     if cache.policy != "lookahead" and cache.victim.mode != "pool":
         return _Score("none")
-    is_stored = collectives.broadcast_object(scores.AUTO in setup.store.scores, world)
-    return _Score(scores.AUTO) if is_stored else _Score("none", later=scores.AUTO)
+    is_stored = collectives.broadcast_object(_auto(setup) in setup.store.scores, world)
+    return _Score(_auto(setup)) if is_stored else _Score("none", later=_auto(setup))
+
+
+def _auto(setup: Setup) -> str:
+    """The score that auto stands for. That of nodes starts at nodes of training, which links do not
+    have; ends of links are likelier the more edges they have."""
+    return "in_degree" if isinstance(setup.task, LinkPrediction) else scores.AUTO
 
 
 def _late_score(setup: Setup, score: _Score, features: Features) -> AbstractContextManager:

@@ -18,7 +18,8 @@ from lsm.run.store import open_at
 from lsm.train import checkpoint
 from lsm.train.model import new_model
 from lsm.train.setup import Setup
-from lsm.train.tasks.node_classification import NodeClassification
+from lsm.train.tasks.choose import task_of
+from lsm.train.tasks.link_prediction import LinkPrediction
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +73,9 @@ class SavedRun:
 
     def load_model(self) -> nn.Module:
         """The model, on the host and in evaluation mode."""
-        task = NodeClassification.of(self.config)
+        task = task_of(self.config)
+        if isinstance(task, LinkPrediction):
+            task.open(self.store)
         setup = Setup(self.config, World(), torch.device("cpu"), self.store, task)
         with torch.random.fork_rng(devices=[]):  # first weights, which are replaced
             model = new_model(setup)

@@ -42,20 +42,20 @@ from lsm.train.resume import find_state
 from lsm.train.row_metrics import STEP_SCALARS, NewReads, RowMetrics, in_words
 from lsm.train.row_sizes import row_sizes
 from lsm.train.saved import MODEL_NAME
-from lsm.train.tasks.node_classification import NodeClassification
+from lsm.train.tasks.choose import task_of
 from lsm.train.tasks.task import Task
 
 logger = logging.getLogger(__name__)
 
 
 def train(config: Config, task: Task | None = None) -> dict[str, Any]:
-    """As ``lsm.fit``, in an environment that is set up, for any task (None: node
-    classification)."""
+    """As ``lsm.fit``, in an environment that is set up, for any task (None: that of
+    ``train.task``)."""
     with (
         signals.on_signals(),
         collectives.joined(config.dist.timeout_secs, shared_settings(config)) as world,
     ):
-        return _train(config, task or NodeClassification.of(config), world)
+        return _train(config, task or task_of(config), world)
 
 
 def _train(config: Config, task: Task, world: World) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def test_a_slip_gets_the_key_that_was_meant(name, meant):
 @pytest.mark.parametrize(
     ("name", "listed"),
     [
-        ("train.loss", "train has batch_size, epochs, seed, lr, "),
+        ("train.gamma", "train has batch_size, epochs, seed, lr, "),
         ("train.gradient", "train has batch_size, "),
         ("train.gpu", "train has batch_size, "),
         ("train.bytes", "train has batch_size, "),
@@ -51,7 +51,7 @@ def test_a_slip_gets_the_key_that_was_meant(name, meant):
         ("memory.limit", "memory has bytes"),
         ("cache.size", "cache has policy, "),
         ("train.eval.", "train.eval has num_neighbors, batch_size"),
-        ("loss", "the sections are run, data, memory, "),
+        ("gamma", "the sections are run, data, memory, "),
         ("learning_rate", "the sections are run, data, memory, "),
         ("evaluation.every", "the sections are run, data, memory, "),
         ("train.lr.x", "the sections are run, data, memory, "),
@@ -102,7 +102,7 @@ def test_a_file_may_have_keys_by_their_full_names(tmp_path):
         ("train.lr: 1\ntrain: {lr: 2}", r"own\.yaml: train\.lr is given twice"),
         ("train: {eval: {batch_size: 1}, eval.batch_size: 2}", r"train\.eval\.batch_size is given"),
         ("train: 3\ntrain.lr: 1", r"own\.yaml: train is given twice"),
-        ("train.loss: 3", r"unknown key train\.loss; train has batch_size"),
+        ("train.gamma: 3", r"unknown key train\.gamma; train has batch_size"),
         ("train.lr.x: 3", r"train\.lr"),
         ("train..lr: 3", r"unknown key train\.\.lr"),
         (".lr: 3", r"unknown key \.lr"),

@@ -1,0 +1,48 @@
+"""Section of link prediction: ``links``."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import model_validator
+
+from lsm.core.option_types import Positive
+from lsm.core.section import Section
+
+
+class LinksConfig(Section):
+    """Link prediction, with train.task=link."""
+
+    section: ClassVar[str] = "links"
+
+    negatives: Literal["uniform", "degree", "joint", "inbatch"] = "joint"
+    """Destinations that a link is trained against. uniform: each link draws its own; degree: its
+    own, in proportion to the links of a node; joint: all links of a batch share them, so that fewer
+    rows are read; inbatch: the destinations of the batch's other links, corrected for how often
+    they are drawn."""
+    num_negatives: Positive = 64
+    """Negatives of a link; of joint, of a batch. inbatch ignores it."""
+    scorer: Literal["dot", "distmult", "mlp"] = "dot"
+    """Score of two rows. dot, distmult: the same in both directions; mlp: a hidden layer, which
+    tells source and destination apart."""
+    loss: Literal["infonce", "bce", "bpr"] = "infonce"
+    """infonce: cross entropy of a link among its negatives; bce: binary cross entropy; bpr: of the
+    differences to its negatives. inbatch takes infonce."""
+    out_dim: Positive | None = None
+    """Width of the rows that are scored. null: model.hidden_dim."""
+    exclude_seed_edges: bool = True
+    """A batch samples none of its own links, nor their reverses. false: the network sees the links
+    that it is to predict."""
+    eval_candidates: Positive = 1000
+    """Destinations that each link's own is ranked among in validation and test, drawn once, unless
+    data.links holds given ones. All nodes if there are no more."""
+    filtered: bool = True
+    """Leave known links out of drawn candidates."""
+
+    @model_validator(mode="after")
+    def _loss_suits_the_negatives(self) -> LinksConfig:
+        if self.negatives == "inbatch" and self.loss != "infonce":
+            raise ValueError(
+                f"links.loss: expected infonce with links.negatives=inbatch, got {self.loss}"
+            )
+        return self

@@ -1,0 +1,299 @@
+"""Link prediction: the score of each link against its negatives, by MRR and Hits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lsm import native
+from lsm.config.schema import Config
+from lsm.data.graph_store import GraphStore
+from lsm.data.links.splits import LinkSplits
+from lsm.graph.types import EdgeType
+from lsm.links.known_edges import KnownEdges, joined_pairs
+from lsm.links.losses import link_loss_sum
+from lsm.links.negative_sampling import NegativeSampling
+from lsm.links.ranking import RankCounter
+from lsm.loader.batch import Batch
+from lsm.nn.link_models import LinkNetwork
+from lsm.nn.link_scorers import build_scorer
+from lsm.run.store import open_at
+from lsm.train.tasks.task import Counts, Model
+
+_HITS = (1, 3, 10)
+_TOLERANCE = 1e-5  # of a score, in which sums of another order differ
+
+
+class LinkPrediction:
+    """Scores links against drawn destinations. Links are those of the splits that ``data.links``
+    names: call ``check`` first, or ``open`` for the network alone."""
+
+    metric = "mrr"
+    count_names: tuple[str, ...] = ("reciprocal_ranks", *(f"hits_at_{k}" for k in _HITS))
+
+    def __init__(self, config: Config) -> None:
+        self._options = config.links
+        self._width = config.links.out_dim or config.model.hidden_dim
+        self._path, self._seed = config.data.links, config.train.seed
+        self._evaluation: _Candidates | None = None
+        self._opened: LinkSplits | None = None
+        self._indptr: Tensor | None = None
+
+    @property
+    def splits(self) -> LinkSplits:
+        """The links. Precondition: open() has opened them."""
+        assert self._opened is not None, "open() opens the splits"
+        return self._opened
+
+    @property
+    def exclude_seed_edges(self) -> bool:
+        """True if a batch samples none of its own links."""
+        return self._options.exclude_seed_edges
+
+    def open(self, store: GraphStore) -> None:
+        """Opens the splits. Raises FileNotFoundError without them, ValueError if they are of
+        another store."""
+        path = self._path or str(store.path.with_name(f"{store.path.name}.links"))
+        remedy = f"run `lsm data split-links {store.path}`"
+        self._opened = open_at(path, LinkSplits.open, remedy, key="data.links")
+        self.splits.check_store(store)
+
+    def check(self, config: Config, store: GraphStore, world_size: int) -> None:
+        """Opens the splits. Raises FileNotFoundError without them; ValueError if they are of
+        another store, too small, or do not suit the configuration."""
+        self.open(store)
+        path = self.splits.path
+        counts = self.splits.num_edges
+        if counts["train"] < world_size:
+            raise ValueError(
+                f"world size: {world_size} ranks need at least as many links of training, and "
+                f"{path} has {counts['train']}; start fewer processes"
+            )
+        if config.train.select == "best" and not counts["valid"]:
+            raise ValueError(
+                f"train.select: best needs links of validation, and {path} has none; "
+                "set train.select=last"
+            )
+        if self.other_types() and not config.model.takes_types:
+            raise ValueError(
+                f"model.name: links from {self.edge_type[0]} to {self.edge_type[2]} need the rows "
+                f"of both types: set rsage, rgcn, rgat or hgt, not {config.model.name}"
+            )
+        _check_sampling(config)
+        self._evaluation = _Candidates.of(store, self.splits, config)
+        edges = self.splits.message_graph(store, "train").get(self.edge_type)
+        topology = store.edges(self.edge_type).topology() if edges is None else edges.topology
+        self._indptr = topology.indptr
+
+    @property
+    def edge_type(self) -> EdgeType:
+        """The type of the links."""
+        return self.splits.edge_type
+
+    @property
+    def protocol(self) -> str:
+        """The candidates of validation and test, in words."""
+        return self._candidates.protocol
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that a resumed run must share, by name."""
+        own = {f"links.{name}": value for name, value in self._options.model_dump().items()}
+        meta = self.splits.meta
+        named = ("edge_type", "reverse_type", "order", "seed", "message_edges", "splits")
+        return own | {"data.links": {name: getattr(meta, name) for name in named}}
+
+    def input_type(self, store: GraphStore) -> str:
+        """The type of the destinations."""
+        return self.edge_type[2]
+
+    def other_types(self) -> tuple[str, ...]:
+        """The type of the sources, if it is another."""
+        return () if self.edge_type[0] == self.edge_type[2] else (self.edge_type[0],)
+
+    def out_dim(self, store: GraphStore) -> int:
+        """Width of the rows that are scored."""
+        return self._width
+
+    def network(self, model: nn.Module) -> nn.Module:
+        """``model`` with a scorer."""
+        return LinkNetwork(model, build_scorer(self._options.scorer, self._width), self.edge_type)
+
+    def seeds(self, store: GraphStore, split: str) -> Tensor:
+        """The positions of the links of ``split``: [N] int64."""
+        return torch.arange(self.splits.num_edges[split])
+
+    def negatives(self, split: str, *, is_disjoint: bool) -> NegativeSampling:
+        """The negatives of a split."""
+        if split == "train":
+            options = self._options
+            return NegativeSampling("triplet", options.num_negatives, kind=options.negatives)
+        candidates = self._candidates.of_split(split, is_disjoint=is_disjoint)
+        return NegativeSampling("triplet", kind="given", candidates=candidates)
+
+    def loss_sum(self, model: Model, batch: Batch) -> tuple[Tensor, Counts]:
+        """Sum of the links' losses, and their counts among the negatives of training."""
+        scores = model(batch)
+        found = scores.detach()
+        counts = _counts(_ranks(found[:, 0], found[:, 1:]))
+        if self._options.negatives == "inbatch" and len(scores):
+            scores = scores - self._log_chances(batch).to(scores.device)
+        return link_loss_sum(self._options.loss, scores), counts
+
+    def counts(self, model: Model, batch: Batch) -> Counts:
+        """The links' ranks among the candidates of an evaluation."""
+        scores = model(batch)
+        if not len(scores):
+            return _counts(scores.new_empty(0))
+        assert batch.links is not None, "the model has looked"
+        ids, links = batch.n_id_dict, batch.links
+        sources = ids[self.edge_type[0]][links.sources].cpu()
+        destinations = ids[self.edge_type[2]][links.destinations].cpu()
+        scores = scores.cpu()
+        return _counts(self._candidates.ranks(scores, sources, destinations))
+
+    def metrics(self, counts: Mapping[str, float], num_seeds: float) -> dict[str, float | None]:
+        """MRR, and Hits at 1, 3 and 10."""
+        names = ("mrr", *self.count_names[1:])
+        return {
+            name: counts[each] / num_seeds if num_seeds else None
+            for name, each in zip(names, self.count_names, strict=True)
+        }
+
+    @property
+    def _candidates(self) -> _Candidates:
+        assert self._evaluation is not None, "check() draws the candidates"
+        return self._evaluation
+
+    def _log_chances(self, batch: Batch) -> Tensor:
+        """[p, 1 + p]: logarithms of the chances that the destinations of in-batch negatives are
+        drawn, those of links: their shares of all links. The softmax is then over all nodes (Yi et
+        al., 2019)."""
+        assert batch.links is not None, "the model has looked"
+        assert self._indptr is not None, "check() opens it"
+        ids = batch.n_id_dict[self.edge_type[2]][batch.links.destinations].cpu()
+        counts = self._indptr[ids + 1] - self._indptr[ids]
+        native.check_mapped(self._indptr)
+        chances = (counts.clamp(min=1) / int(self._indptr[-1])).log().float()
+        return torch.cat((chances[:, None], chances.expand(len(ids), -1)), 1)
+
+
+class _Candidates:
+    """The destinations that links of validation and test are ranked among."""
+
+    def __init__(
+        self, drawn: Tensor | None, known: KnownEdges | None, splits: LinkSplits, protocol: str
+    ) -> None:
+        """``drawn``: the same for all links, [k] int64; None: those that ``splits`` have.
+        ``known``: edges whose destinations do not count; None: all count."""
+        self._drawn, self._known, self._splits = drawn, known, splits
+        self.protocol = protocol
+
+    @classmethod
+    def of(cls, store: GraphStore, splits: LinkSplits, config: Config) -> _Candidates:
+        """Draws them, unless ``splits`` have them. Raises ValueError if only one split has, or if
+        there is nothing to rank a link among."""
+        given = {name: splits.candidates(name) for name in ("valid", "test")}
+        missing = [name for name, own in given.items() if own is None and splits.num_edges[name]]
+        widths = [own.size(1) for own in given.values() if own is not None]
+        if widths:
+            if missing:
+                raise ValueError(
+                    f"data.links: {splits.path} has candidates for one split, and none for "
+                    f"{missing[0]}"
+                )
+            listed = " and ".join(f"{width:,}" for width in sorted(set(widths)))
+            return cls(None, None, splits, f"raw, destination among {listed} given")
+        edges = store.edges(splits.edge_type)
+        if edges.num_destinations < 2:
+            raise ValueError(
+                f"data.links: no negatives are possible: {splits.edge_type[2]} has "
+                f"{edges.num_destinations} node"
+            )
+        count = min(config.links.eval_candidates, edges.num_destinations)
+        draw = np.random.default_rng(config.train.seed)
+        drawn = torch.from_numpy(
+            np.sort(draw.choice(edges.num_destinations, count, replace=False)).astype(np.int64)
+        )
+        known = None
+        if config.links.filtered:
+            known = _known_edges(store, splits.edge_type, drawn)
+        words = f"{count:,} uniform nodes" if count < edges.num_destinations else "all nodes"
+        rule = "filtered" if known is not None else "raw"
+        return cls(drawn, known, splits, f"{rule}, destination among {words}")
+
+    def of_split(self, split: str, *, is_disjoint: bool) -> Tensor:
+        """Candidates as a loader takes them. ``is_disjoint``: each link has its own."""
+        if self._drawn is None:
+            given = self._splits.candidates(split)
+            return torch.zeros(1, dtype=torch.int64) if given is None else given
+        if not is_disjoint:
+            return self._drawn
+        return self._drawn.expand(self._splits.num_edges[split], -1)
+
+    def ranks(self, scores: Tensor, sources: Tensor, destinations: Tensor) -> Tensor:
+        """[p] float64 ranks of links, from 1, means over the orders of ties. ``scores``: [p, 1 + k]
+        of the link and of its candidates; ``sources``, ``destinations``: its ends, [p] int64."""
+        own, others = scores[:, 0].contiguous(), scores[:, 1:].contiguous()
+        if self._drawn is None:
+            return _ranks(own, others)
+        left_out = (torch.arange(len(own)), destinations)  # a link is no candidate of its own
+        if self._known is not None:
+            left_out = joined_pairs(self._known.pairs(sources), left_out)
+        counter = RankCounter(own, _tolerance(own), left_out)
+        for queries in counter.chunks(len(self._drawn)):
+            counter.add(queries, self._drawn, others[queries])
+        return counter.ranks()
+
+
+def _known_edges(store: GraphStore, edge_type: EdgeType, destinations: Tensor) -> KnownEdges:
+    """The edges of the store into ``destinations``."""
+    topology = store.edges(edge_type).topology()
+    first, end = topology.indptr[destinations], topology.indptr[destinations + 1]
+    counts = end - first
+    targets = torch.repeat_interleave(destinations, counts)
+    before = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
+    places = torch.arange(len(targets)) - before + torch.repeat_interleave(first, counts)
+    sources = topology.indices[places].long()
+    native.check_mapped(topology.indices)
+    return KnownEdges(sources, targets)
+
+
+def _ranks(own: Tensor, others: Tensor) -> Tensor:
+    """[p] float64: ranks of ``own`` [p] among ``others`` [p, k], means over the orders of ties."""
+    tolerance = _tolerance(own)
+    above = (others > (own + tolerance)[:, None]).sum(1)
+    # NaN counts as a tie, and -inf is none.
+    below = (others < (own - tolerance)[:, None]).sum(1)
+    return 1 + above.double() + (others.size(1) - above - below).double() / 2
+
+
+def _tolerance(scores: Tensor) -> Tensor:
+    return scores.abs() * _TOLERANCE + 1e-12
+
+
+def _counts(ranks: Tensor) -> Counts:
+    hits = {f"hits_at_{k}": (ranks <= k).sum() for k in _HITS}
+    return {"reciprocal_ranks": ranks.reciprocal().sum(), **hits}
+
+
+def _check_sampling(config: Config) -> None:
+    kind = config.sampler.kind
+    if not config.sampler.chosen.excludes_edges:
+        raise ValueError(f"sampler.kind: {kind} does not sample links; set neighbor or labor")
+    if config.topology.placement in ("uva", "device"):
+        raise ValueError(
+            f"topology.placement: {config.topology.placement} does not leave out the links of a "
+            "batch, which the host does; set it to auto or host"
+        )
+    is_disjoint = config.sampler.disjoint or config.sampler.time_attr is not None
+    if is_disjoint and config.links.negatives in ("joint", "inbatch"):
+        raise ValueError(
+            f"links.negatives: {config.links.negatives} shares nodes between links, and with "
+            "sampler.disjoint or sampler.time_attr each has a subgraph of its own; set uniform or "
+            "degree"
+        )

@@ -1,0 +1,320 @@
+"""Link prediction trains from a configuration, ranks as NumPy does, and learns no leak."""
+
+import json
+import signal
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data, HeteroData
+
+import lsm
+from lsm.data.info import describe
+from lsm.links.losses import link_loss_sum
+from lsm.loader.batch import Batch
+from lsm.loader.seed_links import SeedLinks
+from lsm.nn.link_scorers import build_scorer
+from lsm.train.tasks.link_prediction import LinkPrediction
+from lsm.train.trainer import train
+from support.training import CRASH_AT, config, losses, overrides, run_forked, run_job
+
+WRITES, REV_WRITES = ("author", "writes", "paper"), ("paper", "rev_writes", "author")
+LINKS = (
+    "train.task=link",
+    "sampler.num_neighbors=[5, 5]",
+    "links.num_negatives=32",
+    "links.eval_candidates=100",
+)
+
+
+def make_graph(path, *, is_random, num_nodes=400, seed=0):
+    """Both directions of each edge. Random: edges and features tell nothing of each other; else
+    edges lie inside communities, which features tell."""
+    draw = np.random.default_rng(seed)
+    community = draw.integers(8, size=num_nodes)
+    pairs = draw.integers(num_nodes, size=(2, 6 * num_nodes))
+    if not is_random:
+        pairs = draw.integers(num_nodes, size=(2, 40 * num_nodes))
+        pairs = pairs[:, community[pairs[0]] == community[pairs[1]]][:, : 6 * num_nodes]
+    features = draw.standard_normal((num_nodes, 16)).astype(np.float32)
+    if not is_random:
+        features[np.arange(num_nodes), community] += 4
+    ends = torch.from_numpy(np.concatenate((pairs, pairs[::-1]), 1))
+    store = lsm.GraphStore.from_pyg(Data(x=torch.from_numpy(features), edge_index=ends), path)
+    lsm.LinkSplits.make(store, valid=0.1, test=0.2)
+    return path
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return make_graph(tmp_path_factory.mktemp("links") / "g", is_random=False)
+
+
+@pytest.fixture(scope="module")
+def random_store(tmp_path_factory):
+    return make_graph(tmp_path_factory.mktemp("random") / "g", is_random=True)
+
+
+def chance(num_candidates):
+    """The mean reciprocal rank of a random order of a target and ``num_candidates``."""
+    return (1 / np.arange(1, num_candidates + 2)).mean()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("links.negatives=inbatch", "links.scorer=mlp"),
+        ("links.negatives=uniform", "links.num_negatives=4", "links.loss=bpr"),
+        (
+            "links.negatives=degree",
+            "links.num_negatives=4",
+            "links.loss=bce",
+            "links.scorer=distmult",
+        ),
+    ],
+    ids=str,
+)
+def test_links_of_communities_are_learnt(store, tmp_path, options):
+    summary = train(config(store, tmp_path, *LINKS, "train.epochs=4", *options))
+    assert summary["test_mrr"] > 2 * chance(100)
+    assert summary["test_hits_at_1"] <= summary["test_hits_at_3"] <= summary["test_hits_at_10"]
+    found = [loss for *_, loss in losses(tmp_path)]
+    assert np.mean(found[-10:]) < np.mean(found[:10])
+
+
+def test_nothing_leaks(random_store, tmp_path):
+    """Links between random nodes cannot be told: MRR is that of chance."""
+    summary = train(config(random_store, tmp_path, *LINKS, "train.epochs=6", "train.select=last"))
+    # 480 links of two directions: the deviation of a mean of reciprocal ranks is about 0.006.
+    assert summary["test_mrr"] == pytest.approx(chance(100), abs=0.025)
+
+
+def test_a_leak_would_be_seen(random_store, tmp_path):
+    """With the links in the graph that is sampled, the same network tells them."""
+    graph = lsm.GraphStore.open(random_store)
+    splits = lsm.LinkSplits.make(graph, tmp_path / "all", valid=0.1, test=0.2, message_edges="all")
+    summary = train(
+        config(
+            random_store,
+            tmp_path / "run",
+            *LINKS,
+            f"data.links={splits.path}",
+            "links.exclude_seed_edges=false",
+            "train.epochs=6",
+            "train.select=last",
+            "sampler.num_neighbors=[20, 20]",
+        )
+    )
+    assert summary["test_mrr"] > 2 * chance(100)
+
+
+def given_scores(task, scores, sources, destinations):
+    """What an evaluation counts of a model with these scores."""
+    links = SeedLinks(
+        task.edge_type,
+        src_index=torch.arange(len(sources)),
+        dst_pos_index=torch.arange(len(sources), 2 * len(sources)),
+        is_shared=True,
+    )
+    nothing = torch.zeros(1, dtype=torch.int64)
+    batch = Batch(
+        x=None,
+        y=None,
+        n_id=torch.cat((sources, destinations)),
+        edge_index=nothing.view(1, 1),
+        indptr=nothing,
+        batch_size=len(sources),
+        num_sampled_nodes=[0],
+        num_sampled_edges=[],
+        links=links,
+    )
+    return {name: float(each) for name, each in task.counts(lambda _: scores, batch).items()}
+
+
+@pytest.mark.parametrize("filtered", [True, False])
+def test_ranks_are_those_of_numpy(store, tmp_path, filtered):
+    settings = config(store, tmp_path, *LINKS, f"links.filtered={str(filtered).lower()}")
+    task, graph = LinkPrediction(settings), lsm.GraphStore.open(store)
+    task.check(settings, graph, 1)
+    candidates = task.negatives("test", is_disjoint=False).candidates
+    sources, destinations = task.splits.edges("test")[:, :60]
+    draw = torch.Generator().manual_seed(0)
+    scores = torch.randint(12, (60, 101), generator=draw).float()  # with ties
+    topology = graph.topology()
+    edges = set(
+        zip(
+            topology.indices.tolist(),
+            torch.repeat_interleave(topology.indptr.diff()).tolist(),
+            strict=True,
+        )
+    )
+    ranks = []
+    for row, source, destination in zip(
+        scores.numpy(), sources.tolist(), destinations.tolist(), strict=True
+    ):
+        counted = [
+            score
+            for score, node in zip(row[1:], candidates.tolist(), strict=True)
+            if node != destination and not (filtered and (source, node) in edges)
+        ]
+        above, ties = np.sum(counted > row[0]), np.sum(counted == row[0])
+        ranks.append(1 + above + ties / 2)
+    found = given_scores(task, scores, sources, destinations)
+    assert found["reciprocal_ranks"] == pytest.approx(np.sum(1 / np.array(ranks)))
+    for k in (1, 3, 10):
+        assert found[f"hits_at_{k}"] == np.sum(np.array(ranks) <= k)
+
+
+def test_constant_scores_have_the_middle_rank(store, tmp_path):
+    settings = config(store, tmp_path, *LINKS, "links.filtered=false")
+    task, graph = LinkPrediction(settings), lsm.GraphStore.open(store)
+    task.check(settings, graph, 1)
+    ends = task.splits.edges("test")[:, :50]
+    found = given_scores(task, torch.full((50, 101), 3.0), *ends)
+    assert 1 / 51 <= found["reciprocal_ranks"] / 50 <= 1 / 50.4
+    assert found["hits_at_10"] == 0
+
+
+def test_given_candidates_are_ranked(store, tmp_path):
+    """In the form of ogbl-citation2; the ranks are those of a model of the run itself."""
+    graph = lsm.GraphStore.open(store)
+    own = lsm.LinkSplits.open(f"{store}.links")
+    given = tmp_path / "given"
+    given.mkdir()
+    draw = np.random.default_rng(0)
+    for split in ("valid", "test"):
+        pairs = own.edges(split).t().numpy()
+        np.save(given / f"{split}.npy", pairs)
+        np.save(given / f"{split}_candidates.npy", draw.integers(400, size=(len(pairs), 30)))
+    splits = lsm.LinkSplits.make(graph, tmp_path / "s", given=given)
+    assert describe(splits.path)["candidates"] == {"valid": 30, "test": 30}
+    summary = train(
+        config(store, tmp_path / "run", *LINKS, f"data.links={splits.path}", "train.epochs=3")
+    )
+    assert summary["test_mrr"] > 1.5 * chance(30)
+    assert "destination among 30 given" in (tmp_path / "run" / "run.log").read_text()
+
+
+def test_typed_links_are_learnt(tmp_path):
+    """Authors write the papers of their field; sources and destinations are of two types."""
+    draw = np.random.default_rng(0)
+    fields = {"author": draw.integers(4, size=150), "paper": draw.integers(4, size=200)}
+    ends = np.stack((draw.integers(150, size=9000), draw.integers(200, size=9000)))
+    ends = torch.from_numpy(ends[:, fields["author"][ends[0]] == fields["paper"][ends[1]]])
+    data = HeteroData()
+    for name, of in fields.items():
+        noise = draw.standard_normal((len(of), 8)).astype(np.float32)
+        data[name].x = torch.from_numpy(noise + 3 * np.eye(8, dtype=np.float32)[of])
+    data[WRITES].edge_index, data[REV_WRITES].edge_index = ends, ends.flip(0)
+    graph = lsm.GraphStore.from_pyg(data, tmp_path / "g")
+    lsm.LinkSplits.make(graph, edge_type=WRITES)
+    settings = (*LINKS, "model.name=rsage", "train.epochs=5")
+    summary = train(config(graph.path, tmp_path / "run", *settings))
+    assert summary["test_mrr"] > 1.5 * chance(100)
+    cached = train(
+        config(
+            graph.path,
+            tmp_path / "cached",
+            *settings,
+            "storage.engine=posix",
+            "cache.policy=lookahead",
+            "cache.bytes=4KiB",
+        )
+    )
+    assert losses(tmp_path / "run") == losses(tmp_path / "cached")
+    assert cached["test_mrr"] == summary["test_mrr"]
+    with pytest.raises(ValueError, match="need the rows of both"):
+        train(
+            config(graph.path, tmp_path / "own", *LINKS, "model.name=torch_geometric.nn:GraphSAGE")
+        )
+
+
+@pytest.mark.slow
+def test_a_killed_run_continues_with_the_same_losses(store, tmp_path):
+    settings = (*LINKS, "checkpoint.every_steps=2", "train.batch_size=256")
+    train(config(store, tmp_path / "whole", *settings))
+    command = overrides(store, tmp_path / "killed", *settings)
+    killed = run_forked(CRASH_AT, "kill", 0, 1, 3, "base", *command)
+    assert killed.returncode == -signal.SIGKILL
+    train(config(store, tmp_path / "killed", *settings))
+    whole = losses(tmp_path / "whole")
+    assert len(whole) > 20
+    assert losses(tmp_path / "killed") == whole
+    with pytest.raises(ValueError, match=r"links\.num_negatives"):
+        train(
+            config(store, tmp_path / "killed", *settings, "links.num_negatives=8", "train.epochs=3")
+        )
+
+
+@pytest.mark.slow
+def test_ranks_train_on_their_shares_of_the_links(store, tmp_path):
+    """The cache that ranks share changes no loss, and every link is ranked once."""
+    found = {}
+    for name, options in {
+        "plain": ("cache.policy=none",),
+        "shared": ("storage.engine=posix", "cache.policy=lookahead", "cache.bytes=8KiB"),
+    }.items():
+        run_dir = tmp_path / name
+        done = run_job(
+            2, "-m", "lsm", "train", "base", *overrides(store, run_dir, *LINKS, *options)
+        )
+        assert done.returncode == 0, done.stderr
+        summary = json.loads((run_dir / "result.json").read_text())
+        found[name] = (losses(run_dir), summary["test_mrr"], summary["valid_mrr"])
+    assert found["plain"] == found["shared"]
+    assert found["plain"][1] > chance(100)
+
+
+@pytest.mark.parametrize("scorer", ["dot", "distmult", "mlp"])
+def test_a_matrix_has_the_scores_of_pairs(scorer):
+    torch.manual_seed(0)
+    score = build_scorer(scorer, 6)
+    source, destination = torch.randn(5, 6), torch.randn(7, 6)
+    pairs = torch.stack([score(source, each.expand(5, 6)) for each in destination], 1)
+    assert torch.allclose(score.matrix(source, destination), pairs, atol=1e-6)
+
+
+def test_losses_are_their_formulas():
+    scores = torch.randn(6, 5, dtype=torch.float64)
+    own, others = scores[:, 0].numpy(), scores[:, 1:].numpy()
+    sigmoid = lambda x: 1 / (1 + np.exp(-x))  # noqa: E731
+    expected = {
+        "bce": -np.log(sigmoid(own)) - np.log(1 - sigmoid(others)).mean(1),
+        "bpr": -np.log(sigmoid(own[:, None] - others)).mean(1),
+        "infonce": -np.log(np.exp(own) / np.exp(scores.numpy()).sum(1)),
+    }
+    for name, each in expected.items():
+        assert float(link_loss_sum(name, scores)) == pytest.approx(each.sum())
+        masked = torch.cat((scores, torch.full((6, 2), -torch.inf, dtype=torch.float64)), 1)
+        masked.requires_grad_()
+        loss = link_loss_sum(name, masked)
+        loss.backward()
+        assert float(loss.detach()) == pytest.approx(each.sum())
+        assert torch.isfinite(masked.grad).all()
+
+
+BAD = {
+    "no splits": (("data.links=/nothing",), "data.links: /nothing: no such store directory"),
+    "ladies": (("sampler.kind=ladies",), "sampler.kind: ladies does not sample links"),
+    "disjoint": (("sampler.disjoint=true",), "links.negatives: joint shares nodes"),
+    "gpu": (("topology.placement=uva",), "topology.placement: uva"),
+    "loss": (("links.negatives=inbatch", "links.loss=bce"), "links.loss: expected infonce"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_settings_are_named(store, tmp_path, case):
+    options, message = BAD[case]
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        train(config(store, tmp_path / "run", *LINKS, *options))
+    assert not (tmp_path / "run" / "model.pt").exists()
+
+
+def test_a_run_opens_as_a_network_of_links(store, tmp_path):
+    train(config(store, tmp_path, *LINKS))
+    model = lsm.load_model(tmp_path)
+    graph = lsm.GraphStore.open(store)
+    sampling = {"mode": "triplet", "amount": 3}
+    with lsm.LinkNeighborLoader(graph, [5, 5], neg_sampling=sampling, batch_size=16) as loader:
+        assert model(next(iter(loader))).shape == (16, 4)
