@@ -64,6 +64,8 @@ class Shape:
     """Bytes of all rows, if they have several sizes."""
     union_bytes: int = 0
     """Memory of the edges of all types as one structure, from which scores are computed."""
+    number_bytes: int = 0
+    """Bytes of the labels of a node that are numbers; 0: classes."""
 
     def at_least(self, other: Shape) -> Shape:
         """The same with the larger batch, and the larger number of iterations. Precondition: both

@@ -6,9 +6,9 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from lsm.core.versioned_json import read_versioned
 
@@ -67,17 +67,52 @@ class FeatureMeta(BaseModel):
     stripe_bytes: int = Field(default=PAGE_BYTES, ge=PAGE_BYTES, multiple_of=PAGE_BYTES)
 
 
-class NodeMeta(BaseModel):
-    """The nodes of one type. ``num_classes`` 0: they have no labels."""
+class LabelMeta(BaseModel):
+    """Labels that are numbers: ``width`` of each node."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    width: int = Field(ge=1)
+    dtype: Literal["float32", "int64"]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the labels of a node."""
+        return self.width * FEATURE_DTYPES[self.dtype]
+
+    def shape(self, num_nodes: int) -> tuple[int, ...]:
+        """Shape of the labels of ``num_nodes`` nodes: [N], or [N, width] for several."""
+        return (num_nodes,) if self.width == 1 else (num_nodes, self.width)
+
+
+class _LabelledMeta(BaseModel):
+    """A description with ``labels``, which a file leaves out where they are None, as earlier
+    versions wrote it."""
+
+    @model_serializer(mode="wrap")
+    def _without_absent_labels(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = serialize(self)
+        return {name: value for name, value in found.items() if (name, value) != ("labels", None)}
+
+
+class NodeMeta(_LabelledMeta):
+    """The nodes of one type. ``num_classes`` 0: they have no labels, or ``labels`` that are
+    numbers."""
 
     model_config = ConfigDict(extra="forbid")
 
     num_nodes: int = Field(ge=0)
     num_classes: int = Field(default=0, ge=0)
+    labels: LabelMeta | None = None
     features: FeatureMeta | None = None
 
+    @property
+    def label_bytes(self) -> int:
+        """Bytes of the labels of a node that has them."""
+        return 8 if self.labels is None else self.labels.row_bytes
 
-class StoreMeta(BaseModel):
+
+class StoreMeta(_LabelledMeta):
     """Contents of ``meta.json``. ``files`` lists every file of the store but ``meta.json``
     itself."""
 
@@ -88,6 +123,7 @@ class StoreMeta(BaseModel):
     num_nodes: int = Field(ge=0)
     num_edges: int = Field(ge=0)
     num_classes: int = Field(ge=0)
+    labels: LabelMeta | None = None
     features: FeatureMeta
     files: dict[str, FileMeta] = Field(default_factory=dict)
     source: str | dict[str, Any] = ""
@@ -283,13 +319,14 @@ def require_listed(path: Path, files: dict[str, FileMeta], names: Iterable[str])
             raise ValueError(f"{path}: files: {name!r} is outside the store; {REMEDY}")
 
 
-def require_classes(path: Path, where: str, num_classes: int, num_nodes: int) -> None:
-    """Raises ValueError for more classes than ``num_nodes`` nodes can have."""
-    most = most_classes(num_nodes)
-    if num_classes > most:
+def require_classes(path: Path, where: str, meta: NodeMeta | StoreMeta, num_nodes: int) -> None:
+    """Raises ValueError for more classes than ``num_nodes`` nodes can have, or none and labels that
+    are numbers."""
+    most = most_classes(num_nodes) if meta.labels is None else 0
+    if meta.num_classes > most:
         raise ValueError(
             f"{path}: {where}: expected at most {most} for {num_nodes} nodes, got "
-            f"{num_classes}; {REMEDY}"
+            f"{meta.num_classes}; {REMEDY}"
         )
 
 
@@ -318,8 +355,9 @@ def topology_bytes(folder: str, num_sources: int, num_nodes: int, num_edges: int
 def _check_consistent(path: Path, meta: StoreMeta) -> None:
     num_nodes, files = meta.num_nodes, meta.files
     require_listed(path, files, [INDPTR, INDICES, LABELS, *map(split_file, SPLITS)])
-    require_classes(path, "num_classes", meta.num_classes, num_nodes)
+    require_classes(path, "num_classes", meta, num_nodes)
     check_features(path, "features", meta.features, num_nodes, files)
     least = topology_bytes(TOPOLOGY, num_nodes, num_nodes, meta.num_edges)
     counts = f"{num_nodes} nodes and {meta.num_edges} edges"
-    require_bytes(path, files, least | {LABELS: 8 * num_nodes}, counts)
+    label_bytes = 8 if meta.labels is None else meta.labels.row_bytes
+    require_bytes(path, files, least | {LABELS: label_bytes * num_nodes}, counts)

@@ -11,14 +11,16 @@ import torch
 
 from lsm.data import format as layout
 from lsm.data.arrays import VALUE_DTYPES
+from lsm.data.format import LabelMeta
 
 
 @dataclass(frozen=True)
 class Nodes:
     """The nodes of one type. ``name`` is that of the source's object, for messages.
 
-    features: [N, dim]. labels: [N] int64, -1 is unknown. splits: ids [n] int64 each, ascending.
-    times: [N] int64.
+    features: [N, dim]. labels: classes, [N] int64, -1 is unknown; or numbers, float32 [N] or
+    [N, k], NaN is unknown, or int64 [N, k], a negative one is unknown. splits: ids [n] int64 each,
+    ascending. times: [N] int64.
     """
 
     name: str
@@ -31,10 +33,19 @@ class Nodes:
 
     @property
     def num_classes(self) -> int:
-        """The largest label + 1."""
-        if self.labels is None or len(self.labels) == 0:
+        """The largest label + 1; 0 for labels that are numbers."""
+        if self.labels is None or len(self.labels) == 0 or self.label_meta is not None:
             return 0
         return int(self.labels.max()) + 1
+
+    @property
+    def label_meta(self) -> LabelMeta | None:
+        """The layout of labels that are numbers."""
+        labels = self.labels
+        if labels is None or (labels.dim() == 1 and not labels.is_floating_point()):
+            return None
+        width = 1 if labels.dim() == 1 else labels.shape[1]
+        return LabelMeta(width=width, dtype="float32" if labels.is_floating_point() else "int64")
 
 
 @dataclass(frozen=True)
@@ -69,19 +80,30 @@ def as_tensor(where: str, value: Any) -> torch.Tensor | None:
 
 
 def as_labels(where: str, value: Any) -> torch.Tensor | None:
-    """Classes of nodes, [N] int64, from ``where``."""
+    """Labels of nodes from ``where``: integers [N] as classes, others as numbers; see Nodes."""
     labels = as_tensor(where, value)
     if labels is None:
         return None
     if labels.dim() == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    if labels.dim() != 1 or labels.dtype.is_floating_point or labels.dtype == torch.bool:
+    is_flag = labels.dim() == 1 and labels.dtype == torch.bool
+    if labels.dim() not in (1, 2) or 0 in labels.shape[1:] or labels.is_complex() or is_flag:
         raise ValueError(
-            f"{where}: expected a class of each node, integers [N], got {labels.dtype} "
-            f"{list(labels.shape)}; a store keeps no other targets: remove them, and index them in "
-            "your own loop with batch.n_id[:batch.batch_size]"
+            f"{where}: expected a class of each node, integers [N], or numbers, floats [N] or "
+            f"numbers [N, k], got {labels.dtype} {list(labels.shape)}"
         )
-    return labels.long()
+    return labels.float() if labels.is_floating_point() else labels.long()
+
+
+def known_rows(labels: torch.Tensor) -> torch.Tensor:
+    """True for nodes with a label, [N], or with one of several."""
+    known = ~labels.isnan() if labels.is_floating_point() else labels >= 0
+    return known if labels.dim() == 1 else known.any(dim=1)
+
+
+def infinite_rows(labels: torch.Tensor) -> torch.Tensor:
+    """True for nodes with an infinite number among their labels: [N]."""
+    return labels.isinf() if labels.dim() == 1 else labels.isinf().any(dim=1)
 
 
 def as_times(where: str, value: Any) -> torch.Tensor | None:
@@ -135,7 +157,7 @@ def check_nodes(nodes: Nodes) -> None:
     ):
         raise ValueError(f"{nodes.name}.x: expected [{n}, dim], got {list(nodes.features.shape)}")
     for what, values in (("y", nodes.labels), ("time", nodes.times)):
-        if values is not None and values.shape != (n,):
+        if values is not None and len(values) != n:
             raise ValueError(f"{nodes.name}.{what}: expected [{n}], got {list(values.shape)}")
     if nodes.names is not None and len(nodes.names) != n:
         raise ValueError(f"{nodes.name}.names: expected {n}, got {len(nodes.names)}")
@@ -152,7 +174,7 @@ def check_nodes(nodes: Nodes) -> None:
         _require(taken[ids], where, ids, fault)
         taken[ids] = True
         if nodes.labels is not None:
-            unknown = nodes.labels[ids] < 0
+            unknown = ~known_rows(nodes.labels[ids])
             _require(unknown, where, ids, "has no label; remove it from the split")
 
 
@@ -200,6 +222,11 @@ def _require_weights(edges: Edges) -> None:
 def _require_labels(nodes: Nodes) -> None:
     labels, most = nodes.labels, layout.most_classes(nodes.num_nodes)
     assert labels is not None
+    if nodes.label_meta is not None:
+        bad = infinite_rows(labels)
+        fault = "has an infinite label; NaN stands for an unknown one"
+        _require(bad, f"{nodes.name}.y", torch.arange(len(labels)), fault)
+        return
     bad = (labels < -1) | (labels >= most)
     if bad.any():
         first = int(bad.nonzero()[0])

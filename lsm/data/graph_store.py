@@ -209,7 +209,8 @@ class GraphStore:
 
     @property
     def num_classes(self) -> int:
-        """Labels are 0 to ``num_classes - 1``, or -1 where unknown. 0: a graph without labels."""
+        """Labels are 0 to ``num_classes - 1``, or -1 where unknown. 0: a graph without labels, or
+        with labels that are numbers."""
         return self.nodes().num_classes
 
     @property
@@ -398,6 +399,7 @@ class GraphStore:
                     folder=folder,
                     num_nodes=meta.num_nodes,
                     num_classes=meta.num_classes,
+                    label_meta=meta.labels,
                     features=meta.features,
                 )
                 for node_type, (folder, meta) in node_parts(self.meta).items()

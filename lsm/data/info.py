@@ -18,6 +18,8 @@ from lsm.data.part_info import (
     features_in_words,
     features_of,
     files_in_words,
+    labels_in_words,
+    labels_of,
     splits_in_words,
 )
 from lsm.data.triples.info import describe_triples, triples_table
@@ -47,6 +49,7 @@ def _describe_graph(store: GraphStore) -> dict[str, Any]:
         "num_nodes": store.num_nodes,
         "num_edges": store.num_edges,
         "num_classes": store.num_classes,
+        **labels_of(nodes),
         "in_degree": degrees_of(edges),
         "splits": {name: store.split(name).numel() for name in layout.SPLITS},
         "scores": store.scores,
@@ -69,7 +72,7 @@ def as_table(info: dict[str, Any]) -> Table:
     rows = {
         "nodes": f"{info['num_nodes']:,}",
         "edges": f"{info['num_edges']:,}",
-        "classes": f"{info['num_classes']:,}" if info["num_classes"] else "none: no labels",
+        "labels": labels_in_words(info) or "none",
         "in-degree": degrees_in_words(info["in_degree"]),
         "splits": splits_in_words(info["splits"]),
         "scores": ", ".join(info["scores"]) or "none",

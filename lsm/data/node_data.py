@@ -11,10 +11,10 @@ import torch
 from lsm.data import format as layout
 from lsm.data.arrays import load_array
 from lsm.data.feature_files import FeatureFiles
-from lsm.data.format import FeatureMeta, FileMeta
+from lsm.data.format import FeatureMeta, FileMeta, LabelMeta
 from lsm.data.names import find_names, names_at, read_names
 
-_MOST_LABELS_IN_MEMORY = 8 << 20  # 64 MiB of them
+_MOST_LABELS_IN_MEMORY = 8 << 20  # numbers: 64 MiB of int64
 
 
 class NodeData:
@@ -33,6 +33,7 @@ class NodeData:
         folder: str,
         num_nodes: int,
         num_classes: int,
+        label_meta: LabelMeta | None,
         features: FeatureMeta | None,
     ) -> None:
         """Use ``GraphStore.nodes``.
@@ -44,13 +45,18 @@ class NodeData:
             node_type: The type.
             folder: "" or "NAME/", the place of its files.
             num_nodes: The number of nodes.
-            num_classes: The number of classes; 0: no labels.
+            num_classes: The number of classes; 0: no classes.
+            label_meta: The width and the dtype of labels that are numbers; None: they are classes,
+                if there are any.
             features: The layout of the features; None: no features.
         """
         self.node_type = node_type
         self.num_nodes = num_nodes
         self.num_classes = num_classes
-        """Labels are 0 to ``num_classes - 1``, or -1 where unknown. 0: nodes without labels."""
+        """Labels are 0 to ``num_classes - 1``, or -1 where unknown. 0: nodes without labels, or
+        with labels that are numbers."""
+        self.label_meta = label_meta
+        """The width and the dtype of labels that are numbers; None without such."""
         self.features = features
         """The layout of the features; None without any."""
         self._store = store
@@ -68,6 +74,11 @@ class NodeData:
     def splits(self) -> tuple[str, ...]:
         """The splits that are stored; each may be empty."""
         return tuple(s for s in layout.SPLITS if self._folder + layout.split_file(s) in self._files)
+
+    @property
+    def has_labels(self) -> bool:
+        """True if nodes have classes, or labels that are numbers."""
+        return self.num_classes > 0 or self.label_meta is not None
 
     @property
     def has_times(self) -> bool:
@@ -107,11 +118,13 @@ class NodeData:
         return self.features
 
     def labels(self, in_memory: bool = False) -> torch.Tensor:
-        """Class of each node, [N] int64; -1 is unknown. More than 8 Mi labels are memory-mapped,
-        unless ``in_memory``. Raises ValueError for nodes without labels."""
+        """Class of each node, [N] int64; -1 is unknown. Labels that are numbers: [N] or [N, k]
+        float32, NaN is unknown, or int64, a negative one is unknown. More than 8 Mi numbers are
+        memory-mapped, unless ``in_memory``. Raises ValueError for nodes without labels."""
         path = self._path(layout.LABELS, "labels")
-        in_memory = in_memory or self.num_nodes <= _MOST_LABELS_IN_MEMORY
-        return load_array(path, "int64", (self.num_nodes,), in_memory)
+        meta = self.label_meta or LabelMeta(width=1, dtype="int64")
+        in_memory = in_memory or self.num_nodes * meta.width <= _MOST_LABELS_IN_MEMORY
+        return load_array(path, meta.dtype, meta.shape(self.num_nodes), in_memory)
 
     def split(self, name: str) -> torch.Tensor:
         """The nodes of a split (train, valid or val, test): ids [n] int64. Raises ValueError for

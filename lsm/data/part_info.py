@@ -47,6 +47,19 @@ def features_in_words(features: dict[str, Any]) -> str:
     return f"{features['dim']} x {features['dtype']} ({row} a row), {total}"
 
 
+def labels_of(nodes: NodeData) -> dict[str, Any]:
+    """The layout of labels that are numbers; nothing without such."""
+    meta = nodes.label_meta
+    return {} if meta is None else {"labels": meta.model_dump()}
+
+
+def labels_in_words(info: dict[str, Any]) -> str:
+    """The labels of nodes with the description ``info``; empty without labels."""
+    if "labels" in info:
+        return "numbers, {width:,} x {dtype}".format(**info["labels"])
+    return f"{info['num_classes']:,} classes" if info["num_classes"] else ""
+
+
 def files_in_words(features: dict[str, Any]) -> str:
     """The number of feature files."""
     striping = f"{len(features['files'])} file(s)"

@@ -159,7 +159,7 @@ def _node_values(nodes: NodeData) -> dict[str, Any]:
     values: dict[str, Any] = {"num_nodes": nodes.num_nodes}
     if nodes.features is not None:
         values = {"x": _features(nodes)}
-    if nodes.num_classes:
+    if nodes.has_labels:
         values["y"] = nodes.labels(in_memory=True)
     splits = {split: nodes.split(split) for split in nodes.splits}
     if any(map(len, splits.values())):

@@ -12,6 +12,7 @@ from lsm.data import format as layout
 from lsm.data.checks import CONVERT_AGAIN, Named, StoreArrays, out_of_range, rows_not_finite
 from lsm.data.convert.array_file import CHUNK_BYTES, ArrayFile, read_ahead
 from lsm.data.format import NodeMeta
+from lsm.data.graph_parts import infinite_rows, known_rows
 from lsm.data.names import read_names
 from lsm.data.stripes import StripedReader
 
@@ -29,9 +30,16 @@ class NodeChecks:
         num_nodes, folder = self._meta.num_nodes, self._folder
         check = self._files.check
         labelled = np.ones(num_nodes, bool)
-        labels = self._labels(labelled)
-        yield from check(folder + layout.LABELS, "int64", (num_nodes,), labels)
-        if self._meta.num_classes == 0:  # a graph without labels may have splits
+        numbers = self._meta.labels
+        if numbers is None:
+            labels = self._labels(labelled)
+            yield from check(folder + layout.LABELS, "int64", (num_nodes,), labels)
+        else:
+            shape = numbers.shape(num_nodes)
+            yield from check(folder + layout.LABELS, numbers.dtype, shape, _numbers(labelled))
+        if (
+            self._meta.num_classes == 0 and numbers is None
+        ):  # a graph without labels may have splits
             labelled[:] = True
         split_of = np.zeros(num_nodes, np.uint8)
         for number, name in enumerate(layout.SPLITS, 1):
@@ -112,3 +120,18 @@ class NodeChecks:
                 f"{', '.join(map(str, paths))}: rows with NaN or infinite features: "
                 f"{named.count} (first: {named}); correct them in the source and {CONVERT_AGAIN}"
             )
+
+
+def _numbers(labelled: np.ndarray) -> Callable[[ArrayFile], Iterator[str]]:
+    """The check of labels that are numbers, which fills ``labelled``."""
+
+    def check(array: ArrayFile) -> Iterator[str]:
+        infinite = Named()
+        for first, values in array.chunks():
+            rows = torch.from_numpy(values)
+            labelled[first : first + len(values)] = known_rows(rows).numpy()
+            infinite.add(first + np.flatnonzero(infinite_rows(rows).numpy()))
+        if infinite.count:
+            yield f"infinite labels: {infinite.count} (first nodes: {infinite})"
+
+    return check

@@ -97,6 +97,7 @@ def _meta(
             num_nodes=nodes[NODE].num_nodes,
             num_edges=edges[EDGE].num_edges,
             num_classes=nodes[NODE].num_classes,
+            labels=nodes[NODE].label_meta,
             features=features,
             source=source,
         )
@@ -106,6 +107,7 @@ def _meta(
             name: NodeMeta(
                 num_nodes=each.num_nodes,
                 num_classes=each.num_classes,
+                labels=each.label_meta,
                 features=_feature_meta(each, node_folder(name), options),
             )
             for name, each in nodes.items()
@@ -151,6 +153,7 @@ def _bytes_of(
             total += 8 * of_type.num_edges + 8 * nodes[destination].num_nodes
     for node in nodes.values():
         total += 8 * node.num_nodes * (node.times is not None)
+        total += 0 if node.labels is None else node.labels.nbytes
         total += sum(len(name.encode()) + 16 for name in node.names or ())
     for edge in edges.values():
         kept = (edge.weights, edge.times, edge.attr)
@@ -171,8 +174,11 @@ def _write_nodes(
         none = torch.empty(0, dtype=torch.int64)
         labels = torch.full((nodes.num_nodes,), -1) if labels is None else labels
         splits = dict.fromkeys(layout.SPLITS, none) | splits
-    if labels is not None and (meta.num_classes or untyped):
-        writer.write_array(folder + layout.LABELS, labels.numpy())
+    if labels is not None and (meta.num_classes or meta.labels or untyped):
+        with writer.file(folder + layout.LABELS) as sink:
+            values = labels.contiguous().numpy()
+            sink.write_header(values.dtype, *values.shape)
+            sink.write(values)
     for split, ids in splits.items():
         writer.write_array(folder + layout.split_file(split), ids.numpy())
     if nodes.times is not None:

@@ -195,7 +195,7 @@ def store_values(store: GraphStore, input_type: str, labels: Tensor | None) -> S
         nodes[name] = {"time": own.times()} if own.has_times else {}
         if labels is not None and name == input_type:
             nodes[name]["y"] = labels
-        elif own.num_classes > 0:
+        elif own.has_labels:
             nodes[name]["y"] = own.labels()
     edges: TypedMap[EdgeType, dict[str, Any]] = TypedMap()
     for each in store.edge_types:

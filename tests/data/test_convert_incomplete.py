@@ -106,12 +106,6 @@ def test_a_graph_without_features_is_sent_to_embeddings(tmp_path):
         convert(tmp_path, arrays)
 
 
-@pytest.mark.parametrize("labels", [np.ones((300, 4), int), np.full(300, 0.25)])
-def test_labels_that_are_no_classes_are_told_where_to_go(tmp_path, labels):
-    with pytest.raises(ValueError, match=r"batch\.n_id\[:batch\.batch_size\]"):
-        convert(tmp_path, random_graph() | {"node_label": labels})
-
-
 def test_arrays_that_are_not_converted_are_named(tmp_path, caplog):
     extra = {
         "edge_feat": np.ones(2000),

@@ -223,7 +223,7 @@ def rename(data):
         (lambda d: d["paper"].update(time=torch.zeros(3).long()), r"time: expected \[60\]"),
         (lambda d: d["paper"].update(x=torch.zeros(60)), r"x: expected \[60, dim\]"),
         (lambda d: d["paper"].update(x=torch.zeros(60, 2).bool()), r"\['paper'\]\.x: dtype"),
-        (lambda d: d["paper"].update(y=torch.zeros(60)), "expected a class of each node"),
+        (lambda d: d["paper"].update(y=torch.zeros(60, 2, 2)), "expected a class of each"),
         (lambda d: d["paper"].y.__setitem__(5, -3), r"y: node 5: .* got -3"),
         (lambda d: d["paper"].y.fill_(-1), "has no label"),
         (lambda d: d["paper"].val_mask.copy_(d["paper"].train_mask), "in another split already"),

@@ -6,6 +6,7 @@ import numpy as np
 
 from lsm.data import format as layout
 from lsm.data.convert.array_file import CHUNK_BYTES, ArrayFile
+from lsm.data.format import LabelMeta
 from lsm.data.writer import StoreWriter
 
 # States of a node.
@@ -14,11 +15,6 @@ _IN_SPLIT = 2
 
 _STEP = 1 << 20
 
-_IN_YOUR_OWN_LOOP = (
-    "move the file elsewhere, convert without labels, and index them in your own loop with "
-    "batch.n_id[:batch.batch_size]"
-)
-
 
 def write_labels(
     writer: StoreWriter,
@@ -26,18 +22,21 @@ def write_labels(
     num_nodes: int,
     num_classes: int | None,
     num_labelled: int | None = None,
-) -> tuple[int, np.ndarray]:
-    """Writes ``labels.npy``; returns (number of classes, state of each node: [N] uint8).
+) -> tuple[int, LabelMeta | None, np.ndarray]:
+    """Writes ``labels.npy``; returns (number of classes, layout of labels that are numbers, state
+    of each node: [N] uint8).
 
-    ``labels``: [N] or [N, 1], integers or integral floats; NaN and -1 mean no label. None: a graph
-    of 0 classes.
+    ``labels``: classes, [N] or [N, 1], integers or whole floats; NaN and -1 mean no label. Or
+    numbers: [N, k], or floats [N] that are not all whole. None: a graph of 0 classes.
     ``num_classes``: None means the largest label + 1. Labels from node ``num_labelled`` on are
     ignored. Raises ValueError with the file, the node and the value of a label that is out of
     range.
     """
     if labels is None:
-        return _write_no_labels(writer, num_nodes, num_classes)
-    _check_shape(labels, num_nodes)
+        return 0, None, _write_no_labels(writer, num_nodes, num_classes)
+    _check_shape(labels, num_nodes, are_classes=num_classes is not None)
+    if num_classes is None and _are_numbers(labels):
+        return 0, *_write_numbers(writer, labels)
     most = layout.most_classes(num_nodes)
     if num_classes is not None and num_classes > most:
         raise ValueError(
@@ -56,12 +55,40 @@ def write_labels(
             state[first : first + len(classes)] = classes >= 0
             largest = max(largest, int(classes.max(initial=-1)))
             sink.write(classes)
-    return (largest + 1 if num_classes is None else num_classes), state
+    return (largest + 1 if num_classes is None else num_classes), None, state
 
 
-def _write_no_labels(
-    writer: StoreWriter, num_nodes: int, num_classes: int | None
-) -> tuple[int, np.ndarray]:
+def _are_numbers(labels: ArrayFile) -> bool:
+    """True for several labels of each node, and for floats that are not all whole."""
+    if labels.shape[1:] not in ((), (1,)):
+        return True
+    if labels.dtype.kind != "f":
+        return False
+    return any((chunk != np.floor(chunk))[~np.isnan(chunk)].any() for _, chunk in labels.chunks())
+
+
+def _write_numbers(writer: StoreWriter, labels: ArrayFile) -> tuple[LabelMeta, np.ndarray]:
+    width = labels.shape[1] if len(labels.shape) == 2 else 1
+    meta = LabelMeta(width=width, dtype="float32" if labels.dtype.kind == "f" else "int64")
+    state = np.zeros(labels.num_rows, np.uint8)
+    with writer.file(layout.LABELS) as sink:
+        sink.write_header(np.dtype(meta.dtype), *meta.shape(labels.num_rows))
+        for first, chunk in labels.chunks():
+            with np.errstate(over="ignore"):
+                rows = chunk.reshape(len(chunk), width).astype(meta.dtype)
+            bad = np.flatnonzero(np.isinf(rows).any(axis=1))
+            if len(bad):
+                raise ValueError(
+                    f"{labels.path}: node {first + bad[0]}: expected finite float32, or NaN for no "
+                    f"label, got {chunk[bad[0]]}"
+                )
+            known = ~np.isnan(rows) if meta.dtype == "float32" else rows >= 0
+            state[first : first + len(rows)] = known.any(axis=1)
+            sink.write(rows)
+    return meta, state
+
+
+def _write_no_labels(writer: StoreWriter, num_nodes: int, num_classes: int | None) -> np.ndarray:
     if num_classes is not None:
         raise ValueError(
             f"num_classes: expected none for a graph without labels, got {num_classes}; leave it "
@@ -71,22 +98,20 @@ def _write_no_labels(
         sink.write_header(np.dtype(np.int64), num_nodes)
         for begin in range(0, num_nodes, _STEP):
             sink.write(np.full(min(_STEP, num_nodes - begin), -1, np.int64))
-    return 0, np.full(num_nodes, _MAY_BE_IN_SPLIT, np.uint8)
+    return np.full(num_nodes, _MAY_BE_IN_SPLIT, np.uint8)
 
 
-def _check_shape(labels: ArrayFile, num_nodes: int) -> None:
+def _check_shape(labels: ArrayFile, num_nodes: int, *, are_classes: bool) -> None:
+    """Raises ValueError for another number of labels. are_classes: One label of each node."""
     if labels.shape in ((num_nodes,), (num_nodes, 1)):
         return
-    remedy = ""
-    if len(labels.shape) == 2 and labels.num_rows == num_nodes:
-        remedy = (
-            "; of rows with a single 1, save argmax(axis=1); of several labels per node, which "
-            f"lsm train does not support, {_IN_YOUR_OWN_LOOP}"
+    width = labels.shape[1] if len(labels.shape) == 2 else 0
+    if width == 0 or labels.num_rows != num_nodes or are_classes:
+        several = "" if are_classes else f" or [{num_nodes}, k]"
+        raise ValueError(
+            f"{labels.path}: expected labels for each of the {num_nodes} rows of the features, "
+            f"[{num_nodes}]{several}, got shape {list(labels.shape)}"
         )
-    raise ValueError(
-        f"{labels.path}: expected one label for each of the {num_nodes} rows of the features, "
-        f"got shape {list(labels.shape)}{remedy}"
-    )
 
 
 def _to_classes(labels: ArrayFile, first: int, values: np.ndarray, limit: int) -> np.ndarray:
@@ -95,12 +120,9 @@ def _to_classes(labels: ArrayFile, first: int, values: np.ndarray, limit: int) -
         classes = known.astype(np.int64)
     bad = np.flatnonzero((classes != known) | (classes < -1) | (classes >= limit))
     if len(bad):
-        remedy = ""
-        if classes[bad[0]] != known[bad[0]]:
-            remedy = f"; of targets that are no classes, {_IN_YOUR_OWN_LOOP}"
         raise ValueError(
             f"{labels.path}: node {first + bad[0]}: expected a whole number in [0, {limit}), "
-            f"or -1 or NaN for no label, got {values[bad[0]]}{remedy}"
+            f"or -1 or NaN for no label, got {values[bad[0]]}"
         )
     return classes
 

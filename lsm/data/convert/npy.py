@@ -53,7 +53,8 @@ def convert_npy(
     ``convert_typed_npy``, which takes ``add_reverse``.
 
     ``edge_index.npy``: [2, E] int32 or int64, row 0 sources, row 1 destinations; ``node_feat.npy``:
-    [N, dim]; ``node_label.npy``: [N], NaN or -1 where unknown; ``train_idx.npy``, ``val_idx.npy``,
+    [N, dim]; ``node_label.npy``: classes [N], NaN or -1 where unknown, or numbers: [N, k], or
+    floats [N] that are not all whole, NaN where unknown; ``train_idx.npy``, ``val_idx.npy``,
     ``test_idx.npy``: [n] node ids, or a mask of the nodes, [N] bool; a mask may also be called
     ``train_mask.npy``, as in PyG, and ``valid`` stands for ``val``. Labels and splits may be
     missing: the store then has ``num_classes`` 0, and empty splits. A warning names missing files,

@@ -63,7 +63,7 @@ def convert_typed_npy(
 ) -> GraphStore:
     """Writes the store ``out`` from the files in ``src`` and opens it.
 
-    ``nodes/TYPE/``: node_feat.npy [N, dim], node_label.npy [N] (-1 is unknown),
+    ``nodes/TYPE/``: node_feat.npy [N, dim], node_label.npy [N] (-1 is unknown) or numbers [N, k],
     {train,val,test}_idx or _mask .npy, node_time.npy [N], names.txt (a line each); all may be
     missing, and num_nodes.txt then has N. ``edges/SOURCE,RELATION,DESTINATION/``: edge_index.npy
     [2, E], edge_weight.npy [E], edge_time.npy [E], edge_attr.npy [E, dim]. Slashes and commas of
@@ -136,8 +136,8 @@ def _edges(folder: Path) -> Edges:
 
 
 def _without_nan(labels: np.ndarray | None) -> np.ndarray | None:
-    """Classes that are stored as whole floats as integers; NaN is -1."""
-    if labels is None or labels.dtype.kind != "f":
+    """Classes that are stored as whole floats as integers; NaN is -1. Numbers stay as they are."""
+    if labels is None or labels.dtype.kind != "f" or labels.size != len(labels):
         return labels
     known = np.where(np.isnan(labels), -1, labels)
     with np.errstate(invalid="ignore"):

@@ -47,7 +47,7 @@ class GraphSource:
     edges: ArrayFile
     edges_first: bool  # [E, 2] instead of [2, E]
     features: ArrayFile  # [N, dim]
-    labels: ArrayFile | None  # [N] or [N, 1]; None: a graph without labels
+    labels: ArrayFile | None  # [N] or [N, k]; None: a graph without labels
     write_splits: Callable[[StoreWriter, np.ndarray], object]  # gets the state of each node
     num_classes: int | None = None  # None: the largest label + 1
     num_labelled: int | None = None  # None: every node may have a label
@@ -67,8 +67,9 @@ def write_store(graph: GraphSource, out: str | Path, options: StoreOptions) -> G
         StoreWriter(out, force=options.get("force", False)) as writer,
         ByteProgress(options.get("progress")) as bars,
     ):
-        writer.require_bytes(store_bytes(num_nodes, num_edges, meta))
-        num_classes, state = write_labels(
+        room = 0 if graph.labels is None else graph.labels.num_bytes
+        writer.require_bytes(store_bytes(num_nodes, num_edges, meta) + room)
+        num_classes, numbers, state = write_labels(
             writer, graph.labels, num_nodes, graph.num_classes, graph.num_labelled
         )
         graph.write_splits(writer, state)
@@ -83,6 +84,7 @@ def write_store(graph: GraphSource, out: str | Path, options: StoreOptions) -> G
                 num_nodes=num_nodes,
                 num_edges=num_edges,
                 num_classes=num_classes,
+                labels=numbers,
                 features=meta,
                 source=graph.description,
             )

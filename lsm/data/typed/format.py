@@ -77,7 +77,10 @@ def node_parts(meta: StoreMeta | TypedMeta) -> dict[str, tuple[str, NodeMeta]]:
     if isinstance(meta, TypedMeta):
         return {name: (node_folder(name), nodes) for name, nodes in meta.node_types.items()}
     of_all = NodeMeta(
-        num_nodes=meta.num_nodes, num_classes=meta.num_classes, features=meta.features
+        num_nodes=meta.num_nodes,
+        num_classes=meta.num_classes,
+        labels=meta.labels,
+        features=meta.features,
     )
     return {NODE: ("", of_all)}
 
@@ -141,14 +144,17 @@ def check_names(meta: TypedMeta) -> None:
 def _check_nodes(path: Path, meta: TypedMeta) -> None:
     for name, (folder, nodes) in node_parts(meta).items():
         where = f"node_types.{name}"
-        layout.require_classes(path, f"{where}.num_classes", nodes.num_classes, nodes.num_nodes)
-        layout.require_listed(path, meta.files, [folder + layout.LABELS] * bool(nodes.num_classes))
+        layout.require_classes(path, f"{where}.num_classes", nodes, nodes.num_nodes)
+        is_labelled = nodes.num_classes > 0 or nodes.labels is not None
+        layout.require_listed(path, meta.files, [folder + layout.LABELS] * is_labelled)
         if nodes.features is not None:
             layout.check_features(
                 path, f"{where}.features", nodes.features, nodes.num_nodes, meta.files
             )
-        each = 8 * nodes.num_nodes
-        least = {folder + layout.LABELS: each, folder + layout.NODE_TIMES: each}
+        least = {
+            folder + layout.LABELS: nodes.label_bytes * nodes.num_nodes,
+            folder + layout.NODE_TIMES: 8 * nodes.num_nodes,
+        }
         _require_bytes(path, meta, least, f"{nodes.num_nodes} nodes of type {name}")
 
 

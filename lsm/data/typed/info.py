@@ -13,6 +13,8 @@ from lsm.data.part_info import (
     degrees_of,
     features_in_words,
     features_of,
+    labels_in_words,
+    labels_of,
     splits_in_words,
 )
 
@@ -48,7 +50,7 @@ def typed_table(info: dict[str, Any]) -> Table:
     for name, nodes in info["node_types"].items():
         words = [f"{nodes['num_nodes']:,}"]
         words += [features_in_words(nodes["features"])] if nodes["features"] else ["no features"]
-        words += [f"{nodes['num_classes']:,} classes"] if nodes["num_classes"] else []
+        words += [labels_in_words(nodes)] if labels_in_words(nodes) else []
         words += [splits_in_words(nodes["splits"])] if nodes["splits"] else []
         table.add_row(f"nodes {name}", "; ".join(words + nodes["values"]))
     for edges in info["edge_types"]:
@@ -64,6 +66,7 @@ def _nodes(store: GraphStore, name: str) -> dict[str, Any]:
     return {
         "num_nodes": nodes.num_nodes,
         "num_classes": nodes.num_classes,
+        **labels_of(nodes),
         "first_id": store.node_space.offsets[name],
         "splits": {split: nodes.split(split).numel() for split in nodes.splits},
         "features": features_of(store, nodes),
