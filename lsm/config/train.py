@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from lsm.core.imported import known_or_imported
 from lsm.core.limits import MOST_THREADS
-from lsm.core.option_types import Fanouts, NonNegative, Positive, Seed
+from lsm.core.option_types import Described, Fanouts, NonNegative, Positive, Seed
 from lsm.core.section import Section
+
+_LOSS_NAMES = ("cross_entropy", "bce", "mse", "mae")
+_LOSSES = Described(f"{', '.join(_LOSS_NAMES)}, or package.module:function")
+
+MetricName = Literal[
+    "accuracy", "f1_micro", "f1_macro", "auroc", "average_precision", "rmse", "mae"
+]
 
 
 class EvalConfig(Section):
@@ -54,6 +62,13 @@ class TrainConfig(Section):
     clip_norm: Annotated[float, Field(gt=0)] | None = None
     """Largest norm of all gradients together; larger ones are scaled down to it. Embeddings of
     types without features do not count. null: no limit."""
+    loss: Annotated[str, known_or_imported(_LOSSES, *_LOSS_NAMES), _LOSSES] = "cross_entropy"
+    """Loss of training. cross_entropy: of a class of each node; bce: of several labels of 0 or 1;
+    mse, mae: of numbers. package.module:function: a function of outputs and labels that returns the
+    mean over seeds, or the loss of each."""
+    metrics: Annotated[list[MetricName], Field(min_length=1)] | None = None
+    """Metrics of validation and test, some also of training. The first one selects the best model.
+    null: the one that suits the loss, which is accuracy, f1_micro, rmse or mae."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of each target that is spread over all classes, in the loss of training."""
     class_weights: Literal["none", "balanced"] = "none"
@@ -72,12 +87,23 @@ class TrainConfig(Section):
     eval_every: NonNegative = 1
     """Epochs between two validations. The last epoch is always validated. 0: only the last."""
     patience: NonNegative = 0
-    """Number of validations without a higher accuracy after which training stops. 0: train all
-    epochs."""
+    """Number of validations without a better result, by the first of train.metrics, after which
+    training stops. 0: train all epochs."""
     select: Literal["best", "last"] = "best"
-    """Model to test: that of the epoch with the best validation accuracy, or of the last epoch."""
+    """Model to test: that of the epoch with the best validation, by the first of train.metrics, or
+    of the last epoch."""
     task: Literal["node", "link"] = "node"
-    """Task to learn. node: the class of each node; link: which nodes have an edge, by the section
+    """Task to learn. node: the labels of each node; link: which nodes have an edge, by the section
     links."""
     eval: EvalConfig = EvalConfig()
     """Sampled inference for validation and test."""
+
+    @model_validator(mode="after")
+    def _classes_are_of_cross_entropy(self) -> TrainConfig:
+        for name, unset in (("label_smoothing", 0.0), ("class_weights", "none")):
+            if self.loss != "cross_entropy" and getattr(self, name) != unset:
+                raise ValueError(
+                    f"train.{name}: expected {unset} with train.loss={self.loss}, got "
+                    f"{getattr(self, name)}; it is for cross_entropy"
+                )
+        return self

@@ -81,6 +81,11 @@ class NodeData:
         return self.num_classes > 0 or self.label_meta is not None
 
     @property
+    def label_layout(self) -> LabelMeta:
+        """The width and the dtype of labels: those of classes, unless they are numbers."""
+        return self.label_meta or LabelMeta(width=1, dtype="int64")
+
+    @property
     def has_times(self) -> bool:
         """True if each node has a time."""
         return self._folder + layout.NODE_TIMES in self._files
@@ -122,9 +127,9 @@ class NodeData:
         float32, NaN is unknown, or int64, a negative one is unknown. More than 8 Mi numbers are
         memory-mapped, unless ``in_memory``. Raises ValueError for nodes without labels."""
         path = self._path(layout.LABELS, "labels")
-        meta = self.label_meta or LabelMeta(width=1, dtype="int64")
-        in_memory = in_memory or self.num_nodes * meta.width <= _MOST_LABELS_IN_MEMORY
-        return load_array(path, meta.dtype, meta.shape(self.num_nodes), in_memory)
+        found = self.label_layout
+        in_memory = in_memory or self.num_nodes * found.width <= _MOST_LABELS_IN_MEMORY
+        return load_array(path, found.dtype, found.shape(self.num_nodes), in_memory)
 
     def split(self, name: str) -> torch.Tensor:
         """The nodes of a split (train, valid or val, test): ids [n] int64. Raises ValueError for

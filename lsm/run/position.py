@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from lsm.run.totals import Totals
@@ -47,8 +49,10 @@ class Position(BaseModel):
         return self.best_score if self.best_epoch >= 0 else None
 
     def is_better(self, score: float | None) -> bool:
-        """True if ``score`` is higher than that of the best validation."""
-        return score is not None and score > self.best_score
+        """True if ``score`` is higher than that of the best validation, or the first."""
+        if score is None or math.isnan(score):
+            return False
+        return self.best_epoch < 0 or score > self.best_score
 
     def add(self, totals: Totals) -> None:
         """Moves past the iteration that these are the totals of, over all ranks."""

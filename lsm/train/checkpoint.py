@@ -32,7 +32,7 @@ _LATER: dict[str, tuple[str, ...]] = {
     "sampler": ("edge_types", "disjoint", "time_attr", "temporal_strategy", "weight_attr"),
     "train": (
         *("optimizer", "momentum", "schedule", "warmup_iterations", "step_epochs", "step_factor"),
-        *("task", "clip_norm", "label_smoothing", "class_weights"),
+        *("task", "clip_norm", "label_smoothing", "class_weights", "loss", "metrics"),
     ),
 }
 

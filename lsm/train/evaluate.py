@@ -26,8 +26,6 @@ class Evaluation:
 
 @dataclass
 class _Counted(Totals):
-    num_seeds: int = 0
-    counts: dict[str, float] = field(default_factory=dict)
     rows: dict[str, float] = field(default_factory=dict)
 
 
@@ -37,21 +35,19 @@ def evaluate(job: Job, loader: Loader, advance: Callable[[], None]) -> Evaluatio
     Neighbours are the same at every call (epoch 0 of the loader). Calls ``advance`` after each
     batch. Leaves the model in evaluation mode.
     """
-    task, model = job.task, job.network.model
+    tally, model = job.task.tally(), job.network.model
     model.eval()
-    found = _Counted(counts=dict.fromkeys(task.count_names, 0), rows=dict.fromkeys(COUNTERS, 0))
+    found = _Counted(rows=dict.fromkeys(COUNTERS, 0))
     for batch in loader.iterate(epoch=0):
         batch = to_device(batch, job.device)
         # Around the model alone: a cache creates tensors in this thread that it changes later.
         with torch.inference_mode():
-            counts = {name: value.item() for name, value in task.counts(model, batch).items()}
-        found.num_seeds += batch.batch_size
-        found.counts = {name: found.counts[name] + value for name, value in counts.items()}
+            tally.add(model, batch)
         found.rows = {name: found.rows[name] + batch.stats[name] for name in COUNTERS}
         advance()
         del batch  # not kept while the next is awaited
     found = found.over_ranks(job.world)
     return Evaluation(
-        task.metrics(found.counts, found.num_seeds),
+        tally.metrics(job.world),
         {name: int(count) for name, count in found.rows.items()},
     )

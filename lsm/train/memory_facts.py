@@ -74,10 +74,12 @@ def _facts(setup: Setup) -> Facts:
     free = host_memory.available_bytes() // world.local_size
     check_embeddings(embeddings, free if given == "auto" else given)
     topology = topology_of(setup, "train")
+    labels = store.nodes(setup.task.input_type(store)).label_meta
     shape = replace(
         shape_of(store),
         topology_bytes=topology.num_bytes,
         union_bytes=_union_bytes(store),
+        number_bytes=labels.row_bytes if labels is not None else 0,
         on_gpu=setup.device.type == "cuda",
         shares_cache=shares_cache(setup.config.comm, world),
     )
@@ -127,14 +129,17 @@ def _try_split(
 def _trial_batch(setup: Setup, seeds: Any, graph: SampledGraph) -> Batch:
     """A batch of seeds and their graph, with rows of zeros."""
     store = setup.store
-    y = torch.zeros(graph.num_sampled_nodes[0], dtype=torch.int64)
+    input_type = setup.task.input_type(store)
+    layout = store.nodes(input_type).label_layout
+    shape = layout.shape(graph.num_sampled_nodes[0])
+    y = torch.zeros(shape, dtype=getattr(torch, layout.dtype))
     links = seeds.links if isinstance(seeds, LinkBatch) else None
     return Batch.from_sampled(
         graph,
         x=_zeros(store, graph),
         y=y,
         find_edges=lambda: torch.zeros(graph.edge_index.size(1), dtype=torch.int64),
-        store_values=store_values(store, setup.task.input_type(store), None),
+        store_values=store_values(store, input_type, None),
         batch_size=len(seeds.input_id),
         links=links,
     )
@@ -173,4 +178,4 @@ def _step(setup: Setup, model: torch.nn.Module, batch: Batch) -> None:
         model.zero_grad()
     else:
         with torch.no_grad():
-            setup.task.counts(forward, batch)
+            setup.task.tally().add(forward, batch)

@@ -110,4 +110,5 @@ def in_words(record: dict[str, Any], metric: str, *, in_memory: bool = False) ->
     hits = "" if in_memory or valid is None else _valid_hits(record)
     tested = "" if valid is None else f"valid {valid:.4f}{hits}  "
     rows = "all rows in memory  " if in_memory else _hits_by_tier(record)
-    return f"train {record[f'train_{metric}']:.4f}  {tested}{rows}"
+    trained = record.get(f"train_{metric}")  # some metrics are those of evaluations only
+    return f"{'' if trained is None else f'train {trained:.4f}  '}{tested}{rows}"

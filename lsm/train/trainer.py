@@ -201,11 +201,16 @@ class Trainer:
     def validate(self) -> Validation:
         """Evaluates on the validation nodes. Keeps the weights that are to be tested."""
         valid = self._evaluate("valid")
-        score = valid.metrics[self.job.task.metric]
+        score = self._score(valid.metrics[self.job.task.metric])
         if self.job.config.train.select == "best" and self.position.is_better(score):
             weights = self.job.network.model.state_dict()
             self._best_model = {name: value.clone() for name, value in weights.items()}
         return Validation(score, _named("valid", valid.metrics | valid.rows))
+
+    def _score(self, value: float | None) -> float | None:
+        """The score of a value of the task's metric, which is higher for a better model; or the
+        value of a score."""
+        return value if value is None or not self.job.task.lower_is_better else -value
 
     def save(self, best: bool) -> None:
         """Writes a checkpoint on rank 0."""
@@ -232,7 +237,7 @@ class Trainer:
         return {
             **_named("test", test.metrics),
             "engine": job.features.engine,
-            f"valid_{job.task.metric}": self.position.best,
+            f"valid_{job.task.metric}": self._score(self.position.best),
             "test_requests": test.rows["requests"],
             "test_misses": test.rows["misses"],
             **self._memory(),

@@ -9,11 +9,28 @@ from lsm.train.trainer import train
 from support.training import config, losses, make_store
 
 
+class Sums:
+    """The counts of a task over an evaluation on one rank."""
+
+    def __init__(self, task):
+        self.task, self.sums, self.num_seeds = task, {}, 0
+
+    def add(self, model, batch):
+        _, counts = self.task.loss_sum(model, batch)
+        self.num_seeds += batch.batch_size
+        for name, value in counts.items():
+            self.sums[name] = self.sums.get(name, 0) + value.item()
+
+    def metrics(self, world):
+        assert world.size == 1
+        return self.task.metrics(self.sums, self.num_seeds)
+
+
 class Regression:
     """Predicts the label of a node as a number."""
 
     metric = "fit"
-    count_names = ("squares", "labels")
+    lower_is_better = False
 
     def __init__(self):
         self.num_losses = 0
@@ -36,8 +53,8 @@ class Regression:
         squares = (model(batch)[:, 0] - batch.y).square().sum()
         return squares, {"squares": squares.detach(), "labels": batch.y.sum()}
 
-    def counts(self, model, batch):
-        return self.loss_sum(model, batch)[1]
+    def tally(self):
+        return Sums(self)
 
     def metrics(self, counts, num_seeds):
         return {

@@ -22,6 +22,7 @@ from lsm.loader.batch import Batch
 from lsm.nn.link_models import LinkNetwork
 from lsm.nn.link_scorers import build_scorer
 from lsm.run.store import open_at
+from lsm.train.tasks.tally import CountTally
 from lsm.train.tasks.task import Counts, Model
 
 _HITS = (1, 3, 10)
@@ -33,6 +34,7 @@ class LinkPrediction:
     names: call ``check`` first, or ``open`` for the network alone."""
 
     metric = "mrr"
+    lower_is_better = False
     count_names: tuple[str, ...] = ("reciprocal_ranks", *(f"hits_at_{k}" for k in _HITS))
 
     def __init__(self, config: Config) -> None:
@@ -163,6 +165,10 @@ class LinkPrediction:
             name: counts[each] / num_seeds if num_seeds else None
             for name, each in zip(names, self.count_names, strict=True)
         }
+
+    def tally(self) -> CountTally:
+        """The counts of an evaluation."""
+        return CountTally(self.counts, self.metrics)
 
     @property
     def _candidates(self) -> _Candidates:

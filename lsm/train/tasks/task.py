@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lsm.config.schema import Config
 from lsm.data.graph_store import GraphStore
+from lsm.distributed.collectives import World
 from lsm.loader.batch import Batch
 
 Model = Callable[[Batch], Tensor]
@@ -18,13 +19,26 @@ Counts = dict[str, Tensor]
 """Sums over the seeds of a batch by name, each of one number."""
 
 
+class Tally(Protocol):
+    """The record of an evaluation on a rank."""
+
+    def add(self, model: Model, batch: Batch) -> None:
+        """Counts the seeds of a batch."""
+
+    def metrics(self, world: World) -> dict[str, float | None]:
+        """Metrics of the seeds of all ranks by name; None without seeds. A collective."""
+
+
 class Task(Protocol):
     """Something to learn from the nodes of a store."""
 
-    metric: str
-    """The metric to select models by; higher is better."""
-    count_names: tuple[str, ...]
-    """Names of the counts."""
+    @property
+    def metric(self) -> str:
+        """The metric to select models by."""
+
+    @property
+    def lower_is_better(self) -> bool:
+        """Of that metric."""
 
     def check(self, config: Config, store: GraphStore, world_size: int) -> None:
         """Raises ValueError if ``store`` cannot be trained on."""
@@ -42,8 +56,9 @@ class Task(Protocol):
         """Sum of the seeds' losses, to be differentiated, and their counts. Without seeds, a sum
         of 0 that depends on the output of ``model``, as DDP needs."""
 
-    def counts(self, model: Model, batch: Batch) -> Counts:
-        """The counts of the seeds alone, for an evaluation."""
-
     def metrics(self, counts: Mapping[str, float], num_seeds: float) -> dict[str, float | None]:
-        """Metrics by name, from the sums of counts over ``num_seeds`` seeds; None without seeds."""
+        """Metrics of training by name, from the sums of counts over ``num_seeds`` seeds; None
+        without seeds."""
+
+    def tally(self) -> Tally:
+        """The start of an evaluation."""
