@@ -6,11 +6,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from lsm.core.imported import known_or_imported
+from lsm.core.imported import Arguments, known_or_imported
 from lsm.core.limits import MOST_THREADS
 from lsm.core.option_types import Described, Fanouts, NonNegative, Positive, Seed
 from lsm.core.section import Section
 
+_OPTIMIZER_NAMES = ("adam", "adamw", "sgd")
+_OPTIMIZERS = Described(f"{', '.join(_OPTIMIZER_NAMES)}, or package.module:Class")
 _LOSS_NAMES = ("cross_entropy", "bce", "mse", "mae")
 _LOSSES = Described(f"{', '.join(_LOSS_NAMES)}, or package.module:function")
 
@@ -46,19 +48,28 @@ class TrainConfig(Section):
     """Learning rate."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """L2 penalty of adam and sgd; of adamw, the share of each weight that a step removes."""
-    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
-    """Optimizer of torch. Embeddings of types without features take SparseAdam in each case."""
+    optimizer: Annotated[str, known_or_imported(_OPTIMIZERS, *_OPTIMIZER_NAMES), _OPTIMIZERS] = (
+        "adam"
+    )
+    """Optimizer of torch. package.module:Class: another class of torch.optim.Optimizer, which gets
+    lr and, if it takes it, weight_decay. Embeddings of types without features take SparseAdam in
+    each case."""
+    optimizer_args: Arguments = Field({})
+    """Further arguments of the optimizer, such as {betas: [0.9, 0.99]}."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Momentum of sgd."""
-    schedule: Literal["constant", "cosine", "step"] = "constant"
+    schedule: Literal["constant", "cosine", "step", "plateau"] = "constant"
     """Learning rate over time. cosine: falls to 0 over all epochs; step: times step_factor every
-    step_epochs epochs."""
+    step_epochs epochs; plateau: times step_factor after every plateau_patience validations in a row
+    without a better result."""
     warmup_iterations: NonNegative = 0
     """Iterations over which the learning rate rises from 0 to lr at the start."""
     step_epochs: Positive = 10
     """Epochs between two steps of schedule step."""
     step_factor: Annotated[float, Field(gt=0, le=1)] = 0.1
-    """Factor of each step of schedule step."""
+    """Factor of each step of schedules step and plateau."""
+    plateau_patience: Positive = 5
+    """Validations without a better result before each step of schedule plateau."""
     clip_norm: Annotated[float, Field(gt=0)] | None = None
     """Largest norm of all gradients together; larger ones are scaled down to it. Embeddings of
     types without features do not count. null: no limit."""

@@ -88,17 +88,19 @@ class Cadence:
     """Iterations between two checkpoints. 0: none."""
     every_epochs: int
     """Epochs between two checkpoints. 0: none."""
+    plateau: int = 0
+    """Validations in a row that are no better, which are a plateau. 0: none are."""
     saves_best: bool = False
     """Write a checkpoint after each validation that is the best so far."""
     saves_last: bool = False
     """Write a checkpoint after the last epoch."""
 
     @classmethod
-    def of(cls, config: Any, eval_every: int | None, **saves: bool) -> Cadence:
+    def of(cls, config: Any, eval_every: int | None, **others: Any) -> Cadence:
         """The times that the sections train and checkpoint of ``config`` name."""
         train, often = config.train, config.checkpoint
         steps, epochs = often.every_steps, often.every_epochs
-        return cls(train.epochs, eval_every, train.patience, steps, epochs, **saves)
+        return cls(train.epochs, eval_every, train.patience, steps, epochs, **others)
 
     def validates(self, epoch: int) -> bool:
         """True if there is a validation after ``epoch``, counted from 1."""
@@ -224,7 +226,9 @@ class Loop:
             return True
         if self._cadence.is_regular(epoch):
             position.worse_evaluations += 1
-            position.stopped_early = 0 < self._cadence.patience <= position.worse_evaluations
+            worse, plateau = position.worse_evaluations, self._cadence.plateau
+            position.stopped_early = 0 < self._cadence.patience <= worse
+            position.num_plateaus += int(plateau > 0 and worse % plateau == 0)
         return False
 
     def _finish(self) -> dict[str, Any]:

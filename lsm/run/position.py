@@ -36,6 +36,8 @@ class Position(BaseModel):
     """Score of that validation."""
     worse_evaluations: int = 0
     """Validations since then."""
+    num_plateaus: int = 0
+    """Times that as many in a row were no better as train.plateau_patience says."""
     stopped_early: bool = False
     """True if as many were no better as train.patience allows."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lsm.config.train import TrainConfig
 from lsm.core.device import memory_errors
+from lsm.core.imported import import_named, is_imported
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.features.cached import CachedFeatureLoader
@@ -43,14 +46,14 @@ class Network:
         for buffer in self.model.buffers():
             collectives.broadcast_values(buffer, world)
 
-    def step(self, iteration: int) -> None:
+    def step(self, iteration: int, num_plateaus: int) -> None:
         """One step of the optimizer, with the gradients of the model. ``iteration`` counts from 0
-        over all epochs."""
+        over all epochs, ``num_plateaus`` plateaus of the validations before it."""
         options = self.schedule.options
         if options.clip_norm is not None:
             nn.utils.clip_grad_norm_(dense_parameters(self.model), options.clip_norm)
         if not self.schedule.is_constant:
-            rate = options.lr * self.schedule.share(iteration)
+            rate = options.lr * self.schedule.share(iteration, num_plateaus)
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
         self.optimizer.step()
@@ -73,16 +76,37 @@ def build_network(setup: Setup, features: Features, epoch_iterations: int) -> Ne
 
 
 def _optimizer(options: TrainConfig, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    common: dict[str, Any] = {
-        "lr": options.lr,
-        "weight_decay": options.weight_decay,
-        "fused": True,
-    }
-    if options.optimizer == "adam":
-        return torch.optim.Adam(parameters, **common)
-    if options.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, **common)
-    return torch.optim.SGD(parameters, momentum=options.momentum, **common)
+    name, given = options.optimizer, {"lr": options.lr, "weight_decay": options.weight_decay}
+    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+    if is_imported(name):
+        return _own_optimizer(name, parameters, given, options.optimizer_args)
+    if name == "sgd":
+        given["momentum"] = options.momentum
+    return _opened(name, kinds[name], parameters, {"fused": True} | given | options.optimizer_args)
+
+
+def _own_optimizer(
+    name: str, parameters: list[nn.Parameter], given: dict[str, Any], args: dict[str, Any]
+) -> torch.optim.Optimizer:
+    kind = import_named("train.optimizer", name)
+    if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)):
+        raise ValueError(
+            f"train.optimizer: expected a class of torch.optim.Optimizer, got {name}: {kind!r}"
+        )
+    taken = inspect.signature(kind).parameters
+    if "weight_decay" not in taken and given["weight_decay"]:
+        raise ValueError(f"train.weight_decay: {name} does not take it; set it to 0")
+    given = {each: value for each, value in given.items() if each in taken}
+    return _opened(name, kind, parameters, given | args)
+
+
+def _opened(
+    name: str, kind: Callable[..., Any], parameters: list[nn.Parameter], args: dict[str, Any]
+) -> torch.optim.Optimizer:
+    try:
+        return kind(parameters, **args)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"train.optimizer_args: {name}: {error}") from error
 
 
 def new_model(setup: Setup) -> nn.Module:

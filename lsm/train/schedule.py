@@ -1,4 +1,5 @@
-"""Learning rates: a function of the iteration, so that a resumed run needs no state."""
+"""Learning rates: a function of the iteration and of the plateaus before it, which the position of
+a run counts, so that a resumed run needs no other state."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ class Schedule:
         """True if the rate never changes."""
         return self.options.schedule == "constant" and self.options.warmup_iterations == 0
 
-    def share(self, iteration: int) -> float:
-        """The share at ``iteration``, counted from 0 over all epochs."""
+    def share(self, iteration: int, num_plateaus: int = 0) -> float:
+        """The share at ``iteration``, counted from 0 over all epochs, after ``num_plateaus``."""
         options, warmup = self.options, self.options.warmup_iterations
         if iteration < warmup:
             return (iteration + 1) / warmup
@@ -34,4 +35,4 @@ class Schedule:
         if options.schedule == "step":
             num_steps = iteration // (options.step_epochs * self.epoch_iterations)
             return options.step_factor**num_steps
-        return 1.0
+        return options.step_factor**num_plateaus if options.schedule == "plateau" else 1.0

@@ -80,7 +80,9 @@ def _train(config: Config, task: Task, world: World) -> dict[str, Any]:
             directory=directory,
         ) as records:
             trainer = Trainer(job, state, records.metrics)
-            cadence = Cadence.of(config, config.train.eval_every)
+            options = config.train
+            plateau = options.plateau_patience if options.schedule == "plateau" else 0
+            cadence = Cadence.of(config, options.eval_every, plateau=plateau)
             return Loop(trainer, cadence, records, world, job.checkpoint_dir).run()
 
 
@@ -149,7 +151,8 @@ class Trainer:
             # With this factor the average is the gradient of the mean over the global batch.
             (local_loss * (job.world.size / num_seeds)).backward()
         with span("optimizer"):
-            job.network.step(batch.epoch * self.num_iterations + batch.iteration)
+            iteration = batch.epoch * self.num_iterations + batch.iteration
+            job.network.step(iteration, self.position.num_plateaus)
         return StepTotals(
             loss_sum=local_loss.item(),
             loss_count=batch.batch_size,

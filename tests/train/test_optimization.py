@@ -10,8 +10,10 @@ import lsm
 from lsm.config.train import TrainConfig
 from lsm.nn.models import build_model
 from lsm.nn.options import ModelOptions
+from lsm.run.loop import Validation
+from lsm.train.model import Network
 from lsm.train.schedule import Schedule
-from lsm.train.trainer import train
+from lsm.train.trainer import Trainer, train
 from support.training import config, losses, make_store
 
 PER_EPOCH = 5  # iterations of an epoch
@@ -71,6 +73,9 @@ def test_a_cosine_starts_after_the_warmup_and_ends_at_0():
 OPTIMIZERS = {
     "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
     "sgd": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, weight_decay=0.1),
+    "torch.optim:RAdam": lambda p: torch.optim.RAdam(
+        p, lr=0.01, betas=(0.8, 0.9), weight_decay=0.1
+    ),
 }
 
 
@@ -85,6 +90,7 @@ def test_training_is_that_of_a_loop_with_torch(store, tmp_path, name):
         "train.label_smoothing=0.1",
         "train.class_weights=balanced",
         *(["train.momentum=0.9"] if name == "sgd" else []),
+        *(["train.optimizer_args.betas=[0.8, 0.9]"] if "RAdam" in name else []),
     )
     train(config(store, tmp_path, *settings))
     opened = lsm.GraphStore.open(store)
@@ -127,6 +133,74 @@ def test_a_resumed_run_keeps_its_schedule(store, tmp_path):
     other = (*settings, f"checkpoint.resume={kept}", "train.warmup_iterations=0")
     with pytest.raises(ValueError, match=r"train.warmup_iterations \(3 there, 0 now\)"):
         train(config(store, tmp_path / "cut", *other))
+
+
+def rates_on_plateaus(scores, patience):
+    """The shares of torch's schedule after each of ``scores``."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    # torch reduces after more than its patience, and compares with a threshold.
+    options = {"mode": "max", "factor": 0.5, "patience": patience - 1, "threshold": 0.0}
+    scheduler, found = lr_scheduler.ReduceLROnPlateau(optimizer, **options), []
+    for score in scores:
+        scheduler.step(score)
+        found.append(optimizer.param_groups[0]["lr"])
+    return found
+
+
+@pytest.mark.parametrize("patience", [1, 2, 3])
+def test_rates_fall_on_plateaus_as_those_of_torch(store, tmp_path, monkeypatch, patience):
+    scores = [0.5, 0.4, 0.6, 0.6, 0.5, 0.3, 0.2, 0.7, 0.6, 0.5]
+    given, rates = iter(scores), []
+    measured, step = Trainer.validate, Network.step
+
+    def validate(self):
+        found = measured(self)
+        return Validation(next(given), found.record)
+
+    def stepped(self, *arguments):
+        step(self, *arguments)
+        rates.append(self.optimizer.param_groups[0]["lr"])
+
+    monkeypatch.setattr(Trainer, "validate", validate)
+    monkeypatch.setattr(Network, "step", stepped)
+    settings = ("train.schedule=plateau", f"train.plateau_patience={patience}")
+    settings += ("train.step_factor=0.5", "train.epochs=10", "train.select=last", "train.lr=1")
+    train(config(store, tmp_path, *settings, "train.eval.num_neighbors=[1, 1]", "train.lr=1"))
+    expected = [1.0, *rates_on_plateaus(scores, patience)[:-1]]
+    assert rates[::PER_EPOCH] == pytest.approx(expected)
+
+
+def test_a_resumed_run_remembers_its_plateaus(store, tmp_path):
+    settings = ("train.schedule=plateau", "train.plateau_patience=1", "train.epochs=6")
+    settings += ("storage.engine=memory", "train.lr=0.5", "train.step_factor=0.2")
+    train(config(store, tmp_path / "whole", *settings))
+    settings += ("checkpoint.every_steps=13", "checkpoint.keep=9")
+    train(config(store, tmp_path / "cut", *settings))
+    (tmp_path / "cut/result.json").unlink()
+    kept = sorted((tmp_path / "cut/checkpoints").glob("step-000004*"))[0]
+    position = torch.load(kept, weights_only=True)["position"]
+    assert position["num_plateaus"] > 0
+    train(config(store, tmp_path / "cut", *settings, f"checkpoint.resume={kept}"))
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("train.optimizer=torch.optim:Nope",), "train.optimizer: cannot import torch.optim:Nope"),
+        (("train.optimizer=torch.nn:Linear",), "expected a class of torch.optim.Optimizer, got"),
+        (("train.optimizer_args.beta=1",), "train.optimizer_args: adam: .*beta"),
+        (
+            ("train.optimizer=torch.optim:Rprop", "train.weight_decay=0.1"),
+            "train.weight_decay: torch.optim:Rprop does not take it",
+        ),
+    ],
+)
+def test_optimizers_that_do_not_fit_are_named(store, tmp_path, settings, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        train(config(store, tmp_path / "run", "storage.engine=memory", *settings))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
