@@ -5,18 +5,17 @@
 
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "kernels/bind.h"
 #include "kernels/bind_batch_name.h"
+#include "kernels/bind_seeds.h"
 #include "kernels/bind_tensor.h"
 #include "kernels/core/check.h"
 #include "kernels/core/cuda_info.h"
 #include "kernels/sample/gpu_sampler.h"
-#include "kernels/sample/sampler.h"
 
 namespace py = pybind11;
 
@@ -26,93 +25,46 @@ namespace {
 constexpr int kTwin = -1;
 constexpr int kTwinBackwards = -2;
 
-/// The edges of a type, and facts about them that a graph needs.
-struct PlacedEdges {
-  lsm::GpuEdges edges;
-  int64_t num_destinations;
-  bool has_wide_ids;
-};
+using NodeTimes = std::vector<std::optional<lsm::TensorView>>;
 
-PlacedEdges make_edges(const lsm::TensorView& host_indptr, const lsm::TensorView& indptr,
-                       const lsm::TensorView& indices, int source, int destination,
-                       std::vector<int64_t> fanouts) {
-  lsm::check_fanouts(fanouts);
-  const int64_t num_nodes =
-      lsm::check_indptr(host_indptr.as<const int64_t>("host_indptr"), indices.num_elements());
-  lsm::check_argument(indptr.dtype == host_indptr.dtype && indptr.num_elements() == num_nodes + 1 &&
-                          indptr.is_contiguous(),
-                      "indptr: expected the ", num_nodes + 1, " int64 of host_indptr");
-  const bool has_wide_ids = indices.dtype == lsm::dtype_of<int64_t>();
-  lsm::check_argument(
-      (has_wide_ids || indices.dtype == lsm::dtype_of<int32_t>()) && indices.is_contiguous(),
-      "indices: expected contiguous int32 or int64, got ", to_string(indices.dtype));
-  return {{static_cast<const int64_t*>(indptr.data), indices.data, std::move(fanouts), source,
-           destination},
-          num_nodes,
-          has_wide_ids};
+lsm::GpuGraph make_graph(std::vector<int64_t> num_nodes, const std::vector<lsm::TypedEdges>& edges,
+                         const std::vector<lsm::TypedEdges>& placed, const lsm::Sampling& sampling,
+                         bool disjoint, bool takes_last, NodeTimes node_times,
+                         const NodeTimes& placed_node_times) {
+  py::gil_scoped_release release;
+  return lsm::make_gpu_graph(std::move(num_nodes), edges, sampling,
+                             {disjoint, takes_last, std::move(node_times)},
+                             {placed, placed_node_times});
 }
 
-void check_type(int type, const std::vector<int64_t>& num_nodes) {
-  lsm::check_argument(type >= 0 && type < static_cast<int>(num_nodes.size()),
-                      "expected a type of nodes in [0, ", num_nodes.size(), "), got ", type);
-}
-
-lsm::GpuGraph make_graph(std::vector<int64_t> num_nodes, const std::vector<PlacedEdges>& edges,
-                         int seed_type) {
-  lsm::check_argument(!edges.empty(), "edges: expected at least one type");
-  check_type(seed_type, num_nodes);
-  lsm::GpuGraph graph{
-      std::move(num_nodes), {}, edges.front().has_wide_ids, static_cast<size_t>(seed_type)};
-  for (const PlacedEdges& type : edges) {
-    check_type(type.edges.source, graph.num_nodes);
-    check_type(type.edges.destination, graph.num_nodes);
-    const int64_t num_destinations = graph.num_nodes[type.edges.destination];
-    lsm::check_argument(type.num_destinations == num_destinations, "indptr: expected that of ",
-                        num_destinations, " nodes, got ", type.num_destinations);
-    lsm::check_argument(type.has_wide_ids == graph.has_wide_ids,
-                        "indices: expected one dtype for all types of edges");
-    lsm::check_argument(type.edges.fanouts.size() == edges.front().edges.fanouts.size(),
-                        "num_neighbors: expected as many hops for each type of edges");
-    graph.edges.push_back(type.edges);
-  }
-  return graph;
-}
-
-std::unique_ptr<lsm::GpuSampler> make_sampler(std::vector<int64_t> num_nodes,
-                                              const std::vector<PlacedEdges>& edges, int seed_type,
-                                              const lsm::Sampling& sampling, int device,
+std::unique_ptr<lsm::GpuSampler> make_sampler(const lsm::GpuGraph& graph, int device,
                                               double timeout_secs) {
-  const lsm::GpuGraph graph = make_graph(std::move(num_nodes), edges, seed_type);
-  for (const lsm::GpuEdges& type : graph.edges) lsm::check_sampling(sampling, type.fanouts);
-  lsm::check_argument(!std::holds_alternative<lsm::LadiesSampling>(sampling) ||
-                          (graph.num_nodes.size() == 1 && graph.edges.size() == 1),
-                      "ladies: samples graphs of one type");
   py::gil_scoped_release release;
-  if (device < 0) return lsm::make_twin_sampler(graph, sampling, device == kTwinBackwards);
-  return lsm::make_gpu_sampler(graph, sampling, device, timeout_secs);
+  if (device < 0) return lsm::make_twin_sampler(graph, device == kTwinBackwards);
+  return lsm::make_gpu_sampler(graph, device, timeout_secs);
 }
 
-lsm::SampleSizes sample(lsm::GpuSampler& sampler, const lsm::TensorView& seeds,
+lsm::SampleSizes sample(lsm::GpuSampler& sampler, const lsm::BoundSeeds& seeds,
                         const lsm::BatchName& name, bool edge_ids) {
-  const auto seed_span = seeds.as<const int64_t>("seeds");
-  lsm::check_argument(seeds.num_dims == 1, "seeds: expected [n], got ", seeds.num_dims, " dims");
+  const lsm::TypedSeeds typed = typed_seeds(seeds);
   py::gil_scoped_release release;
-  return sampler.sample(seed_span, name,
-                        edge_ids ? lsm::EdgeIds::kRecord : lsm::EdgeIds::kLeaveOut);
+  return sampler.sample(typed, name, edge_ids ? lsm::EdgeIds::kRecord : lsm::EdgeIds::kLeaveOut);
 }
 
 void copy_to(lsm::GpuSampler& sampler, const lsm::TensorView& n_id, const lsm::TensorView& edges,
-             const lsm::TensorView& indptr, const std::optional<lsm::TensorView>& weights) {
+             const lsm::TensorView& indptr, const std::optional<lsm::TensorView>& weights,
+             const std::optional<lsm::TensorView>& subgraph) {
   lsm::check_argument(
       !weights || (weights->dtype == lsm::dtype_of<float>() && weights->is_contiguous()),
       "weights: expected a contiguous float32 tensor");
   const auto words = [](const lsm::TensorView& tensor) {
     lsm::check_argument(tensor.dtype == lsm::dtype_of<int64_t>() && tensor.is_contiguous(),
-                        "n_id, edges, indptr: expected contiguous int64 tensors");
+                        "n_id, edges, indptr, subgraph: expected contiguous int64 tensors");
     return static_cast<int64_t*>(tensor.data);
   };
   const lsm::SampleOutput output{words(n_id), words(edges), words(indptr),
-                                 weights ? static_cast<float*>(weights->data) : nullptr};
+                                 weights ? static_cast<float*>(weights->data) : nullptr,
+                                 subgraph ? words(*subgraph) : nullptr};
   py::gil_scoped_release release;
   sampler.copy_to(output);
 }
@@ -149,17 +101,18 @@ void bind_gpu_sampling(py::module_& module) {
       .def_readonly("num_bounds", &SampleSizes::num_bounds)
       .def_readonly("num_sampled_nodes", &SampleSizes::num_sampled_nodes)
       .def_readonly("num_sampled_edges", &SampleSizes::num_sampled_edges);
-  // The sampler reads the tensors' memory, so the edges keep the tensors, and it keeps the edges.
-  py::class_<PlacedEdges>(module, "GpuEdges")
-      .def(py::init(&make_edges), py::arg("host_indptr"), py::arg("indptr"), py::arg("indices"),
-           py::arg("source"), py::arg("destination"), py::arg("fanouts"), py::keep_alive<1, 3>(),
-           py::keep_alive<1, 4>());
+  // Samplers read the memory of the placed tensors, which their edges keep.
+  py::class_<GpuGraph>(module, "GpuGraph")
+      .def(py::init(&make_graph), py::arg("num_nodes"), py::arg("edges"), py::arg("placed"),
+           py::arg("sampling"), py::arg("disjoint") = false, py::arg("takes_last") = false,
+           py::arg("node_times") = py::list(), py::arg("placed_node_times") = py::list(),
+           py::keep_alive<1, 4>(), py::keep_alive<1, 9>());
   py::class_<GpuSampler>(module, "GpuSampler")
-      .def(py::init(&make_sampler), py::arg("num_nodes"), py::arg("edges"), py::arg("seed_type"),
-           py::arg("sampling"), py::arg("device"), py::arg("timeout_secs"), py::keep_alive<1, 3>())
+      .def(py::init(&make_sampler), py::arg("graph"), py::arg("device"), py::arg("timeout_secs"),
+           py::keep_alive<1, 2>())
       .def("sample", &sample, py::arg("seeds"), py::arg("name"), py::arg("edge_ids"))
       .def("copy_to", &copy_to, py::arg("n_id"), py::arg("edges"), py::arg("indptr"),
-           py::arg("weights"))
+           py::arg("weights"), py::arg("subgraph"))
       .def("copy_edge_ids", &copy_edge_ids, py::arg("out"));
 }
 

@@ -5,14 +5,13 @@
 
 #include <memory>
 #include <optional>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "kernels/bind.h"
 #include "kernels/bind_batch_name.h"
+#include "kernels/bind_seeds.h"
 #include "kernels/bind_tensor.h"
-#include "kernels/core/check.h"
 #include "kernels/sample/typed_sampler.h"
 
 namespace py = pybind11;
@@ -35,19 +34,13 @@ std::unique_ptr<lsm::TypedSampler> make_sampler(
                                  {disjoint, takes_last, std::move(node_times)});
 }
 
-using Seeds = std::tuple<int, lsm::TensorView, std::optional<lsm::TensorView>>;
-
 using Pairs = std::tuple<lsm::TensorView, lsm::TensorView>;
 
-lsm::TypedSubgraph sample(lsm::TypedSampler& sampler, const std::vector<Seeds>& seeds,
+lsm::TypedSubgraph sample(lsm::TypedSampler& sampler, const std::vector<lsm::BoundSeeds>& seeds,
                           const lsm::BatchName& name, bool edge_ids,
                           const std::vector<Pairs>& excluded) {
   std::vector<lsm::TypedSeeds> typed;
-  for (const auto& [type, ids, times] : seeds) {
-    lsm::check_argument(ids.num_dims == 1, "seeds: expected [n], got ", ids.num_dims, " dims");
-    typed.push_back({type, ids.as<const int64_t>("seeds"), {}});
-    if (times) typed.back().times = times->as<const int64_t>("seed times");
-  }
+  for (const lsm::BoundSeeds& given : seeds) typed.push_back(typed_seeds(given));
   std::vector<lsm::ExcludedPairs> pairs;
   for (const auto& [destinations, sources] : excluded) {
     pairs.push_back({destinations.as<const int64_t>("excluded destinations"),
@@ -74,11 +67,12 @@ void bind_typed_sampling(py::module_& module) {
       .def_readonly("num_nodes", &TypedSubgraph::num_nodes)
       .def_readonly("num_edges", &TypedSubgraph::num_edges)
       .def_readonly("num_bounds", &TypedSubgraph::num_bounds);
-  // Only the view of the tensors' memory: the caller keeps the tensors.
+  // Keeps the tensors: a GPU's samplers read their memory. The host's leave that to their caller.
   py::class_<TypedEdges>(module, "TypedEdges")
       .def(py::init(&make_edges), py::arg("indptr"), py::arg("indices"), py::arg("source"),
            py::arg("destination"), py::arg("fanouts"), py::arg("weights") = py::none(),
-           py::arg("times") = py::none());
+           py::arg("times") = py::none(), py::keep_alive<1, 2>(), py::keep_alive<1, 3>(),
+           py::keep_alive<1, 7>(), py::keep_alive<1, 8>());
   py::class_<TypedSampler>(module, "TypedSampler")
       .def(py::init(&make_sampler), py::arg("num_nodes"), py::arg("edges"), py::arg("num_threads"),
            py::arg("sampling"), py::arg("disjoint") = false, py::arg("takes_last") = false,

@@ -27,8 +27,8 @@ __all__: list[str] = [
     "EmulationOptions",
     "Fault",
     "GpuBuffer",
-    "GpuEdges",
     "GpuExecutor",
+    "GpuGraph",
     "GpuInfo",
     "GpuPool",
     "GpuSampler",
@@ -322,27 +322,21 @@ class SampleSizes:
     @property
     def num_sampled_nodes(self) -> list[list[int]]: ...
 
-class GpuEdges:
-    def __init__(
-        self,
-        host_indptr: torch.Tensor | numpy.ndarray,
-        indptr: torch.Tensor | numpy.ndarray,
-        indices: torch.Tensor | numpy.ndarray,
-        source: int,
-        destination: int,
-        fanouts: collections.abc.Sequence[int],
-    ) -> None: ...
-
-class GpuSampler:
+class GpuGraph:
     def __init__(
         self,
         num_nodes: collections.abc.Sequence[int],
-        edges: collections.abc.Sequence[GpuEdges],
-        seed_type: int,
+        edges: collections.abc.Sequence[TypedEdges],
+        placed: collections.abc.Sequence[TypedEdges],
         sampling: NeighborSampling | LaborSampling | LadiesSampling,
-        device: int,
-        timeout_secs: float,
+        disjoint: bool = False,
+        takes_last: bool = False,
+        node_times: collections.abc.Sequence[torch.Tensor | numpy.ndarray | None] = [],
+        placed_node_times: collections.abc.Sequence[torch.Tensor | numpy.ndarray | None] = [],
     ) -> None: ...
+
+class GpuSampler:
+    def __init__(self, graph: GpuGraph, device: int, timeout_secs: float) -> None: ...
     def copy_edge_ids(self, out: torch.Tensor | numpy.ndarray) -> None: ...
     def copy_to(
         self,
@@ -350,10 +344,11 @@ class GpuSampler:
         edges: torch.Tensor | numpy.ndarray,
         indptr: torch.Tensor | numpy.ndarray,
         weights: torch.Tensor | numpy.ndarray | None,
+        subgraph: torch.Tensor | numpy.ndarray | None,
     ) -> None: ...
     def sample(
         self,
-        seeds: torch.Tensor | numpy.ndarray,
+        seeds: tuple[int, torch.Tensor | numpy.ndarray, torch.Tensor | numpy.ndarray | None],
         name: tuple[int, int, int, int, int],
         edge_ids: bool,
     ) -> SampleSizes: ...

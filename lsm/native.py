@@ -25,7 +25,7 @@ DirectMode = _core.DirectMode
 EdgeLoss = _core.EdgeLoss
 Fault = _core.Fault
 GpuBuffer = _core.GpuBuffer
-GpuEdges = _core.GpuEdges
+GpuGraph = _core.GpuGraph
 GpuExecutor = _core.GpuExecutor
 GpuPool = _core.GpuPool
 GpuSampler = _core.GpuSampler
@@ -146,8 +146,8 @@ __all__ = [
     "EdgeLoss",
     "Fault",
     "GpuBuffer",
-    "GpuEdges",
     "GpuExecutor",
+    "GpuGraph",
     "GpuPool",
     "GpuSampler",
     "GpuScatter",

@@ -124,7 +124,8 @@ class EdgeSampling {
           graph_.leave_out_later(in, subgraph);
           std::span<const uint32_t> kept_before;
           if (excludes) kept_before = left_out_.find(graph_, i, destinations_.node(i), in);
-          return graph_.restrict(in, kept_before, limit);
+          const LeftOut left_out{kept_before.data(), static_cast<uint32_t>(kept_before.size())};
+          return graph_.restrict(in, left_out, limit);
         });
   }
 
@@ -136,9 +137,7 @@ class EdgeSampling {
       if constexpr (kIsRestricted) {
         if (i + kNodesAhead / 2 < end) graph_.prefetch_times(node_of(i + kNodesAhead / 2));
       }
-      const int64_t node = node_of(i);
-      const int64_t first = graph_.indptr[node];
-      InEdges in = {first, static_cast<uint32_t>(graph_.indptr[node + 1] - first)};
+      InEdges in = graph_.in_edges(node_of(i));
       const uint64_t count = count_of(i, in);
       workspace_.in_edges[i - begin] = in;
       indptr[i + 1] = indptr[i] + static_cast<int64_t>(count);

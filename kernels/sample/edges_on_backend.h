@@ -11,10 +11,13 @@
 #include "kernels/core/check.h"
 #include "kernels/core/philox.h"
 #include "kernels/sample/gpu_sampler.h"
+#include "kernels/sample/graph.h"
 #include "kernels/sample/labor_functors.h"
 #include "kernels/sample/nodes_on_backend.h"
 #include "kernels/sample/sampler_functors.h"
 #include "kernels/sample/sums_on_backend.h"
+#include "kernels/sample/typed_edges.h"
+#include "kernels/sample/weighted_functors.h"
 
 namespace lsm {
 
@@ -32,20 +35,23 @@ template <class Id, class Backend>
 class EdgesOnBackend {
  public:
   using Nodes = NodesOnBackend<Backend>;
-  using SumOfCounts = OrderedSum<device_sample::CountEdges>;
+  using SumOfCounts = OrderedSum<device_sample::CountEdges<Id, true>>;
   using SumOfNew = OrderedSum<device_sample::NumberNodes>;
 
-  EdgesOnBackend(Backend& backend, SumsOnBackend<Backend>& sums, const GpuEdges& graph,
+  EdgesOnBackend(Backend& backend, SumsOnBackend<Backend>& sums, const EdgeType<Id>& type,
                  Nodes& sources, Nodes& destinations)
-      : graph(graph),
+      : type(type),
         sources(sources),
         destinations(destinations),
         backend_(backend),
-        sums_(sums) {}
+        sums_(sums),
+        graph_(type.graph) {}
 
-  /// Begins a batch, in which the edges of this type are drawn under `name`.
-  void begin(const BatchName& name, EdgeIds edge_ids) {
+  /// Begins a batch, in which the edges of this type are drawn under `name`. `seed_times`: by
+  /// subgraph, in memory of the Backend, if edges have times.
+  void begin(const BatchName& name, EdgeIds edge_ids, const int64_t* seed_times) {
     name_ = name;
+    graph_.times.of_seeds = seed_times;
     records_edge_ids_ = edge_ids == EdgeIds::kRecord;
     count_ = 0;
     has_indptr_ = false;
@@ -71,7 +77,7 @@ class EdgesOnBackend {
   /// The frontier, and the numbers of edges before its hop and, at `after`, after it.
   device_sample::Expanded expanded(const SizesOnBackend<Backend>& sizes, size_t after) const {
     const auto& at = destinations.places;
-    return {destinations.n_id(),
+    return {destinations.batch(),
             {sizes.at(at.begin), sizes.at(at.end), sizes.at(place), sizes.at(after)},
             first_.data(),
             degree_.data(),
@@ -82,22 +88,31 @@ class EdgesOnBackend {
   void count(const device_sample::Expanded& nodes, int64_t most, int64_t fanout,
              const device_sample::DrawNodes& draw = {}) {
     const uint64_t limit = fanout < 0 ? UINT64_MAX : static_cast<uint64_t>(fanout);
-    sums_.run(device_sample::CountEdges{graph.indptr, limit, nodes, draw}, most);
+    if (graph_.is_plain() && nodes.batch.subgraph == nullptr) {
+      sums_.run(device_sample::CountEdges<Id, true>{graph_, limit, nodes, draw}, most);
+    } else {
+      sums_.run(device_sample::CountEdges<Id, false>{graph_, limit, nodes, draw}, most);
+    }
   }
 
   /// Counts edges and draws them.
   void count_and_draw(const Sampling& kind, const device_sample::Expanded& nodes,
                       const HopBound& most, uint32_t hop) {
-    if (std::holds_alternative<NeighborSampling>(kind)) {
-      return count(nodes, most.nodes, graph.fanouts[hop], draw_nodes(nodes, hop));
+    if (std::holds_alternative<NeighborSampling>(kind) && graph_.weights == nullptr) {
+      return count(nodes, most.nodes, type.fanouts[hop], draw_nodes(nodes, hop));
     }
-    count(nodes, most.nodes, graph.fanouts[hop]);
+    count(nodes, most.nodes, type.fanouts[hop]);
     draw(kind, nodes, most, hop);
   }
 
   /// Draws edges that are counted.
   void draw(const Sampling& kind, const device_sample::Expanded& nodes, const HopBound& most,
             uint32_t hop) {
+    if (graph_.weights != nullptr) {
+      return backend_.for_each_warp(
+          most.nodes, device_sample::ChooseByWeight{graph_.weights, nodes, key(), hop,
+                                                    arrivals_.grow(most.edges), positions_.data()});
+    }
     const auto* const labor = std::get_if<LaborSampling>(&kind);
     if (labor == nullptr) return backend_.for_each(most.nodes, draw_nodes(nodes, hop));
     backend_.for_each_warp(most.nodes, device_sample::ChooseNodes<Id>{
@@ -108,13 +123,14 @@ class EdgesOnBackend {
   /// Loads the drawn edges, and numbers the nodes that they name first.
   void load(const device_sample::Expanded& nodes, const HopBound& most, int64_t* damaged,
             SizesOnBackend<Backend>& sizes) {
-    using Load = device_sample::LoadSources<Id>;
-    backend_.for_each_warp(Load::num_warps(most.nodes, most.edges),
-                           Load{indices(), sources.num_nodes(), nodes, positions_.data(), edges(),
-                                damaged, indptr_.data()});
+    if (nodes.batch.subgraph == nullptr) {
+      load_sources<device_sample::LoadSources<Id, false>>(nodes, most, damaged);
+    } else {
+      load_sources<device_sample::LoadSources<Id, true>>(nodes, most, damaged);
+    }
     const size_t old_nodes = sources.places.found;
     sources.places.found = sizes.add();
-    sums_.run(device_sample::NumberNodes{nodes, edges(), sources.n_id(), sizes.at(old_nodes),
+    sums_.run(device_sample::NumberNodes{nodes, edges(), sources.batch(), sizes.at(old_nodes),
                                          sizes.at(sources.places.found)},
               most.edges);
   }
@@ -141,7 +157,7 @@ class EdgesOnBackend {
     backend_.copy(out, edge_ids_.data(), count_ * sizeof(int64_t));
   }
 
-  const Id* indices() const { return static_cast<const Id*>(graph.indices); }
+  const Id* indices() const { return graph_.indices; }
   uint64_t key() const { return batch_key(name_.seed, name_.epoch, name_.iteration, name_.rank); }
   uint32_t* positions(int64_t most) { return positions_.grow(most); }
   /// An edge's source before relabel().
@@ -149,7 +165,7 @@ class EdgesOnBackend {
   int64_t count() const { return count_; }
   const std::vector<int64_t>& num_sampled() const { return num_sampled_; }
 
-  const GpuEdges graph;
+  const EdgeType<Id> type;
   Nodes& sources;
   Nodes& destinations;
   size_t place = 0;  // of the number of edges in SizesOnBackend
@@ -157,6 +173,13 @@ class EdgesOnBackend {
  private:
   template <class T>
   using Array = BackendArray<T, Backend>;
+
+  template <class Load>
+  void load_sources(const device_sample::Expanded& nodes, const HopBound& most, int64_t* damaged) {
+    backend_.for_each_warp(Load::num_warps(most.nodes, most.edges),
+                           Load{indices(), sources.num_nodes(), nodes, positions_.data(), edges(),
+                                damaged, indptr_.data()});
+  }
 
   device_sample::DrawNodes draw_nodes(const device_sample::Expanded& nodes, uint32_t hop) const {
     return {nodes, key(), hop, positions_.data()};
@@ -169,6 +192,7 @@ class EdgesOnBackend {
 
   Backend& backend_;
   SumsOnBackend<Backend>& sums_;
+  Graph<Id> graph_;
   BatchName name_;
   bool records_edge_ids_ = false;
   // As the host knows them.
@@ -187,6 +211,7 @@ class EdgesOnBackend {
   Array<int64_t> offset_{backend_};
   Array<uint32_t> positions_{backend_};
   Array<uint64_t> heaps_{backend_};
+  Array<device_sample::Arrival> arrivals_{backend_};
 };
 
 }  // namespace lsm

@@ -6,10 +6,9 @@
 
 namespace lsm {
 
-std::unique_ptr<GpuSampler> make_gpu_sampler(const GpuGraph& graph, const Sampling& sampling,
-                                             int device, double timeout_secs) {
-  return make_sampler_on_backend(std::make_unique<CudaBackend>(device, timeout_secs), graph,
-                                 sampling);
+std::unique_ptr<GpuSampler> make_gpu_sampler(const GpuGraph& graph, int device,
+                                             double timeout_secs) {
+  return make_sampler_on_backend(std::make_unique<CudaBackend>(device, timeout_secs), graph);
 }
 
 }  // namespace lsm

@@ -4,10 +4,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
+#include "kernels/sample/gpu_graph.h"
 #include "kernels/sample/sampling.h"
+#include "kernels/sample/typed_sampler.h"
 
 namespace lsm {
 
@@ -22,10 +23,11 @@ struct SampleSizes {
 
 /// Destination of a sampled subgraph, in host or GPU memory; see TypedSubgraph.
 struct SampleOutput {
-  int64_t* n_id;    // [num_nodes]
-  int64_t* edges;   // [2, num_edges]
-  int64_t* indptr;  // [num_bounds]
-  float* weights;   // [num_edges], of LADIES; else not used
+  int64_t* n_id;      // [num_nodes]
+  int64_t* edges;     // [2, num_edges]
+  int64_t* indptr;    // [num_bounds]
+  float* weights;     // [num_edges], of LADIES; else not used
+  int64_t* subgraph;  // [num_nodes], if each seed has a subgraph; else not used
 };
 
 /// The subgraphs of TypedSampler, and of NeighborSampler for a graph of one type, edge by edge,
@@ -34,10 +36,8 @@ class GpuSampler {
  public:
   virtual ~GpuSampler() = default;
 
-  /// Samples the host sampler's subgraph. `seeds`: distinct nodes of the seeds' type, in host
-  /// memory.
-  virtual SampleSizes sample(std::span<const int64_t> seeds, const BatchName& batch,
-                             EdgeIds edge_ids) = 0;
+  /// Samples the host sampler's subgraph. `seeds` lie in host memory.
+  virtual SampleSizes sample(const TypedSeeds& seeds, const BatchName& batch, EdgeIds edge_ids) = 0;
 
   /// Copies the last sample.
   virtual void copy_to(const SampleOutput& output) = 0;
@@ -47,30 +47,11 @@ class GpuSampler {
   virtual void copy_edge_ids(int64_t* out) = 0;
 };
 
-/// The edges of one type in CSC form, in memory that the GPU reads: its own, or page-locked host
-/// memory. Not owned. How many of them a batch takes. Precondition: check_indptr() accepts indptr.
-struct GpuEdges {
-  const int64_t* indptr;         // [destinations + 1]
-  const void* indices;           // int32 or int64, as of all types of edges
-  std::vector<int64_t> fanouts;  // by hop; as many as of all types of edges
-  int source = 0;
-  int destination = 0;
-};
-
-/// Types of nodes are numbers. With LADIES there is one type of nodes and of edges.
-struct GpuGraph {
-  std::vector<int64_t> num_nodes;  // by type
-  std::vector<GpuEdges> edges;     // at least one type
-  bool has_wide_ids;               // int64
-  size_t seed_type = 0;
-};
-
 /// `backwards`: items in the opposite order.
-std::unique_ptr<GpuSampler> make_twin_sampler(const GpuGraph& graph, const Sampling& sampling,
-                                              bool backwards);
+std::unique_ptr<GpuSampler> make_twin_sampler(const GpuGraph& graph, bool backwards);
 /// On GPU `device`; waits take at most `timeout_secs`. Throws std::runtime_error where this was
 /// built without CUDA.
-std::unique_ptr<GpuSampler> make_gpu_sampler(const GpuGraph& graph, const Sampling& sampling,
-                                             int device, double timeout_secs);
+std::unique_ptr<GpuSampler> make_gpu_sampler(const GpuGraph& graph, int device,
+                                             double timeout_secs);
 
 }  // namespace lsm

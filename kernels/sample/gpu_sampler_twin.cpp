@@ -7,13 +7,12 @@
 
 namespace lsm {
 
-std::unique_ptr<GpuSampler> make_twin_sampler(const GpuGraph& graph, const Sampling& sampling,
-                                              bool backwards) {
-  return make_sampler_on_backend(std::make_unique<HostBackend>(backwards), graph, sampling);
+std::unique_ptr<GpuSampler> make_twin_sampler(const GpuGraph& graph, bool backwards) {
+  return make_sampler_on_backend(std::make_unique<HostBackend>(backwards), graph);
 }
 
 #if !LSM_HAS_CUDA
-std::unique_ptr<GpuSampler> make_gpu_sampler(const GpuGraph&, const Sampling&, int, double) {
+std::unique_ptr<GpuSampler> make_gpu_sampler(const GpuGraph&, int, double) {
   throw_without_cuda("sampling on a GPU");
 }
 #endif

@@ -2,12 +2,10 @@
 // The edges of one type as sampling reads them.
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "kernels/core/check.h"
+#include "kernels/core/macros.h"
 #include "kernels/core/prefetch.h"
 
 namespace lsm {
@@ -18,6 +16,13 @@ struct InEdges {
   uint32_t degree;
 };
 
+/// In-edges of a node that a batch must not take: for each, the number of others before it, in the
+/// order of the edges. Not owned.
+struct LeftOut {
+  const uint32_t* kept_before = nullptr;
+  uint32_t count = 0;
+};
+
 /// Times of edges. A subgraph has no edge that is later than its seed. Not owned.
 struct EdgeTimes {
   const int64_t* of_edges = nullptr;    // [num_edges], or null
@@ -25,7 +30,7 @@ struct EdgeTimes {
   const int64_t* of_seeds = nullptr;    // by subgraph
   bool takes_last = false;              // the latest edges, not any
 
-  bool are_given() const { return of_edges != nullptr || of_sources != nullptr; }
+  LSM_HOST_DEVICE bool are_given() const { return of_edges != nullptr || of_sources != nullptr; }
 };
 
 /// A graph in CSC form, not owned. With times, a node's in-edges are in their order.
@@ -40,19 +45,25 @@ struct Graph {
   EdgeTimes times = {};
 
   /// True if each node may take all its in-edges, with the same chance.
-  bool is_plain() const { return weights == nullptr && !times.are_given(); }
+  LSM_HOST_DEVICE bool is_plain() const { return weights == nullptr && !times.are_given(); }
+
+  LSM_HOST_DEVICE InEdges in_edges(int64_t node) const {
+    const int64_t first = indptr[node];
+    return {first, static_cast<uint32_t>(indptr[node + 1] - first)};
+  }
 
   /// Reduces the in-edges of a node to those that are not later than the subgraph's seed.
-  void leave_out_later(InEdges& in, int64_t subgraph) const {
+  LSM_HOST_DEVICE void leave_out_later(InEdges& in, int64_t subgraph) const {
     if (times.are_given()) in.degree = num_until(in, times.of_seeds[subgraph]);
   }
 
   /// Returns how many of a node's in-edges a batch takes if at most `limit`, and reduces them to
-  /// the latest if it takes these. `kept_before`: of those to leave out, as LeftOutEdges has them.
-  uint64_t restrict(InEdges& in, std::span<const uint32_t> kept_before, uint64_t limit) const {
-    const uint64_t num_drawn = has_zero_weights ? num_positive(in, kept_before) : UINT64_MAX;
-    in.degree -= static_cast<uint32_t>(kept_before.size());
-    const uint64_t count = std::min({uint64_t{in.degree}, limit, num_drawn});
+  /// the latest if it takes these.
+  LSM_HOST_DEVICE uint64_t restrict(InEdges& in, const LeftOut& left_out, uint64_t limit) const {
+    const uint32_t degree = in.degree - left_out.count;
+    uint64_t count = degree < limit ? degree : limit;
+    if (has_zero_weights) count = num_positive(in, left_out, count);
+    in.degree = degree;
     if (times.takes_last) {
       in.first += in.degree - static_cast<int64_t>(count);
       in.degree = static_cast<uint32_t>(count);
@@ -72,14 +83,14 @@ struct Graph {
   }
 
   /// Precondition: times are given.
-  int64_t time_of(int64_t edge) const {
+  LSM_HOST_DEVICE int64_t time_of(int64_t edge) const {
     return times.of_edges != nullptr ? times.of_edges[edge] : times.of_sources[indices[edge]];
   }
 
  private:
   /// The number of `in` that are not later than `time`. Its steps depend on the degree alone: a
   /// branch on a time would often be mispredicted.
-  uint32_t num_until(const InEdges& in, int64_t time) const {
+  LSM_HOST_DEVICE uint32_t num_until(const InEdges& in, int64_t time) const {
     uint32_t first = 0;
     for (uint32_t count = in.degree; count > 0;) {
       const uint32_t half = (count + 1) / 2;
@@ -90,13 +101,16 @@ struct Graph {
     return first;
   }
 
-  uint64_t num_positive(const InEdges& in, std::span<const uint32_t> kept_before) const {
+  /// At most `most`.
+  LSM_HOST_DEVICE uint64_t num_positive(const InEdges& in, const LeftOut& left_out,
+                                        uint64_t most) const {
+    const uint64_t enough = most + left_out.count;
     uint64_t count = 0;
-    for (uint32_t j = 0; j < in.degree; ++j) count += weights[in.first + j] > 0;
-    for (size_t i = 0; i < kept_before.size(); ++i) {
-      count -= weights[in.first + kept_before[i] + static_cast<int64_t>(i)] > 0;
+    for (uint32_t j = 0; j < in.degree && count < enough; ++j) count += weights[in.first + j] > 0;
+    for (uint32_t i = 0; i < left_out.count; ++i) {
+      count -= weights[in.first + left_out.kept_before[i] + i] > 0;
     }
-    return count;
+    return count < most ? count : most;
   }
 };
 

@@ -46,7 +46,7 @@ class LadiesOnBackend {
     const std::vector<LayerCandidate> list =
         this->list(edges, candidates, num_slots, num_candidates, all, most->nodes, damaged);
     std::vector<double> coefficients(list.size());
-    choose_layer(list, edges.graph.fanouts[hop], edges.key(), hop, kind.debias, coefficients);
+    choose_layer(list, edges.type.fanouts[hop], edges.key(), hop, kind.debias, coefficients);
     coefficients_.upload(coefficients);
     return keep(kind, edges, all, most);
   }

@@ -11,6 +11,7 @@
 #include "kernels/core/macros.h"
 #include "kernels/core/philox.h"
 #include "kernels/sample/draw.h"
+#include "kernels/sample/graph.h"
 
 namespace lsm::device_sample {
 
@@ -63,10 +64,25 @@ struct HopSizes {
   int64_t* edges;            // and with its edges
 };
 
+/// The nodes of one type that a batch has. With several subgraphs a node is there once for each, by
+/// the id `subgraph * num_nodes + node`. Not owned.
+struct BatchNodes {
+  int64_t* n_id;
+  int64_t* subgraph;  // by place in n_id; null: one has all
+  int64_t num_nodes;  // of the graph
+
+  LSM_HOST_DEVICE int64_t subgraph_of(int64_t local) const {
+    return subgraph != nullptr ? subgraph[local] : 0;
+  }
+  LSM_HOST_DEVICE int64_t node(int64_t local) const {
+    return n_id[local] - subgraph_of(local) * num_nodes;
+  }
+};
+
 /// The nodes that a hop expands: those that the hop before has found. The host knows how many there
 /// may be at most, and kernels find out how many there are.
 struct Expanded {
-  const int64_t* n_id;
+  BatchNodes batch;
   HopSizes sizes;
   int64_t* first;    // [count()] of its in-edges in the graph
   uint32_t* degree;  // [count()]
@@ -129,7 +145,7 @@ struct DrawNodes {
     const uint32_t count = static_cast<uint32_t>(num_drawn);
     const uint32_t degree = nodes.degree[i];
     if (count == degree || count == 0) return;
-    PhiloxStream random(key, static_cast<uint64_t>(nodes.n_id[nodes.begin() + i]), hop);
+    PhiloxStream random(key, static_cast<uint64_t>(nodes.batch.n_id[nodes.begin() + i]), hop);
     uint32_t* const drawn = positions + offset;
     // A list of any length, where the host takes a table from some count on: the draw is the same.
     if (degree <= 64) {
@@ -141,11 +157,12 @@ struct DrawNodes {
 };
 
 /// Items of an OrderedSum: nodes, with the number of edges to draw. Also draws them, unless
-/// `draw.positions` is null.
+/// `draw.positions` is null. kIsPlain: of one subgraph, in a graph that is plain.
+template <class Id, bool kIsPlain>
 struct CountEdges {
   static constexpr int kTile = 32;
 
-  const int64_t* indptr;
+  Graph<Id> graph;
   uint64_t limit;
   Expanded nodes;
   DrawNodes draw;
@@ -153,12 +170,16 @@ struct CountEdges {
   LSM_HOST_DEVICE int64_t count() const { return nodes.count(); }
 
   LSM_HOST_DEVICE int64_t value(int64_t i) const {
-    const int64_t id = nodes.n_id[nodes.begin() + i];
-    const int64_t first = indptr[id];
-    const uint64_t degree = static_cast<uint64_t>(indptr[id + 1] - first);
-    nodes.first[i] = first;
-    nodes.degree[i] = static_cast<uint32_t>(degree);
-    return static_cast<int64_t>(degree < limit ? degree : limit);
+    const int64_t local = nodes.begin() + i;
+    InEdges in = graph.in_edges(kIsPlain ? nodes.batch.n_id[local] : nodes.batch.node(local));
+    uint64_t count = in.degree < limit ? in.degree : limit;
+    if constexpr (!kIsPlain) {
+      graph.leave_out_later(in, nodes.batch.subgraph_of(local));
+      count = graph.restrict(in, {}, limit);
+    }
+    nodes.first[i] = in.first;
+    nodes.degree[i] = in.degree;
+    return static_cast<int64_t>(count);
   }
 
   LSM_HOST_DEVICE void place(int64_t i, int64_t num_drawn, int64_t before) const {
@@ -175,15 +196,16 @@ struct CountEdges {
 /// The edges of a batch. `table`: of the sources.
 struct Edges {
   Table table;
-  int64_t* sources;       // ids, then local indices
+  int64_t* sources;       // ids of the batch's nodes, then local indices
   int64_t* destinations;  // local indices
   uint32_t* slot;         // of the source's id
   int64_t* edge_ids;      // numbers in the graph, or null: not wanted
 };
 
 /// Finds out where each edge of a hop comes from, and who names an id first. A warp for kEdges of
-/// them, whose nodes it looks for together. Also extends the batch's indptr by the nodes.
-template <class Id>
+/// them, whose nodes it looks for together. Also extends the batch's indptr by the nodes. kIsSplit:
+/// of several subgraphs, for which a thread of a GPU takes 40 registers in place of 32.
+template <class Id, bool kIsSplit>
 struct LoadSources {
   static constexpr int64_t kEdges = 32;
 
@@ -233,7 +255,10 @@ struct LoadSources {
       atomic_min(damaged, at);
       return;
     }
-    edges.slot[at] = edges.table.enter(id);
+    if constexpr (kIsSplit) {  // a source is in the subgraph of its destination
+      edges.sources[at] += nodes.batch.subgraph[nodes.begin() + i] * num_sources;
+    }
+    edges.slot[at] = edges.table.enter(kIsSplit ? edges.sources[at] : id);
     atomic_min(edges.table.values + edges.slot[at], kFirstEdge + at);
   }
 };
@@ -245,7 +270,7 @@ struct NumberNodes {
 
   Expanded nodes;
   Edges edges;
-  int64_t* n_id;             // of the sources
+  BatchNodes sources;
   const int64_t* old_nodes;  // the number of sources before
   int64_t* num_nodes;        // and with those of the edges
 
@@ -259,7 +284,10 @@ struct NumberNodes {
   LSM_HOST_DEVICE void place(int64_t e, int64_t is_first, int64_t before) const {
     if (is_first == 0) return;
     const int64_t at = nodes.first_edge() + e, local = *old_nodes + before;
-    n_id[local] = edges.sources[at];
+    sources.n_id[local] = edges.sources[at];
+    if (sources.subgraph != nullptr) {
+      sources.subgraph[local] = nodes.batch.subgraph[edges.destinations[at]];
+    }
     atomic_store(edges.table.values + edges.slot[at], local);
   }
 
@@ -276,12 +304,12 @@ struct Relabel {
   }
 };
 
-/// Ids of a type among those of all types.
+/// From ids of the batch to those among all types.
 struct MoveIds {
-  int64_t* n_id;
+  BatchNodes batch;
   int64_t offset;
 
-  LSM_HOST_DEVICE void operator()(int64_t i) const { n_id[i] += offset; }
+  LSM_HOST_DEVICE void operator()(int64_t i) const { batch.n_id[i] = batch.node(i) + offset; }
 };
 
 }  // namespace lsm::device_sample

@@ -27,28 +27,31 @@ template <class Id, class Backend>
 class SamplerOnBackend final : public GpuSampler {
  public:
   SamplerOnBackend(std::unique_ptr<Backend> backend, const GpuGraph& graph,
-                   const Sampling& sampling)
+                   const std::vector<EdgeType<Id>>& types)
       : backend_(std::move(backend)),
-        seed_type_(graph.seed_type),
-        num_hops_(graph.edges.front().fanouts.size()),
-        sampling_(sampling) {
+        num_hops_(types.front().fanouts.size()),
+        sampling_(graph.sampling),
+        disjoint_(graph.disjoint),
+        has_times_(std::ranges::any_of(
+            types, [](const auto& type) { return type.graph.times.are_given(); })) {
     backend_->enter();
-    for (const int64_t count : graph.num_nodes) nodes_.emplace_back(*backend_, count);
-    for (const GpuEdges& type : graph.edges) {
+    for (const int64_t count : graph.num_nodes) {
+      nodes_.emplace_back(*backend_, count, disjoint_);
+    }
+    for (const EdgeType<Id>& type : types) {
       edges_.emplace_back(*backend_, sums_, type, nodes_[type.source], nodes_[type.destination]);
     }
     errors_.grow(num_errors());
   }
   ~SamplerOnBackend() override { backend_->drain(); }
 
-  SampleSizes sample(std::span<const int64_t> seeds, const BatchName& batch,
-                     EdgeIds edge_ids) override {
+  SampleSizes sample(const TypedSeeds& seeds, const BatchName& batch, EdgeIds edge_ids) override {
     backend_->enter();
     begin(seeds, batch, edge_ids);
     size_t hop = 0;
     do {
       const std::vector<size_t> ends = expand(&hop);
-      finish(ends, seeds);
+      finish(ends, seeds.ids);
     } while (hop < num_hops_);
     int64_t offset = 0;
     for (Nodes& nodes : nodes_) {
@@ -60,10 +63,14 @@ class SamplerOnBackend final : public GpuSampler {
 
   void copy_to(const SampleOutput& output) override {
     backend_->enter();
-    int64_t* n_id = output.n_id;
+    int64_t place_of_nodes = 0;
     for (const Nodes& nodes : nodes_) {
-      backend_->copy(n_id, nodes.n_id(), nodes.size() * sizeof(int64_t));
-      n_id += nodes.size();
+      const size_t bytes = nodes.size() * sizeof(int64_t);
+      backend_->copy(output.n_id + place_of_nodes, nodes.batch().n_id, bytes);
+      if (disjoint_) {
+        backend_->copy(output.subgraph + place_of_nodes, nodes.batch().subgraph, bytes);
+      }
+      place_of_nodes += nodes.size();
     }
     int64_t num_edges = 0;
     for (const Edges& edges : edges_) num_edges += edges.count();
@@ -100,18 +107,29 @@ class SamplerOnBackend final : public GpuSampler {
   int64_t num_errors() const { return 1 + static_cast<int64_t>(edges_.size()); }
   int64_t* damaged(size_t type) const { return errors_.data() + 1 + type; }
 
-  void begin(std::span<const int64_t> seeds, const BatchName& batch, EdgeIds edge_ids) {
-    const int64_t num_nodes = nodes_[seed_type_].num_nodes();
-    for (size_t i = 0; i < seeds.size(); ++i) {
-      check_argument(seeds[i] >= 0 && seeds[i] < num_nodes, "seeds: expected ids in [0, ",
-                     num_nodes, "), got ", seeds[i], " at position ", i);
+  void check(const TypedSeeds& seeds) const {
+    check_argument(seeds.type >= 0 && seeds.type < std::ssize(nodes_),
+                   "seeds: expected a type in [0, ", nodes_.size(), "), got ", seeds.type);
+    check_argument(!has_times_ || seeds.times.size() == seeds.ids.size(),
+                   "seed times: expected one for each of ", seeds.ids.size(), " seeds, got ",
+                   seeds.times.size());
+    const int64_t num_nodes = nodes_[seeds.type].num_nodes();
+    for (size_t i = 0; i < seeds.ids.size(); ++i) {
+      check_argument(seeds.ids[i] >= 0 && seeds.ids[i] < num_nodes, "seeds: expected ids in [0, ",
+                     num_nodes, "), got ", seeds.ids[i], " at position ", i);
     }
+  }
+
+  void begin(const TypedSeeds& seeds, const BatchName& batch, EdgeIds edge_ids) {
+    check(seeds);
     for (size_t i = 0; i < nodes_.size(); ++i) {
-      nodes_[i].begin(i == seed_type_ ? seeds : std::span<const int64_t>());
+      const bool has_seeds = i == static_cast<size_t>(seeds.type);
+      nodes_[i].begin(has_seeds ? seeds.ids : std::span<const int64_t>(), std::ssize(seeds.ids));
     }
+    const int64_t* const times = has_times_ ? seed_times_.upload(seeds.times) : nullptr;
     for (size_t i = 0; i < edges_.size(); ++i) {
-      const uint64_t source = static_cast<uint64_t>(edges_[i].graph.source);
-      edges_[i].begin(name_of_type(batch, sampling_, i, source), edge_ids);
+      const uint64_t source = static_cast<uint64_t>(edges_[i].type.source);
+      edges_[i].begin(name_of_type(batch, sampling_, i, source), edge_ids, times);
     }
     backend_->fill(errors_.data(), 0x7F, num_errors() * sizeof(int64_t));  // kNoError
   }
@@ -126,16 +144,16 @@ class SamplerOnBackend final : public GpuSampler {
       HopBounds next;
       std::vector<int64_t> found(nodes_.size());
       for (const Edges& edges : edges_) {
-        const int64_t nodes = frontiers[edges.graph.destination];
-        const int64_t fanout = edges.graph.fanouts[hop];
+        const int64_t nodes = frontiers[edges.type.destination];
+        const int64_t fanout = edges.type.fanouts[hop];
         if (nodes > 0 && (fanout < 0 || (fanout > 0 && nodes > left / fanout))) return bounds;
         next.push_back({nodes, nodes > 0 ? nodes * fanout : 0});
         left -= next.back().edges;
-        found[edges.graph.source] += next.back().edges;
+        found[edges.type.source] += next.back().edges;
       }
       bounds.push_back(std::move(next));
       for (size_t i = 0; i < nodes_.size(); ++i) {
-        frontiers[i] = std::min(found[i], nodes_[i].num_nodes());
+        frontiers[i] = std::min(found[i], nodes_[i].limit());
       }
     }
     return bounds;
@@ -190,7 +208,7 @@ class SamplerOnBackend final : public GpuSampler {
     for (const HopBounds& bounds : hops) {
       for (size_t i = 0; i < edges_.size(); ++i) {
         most[i] = {std::max(most[i].nodes, bounds[i].nodes), most[i].edges + bounds[i].edges};
-        num_new[edges_[i].graph.source] += bounds[i].edges;
+        num_new[edges_[i].type.source] += bounds[i].edges;
       }
     }
     for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -198,7 +216,7 @@ class SamplerOnBackend final : public GpuSampler {
     }
     for (size_t i = 0; i < edges_.size(); ++i) {
       if (most[i].nodes == 0) continue;  // as in all of the hops
-      edges_[i].make_room(most[i], num_new[edges_[i].graph.destination]);
+      edges_[i].make_room(most[i], num_new[edges_[i].type.destination]);
     }
   }
 
@@ -225,7 +243,7 @@ class SamplerOnBackend final : public GpuSampler {
     for (size_t i = 0; i < edges_.size(); ++i) {
       if (most[i].nodes == 0) continue;
       nodes[i] = expanded(i);
-      edges_[i].count(nodes[i], most[i].nodes, is_ladies() ? -1 : edges_[i].graph.fanouts[hop]);
+      edges_[i].count(nodes[i], most[i].nodes, is_ladies() ? -1 : edges_[i].type.fanouts[hop]);
     }
     read_counts(&most);
     if (is_ladies() && most[0].nodes > 0) {
@@ -238,7 +256,7 @@ class SamplerOnBackend final : public GpuSampler {
     sums_.clear(num_words);
     for (size_t i = 0; i < edges_.size(); ++i) {
       if (most[i].nodes == 0) continue;
-      nodes[i].n_id = edges_[i].destinations.n_id();  // which may have grown
+      nodes[i].batch = edges_[i].destinations.batch();  // which may have grown
       if (!is_ladies()) edges_[i].draw(sampling_, nodes[i], most[i], hop);
       edges_[i].load(nodes[i], most[i], damaged(i), sizes_on_backend_);
     }
@@ -314,12 +332,14 @@ class SamplerOnBackend final : public GpuSampler {
   }
 
   const std::unique_ptr<Backend> backend_;  // outlives the arrays
-  const size_t seed_type_;
   const size_t num_hops_;
   const Sampling sampling_;
+  const bool disjoint_;
+  const bool has_times_;
   SumsOnBackend<Backend> sums_{*backend_};
   SizesOnBackend<Backend> sizes_on_backend_{*backend_};
   BackendArray<int64_t, Backend> errors_{*backend_};
+  BackendArray<int64_t, Backend> seed_times_{*backend_};
   // By type; a deque, because they stay where they are.
   std::deque<Nodes> nodes_;
   std::deque<Edges> edges_;
@@ -328,13 +348,12 @@ class SamplerOnBackend final : public GpuSampler {
 
 template <class Backend>
 std::unique_ptr<GpuSampler> make_sampler_on_backend(std::unique_ptr<Backend> backend,
-                                                    const GpuGraph& graph,
-                                                    const Sampling& sampling) {
-  if (graph.has_wide_ids) {
-    return std::make_unique<SamplerOnBackend<int64_t, Backend>>(std::move(backend), graph,
-                                                                sampling);
-  }
-  return std::make_unique<SamplerOnBackend<int32_t, Backend>>(std::move(backend), graph, sampling);
+                                                    const GpuGraph& graph) {
+  return std::visit(
+      [&]<class Id>(const std::vector<EdgeType<Id>>& types) -> std::unique_ptr<GpuSampler> {
+        return std::make_unique<SamplerOnBackend<Id, Backend>>(std::move(backend), graph, types);
+      },
+      graph.edges);
 }
 
 }  // namespace lsm

@@ -3,36 +3,15 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
-#include "kernels/core/tensor_view.h"
+#include "kernels/core/buffer.h"
 #include "kernels/sample/left_out.h"
-#include "kernels/sample/sampler.h"
 #include "kernels/sample/sampling.h"
+#include "kernels/sample/typed_edges.h"
 
 namespace lsm {
-
-/// The edges of one type in CSC form, and how many of them a batch takes. Types of nodes are
-/// numbers.
-struct TypedEdges {
-  TensorView indptr;   // int64 [destinations + 1]
-  TensorView indices;  // int32 or int64 [E], as of all types of edges
-  int source = 0;
-  int destination = 0;
-  std::vector<int64_t> fanouts;       // by hop
-  std::optional<TensorView> weights;  // float32 [E]
-  std::optional<TensorView> times;    // int64 [E]
-};
-
-/// Options of a TypedSampler. With times, a batch has no edge later than the seed of its subgraph,
-/// and a node's in-edges lie in the order of their times.
-struct TypedOptions {
-  bool disjoint = false;                              // a subgraph for each seed
-  bool takes_last = false;                            // the latest edges rather than any
-  std::vector<std::optional<TensorView>> node_times;  // int64, by type of nodes; empty: none
-};
 
 /// Seeds of one type. They are distinct, unless each has a subgraph.
 struct TypedSeeds {

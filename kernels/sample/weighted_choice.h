@@ -6,7 +6,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "kernels/core/philox.h"
+#include "kernels/sample/arrival.h"
 
 namespace lsm {
 
@@ -27,8 +27,8 @@ class WeightedChoice {
               int64_t* edges) {
     arrivals_.resize(weights.size());
     for (uint32_t i = 0; i < arrivals_.size(); ++i) {
-      const double uniform = (random.next() + 0.5) * 0x1p-32;
-      arrivals_[i] = {weights[i] > 0 ? -std::log(uniform) / weights[i] : kNever, i};
+      const uint32_t word = random.next();
+      arrivals_[i] = {weights[i] > 0 ? arrival(word, weights[i]) : kNever, i};
     }
     const auto end = arrivals_.begin() + count;
     std::nth_element(arrivals_.begin(), end - 1, arrivals_.end());

@@ -10,9 +10,11 @@ import torch
 
 from lsm import native
 from lsm.core.device import current
-from lsm.core.ids import as_int64
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import SampledGraph
+
+Seeds = tuple[int, torch.Tensor, torch.Tensor | None]
+"""The number of their type, ids [b] int64, and times [b] int64 where edges have some."""
 
 
 class GpuSlots:
@@ -21,7 +23,7 @@ class GpuSlots:
     One batch is a chain of small kernels that leave most of a GPU idle, so several are sampled at a
     time, each with memory and a stream of its own. new_slot: makes a sampler. output: device of the
     sampled graphs. reads_locked: True if their memory is page-locked where it is the host's.
-    has_weights: True if edges get weights. Thread-safe.
+    has_weights: True if edges get weights; disjoint: if each seed has a subgraph. Thread-safe.
     """
 
     def __init__(
@@ -31,32 +33,33 @@ class GpuSlots:
         output: torch.device | str,
         *,
         reads_locked: bool,
-        has_weights: bool,
+        has_weights: bool = False,
+        disjoint: bool = False,
     ) -> None:
         self._new_slot = new_slot
         self._output = torch.device(output)
         # Batches go to a GPU next, and its copy engine reads page-locked memory directly.
         self._is_pinned = self._output.type == "cpu" and reads_locked
         self._has_weights = has_weights
+        self._disjoint = disjoint
         self._slots: queue.LifoQueue[native.GpuSampler | None] = queue.LifoQueue()
         for _ in range(num_slots - 1):
             self._slots.put(None)  # created on first use
         self._slots.put(new_slot())
 
-    def sample(
-        self, seeds: torch.Tensor, name: BatchName
-    ) -> tuple[SampledGraph, native.SampleSizes]:
+    def sample(self, seeds: Seeds, name: BatchName) -> tuple[SampledGraph, native.SampleSizes]:
         """A batch, without its types, and its sizes by type. Tensors are complete."""
         with self._slot() as slot:
-            sizes = slot.sample(as_int64(seeds), name, False)
+            sizes = slot.sample(seeds, name, False)
             n_id = self._empty(sizes.num_nodes)
             edge_index = self._empty(2, sizes.num_edges)
             indptr = self._empty(sizes.num_bounds)
             edge_weight = None
             if self._has_weights:
                 edge_weight = self._empty(sizes.num_edges, dtype=torch.float32)
+            batch = self._empty(sizes.num_nodes) if self._disjoint else None
             with current(self._output):
-                slot.copy_to(n_id, edge_index, indptr, edge_weight)
+                slot.copy_to(n_id, edge_index, indptr, edge_weight, batch)
         sampled = SampledGraph(
             n_id=n_id,
             edge_index=edge_index,
@@ -64,13 +67,14 @@ class GpuSlots:
             num_sampled_nodes=[sum(hop) for hop in zip(*sizes.num_sampled_nodes, strict=True)],
             num_sampled_edges=[sum(hop) for hop in zip(*sizes.num_sampled_edges, strict=True)],
             edge_weight=edge_weight,
+            batch=batch,
         )
         return sampled, sizes
 
-    def edge_ids(self, seeds: torch.Tensor, name: BatchName) -> torch.Tensor:
+    def edge_ids(self, seeds: Seeds, name: BatchName) -> torch.Tensor:
         """Positions in each type's topology of the edges of sample()."""
         with self._slot() as slot:
-            sizes = slot.sample(as_int64(seeds), name, True)
+            sizes = slot.sample(seeds, name, True)
             edge_ids = self._empty(sizes.num_edges)
             with current(self._output):
                 slot.copy_edge_ids(edge_ids)

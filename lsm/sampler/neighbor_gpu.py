@@ -8,6 +8,7 @@ import torch
 
 from lsm import native
 from lsm.core.device import current, memory_errors
+from lsm.core.ids import as_int64
 from lsm.core.units import format_bytes
 from lsm.graph.topology import Topology
 from lsm.sampler.gpu_slots import GpuSlots
@@ -47,17 +48,24 @@ def choose_placement(placement: str, device: torch.device, num_bytes: int, free_
 
 
 def place_topology(topology: Topology, placement: str, device: torch.device) -> Topology:
-    """``topology`` in memory that the GPU reads. Raises RuntimeError if it cannot be
+    """``topology`` in memory that the GPU reads; see place_array()."""
+    return Topology(
+        *(place_array(each, placement, device) for each in (topology.indptr, topology.indices))
+    )
+
+
+def place_array(array: torch.Tensor, placement: str, device: torch.device) -> torch.Tensor:
+    """``array`` of a topology in memory that the GPU reads. Raises RuntimeError if it cannot be
     page-locked."""
     if placement == "device":
         with memory_errors("for the topology"):
-            return Topology(topology.indptr.to(device), topology.indices.to(device))
+            return array.to(device)
     try:
-        return Topology(_locked(topology.indptr, device), _locked(topology.indices, device))
+        return _locked(array, device)
     except RuntimeError as error:
         first = str(error).strip().partition("\n")[0]
         raise RuntimeError(
-            f"could not page-lock {format_bytes(topology.num_bytes)} for the topology "
+            f"could not page-lock {format_bytes(array.nbytes)} of the topology "
             f"({first}); set topology.placement=host, or raise `ulimit -l`"
         ) from error
 
@@ -91,14 +99,16 @@ class DeviceNeighborSampler:
     ) -> None:
         self.num_neighbors = checked_num_neighbors(num_neighbors)
         kind = Sampling.of(sampling).chosen
-        edges = native.GpuEdges(
-            *(topology.indptr, placed.indptr, placed.indices), 0, 0, self.num_neighbors
+        edges, copies = (
+            [native.TypedEdges(own.indptr, own.indices, 0, 0, self.num_neighbors)]
+            for own in (topology, placed)
         )
         num_nodes = [len(topology.indptr) - 1]
+        graph = native.GpuGraph(num_nodes, edges, copies, kind.native())
 
         def new_slot() -> native.GpuSampler:
             with current(placed.indptr.device):
-                return native.GpuSampler(num_nodes, [edges], 0, kind.native(), device, timeout_secs)
+                return native.GpuSampler(graph, device, timeout_secs)
 
         self._slots = GpuSlots(
             *(new_slot, num_slots, output),
@@ -108,8 +118,8 @@ class DeviceNeighborSampler:
 
     def sample(self, seeds: torch.Tensor, name: BatchName) -> SampledGraph:
         """As NeighborSampler.sample(), with complete tensors on ``output``."""
-        return self._slots.sample(seeds, name)[0]
+        return self._slots.sample((0, as_int64(seeds), None), name)[0]
 
     def edge_ids(self, seeds: torch.Tensor, name: BatchName) -> torch.Tensor:
         """As NeighborSampler.edge_ids(), on ``output``."""
-        return self._slots.edge_ids(seeds, name)
+        return self._slots.edge_ids((0, as_int64(seeds), None), name)

@@ -53,11 +53,40 @@ class TypedTopology:
         return EdgeTypes(self.topologies, self.space)
 
     @property
+    def arrays(self) -> list[Tensor]:
+        """All arrays."""
+        values = (self.weights or {}, self.times or {}, self.node_times or {})
+        kept = [value for each in values for value in each.values()]
+        return [
+            *kept,
+            *(array for each in self.topologies.values() for array in (each.indptr, each.indices)),
+        ]
+
+    @property
     def num_bytes(self) -> int:
         """Memory of all arrays."""
-        values = (self.weights or {}, self.times or {}, self.node_times or {})
-        kept = sum(value.nbytes for each in values for value in each.values())
-        return kept + sum(each.num_bytes for each in self.topologies.values())
+        return sum(each.nbytes for each in self.arrays)
+
+    def native_edges(self, num_neighbors: Mapping[EdgeType, list[int]]) -> list[native.TypedEdges]:
+        """The edges of each type for native samplers, which take up to ``num_neighbors``."""
+        types, weights, times = self.space.types, self.weights or {}, self.times or {}
+        return [
+            native.TypedEdges(
+                topology.indptr,
+                topology.indices,
+                types.index(each[0]),
+                types.index(each[2]),
+                num_neighbors[each],
+                weights.get(each),
+                times.get(each),
+            )
+            for each, topology in self.topologies.items()
+        ]
+
+    def native_node_times(self) -> list[Tensor | None]:
+        """The times of nodes for native samplers: by type, or none."""
+        times = self.node_times or {}
+        return [times.get(name) for name in self.space.types] if times else []
 
 
 def num_neighbors_by_type(
@@ -115,28 +144,14 @@ class TypedNeighborSampler:
         self.input_type = input_type
         self.edge_types = graph.edge_types
         self.num_neighbors = num_neighbors_by_type(num_neighbors, self.edge_types)
-        types = graph.space.types
-        weights, times, node_times = graph.weights or {}, graph.times or {}, graph.node_times or {}
-        edges = [
-            native.TypedEdges(
-                topology.indptr,
-                topology.indices,
-                types.index(each[0]),
-                types.index(each[2]),
-                self.num_neighbors[each],
-                weights.get(each),
-                times.get(each),
-            )
-            for each, topology in graph.topologies.items()
-        ]
         self._native = native.TypedSampler(
             list(graph.space.counts.values()),
-            edges,
+            graph.native_edges(self.num_neighbors),
             num_threads,
             Sampling.of(sampling).chosen.native(),
             disjoint,
             temporal_strategy == "last",
-            [node_times.get(name) for name in types] if node_times else [],
+            graph.native_node_times(),
         )
 
     def sample(

@@ -111,16 +111,9 @@ def _gpu_samplers(setup: Setup, topology: Topology | TypedTopology) -> NewSample
     """A function that makes samplers of ``topology`` on the GPU; it returns None where the host
     samples."""
     config, device = setup.config, setup.device
-    given = config.topology.placement
     free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
-    placement = choose_placement(given, device, topology.num_bytes, free_bytes)
-    is_plain = drawing_of(config, setup.store, "train").is_plain
-    if not is_plain and given in ("uva", "device"):
-        raise ValueError(
-            f"topology.placement: {given} samples without times, weights or subgraphs "
-            "(sampler.time_attr, sampler.weight_attr, sampler.disjoint); set it to auto or host"
-        )
-    if placement == "host" or not is_plain:
+    placement = choose_placement(config.topology.placement, device, topology.num_bytes, free_bytes)
+    if placement == "host":
         return lambda drawing: None
     options: dict[str, Any] = {
         "device": device.index,
@@ -130,24 +123,25 @@ def _gpu_samplers(setup: Setup, topology: Topology | TypedTopology) -> NewSample
     if isinstance(topology, TypedTopology):
         graph, input_type = topology, setup.task.input_type(setup.store)
         placed_types = place_types(graph, placement, device)
-        for own in graph.topologies.values():
-            _check_mapped(own)
+        _check_mapped(graph.arrays)
         return lambda drawing: DeviceTypedNeighborSampler(
             graph,
             placed_types,
             drawing.num_neighbors,
             input_type=input_type,
             sampling=drawing.sampling,
+            disjoint=drawing.is_disjoint,
+            temporal_strategy=drawing.temporal_strategy,
             **options,
         )
     plain, placed = topology, place_topology(topology, placement, device)
-    _check_mapped(plain)
+    _check_mapped([plain.indptr, plain.indices])
     return lambda drawing: DeviceNeighborSampler(
         plain, placed, drawing.hops, sampling=drawing.sampling, **options
     )
 
 
-def _check_mapped(topology: Topology) -> None:
-    """Raises OSError if a page of a mapped topology could not be read."""
-    native.check_mapped(topology.indptr)
-    native.check_mapped(topology.indices)
+def _check_mapped(arrays: list[torch.Tensor]) -> None:
+    """Raises OSError if a page of a mapped array could not be read."""
+    for each in arrays:
+        native.check_mapped(each)

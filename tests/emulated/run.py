@@ -21,6 +21,8 @@ PYTHON_TESTS = [
     "tests/native/test_gather_twin.py",
     "tests/embed/test_gpu_twin.py",
     "tests/sampler/test_sampler_twin.py",
+    "tests/sampler/test_typed_sampler_twin.py",
+    "--deselect=tests/sampler/test_typed_sampler_twin.py::test_larger_graphs",
     "tests/bench/test_gpu_counts.py",
 ]
 # Tests of GPUs that need no tensor of torch there.

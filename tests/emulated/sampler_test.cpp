@@ -10,32 +10,46 @@ namespace {
 /// A sampler, and the topology that it reads.
 class PlacedSampler final : public GpuSampler {
  public:
-  PlacedSampler(const SampledTypes& types, const Sampling& sampling, bool is_near,
-                bool has_wide_ids) {
-    GpuGraph placed{types.num_nodes, {}, has_wide_ids};
-    for (const auto& [graph, source, destination, fanouts] : types.edges) {
-      const std::vector<int64_t> wide(graph.indices.begin(), graph.indices.end());
-      const auto indices = has_wide_ids ? bytes_of(wide) : bytes_of(graph.indices);
-      placed.edges.push_back(
-          {reinterpret_cast<const int64_t*>(place(bytes_of(graph.indptr), is_near)),
-           place(indices, is_near), fanouts, source, destination});
+  PlacedSampler(const SampledTypes& types, bool is_near, bool has_wide_ids) {
+    std::vector<TypedEdges> edges = edges_of(types);
+    std::vector<std::vector<int64_t>> wide;
+    for (const auto& type : types.edges) {
+      wide.emplace_back(type.graph.indices.begin(), type.graph.indices.end());
     }
-    sampler_ = make_gpu_sampler(placed, sampling, kDevice, kTimeoutSecs);
+    for (size_t i = 0; has_wide_ids && i < edges.size(); ++i) edges[i].indices = view_of(wide[i]);
+    std::vector<TypedEdges> copies = edges;
+    for (TypedEdges& copy : copies) {
+      place(&copy.indptr, is_near);
+      place(&copy.indices, is_near);
+      if (copy.times) place(&*copy.times, is_near);
+      if (copy.weights) place(&*copy.weights, is_near);
+    }
+    const TypedOptions options = options_of(types);
+    std::vector<std::optional<TensorView>> node_times = options.node_times;
+    for (auto& times : node_times) {
+      if (times) place(&*times, is_near);
+    }
+    const GpuGraph placed =
+        make_gpu_graph(types.num_nodes, edges, types.sampling, options, {copies, node_times});
+    sampler_ = make_gpu_sampler(placed, kDevice, kTimeoutSecs);
   }
 
-  SampleSizes sample(std::span<const int64_t> seeds, const BatchName& batch,
-                     EdgeIds edge_ids) override {
+  SampleSizes sample(const TypedSeeds& seeds, const BatchName& batch, EdgeIds edge_ids) override {
     return sampler_->sample(seeds, batch, edge_ids);
   }
   void copy_to(const SampleOutput& output) override { sampler_->copy_to(output); }
   void copy_edge_ids(int64_t* out) override { sampler_->copy_edge_ids(out); }
 
  private:
-  const std::byte* place(std::span<const std::byte> bytes, bool is_near) {
-    if (is_near) return near_.emplace_back(std::make_unique<GpuBytes>(bytes))->data();
+  void place(TensorView* array, bool is_near) {
+    const std::span<const std::byte> bytes = array->as_bytes("array");
+    if (is_near) {
+      array->data = near_.emplace_back(std::make_unique<GpuBytes>(bytes))->data();
+      return;
+    }
     auto& block = far_.emplace_back(std::make_unique<PinnedBlock>(bytes.size()));
     if (!bytes.empty()) std::memcpy(block->data(), bytes.data(), bytes.size());
-    return block->data();
+    array->data = block->data();
   }
 
   std::vector<std::unique_ptr<GpuBytes>> near_;
@@ -44,11 +58,11 @@ class PlacedSampler final : public GpuSampler {
 };
 
 TEST_CASE("GPU sampler") {
-  check_samples([](const SampledTypes& types, const Sampling& sampling) {
+  check_samples([](const SampledTypes& types) {
     std::vector<std::unique_ptr<GpuSampler>> samplers;
     for (const bool is_near : {false, true}) {
       if (is_part() && is_near) break;
-      samplers.push_back(std::make_unique<PlacedSampler>(types, sampling, is_near, is_near));
+      samplers.push_back(std::make_unique<PlacedSampler>(types, is_near, is_near));
     }
     return samplers;
   });

@@ -89,16 +89,21 @@ class Samples {
   static BatchName name_of(int b) { return {7, 0, static_cast<uint64_t>(b), 0}; }
 
   void run_on_gpu(bool is_near, int lanes, double on_host) {
-    const GpuEdges edges{
-        is_near ? near_indptr_.as<int64_t>() : reinterpret_cast<int64_t*>(far_indptr_.data()),
-        is_near ? near_indices_.data() : far_indices_.data(), kFanouts};
-    const GpuGraph placed{{graph_.num_nodes()}, {edges}, false};
+    const int64_t num_nodes = graph_.num_nodes();
+    const Graph<int32_t> near{near_indptr_.as<int64_t>(), near_indices_.as<int32_t>(), num_nodes,
+                              num_nodes};
+    const Graph<int32_t> far{reinterpret_cast<const int64_t*>(far_indptr_.data()),
+                             reinterpret_cast<const int32_t*>(far_indices_.data()), num_nodes,
+                             num_nodes};
+    const GpuGraph placed{{num_nodes},
+                          std::vector{EdgeType<int32_t>{is_near ? near : far, 0, 0, kFanouts}}};
     std::vector<std::unique_ptr<GpuSampler>> samplers;
     for (int lane = 0; lane < lanes; ++lane) {
-      samplers.push_back(make_gpu_sampler(placed, {}, kDevice, kTimeoutSecs));
+      samplers.push_back(make_gpu_sampler(placed, kDevice, kTimeoutSecs));
     }
     measure(is_near ? "GPU memory" : "page-locked memory", lanes, on_host, [&](int lane, int b) {
-      const SampleSizes got = samplers[lane]->sample(seeds_[b], name_of(b), EdgeIds::kLeaveOut);
+      const SampleSizes got =
+          samplers[lane]->sample({0, seeds_[b], {}}, name_of(b), EdgeIds::kLeaveOut);
       LSM_EXPECT(got.num_edges == edges_[b], got.num_edges, " edges, not ", edges_[b]);
     });
   }

@@ -126,17 +126,16 @@ std::vector<SampledTypes> draw_graphs(Random& random) {
   return graphs;
 }
 
-void check_sample(TypedSampler& host, GpuSampler& sampler, std::span<const int64_t> seeds,
+void check_sample(TypedSampler& host, GpuSampler& sampler, const TypedSeeds& seeds,
                   const BatchName& name) {
-  const TypedSubgraph expected =
-      host.sample(std::array{TypedSeeds{0, seeds, {}}}, name, EdgeIds::kRecord);
+  const TypedSubgraph expected = host.sample(std::array{seeds}, name, EdgeIds::kRecord);
   const SampleSizes sizes = sampler.sample(seeds, name, EdgeIds::kRecord);
   LSM_EXPECT(sizes.num_sampled_nodes == expected.num_sampled_nodes, sizes.num_nodes);
   LSM_EXPECT(sizes.num_sampled_edges == expected.num_sampled_edges, sizes.num_edges);
   LSM_EXPECT(sizes.num_bounds == expected.num_bounds, sizes.num_bounds);
   std::vector<int64_t> nodes(sizes.num_nodes), edges(2 * sizes.num_edges), starts(sizes.num_bounds),
-      edge_ids(sizes.num_edges);
-  sampler.copy_to({nodes.data(), edges.data(), starts.data(), nullptr});
+      edge_ids(sizes.num_edges), subgraph(expected.subgraph ? sizes.num_nodes : 0);
+  sampler.copy_to({nodes.data(), edges.data(), starts.data(), nullptr, subgraph.data()});
   sampler.copy_edge_ids(edge_ids.data());
   const auto same = [](const std::vector<int64_t>& got, const HostBuffer& buffer) {
     return got.empty() || std::memcmp(got.data(), buffer.data(), got.size() * sizeof(int64_t)) == 0;
@@ -144,21 +143,66 @@ void check_sample(TypedSampler& host, GpuSampler& sampler, std::span<const int64
   LSM_EXPECT(same(nodes, *expected.n_id) && same(edges, *expected.edges) &&
                  same(starts, *expected.indptr) && same(edge_ids, *expected.edge_ids),
              "iteration ", name.iteration);
+  LSM_EXPECT(!expected.subgraph || same(subgraph, *expected.subgraph), "iteration ",
+             name.iteration);
 }
 
-void check_samples_of(const Sampling& sampling, const MakeSamplers& make) {
-  Random random(5);
-  for (const SampledTypes& graph : draw_graphs(random)) {
-    std::vector<TypedEdges> types;
-    for (const auto& [edges, source, destination, fanouts] : graph.edges) {
-      types.push_back(
-          {view_of(edges.indptr), view_of(edges.indices), source, destination, fanouts, {}, {}});
+enum class Times : uint8_t { kNone, kAny, kLast };
+enum class Weights : uint8_t { kNone, kSome };
+
+/// Gives all but the second type of edges weights, of which half are 0.
+void draw_weights(Random& random, SampledTypes* types) {
+  for (size_t i = 0; i < types->edges.size(); ++i) {
+    for (size_t e = 0; i != 1 && e < types->edges[i].graph.indices.size(); ++e) {
+      const auto drawn = static_cast<float>(random.between(1, 1000));
+      types->edges[i].weights.push_back(random.chance(50) ? drawn : 0);
     }
-    const auto host = make_typed_sampler(graph.num_nodes, types, 1, sampling, {});
-    for (const auto& sampler : make(graph, sampling)) {
+  }
+}
+
+/// Gives every second type of edges times, and nodes of types 0 and 1; many are equal.
+void draw_times(Random& random, SampledTypes* types) {
+  types->node_times.resize(types->num_nodes.size());
+  for (size_t type = 0; type < std::min<size_t>(types->num_nodes.size(), 2); ++type) {
+    for (int64_t i = 0; i < types->num_nodes[type]; ++i) {
+      types->node_times[type].push_back(random.between(0, 9));
+    }
+  }
+  for (size_t i = 0; i < types->edges.size(); ++i) {
+    auto& [graph, source, destination, fanouts, times, weights] = types->edges[i];
+    const std::vector<int64_t>& of_sources = types->node_times[source];
+    const auto time_of = [&](int32_t id) { return of_sources[static_cast<size_t>(id)]; };
+    for (size_t e = 0; i % 2 == 0 && e < graph.indices.size(); ++e) {
+      times.push_back(random.between(0, 9));
+    }
+    for (int64_t node = 0; node < graph.num_nodes(); ++node) {
+      const int64_t first = graph.indptr[node], last = graph.indptr[node + 1];
+      if (!times.empty()) std::sort(times.begin() + first, times.begin() + last);
+      if (!times.empty() || of_sources.empty()) continue;
+      std::ranges::sort(graph.indices.begin() + first, graph.indices.begin() + last, {}, time_of);
+    }
+  }
+}
+
+/// Samples of random graphs. `times` give each seed a subgraph.
+void check_samples_of(const Sampling& sampling, bool disjoint, Times times, Weights weights,
+                      const MakeSamplers& make) {
+  Random random(5);
+  for (SampledTypes& types : draw_graphs(random)) {
+    types.sampling = sampling;
+    types.disjoint = disjoint || times != Times::kNone;
+    types.takes_last = times == Times::kLast;
+    if (times != Times::kNone) draw_times(random, &types);
+    if (weights != Weights::kNone) draw_weights(random, &types);
+    const auto host =
+        make_typed_sampler(types.num_nodes, edges_of(types), 1, sampling, options_of(types));
+    for (const auto& sampler : make(types)) {
       for (uint64_t iteration = 0; iteration < 3; ++iteration) {
-        const auto seeds = skewed_ids(random, graph.num_nodes[0], 60);
-        check_sample(*host, *sampler, seeds, {1, 2, iteration, 3});
+        auto seeds = skewed_ids(random, types.num_nodes[0], types.disjoint ? 20 : 60);
+        if (types.disjoint) seeds.push_back(seeds.front());
+        std::vector<int64_t> until;
+        for (size_t i = 0; i < seeds.size(); ++i) until.push_back(random.between(-1, 10));
+        check_sample(*host, *sampler, {0, seeds, until}, {1, 2, iteration, 3});
       }
     }
   }
@@ -217,10 +261,37 @@ void check_rows_of_plans(int64_t row_bytes, const MakeExecutor& make) {
   }
 }
 
+std::vector<TypedEdges> edges_of(const SampledTypes& types) {
+  std::vector<TypedEdges> edges;
+  for (const auto& [graph, source, destination, fanouts, times, weights] : types.edges) {
+    edges.push_back(
+        {view_of(graph.indptr), view_of(graph.indices), source, destination, fanouts, {}, {}});
+    if (!times.empty()) edges.back().times = view_of(times);
+    if (!weights.empty()) edges.back().weights = view_of(weights);
+  }
+  return edges;
+}
+
+TypedOptions options_of(const SampledTypes& types) {
+  TypedOptions options{types.disjoint, types.takes_last, {}};
+  for (const auto& times : types.node_times) {
+    options.node_times.emplace_back();
+    if (!times.empty()) options.node_times.back() = view_of(times);
+  }
+  return options;
+}
+
 void check_samples(const MakeSamplers& make) {
-  check_samples_of({}, make);
-  check_samples_of(LaborSampling{}, make);
-  check_samples_of(LaborSampling{.layer_dependency = true, .batch_dependency = 2}, make);
+  const LaborSampling labor{.layer_dependency = true, .batch_dependency = 2};
+  check_samples_of({}, false, Times::kNone, Weights::kNone, make);
+  check_samples_of(LaborSampling{}, false, Times::kNone, Weights::kNone, make);
+  check_samples_of(labor, false, Times::kNone, Weights::kNone, make);
+  check_samples_of({}, false, Times::kNone, Weights::kSome, make);
+  check_samples_of({}, true, Times::kNone, Weights::kNone, make);
+  check_samples_of({}, true, Times::kAny, Weights::kNone, make);
+  check_samples_of({}, true, Times::kLast, Weights::kNone, make);
+  check_samples_of({}, true, Times::kAny, Weights::kSome, make);
+  check_samples_of(labor, true, Times::kAny, Weights::kNone, make);
 }
 
 }  // namespace lsm::testing

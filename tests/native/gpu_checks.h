@@ -54,18 +54,27 @@ struct SampledGraph {
   int64_t num_nodes() const { return static_cast<int64_t>(indptr.size()) - 1; }
 };
 
-/// A random graph with types, whose seeds are of type 0, and how many edges a batch takes.
+/// A random graph with types, whose seeds are of type 0, how many edges a batch takes, and how.
 struct SampledTypes {
   struct Edges {
     SampledGraph graph;
     int source, destination;
     std::vector<int64_t> fanouts;
+    std::vector<int64_t> times = {};  // of edges, or none
+    std::vector<float> weights = {};  // of edges, or none
   };
   std::vector<int64_t> num_nodes;
   std::vector<Edges> edges;
+  Sampling sampling = {};
+  bool disjoint = false;
+  bool takes_last = false;
+  std::vector<std::vector<int64_t>> node_times = {};  // by type, or none
 };
-using MakeSamplers =
-    std::function<std::vector<std::unique_ptr<GpuSampler>>(const SampledTypes&, const Sampling&)>;
+/// The arrays and options for a host's sampler. Precondition: `types` outlives them.
+std::vector<TypedEdges> edges_of(const SampledTypes& types);
+TypedOptions options_of(const SampledTypes& types);
+
+using MakeSamplers = std::function<std::vector<std::unique_ptr<GpuSampler>>(const SampledTypes&)>;
 
 /// Samples of all kinds are those of the host's sampler.
 void check_samples(const MakeSamplers& make);

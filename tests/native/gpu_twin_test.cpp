@@ -207,17 +207,16 @@ TEST_CASE("GPU twins: sums in order") {
 }
 
 TEST_CASE("GPU twins: samples") {
-  check_samples([](const SampledTypes& types, const Sampling& sampling) {
-    GpuGraph seen{types.num_nodes, {}, false};
-    for (const auto& [graph, source, destination, fanouts] : types.edges) {
-      seen.edges.push_back(
-          {graph.indptr.data(), graph.indices.data(), fanouts, source, destination});
-    }
+  check_samples([](const SampledTypes& types) {
+    const std::vector<TypedEdges> edges = edges_of(types);
+    const TypedOptions options = options_of(types);
+    const GpuGraph seen = make_gpu_graph(types.num_nodes, edges, types.sampling, options,
+                                         {edges, options.node_times});
     std::vector<std::unique_ptr<GpuSampler>> samplers;
     for (const bool backwards : {false, true}) {
-      samplers.push_back(make_twin_sampler(seen, sampling, backwards));
+      samplers.push_back(make_twin_sampler(seen, backwards));
     }
-    samplers.push_back(make_sampler_on_backend(std::make_unique<ThreadBackend>(), seen, sampling));
+    samplers.push_back(make_sampler_on_backend(std::make_unique<ThreadBackend>(), seen));
     return samplers;
   });
 }

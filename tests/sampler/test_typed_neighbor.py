@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from lsm.graph.topology import Topology
 from lsm.graph.types import EDGE, NODE, NodeSpace, TypedMap
 from lsm.reference.typed import check_typed_sample
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.typed_neighbor import TypedNeighborSampler, TypedTopology
 from support.graphs import SAMPLED_FIELDS, from_edges, random_graph
+from support.typed_topologies import with_values
 
 EDGE_TYPES = [
     ("paper", "cites", "paper"),
@@ -33,61 +33,34 @@ def between(num_sources, num_destinations, num_edges, rng, dtype):
     return from_edges(sources, destinations, num_destinations, dtype)
 
 
-def in_order_of(times, topology):
-    """The edges of ``topology`` with ``times`` [E], each node's in their order."""
-    owner = np.repeat(np.arange(len(topology.indptr) - 1), topology.indptr.diff().numpy())
-    order = np.lexsort((times, owner))
-    return Topology(topology.indptr, topology.indices[order]), torch.from_numpy(times[order])
-
-
 def random_typed_graph(rng, dtype, *, weighted=False, times=None):
-    """A graph of EDGE_TYPES. ``times``: None, or "edge" or "node", whose they are."""
+    """A graph of EDGE_TYPES. ``times``: as of with_values()."""
     counts = {name: int(rng.integers(1, 30)) for name in ("paper", "author", "field")}
-    node_times = {name: rng.integers(0, 20, counts[name]) for name in ("paper", "author")}
-    topologies, edge_times = TypedMap(), {}
-    for each in EDGE_TYPES:
-        source, _, destination = each
-        ends = counts[source], counts[destination]
-        topology = between(*ends, int(rng.integers(1, 150)), rng, dtype)
-        own = rng.integers(0, 20, len(topology.indices))
-        if times == "node" and source in node_times:
-            own = node_times[source][topology.indices.numpy()]
-        if times == "edge" or (times == "node" and source in node_times):
-            topology, edge_times[each] = in_order_of(own, topology)
-        topologies[each] = topology
-    weights = {
-        each: torch.from_numpy(
-            (rng.random(len(topology.indices)) * rng.integers(0, 2, len(topology.indices))).astype(
-                np.float32
-            )
-        )
-        for each, topology in topologies.items()
-        if weighted and each != EDGE_TYPES[1]
-    }
-    return TypedTopology(
-        NodeSpace(counts),
-        topologies,
-        weights=weights,
-        times=edge_times if times == "edge" else None,
-        node_times={name: torch.from_numpy(own) for name, own in node_times.items()}
-        if times == "node"
-        else None,
+    topologies = TypedMap(
+        {
+            each: between(counts[each[0]], counts[each[2]], int(rng.integers(1, 150)), rng, dtype)
+            for each in EDGE_TYPES
+        }
     )
+    graph = TypedTopology(NodeSpace(counts), topologies)
+    return with_values(graph, rng, weighted=weighted, times=times)
 
 
 @settings(deadline=None, max_examples=120)
 @given(
     seed=st.integers(0, 2**31),
     dtype=st.sampled_from([np.int32, np.int64]),
-    kind=st.sampled_from(["plain", "labor", "weighted", "disjoint", "edge", "node", "last"]),
+    kind=st.sampled_from(
+        ["plain", "labor", "weighted", "disjoint", "edge", "node", "both", "last"]
+    ),
     fanouts=st.lists(st.sampled_from([-1, 0, 1, 2, 5]), min_size=4, max_size=4),
     num_hops=st.integers(1, 3),
 )
 def test_any_small_graph(seed, dtype, kind, fanouts, num_hops):
     rng = np.random.default_rng(seed)
-    times = {"edge": "edge", "node": "node", "last": "edge"}.get(kind)
+    times = "both" if kind == "last" else kind if kind in ("edge", "node", "both") else None
     graph = random_typed_graph(rng, dtype, weighted=kind == "weighted", times=times)
-    disjoint = kind in ("disjoint", "edge", "node", "last")
+    disjoint = kind == "disjoint" or times is not None
     num_neighbors = {
         each: list(np.roll(fanouts, hop)[:1].repeat(num_hops))
         for hop, each in enumerate(EDGE_TYPES)

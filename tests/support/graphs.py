@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lsm.graph.topology import Topology
 
-SAMPLED_FIELDS = ("n_id", "edge_index", "indptr", "num_sampled_nodes", "num_sampled_edges")
+SAMPLED_FIELDS = ("n_id", "edge_index", "indptr", "num_sampled_nodes", "num_sampled_edges", "batch")
 # Arguments of a test: nodes and edges of a random_graph(), fanouts, seed, and type of its indices.
 SMALL_GRAPHS = (
     st.integers(1, 60),

@@ -1,7 +1,6 @@
 """Training on a store with types: no cache, engine or kill changes a loss."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,11 +8,8 @@ import torch
 import lsm
 from lsm import native
 from lsm.data.typed.synth import synthesize_typed
-from lsm.loader.inputs import open_topology
 from lsm.sampler.typed_gpu import DeviceTypedNeighborSampler
 from lsm.train import loaders
-from lsm.train.sampling import drawing_of
-from lsm.train.tasks.node_classification import NodeClassification
 from lsm.train.trainer import train
 from support.training import config, losses, overrides, run_alone, run_job, steps
 
@@ -96,47 +92,25 @@ def test_records_add_up_over_types(store, tmp_path):
     assert any(each["hits"] for step in steps(tmp_path) for each in step["types"].values())
 
 
-def test_the_twin_of_the_gpu_takes_the_same_steps(store, tmp_path, monkeypatch):
-    settings = (*TYPED, "storage.engine=memory", "sampler.kind=labor", "train.epochs=2")
+@pytest.mark.parametrize("setting", ["sampler.kind=labor", "sampler.disjoint=true"])
+def test_the_twin_of_the_gpu_takes_the_same_steps(store, tmp_path, monkeypatch, setting):
+    settings = (*TYPED, "storage.engine=memory", setting, "train.epochs=2")
     train(config(store, tmp_path / "host", *settings))
     monkeypatch.setattr(
         loaders,
         "_gpu_samplers",
         lambda _setup, topology: (
             lambda drawing: DeviceTypedNeighborSampler(
-                *(topology, topology.topologies, drawing.num_neighbors),
+                *(topology, topology, drawing.num_neighbors),
                 input_type="target",
                 sampling=drawing.sampling,
+                disjoint=drawing.disjoint,
                 device=native.TWIN_BACKWARDS,
             )
         ),
     )
     train(config(store, tmp_path / "twin", *settings))
     assert losses(tmp_path / "twin") == losses(tmp_path / "host")
-
-
-@pytest.mark.parametrize("values", [(), ("sampler.disjoint=true",)])
-@pytest.mark.parametrize("placement", ["auto", "uva"])
-def test_a_gpu_samples_without_subgraphs(store, tmp_path, monkeypatch, placement, values):
-    """Where there is no GPU: the job asks for its memory, and for samplers."""
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (1 << 40, 1 << 40))
-    monkeypatch.setattr(loaders, "place_types", lambda graph, *_place: graph.topologies)
-    settings = config(store, tmp_path, *TYPED, f"topology.placement={placement}", *values)
-    opened = lsm.GraphStore.open(store)
-    drawing = drawing_of(settings, opened, "train")
-    setup = SimpleNamespace(
-        config=settings,
-        store=opened,
-        device=SimpleNamespace(type="cuda", index=native.TWIN),
-        task=NodeClassification(),
-    )
-    topology = open_topology(opened, drawing)
-    if values and placement == "uva":
-        with pytest.raises(ValueError, match=r"uva samples without .*sampler\.disjoint"):
-            loaders._gpu_samplers(setup, topology)
-        return
-    sampler = loaders._gpu_samplers(setup, topology)(drawing)
-    assert isinstance(sampler, type(None) if values else DeviceTypedNeighborSampler)
 
 
 def test_a_killed_run_continues_with_the_same_losses(store, alone, tmp_path):

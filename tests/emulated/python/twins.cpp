@@ -29,9 +29,8 @@ void in_stream(const Queue& queue) {
 
 namespace lsm {
 
-std::unique_ptr<GpuSampler> make_twin_sampler(const GpuGraph& graph, const Sampling& sampling,
-                                              bool) {
-  return make_gpu_sampler(graph, sampling, kDevice, kTimeoutSecs);
+std::unique_ptr<GpuSampler> make_twin_sampler(const GpuGraph& graph, bool) {
+  return make_gpu_sampler(graph, kDevice, kTimeoutSecs);
 }
 
 std::unique_ptr<GpuExecutor> make_twin_executor(const GpuExecutorOptions& options, Storage& storage,
