@@ -197,8 +197,8 @@ void check_samples_of(const Sampling& sampling, bool disjoint, Times times, Weig
     const auto host =
         make_typed_sampler(types.num_nodes, edges_of(types), 1, sampling, options_of(types));
     for (const auto& sampler : make(types)) {
-      for (uint64_t iteration = 0; iteration < 3; ++iteration) {
-        auto seeds = skewed_ids(random, types.num_nodes[0], types.disjoint ? 20 : 60);
+      for (uint64_t iteration = 0; iteration < (types.disjoint ? 2 : 3); ++iteration) {
+        auto seeds = skewed_ids(random, types.num_nodes[0], types.disjoint ? 8 : 60);
         if (types.disjoint) seeds.push_back(seeds.front());
         std::vector<int64_t> until;
         for (size_t i = 0; i < seeds.size(); ++i) until.push_back(random.between(-1, 10));
