@@ -59,9 +59,14 @@ class Drawing:
         return checked_num_neighbors(self.num_neighbors)
 
     @property
+    def is_disjoint(self) -> bool:
+        """True if each seed has a subgraph: of its own time, where there are times."""
+        return self.disjoint or self.time_attr is not None
+
+    @property
     def is_plain(self) -> bool:
         """True if all seeds share a subgraph of neighbours that are all alike."""
-        return not (self.disjoint or self.time_attr or self.weight_attr)
+        return not (self.is_disjoint or self.weight_attr)
 
 
 def find_inputs(store: GraphStore, input_nodes: InputNodes) -> tuple[str, Tensor]:
@@ -172,7 +177,7 @@ def open_typed_sampler(
         drawing.num_neighbors,
         input_type=input_type,
         sampling=drawing.sampling,
-        disjoint=drawing.disjoint or drawing.time_attr is not None,
+        disjoint=drawing.is_disjoint,
         temporal_strategy=drawing.temporal_strategy,
     )
 
