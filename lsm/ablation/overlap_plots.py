@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from lsm.ablation.figures import finish, new_figure
+from lsm.core.figures import finish, new_figure
 from lsm.storage.disk_profile import DiskProfile
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lsm.ablation import plots, report
+from lsm.ablation import report
 from lsm.ablation.config import AblationConfig, AccumulatorConfig
 from lsm.ablation.overlap_plots import draw_batches, draw_overlap
 from lsm.ablation.study import open_or_make
@@ -25,6 +25,7 @@ from lsm.ablation.trace_sampling import sample_trace
 from lsm.cache.options import CacheOptions
 from lsm.config.schema import Config
 from lsm.core import record
+from lsm.core.figures import require_matplotlib
 from lsm.core.progress import counting
 from lsm.data.feature_files import FeatureFiles
 from lsm.features.open import open_features
@@ -59,7 +60,7 @@ def run_study(config: AblationConfig, *, progress: bool | None = None) -> list[d
     batches.csv, table.md, profile.json, study.json and, with plot.enabled, overlap.png and
     batches.png."""
     if config.plot.enabled:
-        plots.require_matplotlib()
+        require_matplotlib("set plot.enabled=false")
     settings = config.accumulator
     traces = _request_lists(config, progress)
     Path(settings.directory).mkdir(parents=True, exist_ok=True)

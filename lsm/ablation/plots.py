@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lsm.ablation.config import PlotConfig
-from lsm.ablation.figures import finish, new_figure
 from lsm.ablation.report import varying
 from lsm.ablation.runs import ignored
+from lsm.core.figures import finish, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,20 +43,9 @@ _LINE_STYLES = ("-", "--", ":", "-.")
 _MARKERS = "os^Dvp*X"
 
 
-def require_matplotlib(otherwise: str = "set plot.enabled=false") -> None:
-    """Raises RuntimeError, with the remedy, if matplotlib is not installed."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise RuntimeError(
-            f"plots need matplotlib: pip install matplotlib, or {otherwise}"
-        ) from None
-
-
 def draw(config: PlotConfig, records: Sequence[dict], path: Path) -> None:
     """Writes the plot of ``records`` that ``config`` describes to ``path`` (.png), and next to it
     as .svg and .pdf."""
-    require_matplotlib()
     records = [record for record in records if _value(record, config.y) is not None]
     panels = _panels(config, records)
     labels = [_label(config, record, records) for record in records]

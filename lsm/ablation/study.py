@@ -12,6 +12,7 @@ from lsm.ablation.runs import Combination
 from lsm.ablation.trace import Trace
 from lsm.ablation.trace_sampling import sample_trace
 from lsm.core import record
+from lsm.core.figures import require_matplotlib
 from lsm.data.graph_store import GraphStore
 from lsm.data.synth import synthesize
 
@@ -36,7 +37,7 @@ def run_study(
     the results of ``write_results`` after all runs.
     """
     if config.plot.enabled:
-        plots.require_matplotlib()
+        require_matplotlib("set plot.enabled=false")
     store = open_or_make(config.graph, progress=progress)
     trace = sample_trace(
         store,

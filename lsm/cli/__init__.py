@@ -14,6 +14,7 @@ import typer.core
 from lsm.cli import bench, data, embed
 from lsm.cli.ablate import ablate
 from lsm.cli.doctor import doctor
+from lsm.cli.plot import plot
 from lsm.cli.predict import predict
 from lsm.cli.trace import trace
 from lsm.cli.train import train
@@ -61,6 +62,7 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(embed.app, name="embed")
 app.command("train")(train)
 app.command("predict")(predict)
+app.command("plot")(plot)
 app.command("trace")(trace)
 app.command("ablate")(ablate)
 app.command("doctor")(doctor)

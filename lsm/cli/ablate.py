@@ -171,9 +171,10 @@ def _run_trace(
 ) -> list[dict]:
     import itertools
 
-    from lsm.ablation import plots, runs
+    from lsm.ablation import runs
     from lsm.ablation.output import held_for_trace
     from lsm.ablation.trace import Trace
+    from lsm.core.figures import require_matplotlib
 
     for policy in axes["policies"]:
         _check_choice("--policies", policy, runs.POLICIES)
@@ -197,7 +198,7 @@ def _run_trace(
     if not path.is_file():
         raise FileNotFoundError(f"--trace: {path}: no such file; `lsm trace STORE` writes one")
     if out is not None:
-        plots.require_matplotlib("leave out --out")
+        require_matplotlib("leave out --out")
     with nullcontext() if out is None else held_for_trace(out), _plain_warnings():
         records = runs.run(Trace.load(path), combinations, jobs=jobs, progress=progress)
         if out is not None:

@@ -8,6 +8,7 @@ from lsm.ablation import plots
 from lsm.ablation.config import PlotConfig
 from lsm.ablation.runs import Combination
 from lsm.ablation.study import run_study
+from lsm.core.figures import require_matplotlib
 from support.ablation import small
 
 
@@ -65,4 +66,4 @@ def test_a_missing_matplotlib_is_said_before_the_work(tmp_path, monkeypatch):
     run_study(small("base", tmp_path, "plot.enabled=false", "cache.windows=[4]"), progress=False)
     assert not (tmp_path / "out" / "plot.png").exists()
     with pytest.raises(RuntimeError, match="plots need matplotlib"):
-        plots.require_matplotlib()
+        require_matplotlib()

@@ -1,4 +1,4 @@
-"""Figures of studies: panels with common axes, written as PNG, SVG and PDF."""
+"""Figures: panels side by side, written as PNG, SVG and PDF."""
 
 from __future__ import annotations
 
@@ -14,14 +14,28 @@ if TYPE_CHECKING:
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
-def new_figure(panels: int, size: tuple[float, float]) -> tuple[Figure, Sequence[Axes]]:
-    """A figure of ``size`` inches with ``panels`` side by side, whose axes have the same scales."""
+def require_matplotlib(otherwise: str = "") -> None:
+    """Raises RuntimeError, with the remedy, if matplotlib is not installed. ``otherwise``: another
+    remedy."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        remedies = ", or ".join(filter(None, ("pip install matplotlib", otherwise)))
+        raise RuntimeError(f"plots need matplotlib: {remedies}") from None
+
+
+def new_figure(
+    panels: int, size: tuple[float, float], *, common_axes: bool = True
+) -> tuple[Figure, Sequence[Axes]]:
+    """A figure of ``size`` inches with ``panels`` side by side. ``common_axes``: they have the same
+    scales."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
-    return figure, figure.subplots(1, panels, squeeze=False, sharex=True, sharey=True)[0]
+    axes = figure.subplots(1, panels, squeeze=False, sharex=common_axes, sharey=common_axes)
+    return figure, axes[0]
 
 
 def finish(figure: Figure, axes: Sequence[Axes], title: str, columns: int, path: Path) -> None:
