@@ -14,7 +14,7 @@ from lsm.core.counters import COUNTERS
 from lsm.distributed.collectives import World
 from lsm.distributed.signals import Stopped
 from lsm.train.job import open_job
-from lsm.train.tasks.node_classification import NodeClassification
+from lsm.train.tasks.node_prediction import NodePrediction
 from lsm.train.trainer import train
 from support.training import config, losses, make_store, overrides, run_job, steps
 
@@ -39,7 +39,7 @@ def accuracies(run_dir):
 def test_evaluation_reads_through_the_tiers_of_training(store, tmp_path, victim):
     settings = (*LARGE, *LOOKAHEAD, f"cache.victim.mode={victim}", "storage.engine=posix")
     settings += (f"cache.victim.bytes={100 * ROW_BYTES}",)
-    with open_job(config(store, tmp_path, *settings), World(), NodeClassification()) as job:
+    with open_job(config(store, tmp_path, *settings), World(), NodePrediction()) as job:
         (file,) = job.store.feature_paths
         features = torch.from_numpy(np.fromfile(file, np.float32)[: 600 * 12]).view(600, 12)
         for split in ("train", "valid", "train", "test", "valid"):
@@ -67,7 +67,7 @@ def test_what_evaluation_hits_is_told_apart_from_training(store, tmp_path, capsy
     settings = config(store, tmp_path, *LARGE, *LOOKAHEAD)
     result = train(settings)
     said = capsys.readouterr().err
-    with open_job(config(store, tmp_path / "other", *LARGE), World(), NodeClassification()) as job:
+    with open_job(config(store, tmp_path / "other", *LARGE), World(), NodePrediction()) as job:
         asked = {
             split: sum(len(batch.n_id) for batch in job.loaders[split].iterate(0))
             for split in ("valid", "test")

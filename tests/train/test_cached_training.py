@@ -17,7 +17,7 @@ from lsm.data.graph_store import GraphStore
 from lsm.distributed.collectives import World
 from lsm.train import cache_remarks
 from lsm.train.job import open_job
-from lsm.train.tasks.node_classification import NodeClassification
+from lsm.train.tasks.node_prediction import NodePrediction
 from lsm.train.trainer import train
 from support.training import CRASH_AT, config, losses, make_store, overrides, run_forked, steps
 
@@ -154,7 +154,7 @@ def test_a_failing_device_ends_training(store, tmp_path, fault):
     settings = config(
         store, tmp_path, "storage.timeout_secs=4.0", "storage.engine=posix", *LOOKAHEAD
     )
-    with open_job(settings, World(), NodeClassification()) as job:
+    with open_job(settings, World(), NodePrediction()) as job:
         loader = job.loaders["train"]
         loader.features.storage.inject_fault(fault, nth=2, value=errno.EIO)
         with pytest.raises((OSError, TimeoutError), match=r"features\.bin"):

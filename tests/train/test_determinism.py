@@ -5,7 +5,7 @@ import torch
 
 from lsm.distributed.collectives import World
 from lsm.train.job import open_job
-from lsm.train.tasks.node_classification import NodeClassification
+from lsm.train.tasks.node_prediction import NodePrediction
 from support.training import config
 
 
@@ -22,5 +22,5 @@ def torch_as_it_was():
 )
 def test_the_key_reaches_torch(store, tmp_path, torch_as_it_was, settings, is_deterministic):
     torch.use_deterministic_algorithms(not is_deterministic)
-    with open_job(config(store, tmp_path, *settings), World(), NodeClassification()):
+    with open_job(config(store, tmp_path, *settings), World(), NodePrediction()):
         assert torch.are_deterministic_algorithms_enabled() is is_deterministic

@@ -18,7 +18,7 @@ from lsm.sampler.typed_gpu import DeviceTypedNeighborSampler, place_types
 from lsm.sampler.typed_neighbor import TypedTopology
 from lsm.train import loaders
 from lsm.train.sampling import drawing_of
-from lsm.train.tasks.node_classification import NodeClassification
+from lsm.train.tasks.node_prediction import NodePrediction
 from support.graphs import assert_same
 from support.training import config
 
@@ -69,7 +69,7 @@ def setup(store, tmp_path, monkeypatch):
             config=config(store.path, tmp_path, *names, *settings),
             store=store,
             device=SimpleNamespace(type="cuda", index=native.TWIN),
-            task=NodeClassification("paper" if store.is_typed else None),
+            task=NodePrediction("paper" if store.is_typed else None),
         )
 
     return make

@@ -10,7 +10,7 @@ from lsm.run import devices
 from lsm.train import gpu_memory
 from lsm.train.gpu_memory import device_terms
 from lsm.train.setup import Setup
-from lsm.train.tasks.node_classification import NodeClassification
+from lsm.train.tasks.node_prediction import NodePrediction
 from lsm.train.trainer import train
 from support.training import config, losses, make_store
 
@@ -19,7 +19,7 @@ def test_memory_that_a_job_takes_on_a_gpu(tmp_path):
     store = GraphStore.open(make_store(tmp_path / "store"))
 
     def setup(job, world=World()):  # noqa: B008 (a constant)
-        return Setup(job, world, torch.device("cuda", 0), store, NodeClassification())
+        return Setup(job, world, torch.device("cuda", 0), store, NodePrediction())
 
     settings = ("cache.policy=lookahead", "cache.bytes=8KiB", "loader.staging_bytes=1MiB")
     victim = ("cache.victim.mode=pool", "cache.victim.bytes=64KiB")
@@ -73,14 +73,14 @@ def test_out_of_memory_in_an_epoch_says_where_and_the_checkpoint_resumes(tmp_pat
     expected = config(store, tmp_path / "whole")
     train(expected)
     job = config(store, tmp_path / "run", "checkpoint.every_steps=2")
-    loss_sum = NodeClassification.loss_sum
+    loss_sum = NodePrediction.loss_sum
 
     def fails_at_the_third(task, model, batch):
         if batch.iteration == 2:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nMore words")
         return loss_sum(task, model, batch)
 
-    monkeypatch.setattr(NodeClassification, "loss_sum", fails_at_the_third)
+    monkeypatch.setattr(NodePrediction, "loss_sum", fails_at_the_third)
     with pytest.raises(RuntimeError) as caught:
         train(job)
     assert str(caught.value) == (

@@ -22,7 +22,7 @@ from lsm.features.cached import CachedFeatureLoader
 from lsm.features.open import open_features
 from lsm.storage.options import StorageOptions
 from lsm.train.job import open_job
-from lsm.train.tasks.node_classification import NodeClassification
+from lsm.train.tasks.node_prediction import NodePrediction
 from lsm.train.trainer import train
 from support.training import config, losses, make_store, overrides, run_job
 
@@ -95,7 +95,7 @@ def test_training_begins_without_the_score_and_keeps_it(store, tmp_path, held, m
     monkeypatch.setattr(CachedFeatureLoader, "set_scores", set_scores)
     with (
         caplog.at_level(logging.INFO),
-        open_job(config(store, tmp_path / "run", *LOOKAHEAD), World(), NodeClassification()) as job,
+        open_job(config(store, tmp_path / "run", *LOOKAHEAD), World(), NodePrediction()) as job,
     ):
         batches = list(job.loaders["train"].iterate(0))  # nothing waits for it
         assert used == []
@@ -117,9 +117,7 @@ def test_a_stored_score_is_taken_from_the_start(store, tmp_path, held):
     held.set()
     stored_score(GraphStore.open(store), AUTO)
     held.clear()
-    with open_job(
-        config(store, tmp_path / "run", *LOOKAHEAD), World(), NodeClassification()
-    ) as job:
+    with open_job(config(store, tmp_path / "run", *LOOKAHEAD), World(), NodePrediction()) as job:
         assert torch.equal(job.loaders["train"].features.planner.scores, reference(store))
 
 
@@ -220,7 +218,7 @@ def test_auto_is_computed_first_where_rows_are_chosen_by_it_and_not_where_none_i
 ):
     given = (f"cache.bytes={192 * ROW_BYTES}",) if settings != ("cache.policy=none",) else ()
     with open_job(
-        config(store, tmp_path / "run", *settings, *given), World(), NodeClassification()
+        config(store, tmp_path / "run", *settings, *given), World(), NodePrediction()
     ) as job:
         assert GraphStore.open(store).scores == ([named] if named else [])
         features = job.loaders["train"].features

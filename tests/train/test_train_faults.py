@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lsm.data.graph_store import GraphStore
-from lsm.train.tasks.node_classification import NodeClassification
+from lsm.train.tasks.node_prediction import NodePrediction
 from lsm.train.trainer import train
 from support.training import (
     CRASH_AT,
@@ -58,7 +58,7 @@ def test_a_truncated_feature_file_is_named(store, tmp_path):
 
 
 def test_more_ranks_than_training_nodes(store, tmp_path):
-    settings, task = config(store, tmp_path / "run"), NodeClassification()
+    settings, task = config(store, tmp_path / "run"), NodePrediction()
     task.check(settings, GraphStore.open(store), 300)
     with pytest.raises(ValueError, match=r"world size: 301 ranks .* has 300; start fewer"):
         task.check(settings, GraphStore.open(store), 301)

@@ -30,7 +30,7 @@ from lsm.train.tasks.tally import MetricTally
 from lsm.train.tasks.task import Counts, Model
 
 
-class NodeClassification:
+class NodePrediction:
     """Predicts the labels of each seed node: a class, several labels of 0 or 1, or numbers. Seeds
     and labels are those of the store.
 
@@ -44,7 +44,7 @@ class NodeClassification:
         self._input_types: dict[Path, str] = {}
 
     @classmethod
-    def of(cls, config: Config) -> NodeClassification:
+    def of(cls, config: Config) -> NodePrediction:
         """The task of a configuration."""
         return cls(config.data.input_type, config.train)
 
