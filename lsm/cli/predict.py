@@ -16,9 +16,16 @@ def predict(
         str,
         typer.Option("--nodes", help="all, train, valid, test, or a FILE of ids or names."),
     ] = "all",
+    node_type: Annotated[
+        str | None,
+        typer.Option("--node-type", help="Their type, for links; default: of destinations."),
+    ] = None,
     outputs: Annotated[
-        str, typer.Option("--outputs", help="Some of embeddings, scores, predictions.")
-    ] = "embeddings,scores,predictions",
+        str | None,
+        typer.Option(
+            "--outputs", help="Some of embeddings, scores, predictions; default: all there are."
+        ),
+    ] = None,
     dtype: Annotated[
         str, typer.Option("--dtype", help="Of embeddings and scores: float32 or float16.")
     ] = "float32",
@@ -53,12 +60,14 @@ def predict(
     from lsm.train.prediction import predict as run_predict
 
     chosen: Any = route
+    names = [name.strip() for name in (outputs or "").split(",") if name.strip()]
     summary = run_predict(
         run,
         store,
         out,
         nodes=nodes,
-        outputs=[name.strip() for name in outputs.split(",") if name.strip()],
+        node_type=node_type,
+        outputs=names,
         dtype=dtype,
         route=chosen,
         memory_bytes=memory_bytes,

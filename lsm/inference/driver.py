@@ -73,8 +73,17 @@ class _Inference:
     ) -> None:
         self._store, self._out, self._options, self._world = store, out, options, world
         self._model, self._started = model, time.monotonic()
-        self.topologies = {each: store.edges(each).topology() for each in store.edge_types}
-        self.network = cut(model, store, self.topologies)
+        own = options.edges
+        self.topologies = {
+            each: own[each].topology if each in own else store.edges(each).topology()
+            for each in store.edge_types
+        }
+        self.network = cut(model, store, self.topologies, options)
+        if options.node_type not in (None, self.network.node_type):
+            raise ValueError(
+                f"--node-type: the model has rows of {self.network.node_type}, got "
+                f"{options.node_type}"
+            )
         self.free = _free_bytes(options, world)
 
     def run(self, plan: Plan) -> dict[str, Any]:
@@ -163,9 +172,11 @@ class _Inference:
             "store": self._store.digest(),
             "model": model_digest(self._model),
             "route": plan.route,
+            "edges": [_digest(each.left_out) for each in self._options.edges.values()],
+            "node type": self.network.node_type,
             "outputs": sorted(plan.outputs.arrays),
             "dtype": self._options.dtype,
-            "nodes": "all" if nodes is None else hashlib.sha256(nodes.numpy().data).hexdigest(),
+            "nodes": "all" if nodes is None else _digest(nodes),
         }
 
     def _finish(self, plan: Plan, num_bad_rows: int) -> dict[str, Any]:
@@ -220,6 +231,10 @@ def model_digest(model: Model) -> str:
             found.update(name.encode())
             found.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()
+
+
+def _digest(values: Tensor) -> str:
+    return hashlib.sha256(values.numpy().data).hexdigest()
 
 
 def _free_bytes(options: InferenceOptions, world: World) -> int:

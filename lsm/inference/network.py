@@ -14,13 +14,16 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from lsm.data.graph_store import GraphStore
+from lsm.data.links.splits import MessageEdges
 from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType
 from lsm.inference.blocks import Block
 from lsm.inference.convs import Conv, block_conv
+from lsm.inference.options import InferenceOptions
 from lsm.inference.streamed import Streamed, stream_conv
 from lsm.inference.trial import MakeLayer, try_layer
 from lsm.loader.layers import Layer
+from lsm.nn.link_models import LinkNetwork
 from lsm.nn.models import SampledGNN
 from lsm.nn.own_models import OwnModel
 from lsm.nn.typed_convs import Relation, relation
@@ -59,7 +62,8 @@ class Network:
 
     inputs: the maps of features, or of ids where there are none, to rows, by type; empty: features
     are the rows. layers: in their order, each by node type. head: the map of the last layer's rows
-    to scores; None: they are the scores.
+    to scores; None: they are the scores. num_scores: width of scores; 0: there are none, and the
+    last layer's rows are the embeddings.
     """
 
     node_type: str
@@ -71,17 +75,24 @@ class Network:
     @property
     def embedding_level(self) -> int:
         """The layers whose rows are the embeddings: the last before the scores."""
-        return len(self.layers) - (self.head is None)
+        return len(self.layers) - (self.head is None and self.num_scores > 0)
 
 
-def cut(model: Model, store: GraphStore, topologies: Mapping[EdgeType, Topology]) -> Network:
-    """``model`` as a Network.
+def cut(
+    model: Model,
+    store: GraphStore,
+    topologies: Mapping[EdgeType, Topology],
+    options: InferenceOptions,
+) -> Network:
+    """``model`` as a Network that aggregates over ``topologies``.
 
     Raises ValueError if it has no layers that can be computed one by one, or a layer depends on
     more than a node's in-edges.
     """
+    if isinstance(model, LinkNetwork):
+        return _scored(cut(model.network, store, topologies, options), model, options.node_type)
     if isinstance(model, TypedGNN):
-        return _cut_typed(model, store)
+        return _cut_typed(model, store, options.edges)
     if isinstance(model, OwnModel):
         model = _unwrapped(model, store)
     if store.is_typed:
@@ -99,6 +110,24 @@ def cut(model: Model, store: GraphStore, topologies: Mapping[EdgeType, Topology]
             layer = replace(layer, streamed=streamed, after=make.after)
         layers.append({node_type: layer})
     return Network(node_type, {}, layers, None, width)
+
+
+def _scored(network: Network, model: LinkNetwork, node_type: str | None) -> Network:
+    """``network`` up to the rows that the scorer of links takes, of the nodes of ``node_type``."""
+    ends = list(dict.fromkeys([model.edge_type[2], model.edge_type[0]]))
+    name = ends[0] if node_type is None else node_type
+    if name not in ends:
+        raise ValueError(f"--node-type: expected {' or '.join(ends)}, got {name}")
+    last, head = network.layers[-1][name], network.head
+    if head is not None:
+        compute = partial(_headed, head, last.compute)
+        last = replace(last, width=network.num_scores, compute=compute)
+    layers = [*network.layers[:-1], {name: last}]
+    return replace(network, node_type=name, layers=layers, head=None, num_scores=0)
+
+
+def _headed(head: Callable[[Tensor], Tensor], compute: Conv, block: Block) -> Tensor:
+    return head(compute(block))
 
 
 def _unwrapped(model: OwnModel, store: GraphStore) -> nn.Module:
@@ -195,7 +224,9 @@ def _as_it_is(rows: Tensor) -> Tensor:
     return rows
 
 
-def _cut_typed(model: TypedGNN, store: GraphStore) -> Network:
+def _cut_typed(
+    model: TypedGNN, store: GraphStore, edges: Mapping[EdgeType, MessageEdges]
+) -> Network:
     """Hidden rows of each type first, then the layers; the last one's rows are the embeddings."""
     width = model.output.in_features
     inputs = {
@@ -205,7 +236,7 @@ def _cut_typed(model: TypedGNN, store: GraphStore) -> Network:
     layers = []
     for module in model.layers:
         layer = cast(TypedLayer, module)
-        compute = partial(_typed_rows, layer, list(inputs), store, width)
+        compute = partial(_typed_rows, layer, list(inputs), store, edges, width)
         names: list[str] = list(layer.norms.keys())
         into = {name: tuple(e for e in store.edge_types if e[2] == name) for name in names}
         layers.append({name: BlockLayer(name, into[name], width, compute) for name in names})
@@ -219,24 +250,36 @@ def _input_rows(of_type: nn.Module, block: Block) -> Tensor:
 
 
 def _typed_rows(
-    layer: TypedLayer, types: list[str], store: GraphStore, width: int, block: Block
+    layer: TypedLayer,
+    types: list[str],
+    store: GraphStore,
+    message: Mapping[EdgeType, MessageEdges],
+    width: int,
+    block: Block,
 ) -> Tensor:
     nothing = torch.empty(0, width)
     x = {name: block.rows.get(name, nothing) for name in types}
     sizes = dict.fromkeys(types, 0) | {block.node_type: block.num_dst}
     no_edges = Layer(torch.zeros(1, dtype=torch.int64), torch.empty(2, 0, dtype=torch.int64), 0, 0)
-    values = _values(layer.conv.values, store, block)
+    values = _values(layer.conv.values, store, message, block)
     relations = {each: Relation(no_edges) for each in store.edge_types}
     for each, edges in block.edges.items():
         relations[each] = relation(edges, each, values)
     return layer(x, sizes, relations)[block.node_type]
 
 
-def _values(names: Sequence[str], store: GraphStore, block: Block) -> dict[str, Any]:
+def _values(
+    names: Sequence[str],
+    store: GraphStore,
+    message: Mapping[EdgeType, MessageEdges],
+    block: Block,
+) -> dict[str, Any]:
     """The store's values of the edges of a block, by name and type."""
     found: dict[str, Any] = {name: {} for name in names}
     for each, e_ids in block.e_ids.items():
         edges = store.edges(each)
+        if each in message:
+            e_ids = message[each].positions(e_ids)
         if "edge_weight" in found and edges.has_weights:
             found["edge_weight"][each] = edges.weights()[e_ids]
         if "edge_attr" in found and edges.has_attr:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
 import torch
 
+from lsm.data.links.splits import MessageEdges
+from lsm.graph.types import EdgeType
 from lsm.storage.options import StorageOptions
 
 Route = Literal["auto", "intervals", "gather"]
@@ -20,14 +22,18 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16}
 class InferenceOptions:
     """The way of an inference, and its outputs. ``key`` in messages: the option of `lsm predict`.
 
-    nodes: ids [n] int64 of the nodes to write; None: all. outputs: some of ``OUTPUTS``. dtype: of
+    nodes: ids [n] int64 of the nodes to write; None: all. node_type: their type, for links of two
+    types; None: that of the model. edges: the edges to aggregate over, of types that do not take
+    all of the store's. outputs: some of ``OUTPUTS``; empty: all that the model has. dtype: of
     embeddings and scores, one of ``DTYPES``. memory_bytes: memory of each rank, with the process
     itself; None: as ``memory.bytes=auto``. num_threads: 0: the machine's cores divided by its
     ranks. progress: bars; None: on a terminal.
     """
 
     nodes: torch.Tensor | None = None
-    outputs: Sequence[str] = OUTPUTS
+    node_type: str | None = None
+    edges: Mapping[EdgeType, MessageEdges] = field(default_factory=dict)
+    outputs: Sequence[str] = ()
     dtype: str = "float32"
     route: Route = "auto"
     memory_bytes: int | None = None
@@ -38,9 +44,9 @@ class InferenceOptions:
     def check(self) -> None:
         """Raises ValueError, which names the option, for a value that is not known."""
         unknown = [name for name in self.outputs if name not in OUTPUTS]
-        if unknown or not self.outputs:
+        if unknown:
             raise ValueError(
-                f"--outputs: expected some of {', '.join(OUTPUTS)}, got {', '.join(unknown) or ''}"
+                f"--outputs: expected some of {', '.join(OUTPUTS)}, got {', '.join(unknown)}"
             )
         if self.dtype not in DTYPES:
             raise ValueError(f"--dtype: expected {' or '.join(DTYPES)}, got {self.dtype!r}")

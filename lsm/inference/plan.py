@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -20,7 +20,7 @@ from lsm.inference.arrays import ArrayFile
 from lsm.inference.gather import GatherStage
 from lsm.inference.intervals import IntervalStage, Projected, ProjectStage
 from lsm.inference.network import BlockLayer, Network
-from lsm.inference.options import InferenceOptions
+from lsm.inference.options import OUTPUTS, InferenceOptions
 from lsm.inference.outputs import Outputs
 from lsm.inference.stage import Sink, Stage
 from lsm.inference.streamed import Streamed
@@ -203,17 +203,15 @@ def needed_levels(network: Network, outputs: Outputs) -> list[Level]:
 def network_outputs(
     network: Network, store: GraphStore, options: InferenceOptions, work: Path
 ) -> Outputs:
-    """The outputs that ``options`` name. Raises ValueError if the network has no embeddings, or the
-    store not the nodes."""
-    widths, level = {"scores": network.num_scores}, network.embedding_level
+    """The outputs that ``options`` name. Raises ValueError if the network has not all of them, or
+    the store not the nodes."""
+    widths, level = {}, network.embedding_level
     num_nodes = store.nodes(network.node_type).num_nodes
-    if "embeddings" in options.outputs:
-        if level == 0:
-            raise ValueError(
-                "--outputs: a model of one layer has scores and no embeddings before them; give "
-                "--outputs scores,predictions"
-            )
+    if network.num_scores:
+        widths["scores"] = network.num_scores
+    if level:
         widths["embeddings"] = network.layers[level - 1][network.node_type].width
+    options = replace(options, outputs=_names(options, widths))
     nodes = options.nodes
     if nodes is not None and len(nodes) == 0:
         raise ValueError("--nodes: expected at least one node, got none")
@@ -223,6 +221,18 @@ def network_outputs(
             f"{int(nodes.max())}"
         )
     return Outputs.of(options, work, num_nodes, widths)
+
+
+def _names(options: InferenceOptions, widths: Mapping[str, int]) -> list[str]:
+    """The names of the outputs, checked against the ``widths`` of embeddings and of scores."""
+    there = [name for name in OUTPUTS if (name if name == "embeddings" else "scores") in widths]
+    if not options.outputs:
+        return there
+    if not set(options.outputs) <= set(there):
+        model = "a model of one layer" if "scores" in widths else "a model of links"
+        missing = "embeddings before its scores" if "scores" in widths else "scores of nodes"
+        raise ValueError(f"--outputs: {model} has no {missing}; give --outputs {','.join(there)}")
+    return list(options.outputs)
 
 
 def output_writers(network: Network, outputs: Outputs, number: int, node_type: str) -> list:

@@ -27,7 +27,7 @@ class LinkNetwork(nn.Module):
     def __init__(self, network: nn.Module, scorer: Scorer, edge_type: EdgeType) -> None:
         super().__init__()
         self.network, self.scorer = network, scorer
-        self._edge_type = edge_type
+        self.edge_type = edge_type
 
     def forward(self, batch: Batch) -> Tensor:
         """Scores of each link, then of its negatives: [batch_size, 1 + k] float32.
@@ -51,7 +51,7 @@ class LinkNetwork(nn.Module):
 
     def _rows(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The rows of the seeds of the sources' type and of the destinations'."""
-        source_type, _, destination_type = self._edge_type
+        source_type, _, destination_type = self.edge_type
         if isinstance(self.network, TypedGNN):
             rows = self.network.outputs(batch, {source_type, destination_type})
             return rows[source_type], rows[destination_type]

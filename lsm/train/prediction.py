@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,16 @@ import torch
 
 from lsm.core.units import parse_bytes
 from lsm.data.graph_store import GraphStore
+from lsm.data.links.splits import MessageEdges
 from lsm.distributed import collectives
+from lsm.graph.types import EdgeType
 from lsm.inference.driver import infer
 from lsm.inference.network import Model
-from lsm.inference.options import OUTPUTS, InferenceOptions, Route, check_out
+from lsm.inference.options import InferenceOptions, Route, check_out
 from lsm.nn.link_models import LinkNetwork
 from lsm.storage.options import StorageOptions
 from lsm.train.saved import SavedRun
+from lsm.train.tasks.link_prediction import LinkPrediction
 
 _TIMEOUT_SECS = 3600.0
 """Longest wait for a rank, whose part of a layer may take longer than that of others."""
@@ -29,6 +32,7 @@ def predict(
     out: str | Path,
     *,
     nodes: str | Path | torch.Tensor = "all",
+    node_type: str | None = None,
     outputs: Sequence[str] | None = None,
     dtype: str = "float32",
     route: Route = "auto",
@@ -38,10 +42,11 @@ def predict(
 ) -> dict[str, Any]:
     """Computes embeddings, scores and predictions of nodes from disk, layer by layer.
 
-    Every node aggregates over all its neighbours. Only some rows of one layer are in memory at a
-    time. The results are the same bits for any memory, number of threads and ranks. A call that is
-    killed continues where it was. Under torchrun, srun or mpirun, every process of the job calls
-    it, and they share the nodes.
+    Every node aggregates over all its neighbours. With a run of links, those are the neighbours in
+    the graph that its test samples: without edges of validation and test, unless the splits say
+    otherwise. Only some rows of one layer are in memory at a time. The results are the same bits
+    for any memory, number of threads and ranks. A call that is killed continues where it was. Under
+    torchrun, srun or mpirun, every process of the job calls it, and they share the nodes.
 
     Args:
         run_or_model: The directory of a run of `lsm train`; a model of it; a torch_geometric model
@@ -52,8 +57,11 @@ def predict(
             folder named after the type for a store with types. It must not exist.
         nodes: all; train, valid or test; a file of ids or names, one a line, or of ids as .npy; or
             ids [n] int64. Of some nodes rows are in order of ids, which ``nodes.npy`` holds.
+        node_type: Their type, for a run of links from nodes of one type to another. None: that of
+            the destinations.
         outputs: Some of embeddings (rows before the last layer), scores (rows of the last layer)
-            and predictions (the index of the highest score). None: all that the model has.
+            and predictions (the index of the highest score). None: all that the model has. A run of
+            links has embeddings alone: the rows that its scorer takes.
         dtype: Of embeddings and scores: float32 or float16.
         route: gather reads blocks of nodes, each with the rows of all its neighbours, for any
             layer; intervals streams the rows of GraphSAGE, GCN, GIN and GraphConv in order; auto
@@ -73,10 +81,15 @@ def predict(
     """
     check_out(Path(out))
     with collectives.joined(_TIMEOUT_SECS) as world:
-        model, opened, storage = _open(run_or_model, store)
+        model, opened, storage, edges = _open(run_or_model, store)
+        if node_type is None and isinstance(model, LinkNetwork):
+            node_type = model.edge_type[2]
+        own_type: str | None = getattr(model, "input_type", None)
         options = InferenceOptions(
-            nodes=_nodes(nodes, opened, getattr(model, "input_type", None)),
-            outputs=OUTPUTS if outputs is None else outputs,
+            nodes=_nodes(nodes, opened, node_type or own_type),
+            node_type=node_type,
+            edges=edges,
+            outputs=outputs or (),
             dtype=dtype,
             route=route,
             memory_bytes=None if memory_bytes is None else parse_bytes(memory_bytes),
@@ -89,20 +102,27 @@ def predict(
 
 def _open(
     run_or_model: str | Path | Model, store: GraphStore | str | Path | None
-) -> tuple[Model, GraphStore, StorageOptions]:
-    """The model, the store, and the options of reading its features."""
+) -> tuple[Model, GraphStore, StorageOptions, Mapping[EdgeType, MessageEdges]]:
+    """The model, the store, the options of reading its features, and the edges to aggregate over,
+    of types that do not take all of the store's."""
     if isinstance(run_or_model, str | Path):
         run = SavedRun.open(run_or_model, store)
         storage = run.config.storage
         if storage.engine == "memory":  # which would hold all features
             storage = storage.model_copy(update={"engine": "auto"})
-        model = run.load_model()
-        # The rows of nodes; a scorer of links takes pairs of them.
-        return model.network if isinstance(model, LinkNetwork) else model, run.store, storage
+        edges = {}
+        if isinstance(run.task, LinkPrediction):
+            edges = run.task.splits.message_graph(run.store, "test")
+        return run.load_model(), run.store, storage, edges
+    if isinstance(run_or_model, LinkNetwork):
+        raise ValueError(
+            "run_or_model: a model of links does not tell which edges it may see; give its run's "
+            "directory"
+        )
     if store is None:
         raise ValueError("store: expected the store of the model, got None")
     opened = store if isinstance(store, GraphStore) else GraphStore.open(store)
-    return run_or_model, opened, StorageOptions()
+    return run_or_model, opened, StorageOptions(), {}
 
 
 def _nodes(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -20,6 +21,7 @@ from lsm.train.model import new_model
 from lsm.train.setup import Setup
 from lsm.train.tasks.choose import task_of
 from lsm.train.tasks.link_prediction import LinkPrediction
+from lsm.train.tasks.task import Task
 
 logger = logging.getLogger(__name__)
 
@@ -71,12 +73,17 @@ class SavedRun:
         _check_store(path, store)
         return cls(path, config, store)
 
-    def load_model(self) -> nn.Module:
-        """The model, on the host and in evaluation mode."""
+    @cached_property
+    def task(self) -> Task:
+        """The task, with its splits of links open."""
         task = task_of(self.config)
         if isinstance(task, LinkPrediction):
             task.open(self.store)
-        setup = Setup(self.config, World(), torch.device("cpu"), self.store, task)
+        return task
+
+    def load_model(self) -> nn.Module:
+        """The model, on the host and in evaluation mode."""
+        setup = Setup(self.config, World(), torch.device("cpu"), self.store, self.task)
         with torch.random.fork_rng(devices=[]):  # first weights, which are replaced
             model = new_model(setup)
         path, weights = self._weights()

@@ -225,6 +225,12 @@ def test_rows_that_are_not_finite_are_counted(data, tmp_path, caplog):
     assert f"{len(reached)} of 520 rows have values that are not finite" in caplog.text
 
 
+def test_all_that_a_model_of_one_layer_has_is_written(store, tmp_path):
+    lsm.predict([GCNConv(DIM, CLASSES)], store, tmp_path / "out", progress=False)
+    found = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert found == ["inference.json", "predictions.npy", "scores.npy"]
+
+
 def bad_input(store, tmp_path):
     taken = tmp_path / "taken"
     taken.mkdir()
@@ -244,7 +250,8 @@ def bad_input(store, tmp_path):
     gat = GAT(DIM, 8, 2, CLASSES)
     yield gat, {"route": "intervals"}, ValueError, "layer 1 .* use --route gather"
     yield nn.Linear(DIM, CLASSES), {}, ValueError, "Linear cannot be computed layer by layer"
-    yield [GCNConv(DIM, CLASSES)], {}, ValueError, "one layer has scores and no embeddings"
+    one, embeddings = [GCNConv(DIM, CLASSES)], {"outputs": ["embeddings"]}
+    yield one, embeddings, ValueError, "one layer has no embeddings .* --outputs scores,predictions"
 
 
 @pytest.mark.parametrize("number", range(14))
