@@ -15,6 +15,9 @@ from lsm.storage.options import StorageOptions
 
 Route = Literal["auto", "intervals", "gather"]
 OUTPUTS = ("embeddings", "scores", "predictions")
+Prediction = Literal["class", "labels", "value"]
+"""The meaning of a row of scores: one for each class, one for each label of 0 or 1, or the
+predicted numbers themselves, of which there are no other predictions."""
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
 
@@ -25,9 +28,9 @@ class InferenceOptions:
     nodes: ids [n] int64 of the nodes to write; None: all. node_type: their type, for links of two
     types; None: that of the model. edges: the edges to aggregate over, of types that do not take
     all of the store's. outputs: some of ``OUTPUTS``; empty: all that the model has. dtype: of
-    embeddings and scores, one of ``DTYPES``. memory_bytes: memory of each rank, with the process
-    itself; None: as ``memory.bytes=auto``. num_threads: 0: the machine's cores divided by its
-    ranks. progress: bars; None: on a terminal.
+    embeddings and scores, one of ``DTYPES``. prediction: the meaning of scores. memory_bytes:
+    memory of each rank, with the process itself; None: as ``memory.bytes=auto``. num_threads: 0:
+    the machine's cores divided by its ranks. progress: bars; None: on a terminal.
     """
 
     nodes: torch.Tensor | None = None
@@ -35,6 +38,7 @@ class InferenceOptions:
     edges: Mapping[EdgeType, MessageEdges] = field(default_factory=dict)
     outputs: Sequence[str] = ()
     dtype: str = "float32"
+    prediction: Prediction = "class"
     route: Route = "auto"
     memory_bytes: int | None = None
     num_threads: int = 0

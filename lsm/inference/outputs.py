@@ -18,26 +18,33 @@ from lsm.inference.options import DTYPES, InferenceOptions
 class Outputs:
     """The arrays by name, in the folder of the unfinished inference until they are whole.
 
-    selection: the nodes of the rows, [n] int64 ascending; None: all.
+    selection: the nodes of the rows, [n] int64 ascending; None: all. of_labels: predictions are
+    the labels whose scores are above 0, rather than the class of the highest one.
     """
 
     arrays: dict[str, ArrayFile]
     selection: Tensor | None
+    of_labels: bool
 
     @classmethod
     def of(
         cls, options: InferenceOptions, work: Path, num_nodes: int, widths: dict[str, int]
     ) -> Outputs:
-        """Those that ``options`` name. widths: of a row of embeddings and of scores;
-        predictions are one number."""
+        """Those that ``options`` name. widths: of a row of embeddings and of scores."""
         selection = None if options.nodes is None else torch.unique(options.nodes)
         num_rows = num_nodes if selection is None else len(selection)
-        arrays = {}
-        for name in options.outputs:
-            shape = (widths[name],) if name in widths else ()
-            dtype = DTYPES[options.dtype] if name in widths else torch.int64
-            arrays[name] = ArrayFile(work / f"{name}.npy", num_rows, shape, dtype)
-        return cls(arrays, selection)
+        of_labels = options.prediction == "labels"
+        forms: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+            name: ((width,), DTYPES[options.dtype]) for name, width in widths.items()
+        }
+        if "scores" in widths:
+            labels = ((widths["scores"],), torch.uint8)
+            forms["predictions"] = labels if of_labels else ((), torch.int64)
+        arrays = {
+            name: ArrayFile(work / f"{name}.npy", num_rows, *forms[name])
+            for name in options.outputs
+        }
+        return cls(arrays, selection, of_labels)
 
     @property
     def has_scores(self) -> bool:
@@ -51,7 +58,8 @@ class Outputs:
 
     def write_scores(self, ids: Tensor, scores: Tensor) -> int:
         """As write_embeddings(), for scores and predictions."""
-        return self._write(ids, {"scores": scores, "predictions": scores.argmax(dim=1)})
+        predictions = (scores > 0).byte() if self.of_labels else scores.argmax(dim=1)
+        return self._write(ids, {"scores": scores, "predictions": predictions})
 
     def _write(self, ids: Tensor, values: dict[str, Tensor]) -> int:
         if self.selection is not None:

@@ -226,11 +226,15 @@ def network_outputs(
 def _names(options: InferenceOptions, widths: Mapping[str, int]) -> list[str]:
     """The names of the outputs, checked against the ``widths`` of embeddings and of scores."""
     there = [name for name in OUTPUTS if (name if name == "embeddings" else "scores") in widths]
+    if options.prediction == "value" and "scores" in widths:
+        there.remove("predictions")
     if not options.outputs:
         return there
     if not set(options.outputs) <= set(there):
         model = "a model of one layer" if "scores" in widths else "a model of links"
         missing = "embeddings before its scores" if "scores" in widths else "scores of nodes"
+        if "embeddings" in there and "scores" in there:
+            model, missing = "a regression", "predictions but its scores"
         raise ValueError(f"--outputs: {model} has no {missing}; give --outputs {','.join(there)}")
     return list(options.outputs)
 

@@ -9,18 +9,22 @@ from typing import Any
 import numpy as np
 import torch
 
+from lsm.config.load import load_config
 from lsm.core.units import parse_bytes
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import MessageEdges
+from lsm.data.node_data import NodeData
 from lsm.distributed import collectives
 from lsm.graph.types import EdgeType
 from lsm.inference.driver import infer
 from lsm.inference.network import Model
-from lsm.inference.options import InferenceOptions, Route, check_out
+from lsm.inference.options import InferenceOptions, Prediction, Route, check_out
 from lsm.nn.link_models import LinkNetwork
+from lsm.run.record import CONFIG_NAME
 from lsm.storage.options import StorageOptions
 from lsm.train.saved import SavedRun
 from lsm.train.tasks.link_prediction import LinkPrediction
+from lsm.train.tasks.metrics import in_columns
 
 _TIMEOUT_SECS = 3600.0
 """Longest wait for a rank, whose part of a layer may take longer than that of others."""
@@ -60,8 +64,9 @@ def predict(
         node_type: Their type, for a run of links from nodes of one type to another. None: that of
             the destinations.
         outputs: Some of embeddings (rows before the last layer), scores (rows of the last layer)
-            and predictions (the index of the highest score). None: all that the model has. A run of
-            links has embeddings alone: the rows that its scorer takes.
+            and predictions: the class of the highest score, int64; of labels of 0 or 1, those whose
+            score is above 0, uint8. A regression has no predictions but its scores. A run of links
+            has embeddings alone: the rows that its scorer takes. None: all that the model has.
         dtype: Of embeddings and scores: float32 or float16.
         route: gather reads blocks of nodes, each with the rows of all its neighbours, for any
             layer; intervals streams the rows of GraphSAGE, GCN, GIN and GraphConv in order; auto
@@ -84,13 +89,14 @@ def predict(
         model, opened, storage, edges = _open(run_or_model, store)
         if node_type is None and isinstance(model, LinkNetwork):
             node_type = model.edge_type[2]
-        own_type: str | None = getattr(model, "input_type", None)
+        node_type_of_rows: str | None = node_type or getattr(model, "input_type", None)
         options = InferenceOptions(
-            nodes=_nodes(nodes, opened, node_type or own_type),
+            nodes=_nodes(nodes, opened, node_type_of_rows),
             node_type=node_type,
             edges=edges,
             outputs=outputs or (),
             dtype=dtype,
+            prediction=_prediction(run_or_model, opened.nodes(node_type_of_rows)),
             route=route,
             memory_bytes=None if memory_bytes is None else parse_bytes(memory_bytes),
             num_threads=num_threads,
@@ -123,6 +129,19 @@ def _open(
         raise ValueError("store: expected the store of the model, got None")
     opened = store if isinstance(store, GraphStore) else GraphStore.open(store)
     return run_or_model, opened, StorageOptions(), {}
+
+
+def _prediction(run_or_model: str | Path | Model, nodes: NodeData) -> Prediction:
+    """The meaning of scores: by the loss of a run, else by the labels of the store."""
+    if isinstance(run_or_model, str | Path):
+        loss = load_config(Path(run_or_model) / CONFIG_NAME).train.loss
+        known: dict[str, Prediction] = {"cross_entropy": "class", "bce": "labels"}
+        if loss in ("mse", "mae") or loss in known:
+            return known.get(loss, "value")
+    if not nodes.has_labels or nodes.num_classes > 0:
+        return "class"
+    columns, _ = in_columns(nodes.labels())
+    return "labels" if bool(((columns == 0) | (columns == 1)).all()) else "value"
 
 
 def _nodes(

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch_geometric.data import Data
 
 import lsm
 from lsm.inference import gather
@@ -88,6 +89,35 @@ def test_the_command_writes_the_rows_of_a_run(trained, store, tmp_path):
     assert again.returncode == 1
     assert again.stderr.startswith("error: --out: ")
     assert len(again.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", ["several", "values"])
+def test_predictions_of_labels_and_numbers(kind, tmp_path):
+    draw = torch.Generator().manual_seed(0)
+    data = Data(
+        x=torch.randn(60, 4, generator=draw), edge_index=torch.randint(60, (2, 200), generator=draw)
+    )
+    flags, values = torch.randint(2, (60, 3), generator=draw), torch.randn(60, 2, generator=draw)
+    data.y = flags if kind == "several" else values
+    for number, split in enumerate(("train", "val", "test")):
+        data[f"{split}_mask"] = torch.arange(60) % 3 == number
+    lsm.GraphStore.from_pyg(data, tmp_path / "store")
+    loss = "bce" if kind == "several" else "mse"
+    train(config(tmp_path / "store", tmp_path / "run", f"train.loss={loss}", "train.epochs=1"))
+    out = tmp_path / "out"
+    summary = lsm.predict(tmp_path / "run", None, out, progress=False)
+    scores = np.load(out / "scores.npy")
+    if kind == "values":
+        assert scores.shape == (60, 2)
+        assert sorted(summary["outputs"]) == ["embeddings", "scores"]
+        with pytest.raises(
+            ValueError, match="--outputs: a regression has no predictions but its scores"
+        ):
+            lsm.predict(tmp_path / "run", None, tmp_path / "more", outputs=["predictions"])
+    else:
+        predictions = np.load(out / "predictions.npy")
+        assert predictions.dtype == np.uint8
+        assert np.array_equal(predictions, scores > 0)
 
 
 def test_a_changed_store_is_refused(trained, store, tmp_path):
