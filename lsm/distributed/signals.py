@@ -1,7 +1,7 @@
 """Signals that ask a run to stop: SIGTERM (also preemption by SLURM) and SIGUSR1 (before a limit).
 
-They take effect at the end of the iteration, when all ranks know of them. Training then writes a
-checkpoint and exits with EXIT_STOPPED, and the same command continues the run.
+They take effect at the end of the optimiser step, when all ranks know of them. Training then
+writes a checkpoint and exits with EXIT_STOPPED, and the same command continues the run.
 """
 
 from __future__ import annotations

@@ -129,6 +129,11 @@ class EmbedTrainer:
         """Iterations of the current epoch."""
         return sum(map(self.job.batches.count, self._steps))
 
+    @property
+    def is_between_steps(self) -> bool:
+        """True: each iteration is an optimiser step."""
+        return True
+
     def items(self) -> Iterator[Tensor]:
         """The batches of this rank in the rest of the current epoch. Partitions move meanwhile."""
         job, steps = self.job, self._steps

@@ -49,12 +49,17 @@ class Trainable(Protocol[Item, ItemTotals]):
     def num_iterations(self) -> int:
         """Iterations of the current epoch."""
 
+    @property
+    def is_between_steps(self) -> bool:
+        """True if no gradients wait for the end of an optimiser step, which a checkpoint would
+        lose. An epoch ends between steps."""
+
     def items(self) -> Iterator[Item]:
         """The batches of the current epoch from the current iteration on."""
 
     def train(self, item: Item) -> ItemTotals:
-        """Does one optimiser step. Returns the totals of this rank. Raises FloatingPointError for a
-        loss that is not finite; the loop adds the position."""
+        """Does one iteration, which may end an optimiser step. Returns the totals of this rank.
+        Raises FloatingPointError for a loss that is not finite; the loop adds the position."""
 
     def step_record(self, totals: ItemTotals) -> dict[str, Any]:
         """Numbers for the record of an iteration, from its totals over all ranks. Raises
@@ -85,7 +90,7 @@ class Cadence:
     patience: int
     """Validations that are no better, after which training stops. 0: it does not."""
     every_steps: int
-    """Iterations between two checkpoints. 0: none."""
+    """Iterations between two checkpoints, each at the end of an optimiser step. 0: none."""
     every_epochs: int
     """Epochs between two checkpoints. 0: none."""
     plateau: int = 0
@@ -177,17 +182,22 @@ class Loop:
         every, num_iterations = self._cadence.every_steps, trainee.num_iterations
         title = f"epoch {position.epoch + 1}/{self._cadence.epochs}"
         self._metrics.begin(title, num_iterations, position.iteration)
+        is_due = is_last = False
         waiting_since = time.perf_counter()
         for item in trainee.items():
             wait_secs = time.perf_counter() - waiting_since
             with memory_errors(f"at {position}"), span("step"):
-                is_last = self._train(item, wait_secs)
+                is_last |= self._train(item, wait_secs)
             del item  # not kept while the next is awaited
             self._records.profiler.step()
-            if every and (position.epoch * num_iterations + position.iteration) % every == 0:
-                self._save()
-            if is_last:
-                self._stop()
+            count = position.epoch * num_iterations + position.iteration
+            is_due |= every > 0 and count % every == 0
+            if trainee.is_between_steps:
+                if is_due:
+                    self._save()
+                if is_last:
+                    self._stop()
+                is_due = False
             waiting_since = time.perf_counter()
         self._metrics.end()
 

@@ -130,6 +130,11 @@ class Trainer:
         """Iterations of an epoch."""
         return len(self.job.loaders["train"])
 
+    @property
+    def is_between_steps(self) -> bool:
+        """True: each iteration is an optimiser step."""
+        return True
+
     def items(self) -> Iterator[Batch]:
         """The batches of this rank in the rest of the current epoch."""
         self.job.network.model.train()

@@ -27,7 +27,13 @@ class Counted:
     validated: list[int] = field(default_factory=list)
     saved: list[tuple[int, int, bool]] = field(default_factory=list)
     num_iterations: int = ITERATIONS
+    accumulate: int = 1
     first_keys: tuple[str, ...] = ("test", "seconds")
+
+    @property
+    def is_between_steps(self):
+        done = self.position.iteration
+        return done % self.accumulate == 0 or done == ITERATIONS
 
     def items(self):
         yield from range(self.position.iteration, ITERATIONS)
@@ -125,27 +131,45 @@ def test_checkpoints_are_written_when_due(tmp_path, options, saved):
     assert trainee.saved == saved
 
 
-def test_a_run_continues_in_mid_epoch_to_the_same_records(tmp_path):
+@pytest.mark.parametrize(
+    ("accumulate", "every_steps", "saved"),
+    [
+        (2, 3, [(0, 4, False), (1, 2, False), (2, 2, False), (2, 4, False)]),
+        (3, 2, [(epoch, at, False) for epoch in range(3) for at in (3, 4)]),
+        (9, 1, [(0, 4, False), (1, 4, False), (2, 4, False)]),
+    ],
+)
+def test_checkpoints_wait_for_the_end_of_a_step(tmp_path, accumulate, every_steps, saved):
+    trainee = Counted(accumulate=accumulate)
+    run(trainee, tmp_path, epochs=3, every_steps=every_steps)
+    assert trainee.saved == saved
+
+
+@pytest.mark.parametrize(
+    ("accumulate", "at", "after"), [(1, 2, 2), (3, 1, 2), (3, 3, 3), (4, 0, 3), (2, 1, 1)]
+)
+def test_a_run_continues_in_mid_epoch_to_the_same_records(tmp_path, accumulate, at, after):
+    """A signal stops it at the end of an optimiser step, even if it is seen only once."""
     run(Counted(), tmp_path, epochs=2)
     whole = records(tmp_path)
-    half = Counted()
+    half = Counted(accumulate=accumulate)
     monkey = half.train
 
     def train(item):
-        if half.position.epoch == 1 and item == 2:
-            signals._received = signals.signal.SIGTERM
+        is_signalled = half.position.epoch == 1 and item == at
+        signals._received = signals.signal.SIGTERM if is_signalled else None
         return monkey(item)
 
     half.train = train
     try:
-        with pytest.raises(signals.Stopped, match="after epoch 2, iteration 2; a checkpoint"):
+        with pytest.raises(signals.Stopped, match=f"epoch 2, iteration {after}; a checkpoint"):
             run(half, tmp_path, epochs=2)
     finally:
         signals._received = None
-    assert half.saved == [(1, 3, False)]
+    assert half.saved == [(1, after + 1, False)]
     rest = Counted(Position(**half.position.model_dump()))
     run(rest, tmp_path, epochs=2)
-    assert rest.trained == [(1, 3)]
+    assert rest.trained == [(1, item) for item in range(after + 1, ITERATIONS)]
     assert records(tmp_path) == whole
 
 
