@@ -70,6 +70,9 @@ class TrainConfig(Section):
     """Factor of each step of schedules step and plateau."""
     plateau_patience: Positive = 5
     """Validations without a better result before each step of schedule plateau."""
+    accumulate: Positive = 1
+    """Iterations per optimiser step; the last step of an epoch may have fewer. Its gradient is that
+    of the mean over all of their seeds, its learning rate that of the last iteration."""
     clip_norm: Annotated[float, Field(gt=0)] | None = None
     """Largest norm of all gradients together; larger ones are scaled down to it. Embeddings of
     types without features do not count. null: no limit."""

@@ -27,23 +27,26 @@ def embedding_bytes(model: nn.Module) -> int:
     return sum(table.nbytes for table in sparse_parameters(model).values())
 
 
-def terms(model: int, step: int = 0, embeddings: int = 0) -> Terms:
+def terms(model: int, step: int = 0, embeddings: int = 0, *, accumulates: bool = False) -> Terms:
     """A model of ``model`` bytes, tables of ``embeddings`` bytes, and ``step`` bytes of a step on
     the host, which holds the model a second time for the best epoch's weights.
 
     A table takes eight times its bytes: itself, two moments, the best epoch's, and a checkpoint
-    with these four.
+    with these four. If a step ``accumulates`` gradients over iterations, they take at most two
+    more, while another is added.
     """
     host = int(FRAGMENTED * (step + 2 * model))
+    kept = 2 * embeddings if accumulates else 0
     return Terms(
-        {"step": host, EMBEDDINGS: 8 * embeddings},
-        {"the model with gradients and moments": model, EMBEDDINGS: 4 * embeddings},
+        {"step": host, EMBEDDINGS: 8 * embeddings + kept},
+        {"the model with gradients and moments": model, EMBEDDINGS: 4 * embeddings + kept},
     )
 
 
-def check_embeddings(embeddings: int, budget: int) -> None:
-    """Raises ValueError if the tables of ``embeddings`` bytes do not fit in ``budget``."""
-    needed = terms(0, 0, embeddings).host[EMBEDDINGS]
+def check_embeddings(embeddings: int, budget: int, *, accumulates: bool = False) -> None:
+    """Raises ValueError if the tables of ``embeddings`` bytes do not fit in ``budget``, as
+    ``terms`` has it."""
+    needed = terms(0, 0, embeddings, accumulates=accumulates).host[EMBEDDINGS]
     if needed > budget:
         raise ValueError(
             f"memory.bytes: expected room for {EMBEDDINGS}, {format_bytes(needed)} with moments "

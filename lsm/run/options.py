@@ -39,7 +39,8 @@ class CheckpointOptions(Section):
     section: ClassVar[str] = "checkpoint"
 
     every_steps: NonNegative = 0
-    """Iterations between two checkpoints, counted from the start of the run. 0: none."""
+    """Iterations between two checkpoints, counted from the start of the run. Within an optimiser
+    step of several iterations, a checkpoint waits for its end. 0: none."""
     every_epochs: NonNegative = 1
     """Epochs between two checkpoints. 0: none."""
     keep: Positive = 3

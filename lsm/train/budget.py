@@ -50,9 +50,10 @@ class _Division:
         self._config = config.model_copy(update={"loader": loader})
         self._facts, self._shape, self._budget = facts, shape, facts.budget
         self._score = cache_memory.chosen_score(cache, shape, facts.budget)
+        accumulates = config.train.accumulate > 1
         self._common = (
             Terms({"process": facts.process})
-            + nn_memory.terms(facts.model, facts.step, facts.embeddings)
+            + nn_memory.terms(facts.model, facts.step, facts.embeddings, accumulates=accumulates)
             + sampler_memory.terms(loader.num_threads, shape)
             + loader_memory.terms(loader, shape)
             + Terms({"scores": cache_memory.score_bytes(self._score, shape)})

@@ -33,7 +33,7 @@ _LATER: dict[str, tuple[str, ...]] = {
     "train": (
         *("optimizer", "momentum", "schedule", "warmup_iterations", "step_epochs", "step_factor"),
         *("task", "clip_norm", "label_smoothing", "class_weights", "loss", "metrics"),
-        *("optimizer_args", "plateau_patience"),
+        *("optimizer_args", "plateau_patience", "accumulate"),
     ),
 }
 

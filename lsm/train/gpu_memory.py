@@ -66,4 +66,5 @@ def cache_room(setup: Setup, shape: Shape) -> int:
 def _network_terms(setup: Setup) -> Terms:
     with torch.device("meta"):
         model = new_model(setup)
-    return nn_memory.terms(nn_memory.model_bytes(model), 0, nn_memory.embedding_bytes(model))
+    sizes = nn_memory.model_bytes(model), 0, nn_memory.embedding_bytes(model)
+    return nn_memory.terms(*sizes, accumulates=setup.config.train.accumulate > 1)

@@ -72,7 +72,8 @@ def _facts(setup: Setup) -> Facts:
         model = new_model(setup)
     embeddings = embedding_bytes(model)
     free = host_memory.available_bytes() // world.local_size
-    check_embeddings(embeddings, free if given == "auto" else given)
+    accumulates = setup.config.train.accumulate > 1
+    check_embeddings(embeddings, free if given == "auto" else given, accumulates=accumulates)
     topology = topology_of(setup, "train")
     labels = store.nodes(setup.task.input_type(store)).label_meta
     shape = replace(

@@ -58,6 +58,13 @@ class Network:
                 group["lr"] = rate
         self.optimizer.step()
 
+    def keep_gradients(self) -> None:
+        """Keeps the gradients for the next iteration of the same step. A table keeps one row for
+        each node, so that the gradient never gets larger than the table."""
+        for table in sparse_parameters(self.model).values():
+            if table.grad is not None:
+                table.grad = table.grad.coalesce()
+
 
 def build_network(setup: Setup, features: Features, epoch_iterations: int) -> Network:
     """The network of a job, with its first weights. A collective."""

@@ -1,5 +1,5 @@
-"""Learning rates: a function of the iteration and of the plateaus before it, which the position of
-a run counts, so that a resumed run needs no other state."""
+"""Optimiser steps and their learning rates: a function of the iteration and of the plateaus before
+it, which the position of a run counts, so that a resumed run needs no other state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from lsm.config.train import TrainConfig
 
 @dataclass(frozen=True)
 class Schedule:
-    """The learning rate of each iteration, as a share of ``train.lr``.
+    """The optimiser steps of an epoch, and the learning rate of each iteration, as a share of
+    ``train.lr``. A step has the rate of its last iteration.
 
     options: with the kind of schedule. epoch_iterations: iterations of an epoch.
     """
@@ -23,6 +24,12 @@ class Schedule:
     def is_constant(self) -> bool:
         """True if the rate never changes."""
         return self.options.schedule == "constant" and self.options.warmup_iterations == 0
+
+    def step_of(self, iteration: int) -> range:
+        """The iterations of the epoch whose gradients make one step: those of ``iteration``'s."""
+        count = self.options.accumulate
+        first = iteration - iteration % count
+        return range(first, min(first + count, self.epoch_iterations))
 
     def share(self, iteration: int, num_plateaus: int = 0) -> float:
         """The share at ``iteration``, counted from 0 over all epochs, after ``num_plateaus``."""

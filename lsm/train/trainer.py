@@ -124,6 +124,7 @@ class Trainer:
         self._row_metrics = RowMetrics(row_sizes(job.store))
         self.first_keys: tuple[str, ...] = (f"test_{job.task.metric}", *_FIRST_KEYS)
         self._said_useless = False
+        self._step_seeds = 0  # of the current optimiser step, over all ranks
 
     @property
     def num_iterations(self) -> int:
@@ -132,8 +133,9 @@ class Trainer:
 
     @property
     def is_between_steps(self) -> bool:
-        """True: each iteration is an optimiser step."""
-        return True
+        """True unless gradients wait for more iterations of train.accumulate."""
+        done = self.position.iteration
+        return done % self.job.config.train.accumulate == 0 or done == self.num_iterations
 
     def items(self) -> Iterator[Batch]:
         """The batches of this rank in the rest of the current epoch."""
@@ -141,23 +143,30 @@ class Trainer:
         return iter(self.job.loaders["train"].iterate(self.position.epoch, self.position.iteration))
 
     def train(self, batch: Batch) -> StepTotals:
-        """Does one optimiser step on this rank's share of a global batch."""
+        """Adds the gradient of this rank's share of a global batch to that of the optimiser step.
+        After the last iteration of a step, changes the weights."""
         job, settings = self.job, self.job.config.train
+        network, step = job.network, job.network.schedule.step_of(batch.iteration)
         # Dropout becomes a function of these four, so that a resumed run draws the same masks.
         key = (settings.seed, batch.epoch, batch.iteration, job.world.rank)
         torch.manual_seed(native.batch_key(*key))
-        num_seeds = job.loaders["train"].global_batch_size(batch.iteration)
+        if batch.iteration == step.start:
+            self._step_seeds = sum(map(job.loaders["train"].global_batch_size, step))
+            network.optimizer.zero_grad()
         with span("copy"):
             batch = to_device(batch, job.device)
         local_loss, counts = job.task.loss_sum(self._forward, batch)
-        job.network.optimizer.zero_grad()
         with span("backward"), watchdog.awaiting("the exchange of gradients"):
             # DDP averages over ranks, and ranks may have different numbers of seeds, even none.
-            # With this factor the average is the gradient of the mean over the global batch.
-            (local_loss * (job.world.size / num_seeds)).backward()
+            # With this factor averages add up to the gradient of the mean over the step's seeds:
+            # those of earlier iterations are the same on every rank, and their average is, too.
+            (local_loss * (job.world.size / self._step_seeds)).backward()
         with span("optimizer"):
-            iteration = batch.epoch * self.num_iterations + batch.iteration
-            job.network.step(iteration, self.position.num_plateaus)
+            if batch.iteration == step[-1]:
+                iteration = batch.epoch * self.num_iterations + batch.iteration
+                network.step(iteration, self.position.num_plateaus)
+            else:
+                network.keep_gradients()
         return StepTotals(
             loss_sum=local_loss.item(),
             loss_count=batch.batch_size,
