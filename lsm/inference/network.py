@@ -170,8 +170,9 @@ def _layers_of(model: Model) -> list[MakeLayer]:
             for layer in model
         ]
     raise ValueError(
-        f"{type(model).__name__} cannot be computed layer by layer: expected a model of lsm train, "
-        "a torch_geometric model with inference_per_layer, or a list of layers"
+        f"{type(model).__name__} cannot be computed layer by layer: give it num_layers and "
+        "inference_per_layer(layer, x, edge_index, batch_size), or use a network of lsm train, a "
+        "model of torch_geometric.nn.models, or a list of layers"
     )
 
 

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 import torch
 
+from lsm.core.limits import MOST_THREADS
 from lsm.data.links.splits import MessageEdges
 from lsm.graph.types import EdgeType
 from lsm.storage.options import StorageOptions
@@ -56,6 +57,10 @@ class InferenceOptions:
             raise ValueError(f"--dtype: expected {' or '.join(DTYPES)}, got {self.dtype!r}")
         if self.route not in get_args(Route):
             raise ValueError(f"--route: expected {', '.join(get_args(Route))}, got {self.route!r}")
+        if not 0 <= self.num_threads <= MOST_THREADS:
+            raise ValueError(
+                f"--threads: expected from 0 to {MOST_THREADS}, got {self.num_threads}"
+            )
 
 
 WORK = ".work"

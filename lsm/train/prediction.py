@@ -98,12 +98,20 @@ def predict(
             dtype=dtype,
             prediction=_prediction(run_or_model, opened.nodes(node_type_of_rows)),
             route=route,
-            memory_bytes=None if memory_bytes is None else parse_bytes(memory_bytes),
+            memory_bytes=_bytes(memory_bytes),
             num_threads=num_threads,
             storage=storage,
             progress=progress,
         )
         return infer(model, opened, Path(out), options, world)
+
+
+def _bytes(given: int | str | None) -> int | None:
+    """The bytes that ``given`` names. Raises ValueError, which names the option."""
+    try:
+        return None if given is None else parse_bytes(given)
+    except ValueError as error:
+        raise ValueError(f"--memory-bytes: {error}") from None
 
 
 def _open(

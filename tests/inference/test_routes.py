@@ -239,6 +239,8 @@ def bad_input(store, tmp_path):
     yield sage, {"out": taken}, FileExistsError, "exists; choose another directory"
     yield sage, {"dtype": "int8"}, ValueError, "--dtype: expected float32 or float16"
     yield sage, {"outputs": ["score"]}, ValueError, "--outputs: expected some of embeddings"
+    yield sage, {"num_threads": -1}, ValueError, "--threads: expected from 0 to"
+    yield sage, {"memory_bytes": "lots"}, ValueError, "--memory-bytes: .* such as 16GiB"
     yield sage, {"route": "fast"}, ValueError, "--route: expected auto, intervals, gather"
     yield sage, {"nodes": "tset"}, FileNotFoundError, "which is no file"
     yield sage, {"nodes": torch.tensor([520])}, ValueError, "--nodes: expected ids from 0 to 519"
@@ -249,15 +251,15 @@ def bad_input(store, tmp_path):
     yield [SGConv(DIM, CLASSES, K=2)], {}, ValueError, "layer 1 .* more than the in-edges"
     gat = GAT(DIM, 8, 2, CLASSES)
     yield gat, {"route": "intervals"}, ValueError, "layer 1 .* use --route gather"
-    yield nn.Linear(DIM, CLASSES), {}, ValueError, "Linear cannot be computed layer by layer"
+    yield nn.Linear(DIM, CLASSES), {}, ValueError, "Linear cannot .* give it num_layers"
     one, embeddings = [GCNConv(DIM, CLASSES)], {"outputs": ["embeddings"]}
     yield one, embeddings, ValueError, "one layer has no embeddings .* --outputs scores,predictions"
 
 
-@pytest.mark.parametrize("number", range(14))
+@pytest.mark.parametrize("number", range(16))
 def test_bad_input_is_named_before_anything_is_written(number, store, tmp_path):
     cases = [*bad_input(store, tmp_path)]
-    assert len(cases) == 14
+    assert len(cases) == 16
     made, options, kind, message = cases[number]
     out = options.pop("out", tmp_path / "out")
     with pytest.raises(kind, match=message):
