@@ -73,9 +73,7 @@ def test_wrong_schema_version(store):
 def test_a_kind_of_a_newer_version(store):
     meta = json.loads((store / "meta.json").read_text())
     (store / "meta.json").write_text(json.dumps(meta | {"kind": "tables"}))
-    assert "expected a store of kind graph, typed, triples, got 'tables'; update" in only_problem(
-        store
-    )
+    assert "kind graph, typed, triples, links, got 'tables'; update" in only_problem(store)
     with pytest.raises(ValueError, match="made by a newer LSM-GNN"):
         GraphStore.open(store)
 
