@@ -113,6 +113,18 @@ class TrainConfig(Section):
     """Sampled inference for validation and test."""
 
     @model_validator(mode="after")
+    def _links_take_nothing_of_nodes(self) -> TrainConfig:
+        for name in ("loss", "metrics", "label_smoothing", "class_weights"):
+            unset = type(self).model_fields[name].default
+            if self.task == "link" and getattr(self, name) != unset:
+                raise ValueError(
+                    f"train.{name}: expected {'null' if unset is None else unset} with "
+                    f"train.task=link, which has the loss links.loss, and MRR and Hits as metrics, "
+                    f"got {getattr(self, name)}"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _classes_are_of_cross_entropy(self) -> TrainConfig:
         for name, unset in (("label_smoothing", 0.0), ("class_weights", "none")):
             if self.loss != "cross_entropy" and getattr(self, name) != unset:

@@ -296,6 +296,9 @@ def test_losses_are_their_formulas():
 
 BAD = {
     "no splits": (("data.links=/nothing",), "data.links: /nothing: no such store directory"),
+    "metric of nodes": (("train.metrics=[accuracy]",), "train.metrics: expected null with"),
+    "loss of nodes": (("train.loss=mse",), "train.loss: expected cross_entropy with"),
+    "class weights": (("train.class_weights=balanced",), "train.class_weights: expected none"),
     "ladies": (("sampler.kind=ladies",), "sampler.kind: ladies does not sample links"),
     "disjoint": (("sampler.disjoint=true",), "links.negatives: joint shares nodes"),
     "gpu": (("topology.placement=uva",), "topology.placement: uva"),
