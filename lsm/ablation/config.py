@@ -61,6 +61,10 @@ class TraceConfig(Section):
     """Iterations to sample. Results for the warm cache cover the second half."""
     seed: Seed = 0
     """Seed of the order of seeds and of the choice of neighbours."""
+    input_type: str | None = None
+    """Store with types: that of the seeds. null: the only one with training nodes."""
+    types: list[str] | None = None
+    """Store with types: those whose rows are requested, of one size. null: all with rows."""
     score: Literal["reverse_pagerank", "in_degree", "presample"] | None = "reverse_pagerank"
     """Static score for policies and the constant buffer. null: all nodes score the same."""
 

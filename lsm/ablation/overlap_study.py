@@ -20,7 +20,7 @@ import torch
 from lsm.ablation import report
 from lsm.ablation.config import AblationConfig, AccumulatorConfig
 from lsm.ablation.overlap_plots import draw_batches, draw_overlap
-from lsm.ablation.study import open_or_make
+from lsm.ablation.study import open_or_make, require_one_type
 from lsm.ablation.trace_sampling import sample_trace
 from lsm.cache.options import CacheOptions
 from lsm.config.schema import Config
@@ -78,6 +78,7 @@ def run_study(config: AblationConfig, *, progress: bool | None = None) -> list[d
 def _request_lists(config: AblationConfig, progress: bool | None) -> dict[int, list[torch.Tensor]]:
     """Request lists by batch size, with iterations for ``rows`` rows."""
     settings, store = config.accumulator, open_or_make(config.graph, progress=progress)
+    require_one_type(store, "accumulator.enabled")
     traces = {}
     for batch_size in settings.batch_sizes:
         guess = batch_size

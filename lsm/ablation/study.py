@@ -39,6 +39,8 @@ def run_study(
     if config.plot.enabled:
         require_matplotlib("set plot.enabled=false")
     store = open_or_make(config.graph, progress=progress)
+    if config.reads.enabled:
+        require_one_type(store, "reads.enabled")
     trace = sample_trace(
         store,
         config.trace.num_neighbors,
@@ -46,6 +48,8 @@ def run_study(
         ranks=config.trace.ranks,
         iterations=config.trace.iterations,
         seed=config.trace.seed,
+        input_type=config.trace.input_type,
+        types=config.trace.types,
         score=config.trace.score,
         progress=progress,
     )
@@ -116,8 +120,7 @@ def _victim_rows(config: AblationConfig, trace: Trace, mode: str, lines: int) ->
 
 def open_or_make(graph: GraphConfig, *, progress: bool | None = None) -> GraphStore:
     """The store at ``graph.path``; synthesises it if it is missing. Raises ValueError if it was
-    synthesised with other parameters, or has types of nodes. Any other store is taken as it is.
-    """
+    synthesised with other parameters. Any other store is taken as it is."""
     path = Path(graph.path)
     wanted = graph.model_dump(exclude={"path"})
     if not (path / "meta.json").exists():
@@ -126,10 +129,7 @@ def open_or_make(graph: GraphConfig, *, progress: bool | None = None) -> GraphSt
         return synthesize(path, progress=progress, name="ablation", **wanted, **rest)
     store = GraphStore.open(path)
     if store.is_typed:
-        raise ValueError(
-            f"graph.path: {path} has types of nodes; write a trace of it with `lsm trace`, and "
-            "give that to `lsm ablate --trace`"
-        )
+        return store
     source = store.meta.source
     if isinstance(source, dict) and source.get("format") == "synth" and store.name == "ablation":
         other = [key for key, value in wanted.items() if source.get(key) != value]
@@ -140,6 +140,15 @@ def open_or_make(graph: GraphConfig, *, progress: bool | None = None) -> GraphSt
                 f"{wanted[key]}; give another graph.path, or delete the store to make it again"
             )
     return store
+
+
+def require_one_type(store: GraphStore, key: str) -> None:
+    """Raises ValueError, which names the key of real reads, for a store with types."""
+    if store.is_typed:
+        raise ValueError(
+            f"{key}: {store.path} has types of nodes, whose rows lie in several files; set it to "
+            "false"
+        )
 
 
 def write_results(

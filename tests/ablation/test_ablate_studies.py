@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from lsm.ablation import overlap_study
 from lsm.ablation.config import AblationConfig
 from lsm.ablation.study import combinations, open_or_make, run_study
+from lsm.ablation.trace_sampling import sample_trace
 from lsm.config.load import dotted_keys, find_config, load_tree, parse_config
+from lsm.data.graph_store import GraphStore
 from support.ablation import SMALL, make_trace, small
 from support.command import lsm
 from support.shared_sets import make_typed_store
@@ -92,7 +95,30 @@ def test_a_store_made_with_other_parameters_is_not_taken_for_the_one_asked_for(t
         open_or_make(small("base", tmp_path, "graph.nodes=500").graph, progress=False)
 
 
-def test_a_store_with_types_is_refused_with_the_remedy(tmp_path):
-    make_typed_store(tmp_path / "typed")
-    with pytest.raises(ValueError, match=r"has types of nodes; write a trace .* `lsm trace`"):
-        open_or_make(small("base", tmp_path, f"graph.path={tmp_path / 'typed'}").graph)
+def test_a_study_of_a_graph_with_types_is_that_of_its_trace(tmp_path):
+    path = make_typed_store(tmp_path / "typed")
+    typed = (f"graph.path={path}", "trace.types=[editor,author]", "cache.modes=[independent]")
+    records = run_study(small("base", tmp_path, *typed), progress=False)
+    settings = small("base", tmp_path, *typed).trace
+    trace = sample_trace(
+        GraphStore.open(path),
+        settings.num_neighbors,
+        settings.batch_size,
+        types=["author", "editor"],
+        ranks=settings.ranks,
+        iterations=settings.iterations,
+        seed=settings.seed,
+        progress=False,
+    )
+    assert {record["requests"] for record in records} == {len(trace.ids)}
+    assert all(record["mean_list"] == trace.mean_list for record in records)
+
+
+@pytest.mark.parametrize("key", ["reads.enabled", "accumulator.enabled"])
+def test_real_reads_of_a_graph_with_types_are_refused(tmp_path, key):
+    path = make_typed_store(tmp_path / "typed")
+    settings = small("base", tmp_path, f"graph.path={path}", f"{key}=true")
+    study = overlap_study.run_study if key.startswith("accumulator") else run_study
+    with pytest.raises(ValueError, match=rf"{key}: .* has types of nodes"):
+        study(settings, progress=False)
+    assert not (tmp_path / "out").exists()
