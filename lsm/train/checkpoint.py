@@ -22,7 +22,6 @@ from lsm.run.position import Position
 from lsm.train.checkpoint_files import list_checkpoints as list_checkpoints
 from lsm.train.row_sizes import feature_dims
 from lsm.train.setup import Setup
-from lsm.train.tasks.link_prediction import LinkPrediction
 
 SCHEMA_VERSION = 2
 
@@ -61,8 +60,7 @@ def fingerprint(setup: Setup) -> dict[str, Any]:
     keys = settings_of(config, sections) | settings_of(config, _LATER)
     keys["model.num_layers"] = len(config.sampler.num_neighbors)
     keys["world size"] = setup.world.size
-    if isinstance(setup.task, LinkPrediction):
-        keys |= setup.task.settings
+    keys |= setup.task.settings
     if store.is_typed:
         keys["data.input_type"] = setup.task.input_type(store)
     keys["store (name, nodes, edges, dim)"] = [

@@ -26,7 +26,6 @@ from lsm.run.devices import gradient_backend
 from lsm.train.embeddings import EmbeddingOptimizer
 from lsm.train.schedule import Schedule
 from lsm.train.setup import Setup
-from lsm.train.tasks.link_prediction import LinkPrediction
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ def new_model(setup: Setup) -> nn.Module:
     """The network of a task: from the features of the store to its outputs. Raises ValueError as
     networks do."""
     network = _network_of_nodes(setup)
-    return setup.task.network(network) if isinstance(setup.task, LinkPrediction) else network
+    return setup.task.network(network)
 
 
 def _network_of_nodes(setup: Setup) -> nn.Module:
@@ -131,8 +130,7 @@ def _network_of_nodes(setup: Setup) -> nn.Module:
     out_dim = setup.task.out_dim(setup.store)
     if options.takes_types or (options.is_own and setup.store.is_typed):
         task = setup.task
-        others = task.other_types() if isinstance(task, LinkPrediction) else ()
-        inputs = TypedInputs.of(setup.store, task.input_type(setup.store), others)
+        inputs = TypedInputs.of(setup.store, task.input_type(setup.store), task.other_types())
         build = build_own_model if options.is_own else build_typed_model
         return build(options, inputs, out_dim, num_layers)
     if options.is_own:

@@ -23,7 +23,6 @@ from lsm.nn.link_models import LinkNetwork
 from lsm.run.record import CONFIG_NAME
 from lsm.storage.options import StorageOptions
 from lsm.train.saved import SavedRun
-from lsm.train.tasks.link_prediction import LinkPrediction
 from lsm.train.tasks.metrics import in_columns
 
 _TIMEOUT_SECS = 3600.0
@@ -124,9 +123,7 @@ def _open(
         storage = run.config.storage
         if storage.engine == "memory":  # which would hold all features
             storage = storage.model_copy(update={"engine": "auto"})
-        edges = {}
-        if isinstance(run.task, LinkPrediction):
-            edges = run.task.splits.message_graph(run.store, "test")
+        edges = run.task.message_graph(run.store, "test")
         return run.load_model(), run.store, storage, edges
     if isinstance(run_or_model, LinkNetwork):
         raise ValueError(

@@ -34,7 +34,6 @@ from lsm.train.memory_plan import MemoryPlan
 from lsm.train.row_sizes import shape_of
 from lsm.train.sampling import sampler_of, seeds_of, topology_of
 from lsm.train.setup import Setup
-from lsm.train.tasks.link_prediction import LinkPrediction
 
 logger = logging.getLogger(__name__)
 
@@ -132,21 +131,16 @@ def _choose_score(setup: Setup) -> _Score:
     permanent rows or is stored; if it only orders rows, a score that is computed beside
     training."""
     config, world, cache = setup.config, setup.world, setup.config.cache
+    auto = setup.task.cache_score
     if cache.score != "auto":
         return _Score(cache.score)
     chooses = cache.policy in ("static", "hybrid") or cache.constant.bytes or cache.static.bytes
     if chooses or (shares_cache(config.comm, world) and config.comm.mode == "partition-aware"):
-        return _Score(_auto(setup))
+        return _Score(auto)
     if cache.policy != "lookahead" and cache.victim.mode != "pool":
         return _Score("none")
-    is_stored = collectives.broadcast_object(_auto(setup) in setup.store.scores, world)
-    return _Score(_auto(setup)) if is_stored else _Score("none", later=_auto(setup))
-
-
-def _auto(setup: Setup) -> str:
-    """The score that auto stands for. That of nodes starts at nodes of training, which links do not
-    have; ends of links are likelier the more edges they have."""
-    return "in_degree" if isinstance(setup.task, LinkPrediction) else scores.AUTO
+    is_stored = collectives.broadcast_object(auto in setup.store.scores, world)
+    return _Score(auto) if is_stored else _Score("none", later=auto)
 
 
 def _late_score(setup: Setup, score: _Score, features: Features) -> AbstractContextManager:

@@ -50,7 +50,7 @@ def topology_of(setup: Setup, split: str, in_memory: bool = False) -> Topology |
     drawing = drawing_of(config, store, split)
     if not isinstance(task, LinkPrediction):
         return open_topology(store, drawing, in_memory)
-    message = task.splits.message_graph(store, split, in_memory)
+    message = task.message_graph(store, split, in_memory)
     return open_typed_topology(store, drawing, in_memory, message)
 
 

@@ -20,7 +20,6 @@ from lsm.train import checkpoint
 from lsm.train.model import new_model
 from lsm.train.setup import Setup
 from lsm.train.tasks.choose import task_of
-from lsm.train.tasks.link_prediction import LinkPrediction
 from lsm.train.tasks.task import Task
 
 logger = logging.getLogger(__name__)
@@ -75,10 +74,9 @@ class SavedRun:
 
     @cached_property
     def task(self) -> Task:
-        """The task, with its splits of links open."""
+        """The task, with its files open."""
         task = task_of(self.config)
-        if isinstance(task, LinkPrediction):
-            task.open(self.store)
+        task.open(self.store)
         return task
 
     def load_model(self) -> nn.Module:

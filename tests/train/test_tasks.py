@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from lsm.train.tasks.task import Task
 from lsm.train.trainer import train
 from support.training import config, losses, make_store
 
@@ -26,7 +27,7 @@ class Sums:
         return self.task.metrics(self.sums, self.num_seeds)
 
 
-class Regression:
+class Regression(Task):
     """Predicts the label of a node as a number."""
 
     metric = "fit"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lsm import native
 from lsm.config.schema import Config
 from lsm.data.graph_store import GraphStore
-from lsm.data.links.splits import LinkSplits
+from lsm.data.links.splits import LinkSplits, MessageEdges
 from lsm.graph.types import EdgeType
 from lsm.links.known_edges import KnownEdges, joined_pairs
 from lsm.links.losses import link_loss_sum
@@ -23,18 +23,21 @@ from lsm.nn.link_models import LinkNetwork
 from lsm.nn.link_scorers import build_scorer
 from lsm.run.store import open_at
 from lsm.train.tasks.tally import CountTally
-from lsm.train.tasks.task import Counts, Model
+from lsm.train.tasks.task import Counts, Model, Task
 
 _HITS = (1, 3, 10)
 _TOLERANCE = 1e-5  # of a score, in which sums of another order differ
 
 
-class LinkPrediction:
+class LinkPrediction(Task):
     """Scores links against drawn destinations. Links are those of the splits that ``data.links``
     names: call ``check`` first, or ``open`` for the network alone."""
 
     metric = "mrr"
     lower_is_better = False
+    cache_score = "in_degree"
+    """Ends of links are likelier the more edges they have, and reverse PageRank starts at nodes of
+    training, which links do not have."""
     count_names: tuple[str, ...] = ("reciprocal_ranks", *(f"hits_at_{k}" for k in _HITS))
 
     def __init__(self, config: Config) -> None:
@@ -87,7 +90,7 @@ class LinkPrediction:
             )
         _check_sampling(config)
         self._evaluation = _Candidates.of(store, self.splits, config)
-        edges = self.splits.message_graph(store, "train").get(self.edge_type)
+        edges = self.message_graph(store, "train").get(self.edge_type)
         topology = store.edges(self.edge_type).topology() if edges is None else edges.topology
         self._indptr = topology.indptr
 
@@ -108,6 +111,12 @@ class LinkPrediction:
         meta = self.splits.meta
         named = ("edge_type", "reverse_type", "order", "seed", "message_edges", "splits")
         return own | {"data.links": {name: getattr(meta, name) for name in named}}
+
+    def message_graph(
+        self, store: GraphStore, split: str, in_memory: bool = False
+    ) -> Mapping[EdgeType, MessageEdges]:
+        """As Task.message_graph()."""
+        return self.splits.message_graph(store, split, in_memory)
 
     def input_type(self, store: GraphStore) -> str:
         """The type of the destinations."""

@@ -27,10 +27,10 @@ from lsm.train.tasks.labels import (
 from lsm.train.tasks.losses import CrossEntropy, Loss, open_loss
 from lsm.train.tasks.metrics import METRICS, ScoreMetric, SumMetric
 from lsm.train.tasks.tally import MetricTally
-from lsm.train.tasks.task import Counts, Model
+from lsm.train.tasks.task import Counts, Model, Task
 
 
-class NodePrediction:
+class NodePrediction(Task):
     """Predicts the labels of each seed node: a class, several labels of 0 or 1, or numbers. Seeds
     and labels are those of the store.
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from lsm.cache import scores
 from lsm.config.schema import Config
 from lsm.data.graph_store import GraphStore
+from lsm.data.links.splits import MessageEdges
 from lsm.distributed.collectives import World
+from lsm.graph.types import EdgeType
 from lsm.loader.batch import Batch
 
 Model = Callable[[Batch], Tensor]
@@ -29,36 +33,70 @@ class Tally(Protocol):
         """Metrics of the seeds of all ranks by name; None without seeds. A collective."""
 
 
-class Task(Protocol):
-    """Something to learn from the nodes of a store."""
+class Task(ABC):
+    """Something to learn from a store."""
+
+    cache_score = scores.AUTO
+    """The score that ``cache.score=auto`` stands for."""
 
     @property
+    @abstractmethod
     def metric(self) -> str:
         """The metric to select models by."""
 
     @property
+    @abstractmethod
     def lower_is_better(self) -> bool:
         """Of that metric."""
 
+    @abstractmethod
     def check(self, config: Config, store: GraphStore, world_size: int) -> None:
         """Raises ValueError if ``store`` cannot be trained on."""
 
+    @abstractmethod
     def input_type(self, store: GraphStore) -> str:
         """The node type of the seeds."""
 
+    @abstractmethod
     def out_dim(self, store: GraphStore) -> int:
         """Width of the network's output."""
 
+    @abstractmethod
     def seeds(self, store: GraphStore, split: str) -> Tensor:
         """The nodes of ``split``, by their ids in the type: [N] int64."""
 
+    @abstractmethod
     def loss_sum(self, model: Model, batch: Batch) -> tuple[Tensor, Counts]:
         """Sum of the seeds' losses, to be differentiated, and their counts. Without seeds, a sum
         of 0 that depends on the output of ``model``, as DDP needs."""
 
+    @abstractmethod
     def metrics(self, counts: Mapping[str, float], num_seeds: float) -> dict[str, float | None]:
         """Metrics of training by name, from the sums of counts over ``num_seeds`` seeds; None
         without seeds."""
 
+    @abstractmethod
     def tally(self) -> Tally:
         """The start of an evaluation."""
+
+    def open(self, store: GraphStore) -> None:  # noqa: B027 (few tasks have such files)
+        """Opens the files that the task's network needs besides the store."""
+
+    def network(self, model: nn.Module) -> nn.Module:
+        """The network to train, of one that gives the rows of nodes."""
+        return model
+
+    def other_types(self) -> tuple[str, ...]:
+        """Node types whose rows the network gives besides those of the seeds."""
+        return ()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that a resumed run must share, by name."""
+        return {}
+
+    def message_graph(
+        self, store: GraphStore, split: str, in_memory: bool = False
+    ) -> Mapping[EdgeType, MessageEdges]:
+        """The edges that a split may sample, of types that do not take all of the store's."""
+        return {}
