@@ -9,21 +9,12 @@ from lsm.nn.models import loss_sum
 from lsm.train.embeddings import EmbeddingOptimizer, average_sparse_gradients
 from lsm.train.model import build_network
 from lsm.train.setup import Setup
+from lsm.train.tasks.node_prediction import NodePrediction
 from support.typed_graphs import typed_graph
 
 NUM_RANKS = 2
 GLOBAL_BATCH, STEPS = 8, 3
 TABLES = ["inputs.author.weight", "inputs.topic.weight"]
-
-
-class Papers:
-    """The part of a task that a network is built from."""
-
-    def out_dim(self, store):
-        return store.nodes("paper").num_classes
-
-    def input_type(self, store):
-        return "paper"
 
 
 @pytest.fixture
@@ -43,7 +34,9 @@ def store_path(tmp_path):
 def network_of(store, world, name):
     settings = (f"model.name={name}", "model.hidden_dim=8", "model.dropout=0", "train.lr=1e-6")
     config = lsm.load_config("base", [*settings, "sampler.num_neighbors=[3,3]"])
-    return build_network(Setup(config, world, torch.device("cpu"), store, Papers()), None, 1)
+    return build_network(
+        Setup(config, world, torch.device("cpu"), store, NodePrediction("paper")), None, 1
+    )
 
 
 def gradients_of(model):
