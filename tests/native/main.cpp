@@ -17,7 +17,7 @@ extern "C" __attribute__((visibility("default"))) const char* __tsan_default_sup
 #endif
 
 int main(int argc, char** argv) {
-  constexpr unsigned kMaxSecs = 300;  // of the whole run; SIGALRM then ends it
+  constexpr unsigned kMaxSecs = 900;  // of the whole run; SIGALRM then ends it
   alarm(kMaxSecs);
   doctest::Context context;
   context.setOption("duration", true);
