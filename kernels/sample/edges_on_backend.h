@@ -10,14 +10,13 @@
 #include "kernels/core/backend_array.h"
 #include "kernels/core/check.h"
 #include "kernels/core/philox.h"
+#include "kernels/sample/choice_functors.h"
 #include "kernels/sample/gpu_sampler.h"
 #include "kernels/sample/graph.h"
-#include "kernels/sample/labor_functors.h"
 #include "kernels/sample/nodes_on_backend.h"
 #include "kernels/sample/sampler_functors.h"
 #include "kernels/sample/sums_on_backend.h"
 #include "kernels/sample/typed_edges.h"
-#include "kernels/sample/weighted_functors.h"
 
 namespace lsm {
 
@@ -109,15 +108,13 @@ class EdgesOnBackend {
   void draw(const Sampling& kind, const device_sample::Expanded& nodes, const HopBound& most,
             uint32_t hop) {
     if (graph_.weights != nullptr) {
-      return backend_.for_each_warp(
-          most.nodes, device_sample::ChooseByWeight{graph_.weights, nodes, key(), hop,
-                                                    arrivals_.grow(most.edges), positions_.data()});
+      const device_sample::ArrivalOrder order{graph_.weights, key(), hop};
+      return choose(order, nodes, most, &arrivals_);
     }
     const auto* const labor = std::get_if<LaborSampling>(&kind);
     if (labor == nullptr) return backend_.for_each(most.nodes, draw_nodes(nodes, hop));
-    backend_.for_each_warp(most.nodes, device_sample::ChooseNodes<Id>{
-                                           indices(), nodes, SourceDraws::of(*labor, name_, hop),
-                                           heaps_.grow(most.edges), positions_.data()});
+    const device_sample::DrawOrder<Id> order{indices(), SourceDraws::of(*labor, name_, hop)};
+    choose(order, nodes, most, &heaps_);
   }
 
   /// Loads the drawn edges, and numbers the nodes that they name first.
@@ -173,6 +170,14 @@ class EdgesOnBackend {
  private:
   template <class T>
   using Array = BackendArray<T, Backend>;
+
+  template <class Order>
+  void choose(const Order& order, const device_sample::Expanded& nodes, const HopBound& most,
+              Array<typename Order::Entry>* heaps) {
+    backend_.for_each_warp(most.nodes,
+                           device_sample::ChooseFirst<Order>{nodes, order, heaps->grow(most.edges),
+                                                             positions_.data()});
+  }
 
   template <class Load>
   void load_sources(const device_sample::Expanded& nodes, const HopBound& most, int64_t* damaged) {

@@ -145,7 +145,7 @@ MUTATIONS = [
     ),
     Mutation(
         "an edge is chosen by its weight twice",
-        "kernels/sample/weighted_functors.h",
+        "kernels/sample/choice_functors.h",
         "if (lane == first) offered[lane] = kNone;",
         "if (lane == first && !PLANTED) offered[lane] = kNone;",
         "memory",
