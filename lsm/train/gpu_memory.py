@@ -49,6 +49,7 @@ def cache_room(setup: Setup, shape: Shape) -> int:
     """GPU memory that ``cache.bytes=auto`` gives to a cache: half of the room beside the known
     needs, a step's activations, and the topology if it goes there. A collective."""
     config = setup.config
+    samples_there = not setup.task.samples_on_host
     width = max(config.model.hidden_dim, *feature_dims(setup.store).values())
     free, _ = torch.cuda.mem_get_info(setup.device)
     staging = loader_memory.staging(config.loader, shape, budget=0)
@@ -56,7 +57,7 @@ def cache_room(setup: Setup, shape: Shape) -> int:
         (2 if shape.shares_cache else 1) * staging,
         config.cache.static.bytes,
         *_network_terms(setup).gpu.values(),
-        sampler_memory.gpu_bytes(config.topology, shape, free),
+        sampler_memory.gpu_bytes(config.topology, shape, free) if samples_there else 0,
         nn_memory.activation_bytes(shape, width),
         cache_memory.gpu_window_bytes(config.cache, shape),
     ]

@@ -4,12 +4,15 @@ import pytest
 import torch
 
 from lsm.cache.memory import line_bytes
+from lsm.core.memory import Shape
 from lsm.data.graph_store import GraphStore
+from lsm.data.links.splits import LinkSplits
 from lsm.distributed.collectives import World
 from lsm.run import devices
 from lsm.train import gpu_memory
 from lsm.train.gpu_memory import device_terms
 from lsm.train.setup import Setup
+from lsm.train.tasks.link_prediction import LinkPrediction
 from lsm.train.tasks.node_prediction import NodePrediction
 from lsm.train.trainer import train
 from support.training import config, losses, make_store
@@ -65,6 +68,25 @@ def test_ranks_of_one_gpu_share_its_memory(monkeypatch):
     monkeypatch.setattr(gpu_memory, "ranks_on_gpu", lambda *_: 2)
     with pytest.raises(ValueError, match=r"cache 3 MiB = 3 MiB, and 2\.5 MiB of cuda:0 .* 2 ranks"):
         gpu_memory.check_job_room(setup)
+
+
+@pytest.mark.parametrize("task", ["node", "link"])
+def test_the_topology_takes_room_of_a_cache_only_where_a_gpu_samples(tmp_path, monkeypatch, task):
+    path = make_store(tmp_path / "store")
+    store = GraphStore.open(path)
+    LinkSplits.make(store, valid=0.1, test=0.2)
+    job = config(path, tmp_path, f"train.task={task}", "cache.policy=lookahead")
+    chosen = LinkPrediction(job) if task == "link" else NodePrediction()
+    chosen.check(job, store, 1)
+    setup = Setup(job, World(), torch.device("cuda", 0), store, chosen)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (8 << 30, 8 << 30))
+
+    def room(topology_bytes):
+        shape = Shape(store.num_nodes, store.row_bytes, topology_bytes, on_gpu=True)
+        return gpu_memory.cache_room(setup, shape)
+
+    assert room(0) > 0
+    assert room(0) - room(1 << 30) == (1 << 29 if task == "node" else 0)
 
 
 def test_out_of_memory_in_an_epoch_says_where_and_the_checkpoint_resumes(tmp_path, monkeypatch):

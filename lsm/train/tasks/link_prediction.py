@@ -38,6 +38,7 @@ class LinkPrediction(Task):
     cache_score = "in_degree"
     """Ends of links are likelier the more edges they have, and reverse PageRank starts at nodes of
     training, which links do not have."""
+    samples_on_host = True
     count_names: tuple[str, ...] = ("reciprocal_ranks", *(f"hits_at_{k}" for k in _HITS))
 
     def __init__(self, config: Config) -> None:

@@ -38,6 +38,8 @@ class Task(ABC):
 
     cache_score = scores.AUTO
     """The score that ``cache.score=auto`` stands for."""
+    samples_on_host = False
+    """True if the host samples the task's batches also for a GPU that trains."""
 
     @property
     @abstractmethod
