@@ -8,6 +8,7 @@ by one rank only.
 """
 
 import argparse
+import gc
 
 import torch
 import torch.distributed as dist
@@ -25,6 +26,14 @@ def main() -> None:
     arguments = parser.parse_args()
 
     dist.init_process_group("gloo")  # torchrun sets the rank and the world size
+    train(arguments)
+    # DDP must end before the process group. After it, the end of DDP would hold
+    # Python's lock and wait for Gloo's threads, which may wait for that lock.
+    gc.collect()  # DDP is in a cycle of references
+    dist.destroy_process_group()
+
+
+def train(arguments: argparse.Namespace) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)  # the same initial weights on every rank
 
@@ -78,10 +87,6 @@ def main() -> None:
                     total[2] / total[1],
                 )
                 print(f"epoch {epoch + 1}: loss {mean_loss:.4f}, read {read:.1%}")
-    # Gloo's threads let go of the last exchange meanwhile. The end of DDP waits
-    # for them, and they would wait for Python's lock.
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

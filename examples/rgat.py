@@ -7,6 +7,7 @@ global batch. All nodes of a type without features start from one learnt row.
 """
 
 import argparse
+import gc
 
 import torch
 import torch.distributed as dist
@@ -90,6 +91,14 @@ def main() -> None:
     arguments = parser.parse_args()
 
     dist.init_process_group("gloo")  # torchrun sets the rank and the world size
+    train(arguments)
+    # DDP must end before the process group. After it, the end of DDP would hold
+    # Python's lock and wait for Gloo's threads, which may wait for that lock.
+    gc.collect()  # DDP is in a cycle of references
+    dist.destroy_process_group()
+
+
+def train(arguments: argparse.Namespace) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)  # the same initial weights on every rank
     store, kind = lsm.GraphStore.open(arguments.store), arguments.input_type
@@ -127,10 +136,6 @@ def main() -> None:
             found = accuracy(rgat, valid, kind)
             if rank == 0:
                 print(f"epoch {epoch + 1}: loss {mean:.4f}, valid {found:.4f}")
-    # Gloo's threads let go of the last exchange meanwhile. The end of DDP waits
-    # for them, and they would wait for Python's lock.
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
