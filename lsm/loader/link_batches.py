@@ -13,8 +13,8 @@ from lsm.data.links.splits import MessageEdges
 from lsm.features.row_source import Rows
 from lsm.graph.types import EdgeType
 from lsm.loader.batch import Batch, StoreValues
-from lsm.loader.loader import SampledSeeds
 from lsm.loader.node_batches import NodeBatches
+from lsm.loader.sampled_seeds import SampledSeeds
 from lsm.sampler.typed_neighbor import TypedNeighborSampler
 
 

@@ -139,21 +139,10 @@ class LinkNeighborLoader(Loader):
             rank=rank,
             world_size=world_size,
         )
-        seeds, batches = parts.seeds, parts.batches
-        self._description = (
-            f"{store!r}, num_neighbors={num_neighbors}, links={seeds.num_seeds}, "
-            f"batch_size={batch_size}, shuffle={shuffle}, "
-            f"sampling={sampling.kind!r}, rank={rank}, world_size={world_size}"
-        )
         super().__init__(
-            seeds,
-            batches.sample,
-            features or batches.open_rows(store, cache, storage, seeds),
-            batches.make,
+            parts,
+            features or parts.batches.open_rows(store, cache, storage, parts.seeds),
             policy,
             owns_features=features is None,
             form=form_of(as_pyg=as_pyg, as_dgl=False),
         )
-
-    def __repr__(self) -> str:
-        return f"LinkNeighborLoader({self._description}, iterations={len(self)}, {self.features!r})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,16 +15,8 @@ from lsm.loader.inputs import Drawing, open_typed_sampler, open_typed_topology, 
 from lsm.loader.link_batches import LinkBatches
 from lsm.loader.link_inputs import InputLinks, find_edges, find_excluded, open_draws, open_splits
 from lsm.loader.link_seeds import LinkSeeds
-from lsm.sampler.typed_neighbor import TypedNeighborSampler, TypedTopology
-
-
-@dataclass(frozen=True)
-class LinkParts:
-    """Everything of a loader of links but its rows."""
-
-    seeds: LinkSeeds
-    sampler: TypedNeighborSampler
-    batches: LinkBatches
+from lsm.loader.parts import LoaderParts, describe
+from lsm.sampler.typed_neighbor import TypedTopology
 
 
 def open_link_parts(
@@ -41,7 +32,7 @@ def open_link_parts(
     reverse_type: EdgeType | Literal["auto"] | None = "auto",
     topology: TypedTopology | None = None,
     **schedule: Any,
-) -> LinkParts:
+) -> LoaderParts:
     """The parts of a loader of links. ``schedule``: the batch size, and the arguments of
     SeedSource. The other arguments and the errors are those of LinkNeighborLoader."""
     splits = open_splits(store, links)
@@ -49,7 +40,7 @@ def open_link_parts(
         *(store, edge_label_index, splits, edge_label, edge_label_time),
         *(drawing.time_attr, negatives),
     )
-    is_disjoint = drawing.disjoint or drawing.time_attr is not None
+    is_disjoint = drawing.is_disjoint
     excluded = find_excluded(store, edges.edge_type, splits, reverse_type)
     seeds = LinkSeeds(
         edges,
@@ -64,4 +55,6 @@ def open_link_parts(
     destination_type = edges.edge_type[2]
     sampler = open_typed_sampler(topology, destination_type, drawing)
     values = store_values(store, destination_type, None)
-    return LinkParts(seeds, sampler, LinkBatches(sampler, values, message))
+    batches = LinkBatches(sampler, values, message)
+    description = describe(store, drawing, schedule, links=seeds.num_seeds)
+    return LoaderParts(seeds, sampler, batches, description)

@@ -4,63 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
-import torch
-
-from lsm.features.row_source import Rows
 from lsm.features.sets import Features
 from lsm.loader.batch import Batch
+from lsm.loader.parts import LoaderParts
 from lsm.loader.pipeline import Pipeline
 from lsm.loader.prepared import Prepared, Sample
 from lsm.loader.rows_in_flight import RunAhead
-from lsm.sampler.seeds import SeedSource
-
-
-@dataclass(frozen=True, slots=True)
-class SampledSeeds:
-    """The Sample of a Loader: the seeds of an iteration, and their sample."""
-
-    seeds: Any
-    graph: Any
-
-    @property
-    def ids(self) -> torch.Tensor:
-        """As Sample.ids."""
-        return self.graph.ids
-
-    @property
-    def repeats(self) -> bool:
-        """As Sample.repeats."""
-        return self.graph.repeats
-
-    @property
-    def num_bytes(self) -> int:
-        """As Sample.num_bytes, without the seeds."""
-        return self.graph.num_bytes
-
-    def pack(self) -> SampledSeeds:
-        """As Sample.pack()."""
-        return SampledSeeds(self.seeds, self.graph.pack())
-
-    def unpack(self) -> SampledSeeds:
-        """As Sample.unpack()."""
-        return SampledSeeds(self.seeds, self.graph.unpack())
+from lsm.loader.sampled_seeds import SampledSeeds
 
 
 class Loader:
     """Iterates over an epoch of Batches, which background threads prepare ahead of the consumer.
 
-    It knows neither nodes nor links: ``seeds`` says which come when, ``sample`` draws their
-    neighbourhood, and ``collate`` makes a batch of all.
+    It knows neither nodes nor links: ``parts.seeds`` says which come when, and ``parts.batches``
+    draws their neighbourhood and makes a batch of it.
 
     Args:
-        seeds: The seeds of every iteration.
-        sample: Returns the sample of an iteration's seeds, which has the members of Sample.
+        parts: The seeds and the batches.
         features: Source of rows.
-        collate: Makes the batch of the seeds, their sample, its rows and its counters.
         policy: Bounds on the work ahead of the consumer.
         owns_features: Close ``features`` with the loader.
         form: Iterate over what it makes of the batches; None: the batches themselves.
@@ -68,25 +32,25 @@ class Loader:
 
     def __init__(
         self,
-        seeds: SeedSource,
-        sample: Callable[[Any], Any],
+        parts: LoaderParts,
         features: Features,
-        collate: Callable[[SampledSeeds, Rows, dict[str, float]], Batch],
         policy: RunAhead,
         *,
         owns_features: bool = False,
         form: Callable[[Batch], Any] | None = None,
     ) -> None:
-        self._seeds = seeds
-        self._sample = sample
+        self._parts, self._seeds = parts, parts.seeds
         self.features = features
         """Source of rows."""
-        self._collate = collate
         self._policy = policy
         self._owns_features, self._form = owns_features, form
         self._epoch = 0
         self._totals: dict[str, float] = {"batches": 0, "sampled_nodes": 0, "sampled_edges": 0}
         self._totals |= {"sample_secs": 0.0, "wait_secs": 0.0}
+
+    def __repr__(self) -> str:
+        told = f"{self._parts.description}, iterations={len(self)}, {self.features!r}"
+        return f"{type(self).__name__}({told})"
 
     def __len__(self) -> int:
         """Iterations per epoch, the same on every rank."""
@@ -159,7 +123,7 @@ class Loader:
 
     def _draw(self, seeds_at: Callable[[int], Any], iteration: int) -> Sample:
         seeds = seeds_at(iteration)
-        return SampledSeeds(seeds, self._sample(seeds))
+        return SampledSeeds(seeds, self._parts.batches.sample(seeds))
 
     def _batches(self, sample: Callable[[int], Sample], start_iteration: int) -> Iterator[Batch]:
         # Created here, at the first next(), so that an unused iterator starts no threads.
@@ -181,7 +145,7 @@ class Loader:
         totals["wait_secs"] += time.perf_counter() - start
         if prepared is None:
             return None
-        batch = self._collate(prepared.sample, prepared.x, prepared.stats)
+        batch = self._parts.batches.make(prepared.sample, prepared.x, prepared.stats)
         totals["batches"] += 1
         totals["sampled_nodes"] += batch.num_nodes
         totals["sampled_edges"] += batch.num_edges

@@ -15,19 +15,13 @@ from lsm.graph.topology import Topology
 from lsm.loader.inputs import (
     Drawing,
     InputNodes,
-    find_inputs,
-    find_seed_times,
-    open_sampler,
-    open_topology,
-    store_values,
 )
 from lsm.loader.loader import Loader
-from lsm.loader.node_batches import NodeBatches
+from lsm.loader.parts import open_node_parts
 from lsm.loader.pyg_arguments import check_extra_arguments
 from lsm.loader.shared_arguments import form_of, opened, run_ahead
 from lsm.sampler.neighbor import Sampler
 from lsm.sampler.options import Sampling
-from lsm.sampler.seeds import NodeSeeds
 from lsm.sampler.typed_neighbor import NumNeighbors, TypedTopology
 from lsm.storage.options import StorageOptions
 from lsm.storage.read_ahead import ReadAhead
@@ -138,36 +132,25 @@ class NeighborLoader(Loader):
         drawing = Drawing(
             num_neighbors, sampling, disjoint, temporal_strategy, time_attr, weight_attr
         )
-        input_type, nodes = find_inputs(store, input_nodes)
-        seeds = NodeSeeds(
-            nodes,
-            batch_size,
-            times=find_seed_times(store, input_type, nodes, drawing, input_time),
+        parts = open_node_parts(
+            store,
+            drawing,
+            input_nodes,
+            input_time=input_time,
+            labels=labels,
+            topology=topology,
+            sampler=sampler,
+            batch_size=batch_size,
             shuffle=shuffle,
             drop_last=drop_last,
             seed=seed,
             rank=rank,
             world_size=world_size,
         )
-        values = store_values(store, input_type, labels)
-        if sampler is None:
-            topology = topology or open_topology(store, drawing)
-            sampler = open_sampler(topology, input_type, drawing)
-        batches = NodeBatches(sampler, values, values.nodes[input_type].get("y"))
-        self._description = (
-            f"{store!r}, num_neighbors={num_neighbors}, seeds={seeds.num_seeds}, "
-            f"batch_size={batch_size}, shuffle={shuffle}, "
-            f"sampling={sampling.kind!r}, rank={rank}, world_size={world_size}"
-        )
         super().__init__(
-            seeds,
-            batches.sample,
-            features or batches.open_rows(store, cache, storage, seeds),
-            batches.make,
+            parts,
+            features or parts.batches.open_rows(store, cache, storage, parts.seeds),
             policy,
             owns_features=features is None,
             form=form_of(as_pyg=as_pyg, as_dgl=as_dgl),
         )
-
-    def __repr__(self) -> str:
-        return f"NeighborLoader({self._description}, iterations={len(self)}, {self.features!r})"

@@ -15,7 +15,7 @@ from lsm.features.row_source import Rows
 from lsm.features.sets import Features
 from lsm.features.typed import open_feature_sets
 from lsm.loader.batch import Batch, StoreValues
-from lsm.loader.loader import SampledSeeds
+from lsm.loader.sampled_seeds import SampledSeeds
 from lsm.sampler.neighbor import SampledGraph
 from lsm.sampler.seeds import SeedBatch, SeedSource, count_requests
 from lsm.storage.options import StorageOptions

@@ -32,7 +32,7 @@ from lsm.train.gpu_memory import cache_room
 from lsm.train.memory_plan import Facts, MemoryPlan
 from lsm.train.model import new_model
 from lsm.train.row_sizes import row_sizes, shape_of
-from lsm.train.sampling import sampler_of, seeds_of, topology_of
+from lsm.train.sampling import parts_of, topology_of
 from lsm.train.setup import Setup
 
 logger = logging.getLogger(__name__)
@@ -117,14 +117,13 @@ def _try_split(
     setup: Setup, topology: Topology | TypedTopology, split: str
 ) -> tuple[BatchSize, int, int]:
     """The largest batch of a split, its iterations, and memory of a step on the host."""
-    schedule = seeds_of(setup, split, topology)
-    sampler = sampler_of(setup, split, topology)
-    batch, smaller = largest_batch(sampler, schedule, row_sizes(setup.store))
+    parts = parts_of(setup, split, topology)
+    batch, smaller = largest_batch(parts.sampler, parts.seeds, row_sizes(setup.store))
     step = 0
     if setup.device.type == "cpu" and split != "test" and smaller is not None:
         tried = _trial_batch(setup, *smaller)
         step = _step_bytes(setup, batch, tried, smaller[1], trains=split == "train")
-    return batch, schedule.num_iterations, step
+    return batch, parts.seeds.num_iterations, step
 
 
 def _trial_batch(setup: Setup, seeds: Any, graph: SampledGraph) -> Batch:

@@ -32,7 +32,7 @@ from lsm.storage.options import StorageOptions
 from lsm.train import cache_remarks
 from lsm.train.memory_plan import MemoryPlan
 from lsm.train.row_sizes import shape_of
-from lsm.train.sampling import sampler_of, seeds_of, topology_of
+from lsm.train.sampling import parts_of, topology_of
 from lsm.train.setup import Setup
 
 logger = logging.getLogger(__name__)
@@ -114,8 +114,8 @@ def _open_cache(
 def _requests(setup: Setup) -> torch.Tensor:
     """Requests of each node in some batches of this rank: [N] int64."""
     topology = topology_of(setup, "train")
-    sampler, seeds = sampler_of(setup, "train", topology), seeds_of(setup, "train", topology)
-    return count_requests(sampler, seeds, setup.store.num_nodes)
+    parts = parts_of(setup, "train", topology)
+    return count_requests(parts.sampler, parts.seeds, setup.store.num_nodes)
 
 
 @dataclass(frozen=True)

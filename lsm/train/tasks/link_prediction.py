@@ -13,15 +13,20 @@ from lsm import native
 from lsm.config.schema import Config
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import LinkSplits, MessageEdges
+from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType
 from lsm.links.known_edges import KnownEdges, joined_pairs
 from lsm.links.losses import link_loss_sum
 from lsm.links.negative_sampling import NegativeSampling
 from lsm.links.ranking import RankCounter
 from lsm.loader.batch import Batch
+from lsm.loader.inputs import Drawing, open_typed_topology
+from lsm.loader.link_parts import open_link_parts
+from lsm.loader.parts import LoaderParts
 from lsm.nn.link_models import LinkNetwork
 from lsm.nn.link_scorers import build_scorer
 from lsm.run.store import open_at
+from lsm.sampler.typed_neighbor import TypedTopology
 from lsm.train.tasks.tally import CountTally
 from lsm.train.tasks.task import Counts, Model, Task
 
@@ -54,11 +59,6 @@ class LinkPrediction(Task):
         """The links. Precondition: open() has opened them."""
         assert self._opened is not None, "open() opens the splits"
         return self._opened
-
-    @property
-    def exclude_seed_edges(self) -> bool:
-        """True if a batch samples none of its own links."""
-        return self._options.exclude_seed_edges
 
     def open(self, store: GraphStore) -> None:
         """Opens the splits. Raises FileNotFoundError without them, ValueError if they are of
@@ -103,7 +103,7 @@ class LinkPrediction(Task):
     @property
     def protocol(self) -> str:
         """The candidates of validation and test, in words."""
-        return self._candidates.protocol
+        return f"links are ranked so: {self._candidates.protocol}, mean rank on ties"
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -118,6 +118,44 @@ class LinkPrediction(Task):
     ) -> Mapping[EdgeType, MessageEdges]:
         """As Task.message_graph()."""
         return self.splits.message_graph(store, split, in_memory)
+
+    def labels(self, store: GraphStore, in_memory: bool = False) -> None:
+        """None: links have no labels of nodes."""
+
+    def has_own_edges(self, split: str) -> bool:
+        """True for the test if it samples the edges of validation, too."""
+        return split == "test" and self.splits.message_edges == "earlier"
+
+    def open_topology(
+        self, store: GraphStore, split: str, drawing: Drawing, in_memory: bool = False
+    ) -> TypedTopology:
+        """The message graph of ``split``."""
+        message = self.message_graph(store, split, in_memory)
+        return open_typed_topology(store, drawing, in_memory, message)
+
+    def open_parts(
+        self,
+        store: GraphStore,
+        split: str,
+        drawing: Drawing,
+        topology: Topology | TypedTopology,
+        *,
+        sampler: Any = None,
+        labels: Tensor | None = None,
+        **schedule: Any,
+    ) -> LoaderParts:
+        """The parts of a loader of links, which the host samples."""
+        assert isinstance(topology, TypedTopology), "open_topology() opens it by type"
+        return open_link_parts(
+            store,
+            drawing,
+            split,
+            links=self.splits,
+            negatives=self.negatives(split, is_disjoint=drawing.is_disjoint),
+            exclude_seed_edges=self._options.exclude_seed_edges,
+            topology=topology,
+            **schedule,
+        )
 
     def input_type(self, store: GraphStore) -> str:
         """The type of the destinations."""

@@ -13,8 +13,12 @@ from lsm.config.schema import Config
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import MessageEdges
 from lsm.distributed.collectives import World
+from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType
 from lsm.loader.batch import Batch
+from lsm.loader.inputs import Drawing, open_topology
+from lsm.loader.parts import LoaderParts, open_node_parts
+from lsm.sampler.typed_neighbor import TypedTopology
 
 Model = Callable[[Batch], Tensor]
 """Outputs of the seeds of a batch, [batch_size, out_dim]."""
@@ -97,8 +101,50 @@ class Task(ABC):
         """The settings that a resumed run must share, by name."""
         return {}
 
+    @property
+    def protocol(self) -> str:
+        """A line that tells how seeds are evaluated, if that needs one."""
+        return ""
+
+    def labels(self, store: GraphStore, in_memory: bool = False) -> Tensor | None:
+        """The labels of the seeds' type, [N] or [N, k]; None for a task without."""
+        return store.nodes(self.input_type(store)).labels(in_memory)
+
+    def has_own_edges(self, split: str) -> bool:
+        """True if ``split`` samples other edges than training."""
+        return False
+
     def message_graph(
         self, store: GraphStore, split: str, in_memory: bool = False
     ) -> Mapping[EdgeType, MessageEdges]:
         """The edges that a split may sample, of types that do not take all of the store's."""
         return {}
+
+    def open_topology(
+        self, store: GraphStore, split: str, drawing: Drawing, in_memory: bool = False
+    ) -> Topology | TypedTopology:
+        """The edges that ``split`` samples, with the values that ``drawing`` needs."""
+        return open_topology(store, drawing, in_memory)
+
+    def open_parts(
+        self,
+        store: GraphStore,
+        split: str,
+        drawing: Drawing,
+        topology: Topology | TypedTopology,
+        *,
+        sampler: Any = None,
+        labels: Tensor | None = None,
+        **schedule: Any,
+    ) -> LoaderParts:
+        """The parts of the loader of ``split``; arguments as open_node_parts() takes them."""
+        seeds = self.seeds(store, split)
+        return open_node_parts(
+            store,
+            drawing,
+            (self.input_type(store), seeds) if store.is_typed else seeds,
+            labels=labels,
+            topology=topology,
+            sampler=sampler,
+            **schedule,
+        )
