@@ -256,8 +256,8 @@ def _warn_of_surprises(trace: Trace, combinations: Sequence[Combination]) -> Non
     scored = [name for name in SCORED if name in {each.policy for each in combinations}]
     if trace.static_score is None and scored:
         warnings.warn(
-            f"the trace has no static_score: {', '.join(scored)} take every node as equally hot; "
-            "`lsm trace --score reverse_pagerank` adds one",
+            f"the trace has no static_score: {', '.join(scored)}: every node counts as equally "
+            "hot; `lsm trace --score reverse_pagerank` adds one",
             stacklevel=3,
         )
 
