@@ -1,0 +1,71 @@
+"""Comments and docstrings start with their subject."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+HEADLESS = re.compile(r"(?:What|Where|Whether|Which)\b(?!.*\?)", re.DOTALL)
+CLAUSE = re.compile(r"Where\b[^,.:]*,")
+
+
+def comment_blocks(text: str) -> Iterator[tuple[int, str]]:
+    """Line and text of each run of whole-line comments."""
+    first, words = 0, []
+    for number, line in enumerate([*text.splitlines(), ""], start=1):
+        if line.lstrip().startswith("# "):
+            first = first if words else number
+            words.append(line.lstrip()[2:])
+        elif words:
+            yield first, " ".join(words)
+            words = []
+
+
+def docstrings(text: str) -> Iterator[tuple[int, str]]:
+    """Line and text of each string that stands as a statement, those of fields too."""
+    for node in ast.walk(ast.parse(text)):
+        value = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            yield value.lineno, value.value
+
+
+def headless(text: str) -> list[int]:
+    """Lines of comments and docstrings that start with a noun clause instead of a subject.
+
+    Questions may start so, and so may a sentence with a clause before its subject: "Where X, Y".
+    """
+    found = []
+    for line, prose in [*comment_blocks(text), *docstrings(text)]:
+        start = re.split(r"(?<=[.?])\s", prose.strip(), maxsplit=1)[0]
+        if HEADLESS.match(start) and not CLAUSE.match(start):
+            found.append(line)
+    return sorted(found)
+
+
+def test_prose_starts_with_its_subject():
+    paths = sorted((ROOT / "lsm").rglob("*.py"))
+    assert paths
+    found = {path.relative_to(ROOT).as_posix(): headless(path.read_text()) for path in paths}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ('"""What a run is read for."""', [1]),
+        ('"""Which slot is written, and\nread."""', [1]),
+        ("class A:\n    b: int\n    '''Whether it is kept.'''", [3]),
+        ("x = 1\n# Where training starts.\n# From here on.", [2]),
+        ("# A comment goes on:\n# What is in its second line does not count.", []),
+        ("# What does a constant buffer save, and\n# who belongs in it?", []),
+        ("# Where O_DIRECT does not work, pages are flushed.", []),
+        ('"""True if the first line names the columns."""', []),
+        ('x = "What lies here"  # What follows code is left alone', []),
+        ('"""Whatever a killed run wrote."""', []),
+    ],
+)
+def test_a_headless_sentence_is_found(text, lines):
+    assert headless(text) == lines
