@@ -205,7 +205,7 @@ class Metrics:
             self._lines.flush()
         at = (record["epoch"] - 1) * self._iterations + record["iteration"]
         for each in self._loggers.values():
-            each.step(at, {name: record[name] for name in self._step_scalars})
+            each.add("step", at, {name: record[name] for name in self._step_scalars})
 
     def epoch(self, record: dict[str, Any]) -> None:
         """Records the end of an epoch in every file, and prints a line."""
@@ -215,7 +215,8 @@ class Metrics:
             self._lines.write({"kind": "epoch", **record})
             self._lines.flush()
         for each in self._loggers.values():
-            each.epoch(record["epoch"], dict(_scalars(record)))
+            each.add("epoch", record["epoch"], dict(_scalars(record)))
+            each.flush()
         self.say(
             f"epoch {record['epoch']:>3}/{self._epochs}  loss {record['loss']:.4f}  "
             f"{self._in_words(record)}{record['seconds']:.2f} s"

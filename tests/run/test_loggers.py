@@ -61,15 +61,16 @@ def test_csv_drops_what_a_resumed_run_will_do_again(tmp_path):
     """As after a kill, behind the last checkpoint, in the middle of a line."""
     first = CsvLogger(LoggedRun(tmp_path, 0, 0, {}))
     for number in range(6):
-        first.step(number, {"loss": number / 10})
-    first.epoch(1, {"loss": 0.2, "accuracy": 0.5})
-    first.epoch(2, {"loss": 0.1})
+        first.add("step", number, {"loss": number / 10})
+    first.add("epoch", 1, {"loss": 0.2, "accuracy": 0.5})
+    first.add("epoch", 2, {"loss": 0.1})
+    first.flush()
     with open(tmp_path / "steps.csv", "a") as file:
         file.write("7")
     again = CsvLogger(LoggedRun(tmp_path, 1, 4, {}))
-    again.step(4, {"loss": 9.0, "new": 1})
-    again.epoch(2, {"loss": 8.0})
-    again.step(5, {"loss": 7.0})
+    again.add("step", 4, {"loss": 9.0, "new": 1})
+    again.add("epoch", 2, {"loss": 8.0})
+    again.add("step", 5, {"loss": 7.0})
     again.close()
     found = rows(tmp_path / "steps.csv")
     assert [line["loss"] for line in found] == ["0.0", "0.1", "0.2", "0.3", "9.0", "7.0"]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lsm.run.loggers.logger import LoggedRun, Logger, writing_log
+from lsm.run.loggers.logger import Kind, LoggedRun, Logger, writing_log
 
 
 class CsvLogger(Logger):
@@ -17,22 +17,19 @@ class CsvLogger(Logger):
 
     def __init__(self, run: LoggedRun) -> None:
         # An epoch that begins is not among those that have ended.
-        self._steps = _Table(run.directory / "steps.csv", "iteration", run.iteration)
-        self._epochs = _Table(run.directory / "epochs.csv", "epoch", run.epoch + 1)
+        self._tables: dict[Kind, _Table] = {
+            "step": _Table(run.directory / "steps.csv", "iteration", run.iteration),
+            "epoch": _Table(run.directory / "epochs.csv", "epoch", run.epoch + 1),
+        }
 
-    def step(self, iteration: int, values: Mapping[str, float]) -> None:
-        """As Logger.step()."""
-        self._steps.add({"iteration": iteration, **values})
-
-    def epoch(self, epoch: int, values: Mapping[str, float]) -> None:
-        """As Logger.epoch()."""
-        self._epochs.add({"epoch": epoch, **values})
-        self.flush()
+    def add(self, kind: Kind, at: int, values: Mapping[str, float]) -> None:
+        """As Logger.add()."""
+        self._tables[kind].add(at, values)
 
     def flush(self) -> None:
         """As Logger.flush()."""
-        self._steps.flush()
-        self._epochs.flush()
+        for each in self._tables.values():
+            each.flush()
 
     def close(self) -> None:
         """As Logger.close()."""
@@ -48,9 +45,9 @@ class _Table:
         self._names: list[str] | None = None
         self._lines: list[Mapping[str, Any]] = []
 
-    def add(self, line: Mapping[str, Any]) -> None:
-        """Adds a line."""
-        self._lines.append(line)
+    def add(self, at: int, values: Mapping[str, Any]) -> None:
+        """Adds a line that has ``at`` in the first column."""
+        self._lines.append({self._first: at, **values})
 
     def flush(self) -> None:
         """Writes the lines that wait. A new column makes the file anew."""

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+Kind = Literal["step", "epoch"]
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,8 @@ class Logger(ABC):
     """True once its files were removed in mid-run: it takes nothing more."""
 
     @abstractmethod
-    def step(self, iteration: int, values: Mapping[str, float]) -> None:
-        """Takes the numbers of an iteration."""
-
-    @abstractmethod
-    def epoch(self, epoch: int, values: Mapping[str, float]) -> None:
-        """Takes the numbers of an epoch, at its end."""
+    def add(self, kind: Kind, at: int, values: Mapping[str, float]) -> None:
+        """Takes the numbers of an iteration (``step``) or, at its end, of an epoch."""
 
     @abstractmethod
     def flush(self) -> None:

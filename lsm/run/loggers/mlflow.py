@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-from lsm.run.loggers.logger import LoggedRun, Logger, writing_log
+from lsm.run.loggers.logger import Kind, LoggedRun, Logger, writing_log
 
 logger = logging.getLogger(__name__)
 
@@ -42,14 +42,12 @@ class MlflowLogger(Logger):
                 f"({uri}), or leave mlflow out"
             ) from error
 
-    def step(self, iteration: int, values: Mapping[str, float]) -> None:
-        """As Logger.step()."""
-        self._add("step", iteration, values)
-
-    def epoch(self, epoch: int, values: Mapping[str, float]) -> None:
-        """As Logger.epoch()."""
-        self._add("epoch", epoch, values)
-        self.flush()
+    def add(self, kind: Kind, at: int, values: Mapping[str, float]) -> None:
+        """As Logger.add()."""
+        now = int(1000 * time.time())
+        for name, value in values.items():
+            key = _FOREIGN.sub("_", f"{kind}/{name}")
+            self._waiting.append(self._mlflow.entities.Metric(key, float(value), now, at))
 
     def flush(self) -> None:
         """As Logger.flush()."""
@@ -77,12 +75,6 @@ class MlflowLogger(Logger):
         with writing_log(path):
             path.write_text(run_id)
         return run_id
-
-    def _add(self, kind: str, at: int, values: Mapping[str, float]) -> None:
-        now = int(1000 * time.time())
-        for name, value in values.items():
-            key = _FOREIGN.sub("_", f"{kind}/{name}")
-            self._waiting.append(self._mlflow.entities.Metric(key, float(value), now, at))
 
     def _call(self, call: Callable[..., Any], **arguments: Any) -> None:
         """Calls the server, until an error."""

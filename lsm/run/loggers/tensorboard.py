@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from lsm.run.loggers.logger import LoggedRun, Logger, writing_log
+from lsm.run.loggers.logger import Kind, LoggedRun, Logger, writing_log
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -24,14 +24,12 @@ class TensorBoardLogger(Logger):
         with writing_log(self._path):
             self.writer = SummaryWriter(self._path, purge_step=run.iteration)
 
-    def step(self, iteration: int, values: Mapping[str, float]) -> None:
-        """As Logger.step()."""
-        self._add("step", iteration, values)
-
-    def epoch(self, epoch: int, values: Mapping[str, float]) -> None:
-        """As Logger.epoch()."""
-        self._add("epoch", epoch, values)
-        self.flush()
+    def add(self, kind: Kind, at: int, values: Mapping[str, float]) -> None:
+        """As Logger.add()."""
+        with self._writing() as writer:
+            if writer is not None:
+                for name, value in values.items():
+                    writer.add_scalar(f"{kind}/{name}", value, at)
 
     def flush(self) -> None:
         """As Logger.flush()."""
@@ -44,12 +42,6 @@ class TensorBoardLogger(Logger):
         with self._writing() as writer:
             if writer is not None:
                 writer.close()
-
-    def _add(self, kind: str, at: int, values: Mapping[str, float]) -> None:
-        with self._writing() as writer:
-            if writer is not None:
-                for name, value in values.items():
-                    writer.add_scalar(f"{kind}/{name}", value, at)
 
     @contextmanager
     def _writing(self) -> Iterator[SummaryWriter | None]:

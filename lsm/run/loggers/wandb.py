@@ -7,7 +7,9 @@ import uuid
 from collections.abc import Mapping
 from importlib import import_module
 
-from lsm.run.loggers.logger import LoggedRun, Logger, writing_log
+from lsm.run.loggers.logger import Kind, LoggedRun, Logger, writing_log
+
+_AXES: dict[Kind, str] = {"step": "iteration", "epoch": "epoch"}
 
 
 class WandbLogger(Logger):
@@ -31,19 +33,14 @@ class WandbLogger(Logger):
                 f"metrics.loggers: wandb: {problem}; log in by `wandb login`, "
                 "set WANDB_MODE=offline, or leave wandb out"
             ) from error
-        for kind, axis in (("step", "iteration"), ("epoch", "epoch")):
+        for kind, axis in _AXES.items():
             self._run.define_metric(axis)
             self._run.define_metric(f"{kind}/*", step_metric=axis)
 
-    def step(self, iteration: int, values: Mapping[str, float]) -> None:
-        """As Logger.step()."""
-        named = {f"step/{name}": value for name, value in values.items()}
-        self._run.log(named | {"iteration": iteration})
-
-    def epoch(self, epoch: int, values: Mapping[str, float]) -> None:
-        """As Logger.epoch()."""
-        named = {f"epoch/{name}": value for name, value in values.items()}
-        self._run.log(named | {"epoch": epoch})
+    def add(self, kind: Kind, at: int, values: Mapping[str, float]) -> None:
+        """As Logger.add()."""
+        named = {f"{kind}/{name}": value for name, value in values.items()}
+        self._run.log(named | {_AXES[kind]: at})
 
     def flush(self) -> None:
         """As Logger.flush(). wandb's process takes each number at once."""
