@@ -26,31 +26,16 @@ struct HopWorkspace<Id, LadiesSampling> {
 /// Samples the hops of one batch. `kHasLayers`: a hop samples nodes for all its destinations, which
 /// choose() does once all their edges are counted, and its edges have weights.
 template <class Id, class Kind>
-class HopSampler;
-
-template <class Id>
-class HopSampler<Id, NeighborSampling> {
+class HopSampler {
  public:
   static constexpr bool kHasLayers = false;
-  HopSampler(const NeighborSampling&, const BatchName&, HopWorkspace<Id, NeighborSampling>&) {}
-
-  /// Draws that a hop's destinations share.
-  std::optional<SourceDraws> draws(uint32_t) const { return std::nullopt; }
-};
-
-template <class Id>
-class HopSampler<Id, LaborSampling> {
- public:
-  static constexpr bool kHasLayers = false;
-  HopSampler(const LaborSampling& kind, const BatchName& batch, HopWorkspace<Id, LaborSampling>&)
+  HopSampler(const Kind& kind, const BatchName& batch, HopWorkspace<Id, Kind>&)
       : kind_(kind), batch_(batch) {}
 
-  std::optional<SourceDraws> draws(uint32_t hop) const {
-    return SourceDraws::of(kind_, batch_, hop);
-  }
+  std::optional<SourceDraws> draws(uint32_t hop) const { return draws_of(kind_, batch_, hop); }
 
  private:
-  const LaborSampling kind_;
+  const Kind kind_;
   const BatchName batch_;
 };
 

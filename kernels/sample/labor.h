@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <type_traits>
 
 #include "kernels/core/macros.h"
 #include "kernels/core/philox.h"
@@ -61,5 +63,12 @@ struct SourceDraws {
         .word[0];
   }
 };
+
+/// The draws that the destinations of a hop share, if they do in this kind of sampling.
+template <class Kind>
+std::optional<SourceDraws> draws_of(const Kind& kind, const BatchName& batch, uint32_t hop) {
+  if constexpr (std::is_same_v<Kind, LaborSampling>) return SourceDraws::of(kind, batch, hop);
+  return std::nullopt;
+}
 
 }  // namespace lsm

@@ -214,11 +214,14 @@ std::unique_ptr<TypedSampler> make_csc_sampler(std::vector<int64_t> num_nodes,
     return std::unique_ptr<TypedSampler>(std::make_unique<CscTypedSampler<Id, NodeId, Kind>>(
         std::move(num_nodes), std::move(types), num_threads, kind, options.disjoint));
   };
-  const auto* labor = std::get_if<LaborSampling>(&sampling);
-  if (options.disjoint) {
-    return labor ? make(int64_t{}, *labor) : make(int64_t{}, NeighborSampling());
-  }
-  return labor ? make(Id{}, *labor) : make(Id{}, NeighborSampling());
+  const auto make_kind = [&]<class Kind>(const Kind& kind) -> std::unique_ptr<TypedSampler> {
+    if constexpr (HopSampler<Id, Kind>::kHasLayers) {
+      throw ArgumentError(kOnlyPlainLadies);
+    } else {
+      return options.disjoint ? make(int64_t{}, kind) : make(Id{}, kind);
+    }
+  };
+  return std::visit(make_kind, sampling);
 }
 
 }  // namespace
@@ -227,7 +230,6 @@ std::unique_ptr<TypedSampler> make_typed_sampler(std::vector<int64_t> num_nodes,
                                                  std::vector<TypedEdges> edges, int num_threads,
                                                  const Sampling& sampling,
                                                  const TypedOptions& options) {
-  check_argument(!std::holds_alternative<LadiesSampling>(sampling), kOnlyPlainLadies);
   if (!edges.empty() && edges.front().indices.dtype == dtype_of<int32_t>()) {
     return make_csc_sampler<int32_t>(std::move(num_nodes), edges, num_threads, sampling, options);
   }
