@@ -33,9 +33,15 @@ def predict(
         str,
         typer.Option(
             "--route",
-            help="auto, intervals (rows stream by) or gather (any layer).",
+            help="auto, intervals (rows stream by), gather (any layer) or sampled (any model).",
         ),
     ] = "auto",
+    num_neighbors: Annotated[
+        str | None,
+        typer.Option(
+            "--num-neighbors", help="Of sampled: per hop, such as 15,10; default: the run's test."
+        ),
+    ] = None,
     memory_bytes: Annotated[
         str | None,
         typer.Option("--memory-bytes", help="Memory of each rank, such as 4GiB."),
@@ -48,7 +54,7 @@ def predict(
         bool | None, typer.Option("--progress/--no-progress", help="Bars; default: on a terminal.")
     ] = None,
 ) -> None:
-    """Write embeddings, scores and predictions of all nodes, computed from disk layer by layer.
+    """Write embeddings, scores and predictions of all nodes, computed from disk.
 
     The last line of output is a summary as JSON. The same command continues after a kill. Under
     torchrun, srun or mpirun, the processes share the nodes.
@@ -70,9 +76,18 @@ def predict(
         outputs=names,
         dtype=dtype,
         route=chosen,
+        num_neighbors=None if num_neighbors is None else _numbers(num_neighbors),
         memory_bytes=memory_bytes,
         num_threads=threads,
         progress=progress,
     )
     if rank_in() in (None, 0):
         typer.echo(json.dumps(summary))
+
+
+def _numbers(text: str) -> list[int]:
+    """The numbers of a list such as 15,10."""
+    try:
+        return [int(each) for each in text.strip("[]").split(",")]
+    except ValueError:
+        raise ValueError(f"--num-neighbors: expected numbers such as 15,10, got {text!r}") from None

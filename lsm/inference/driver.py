@@ -9,6 +9,7 @@ import logging
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -28,9 +29,11 @@ from lsm.distributed import collectives
 from lsm.distributed.environment import World
 from lsm.distributed.machine_share import cores_per_rank
 from lsm.inference.arrays import REMEDY, ArrayFile
-from lsm.inference.network import Model, cut
+from lsm.inference.network import Model, Network, cut
 from lsm.inference.options import WORK, InferenceOptions, check_out
-from lsm.inference.plan import Plan, choose_plan
+from lsm.inference.outputs import Plan
+from lsm.inference.plan import choose_plan
+from lsm.inference.sampled import SampledNetwork, plan_sampled
 from lsm.inference.stage import Stage, workers
 from lsm.inference.state import State
 from lsm.run.directory import RunDirectory
@@ -61,8 +64,7 @@ def infer(
     threads = options.num_threads or cores_per_rank(world)
     with torch.inference_mode(), workers(threads) as pool:
         job = _Inference(model, store, out, options, world)
-        plan_of = choose_plan(job.network, store, options)
-        plan = plan_of(job.network, store, job.topologies, out / WORK, options, pool, job.free)
+        plan = job.plan(pool)
         with RunDirectory(out / WORK, "--out") if world.is_main else nullcontext():
             return job.run(plan)
 
@@ -74,17 +76,30 @@ class _Inference:
         self._store, self._out, self._options, self._world = store, out, options, world
         self._model, self._started = model, time.monotonic()
         own = options.edges
-        self.topologies = {
+        self._topologies = {
             each: own[each].topology if each in own else store.edges(each).topology()
             for each in store.edge_types
         }
-        self.network = cut(model, store, self.topologies, options)
+        self.network: Network | SampledNetwork
+        if options.sampled is not None:
+            self.network = SampledNetwork.of(model, store, options)
+        else:
+            self.network = cut(model, store, self._topologies, options)
         if options.node_type not in (None, self.network.node_type):
             raise ValueError(
                 f"--node-type: the model has rows of {self.network.node_type}, got "
                 f"{options.node_type}"
             )
-        self.free = _free_bytes(options, world)
+        self._free = _free_bytes(options, world)
+
+    def plan(self, pool: ThreadPoolExecutor) -> Plan:
+        """The stages of the route that the options name, or that reads least."""
+        network, store, options = self.network, self._store, self._options
+        common = self._out / WORK, options, pool, self._free
+        if isinstance(network, SampledNetwork):
+            assert options.sampled is not None, "the network is sampled by it"
+            return plan_sampled(network, store, options.sampled, *common)
+        return choose_plan(network, store, options)(network, store, self._topologies, *common)
 
     def run(self, plan: Plan) -> dict[str, Any]:
         state = State(self._out / WORK, self._world)
@@ -124,7 +139,7 @@ class _Inference:
             self._num_bytes[0] += stage.run(part, finished)
             share = len(part) / max(1, stage.num_units)
             self._num_bytes[1] += share * sum(file.num_bytes for file in written)
-        for topology in self.topologies.values():
+        for topology in self._topologies.values():
             native.check_mapped(topology.indptr)
             native.check_mapped(topology.indices)
 
@@ -177,6 +192,7 @@ class _Inference:
             "outputs": sorted(plan.outputs.arrays),
             "dtype": self._options.dtype,
             "nodes": "all" if nodes is None else _digest(nodes),
+            **_sampling(self._options),
         }
 
     def _finish(self, plan: Plan, num_bad_rows: int) -> dict[str, Any]:
@@ -191,6 +207,7 @@ class _Inference:
             if outputs.selection is None
             else len(outputs.selection),
             "route": plan.route,
+            **_sampling(self._options),
             "outputs": {
                 name: {"file": str(folder / f"{name}.npy"), "shape": [each.num_rows, *each.shape]}
                 for name, each in outputs.arrays.items()
@@ -231,6 +248,10 @@ def model_digest(model: Model) -> str:
             found.update(name.encode())
             found.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()
+
+
+def _sampling(options: InferenceOptions) -> dict[str, Any]:
+    return {} if options.sampled is None else options.sampled.facts
 
 
 def _digest(values: Tensor) -> str:

@@ -77,6 +77,16 @@ class Network:
         """The layers whose rows are the embeddings: the last before the scores."""
         return len(self.layers) - (self.head is None and self.num_scores > 0)
 
+    @property
+    def widths(self) -> dict[str, int]:
+        """Of the rows of embeddings and of scores, those that it has."""
+        level, found = self.embedding_level, {}
+        if self.num_scores:
+            found["scores"] = self.num_scores
+        if level:
+            found["embeddings"] = self.layers[level - 1][self.node_type].width
+        return found
+
 
 def cut(
     model: Model,
@@ -89,6 +99,20 @@ def cut(
     Raises ValueError if it has no layers that can be computed one by one, or a layer depends on
     more than a node's in-edges.
     """
+    try:
+        return _cut(model, store, topologies, options)
+    except ValueError as error:
+        if not isinstance(model, OwnModel):
+            raise
+        raise ValueError(f"{error}; --route sampled takes the model of a run") from error
+
+
+def _cut(
+    model: Model,
+    store: GraphStore,
+    topologies: Mapping[EdgeType, Topology],
+    options: InferenceOptions,
+) -> Network:
     if isinstance(model, LinkNetwork):
         return _scored(cut(model.network, store, topologies, options), model, options.node_type)
     if isinstance(model, TypedGNN):
@@ -114,16 +138,22 @@ def cut(
 
 def _scored(network: Network, model: LinkNetwork, node_type: str | None) -> Network:
     """``network`` up to the rows that the scorer of links takes, of the nodes of ``node_type``."""
-    ends = list(dict.fromkeys([model.edge_type[2], model.edge_type[0]]))
-    name = ends[0] if node_type is None else node_type
-    if name not in ends:
-        raise ValueError(f"--node-type: expected {' or '.join(ends)}, got {name}")
+    name = end_of(model, node_type)
     last, head = network.layers[-1][name], network.head
     if head is not None:
         compute = partial(_headed, head, last.compute)
         last = replace(last, width=network.num_scores, compute=compute)
     layers = [*network.layers[:-1], {name: last}]
     return replace(network, node_type=name, layers=layers, head=None, num_scores=0)
+
+
+def end_of(model: LinkNetwork, node_type: str | None) -> str:
+    """``node_type``, or that of the destinations. Raises ValueError if links have no such end."""
+    ends = list(dict.fromkeys([model.edge_type[2], model.edge_type[0]]))
+    name = ends[0] if node_type is None else node_type
+    if name not in ends:
+        raise ValueError(f"--node-type: expected {' or '.join(ends)}, got {name}")
+    return name
 
 
 def _headed(head: Callable[[Tensor], Tensor], compute: Conv, block: Block) -> Tensor:

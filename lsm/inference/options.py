@@ -5,21 +5,42 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 
 from lsm.core.limits import MOST_THREADS
 from lsm.data.links.splits import MessageEdges
 from lsm.graph.types import EdgeType
+from lsm.loader.inputs import Drawing
 from lsm.storage.options import StorageOptions
 
-Route = Literal["auto", "intervals", "gather"]
+Route = Literal["auto", "intervals", "gather", "sampled"]
 OUTPUTS = ("embeddings", "scores", "predictions")
 Prediction = Literal["class", "labels", "value"]
 """The meaning of a row of scores: one for each class, one for each label of 0 or 1, or the
 predicted numbers themselves, of which there are no other predictions."""
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The draws of the route ``sampled``: of neighbours, by batches of seeds."""
+
+    drawing: Drawing
+    batch_size: int
+    seed: int
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts that decide the results."""
+        hops = self.drawing.num_neighbors
+        by_type = hops.items() if isinstance(hops, Mapping) else ()
+        return {
+            "num_neighbors": {",".join(each): list(own) for each, own in by_type} or list(hops),
+            "batch_size": self.batch_size,
+            "seed": self.seed,
+        }
 
 
 @dataclass(frozen=True)
@@ -29,7 +50,8 @@ class InferenceOptions:
     nodes: ids [n] int64 of the nodes to write; None: all. node_type: their type, for links of two
     types; None: that of the model. edges: the edges to aggregate over, of types that do not take
     all of the store's. outputs: some of ``OUTPUTS``; empty: all that the model has. dtype: of
-    embeddings and scores, one of ``DTYPES``. prediction: the meaning of scores. memory_bytes:
+    embeddings and scores, one of ``DTYPES``. prediction: the meaning of scores. sampled: the draws
+    of the route ``sampled``; None for the other routes. memory_bytes:
     memory of each rank, with the process itself; None: as ``memory.bytes=auto``. num_threads: 0:
     the machine's cores divided by its ranks. progress: bars; None: on a terminal.
     """
@@ -41,6 +63,7 @@ class InferenceOptions:
     dtype: str = "float32"
     prediction: Prediction = "class"
     route: Route = "auto"
+    sampled: Sampled | None = None
     memory_bytes: int | None = None
     num_threads: int = 0
     storage: StorageOptions = field(default_factory=StorageOptions)

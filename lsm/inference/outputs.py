@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from lsm.data.graph_store import GraphStore
 from lsm.inference.arrays import ArrayFile
-from lsm.inference.options import DTYPES, InferenceOptions
+from lsm.inference.options import DTYPES, OUTPUTS, InferenceOptions
+from lsm.inference.stage import Stage
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Outputs:
 
     @classmethod
     def of(
-        cls, options: InferenceOptions, work: Path, num_nodes: int, widths: dict[str, int]
+        cls, options: InferenceOptions, work: Path, num_nodes: int, widths: Mapping[str, int]
     ) -> Outputs:
         """Those that ``options`` name. widths: of a row of embeddings and of scores."""
         selection = None if options.nodes is None else torch.unique(options.nodes)
@@ -50,6 +52,12 @@ class Outputs:
     def has_scores(self) -> bool:
         """True if anything is made of scores."""
         return not {"scores", "predictions"}.isdisjoint(self.arrays)
+
+    @property
+    def writers(self) -> dict[str, Callable[[Tensor, Tensor], int]]:
+        """The functions that write, by the rows that they take: embeddings, scores."""
+        writers = {"embeddings": self.write_embeddings} if "embeddings" in self.arrays else {}
+        return writers | ({"scores": self.write_scores} if self.has_scores else {})
 
     def write_embeddings(self, ids: Tensor, rows: Tensor) -> int:
         """Writes the embeddings of nodes ``ids`` [n] int64, ascending and without gaps in the
@@ -83,3 +91,56 @@ class Outputs:
             if self.arrays[name].path.exists():  # a run that was killed here has moved it
                 os.replace(self.arrays[name].path, paths[-1])
         return paths
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The stages in their order. written, freed: by stage, the files that it writes, and those that
+    nothing needs after it."""
+
+    route: str
+    stages: Sequence[Stage]
+    outputs: Outputs
+    written: Sequence[Sequence[ArrayFile]]
+    freed: Sequence[Sequence[ArrayFile]]
+
+
+def outputs_of(
+    widths: Mapping[str, int],
+    store: GraphStore,
+    node_type: str,
+    options: InferenceOptions,
+    work: Path,
+) -> Outputs:
+    """The outputs of nodes of ``node_type`` that ``options`` name. widths: of the rows that the
+    model has, embeddings or scores. Raises ValueError if it has not all of them, or the store not
+    the nodes."""
+    num_nodes = store.nodes(node_type).num_nodes
+    options = replace(options, outputs=_names(options, widths))
+    nodes = options.nodes
+    if nodes is not None and len(nodes) == 0:
+        raise ValueError("--nodes: expected at least one node, got none")
+    if nodes is not None and not 0 <= int(nodes.min()) <= int(nodes.max()) < num_nodes:
+        raise ValueError(
+            f"--nodes: expected ids from 0 to {num_nodes - 1}, got {int(nodes.min())} to "
+            f"{int(nodes.max())}"
+        )
+    return Outputs.of(options, work, num_nodes, widths)
+
+
+def _names(options: InferenceOptions, widths: Mapping[str, int]) -> list[str]:
+    """The names of the outputs, checked against the ``widths`` of embeddings and of scores."""
+    there = [name for name in OUTPUTS if (name if name == "embeddings" else "scores") in widths]
+    if options.prediction == "value" and "scores" in widths:
+        there.remove("predictions")
+    if not options.outputs:
+        return there
+    if not set(options.outputs) <= set(there):
+        model = "a model of one layer" if "scores" in widths else "a model of links"
+        missing = "embeddings before its scores" if "scores" in widths else "scores of nodes"
+        if options.sampled is not None and "scores" in widths:
+            model = "a model of one layer, or of a class of your own,"
+        if "embeddings" in there and "scores" in there:
+            model, missing = "a regression", "predictions but its scores"
+        raise ValueError(f"--outputs: {model} has no {missing}; give --outputs {','.join(there)}")
+    return list(options.outputs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -20,8 +20,8 @@ from lsm.inference.arrays import ArrayFile
 from lsm.inference.gather import GatherStage
 from lsm.inference.intervals import IntervalStage, Projected, ProjectStage
 from lsm.inference.network import BlockLayer, Network
-from lsm.inference.options import OUTPUTS, InferenceOptions
-from lsm.inference.outputs import Outputs
+from lsm.inference.options import InferenceOptions
+from lsm.inference.outputs import Outputs, Plan, outputs_of
 from lsm.inference.stage import Sink, Stage
 from lsm.inference.streamed import Streamed
 from lsm.storage.options import StorageOptions
@@ -54,18 +54,6 @@ def choose_plan(
     return plan_gather
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The stages in their order. written, freed: by stage, the files that it writes, and those that
-    nothing needs after it."""
-
-    route: str
-    stages: Sequence[Stage]
-    outputs: Outputs
-    written: Sequence[Sequence[ArrayFile]]
-    freed: Sequence[Sequence[ArrayFile]]
-
-
 def plan_gather(
     network: Network,
     store: GraphStore,
@@ -77,7 +65,7 @@ def plan_gather(
 ) -> Plan:
     """The stages of the route ``gather``: the maps of inputs, then each layer by type."""
     num_nodes = {name: store.nodes(name).num_nodes for name in store.node_types}
-    outputs = network_outputs(network, store, options, work)
+    outputs = outputs_of(network.widths, store, network.node_type, options, work)
     levels = needed_levels(network, outputs)
     wanted = _wanted(levels, outputs, network, topologies, num_nodes)
     stages: list[Stage] = []
@@ -136,7 +124,10 @@ def plan_intervals(
 ) -> Plan:
     """The stages of the route ``intervals``: the first layer's rows of the features, then each
     layer. Precondition: each layer has a form that streams."""
-    outputs, name = network_outputs(network, store, options, work), network.node_type
+    outputs, name = (
+        outputs_of(network.widths, store, network.node_type, options, work),
+        network.node_type,
+    )
     levels = needed_levels(network, outputs)
     num_nodes = store.nodes(name).num_nodes
     threads = native.ThreadPool(pool._max_workers)
@@ -198,45 +189,6 @@ def needed_levels(network: Network, outputs: Outputs) -> list[Level]:
     last = len(network.layers) if outputs.has_scores else network.embedding_level
     levels = [Level(0, network.inputs)] if network.inputs else []
     return levels + [Level(i + 1, network.layers[i]) for i in range(last)]
-
-
-def network_outputs(
-    network: Network, store: GraphStore, options: InferenceOptions, work: Path
-) -> Outputs:
-    """The outputs that ``options`` name. Raises ValueError if the network has not all of them, or
-    the store not the nodes."""
-    widths, level = {}, network.embedding_level
-    num_nodes = store.nodes(network.node_type).num_nodes
-    if network.num_scores:
-        widths["scores"] = network.num_scores
-    if level:
-        widths["embeddings"] = network.layers[level - 1][network.node_type].width
-    options = replace(options, outputs=_names(options, widths))
-    nodes = options.nodes
-    if nodes is not None and len(nodes) == 0:
-        raise ValueError("--nodes: expected at least one node, got none")
-    if nodes is not None and not 0 <= int(nodes.min()) <= int(nodes.max()) < num_nodes:
-        raise ValueError(
-            f"--nodes: expected ids from 0 to {num_nodes - 1}, got {int(nodes.min())} to "
-            f"{int(nodes.max())}"
-        )
-    return Outputs.of(options, work, num_nodes, widths)
-
-
-def _names(options: InferenceOptions, widths: Mapping[str, int]) -> list[str]:
-    """The names of the outputs, checked against the ``widths`` of embeddings and of scores."""
-    there = [name for name in OUTPUTS if (name if name == "embeddings" else "scores") in widths]
-    if options.prediction == "value" and "scores" in widths:
-        there.remove("predictions")
-    if not options.outputs:
-        return there
-    if not set(options.outputs) <= set(there):
-        model = "a model of one layer" if "scores" in widths else "a model of links"
-        missing = "embeddings before its scores" if "scores" in widths else "scores of nodes"
-        if "embeddings" in there and "scores" in there:
-            model, missing = "a regression", "predictions but its scores"
-        raise ValueError(f"--outputs: {model} has no {missing}; give --outputs {','.join(there)}")
-    return list(options.outputs)
 
 
 def output_writers(network: Network, outputs: Outputs, number: int, node_type: str) -> list:

@@ -47,8 +47,9 @@ class Done:
 
     @property
     def num_bad_rows(self) -> int:
-        """Rows with a value that is not finite."""
-        return int(self.records[:, 3].sum())
+        """Rows with a value that is not finite, of the stage with most of them."""
+        stages = self.records[:, 0]
+        return max((int(self.records[stages == n, 3].sum()) for n in np.unique(stages)), default=0)
 
 
 class State:

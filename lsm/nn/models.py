@@ -33,7 +33,7 @@ class SampledGNN(nn.Module, ABC):
     def __init__(self, convs: Sequence[nn.Module], dropout: float) -> None:
         super().__init__()
         self.convs = nn.ModuleList(convs)
-        self._out_dim = int(convs[-1].out_channels)  # type: ignore[arg-type]
+        self.out_dim = int(convs[-1].out_channels)  # type: ignore[arg-type]
         self.dropout = dropout
         remove_templates()
 
@@ -47,6 +47,10 @@ class SampledGNN(nn.Module, ABC):
         A batch without seeds gives [0, out_dim] that still depends on every parameter, as DDP
         expects of each rank. Raises ValueError when the batch has another number of hops.
         """
+        return self.with_embeddings(batch)[1]
+
+    def with_embeddings(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The rows of the seeds that the last layer takes, [batch_size, width], and forward()."""
         layers = batch.layers()
         if len(layers) != len(self.convs):
             raise ValueError(
@@ -55,16 +59,18 @@ class SampledGNN(nn.Module, ABC):
             )
         if batch.batch_size == 0:
             nothing = torch.stack([parameter.sum() for parameter in self.parameters()]).sum() * 0.0
-            return nothing.expand(0, self._out_dim)
+            nothing = nothing.expand(0, self.out_dim)
+            return nothing, nothing
         if batch.x is None:
             raise ValueError("model: expected a batch with features, got one whose x is None")
-        x = batch.x
+        x = own = batch.x
         for index, (conv, layer) in enumerate(zip(self.convs, layers, strict=True)):
             if index > 0:
                 x = functional.dropout(x.relu(), self.dropout, self.training)
+            own = x[: batch.batch_size]
             # Sums over neighbours are float32 under autocast too; 16-bit features widen here.
             x = self.convolve(conv, x.float(), layer)
-        return x.float()
+        return own, x.float()
 
 
 class GraphSAGE(SampledGNN):

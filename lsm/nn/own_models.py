@@ -75,8 +75,8 @@ class OwnModel(nn.Module):
     ) -> None:
         super().__init__()
         self.network = network
-        self._name, self._out_dim = name, out_dim
-        self._type = None if inputs is None else inputs.input_type
+        self._name, self.out_dim = name, out_dim
+        self.input_type = None if inputs is None else inputs.input_type
         self.embeddings = ModuleDict(_tables(inputs, width))
         self._offered = _OF_ONE_TYPE if inputs is None else _OF_TYPES
         self._takes_batch, self._names = _parameters(name, network, self._offered)
@@ -90,7 +90,7 @@ class OwnModel(nn.Module):
         RuntimeError for an error of the module, with its place.
         """
         if batch.batch_size == 0:
-            return no_outputs(self, self._out_dim)
+            return no_outputs(self, self.out_dim)
         positional, named = self._arguments(batch)
         try:
             found = self.network(*positional, **named)
@@ -106,7 +106,7 @@ class OwnModel(nn.Module):
         if self._takes_batch:
             return (batch.to_pyg(),), {}
         named = {name: self._offered[name](batch) for name in self._names}
-        if self._type is None:
+        if self.input_type is None:
             return (batch.x.float(), batch.edge_index), named
         ids, x = batch.n_id_dict, {name: rows.float() for name, rows in batch.x_dict.items()}
         x |= {name: table(ids[name]) for name, table in self.embeddings.items()}
@@ -114,16 +114,18 @@ class OwnModel(nn.Module):
 
     def _of_seeds(self, found: Any, num_seeds: int) -> Tensor:
         """The seeds' rows of the module's outputs, which come first."""
-        if isinstance(found, Mapping) and self._type is not None:
-            found = found.get(self._type)
-        if isinstance(found, Tensor) and found.dim() == 1 and self._out_dim == 1:
+        if isinstance(found, Mapping) and self.input_type is not None:
+            found = found.get(self.input_type)
+        if isinstance(found, Tensor) and found.dim() == 1 and self.out_dim == 1:
             found = found.unsqueeze(1)
-        fits = isinstance(found, Tensor) and found.dim() == 2 and found.size(1) == self._out_dim
+        fits = isinstance(found, Tensor) and found.dim() == 2 and found.size(1) == self.out_dim
         if not fits or len(found) < num_seeds:
-            of_type = "" if self._type is None else f" for type {self._type}, or a dict with it"
+            of_type = (
+                "" if self.input_type is None else f" for type {self.input_type}, or a dict with it"
+            )
             got = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise ValueError(
-                f"model.name: {self._name}: expected outputs [n, {self._out_dim}]{of_type}, the "
+                f"model.name: {self._name}: expected outputs [n, {self.out_dim}]{of_type}, the "
                 f"{num_seeds} seeds first, got {got}; take the width from the argument out_channels"
             )
         return found[:num_seeds]

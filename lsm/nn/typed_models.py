@@ -141,6 +141,11 @@ class TypedGNN(nn.Module):
         self.input_type, self._values = inputs.input_type, convs[0].values
         remove_templates()
 
+    @property
+    def out_dim(self) -> int:
+        """Width of the output."""
+        return self.output.out_features
+
     def forward(self, batch: Batch) -> Tensor:
         """Outputs of the seeds of the input type, such as class scores: [batch_size, out_dim]
         float32.
@@ -153,15 +158,22 @@ class TypedGNN(nn.Module):
 
     def outputs(self, batch: Batch, types: Iterable[str]) -> dict[str, Tensor]:
         """forward() for the seeds of each of ``types``, which are among those of the inputs."""
-        relations = self._relations(batch)
         if batch.batch_size == 0:
-            return {name: no_outputs(self, self.output.out_features) for name in types}
+            self._relations(batch)
+            return {name: no_outputs(self, self.out_dim) for name in types}
+        x = self.embeddings(batch)
+        return {name: self.output(x[name]).float() for name in types}
+
+    def embeddings(self, batch: Batch) -> dict[str, Tensor]:
+        """The rows of the seeds that the last linear map takes, by type: [n, width]. Precondition:
+        a batch with seeds."""
+        relations = self._relations(batch)
         x, sampled = self._rows(batch), batch.num_sampled_nodes_dict
         for index, layer in enumerate(self.layers):
             hops = len(relations) - index
             sizes = {name: sum(nodes[:hops]) for name, nodes in sampled.items()}
             x = layer(x, sizes, relations[index])
-        return {name: self.output(x[name]).float() for name in types}
+        return x
 
     def _rows(self, batch: Batch) -> dict[str, Tensor]:
         """The hidden rows of a batch's nodes by type."""

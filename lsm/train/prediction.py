@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from lsm.config.load import load_config
+from lsm.config.schema import Config
 from lsm.core.units import parse_bytes
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import MessageEdges
@@ -18,12 +20,17 @@ from lsm.distributed import collectives
 from lsm.graph.types import EdgeType
 from lsm.inference.driver import infer
 from lsm.inference.network import Model
-from lsm.inference.options import InferenceOptions, Prediction, Route, check_out
+from lsm.inference.options import InferenceOptions, Prediction, Route, Sampled, check_out
+from lsm.loader.inputs import Drawing
 from lsm.nn.link_models import LinkNetwork
-from lsm.run.record import CONFIG_NAME
+from lsm.sampler.neighbor import checked_num_neighbors
+from lsm.sampler.options import Sampling
 from lsm.storage.options import StorageOptions
+from lsm.train.sampling import drawing_of
 from lsm.train.saved import SavedRun
 from lsm.train.tasks.metrics import in_columns
+
+logger = logging.getLogger(__name__)
 
 _TIMEOUT_SECS = 3600.0
 """Longest wait for a rank, whose part of a layer may take longer than that of others."""
@@ -39,17 +46,19 @@ def predict(
     outputs: Sequence[str] | None = None,
     dtype: str = "float32",
     route: Route = "auto",
+    num_neighbors: Sequence[int] | None = None,
     memory_bytes: int | str | None = None,
     num_threads: int = 0,
     progress: bool | None = None,
 ) -> dict[str, Any]:
     """Computes embeddings, scores and predictions of nodes from disk, layer by layer.
 
-    Every node aggregates over all its neighbours. With a run of links, those are the neighbours in
-    the graph that its test samples: without edges of validation and test, unless the splits say
-    otherwise. Only some rows of one layer are in memory at a time. The results are the same bits
-    for any memory, number of threads and ranks. A call that is killed continues where it was. Under
-    torchrun, srun or mpirun, every process of the job calls it, and they share the nodes.
+    Every node aggregates over all its neighbours, unless ``route`` is sampled. With a run of links,
+    those are the neighbours in the graph that its test samples: without edges of validation and
+    test, unless the splits say otherwise. Only some rows of one layer are in memory at a time. The
+    results are the same bits for any memory, number of threads and ranks. A call that is killed
+    continues where it was. Under torchrun, srun or mpirun, every process of the job calls it, and
+    they share the nodes.
 
     Args:
         run_or_model: The directory of a run of `lsm train`; a model of it; a torch_geometric model
@@ -69,7 +78,10 @@ def predict(
         dtype: Of embeddings and scores: float32 or float16.
         route: gather reads blocks of nodes, each with the rows of all its neighbours, for any
             layer; intervals streams the rows of GraphSAGE, GCN, GIN and GraphConv in order; auto
-            takes intervals where it can, unless nodes are fewer than a sixteenth.
+            takes intervals where it can, unless nodes are fewer than a sixteenth. sampled takes
+            any model of `lsm train`, and draws neighbours as the run's test does.
+        num_neighbors: Of the route sampled: neighbours per node and hop; -1 takes all. None: those
+            of the run's test.
         memory_bytes: Memory of each rank, with the process itself, such as ``4GiB``. None: as
             ``memory.bytes=auto`` in training.
         num_threads: Threads that compute. 0: the cores of the machine divided by its ranks.
@@ -85,7 +97,10 @@ def predict(
     """
     check_out(Path(out))
     with collectives.joined(_TIMEOUT_SECS) as world:
-        model, opened, storage, edges = _open(run_or_model, store)
+        model, opened, storage, edges, config = _open(run_or_model, store)
+        sampled = _sampled(config, opened, route, num_neighbors)
+        if config is not None and world.is_main:
+            _check_times(config, route)
         if node_type is None and isinstance(model, LinkNetwork):
             node_type = model.edge_type[2]
         node_type_of_rows: str | None = node_type or getattr(model, "input_type", None)
@@ -95,8 +110,9 @@ def predict(
             edges=edges,
             outputs=outputs or (),
             dtype=dtype,
-            prediction=_prediction(run_or_model, opened.nodes(node_type_of_rows)),
+            prediction=_prediction(config, opened.nodes(node_type_of_rows)),
             route=route,
+            sampled=sampled,
             memory_bytes=_bytes(memory_bytes),
             num_threads=num_threads,
             storage=storage,
@@ -115,16 +131,16 @@ def _bytes(given: int | str | None) -> int | None:
 
 def _open(
     run_or_model: str | Path | Model, store: GraphStore | str | Path | None
-) -> tuple[Model, GraphStore, StorageOptions, Mapping[EdgeType, MessageEdges]]:
-    """The model, the store, the options of reading its features, and the edges to aggregate over,
-    of types that do not take all of the store's."""
+) -> tuple[Model, GraphStore, StorageOptions, Mapping[EdgeType, MessageEdges], Config | None]:
+    """The model, the store, the options of reading its features, the edges to aggregate over, of
+    types that do not take all of the store's, and the configuration of a run."""
     if isinstance(run_or_model, str | Path):
         run = SavedRun.open(run_or_model, store)
         storage = run.config.storage
         if storage.engine == "memory":  # which would hold all features
             storage = storage.model_copy(update={"engine": "auto"})
         edges = run.task.message_graph(run.store, "test")
-        return run.load_model(), run.store, storage, edges
+        return run.load_model(), run.store, storage, edges, run.config
     if isinstance(run_or_model, LinkNetwork):
         raise ValueError(
             "run_or_model: a model of links does not tell which edges it may see; give its run's "
@@ -133,13 +149,51 @@ def _open(
     if store is None:
         raise ValueError("store: expected the store of the model, got None")
     opened = store if isinstance(store, GraphStore) else GraphStore.open(store)
-    return run_or_model, opened, StorageOptions(), {}
+    return run_or_model, opened, StorageOptions(), {}, None
 
 
-def _prediction(run_or_model: str | Path | Model, nodes: NodeData) -> Prediction:
+def _sampled(
+    config: Config | None,
+    store: GraphStore,
+    route: str,
+    num_neighbors: Sequence[int] | None,
+) -> Sampled | None:
+    """The draws of the route ``sampled``, those of a run's test unless ``num_neighbors`` says
+    otherwise; None for another route."""
+    if route != "sampled":
+        if num_neighbors is not None:
+            raise ValueError(f"--num-neighbors: expected --route sampled with it, got {route}")
+        return None
+    hops = None if num_neighbors is None else checked_num_neighbors(num_neighbors)
+    if config is None:
+        if hops is None:
+            raise ValueError("--num-neighbors: expected numbers for a model without its run")
+        return Sampled(Drawing(hops, Sampling(), False, "uniform", None, None), 1024, 0)
+    drawing, known = drawing_of(config, store, "test"), len(config.sampler.num_neighbors)
+    if hops is not None and len(hops) != known:
+        raise ValueError(f"--num-neighbors: expected {known} hops as in the run, got {len(hops)}")
+    if hops is not None:
+        drawing = replace(drawing, num_neighbors=hops)
+    return Sampled(drawing, config.eval_batch_size, config.train.seed)
+
+
+def _check_times(config: Config, route: str) -> None:
+    """Raises ValueError if the route is open, and the model knows the neighbours of a time alone;
+    warns if the route takes those of all times."""
+    if config.sampler.time_attr is None or route == "sampled":
+        return
+    problem = "the run takes the neighbours of a time, and exact routes those of all times"
+    if route == "auto":
+        raise ValueError(
+            f"--route: {problem}; give --route sampled, or gather to have those of all times"
+        )
+    logger.warning("--route: %s; --route sampled takes those of the node's time", problem)
+
+
+def _prediction(config: Config | None, nodes: NodeData) -> Prediction:
     """The meaning of scores: by the loss of a run, else by the labels of the store."""
-    if isinstance(run_or_model, str | Path):
-        loss = load_config(Path(run_or_model) / CONFIG_NAME).train.loss
+    if config is not None:
+        loss = config.train.loss
         known: dict[str, Prediction] = {"cross_entropy": "class", "bce": "labels"}
         if loss in ("mse", "mae") or loss in known:
             return known.get(loss, "value")

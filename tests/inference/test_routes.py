@@ -223,6 +223,9 @@ def test_rows_that_are_not_finite_are_counted(data, tmp_path, caplog):
     reached = set(data.edge_index[1][data.edge_index[0] == 3].tolist()) | {3}
     assert summary["rows_not_finite"] == len(reached) == np.isnan(found["scores"]).any(1).sum()
     assert f"{len(reached)} of 520 rows have values that are not finite" in caplog.text
+    two = GraphSAGE(DIM, 8, 2, CLASSES).eval()
+    summary, found = run(two, store, tmp_path / "two")  # bad embeddings are bad scores, too
+    assert summary["rows_not_finite"] == np.isnan(found["scores"]).any(1).sum()
 
 
 def test_all_that_a_model_of_one_layer_has_is_written(store, tmp_path):
