@@ -29,6 +29,9 @@ def predict(
     dtype: Annotated[
         str, typer.Option("--dtype", help="Of embeddings and scores: float32 or float16.")
     ] = "float32",
+    format: Annotated[
+        str, typer.Option("--format", help="npy, or parquet: one file with names.")
+    ] = "npy",
     route: Annotated[
         str,
         typer.Option(
@@ -66,6 +69,7 @@ def predict(
     from lsm.train.prediction import predict as run_predict
 
     chosen: Any = route
+    file_format: Any = format
     names = [name.strip() for name in (outputs or "").split(",") if name.strip()]
     summary = run_predict(
         run,
@@ -75,6 +79,7 @@ def predict(
         node_type=node_type,
         outputs=names,
         dtype=dtype,
+        format=file_format,
         route=chosen,
         num_neighbors=None if num_neighbors is None else _numbers(num_neighbors),
         memory_bytes=memory_bytes,

@@ -96,6 +96,11 @@ class NodeData:
         return self._folder + layout.NAMES in self._files
 
     @property
+    def name_bytes(self) -> int:
+        """Bytes of the file of names; 0 without names."""
+        return self._files[self._folder + layout.NAMES].bytes if self.has_names else 0
+
+    @property
     def values(self) -> list[str]:
         """The values that nodes have next to features and labels, in words."""
         return ["times"] * self.has_times + ["names"] * self.has_names

@@ -32,6 +32,7 @@ from lsm.inference.arrays import REMEDY, ArrayFile
 from lsm.inference.network import Model, Network, cut
 from lsm.inference.options import WORK, InferenceOptions, check_out
 from lsm.inference.outputs import Plan
+from lsm.inference.parquet import FILE, check_installed, parquet_bytes, write_parquet
 from lsm.inference.plan import choose_plan
 from lsm.inference.sampled import SampledNetwork, plan_sampled
 from lsm.inference.stage import Stage, workers
@@ -58,6 +59,8 @@ def infer(
     """
     world = world or World()
     options.check()
+    if options.format == "parquet":
+        check_installed()
     check_out(out)
     if isinstance(model, nn.Module):
         model.eval()
@@ -90,7 +93,7 @@ class _Inference:
                 f"--node-type: the model has rows of {self.network.node_type}, got "
                 f"{options.node_type}"
             )
-        self._free = _free_bytes(options, world)
+        self._free, self._is_parquet = _free_bytes(options, world), options.format == "parquet"
 
     def plan(self, pool: ThreadPoolExecutor) -> Plan:
         """The stages of the route that the options name, or that reads least."""
@@ -156,6 +159,8 @@ class _Inference:
         """Makes the files that the rest of the stages write, if the disk has room for them."""
         files = [*plan.outputs.arrays.values()]
         needed, most = sum(each.num_bytes for each in files), 0
+        if self._is_parquet:
+            needed += parquet_bytes(plan.outputs, self._store.nodes(self.network.node_type))
         held: dict[Path, ArrayFile] = {}
         for number in range(len(plan.stages)):
             for each in plan.written[number]:
@@ -209,8 +214,9 @@ class _Inference:
             "route": plan.route,
             **_sampling(self._options),
             "outputs": {
-                name: {"file": str(folder / f"{name}.npy"), "shape": [each.num_rows, *each.shape]}
+                name: {"file": str(folder / file), "shape": [each.num_rows, *each.shape]}
                 for name, each in outputs.arrays.items()
+                for file in [FILE if self._is_parquet else f"{name}.npy"]
             },
             "rows_not_finite": num_bad_rows,
             "bytes_read": int(moved[0]),
@@ -218,9 +224,12 @@ class _Inference:
             "seconds": round(time.monotonic() - self._started, 3),
         }
         if self._world.is_main:
-            outputs.move(folder, [*outputs.arrays])
-            if outputs.selection is not None:
-                np.save(folder / "nodes.npy", outputs.selection.numpy())
+            if self._is_parquet:
+                write_parquet(folder, outputs, self._store.nodes(network.node_type))
+            else:
+                outputs.move(folder, [*outputs.arrays])
+                if outputs.selection is not None:
+                    np.save(folder / "nodes.npy", outputs.selection.numpy())
             write_bytes_atomic(self._out / SUMMARY, (json.dumps(summary, indent=1) + "\n").encode())
             shutil.rmtree(self._out / WORK)
             if num_bad_rows:

@@ -16,6 +16,7 @@ from lsm.loader.inputs import Drawing
 from lsm.storage.options import StorageOptions
 
 Route = Literal["auto", "intervals", "gather", "sampled"]
+Format = Literal["npy", "parquet"]
 OUTPUTS = ("embeddings", "scores", "predictions")
 Prediction = Literal["class", "labels", "value"]
 """The meaning of a row of scores: one for each class, one for each label of 0 or 1, or the
@@ -50,8 +51,8 @@ class InferenceOptions:
     nodes: ids [n] int64 of the nodes to write; None: all. node_type: their type, for links of two
     types; None: that of the model. edges: the edges to aggregate over, of types that do not take
     all of the store's. outputs: some of ``OUTPUTS``; empty: all that the model has. dtype: of
-    embeddings and scores, one of ``DTYPES``. prediction: the meaning of scores. sampled: the draws
-    of the route ``sampled``; None for the other routes. memory_bytes:
+    embeddings and scores, one of ``DTYPES``. format: of the files. prediction: the meaning of
+    scores. sampled: the draws of the route ``sampled``; None for the other routes. memory_bytes:
     memory of each rank, with the process itself; None: as ``memory.bytes=auto``. num_threads: 0:
     the machine's cores divided by its ranks. progress: bars; None: on a terminal.
     """
@@ -61,6 +62,7 @@ class InferenceOptions:
     edges: Mapping[EdgeType, MessageEdges] = field(default_factory=dict)
     outputs: Sequence[str] = ()
     dtype: str = "float32"
+    format: Format = "npy"
     prediction: Prediction = "class"
     route: Route = "auto"
     sampled: Sampled | None = None
@@ -78,6 +80,8 @@ class InferenceOptions:
             )
         if self.dtype not in DTYPES:
             raise ValueError(f"--dtype: expected {' or '.join(DTYPES)}, got {self.dtype!r}")
+        if self.format not in get_args(Format):
+            raise ValueError(f"--format: expected npy or parquet, got {self.format!r}")
         if self.route not in get_args(Route):
             raise ValueError(f"--route: expected {', '.join(get_args(Route))}, got {self.route!r}")
         if not 0 <= self.num_threads <= MOST_THREADS:

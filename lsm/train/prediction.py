@@ -20,7 +20,7 @@ from lsm.distributed import collectives
 from lsm.graph.types import EdgeType
 from lsm.inference.driver import infer
 from lsm.inference.network import Model
-from lsm.inference.options import InferenceOptions, Prediction, Route, Sampled, check_out
+from lsm.inference.options import Format, InferenceOptions, Prediction, Route, Sampled, check_out
 from lsm.loader.inputs import Drawing
 from lsm.nn.link_models import LinkNetwork
 from lsm.sampler.neighbor import checked_num_neighbors
@@ -45,6 +45,7 @@ def predict(
     node_type: str | None = None,
     outputs: Sequence[str] | None = None,
     dtype: str = "float32",
+    format: Format = "npy",
     route: Route = "auto",
     num_neighbors: Sequence[int] | None = None,
     memory_bytes: int | str | None = None,
@@ -76,6 +77,8 @@ def predict(
             score is above 0, uint8. A regression has no predictions but its scores. A run of links
             has embeddings alone: the rows that its scorer takes. None: all that the model has.
         dtype: Of embeddings and scores: float32 or float16.
+        format: npy; or parquet, for one file ``nodes.parquet`` of all outputs, with ids, and names
+            if the store has them. It needs pyarrow.
         route: gather reads blocks of nodes, each with the rows of all its neighbours, for any
             layer; intervals streams the rows of GraphSAGE, GCN, GIN and GraphConv in order; auto
             takes intervals where it can, unless nodes are fewer than a sixteenth. sampled takes
@@ -110,6 +113,7 @@ def predict(
             edges=edges,
             outputs=outputs or (),
             dtype=dtype,
+            format=format,
             prediction=_prediction(config, opened.nodes(node_type_of_rows)),
             route=route,
             sampled=sampled,
