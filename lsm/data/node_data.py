@@ -12,7 +12,7 @@ from lsm.data import format as layout
 from lsm.data.arrays import load_array
 from lsm.data.feature_files import FeatureFiles
 from lsm.data.format import FeatureMeta, FileMeta, LabelMeta
-from lsm.data.names import find_names, names_at, read_names
+from lsm.data.names import find_names, look_up_names, names_at, read_names
 
 _MOST_LABELS_IN_MEMORY = 8 << 20  # numbers: 64 MiB of int64
 
@@ -168,6 +168,10 @@ class NodeData:
     def find(self, names: Sequence[str]) -> list[int]:
         """The ids of ``names``; one pass over the file of names. ValueError for an unknown one."""
         return find_names(self._path(layout.NAMES, "names"), names)
+
+    def look_up(self, names: Sequence[str]) -> list[int]:
+        """As find(), but -1 for an unknown name."""
+        return look_up_names(self._path(layout.NAMES, "names"), names)
 
     def _path(self, name: str, noun: str) -> Path:
         file = self._folder + name
