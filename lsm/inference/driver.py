@@ -198,19 +198,20 @@ class _Inference:
             "dtype": self._options.dtype,
             "nodes": "all" if nodes is None else _digest(nodes),
             **_sampling(self._options),
+            **({} if self._options.links is None else self._options.links.facts()),
         }
 
     def _finish(self, plan: Plan, num_bad_rows: int) -> dict[str, Any]:
         """Moves the arrays to their place, and removes the rest."""
         outputs, network = plan.outputs, self.network
         moved = collectives.all_reduce_sum(self._num_bytes, self._world)
-        folder = self._out / network.node_type if self._store.is_typed else self._out
+        links, num_rows = self._options.links, next(iter(outputs.arrays.values())).num_rows
+        in_folder = self._store.is_typed and links is None
+        folder = self._out / network.node_type if in_folder else self._out
+        about = {"node_type": network.node_type, "nodes": num_rows}
         summary = {
             "store": str(self._store.path),
-            "node_type": network.node_type,
-            "nodes": self._store.nodes(network.node_type).num_nodes
-            if outputs.selection is None
-            else len(outputs.selection),
+            **(about if links is None else links.summary),
             "route": plan.route,
             **_sampling(self._options),
             "outputs": {
@@ -237,7 +238,7 @@ class _Inference:
                     "%d of %d rows have values that are not finite (NaN or infinite); look for bad "
                     "features with `lsm data verify %s`",
                     num_bad_rows,
-                    summary["nodes"],
+                    num_rows,
                     self._store.path,
                 )
         collectives.barrier(self._world)

@@ -114,7 +114,11 @@ def _cut(
     options: InferenceOptions,
 ) -> Network:
     if isinstance(model, LinkNetwork):
-        return _scored(cut(model.network, store, topologies, options), model, options.node_type)
+        network = cut(model.network, store, topologies, options)
+        ends = [model.edge_type[0], model.edge_type[2]]
+        if options.links is None:
+            ends = [end_of(model, options.node_type)]
+        return _scored(network, ends)
     if isinstance(model, TypedGNN):
         return _cut_typed(model, store, options.edges)
     if isinstance(model, OwnModel):
@@ -136,15 +140,15 @@ def _cut(
     return Network(node_type, {}, layers, None, width)
 
 
-def _scored(network: Network, model: LinkNetwork, node_type: str | None) -> Network:
-    """``network`` up to the rows that the scorer of links takes, of the nodes of ``node_type``."""
-    name = end_of(model, node_type)
-    last, head = network.layers[-1][name], network.head
+def _scored(network: Network, ends: Sequence[str]) -> Network:
+    """``network`` up to the rows that the scorer of links takes, of the nodes of types ``ends``."""
+    last, head = {name: network.layers[-1][name] for name in ends}, network.head
     if head is not None:
-        compute = partial(_headed, head, last.compute)
-        last = replace(last, width=network.num_scores, compute=compute)
-    layers = [*network.layers[:-1], {name: last}]
-    return replace(network, node_type=name, layers=layers, head=None, num_scores=0)
+        for name, layer in last.items():
+            compute = partial(_headed, head, layer.compute)
+            last[name] = replace(layer, width=network.num_scores, compute=compute)
+    layers = [*network.layers[:-1], last]
+    return replace(network, node_type=ends[-1], layers=layers, head=None, num_scores=0)
 
 
 def end_of(model: LinkNetwork, node_type: str | None) -> str:

@@ -12,6 +12,7 @@ import torch
 from lsm.core.limits import MOST_THREADS
 from lsm.data.links.splits import MessageEdges
 from lsm.graph.types import EdgeType
+from lsm.inference.link_outputs import LinkOutputs
 from lsm.loader.inputs import Drawing
 from lsm.storage.options import StorageOptions
 
@@ -52,7 +53,8 @@ class InferenceOptions:
     types; None: that of the model. edges: the edges to aggregate over, of types that do not take
     all of the store's. outputs: some of ``OUTPUTS``; empty: all that the model has. dtype: of
     embeddings and scores, one of ``DTYPES``. format: of the files. prediction: the meaning of
-    scores. sampled: the draws of the route ``sampled``; None for the other routes. memory_bytes:
+    scores. links: outputs of links, in place of those of nodes. sampled: the draws of the route
+    ``sampled``; None for the other routes. memory_bytes:
     memory of each rank, with the process itself; None: as ``memory.bytes=auto``. num_threads: 0:
     the machine's cores divided by its ranks. progress: bars; None: on a terminal.
     """
@@ -64,6 +66,7 @@ class InferenceOptions:
     dtype: str = "float32"
     format: Format = "npy"
     prediction: Prediction = "class"
+    links: LinkOutputs | None = None
     route: Route = "auto"
     sampled: Sampled | None = None
     memory_bytes: int | None = None

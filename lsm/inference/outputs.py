@@ -21,12 +21,14 @@ class Outputs:
     """The arrays by name, in the folder of the unfinished inference until they are whole.
 
     selection: the nodes of the rows, [n] int64 ascending; None: all. of_labels: predictions are
-    the labels whose scores are above 0, rather than the class of the highest one.
+    the labels whose scores are above 0, rather than the class of the highest one. of_links: they
+    are made of the rows of both ends of links, once all of them are there.
     """
 
     arrays: dict[str, ArrayFile]
     selection: Tensor | None
     of_labels: bool
+    of_links: bool = False
 
     @classmethod
     def of(
@@ -50,8 +52,8 @@ class Outputs:
 
     @property
     def has_scores(self) -> bool:
-        """True if anything is made of scores."""
-        return not {"scores", "predictions"}.isdisjoint(self.arrays)
+        """True if anything is made of the scores of nodes."""
+        return not self.of_links and not {"scores", "predictions"}.isdisjoint(self.arrays)
 
     @property
     def writers(self) -> dict[str, Callable[[Tensor, Tensor], int]]:
@@ -115,6 +117,9 @@ def outputs_of(
     """The outputs of nodes of ``node_type`` that ``options`` name. widths: of the rows that the
     model has, embeddings or scores. Raises ValueError if it has not all of them, or the store not
     the nodes."""
+    if options.links is not None:
+        arrays = options.links.arrays(work, counts(store))
+        return Outputs(arrays, options.links.selection, of_labels=False, of_links=True)
     num_nodes = store.nodes(node_type).num_nodes
     options = replace(options, outputs=_names(options, widths))
     nodes = options.nodes
@@ -126,6 +131,11 @@ def outputs_of(
             f"{int(nodes.max())}"
         )
     return Outputs.of(options, work, num_nodes, widths)
+
+
+def counts(store: GraphStore) -> dict[str, int]:
+    """The numbers of nodes by type."""
+    return {name: store.nodes(name).num_nodes for name in store.node_types}
 
 
 def _names(options: InferenceOptions, widths: Mapping[str, int]) -> list[str]:

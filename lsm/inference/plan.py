@@ -19,9 +19,10 @@ from lsm.graph.types import EdgeType
 from lsm.inference.arrays import ArrayFile
 from lsm.inference.gather import GatherStage
 from lsm.inference.intervals import IntervalStage, Projected, ProjectStage
+from lsm.inference.link_outputs import LinkOutputs
 from lsm.inference.network import BlockLayer, Network
 from lsm.inference.options import InferenceOptions
-from lsm.inference.outputs import Outputs, Plan, outputs_of
+from lsm.inference.outputs import Outputs, Plan, counts, outputs_of
 from lsm.inference.stage import Sink, Stage
 from lsm.inference.streamed import Streamed
 from lsm.storage.options import StorageOptions
@@ -48,6 +49,9 @@ def choose_plan(
     is_small = options.nodes is not None and (
         _SMALL_SHARE * len(options.nodes) < store.nodes(network.node_type).num_nodes
     )
+    if options.links is not None:
+        marks = options.links.wanted(counts(store)).values()
+        is_small = all(_SMALL_SHARE * int(mark.sum()) < len(mark) for mark in marks)
     streams = not (opaque or network.inputs or is_small)
     if options.route == "intervals" or (options.route == "auto" and streams):
         return plan_intervals
@@ -64,10 +68,10 @@ def plan_gather(
     free_bytes: int,
 ) -> Plan:
     """The stages of the route ``gather``: the maps of inputs, then each layer by type."""
-    num_nodes = {name: store.nodes(name).num_nodes for name in store.node_types}
+    num_nodes = counts(store)
     outputs = outputs_of(network.widths, store, network.node_type, options, work)
     levels = needed_levels(network, outputs)
-    wanted = _wanted(levels, outputs, network, topologies, num_nodes)
+    wanted = _wanted(levels, outputs, network, topologies, num_nodes, options.links)
     stages: list[Stage] = []
     written: list[list[ArrayFile]] = []
     freed: list[list[ArrayFile]] = []
@@ -81,14 +85,9 @@ def plan_gather(
         made: dict[str, ArrayFile] = {}
         is_last = place == len(levels) - 1
         for name, layer in level.by_type.items():
-            if not is_last:
-                made[name] = ArrayFile(
-                    work / f"level-{level.number}.{len(made)}.rows",
-                    num_nodes[name],
-                    (layer.width,),
-                    torch.float32,
-                    is_npy=False,
-                )
+            if not is_last or options.links is not None:
+                path = work / f"level-{level.number}.{len(made)}.rows"
+                made[name] = _rows_file(path, num_nodes[name], layer.width)
             writers = output_writers(network, outputs, level.number, name)
             stages.append(
                 GatherStage(
@@ -110,6 +109,10 @@ def plan_gather(
         freed[-1] = held
         held, from_store = [*made.values()], False
         before = {name: file.feature_files for name, file in made.items()}
+    if options.links is not None:
+        stages.append(options.links.stage(outputs.arrays, made, free_bytes, pool))
+        written.append([*outputs.arrays.values()])
+        freed.append(held)
     return Plan("gather", stages, outputs, written, freed)
 
 
@@ -135,13 +138,18 @@ def plan_intervals(
         _projected(work / f"layer-{level.number}", num_nodes, level.by_type[name])
         for level in levels
     ]
+    ends: list[ArrayFile] = []  # the rows of both ends of links
+    if options.links is not None:
+        width = levels[-1].by_type[name].width
+        ends = [_rows_file(work / "ends.rows", num_nodes, width)]
     free_bytes -= _SCALE_BYTES * num_nodes * len(levels)
     features = store.nodes(name).feature_files
     stages: list[Stage] = [ProjectStage(features, rows[0], free_bytes, pool, options.storage)]
     written: list[list[ArrayFile]] = [rows[0].files]
     for place, level in enumerate(levels):
         made = rows[place + 1] if place + 1 < len(levels) else None
-        sink = Sink(None, output_writers(network, outputs, level.number, name))
+        emitted = ends if made is None else []
+        sink = Sink(next(iter(emitted), None), output_writers(network, outputs, level.number, name))
         stages.append(
             IntervalStage(
                 level.number,
@@ -155,9 +163,14 @@ def plan_intervals(
                 threads,
             )
         )
-        files = [] if made is None else made.files
+        files = emitted if made is None else made.files
         written.append([*files, *_arrays_of(network, outputs, level.number, name)])
-    return Plan("intervals", stages, outputs, written, [[], *(each.files for each in rows)])
+    freed = [[], *(each.files for each in rows)]
+    if options.links is not None:
+        stages.append(options.links.stage(outputs.arrays, {name: ends[0]}, free_bytes, pool))
+        written.append([*outputs.arrays.values()])
+        freed.append(ends)
+    return Plan("intervals", stages, outputs, written, freed)
 
 
 def _projected(path: Path, num_nodes: int, layer: BlockLayer) -> Projected:
@@ -165,11 +178,14 @@ def _projected(path: Path, num_nodes: int, layer: BlockLayer) -> Projected:
     streamed = cast(Streamed, layer.streamed)
 
     def file(kind: str, width: int) -> ArrayFile:
-        rows = path.with_name(f"{path.name}.{kind}.rows")
-        return ArrayFile(rows, num_nodes, (width,), torch.float32, is_npy=False)
+        return _rows_file(path.with_name(f"{path.name}.{kind}.rows"), num_nodes, width)
 
     own = file("own", streamed.own_width) if streamed.own_width else None
     return Projected(streamed, file("z", streamed.width), own)
+
+
+def _rows_file(path: Path, num_nodes: int, width: int) -> ArrayFile:
+    return ArrayFile(path, num_nodes, (width,), torch.float32, is_npy=False)
 
 
 def _as_it_is(rows: Tensor) -> Tensor:
@@ -193,7 +209,7 @@ def needed_levels(network: Network, outputs: Outputs) -> list[Level]:
 
 def output_writers(network: Network, outputs: Outputs, number: int, node_type: str) -> list:
     """Functions that write the outputs made of the rows of a level."""
-    if node_type != network.node_type:
+    if node_type != network.node_type or outputs.of_links:
         return []
     writers = []
     if number == network.embedding_level and "embeddings" in outputs.arrays:
@@ -210,7 +226,7 @@ def output_writers(network: Network, outputs: Outputs, number: int, node_type: s
 
 def _arrays_of(network: Network, outputs: Outputs, number: int, node_type: str) -> list[ArrayFile]:
     """The outputs that are made of the rows of a level."""
-    if node_type != network.node_type:
+    if node_type != network.node_type or outputs.of_links:
         return []
     names = ["embeddings"] if number == network.embedding_level else []
     names += ["scores", "predictions"] if number == len(network.layers) else []
@@ -236,16 +252,20 @@ def _wanted(
     network: Network,
     topologies: Topologies,
     num_nodes: Mapping[str, int],
+    links: LinkOutputs | None,
 ) -> list[dict[str, Tensor]] | None:
     """The nodes to compute at each level by type, [N] bool; None: all."""
-    if outputs.selection is None:
+    if outputs.selection is None and links is None:
         return None
 
     def nothing() -> dict[str, Tensor]:
         return {name: torch.zeros(count, dtype=torch.bool) for name, count in num_nodes.items()}
 
     masks = nothing()
-    masks[network.node_type][outputs.selection] = True
+    if links is not None:
+        masks |= links.wanted(num_nodes)
+    else:
+        masks[network.node_type][outputs.selection] = True
     found = [masks]
     for level in levels[:0:-1]:
         masks = {name: mask.clone() for name, mask in found[0].items()}
