@@ -20,6 +20,26 @@ def predict(
         str | None,
         typer.Option("--node-type", help="Their type, for links; default: of destinations."),
     ] = None,
+    links: Annotated[
+        str | None,
+        typer.Option(
+            "--links",
+            help="Score the pairs of a run of links in FILE: .npy [2, n] or [n, 2], or lines of "
+            "two ids or names.",
+            metavar="FILE",
+        ),
+    ] = None,
+    top_k: Annotated[
+        int | None,
+        typer.Option("--top-k", help="Rank the K best targets of --nodes, by a run of links."),
+    ] = None,
+    exclude_known: Annotated[
+        bool,
+        typer.Option(
+            "--exclude-known/--no-exclude-known",
+            help="Of --top-k: no targets that a node has an edge to, nor itself.",
+        ),
+    ] = True,
     outputs: Annotated[
         str | None,
         typer.Option(
@@ -57,7 +77,7 @@ def predict(
         bool | None, typer.Option("--progress/--no-progress", help="Bars; default: on a terminal.")
     ] = None,
 ) -> None:
-    """Write embeddings, scores and predictions of all nodes, computed from disk.
+    """Write embeddings, scores and predictions of all nodes, or scores of links, from disk.
 
     The last line of output is a summary as JSON. The same command continues after a kill. Under
     torchrun, srun or mpirun, the processes share the nodes.
@@ -77,6 +97,9 @@ def predict(
         out,
         nodes=nodes,
         node_type=node_type,
+        links=links,
+        top_k=top_k,
+        exclude_known=exclude_known,
         outputs=names,
         dtype=dtype,
         format=file_format,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from lsm.nn.link_models import LinkNetwork
 from lsm.sampler.neighbor import checked_num_neighbors
 from lsm.sampler.options import Sampling
 from lsm.storage.options import StorageOptions
+from lsm.train.predicted_links import AskedLinks
 from lsm.train.sampling import drawing_of
 from lsm.train.saved import SavedRun
 from lsm.train.tasks.metrics import in_columns
@@ -43,6 +45,9 @@ def predict(
     *,
     nodes: str | Path | torch.Tensor = "all",
     node_type: str | None = None,
+    links: str | Path | torch.Tensor | None = None,
+    top_k: int | None = None,
+    exclude_known: bool = True,
     outputs: Sequence[str] | None = None,
     dtype: str = "float32",
     format: Format = "npy",
@@ -72,6 +77,14 @@ def predict(
             ids [n] int64. Of some nodes rows are in order of ids, which ``nodes.npy`` holds.
         node_type: Their type, for a run of links from nodes of one type to another. None: that of
             the destinations.
+        links: Of a run of links: pairs to write ``scores.npy`` [n] float32 of, in their order. A
+            .npy file of ids [2, n] or [n, 2]; a file with two ids or names a line, between tabs,
+            blanks or, in a .csv, commas; or ids [2, n].
+        top_k: Of a run of links: write the ``top_k`` best destinations of each of ``nodes``, which
+            are sources: ``targets.npy`` [n, top_k] int64, best first, ties by id, and
+            ``scores.npy`` [n, top_k] float32. Where there are fewer, -1 and -inf follow.
+        exclude_known: Of ``top_k``: a node itself, and the destinations of its edges in the store,
+            which are those of all splits, are no targets.
         outputs: Some of embeddings (rows before the last layer), scores (rows of the last layer)
             and predictions: the class of the highest score, int64; of labels of 0 or 1, those whose
             score is above 0, uint8. A regression has no predictions but its scores. A run of links
@@ -99,22 +112,33 @@ def predict(
         OSError: The disk has no room for the rows, which is checked first.
     """
     check_out(Path(out))
+    asked = AskedLinks(links, top_k, exclude_known)
+    asked.check(
+        {
+            "--nodes": None if isinstance(nodes, str) and nodes == "all" else nodes,
+            "--node-type": node_type,
+            "--outputs": outputs or None,
+            "--dtype": None if dtype == "float32" else dtype,
+            "--format": None if format == "npy" else format,
+            "--route": route if route == "sampled" else None,
+        }
+    )
     with collectives.joined(_TIMEOUT_SECS) as world:
         model, opened, storage, edges, config = _open(run_or_model, store)
         sampled = _sampled(config, opened, route, num_neighbors)
         if config is not None and world.is_main:
             _check_times(config, route)
-        if node_type is None and isinstance(model, LinkNetwork):
+        of_links = asked.outputs(model, opened, partial(_nodes, nodes, opened))
+        if of_links is None and node_type is None and isinstance(model, LinkNetwork):
             node_type = model.edge_type[2]
         node_type_of_rows: str | None = node_type or getattr(model, "input_type", None)
         options = InferenceOptions(
-            nodes=_nodes(nodes, opened, node_type_of_rows),
             node_type=node_type,
             edges=edges,
             outputs=outputs or (),
             dtype=dtype,
             format=format,
-            prediction=_prediction(config, opened.nodes(node_type_of_rows)),
+            links=of_links,
             route=route,
             sampled=sampled,
             memory_bytes=_bytes(memory_bytes),
@@ -122,6 +146,13 @@ def predict(
             storage=storage,
             progress=progress,
         )
+        if of_links is None:
+            data = opened.nodes(node_type_of_rows)
+            options = replace(
+                options,
+                nodes=_nodes(nodes, opened, node_type_of_rows),
+                prediction=_prediction(config, data),
+            )
         return infer(model, opened, Path(out), options, world)
 
 
