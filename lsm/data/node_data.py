@@ -170,7 +170,7 @@ class NodeData:
         return find_names(self._path(layout.NAMES, "names"), names)
 
     def look_up(self, names: Sequence[str]) -> list[int]:
-        """As find(), but -1 for an unknown name."""
+        """The ids of ``names``, -1 for an unknown one; one pass over the file of names."""
         return look_up_names(self._path(layout.NAMES, "names"), names)
 
     def _path(self, name: str, noun: str) -> Path:
