@@ -6,7 +6,7 @@ import torch
 from lsm import native
 from lsm.core.device import gpu_problem
 from support.gpus import SKIP_WITHOUT_GPU
-from support.shared_gpu_features import check_both, exchange_case
+from support.shared_gpu_features import check_both, check_killed, exchange_case
 from support.training import losses, overrides, run_job
 
 NUM_RANKS = 3
@@ -40,6 +40,13 @@ def test_ranks_that_share_a_gpu(ranks, store, size, policy, transport):
 @pytest.mark.parametrize("dim", [1, 3, 1024])
 def test_any_row_format(ranks, dim, dtype, transport):
     ranks.check(exchange_case, 3, transport, dim, dtype, 1)
+
+
+@pytest.mark.gpu
+@SKIP_WITHOUT_GPU
+@pytest.mark.parametrize("transport", ["ipc", "gloo"])
+def test_an_owner_that_is_killed_in_an_epoch_is_named(few_ranks, store, transport):
+    check_killed(few_ranks, store, transport, num_gpus=1)
 
 
 @pytest.mark.slow
@@ -90,6 +97,13 @@ def test_memory_that_the_default_stream_uses_is_not_given_out():
 def test_ranks_with_a_gpu_each(ranks, store, policy, transport):
     skip_without_peer_access(transport)
     check_both(ranks, store, 2, transport, policy, num_gpus=2)
+
+
+@pytest.mark.multigpu
+@on_two_gpus
+def test_an_owner_on_another_gpu_that_is_killed_in_an_epoch_is_named(few_ranks, store):
+    skip_without_peer_access("ipc")
+    check_killed(few_ranks, store, "ipc", num_gpus=2)
 
 
 @pytest.mark.multigpu

@@ -15,7 +15,14 @@ from lsm.distributed.watchdog import PeerError
 from lsm.storage.options import StorageOptions
 from support.comm_ranks import Ranks
 from support.shared_features import loader_for
-from support.shared_gpu_features import HOST, check_both, exchange_case, open_groups, open_loader
+from support.shared_gpu_features import (
+    HOST,
+    check_both,
+    check_killed,
+    exchange_case,
+    open_groups,
+    open_loader,
+)
 
 NUM_RANKS = 3
 
@@ -33,6 +40,11 @@ def test_rows_and_counts_are_those_of_the_host(ranks, store, size, policy, trans
 def test_any_row_format(ranks, dim, dtype, transport):
     for size in (2, 3):
         ranks.check(exchange_case, size, transport, dim, dtype)
+
+
+@pytest.mark.parametrize("transport", ["ipc", "gloo"])
+def test_an_owner_that_is_killed_in_an_epoch_is_named(few_ranks, store, transport):
+    check_killed(few_ranks, store, transport)
 
 
 def epochs_case(context, path, transport, taken):

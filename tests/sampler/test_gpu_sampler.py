@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from lsm import Sampling
 from lsm.sampler.name import BatchName
 from lsm.sampler.neighbor import NeighborSampler
 from lsm.sampler.neighbor_gpu import DeviceNeighborSampler, place_topology
@@ -31,6 +32,39 @@ def test_samples(placement, dtype, fanouts):
         seeds = torch.randperm(30_000, generator=generator)[:500]
         sampled = sampler.sample(seeds, BatchName(seed=5, iteration=iteration))
         assert_same(sampled, host.sample(seeds, BatchName(seed=5, iteration=iteration)))
+
+
+LABOR = [
+    Sampling("labor"),
+    Sampling("labor", layer_dependency=True),
+    Sampling("labor", layer_dependency=True, batch_dependency=4),
+]
+LADIES = [Sampling("ladies"), Sampling("ladies", debias=True)]
+
+
+@pytest.mark.parametrize("placement", ["uva", "device"])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize(
+    ("sampling", "sizes"),
+    [
+        *((labor, fanouts) for labor in LABOR for fanouts in ([10, 5], [100, 2], [-1, 3])),
+        *((ladies, sizes) for ladies in LADIES for sizes in ([300, 900], [5000], [1, 3, 40])),
+    ],
+)
+def test_samples_of_other_kinds(placement, dtype, sampling, sizes):
+    """Weights too: the sampler's code is compiled to round as the host does."""
+    graph = random_graph(30_000, 200_000, dtype=dtype)
+    placed = place_topology(graph, placement, torch.device("cuda", 0))
+    sampler = DeviceNeighborSampler(graph, placed, sizes, sampling=sampling, device=0)
+    host = NeighborSampler(graph, sizes, sampling=sampling)
+    for iteration in range(3):
+        generator = torch.Generator().manual_seed(iteration)
+        seeds = torch.randperm(30_000, generator=generator)[:500]
+        name = BatchName(seed=5, iteration=iteration)
+        sampled, expected = sampler.sample(seeds, name), host.sample(seeds, name)
+        assert_same(sampled, expected)
+        if expected.edge_weight is not None:
+            assert torch.equal(sampled.edge_weight, expected.edge_weight)
 
 
 @pytest.mark.parametrize("placement", ["uva", "device"])

@@ -1,12 +1,16 @@
 """Cases of ranks that share a cache in GPU memory, or in that of its twin."""
 
+import os
+import signal
+
 import torch
 import torch.distributed as torch_dist
 
 from lsm import native
 from lsm.core.counters import COUNTERS, EXCHANGED
+from lsm.distributed.watchdog import PeerError
 from support.request_lists import KINDS, NUM_NODES, features, lists
-from support.shared_features import ROW_BYTES, all_tiers, expected_rows, fetches
+from support.shared_features import ROW_BYTES, all_tiers, expected_rows, fetches, loader_for
 
 HOST = torch.device("cpu")
 
@@ -105,6 +109,28 @@ def check_both(ranks, store, size, transport, policy, num_gpus=0):
             assert on_device == on_host
         for tier in ("hits", "static_hits", "victim_hits", "constant_hits", "misses"):
             assert sum(counts[tier] for _, counts, _ in answers) > 0, tier
+
+
+def killed_case(context, path, transport, num_gpus=0):
+    """Rank 1, which owns rows of all, dies in an epoch while batches are being made."""
+    options = {"owner": "stride", "timeout_secs": 40.0}
+    group, _ = open_groups(context, context.size, transport, num_gpus, **options)
+    cache = {"policy": "lookahead"}
+    store, features = open_loader(path, group, cache, device_of(context, num_gpus))
+    table = expected_rows(store)
+    for number, batch in enumerate(loader_for(store, context, features, prefetch=2).iterate(0)):
+        assert torch.equal(batch.x.cpu(), table[batch.n_id.cpu()]), context.rank
+        if context.rank == 1 and number == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def check_killed(ranks, store, transport, num_gpus=0):
+    """The others end soon, with an error that names the rank; until then their rows are right."""
+    answers = ranks.run(killed_case, store, transport, num_gpus)
+    assert isinstance(answers[1], EOFError)
+    messages = [str(answers[rank]) for rank in (0, 2)]
+    assert all(isinstance(answers[rank], (PeerError, TimeoutError)) for rank in (0, 2)), messages
+    assert any("rank 1 ended" in text for text in messages), messages
 
 
 def exchange_case(context, size, transport, dim, dtype, num_gpus=0):
