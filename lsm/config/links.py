@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
-from lsm.core.option_types import Positive
+from lsm.core.imported import Arguments, is_imported, known_or_imported
+from lsm.core.option_types import Described, Positive
 from lsm.core.section import Section
+
+_KNOWN = ("dot", "distmult", "mlp")
+_SCORERS = Described(f"{', '.join(_KNOWN)}, or package.module:Class")
 
 
 class LinksConfig(Section):
@@ -22,9 +26,12 @@ class LinksConfig(Section):
     they are drawn."""
     num_negatives: Positive = 64
     """Negatives of a link; of joint, of a batch. inbatch ignores it."""
-    scorer: Literal["dot", "distmult", "mlp"] = "dot"
+    scorer: Annotated[str, known_or_imported(_SCORERS, *_KNOWN), _SCORERS] = "dot"
     """Score of two rows. dot, distmult: the same in both directions; mlp: a hidden layer, which
-    tells source and destination apart."""
+    tells source and destination apart. package.module:Class: a module of your own, called with the
+    rows of sources and of destinations, [n, width] each, for scores [n]."""
+    scorer_args: Arguments = Field({})
+    """Arguments of the class that links.scorer=package.module:Class names."""
     loss: Literal["infonce", "bce", "bpr"] = "infonce"
     """infonce: cross entropy of a link among its negatives; bce: binary cross entropy; bpr: of the
     differences to its negatives. inbatch takes infonce."""
@@ -38,6 +45,15 @@ class LinksConfig(Section):
     data.links holds given ones. All nodes if there are no more."""
     filtered: bool = True
     """Leave known links out of drawn candidates."""
+
+    @model_validator(mode="after")
+    def _arguments_are_of_own_classes(self) -> LinksConfig:
+        if self.scorer_args and not is_imported(self.scorer):
+            raise ValueError(
+                f"links.scorer_args: expected none with links.scorer={self.scorer}, got "
+                f"{self.scorer_args}; set links.scorer=package.module:Class"
+            )
+        return self
 
     @model_validator(mode="after")
     def _loss_suits_the_negatives(self) -> LinksConfig:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from lsm.core.imported import import_named, is_imported, place_of
+from lsm.nn.construct import construct
 
 _CHUNK_BYTES = 64 << 20
 
@@ -84,9 +87,68 @@ class MLP(Scorer):
         return torch.cat([self.output(part).squeeze(-1) for part in parts])
 
 
+class OwnScorer(Scorer):
+    """A module of the user, called with rows of sources and of destinations, [n, d] each."""
+
+    name = "package.module:Class"
+
+    def __init__(self, own_name: str, module: nn.Module, width: int) -> None:
+        """``own_name``: for errors. Tries ``module`` on rows of ``width``. Raises ValueError if it
+        does not take them, or makes no scores of them that can be learnt."""
+        super().__init__()
+        self.module, self._own_name = module, own_name
+        rows = torch.ones(2, width, requires_grad=True, device="cpu")  # not meta, as in a plan
+        was_training = module.training
+        module.eval()  # so that nothing is drawn, or kept
+        with torch.enable_grad():
+            try:
+                scores = self(rows, rows)
+            except RuntimeError as error:
+                raise ValueError(str(error)) from error
+        module.train(was_training)
+        if not scores.requires_grad:
+            raise ValueError(
+                f"links.scorer: {own_name}: its scores depend neither on the rows nor on a "
+                "parameter, so that nothing can be learnt"
+            )
+
+    def forward(self, source: Tensor, destination: Tensor) -> Tensor:
+        """As Scorer.forward(). Raises RuntimeError for an error of the module, with its place,
+        ValueError for scores of another shape."""
+        source, destination = torch.broadcast_tensors(source, destination)
+        shape, width = source.shape[:-1], source.size(-1)
+        rows = source.reshape(-1, width), destination.reshape(-1, width)
+        try:
+            scores = self.module(*rows)
+        except (torch.OutOfMemoryError, MemoryError):
+            raise
+        except Exception as error:  # the module is the user's, and may raise anything
+            raise RuntimeError(
+                f"links.scorer: {self._own_name}: {type(error).__name__}: {error}{place_of(error)}"
+            ) from error
+        if not isinstance(scores, Tensor) or scores.shape != rows[0].shape[:1]:
+            got = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+            raise ValueError(
+                f"links.scorer: {self._own_name}: expected scores [{len(rows[0])}] of rows "
+                f"{list(rows[0].shape)}, got {got}"
+            )
+        return scores.float().view(shape)
+
+    def matrix(self, source: Tensor, destination: Tensor) -> Tensor:
+        """As Scorer.matrix(), a few sources at a time."""
+        size = max(1, _CHUNK_BYTES // max(1, 4 * destination.numel()))
+        return torch.cat([self(part[:, None], destination) for part in source.split(size)])
+
+
 _SCORERS: Mapping[str, Callable[[int], Scorer]] = {each.name: each for each in (Dot, DistMult, MLP)}
 
 
-def build_scorer(name: str, width: int) -> Scorer:
-    """The scorer of rows of ``width`` that ``links.scorer`` names."""
-    return _SCORERS[name](width)
+def build_scorer(name: str, width: int, args: Mapping[str, Any] | None = None) -> Scorer:
+    """The scorer of rows of ``width`` that ``links.scorer`` names. ``args``: of a class of the
+    user, which also gets the width if it takes ``in_channels``. Raises ValueError if the class
+    cannot be imported, does not take its arguments, or is no scorer."""
+    if not is_imported(name):
+        return _SCORERS[name](width)
+    kind = import_named("links.scorer", name)
+    sizes, keys = {"in_channels": width}, ("links.scorer", "links.scorer_args")
+    return OwnScorer(name, construct(keys, name, kind, sizes, args or {}), width)

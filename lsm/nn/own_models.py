@@ -20,6 +20,7 @@ from torch_geometric.nn.module_dict import ModuleDict
 from lsm.core.imported import import_named, place_of
 from lsm.graph.types import EDGE, EdgeType, TypedMap
 from lsm.loader.batch import Batch
+from lsm.nn.construct import construct
 from lsm.nn.embeddings import no_outputs
 from lsm.nn.options import ModelOptions
 from lsm.nn.templates import remove_templates
@@ -161,28 +162,13 @@ def build_own_model(
         dims = inputs.feature_dims.items()
         sizes["in_channels"] = {of: width if dim is None else dim for of, dim in dims}
         sizes["metadata"] = list(inputs.num_nodes), list(inputs.edge_dims)
-    network = _construct(name, kind, sizes, options.args)
+    network = construct((key, "model.args"), name, kind, sizes, options.args)
     if any(is_lazy(each) for each in network.parameters()):
         raise ValueError(
             f"{key}: {name}: expected widths of its own, got lazy parameters; take the width of "
             "the features from the argument in_channels, in place of -1"
         )
     return OwnModel(name, network, out_dim, inputs, width)
-
-
-def _construct(name: str, kind: Any, sizes: dict[str, Any], args: dict[str, Any]) -> nn.Module:
-    if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
-        raise ValueError(f"model.name: expected a class of torch.nn.Module, got {name}: {kind!r}")
-    taken = inspect.signature(kind).parameters
-    given = {each: value for each, value in sizes.items() if each in taken} | args
-    try:
-        with torch.device("cpu"):  # a constructor may read values, which the meta device lacks
-            return kind(**given)
-    except Exception as error:  # the class is the user's, and may raise anything
-        listed = ", ".join(f"{each}={value!r}" for each, value in given.items())
-        raise ValueError(
-            f"model.args: {name}({listed}): {type(error).__name__}: {error}{place_of(error)}"
-        ) from error
 
 
 def _tables(inputs: TypedInputs | None, width: int) -> dict[str, nn.Embedding]:

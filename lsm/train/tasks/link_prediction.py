@@ -109,6 +109,8 @@ class LinkPrediction(Task):
     def settings(self) -> dict[str, Any]:
         """The settings that a resumed run must share, by name."""
         own = {f"links.{name}": value for name, value in self._options.model_dump().items()}
+        if not self._options.scorer_args:  # which earlier versions did not have
+            del own["links.scorer_args"]
         meta = self.splits.meta
         named = ("edge_type", "reverse_type", "order", "seed", "message_edges", "splits")
         return own | {"data.links": {name: getattr(meta, name) for name in named}}
@@ -171,7 +173,9 @@ class LinkPrediction(Task):
 
     def network(self, model: nn.Module) -> nn.Module:
         """``model`` with a scorer."""
-        return LinkNetwork(model, build_scorer(self._options.scorer, self._width), self.edge_type)
+        options = self._options
+        scorer = build_scorer(options.scorer, self._width, options.scorer_args)
+        return LinkNetwork(model, scorer, self.edge_type)
 
     def seeds(self, store: GraphStore, split: str) -> Tensor:
         """The positions of the links of ``split``: [N] int64."""

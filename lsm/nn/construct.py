@@ -1,0 +1,41 @@
+"""Makes modules of classes that the user names."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from lsm.core.imported import place_of
+
+
+def construct(
+    keys: tuple[str, str], name: str, kind: Any, sizes: Mapping[str, Any], args: Mapping[str, Any]
+) -> nn.Module:
+    """A module of the class ``kind``.
+
+    Args:
+        keys: The options that name the class and its arguments, for errors.
+        name: The name of the class, for errors.
+        kind: The class.
+        sizes: Arguments to give if the class takes them.
+        args: Arguments of the user.
+
+    Raises:
+        ValueError: It is no class of modules, or does not take the arguments.
+    """
+    if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
+        raise ValueError(f"{keys[0]}: expected a class of torch.nn.Module, got {name}: {kind!r}")
+    taken = inspect.signature(kind).parameters
+    given = {each: value for each, value in sizes.items() if each in taken} | dict(args)
+    try:
+        with torch.device("cpu"):  # a constructor may read values, which the meta device lacks
+            return kind(**given)
+    except Exception as error:  # the class is the user's, and may raise anything
+        listed = ", ".join(f"{each}={value!r}" for each, value in given.items())
+        raise ValueError(
+            f"{keys[1]}: {name}({listed}): {type(error).__name__}: {error}{place_of(error)}"
+        ) from error
