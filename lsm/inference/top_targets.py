@@ -170,9 +170,7 @@ class _TopStage:
         """Divides memory among rows of sources with their best targets, and two blocks of
         destinations."""
         rows, threads = self._rows, self._pool._max_workers
-        hidden = 0 if isinstance(self._scorer, Dot | DistMult) else _HIDDEN_COPIES
-        a_score = _TILE_BYTES + hidden * rows.row_bytes
-        at_work = threads * (TILE_SOURCES * TILE_DESTINATIONS * a_score)
+        at_work = threads * tile_bytes(self._scorer, rows)
         at_work += threads * TILE_SOURCES * self._k * _BEST_BYTES * _BEST_COPIES
         at_work += 4 * 8 * _EDGES_AT_ONCE * (self._known is not None)
         unit = TILE_SOURCES * (rows.sources.row_bytes + self._k * _BEST_BYTES * _BEST_COPIES)
@@ -237,7 +235,7 @@ class _TopStage:
                 rows, columns = _of_tile(left_out, sources)
                 for first in range(at, min(at + step, len(theirs)), TILE_DESTINATIONS):
                     part = theirs[first : first + TILE_DESTINATIONS]
-                    scores = self._scores(ours[sources], part)
+                    scores = tile_scores(self._scorer, ours[sources], part)
                     inside = (columns >= first) & (columns < first + len(part))
                     scores[rows[inside], columns[inside] - first] = -torch.inf
                     found.add(scores, start + first)
@@ -246,11 +244,6 @@ class _TopStage:
         tasks = [(tile, at) for tile in range(len(best)) for at in range(0, len(theirs), step)]
         for (tile, _), found in zip(tasks, self._pool.map(work, tasks), strict=True):
             best[tile].merge(found)
-
-    def _scores(self, ours: Tensor, theirs: Tensor) -> Tensor:
-        """The scores of a tile, whose shape is always the same."""
-        tile = self._scorer.matrix(_padded(ours, TILE_SOURCES), _padded(theirs, TILE_DESTINATIONS))
-        return tile[: len(ours), : len(theirs)].float()
 
     def _left_out(self, ids: Tensor, start: int, end: int) -> tuple[Tensor, Tensor]:
         """The pairs of ``ids``, ascending, and destinations from ``start`` to ``end - 1`` that are
@@ -273,6 +266,19 @@ class _TopStage:
         native.check_mapped(self._known.indices)
         rows, order = torch.cat([nothing, *(each[0] for each in found)]).sort()
         return rows, torch.cat([nothing, *(each[1] for each in found)])[order]
+
+
+def tile_scores(scorer: Scorer, ours: Tensor, theirs: Tensor) -> Tensor:
+    """The scores [n, k] float32 of a tile of rows, which are computed in one shape whatever n and k
+    are: at most TILE_SOURCES and TILE_DESTINATIONS."""
+    tile = scorer.matrix(_padded(ours, TILE_SOURCES), _padded(theirs, TILE_DESTINATIONS))
+    return tile[: len(ours), : len(theirs)].float()
+
+
+def tile_bytes(scorer: Scorer, rows: EndFiles) -> int:
+    """Memory of a tile at work."""
+    hidden = 0 if isinstance(scorer, Dot | DistMult) else _HIDDEN_COPIES
+    return TILE_SOURCES * TILE_DESTINATIONS * (_TILE_BYTES + hidden * rows.row_bytes)
 
 
 def _of_tile(pairs: tuple[Tensor, Tensor], sources: slice) -> tuple[Tensor, Tensor]:

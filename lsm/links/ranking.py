@@ -13,6 +13,21 @@ from lsm.links.pairs import equal_pairs
 
 SCORE_BYTES = 16 << 20
 """Scores in memory at the same time."""
+_TOLERANCE = 1e-5  # of a score, in which sums of another order differ
+
+
+def tie_tolerance(scores: Tensor) -> Tensor:
+    """The difference by which a score still ties with each of ``scores``."""
+    return scores.abs() * _TOLERANCE + 1e-12
+
+
+def ranks_among(own: Tensor, others: Tensor) -> Tensor:
+    """[p] float64: ranks of ``own`` [p] among ``others`` [p, k], means over the orders of ties."""
+    tolerance = tie_tolerance(own)
+    above = (others > (own + tolerance)[:, None]).sum(1)
+    # NaN counts as a tie, and -inf is none.
+    below = (others < (own - tolerance)[:, None]).sum(1)
+    return 1 + above.double() + (others.size(1) - above - below).double() / 2
 
 
 @dataclass(frozen=True)

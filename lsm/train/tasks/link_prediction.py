@@ -15,10 +15,11 @@ from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import LinkSplits, MessageEdges
 from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType
+from lsm.inference.link_ranks import LinkRanks
 from lsm.links.known_edges import KnownEdges, joined_pairs
 from lsm.links.losses import link_loss_sum
 from lsm.links.negative_sampling import NegativeSampling
-from lsm.links.ranking import RankCounter
+from lsm.links.ranking import RankCounter, ranks_among, tie_tolerance
 from lsm.loader.batch import Batch
 from lsm.loader.inputs import Drawing, open_typed_topology
 from lsm.loader.link_parts import open_link_parts
@@ -31,7 +32,6 @@ from lsm.train.tasks.tally import CountTally
 from lsm.train.tasks.task import Counts, Model, Task
 
 _HITS = (1, 3, 10)
-_TOLERANCE = 1e-5  # of a score, in which sums of another order differ
 
 
 class LinkPrediction(Task):
@@ -193,7 +193,7 @@ class LinkPrediction(Task):
         """Sum of the links' losses, and their counts among the negatives of training."""
         scores = model(batch)
         found = scores.detach()
-        counts = _counts(_ranks(found[:, 0], found[:, 1:]))
+        counts = _counts(ranks_among(found[:, 0], found[:, 1:]))
         if self._options.negatives == "inbatch" and len(scores):
             scores = scores - self._log_chances(batch).to(scores.device)
         return link_loss_sum(self._options.loss, scores), counts
@@ -209,6 +209,15 @@ class LinkPrediction(Task):
         destinations = ids[self.edge_type[2]][links.destinations].cpu()
         scores = scores.cpu()
         return _counts(self._candidates.ranks(scores, sources, destinations))
+
+    def ranks(self, model: LinkNetwork, split: str) -> LinkRanks:
+        """The ranks of the links of a split as an output of an inference of all nodes."""
+        return self._candidates.outputs(model, split)
+
+    def metrics_of(self, ranks: Tensor) -> dict[str, float | None]:
+        """The metrics of links with ``ranks`` [n] float64."""
+        sums = {name: float(value) for name, value in _counts(ranks).items()}
+        return self.metrics(sums, len(ranks))
 
     def metrics(self, counts: Mapping[str, float], num_seeds: float) -> dict[str, float | None]:
         """MRR, and Hits at 1, 3 and 10."""
@@ -298,14 +307,22 @@ class _Candidates:
         of the link and of its candidates; ``sources``, ``destinations``: its ends, [p] int64."""
         own, others = scores[:, 0].contiguous(), scores[:, 1:].contiguous()
         if self._drawn is None:
-            return _ranks(own, others)
-        left_out = (torch.arange(len(own)), destinations)  # a link is no candidate of its own
-        if self._known is not None:
-            left_out = joined_pairs(self._known.pairs(sources), left_out)
-        counter = RankCounter(own, _tolerance(own), left_out)
+            return ranks_among(own, others)
+        counter = RankCounter(own, tie_tolerance(own), self.left_out(sources, destinations))
         for queries in counter.chunks(len(self._drawn)):
             counter.add(queries, self._drawn, others[queries])
         return counter.ranks()
+
+    def outputs(self, model: LinkNetwork, split: str) -> LinkRanks:
+        """The ranks of the links of a split, by the rows of all nodes."""
+        candidates = self.of_split(split, is_disjoint=False)
+        return LinkRanks(model, self._splits.edges(split), candidates, self.left_out)
+
+    def left_out(self, sources: Tensor, destinations: Tensor) -> tuple[Tensor, Tensor]:
+        """Numbers of links, ascending, and destinations that are none of their drawn candidates: a
+        link's own, and those of known links."""
+        own = (torch.arange(len(sources)), destinations)
+        return own if self._known is None else joined_pairs(self._known.pairs(sources), own)
 
 
 def _known_edges(store: GraphStore, edge_type: EdgeType, destinations: Tensor) -> KnownEdges:
@@ -319,19 +336,6 @@ def _known_edges(store: GraphStore, edge_type: EdgeType, destinations: Tensor) -
     sources = topology.indices[places].long()
     native.check_mapped(topology.indices)
     return KnownEdges(sources, targets)
-
-
-def _ranks(own: Tensor, others: Tensor) -> Tensor:
-    """[p] float64: ranks of ``own`` [p] among ``others`` [p, k], means over the orders of ties."""
-    tolerance = _tolerance(own)
-    above = (others > (own + tolerance)[:, None]).sum(1)
-    # NaN counts as a tie, and -inf is none.
-    below = (others < (own - tolerance)[:, None]).sum(1)
-    return 1 + above.double() + (others.size(1) - above - below).double() / 2
-
-
-def _tolerance(scores: Tensor) -> Tensor:
-    return scores.abs() * _TOLERANCE + 1e-12
 
 
 def _counts(ranks: Tensor) -> Counts:
