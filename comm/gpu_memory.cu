@@ -12,8 +12,6 @@ namespace {
 // then maps those, too, at another offset (CUDA Programming Guide, interprocess communication).
 constexpr size_t kPageBytes = size_t{2} << 20;
 
-// All of these may be let go by threads that never chose a device, and would use the first.
-
 class CudaBlock final : public ExportedBlock {
  public:
   CudaBlock(int device, size_t bytes)
@@ -30,8 +28,7 @@ class CudaBlock final : public ExportedBlock {
     throw CudaError(error, "export GPU memory to other processes");
   }
   ~CudaBlock() override {
-    const RelaxedCapture relaxed;
-    cudaSetDevice(device_);
+    const OwnerEnd end(device_);
     cudaFree(data_);
   }
 
@@ -65,8 +62,7 @@ class CudaMapping final : public MappedBlock {
     data_ = static_cast<std::byte*>(memory);
   }
   ~CudaMapping() override {
-    const RelaxedCapture relaxed;
-    cudaSetDevice(device_);
+    const OwnerEnd end(device_);
     cudaIpcCloseMemHandle(data_);
   }
 

@@ -30,9 +30,10 @@ class BackendArray {
   T* grow(int64_t count, int64_t kept = 0) {
     if (count <= capacity_ && data_ != nullptr) return data_;
     const int64_t capacity = count + count / 4 + 1;
-    T* larger = static_cast<T*>(backend_->allocate(static_cast<size_t>(capacity) * sizeof(T)));
-    backend_->copy(larger, data_, static_cast<size_t>(kept) * sizeof(T));
-    backend_->release(std::exchange(data_, larger));
+    BackendArray larger(*backend_);
+    larger.data_ = static_cast<T*>(backend_->allocate(static_cast<size_t>(capacity) * sizeof(T)));
+    backend_->copy(larger.data_, data_, static_cast<size_t>(kept) * sizeof(T));
+    std::swap(data_, larger.data_);
     capacity_ = capacity;
     return data_;
   }

@@ -29,7 +29,6 @@ class CudaBackend {
         stream_(device, share),
         done_(device) {}
   ~CudaBackend() {
-    free_in_stream(scratch_, stream());
     drain();
     trim_memory(device_);
   }
@@ -68,10 +67,15 @@ class CudaBackend {
   }
   void download(void* host, const void* source, size_t bytes) {
     if (bytes == 0) return;
-    std::byte* staged = take(bytes);
-    check_cuda(cudaMemcpyAsync(staged, source, bytes, cudaMemcpyDeviceToHost, stream()),
-               "download");
-    downloads_.push_back({host, staged, bytes});
+    try {
+      std::byte* staged = take(bytes);
+      check_cuda(cudaMemcpyAsync(staged, source, bytes, cudaMemcpyDeviceToHost, stream()),
+                 "download");
+      downloads_.push_back({host, staged, bytes});
+    } catch (...) {
+      downloads_.clear();  // whoever asked for these may be gone at the next synchronize()
+      throw;
+    }
   }
   void copy(void* target, const void* source, size_t bytes) {
     if (bytes == 0) return;
@@ -120,8 +124,8 @@ class CudaBackend {
   /// Before memory goes: nothing may use it any more. An error here was reported, or will be. The
   /// thread may be one that never chose a device, and would free on the first.
   void drain() noexcept {
-    const RelaxedCapture relaxed;
-    cudaSetDevice(device_);
+    const OwnerEnd end(device_);
+    free_in_stream(std::exchange(scratch_, nullptr), stream());
     cudaStreamSynchronize(stream());
   }
 

@@ -61,7 +61,7 @@ CudaEvent::CudaEvent(int device) {
 }
 
 CudaEvent::~CudaEvent() {
-  const RelaxedCapture relaxed;
+  const OwnerEnd end;
   cudaEventDestroy(event_);
 }
 
@@ -104,7 +104,7 @@ CudaStream::CudaStream(int device, GpuShare share) {
 }
 
 CudaStream::~CudaStream() {
-  const RelaxedCapture relaxed;
+  const OwnerEnd end;
   cudaStreamDestroy(stream_);
 }
 
@@ -118,7 +118,7 @@ PinnedBlock::PinnedBlock(size_t bytes) : bytes_(bytes) {
 }
 
 PinnedBlock::~PinnedBlock() {
-  const RelaxedCapture relaxed;
+  const OwnerEnd end;
   cudaFreeHost(data_);
 }
 

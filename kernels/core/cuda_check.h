@@ -45,6 +45,21 @@ class RelaxedCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
+/// For destructors: calls that follow are made on the owner's device, which the thread may never
+/// have chosen, and while somebody captures a graph. Nobody is told of their errors, who used the
+/// GPU was or will be; nor does a later check of a launch find one.
+class OwnerEnd {
+ public:
+  OwnerEnd() = default;
+  explicit OwnerEnd(int device) { cudaSetDevice(device); }
+  ~OwnerEnd() { cudaGetLastError(); }
+  OwnerEnd(const OwnerEnd&) = delete;
+  OwnerEnd& operator=(const OwnerEnd&) = delete;
+
+ private:
+  const RelaxedCapture relaxed_;
+};
+
 /// Owns an event without timing.
 class CudaEvent {
  public:

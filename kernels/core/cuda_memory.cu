@@ -21,9 +21,11 @@ cudaMemPool_t make_pool(int device) {
   cudaMemPool_t pool = nullptr;
   check_cuda(cudaMemPoolCreate(&pool, &properties), "make a pool of GPU memory");
   uint64_t kept_bytes = UINT64_MAX;
-  check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &kept_bytes),
-             "make a pool of GPU memory keep what is freed");
-  return pool;
+  const cudaError_t error =
+      cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &kept_bytes);
+  if (error == cudaSuccess) return pool;
+  cudaMemPoolDestroy(pool);
+  throw CudaError(error, "make a pool of GPU memory keep what is freed");
 }
 
 /// Lives as long as the process: memory may be freed in a stream that lives as long.

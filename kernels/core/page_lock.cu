@@ -14,8 +14,7 @@ PageLock::PageLock(std::byte* memory, size_t bytes, int device) : memory_(memory
 }
 
 PageLock::~PageLock() {
-  const RelaxedCapture relaxed;
-  cudaSetDevice(device_);
+  const OwnerEnd end(device_);
   cudaHostUnregister(memory_);
 }
 

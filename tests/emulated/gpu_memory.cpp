@@ -25,7 +25,7 @@ GpuBytes::GpuBytes(std::span<const std::byte> contents) : GpuBytes(contents.size
 }
 
 GpuBytes::~GpuBytes() {
-  cudaSetDevice(kDevice);
+  const OwnerEnd end(kDevice);
   cudaFree(data_);
 }
 

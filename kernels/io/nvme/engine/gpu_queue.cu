@@ -29,7 +29,7 @@ class GpuQueue final : public WorkerQueue {
            const ReadBuffers& buffers);
   ~GpuQueue() override {
     // Kernels end by themselves; their memory must outlive them. An error was reported before.
-    cudaSetDevice(link_->device);
+    const OwnerEnd end(link_->device);
     cudaStreamSynchronize(stream_.get());
   }
 

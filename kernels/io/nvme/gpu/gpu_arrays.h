@@ -24,7 +24,7 @@ class MappedRange {
     check_cuda(error, what.c_str());
   }
   ~MappedRange() {
-    cudaSetDevice(device_);
+    const OwnerEnd end(device_);
     cudaHostUnregister(memory_);
   }
   MappedRange(const MappedRange&) = delete;
@@ -59,7 +59,7 @@ class GpuArray {
                "upload addresses");
   }
   ~GpuArray() {
-    cudaSetDevice(device_);
+    const OwnerEnd end(device_);
     cudaFree(data_);
   }
   GpuArray(const GpuArray&) = delete;
