@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <numeric>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -63,11 +64,12 @@ class ExecutorOnBackend final : public GpuExecutor {
     check_rows("out", static_cast<int64_t>(plan.source.size()), out.size());
     list_staged(plan, staged);
     if (plan.on_gpu == nullptr) check_(plan);
-    backend_->enter();
-    const Lists lists = begin(plan);
-    list_far(plan, num_prefetched_, /*keeps_near=*/false);
-    gather(lists, static_cast<int64_t>(plan.source.size()), staged.data(), out.data());
-    move_kept(lists, {out.data(), nullptr, row_bytes_});
+    run_replay([&] {
+      const Lists lists = begin(plan);
+      list_far(plan, num_prefetched_, /*keeps_near=*/false);
+      gather(lists, static_cast<int64_t>(plan.source.size()), staged.data(), out.data());
+      move_kept(lists, {out.data(), nullptr, row_bytes_});
+    });
   }
 
   void replay_to(const cache::Plan& plan, std::span<const std::byte> staged,
@@ -75,14 +77,15 @@ class ExecutorOnBackend final : public GpuExecutor {
     list_staged(plan, staged);
     check_targets(targets, static_cast<int64_t>(plan.source.size()));
     if (plan.on_gpu == nullptr) check_(plan);
-    backend_->enter();
-    backend_->synchronize();  // also for the last replay's own moves
-    const Lists lists = begin(plan);
-    list_far(plan, 0, /*keeps_near=*/true);
-    fill_scratch(lists, staged.data());
-    deliver(lists, targets);
-    backend_->record(delivered_);
-    move_kept(lists, {scratch_.data(), lists.slot, row_bytes_});
+    run_replay([&] {
+      backend_->synchronize();  // also for the last replay's own moves
+      const Lists lists = begin(plan);
+      list_far(plan, 0, /*keeps_near=*/true);
+      fill_scratch(lists, staged.data());
+      deliver(lists, targets);
+      backend_->record(delivered_);
+      move_kept(lists, {scratch_.data(), lists.slot, row_bytes_});
+    });
   }
 
   void wait_delivered() override {
@@ -149,6 +152,34 @@ class ExecutorOnBackend final : public GpuExecutor {
   void check_rows(const char* name, int64_t num_rows, size_t num_bytes) const {
     check_argument(num_bytes == static_cast<size_t>(num_rows * row_bytes_), name, ": expected ",
                    num_rows, " rows of ", row_bytes_, " bytes, got ", num_bytes, " bytes");
+  }
+
+  /// Throws std::runtime_error once a replay has ended with an error: plans after it find rows that
+  /// it has not put there.
+  template <class Replay>
+  void run_replay(const Replay& replay) {
+    if (!std::exchange(is_between_plans_, false)) {
+      throw std::runtime_error(
+          "executor: an earlier plan was not replayed to its end, so rows may be wrong; its error "
+          "was reported: open the features again");
+    }
+    backend_->enter();
+    try {
+      replay();
+    } catch (...) {
+      settle();
+      throw;
+    }
+    is_between_plans_ = true;
+  }
+  /// After an error: what was queued uses the plan's and the caller's memory, which may go.
+  void settle() noexcept {
+    try {
+      far_->synchronize();
+      backend_->synchronize();
+    } catch (const std::exception&) {
+      // The first error is the one to report.
+    }
   }
 
   /// Begins far_position_ with the rows from storage, in the order in which they are staged.
@@ -389,6 +420,7 @@ class ExecutorOnBackend final : public GpuExecutor {
   const int64_t num_constant_;
   PlanCheck check_;
   Staging staging_ = Staging::kGather;
+  bool is_between_plans_ = true;  // false: one is replayed, or failed to be
   Array<std::byte> lines_{*backend_};
   Array<std::byte> static_{*backend_};
   PinnedBytes<Backend> victims_{*backend_};
