@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mutations import MUTATIONS
 
+BOUNDS = re.compile(r"__launch_bounds__\(([^()]*)\)\s+(\w+)\(")
 LAUNCH = re.compile(r"\b([A-Za-z_]\w*)<<<")
 MMIO = re.compile(
     r'asm volatile\("st\.mmio\.relaxed\.sys\.global\.u32 \[%0\], %1;"\s*::'
@@ -31,14 +32,18 @@ def closing(text: str, start: int) -> int:
 
 def translate(text: str) -> str:
     parts, done = [], 0
+    bounds = {kernel: threads for threads, kernel in BOUNDS.findall(text)}
     while found := LAUNCH.search(text, done):
         shape_end = text.index(">>>(", found.end())
         end = closing(text, shape_end + 3)
         kernel, shape = found[1], text[found.end() : shape_end]
         arguments = text[shape_end + 4 : end]
+        made = f"::emulated::make_shape({shape})"
+        if kernel in bounds:
+            made = f"::emulated::with_bounds({made}, {bounds[kernel]})"
         parts += [
             text[done : found.start()],
-            f'::emulated::launch("{kernel}", ::emulated::make_shape({shape}), ',
+            f'::emulated::launch("{kernel}", {made}, ',
             f"[](const auto&... parameters) {{ {kernel}(parameters...); }}, {arguments})",
         ]
         done = end + 1
@@ -59,10 +64,11 @@ def main() -> None:
     for source in sorted(s for s in sources if s.suffix in (".h", ".cu")):
         name = source.relative_to(root).as_posix()
         original = source.read_text()
-        text = translate(original)
+        text = original
         for mutation in MUTATIONS:
             if mutation.file == name:
                 text = plant(text, mutation.name, mutation.old, mutation.new)
+        text = translate(text)
         if text == original and source.suffix == ".h":
             continue
         target = out / (name + ".cpp" if source.suffix == ".cu" else name)

@@ -37,6 +37,11 @@ enum class Meeting : uint8_t { kSyncWarp, kShuffle, kShuffleXor, kBallot };
 uint64_t meet(Meeting meeting, uint32_t mask, uint64_t value, uint32_t argument, const char* file,
               int line);
 
+/// Around an atomic operation, by which threads of a device may order what they do. Ends the
+/// process if the host sees it, too, and its scope is the device.
+void begin_scoped(const void* memory, bool is_of_device, std::memory_order order);
+void end_scoped(const void* memory, std::memory_order order);
+
 /// What a memory fence of system scope and a store to a device's registers do.
 void fence_system();
 bool take_fence();
@@ -51,11 +56,16 @@ struct LaunchShape {
   unsigned block_threads;
   size_t shared_bytes = 0;
   cudaStream_t stream = nullptr;
+  unsigned max_threads = 1024;  // of a block, by the kernel's __launch_bounds__
 };
 inline LaunchShape make_shape(int64_t num_blocks, int64_t block_threads, size_t shared_bytes = 0,
                               cudaStream_t stream = nullptr) {
   return {static_cast<unsigned>(num_blocks), static_cast<unsigned>(block_threads), shared_bytes,
           stream};
+}
+inline LaunchShape with_bounds(LaunchShape shape, int64_t max_threads) {
+  shape.max_threads = static_cast<unsigned>(max_threads);
+  return shape;
 }
 struct LaunchBody {
   const void* parameters;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/emulated/runtime/failures.h"
 #include "tests/emulated/runtime/hooks.h"
 #include "tests/emulated/runtime/memory.h"
 #include "tests/emulated/runtime/streams.h"
@@ -40,7 +41,16 @@ void launch(const char* kernel, const LaunchShape& shape, const LaunchBody& body
     report("%s: a launch of %u blocks of %u threads", kernel, shape.num_blocks,
            shape.block_threads);
   }
+  if (shape.block_threads > shape.max_threads) {
+    report("%s: blocks of %u threads, and its __launch_bounds__ are %u", kernel,
+           shape.block_threads, shape.max_threads);
+  }
   if (shape.shared_bytes != 0) report("%s: shared memory is not played", kernel);
+  if (fails()) {
+    failed(cudaErrorUnknown);
+    body.destroy(body.parameters);
+    return;
+  }
   const int device = device_of(stream);
   ++call_counts().launches;
   constexpr unsigned kFewBlocks = 16;
@@ -55,6 +65,12 @@ namespace {
 
 void check(int device, const void* memory, size_t bytes, const char* what) {
   check_kernel(nullptr, device, reinterpret_cast<uintptr_t>(memory), bytes, what);
+}
+
+/// A stream writes all of it. Of large memory the sanitizer is told of the first part only: its own
+/// memory is some times as much.
+void mark_written(void* memory, size_t bytes) {
+  hook_write(memory, std::min(bytes, kLarge));
 }
 
 /// What a stream reads of the GPU's or of page-locked memory.
@@ -75,13 +91,17 @@ T* writes(int device, T* memory, size_t count, const char* what) {
 }  // namespace emulated
 
 const char* cudaGetErrorName(cudaError_t error) {
-  return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaError";
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorUnknown:
+      return "cudaErrorUnknown";
+    default:
+      return "cudaError";
+  }
 }
 const char* cudaGetErrorString(cudaError_t error) {
   return error == cudaErrorInvalidDevice ? "invalid device ordinal" : "error of the emulated GPU";
-}
-cudaError_t cudaGetLastError() {
-  return cudaSuccess;  // a launch that fails ends the process
 }
 
 cudaError_t cudaDriverGetVersion(int* version) {
@@ -126,8 +146,10 @@ cudaError_t cudaDeviceCanAccessPeer(int* can_access, int, int) {
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   check_captures("cudaMalloc");
+  EMULATED_MAY_FAIL(cudaErrorMemoryAllocation);
   ++call_counts().allocations;
   *memory = bytes == 0 ? nullptr : allocate(current_device(), bytes);
+  if (*memory != nullptr) ++live_counts().memory;
   return *memory != nullptr || bytes == 0 ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaFree(void* memory) {
@@ -137,9 +159,10 @@ cudaError_t cudaFree(void* memory) {
   if (device < 0 || device == kHost) report("cudaFree: %p is no memory of a device", memory);
   check_current(device, "cudaFree");
   ++call_counts().allocations;
+  --live_counts().memory;
   wait_for_device(device);
   const OnDevice scope;
-  hook_write(memory, size_of(memory));
+  mark_written(memory, size_of(memory));
   release(memory);
   return cudaSuccess;
 }
@@ -148,10 +171,18 @@ struct CUmemPool_st {
   int device;
 };
 cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
+  EMULATED_MAY_FAIL(cudaErrorUnknown);
+  ++live_counts().pools;
   *pool = new CUmemPool_st{properties->location.id};
   return cudaSuccess;
 }
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
+  --live_counts().pools;
+  delete pool;
+  return cudaSuccess;
+}
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
+  EMULATED_MAY_FAIL(cudaErrorUnknown);
   return cudaSuccess;
 }
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) {
@@ -162,11 +193,13 @@ cudaError_t cudaMallocFromPoolAsync(void** memory, size_t bytes, cudaMemPool_t p
                                     cudaStream_t handle) {
   CUstream_st& stream = stream_of(handle, "cudaMallocFromPoolAsync");
   check_captures("cudaMallocFromPoolAsync");
+  EMULATED_MAY_FAIL(cudaErrorMemoryAllocation);
   if (pool->device != device_of(stream)) report("cudaMallocFromPoolAsync: another device's pool");
   ++call_counts().allocations;
   *memory = bytes == 0 ? nullptr : allocate(pool->device, bytes);
   if (*memory == nullptr) return bytes == 0 ? cudaErrorInvalidValue : cudaErrorMemoryAllocation;
-  enqueue(stream, [start = *memory, bytes] { hook_write(start, bytes); });
+  ++live_counts().memory;
+  enqueue(stream, [start = *memory, bytes] { mark_written(start, bytes); });
   return cudaSuccess;
 }
 cudaError_t cudaFreeAsync(void* memory, cudaStream_t handle) {
@@ -176,42 +209,53 @@ cudaError_t cudaFreeAsync(void* memory, cudaStream_t handle) {
     report("cudaFreeAsync: %p is no memory of the stream's device", memory);
   }
   ++call_counts().allocations;
+  --live_counts().memory;
   enqueue(stream, [memory] {
-    hook_write(memory, size_of(memory));
+    mark_written(memory, size_of(memory));
     release(memory);
   });
   return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
   check_captures("cudaHostAlloc");
+  EMULATED_MAY_FAIL(cudaErrorMemoryAllocation);
   ++call_counts().allocations;
   *memory = allocate(kHost, bytes);
-  return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+  if (*memory == nullptr) return cudaErrorMemoryAllocation;
+  ++live_counts().memory;
+  return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* memory) {
   if (memory == nullptr) return cudaSuccess;
   check_captures("cudaFreeHost");
   if (place_of(memory) != kHost) report("cudaFreeHost: %p is no page-locked memory", memory);
   ++call_counts().allocations;
+  --live_counts().memory;
   for (int device = 0; device < kNumDevices; ++device) wait_for_device(device);
-  hook_write(memory, size_of(memory));
+  mark_written(memory, size_of(memory));
   release(memory);
   return cudaSuccess;
 }
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
   check_captures("cudaHostRegister");
+  EMULATED_MAY_FAIL(cudaErrorUnknown);
   if (is_allocated(memory)) return cudaErrorInvalidValue;
-  return register_range(memory, bytes, current_device()) ? cudaSuccess
-                                                         : cudaErrorHostMemoryAlreadyRegistered;
+  if (!register_range(memory, bytes, current_device())) {
+    return cudaErrorHostMemoryAlreadyRegistered;
+  }
+  ++live_counts().ranges;
+  return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void* memory) {
   check_captures("cudaHostUnregister");
   const int device = unregister_range(memory);
   if (device < 0) report("cudaHostUnregister: %p is not registered", memory);
   check_current(device, "cudaHostUnregister");
+  --live_counts().ranges;
   return cudaSuccess;
 }
 cudaError_t cudaHostGetDevicePointer(void** on_device, void* memory, unsigned) {
+  EMULATED_MAY_FAIL(cudaErrorUnknown);
   *on_device = memory;
   return cudaSuccess;
 }
@@ -224,6 +268,7 @@ struct Exported {
 }  // namespace
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory) {
+  EMULATED_MAY_FAIL(cudaErrorUnknown);
   const Exported exported{memory, getpid()};
   *handle = {};
   std::memcpy(handle, &exported, sizeof exported);
@@ -233,15 +278,18 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory) {
 /// memory's own.
 cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned) {
   check_captures("cudaIpcOpenMemHandle");
+  EMULATED_MAY_FAIL(cudaErrorUnknown);
   Exported exported;
   std::memcpy(&exported, &handle, sizeof exported);
   if (exported.process != getpid()) return cudaErrorInvalidValue;
   *memory = exported.memory;
   set_peer_access(*memory, current_device(), true);
+  ++live_counts().mappings;
   return cudaSuccess;
 }
 cudaError_t cudaIpcCloseMemHandle(void* memory) {
   if (place_of(memory) >= 0) set_peer_access(memory, current_device(), false);
+  --live_counts().mappings;
   return cudaSuccess;
 }
 
@@ -257,13 +305,33 @@ void count_copy(const void* target, const void* source, size_t bytes) {
 
 }  // namespace
 
+namespace {
+
+/// Ends the process unless the kind says where both are: CUDA refuses such a copy.
+void check_kind(const void* target, const void* source, cudaMemcpyKind kind) {
+  if (kind == cudaMemcpyDefault) return;
+  const auto is_there = [](const void* memory, bool on_gpu) {
+    // Python's tensors may be thought to be the GPU's.
+    return is_on_gpu(memory) == on_gpu || (is_pageable_reachable() && !is_allocated(memory));
+  };
+  const bool from_gpu = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+  const bool to_gpu = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+  if (is_there(source, from_gpu) && is_there(target, to_gpu)) return;
+  report("cudaMemcpyAsync: a copy from %p to %p, which has the kind of a copy from %s to %s",
+         source, target, from_gpu ? "a GPU" : "the host", to_gpu ? "a GPU" : "the host");
+}
+
+}  // namespace
+
 /// As CUDA has it for memory that is not page-locked: what is copied from it may change at once,
 /// and what is copied to it is there on return.
-cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind,
+cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t handle) {
   CUstream_st& stream = stream_of(handle, "cudaMemcpyAsync");
   const int device = device_of(stream);
   if (bytes == 0) return cudaSuccess;
+  check_kind(target, source, kind);
+  EMULATED_MAY_FAIL(cudaErrorUnknown);
   const bool is_to_pageable = !is_pageable_reachable() && !is_reachable(target, bytes);
   count_copy(target, source, bytes);
   std::vector<std::byte> staged;
@@ -287,9 +355,11 @@ cudaError_t cudaMemsetAsync(void* target, int byte, size_t bytes, cudaStream_t h
   CUstream_st& stream = stream_of(handle, "cudaMemsetAsync");
   const int device = device_of(stream);
   if (bytes == 0) return cudaSuccess;
+  EMULATED_MAY_FAIL(cudaErrorUnknown);
   enqueue(stream, [=] {
     check(device, target, bytes, "a fill of");
-    std::memset(target, byte, bytes);
+    mark_written(target, bytes);
+    fill(target, byte, bytes);
   });
   return cudaSuccess;
 }
@@ -300,6 +370,7 @@ cudaError_t DeviceRadixSort::SortPairs(void* scratch, size_t& scratch_bytes,
                                        const uint32_t* keys_in, uint32_t* keys_out,
                                        const uint32_t* values_in, uint32_t* values_out, int count,
                                        int first_bit, int end_bit, cudaStream_t handle) {
+  EMULATED_MAY_FAIL(cudaErrorUnknown);
   if (scratch == nullptr) {
     scratch_bytes = 256 + static_cast<size_t>(count) * 8;
     return cudaSuccess;

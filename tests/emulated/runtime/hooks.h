@@ -19,6 +19,8 @@ void hook_switch(void* fiber);
 /// What a stream does to memory by itself.
 void hook_read(const void* memory, size_t bytes);
 void hook_write(void* memory, size_t bytes);
+/// It is gone for good; whole pages.
+void hook_release_memory(void* memory, size_t bytes);
 
 /// Something that what comes before it releases and what comes after it acquires. Places are used
 /// again after many others: an order too many then, never one too few.

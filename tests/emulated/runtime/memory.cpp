@@ -125,8 +125,20 @@ void* allocate(int place, size_t bytes) {
   }
   mprotect(reinterpret_cast<void*>(page), whole, PROT_READ | PROT_WRITE);
   const OnDevice scope;
-  std::memset(reinterpret_cast<void*>(begin), kPoison, bytes);
+  if (bytes <= kLarge) std::memset(reinterpret_cast<void*>(begin), kPoison, bytes);
   return reinterpret_cast<void*>(begin);
+}
+
+void fill(void* start, int byte, size_t bytes) {
+  if (byte != 0 || bytes <= kLarge || !is_allocated(start)) {
+    std::memset(start, byte, bytes);
+    return;
+  }
+  const auto begin = reinterpret_cast<uintptr_t>(start), end = begin + bytes;
+  const uintptr_t first = (begin + kPage - 1) / kPage * kPage, last = end / kPage * kPage;
+  std::memset(start, 0, first - begin);
+  std::memset(reinterpret_cast<void*>(last), 0, end - last);
+  madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 
 int place_of(const void* start) {
@@ -148,6 +160,7 @@ void release(void* start) {
   const size_t whole = (found->end - page + kPage - 1) / kPage * kPage;
   void* const pages = reinterpret_cast<void*>(page);
   madvise(pages, whole, MADV_DONTNEED);
+  hook_release_memory(pages, whole);
   mprotect(pages, whole, PROT_NONE);
 }
 
@@ -186,9 +199,17 @@ void set_peer_access(void* start, int device, bool has_access) {
   if (found == nullptr) report("a mapping of memory that is not there: %p", start);
   if (has_access) {
     found->peers |= 1u << device;
-  } else {
-    found->peers &= ~(1u << device);
+  } else if ((found->peers.fetch_and(~(1u << device)) >> device & 1) == 0) {
+    report("device %d has no mapping of %p", device, start);
   }
+}
+
+uintptr_t memory_begin() {
+  return memory().begin;
+}
+
+size_t memory_bytes() {
+  return (kNumDevices + 1) * kPlaceBytes;
 }
 
 bool is_allocated(const void* start) {

@@ -16,8 +16,12 @@ inline constexpr int kHost = kNumDevices;  // the place of page-locked memory
 /// Prints what was found, and ends the process.
 [[noreturn, gnu::format(printf, 1, 2)]] void report(const char* format, ...);
 
+/// Memory that is larger is not poisoned but zero, so that it costs nothing before it is touched.
+inline constexpr size_t kLarge = size_t{64} << 20;
 /// Poisoned memory of a device, or page-locked memory (kHost); null if there is no more.
 void* allocate(int place, size_t bytes);
+/// Fills device memory, or page-locked memory; large memory with zeros by giving its pages back.
+void fill(void* memory, int byte, size_t bytes);
 /// The place of live memory that begins at `memory`, -1 where none does.
 int place_of(const void* memory);
 size_t size_of(const void* memory);
@@ -32,11 +36,21 @@ int unregister_range(void* memory);
 /// Whether `device` has mapped memory of another device.
 void set_peer_access(void* memory, int device, bool has_access);
 
+/// A launch, as its warps know it.
+struct Launch {
+  uint32_t number;
+  /// Whether a warp made an atomic operation that orders memory, or a fence. Which of its warps
+  /// come after which is then for the race build to say.
+  std::atomic<bool> is_ordered{false};
+};
+
 /// What a kernel may touch beside memory of its device and page-locked memory.
 struct OwnMemory {
   uintptr_t stack, stack_bytes, parameters, parameter_bytes;
   const char* kernel;
   int device;
+  uint32_t warp;  // of the launch
+  Launch* launch;
   bool holds_sms;
   KernelCounts* counts;
 };
@@ -48,6 +62,9 @@ bool check_kernel(const OwnMemory* own, int device, uintptr_t address, size_t by
 /// Ends the process if it is memory of a device, which the host must not touch.
 void check_host(uintptr_t address, size_t bytes, const char* what);
 
+/// Addresses of all memory that cudaMalloc() and cudaHostAlloc() give.
+uintptr_t memory_begin();
+size_t memory_bytes();
 /// Whether any of it is memory that cudaMalloc() or cudaHostAlloc() gave.
 bool is_allocated(const void* memory);
 /// Whether it is memory of a device.

@@ -2,6 +2,7 @@
 // The callbacks of -fsanitize=thread, in place of the sanitizer's own: the compiler calls one for
 // every access to memory of every file of the build, host and kernels alike.
 #include "tests/emulated/runtime/hooks.h"
+#include "tests/emulated/runtime/warp_hooks.h"
 
 #include <unistd.h>
 
@@ -16,7 +17,7 @@ inline void count_far(int64_t bytes) {
   call_counts().far_bytes_holding_sms.fetch_add(bytes, std::memory_order_relaxed);
 }
 
-template <size_t kBytes, bool kIsRead = false>
+template <size_t kBytes, Touch kTouch>
 inline void check(const void* memory, const char* what) {
   const auto address = reinterpret_cast<uintptr_t>(memory);
   if (own_memory == nullptr) {
@@ -29,16 +30,20 @@ inline void check(const void* memory, const char* what) {
     report("%s on device %d: misaligned %s of %zu bytes at %#zx", own_memory->kernel,
            own_memory->device, what, kBytes, address);
   }
-  if (!check_kernel(own_memory, own_memory->device, address, kBytes, what)) return;
+  const bool is_far = check_kernel(own_memory, own_memory->device, address, kBytes, what);
+  check_warps(*own_memory, address, kBytes, kTouch);
+  if (!is_far) return;
   count_far(kBytes);
-  if (kIsRead) own_memory->counts->far_reads.fetch_add(1, std::memory_order_relaxed);
+  if (kTouch == Touch::kRead) own_memory->counts->far_reads.fetch_add(1, std::memory_order_relaxed);
 }
 
-void check_range(const void* memory, size_t bytes, const char* what) {
+void check_range(const void* memory, size_t bytes, const char* what, Touch touch = Touch::kRead) {
   const auto address = reinterpret_cast<uintptr_t>(memory);
   if (bytes == 0) return;
   if (own_memory != nullptr) {
-    if (!check_kernel(own_memory, own_memory->device, address, bytes, what)) return;
+    const bool is_far = check_kernel(own_memory, own_memory->device, address, bytes, what);
+    check_warps(*own_memory, address, bytes, touch);
+    if (!is_far) return;
     count_far(static_cast<int64_t>(bytes));
   } else if (!is_on_device) {
     check_host(address, bytes, what);
@@ -60,6 +65,9 @@ void* hook_current_fiber() {
 void hook_switch(void*) {}
 void hook_read(const void*, size_t) {}
 void hook_write(void*, size_t) {}
+void hook_release_memory(void* memory, size_t bytes) {
+  forget_touches(memory, bytes);
+}
 
 }  // namespace emulated
 
@@ -71,12 +79,12 @@ void __tsan_func_exit() {}
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_vptr_read(void**) {}
 
-#define LSM_ACCESS(BYTES)                           \
-  void __tsan_read##BYTES(void* memory) {           \
-    emulated::check<BYTES, true>(memory, "a read"); \
-  }                                                 \
-  void __tsan_write##BYTES(void* memory) {          \
-    emulated::check<BYTES>(memory, "a write");      \
+#define LSM_ACCESS(BYTES)                                               \
+  void __tsan_read##BYTES(void* memory) {                               \
+    emulated::check<BYTES, emulated::Touch::kRead>(memory, "a read");   \
+  }                                                                     \
+  void __tsan_write##BYTES(void* memory) {                              \
+    emulated::check<BYTES, emulated::Touch::kWrite>(memory, "a write"); \
   }
 LSM_ACCESS(1)
 LSM_ACCESS(2)
@@ -88,7 +96,7 @@ void __tsan_read_range(void* memory, unsigned long bytes) {
   emulated::check_range(memory, bytes, "a read");
 }
 void __tsan_write_range(void* memory, unsigned long bytes) {
-  emulated::check_range(memory, bytes, "a write");
+  emulated::check_range(memory, bytes, "a write", emulated::Touch::kWrite);
 }
 
 void __tsan_atomic_thread_fence(int) {
@@ -96,7 +104,9 @@ void __tsan_atomic_thread_fence(int) {
 }
 void __tsan_atomic_signal_fence(int) {}
 
-#define LSM_CHECK(T) emulated::check<sizeof(T)>(const_cast<const T*>(memory), "an atomic operation")
+#define LSM_CHECK(T)                                                                 \
+  emulated::check<sizeof(T), emulated::Touch::kAtomic>(const_cast<const T*>(memory), \
+                                                       "an atomic operation")
 #define LSM_FETCH(T, NAME, OPERATION)                             \
   T NAME##OPERATION(volatile T* memory, T value, int) {           \
     LSM_CHECK(T);                                                 \
@@ -142,16 +152,16 @@ ssize_t __real_pread(int file, void* target, size_t bytes, off_t offset);
 
 void* __wrap_memcpy(void* target, const void* source, size_t bytes) {
   emulated::check_range(source, bytes, "memcpy from");
-  emulated::check_range(target, bytes, "memcpy to");
+  emulated::check_range(target, bytes, "memcpy to", emulated::Touch::kWrite);
   return __real_memcpy(target, source, bytes);
 }
 void* __wrap_memmove(void* target, const void* source, size_t bytes) {
   emulated::check_range(source, bytes, "memmove from");
-  emulated::check_range(target, bytes, "memmove to");
+  emulated::check_range(target, bytes, "memmove to", emulated::Touch::kWrite);
   return __real_memmove(target, source, bytes);
 }
 void* __wrap_memset(void* target, int byte, size_t bytes) {
-  emulated::check_range(target, bytes, "memset");
+  emulated::check_range(target, bytes, "memset", emulated::Touch::kWrite);
   return __real_memset(target, byte, bytes);
 }
 int __wrap_memcmp(const void* a, const void* b, size_t bytes) {

@@ -35,5 +35,6 @@ void hook_read(const void* memory, size_t bytes) {
 void hook_write(void* memory, size_t bytes) {
   __tsan_write_range(memory, bytes);
 }
+void hook_release_memory(void*, size_t) {}
 
 }  // namespace emulated

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tests/emulated/runtime/chance.h"
+#include "tests/emulated/runtime/failures.h"
 #include "tests/emulated/runtime/hooks.h"
 #include "tests/emulated/runtime/waiting.h"
 
@@ -206,6 +207,7 @@ void wait_for_device(int device) {
 
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= kNumDevices) return cudaErrorInvalidDevice;
+  EMULATED_MAY_FAIL(cudaErrorUnknown);
   chosen_device = device;
   return cudaSuccess;
 }
@@ -226,6 +228,8 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
   if (priority > kLowestPriority || priority < kHighestPriority) {
     report("a stream of priority %d, which CUDA would take for another", priority);
   }
+  EMULATED_MAY_FAIL(cudaErrorUnknown);
+  ++live_counts().streams;
   *stream = &make_stream(chosen_device, priority);
   return cudaSuccess;
 }
@@ -233,6 +237,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
 /// What was queued still happens.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   CUstream_st& live = live_stream(stream, "cudaStreamDestroy");
+  --live_counts().streams;
   enqueue(live, [&live] { live.is_destroyed = true; });
   return cudaSuccess;
 }
@@ -261,30 +266,37 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   check_captures("cudaStreamSynchronize");
   count_wait();
   wait_for(mark(stream_of(stream, "cudaStreamSynchronize")));
+  EMULATED_MAY_FAIL(cudaErrorUnknown);
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   Point* const point = live_event(event, "cudaStreamWaitEvent").point;
   CUstream_st& waiting = stream_of(stream, "cudaStreamWaitEvent");
+  EMULATED_MAY_FAIL(cudaErrorUnknown);
   if (point != nullptr) enqueue(waiting, [point] { wait_for(*point); });
   return cudaSuccess;
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  EMULATED_MAY_FAIL(cudaErrorUnknown);
+  ++live_counts().events;
   *event = new CUevent_st{.device = chosen_device};
   return cudaSuccess;
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   live_event(event, "cudaEventDestroy").is_destroyed = true;
+  --live_counts().events;
   return cudaSuccess;
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   CUevent_st& live = live_event(event, "cudaEventRecord");
   check_current(live.device, "cudaEventRecord");
-  live.point = &mark(stream_of(stream, "cudaEventRecord"));
+  CUstream_st& recorded = stream_of(stream, "cudaEventRecord");
+  EMULATED_MAY_FAIL(cudaErrorUnknown);
+  live.point = &mark(recorded);
   return cudaSuccess;
 }
 
@@ -302,6 +314,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   Point* const point = live_event(event, "cudaEventQuery").point;
   if (point == nullptr) return cudaSuccess;
   if (!point->is_passed) return cudaErrorNotReady;
+  EMULATED_MAY_FAIL(cudaErrorUnknown);
   if (!point->is_found.exchange(true)) count_wait();
   point->token.acquire();
   return cudaSuccess;

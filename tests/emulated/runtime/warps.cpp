@@ -31,6 +31,7 @@ struct Grid {
   LaunchBody body;
   bool holds_sms;
   KernelCounts* counts;
+  Launch launch;
   uint32_t warps_per_block;
   std::vector<uint32_t> order;     // of all warps
   std::atomic<uint32_t> taken{0};  // of `order`
@@ -76,7 +77,7 @@ void lane_main(void* argument) {
 /// 32 lanes that run one warp after the other.
 class Warp {
  public:
-  void run(const Grid& grid, uint32_t number, Chance& chance) {
+  void run(Grid& grid, uint32_t number, Chance& chance) {
     begin(grid, number);
     for (;;) {
       for (uint32_t i = num_slots_; i > 1; --i) std::swap(order_[i - 1], order_[chance.below(i)]);
@@ -90,7 +91,7 @@ class Warp {
   }
 
  private:
-  void begin(const Grid& grid, uint32_t number) {
+  void begin(Grid& grid, uint32_t number) {
     const uint32_t first = number % grid.warps_per_block * kLanes;
     num_slots_ = std::min(kLanes, grid.shape.block_threads - first);
     for (uint32_t i = 0; i < num_slots_; ++i) {
@@ -108,6 +109,8 @@ class Warp {
                   grid.body.parameter_bytes,
                   grid.kernel,
                   grid.device,
+                  number,
+                  &grid.launch,
                   grid.holds_sms,
                   grid.counts};
       order_[i] = i;
@@ -230,6 +233,8 @@ void run_kernel(const char* kernel, int device, const LaunchShape& shape, const 
   static thread_local Chance chance;
   Grid grid{
       .kernel = kernel, .device = device, .shape = shape, .body = body, .holds_sms = holds_sms};
+  static std::atomic<uint32_t> num_launches{0};
+  grid.launch.number = ++num_launches;
   grid.counts = &counts_of(kernel);
   ++grid.counts->launches;
   grid.warps_per_block = (shape.block_threads + kLanes - 1) / kLanes;
@@ -276,6 +281,7 @@ uint64_t meet(Meeting meeting, uint32_t mask, uint64_t value, uint32_t argument,
 }
 
 void fence_system() {
+  if (running != nullptr) running->own.launch->is_ordered = true;
   has_fenced = true;
 }
 
