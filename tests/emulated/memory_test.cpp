@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <deque>
 #include <numeric>
 #include <thread>
@@ -18,6 +19,7 @@
 #include "kernels/core/macros.h"
 #include "kernels/core/page_lock.h"
 #include "kernels/gather/gpu_gather.h"
+#include "kernels/gather/gpu_scatter.h"
 #include "tests/emulated/tests.h"
 #include "tests/native/testing.h"
 
@@ -36,6 +38,7 @@ TEST_CASE("GPU memory: pool") {
   for (int64_t i = 0; i < kMaxRows * kRowBytes; ++i)
     rows[i] = byte_of(i / kRowBytes, i % kRowBytes);
   const GpuBytes source(rows);
+  const CudaStream writer(kDevice);
   const int num_rounds = is_part() ? 30 : 150;
   for (int round = 0; round < num_rounds; ++round) {
     std::vector<int64_t> ids = skewed_ids(random, kMaxRows, random.between(1, kMaxRows));
@@ -50,9 +53,11 @@ TEST_CASE("GPU memory: pool") {
                                nullptr),
                "fetch a batch");
     batch.reset();
-    const auto next = pool->take(100);  // may be where the batch was
+    const auto next = pool->take(100);  // may be where the batch was, and is written by others
     use_device(kDevice);
+    check_cuda(cudaMemsetAsync(next->data(), round, next->size(), writer.get()), "write a batch");
     check_cuda(cudaStreamSynchronize(nullptr), "fetch a batch");
+    check_cuda(cudaStreamSynchronize(writer.get()), "write a batch");
     for (size_t i = 0; i < ids.size(); ++i) {
       LSM_EXPECT(is_row({fetched.data() + i * kRowBytes, kRowBytes}, ids[i]), "round ", round);
     }
@@ -144,6 +149,53 @@ TEST_CASE("GPU memory: growth waits for nothing else") {
   use_device(kDevice);
   check_cuda(cudaStreamSynchronize(training.get()), "end training");
   LSM_EXPECT(!end.was_late(), "growth waited for the training");
+}
+
+/// More than bounce memory holds, on the way to the GPU and back, without a wait of the caller's.
+TEST_CASE("GPU memory: bounce memory") {
+  constexpr size_t kBytes = size_t{32} << 20;
+  CudaBackend backend(kDevice, kTimeoutSecs);
+  backend.enter();
+  std::vector<std::unique_ptr<BackendArray<std::byte, CudaBackend>>> arrays;
+  std::vector<std::byte> bytes(kBytes + 1000);
+  for (int number = 0; number < 3; ++number) {
+    auto& array =
+        arrays.emplace_back(std::make_unique<BackendArray<std::byte, CudaBackend>>(backend));
+    std::memset(bytes.data(), number, bytes.size());
+    array->upload(bytes);
+  }
+  std::vector<std::vector<std::byte>> fetched(arrays.size());
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    fetched[i].resize(kBytes);
+    backend.download(fetched[i].data(), arrays[i]->data(), kBytes);
+  }
+  backend.synchronize();
+  for (size_t i = 0; i < fetched.size(); ++i) {
+    std::memset(bytes.data(), static_cast<int>(i), kBytes);
+    LSM_EXPECT(std::memcmp(fetched[i].data(), bytes.data(), kBytes) == 0, "array ", i);
+  }
+}
+
+/// Owners that are let go by threads which never chose a device.
+TEST_CASE("GPU memory: ended elsewhere") {
+  const auto planned = PlannerCase::draw(7, "lookahead", "pool", kNumNodes);
+  RowFiles files({kNumNodes, 48, 4096, 1});
+  const auto storage = files.open("posix");
+  end_elsewhere(make_gpu_executor({.num_lines = 20, .victim_slots = 9, .prefetch_rows = 3},
+                                  *storage, planned.static_ids, planned.constant_ids, kDevice));
+  end_elsewhere(cache::make_gpu_set_cache(planned.config, planned.scores, kDevice, kTimeoutSecs));
+  end_elsewhere(make_gpu_scatter(kDevice, kTimeoutSecs));
+  end_elsewhere(std::make_unique<LockedBlock>(5000, kDevice));
+  end_elsewhere(comm::make_gpu_memory(kDevice)->allocate(5000));
+  auto backend = std::make_unique<CudaBackend>(kDevice, kTimeoutSecs);
+  backend->enter();
+  auto numbers = std::make_unique<SortedNumbers>(*backend);
+  numbers->sort(100);
+  std::thread([&] {
+    backend->enter();
+    numbers.reset();
+  }).join();
+  end_elsewhere(std::move(backend));
 }
 
 /// torch.cuda.graph() captures in one thread; batches are made in another, and memory grows.

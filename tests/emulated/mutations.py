@@ -190,4 +190,196 @@ MUTATIONS = [
         "planner",
         "diverge",
     ),
+    Mutation(
+        "bounce memory is used again without a wait",
+        "kernels/core/cuda_backend.h",
+        "if (transfers_.is_crowded(bytes)) synchronize();",
+        "if (transfers_.is_crowded(bytes)) {\n      if (PLANTED) {\n"
+        "        transfers_.take_back();\n      } else {\n        synchronize();\n      }\n"
+        "    }",
+        "memory",
+        "bounce memory",
+        "(array",
+    ),
+    Mutation(
+        "the offset of a gathered row has 32 bits",
+        "kernels/gather/copy_rows_functors.h",
+        "return is_kept ? from + row * row_bytes : nullptr;",
+        "const int64_t offset = row * row_bytes;\n"
+        "    return is_kept ? from + (PLANTED ? static_cast<uint32_t>(offset) : "
+        "offset) : nullptr;",
+        "memory",
+        "large memory",
+        "rows of a gather",
+    ),
+    Mutation(
+        "the offset of a line has 32 bits",
+        "cache/executor_functors.h",
+        "return tier[tier_now] + slot[i] * row_bytes;",
+        "const int64_t offset = slot[i] * row_bytes;\n"
+        "    return tier[tier_now] + (PLANTED ? static_cast<uint32_t>(offset) : offset);",
+        "memory",
+        "large memory",
+        "rows of lines",
+    ),
+    Mutation(
+        "the offset of a row that enters a line has 32 bits",
+        "cache/executor_functors.h",
+        "LSM_HOST_DEVICE std::byte* target(int64_t j) const { return lines + line[j] * "
+        "moved.row_bytes; }",
+        "LSM_HOST_DEVICE std::byte* target(int64_t j) const {\n"
+        "    const int64_t offset = line[j] * moved.row_bytes;\n"
+        "    return lines + (PLANTED ? static_cast<uint32_t>(offset) : offset);\n  }",
+        "memory",
+        "large memory",
+        "rows of lines",
+    ),
+    Mutation(
+        "the host polls a count of device scope",
+        "kernels/io/nvme/gpu/gpu_reads.cu",
+        "  ::cuda::atomic_ref<uint32_t, ::cuda::thread_scope_system>(*wave.num_completed)",
+        "  if (PLANTED) {\n    ::cuda::atomic_ref<uint32_t, "
+        "::cuda::thread_scope_device>(*wave.num_completed)\n"
+        "        .fetch_add(taken, ::cuda::std::memory_order_acq_rel);\n    return;\n  }\n"
+        "  ::cuda::atomic_ref<uint32_t, ::cuda::thread_scope_system>(*wave.num_completed)",
+        "memory",
+        "nvme: reads",
+        "device scope",
+    ),
+    Mutation(
+        "a drive is told by a store-release of device scope",
+        "kernels/io/nvme/protocol/memory_order.h",
+        "  SystemAtomic<T>(value).store(desired, order::memory_order_release);",
+        "  if (PLANTED) {\n"
+        "    ::cuda::atomic_ref<T, ::cuda::thread_scope_device>(value).store(\n"
+        "        desired, order::memory_order_release);\n    return;\n  }\n"
+        "  SystemAtomic<T>(value).store(desired, order::memory_order_release);",
+        "race",
+        "nvme: reads",
+        "data race",
+    ),
+    Mutation(
+        "a part of a pool is idle at once",
+        "comm/gpu_memory.cu",
+        '    return event_.done("the use of a batch\'s memory");',
+        '    return PLANTED || event_.done("the use of a batch\'s memory");',
+        "race",
+        "memory: pool",
+        "data race",
+    ),
+    Mutation(
+        "a download has the kind of an upload",
+        "kernels/core/cuda_backend.h",
+        "check_cuda(cudaMemcpyAsync(staged, source, bytes, cudaMemcpyDeviceToHost, stream()),",
+        "check_cuda(cudaMemcpyAsync(staged, source, bytes,\n"
+        "                               PLANTED ? cudaMemcpyHostToDevice : "
+        "cudaMemcpyDeviceToHost,\n                               stream()),",
+        "memory",
+        "planner",
+        "the kind of",
+    ),
+    Mutation(
+        "a block has more threads than its kernel allows",
+        "kernels/core/cuda_launch.h",
+        "run_each<<<num_blocks(count, kBlockThreads), kBlockThreads, 0, stream_>>>(count, f);",
+        "run_each<<<num_blocks(count, kBlockThreads), PLANTED ? 512 : kBlockThreads, "
+        "0, stream_>>>(\n        count, f);",
+        "memory",
+        "sampler",
+        "__launch_bounds__",
+    ),
+    Mutation(
+        "cudaSetDevice is missing at a backend's end",
+        "kernels/core/cuda_backend.h",
+        "const OwnerEnd end(device_);",
+        "const OwnerEnd end(PLANTED ? current_device() : device_);",
+        "memory",
+        "memory: ended elsewhere",
+        "current device",
+    ),
+    Mutation(
+        "cudaSetDevice is missing at page-locked memory's end",
+        "kernels/core/page_lock.cu",
+        "const OwnerEnd end(device_);",
+        "const OwnerEnd end(PLANTED ? current_device() : device_);",
+        "memory",
+        "memory: ended elsewhere",
+        "current device",
+    ),
+    Mutation(
+        "cudaSetDevice is missing at a block's end",
+        "comm/gpu_memory.cu",
+        "const OwnerEnd end(device_);\n    cudaFree(data_);",
+        "const OwnerEnd end(PLANTED ? current_device() : device_);\n    cudaFree(data_);",
+        "memory",
+        "memory: ended elsewhere",
+        "current device",
+    ),
+    Mutation(
+        "cudaSetDevice is missing at a mapping's end",
+        "comm/gpu_memory.cu",
+        "const OwnerEnd end(device_);\n    cudaIpcCloseMemHandle(data_);",
+        "const OwnerEnd end(PLANTED ? current_device() : device_);\n"
+        "    cudaIpcCloseMemHandle(data_);",
+        "memory",
+        "memory: ended elsewhere",
+        "no mapping",
+    ),
+    Mutation(
+        "evictions are counted wrongly",
+        "cache/set_cache_functors.h",
+        "        num_evicted += evicts;",
+        "        num_evicted += PLANTED ? line >= 0 : evicts;",
+        "memory",
+        "planner",
+        "counters",
+    ),
+    Mutation(
+        "bypasses are counted wrongly",
+        "cache/set_cache_functors.h",
+        "        num_bypassed += line < 0;",
+        "        num_bypassed += PLANTED ? !evicts : line < 0;",
+        "memory",
+        "planner",
+        "counters",
+    ),
+    Mutation(
+        "two warps write the same row",
+        "kernels/gather/copy_rows_functors.h",
+        "    if (source != nullptr) copy_row<Word>(lanes, source, rows.target(i), row_bytes);",
+        "    if (source != nullptr) copy_row<Word>(lanes, source, rows.target(i), "
+        "row_bytes);\n    if (PLANTED && i == 7) copy_row<Word>(lanes, rows.source(2), "
+        "rows.target(2), row_bytes);",
+        "memory",
+        "gathers",
+        "a race of warps",
+    ),
+    Mutation(
+        "memory is left where growth fails",
+        "kernels/core/backend_array.h",
+        "    std::swap(data_, larger.data_);\n    capacity_ = capacity;",
+        "    std::swap(data_, larger.data_);\n    capacity_ = capacity;\n"
+        "    if (PLANTED) larger.data_ = nullptr;",
+        "memory",
+        "failing calls: sampler",
+        "things are left",
+    ),
+    Mutation(
+        "an owner's end leaves its error to others",
+        "kernels/core/cuda_check.h",
+        "~OwnerEnd() { cudaGetLastError(); }",
+        "~OwnerEnd() {\n    if (!PLANTED) cudaGetLastError();\n  }",
+        "memory",
+        "failing calls: gather",
+        "leaves its error",
+    ),
+    Mutation(
+        "plans are replayed after one that failed",
+        "cache/executor_on_backend.h",
+        "    if (!std::exchange(is_between_plans_, false)) {",
+        "    if (!std::exchange(is_between_plans_, false) && !PLANTED) {",
+        "memory",
+        "failing calls: rows",
+        "rows after an error",
+    ),
 ]

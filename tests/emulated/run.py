@@ -1,17 +1,23 @@
 """Runs the tests on the emulated GPU, and proves that they find planted defects.
 
 run.py BUILD [--full]: runs all of the memory build, a part of the race build, and a part of the
-Python tests of twins and GPUs with the emulated GPU in their place; then every mutation in a run of
-its own, which must fail with the expected message. --full: all of them.
+Python tests of twins and GPUs with the emulated GPU in their place; and every mutation in a run of
+its own, which must fail with the expected message. --full: all of them. As many run at a time as
+the machine has cores.
 """
 
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from mutations import MUTATIONS, Mutation
 
+ROOT = Path(__file__).parents[2]
 TIMEOUT_SECS = 900
 # A report ends the run: the tests have to be without any.
 SANITIZER = "halt_on_error=1:second_deadlock_stack=1:exitcode=66"
@@ -30,66 +36,74 @@ GPU_TESTS = ["tests/storage/test_gpu_nvme.py", "-k", "not waves"]
 FULL_GPU_TESTS = ["tests/storage/test_gpu_nvme.py", "tests/cache/test_gpu_planner.py"]
 
 
-def run_python(build: Path, is_full: bool) -> bool:
-    """Whether the tests of the twins pass."""
-    root = Path(__file__).parents[2]
-    paths = [Path(__file__).parent / "python", root]
-    environment = {
-        "LSM_EMULATED_CORE": str(next(build.glob("_core*.so")).resolve()),
-        "LSM_EMULATED_PAGEABLE": "1",
-        "PYTHONPATH": os.pathsep.join(map(str, [*paths, os.environ.get("PYTHONPATH", "")])),
-    }
-    pytest = [sys.executable, "-m", "pytest", "-p", "emulated_core"]
-    twins = [*PYTHON_TESTS, "tests/cache/test_planner_twin.py"] if is_full else PYTHON_TESTS
-    gpus = FULL_GPU_TESTS if is_full else GPU_TESTS
-    ended = [
-        subprocess.run(
-            [*pytest, *tests],
-            cwd=root,
-            env={**os.environ, **environment},
-            timeout=TIMEOUT_SECS,
-            check=False,
-        )
-        for tests in (twins, gpus)
-    ]
-    return all(run.returncode == 0 for run in ended)
+Ended = tuple[bool, str]
+"""Whether a run ended as it should, and its output."""
 
 
-def run(program: Path, tests: str, capture: bool, **environment: str):
-    return subprocess.run(
-        [program, f"--test-case=*{tests}*"],
+def run(command: list[str | Path], **environment: str) -> Ended:
+    ended = subprocess.run(
+        command,
+        cwd=ROOT,
         env={**os.environ, "TSAN_OPTIONS": SANITIZER, **environment},
-        capture_output=capture,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         timeout=TIMEOUT_SECS,
         check=False,
     )
+    return ended.returncode == 0, ended.stdout
 
 
-def is_found(build: Path, mutation: Mutation) -> bool:
-    ended = run(
-        build / f"emulated_{mutation.build}",
-        mutation.tests,
-        capture=True,
+def run_python(build: Path, tests: list[str]) -> Ended:
+    paths = [Path(__file__).parent / "python", ROOT]
+    return run(
+        [sys.executable, "-m", "pytest", "-p", "emulated_core", *tests],
+        LSM_EMULATED_CORE=str(next(build.glob("_core*.so"))),
+        LSM_EMULATED_PAGEABLE="1",
+        PYTHONPATH=os.pathsep.join(map(str, [*paths, os.environ.get("PYTHONPATH", "")])),
+    )
+
+
+def find(build: Path, mutation: Mutation) -> Ended:
+    has_passed, output = run(
+        [build / f"emulated_{mutation.build}", f"--test-case=*{mutation.tests}*"],
         LSM_EMULATED_PART="1",
         LSM_EMULATED_MUTATION=mutation.name,
     )
-    found = ended.returncode != 0 and mutation.found in ended.stdout + ended.stderr
-    print(f"{mutation.name:45} {mutation.build:6} {'found' if found else 'NOT FOUND'}", flush=True)
-    if not found:
-        print(ended.stdout, ended.stderr, sep="\n")
-    return found
+    return not has_passed and mutation.found in output, output
+
+
+def parts(build: Path, is_full: bool) -> dict[str, Callable[[], Ended]]:
+    """All runs by their names, those that take longest first."""
+    part = {} if is_full else {"LSM_EMULATED_PART": "1"}
+    twins = [*PYTHON_TESTS, "tests/cache/test_planner_twin.py"] if is_full else PYTHON_TESTS
+    gpus = FULL_GPU_TESTS if is_full else GPU_TESTS
+    tests = {
+        "race": partial(run, [build / "emulated_race"], **part),
+        "memory": partial(run, [build / "emulated_memory"]),
+        "tests of twins": partial(run_python, build, twins),
+        "tests of GPUs": partial(run_python, build, gpus),
+    }
+    planted = {f"planted: {m.name}": partial(find, build, m) for m in MUTATIONS}
+    return tests | planted
+
+
+def timed(name: str, start: Callable[[], Ended]) -> bool:
+    started = time.monotonic()
+    is_right, output = start()
+    print(
+        f"{name:65} {time.monotonic() - started:4.0f} s {'' if is_right else 'FAILED'}", flush=True
+    )
+    if not is_right:
+        print(output, flush=True)
+    return is_right
 
 
 def main() -> None:
-    build, is_full = Path(sys.argv[1]) / "tests/emulated", "--full" in sys.argv
-    part = {} if is_full else {"LSM_EMULATED_PART": "1"}
-    failed = run(build / "emulated_memory", "", capture=False).returncode != 0
-    failed |= run(build / "emulated_race", "", capture=False, **part).returncode != 0
-    failed |= not run_python(build, is_full)
-    for mutation in MUTATIONS:
-        failed |= not is_found(build, mutation)
-    sys.exit(failed)
+    runs = parts(Path(sys.argv[1]).resolve() / "tests/emulated", "--full" in sys.argv)
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        are_right = list(threads.map(timed, runs, runs.values()))
+    sys.exit(not all(are_right))
 
 
 main()

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "kernels/core/cuda_check.h"
@@ -67,6 +68,12 @@ CheckedExecutor make_executor(const GpuExecutorOptions& options, Storage& storag
 /// That replays plans where they were made.
 CheckedExecutor make_planning_executor(const GpuExecutorOptions& options, Storage& storage,
                                        const PlannerCase& planned);
+
+/// Ends an owner in a thread that never chose a device, and is on the first.
+template <class Owner>
+void end_elsewhere(std::unique_ptr<Owner> owner) {
+  std::thread([&] { owner.reset(); }).join();
+}
 
 template <class T>
 std::span<const std::byte> bytes_of(const std::vector<T>& values) {

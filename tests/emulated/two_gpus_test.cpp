@@ -46,6 +46,13 @@ TEST_CASE("GPU memory: mapped batches") {
   }
 }
 
+/// A mapping that is let go by a thread which is on the GPU whose memory it is.
+TEST_CASE("GPU memory: ended elsewhere, mapped") {
+  constexpr int kOther = 0;
+  const auto batch = comm::make_gpu_memory(kOther)->allocate(1000);
+  end_elsewhere(comm::make_gpu_memory(kDevice)->map(batch->handle(), batch->size()));
+}
+
 /// What is locked is what was asked for, and comes from the pool again.
 TEST_CASE("GPU memory: page-locked memory has its size") {
   constexpr size_t kBytes = (size_t{17} << 20) + 100;

@@ -126,6 +126,8 @@ std::vector<SampledTypes> draw_graphs(Random& random) {
   return graphs;
 }
 
+}  // namespace
+
 void check_sample(TypedSampler& host, GpuSampler& sampler, const TypedSeeds& seeds,
                   const BatchName& name) {
   const TypedSubgraph expected = host.sample(std::array{seeds}, name, EdgeIds::kRecord);
@@ -146,6 +148,8 @@ void check_sample(TypedSampler& host, GpuSampler& sampler, const TypedSeeds& see
   LSM_EXPECT(!expected.subgraph || same(subgraph, *expected.subgraph), "iteration ",
              name.iteration);
 }
+
+namespace {
 
 enum class Times : uint8_t { kNone, kAny, kLast };
 enum class Weights : uint8_t { kNone, kSome };
@@ -226,38 +230,44 @@ void check_plans(const PlannerCase& planned, std::unique_ptr<cache::GpuSetCache>
     LSM_EXPECT(plan.insert_line == other.insert_line && plan.evict_slot == other.evict_slot &&
                    plan.evict_word == other.evict_word && plan.spill_word == other.spill_word,
                planned.name(), ", iteration ", t);
+    LSM_EXPECT(plan.counters == other.counters, planned.name(), ", iteration ", t);
     model.check(other);
   }
 }
 
-void check_rows_of_plans(int64_t row_bytes, const MakeExecutor& make) {
+void check_rows(const PlannerCase& planned, int64_t prefetch_rows, RowFiles& files,
+                const MakeExecutor& make) {
   constexpr int64_t kAhead = 3;
+  const int64_t row_bytes = files.layout().row_bytes;
+  const auto storage = files.open("posix");
+  CheckedExecutor checked = make(
+      {planned.config.num_lines, planned.victim_slots(), prefetch_rows, 60}, *storage, planned);
+  if (!checked.memory) checked.memory = std::make_unique<AnyMemory>();
+  const auto planner =
+      checked.sets ? make_twin(planned, std::move(checked.sets)) : planned.make_planner(1);
+  std::deque<cache::Plan> made;
+  for (int64_t t = 0; t < planned.num_batches(); ++t) {
+    while (planner->num_planned() < std::min(t + kAhead, planned.num_batches())) {
+      planned.push_until(*planner, planner->num_planned());
+      planner->plan(&made.emplace_back());
+    }
+    constexpr Staging kWays[] = {Staging::kCopy, Staging::kGather, Staging::kResident,
+                                 Staging::kGather};
+    const Staging way = kWays[t % 4];
+    checked.executor->set_staging(way);
+    replay(checked, made.front(), row_bytes, way == Staging::kResident);
+    made.pop_front();
+    if (!made.empty()) checked.executor->prefetch(made.front().victim_slot);
+  }
+}
+
+void check_rows_of_plans(int64_t row_bytes, const MakeExecutor& make) {
   uint64_t seed = 300 + 3 * static_cast<uint64_t>(row_bytes);
   RowFiles files({kNumNodes, row_bytes, 4096, 1});
   for (const auto& [policy, mode] : {std::pair("lookahead", "pool"), std::pair("hybrid", "queues"),
                                      std::pair("lru", "pool"), std::pair("clock", "none")}) {
     const auto planned = PlannerCase::draw(++seed, policy, mode, kNumNodes);
-    const auto storage = files.open("posix");
-    const GpuExecutorOptions options{planned.config.num_lines, planned.victim_slots(),
-                                     static_cast<int64_t>(seed % 3) * 4, 60};
-    CheckedExecutor checked = make(options, *storage, planned);
-    if (!checked.memory) checked.memory = std::make_unique<AnyMemory>();
-    const auto planner =
-        checked.sets ? make_twin(planned, std::move(checked.sets)) : planned.make_planner(1);
-    std::deque<cache::Plan> made;
-    for (int64_t t = 0; t < planned.num_batches(); ++t) {
-      while (planner->num_planned() < std::min(t + kAhead, planned.num_batches())) {
-        planned.push_until(*planner, planner->num_planned());
-        planner->plan(&made.emplace_back());
-      }
-      constexpr Staging kWays[] = {Staging::kCopy, Staging::kGather, Staging::kResident,
-                                   Staging::kGather};
-      const Staging way = kWays[t % 4];
-      checked.executor->set_staging(way);
-      replay(checked, made.front(), row_bytes, way == Staging::kResident);
-      made.pop_front();
-      if (!made.empty()) checked.executor->prefetch(made.front().victim_slot);
-    }
+    check_rows(planned, static_cast<int64_t>(seed % 3) * 4, files, make);
   }
 }
 

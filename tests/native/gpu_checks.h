@@ -46,6 +46,9 @@ using MakeExecutor =
 /// prefetching: each row that arrives is that of the files. Some plans are made when an earlier one
 /// is replayed.
 void check_rows_of_plans(int64_t row_bytes, const MakeExecutor& make);
+/// Those of one planner, whose rows are in `files`.
+void check_rows(const PlannerCase& planned, int64_t prefetch_rows, RowFiles& files,
+                const MakeExecutor& make);
 
 /// Random edges in CSC form.
 struct SampledGraph {
@@ -76,7 +79,10 @@ TypedOptions options_of(const SampledTypes& types);
 
 using MakeSamplers = std::function<std::vector<std::unique_ptr<GpuSampler>>(const SampledTypes&)>;
 
-/// Samples of all kinds are those of the host's sampler.
+/// A sample is that of the host's sampler.
+void check_sample(TypedSampler& host, GpuSampler& sampler, const TypedSeeds& seeds,
+                  const BatchName& name);
+/// Samples of all kinds are.
 void check_samples(const MakeSamplers& make);
 
 }  // namespace lsm::testing
