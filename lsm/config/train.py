@@ -22,7 +22,7 @@ MetricName = Literal[
 
 
 class EvalConfig(Section):
-    """Sampled inference for validation and test."""
+    """Inference for validation and test."""
 
     section: ClassVar[str] = "train.eval"
 
@@ -31,6 +31,9 @@ class EvalConfig(Section):
     with sampler.kind=ladies."""
     batch_size: Positive | None = None
     """Seeds per rank and batch for validation and test. null: train.batch_size."""
+    exact: bool = False
+    """Take all neighbours, layer by layer from disk as `lsm predict` does, in place of sampled
+    ones. num_neighbors and batch_size have then no effect."""
 
 
 class TrainConfig(Section):
@@ -110,7 +113,7 @@ class TrainConfig(Section):
     """Task to learn. node: the labels of each node; link: which nodes have an edge, by the section
     links."""
     eval: EvalConfig = EvalConfig()
-    """Sampled inference for validation and test."""
+    """Inference for validation and test."""
 
     @model_validator(mode="after")
     def _links_take_nothing_of_nodes(self) -> TrainConfig:

@@ -8,12 +8,13 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from lsm import native
 from lsm.core import host_memory
 from lsm.core.atomic_file import write_bytes_atomic
 from lsm.core.progress import counting
+from lsm.core.units import format_bytes
 from lsm.data.graph_store import GraphStore
 from lsm.data.sink import no_room
 from lsm.distributed import collectives
@@ -35,13 +37,15 @@ from lsm.inference.outputs import Plan
 from lsm.inference.parquet import FILE, check_installed, parquet_bytes, write_parquet
 from lsm.inference.plan import choose_plan
 from lsm.inference.sampled import SampledNetwork, plan_sampled
-from lsm.inference.stage import Stage, workers
+from lsm.inference.stage import SizedStage, Stage, TooLittleMemoryError, workers
 from lsm.inference.state import State
 from lsm.run.directory import RunDirectory
 
 logger = logging.getLogger(__name__)
 
 SUMMARY = "inference.json"
+_WITHOUT_BOUND = 1 << 60
+_ROUNDED = 20  # a message rounds to one place after the point
 
 
 def infer(
@@ -67,9 +71,22 @@ def infer(
     threads = options.num_threads or cores_per_rank(world)
     with torch.inference_mode(), workers(threads) as pool:
         job = _Inference(model, store, out, options, world)
-        plan = job.plan(pool)
-        with RunDirectory(out / WORK, "--out") if world.is_main else nullcontext():
-            return job.run(plan)
+        with job.telling_memory():
+            plan = job.plan(pool)
+            with RunDirectory(out / WORK, "--out") if world.is_main else nullcontext():
+                return job.run(plan)
+
+
+def enough_bytes(
+    model: Model, store: GraphStore, options: InferenceOptions, world: World | None = None
+) -> int:
+    """Memory next to the process itself with which infer() does not fail for outputs of nodes.
+    Raises ValueError as it does."""
+    world, options = world or World(), replace(options, memory_bytes=_WITHOUT_BOUND)
+    threads = options.num_threads or cores_per_rank(world)
+    with torch.inference_mode(), workers(threads) as pool:
+        plan = _Inference(model, store, Path(), options, world).plan(pool)
+    return plan.shared_bytes + max(cast(SizedStage, each).enough_bytes for each in plan.stages)
 
 
 class _Inference:
@@ -93,7 +110,25 @@ class _Inference:
                 f"--node-type: the model has rows of {self.network.node_type}, got "
                 f"{options.node_type}"
             )
-        self._free, self._is_parquet = _free_bytes(options, world), options.format == "parquet"
+        process = _own_bytes()
+        self._given = (
+            options.memory_bytes or host_memory.default_bytes() // world.local_size + process
+        )
+        self._free, self._is_parquet = self._given - process, options.format == "parquet"
+
+    @contextmanager
+    def telling_memory(self) -> Iterator[None]:
+        """A context whose errors of too little memory say how much is needed."""
+        try:
+            yield
+        except TooLittleMemoryError as error:
+            own, needed = self._given - self._free, self._given + error.missing
+            raise ValueError(
+                f"{self._options.memory_key}: expected at least "
+                f"{format_bytes(needed + needed // _ROUNDED)} for {error.what} ("
+                f"{format_bytes(own)} of it the process itself), got {format_bytes(self._given)}; "
+                f"give more memory, or {error.remedy}"
+            ) from None
 
     def plan(self, pool: ThreadPoolExecutor) -> Plan:
         """The stages of the route that the options name, or that reads least."""
@@ -266,13 +301,6 @@ def _sampling(options: InferenceOptions) -> dict[str, Any]:
 
 def _digest(values: Tensor) -> str:
     return hashlib.sha256(values.numpy().data).hexdigest()
-
-
-def _free_bytes(options: InferenceOptions, world: World) -> int:
-    """Memory of this rank for rows, next to the process itself."""
-    if options.memory_bytes is not None:
-        return options.memory_bytes - _own_bytes()
-    return host_memory.default_bytes() // world.local_size
 
 
 def _own_bytes() -> int:

@@ -21,7 +21,7 @@ from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType
 from lsm.inference.blocks import BLOCK_EDGES, Block, block_bounds, make_block
 from lsm.inference.network import BlockLayer
-from lsm.inference.stage import Finish, Sink, bytes_read, runs_of
+from lsm.inference.stage import Finish, Sink, TooLittleMemoryError, bytes_read, runs_of
 from lsm.storage.engine import Storage, Ticket
 from lsm.storage.open import open_storage
 from lsm.storage.options import StorageOptions
@@ -80,7 +80,7 @@ class GatherStage:
             [*self._topologies.values()], num_nodes[layer.node_type], BLOCK_EDGES
         )
         self.num_units = len(self._bounds) - 1
-        self._budget = self._row_budget(free_bytes)
+        self._divide(free_bytes)
 
     def run(self, units: np.ndarray, finish: Finish) -> int:
         """As Stage.run()."""
@@ -99,19 +99,27 @@ class GatherStage:
                 self._compute(before, finish)
             return bytes_read(storages.values())
 
-    def _row_budget(self, free_bytes: int) -> int:
-        """Memory of a group's rows. Raises ValueError if that is nothing."""
+    def _divide(self, free_bytes: int) -> None:
+        """Divides memory among marks, blocks at work, and groups of rows."""
         marks = _MARK_BYTES * sum(self._num_nodes[name] for name in self._sources)
         width = max([self._layer.width, *(files.dim for files in self._sources.values())])
         at_work = (self._pool._max_workers + 1) * BLOCK_EDGES * 4 * 4 * width
+        self.enough_bytes = marks + at_work + _GROUPS * self._largest_block()
         left = free_bytes - marks - at_work
         if left <= 0:
-            raise ValueError(
-                f"--memory-bytes: expected at least {format_bytes(marks + at_work)} next to the "
-                f"process itself for {self.name}, got {format_bytes(max(0, free_bytes))}; give "
-                "more memory, or use fewer threads"
-            )
-        return left // _GROUPS
+            raise TooLittleMemoryError(self.name, 1 - left, "use fewer threads")
+        self._budget = left // _GROUPS
+
+    def _largest_block(self) -> int:
+        """Bytes of the rows of the largest block, at most."""
+        if self.num_units == 0:
+            return 0
+        sizes = self._bounds.diff()
+        for topology in self._topologies.values():
+            sizes += topology.indptr[self._bounds].diff()
+        row_bytes = max((files.row_bytes for files in self._sources.values()), default=0)
+        all_bytes = sum(self._num_nodes[name] * f.row_bytes for name, f in self._sources.items())
+        return min(int(sizes.max()) * row_bytes, all_bytes)
 
     def _groups(self, units: np.ndarray) -> Iterator[_Group]:
         """Groups of blocks whose rows fit in memory. One block is a group however large it is."""
@@ -150,11 +158,11 @@ class GatherStage:
     def _check_room(self, block: Block, num_bytes: int) -> None:
         if num_bytes > self._budget:
             edges = sum(each.edge_index.size(1) for each in block.edges.values())
-            raise ValueError(
-                f"--memory-bytes: {self.name}: {block.num_dst} nodes from "
-                f"{int(block.own_ids[0])} on have {edges} in-edges, whose rows take "
-                f"{format_bytes(num_bytes)}, and {format_bytes(self._budget)} are there; give "
-                f"{format_bytes(_GROUPS * (num_bytes - self._budget))} more"
+            raise TooLittleMemoryError(
+                f"{self.name}: {block.num_dst} nodes from {int(block.own_ids[0])} on with {edges} "
+                f"in-edges, whose rows take {format_bytes(num_bytes)}",
+                _GROUPS * (num_bytes - self._budget),
+                "use fewer threads",
             )
 
     @staticmethod

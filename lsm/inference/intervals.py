@@ -18,11 +18,10 @@ import torch
 from torch import Tensor
 
 from lsm import native
-from lsm.core.units import format_bytes
 from lsm.data.feature_files import FeatureFiles
 from lsm.graph.topology import Topology
 from lsm.inference.arrays import ArrayFile
-from lsm.inference.stage import Finish, Sink, bytes_read, runs_of
+from lsm.inference.stage import Finish, Sink, TooLittleMemoryError, bytes_read, runs_of
 from lsm.inference.streamed import Streamed
 from lsm.storage.engine import Storage, Ticket
 from lsm.storage.open import open_storage
@@ -74,6 +73,8 @@ class ProjectStage:
         self._features, self._made, self._pool, self._storage = features, made, pool, storage
         self._num_nodes = made.z.num_rows
         self.num_units = -(-self._num_nodes // CHUNK_ROWS)
+        row_bytes = max(features.row_bytes, 4 * (made.streamed.width + made.streamed.own_width))
+        self.enough_bytes = CHUNK_ROWS * row_bytes * (_COPIES * pool._max_workers + 2)
         room = min(_MOST_STREAM_BYTES, free_bytes // _STREAM_SHARE)
         self._chunks = max(1, room // (CHUNK_ROWS * features.row_bytes))
 
@@ -142,19 +143,20 @@ class IntervalStage:
             widths.append(self._made.streamed.width + self._made.streamed.own_width)
         chunk = CHUNK_ROWS * 4 * max(widths) * _COPIES * self._threads.num_threads
         left = free_bytes - chunk
-        self.stays = all_bytes <= left // 2
+        least = max(self._cost(unit, unit + 1) for unit in range(self.num_units))
+        few = CHUNK_ROWS * row_bytes  # rows that stream by, at least
+        share = min(
+            -(-least * _STREAM_SHARE // (_STREAM_SHARE - 2)), least + 2 * _MOST_STREAM_BYTES
+        )
+        needed = max(least + 2 * few, share)
+        self.enough_bytes = needed + chunk
+        if left < needed:
+            raise TooLittleMemoryError(self.name, needed - left, "use fewer threads")
+        self.stays = all_bytes <= min(left // 2, left - least)
         """True if all rows z stay in memory, and are read once."""
-        streaming = max(CHUNK_ROWS * row_bytes, min(_MOST_STREAM_BYTES, left // _STREAM_SHARE))
+        streaming = max(few, min(_MOST_STREAM_BYTES, left // _STREAM_SHARE))
         self._batch_rows = self._num_nodes if self.stays else streaming // row_bytes
         self._budget = left - (all_bytes if self.stays else 2 * streaming)
-        least = max(self._cost(unit, unit + 1) for unit in range(self.num_units))
-        if self._budget < least:
-            needed = free_bytes + least - self._budget
-            raise ValueError(
-                f"--memory-bytes: expected at least {format_bytes(needed)} next to the process "
-                f"itself for {self.name}, got {format_bytes(max(0, free_bytes))}; give more "
-                "memory, or use fewer threads"
-            )
 
     def run(self, units: np.ndarray, finish: Finish) -> int:
         """As Stage.run()."""

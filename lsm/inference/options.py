@@ -54,9 +54,9 @@ class InferenceOptions:
     all of the store's. outputs: some of ``OUTPUTS``; empty: all that the model has. dtype: of
     embeddings and scores, one of ``DTYPES``. format: of the files. prediction: the meaning of
     scores. links: outputs of links, in place of those of nodes. sampled: the draws of the route
-    ``sampled``; None for the other routes. memory_bytes:
-    memory of each rank, with the process itself; None: as ``memory.bytes=auto``. num_threads: 0:
-    the machine's cores divided by its ranks. progress: bars; None: on a terminal.
+    ``sampled``; None for the other routes. memory_bytes: memory of each rank, with the process
+    itself; None: as ``memory.bytes=auto``. memory_key: its name in messages. num_threads: 0: the
+    machine's cores divided by its ranks. progress: bars; None: on a terminal.
     """
 
     nodes: torch.Tensor | None = None
@@ -70,6 +70,7 @@ class InferenceOptions:
     route: Route = "auto"
     sampled: Sampled | None = None
     memory_bytes: int | None = None
+    memory_key: str = "--memory-bytes"
     num_threads: int = 0
     storage: StorageOptions = field(default_factory=StorageOptions)
     progress: bool | None = None

@@ -142,7 +142,8 @@ def plan_intervals(
     if options.links is not None:
         width = levels[-1].by_type[name].width
         ends = [_rows_file(work / "ends.rows", num_nodes, width)]
-    free_bytes -= _SCALE_BYTES * num_nodes * len(levels)
+    scale_bytes = _SCALE_BYTES * num_nodes * len(levels)
+    free_bytes -= scale_bytes
     features = store.nodes(name).feature_files
     stages: list[Stage] = [ProjectStage(features, rows[0], free_bytes, pool, options.storage)]
     written: list[list[ArrayFile]] = [rows[0].files]
@@ -170,7 +171,7 @@ def plan_intervals(
         stages.append(options.links.stage(outputs.arrays, {name: ends[0]}, free_bytes, pool))
         written.append([*outputs.arrays.values()])
         freed.append(ends)
-    return Plan("intervals", stages, outputs, written, freed)
+    return Plan("intervals", stages, outputs, written, freed, scale_bytes)
 
 
 def _projected(path: Path, num_nodes: int, layer: BlockLayer) -> Projected:

@@ -19,12 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lsm.core.units import format_bytes
 from lsm.data.graph_store import GraphStore
 from lsm.inference.network import Model, end_of
 from lsm.inference.options import InferenceOptions, Sampled
 from lsm.inference.outputs import Outputs, Plan, outputs_of
-from lsm.inference.stage import Finish
+from lsm.inference.stage import Finish, TooLittleMemoryError
 from lsm.loader.batch import Batch
 from lsm.loader.inputs import (
     find_seed_times,
@@ -174,13 +173,11 @@ class SampledStage:
         largest, _ = largest_batch(self._sampler, self._seeds(np.arange(self.num_units)), sizes)
         rows = largest.mixed_bytes or largest.nodes * max(sizes.values(), default=0)
         each = rows + graph_bytes(largest)
-        least = (2 + _COPIES) * each
-        if free_bytes < least:
-            raise ValueError(
-                f"--memory-bytes: expected at least {format_bytes(least)} next to the process "
-                f"itself for batches of {batch_size} nodes with their neighbours, got "
-                f"{format_bytes(max(0, free_bytes))}; give more memory, or fewer --num-neighbors"
-            )
+        self.enough_bytes = (2 + _COPIES) * each
+        if free_bytes < self.enough_bytes:
+            what = f"batches of {batch_size} nodes with their neighbours"
+            missing = self.enough_bytes - free_bytes
+            raise TooLittleMemoryError(what, missing, "take fewer --num-neighbors")
         threads = self._pool._max_workers
         self._at_once = max(1, min(threads, (free_bytes // max(1, each) - 2) // _COPIES))
         left = free_bytes - self._at_once * _COPIES * each

@@ -12,11 +12,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lsm.core.units import format_bytes
 from lsm.inference.arrays import ArrayFile
 from lsm.storage.engine import Storage
 
 Finish = Callable[[int, int, int], None]
 """Takes the first and the end of units whose rows are written, and the number of bad rows."""
+
+
+class TooLittleMemoryError(ValueError):
+    """The memory of a rank is too small for a stage.
+
+    what: the stage. missing: bytes that it needs besides those that it was given. remedy: another
+    one than more memory.
+    """
+
+    def __init__(self, what: str, missing: int, remedy: str) -> None:
+        super().__init__(f"{what}: {format_bytes(missing)} of memory are missing")
+        self.what, self.missing, self.remedy = what, missing, remedy
 
 
 class Stage(Protocol):
@@ -28,6 +41,15 @@ class Stage(Protocol):
     def run(self, units: np.ndarray, finish: Finish) -> int:
         """Makes the rows of ``units`` [n] int64, ascending. Returns the bytes read from storage.
         Raises OSError, ValueError."""
+
+
+class SizedStage(Stage, Protocol):
+    """A stage of rows of nodes. Its constructor and run() raise TooLittleMemoryError.
+
+    enough_bytes: memory next to the process itself with which they do not.
+    """
+
+    enough_bytes: int
 
 
 @dataclass(frozen=True)

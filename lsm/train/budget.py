@@ -22,7 +22,7 @@ from lsm.loader import memory as loader_memory
 from lsm.nn import memory as nn_memory
 from lsm.sampler import memory as sampler_memory
 from lsm.storage import memory as storage_memory
-from lsm.train.memory_plan import Facts, MemoryPlan
+from lsm.train.memory_plan import EXACT, Facts, MemoryPlan
 
 _TOPOLOGY_SHARE = 4  # data.topology=auto: in memory, it takes at most this fraction of the budget
 _WINDOW_SHARE = 4  # and a window this fraction of a budget that grows for explicit sizes
@@ -56,6 +56,7 @@ class _Division:
             + nn_memory.terms(facts.model, facts.step, facts.embeddings, accumulates=accumulates)
             + sampler_memory.terms(loader.num_threads, shape)
             + loader_memory.terms(loader, shape)
+            + Terms({EXACT: facts.exact})
             + Terms({"scores": cache_memory.score_bytes(self._score, shape)})
         ).host
         if shape.shares_cache and cache.policy != "none":

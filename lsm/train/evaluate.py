@@ -22,6 +22,8 @@ class Evaluation:
     """By name; None for a split without seeds."""
     rows: dict[str, int]
     """COUNTERS of lsm.core.counters, over all ranks."""
+    bytes_read: int = 0
+    """Bytes read from storage, but for those of the job's features."""
 
 
 @dataclass

@@ -28,6 +28,7 @@ from lsm.sampler.neighbor import SampledGraph
 from lsm.sampler.typed_neighbor import TypedTopology
 from lsm.storage.engine import buffers_of
 from lsm.train.budget import share_out
+from lsm.train.exact_options import exact_bytes
 from lsm.train.gpu_memory import cache_room
 from lsm.train.memory_plan import Facts, MemoryPlan
 from lsm.train.model import new_model
@@ -104,6 +105,7 @@ def _facts(setup: Setup) -> Facts:
         model=model_bytes(model),
         embeddings=embeddings,
         reads=buffers_of(setup.config.storage),
+        exact=exact_bytes(setup),
         gpu_room=cache_room(setup, shape) if shape.on_gpu else 0,
     )
 

@@ -8,6 +8,9 @@ from lsm.config.schema import Config
 from lsm.core.memory import Shape
 from lsm.core.units import format_bytes, sum_in_words
 
+EXACT = "exact evaluation"
+"""Its term of a plan."""
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -31,6 +34,8 @@ class Facts:
     """Tables of embeddings."""
     reads: int = 0
     """Buffers of reads in flight, for an engine that reads from storage."""
+    exact: int = 0
+    """Memory of an exact evaluation."""
     gpu_room: int = 0
     """GPU memory that a cache can take."""
 

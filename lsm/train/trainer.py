@@ -36,6 +36,7 @@ from lsm.train import checkpoint
 from lsm.train.cache_remarks import without_hits
 from lsm.train.checkpoint import State
 from lsm.train.evaluate import Evaluation, evaluate
+from lsm.train.exact import evaluate_exactly
 from lsm.train.job import Job, open_job
 from lsm.train.peak_memory import peak_of
 from lsm.train.resume import find_state
@@ -272,10 +273,14 @@ class Trainer:
         self._metrics.begin(split, len(loader))
         watchdog.at(f"epoch {self.position.epoch + 1}, split {split}")
         with memory_errors(f"while testing on the split {split}"), span("evaluate"):
-            found = evaluate(job, loader, self._metrics.advance)
+            if job.config.train.eval.exact:
+                found = evaluate_exactly(job, split)
+            else:
+                found = evaluate(job, loader, self._metrics.advance)
         self._metrics.end()
         reads = torch.tensor(self._reads.take()["bytes_read"], dtype=torch.float64)
         self.position.bytes_read += int(collectives.all_reduce_sum(reads, job.world).item())
+        self.position.bytes_read += found.bytes_read
         return found
 
     def _say_useless_cache(self, record: dict[str, Any]) -> None:

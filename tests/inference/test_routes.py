@@ -1,6 +1,7 @@
 """The rows of all nodes equal those of PyG on the whole graph, bit for bit at every memory."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import lsm
 from lsm import native
 from lsm.core import host_memory
 from lsm.inference import driver, gather, intervals
+from lsm.inference.options import InferenceOptions
 
 DIM, CLASSES = 12, 5
 RELATIVE = 1e-5  # float32 sums in another order
@@ -268,6 +270,22 @@ def test_bad_input_is_named_before_anything_is_written(number, store, tmp_path):
     with pytest.raises(kind, match=message):
         run(made, store, out, **options)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("route", ["intervals", "gather"])
+def test_too_little_memory_is_told_with_enough(route, store, tmp_path, monkeypatch):
+    monkeypatch.setattr(intervals, "CHUNK_ROWS", 32)
+    monkeypatch.setattr(driver, "_own_bytes", lambda: 5 << 20)
+    made, options = model("sage"), {"route": route, "num_threads": 2, "outputs": ["scores"]}
+    with pytest.raises(
+        ValueError, match=r"\(5 MiB of it the process itself\), got 1000 B"
+    ) as found:
+        run(made, store, tmp_path / "out", memory_bytes=1000, **options)
+    enough = re.search(r"expected at least (\S+) (\S)iB", str(found.value))
+    told = float(enough[1]) * {"K": 1 << 10, "M": 1 << 20}[enough[2]]
+    if route == "gather":  # the largest block is only known once it is made
+        told += driver.enough_bytes(made, store, InferenceOptions(route="gather", num_threads=2))
+    run(made, store, tmp_path / "out", memory_bytes=int(told), **options)
 
 
 def test_a_full_disk_is_found_first(store, disk):

@@ -81,7 +81,7 @@ def test_memory_and_threads_change_no_bit(trained, tmp_path, monkeypatch):
         assert rows.tobytes() == again[name].tobytes(), name
     _, some = run(trained, tmp_path / "some", nodes=torch.arange(64))
     assert some["scores"].tobytes() == found["scores"][:64].tobytes()  # one whole batch
-    with pytest.raises(ValueError, match=r"--memory-bytes: .* batches of 64 nodes .* fewer"):
+    with pytest.raises(ValueError, match=r"--memory-bytes: .* batches of 64 nodes .* fewer --num"):
         run(trained, tmp_path / "c", memory_bytes=20_000)
     assert not (tmp_path / "c").exists()
 
@@ -168,18 +168,23 @@ def test_a_timed_run_takes_the_neighbours_of_its_time(tmp_path, caplog):
     assert "exact routes those of all times" in caplog.text
 
 
-def test_rows_of_links_are_sampled_from_their_message_graph(tmp_path):
-    draw = torch.Generator().manual_seed(0)
+@pytest.fixture(scope="module")
+def of_links(tmp_path_factory):
+    """A run of links."""
+    folder, draw = tmp_path_factory.mktemp("of_links"), torch.Generator().manual_seed(0)
     ends = torch.randint(200, (2, 900), generator=draw)
-    data = Data(
-        x=torch.randn(200, 8, generator=draw), edge_index=torch.cat([ends, ends.flip(0)], 1)
-    )
-    store = lsm.GraphStore.from_pyg(data, tmp_path / "store")
-    splits = lsm.LinkSplits.make(store, tmp_path / "links", valid=0.2, test=0.2)
+    both = torch.cat([ends, ends.flip(0)], 1)
+    data = Data(x=torch.randn(200, 8, generator=draw), edge_index=both)
+    store = lsm.GraphStore.from_pyg(data, folder / "store")
+    splits = lsm.LinkSplits.make(store, folder / "links", valid=0.2, test=0.2)
     links = ("train.task=link", f"data.links={splits.path}", "links.eval_candidates=20")
-    train(config(store.path, tmp_path / "run", *links, "train.epochs=1"))
-    _, found = run(tmp_path / "run", tmp_path / "out", num_neighbors=ALL)
-    exact = lsm.predict(tmp_path / "run", None, tmp_path / "exact", progress=False)
+    train(config(store.path, folder / "run", *links, "train.epochs=1"))
+    return folder / "run"
+
+
+def test_rows_of_links_are_sampled_from_their_message_graph(of_links, tmp_path):
+    _, found = run(of_links, tmp_path / "out", num_neighbors=ALL)
+    exact = lsm.predict(of_links, None, tmp_path / "exact", progress=False)
     assert close(found["embeddings"], np.load(exact["outputs"]["embeddings"]["file"]))
 
 

@@ -63,8 +63,11 @@ class MetricTally:
 
     def add(self, model: Model, batch: Batch) -> None:
         """Counts the seeds of a batch."""
-        outputs, labels = model(batch), batch.y
-        assert labels is not None, "the task has checked the store"
+        assert batch.y is not None, "the task has checked the store"
+        self.add_rows(model(batch), batch.y)
+
+    def add_rows(self, outputs: Tensor, labels: Tensor) -> None:
+        """Counts seeds by their outputs [n, out_dim] and labels [n] or [n, out_dim]."""
         sums: dict[str, Tensor] = {}
         for each in self._metrics:
             if isinstance(each, SumMetric):
@@ -73,7 +76,7 @@ class MetricTally:
             self._sums[name] = self._sums.get(name, 0) + value.double().cpu()
         if any(isinstance(each, ScoreMetric) for each in self._metrics):
             self._rows.append((outputs.cpu(), labels.cpu()))
-        self._num_seeds += batch.batch_size
+        self._num_seeds += len(outputs)
 
     def metrics(self, world: World) -> dict[str, float | None]:
         """The metrics of the seeds of all ranks, by name; None without seeds. A collective.
