@@ -30,8 +30,8 @@ struct Field {
 };
 
 constexpr std::array<Field, 16> kFields = {{
-    {"ids", &Plan::ids, false},
-    {"miss_position", &Plan::miss_position, false},
+    {"ids", &Plan::ids, true},
+    {"miss_position", &Plan::miss_position, true},
     {"miss_id", &Plan::miss_id, false},
     {"victim_position", &Plan::victim_position, false},
     {"victim_slot", &Plan::victim_slot, false},
@@ -66,10 +66,12 @@ std::vector<int64_t> words_of(const lsm::cache::Counters& counters) {
   return {words, words + lsm::cache::kCounterNames.size()};
 }
 
-std::vector<std::vector<int64_t>> count_by_range(const Plan& plan, const std::vector<int64_t>& ends,
+/// Blocks for a plan of a GPU.
+std::vector<std::vector<int64_t>> count_by_range(Plan& plan, const std::vector<int64_t>& ends,
                                                  const lsm::TensorView& row_of) {
   const auto rows = row_of.as<const int32_t>("row_of");
   py::gil_scoped_release release;
+  plan.list();
   std::vector<std::vector<int64_t>> counts;
   for (const auto& each : plan.count_by_range(ends, rows)) counts.push_back(words_of(each));
   return counts;

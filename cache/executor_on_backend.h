@@ -182,11 +182,14 @@ class ExecutorOnBackend final : public GpuExecutor {
     }
   }
 
-  /// Begins far_position_ with the rows from storage, in the order in which they are staged.
+  /// Begins far_position_ with the rows from storage, in the order in which they are staged, unless
+  /// the GPU has that list.
   void list_staged(const cache::Plan& plan, std::span<const std::byte> staged) {
-    far_position_.assign(plan.miss_position.begin(), plan.miss_position.end());
-    num_staged_ = static_cast<int64_t>(far_position_.size());
+    num_staged_ = plan.counters.misses;
     check_rows("staged", num_staged_, staged.size());
+    far_position_.clear();
+    if (plan.on_gpu != nullptr) return;
+    far_position_.assign(plan.miss_position.begin(), plan.miss_position.end());
   }
   /// Appends the positions of the rows of this tier. Without a branch per row: which rows the cache
   /// holds cannot be predicted.
@@ -285,10 +288,24 @@ class ExecutorOnBackend final : public GpuExecutor {
     is_kept_.assign(plan.source.size(), 0);
     for (const int64_t position : plan.spill_position) is_kept_[position] = 1;
     for (const int64_t position : plan.insert_position) is_kept_[position] = 1;
+    for (const int64_t position : plan.miss_position) is_kept_[position] = 0;
     for (const uint32_t position : far_position_) is_kept_[position] = 0;
     for (size_t i = 0; i < is_kept_.size(); ++i) {
       if (is_kept_[i] != 0) far_position_.push_back(static_cast<uint32_t>(i));
     }
+  }
+
+  /// Rows of the whole list, which begins with those from storage.
+  int64_t num_far(const Lists& lists) const {
+    return std::ssize(far_position_) + (lists.arrays != nullptr ? num_staged_ : 0);
+  }
+  const uint32_t* upload_far(const Lists& lists) {
+    if (lists.arrays == nullptr) return far_list_.upload(far_position_);
+    uint32_t* const list = far_list_.grow(num_far(lists));
+    backend_->copy(list, lists.arrays->miss_position.data(), num_staged_ * sizeof(list[0]));
+    backend_->upload(list + num_staged_, far_position_.data(),
+                     far_position_.size() * sizeof(list[0]));
+    return list;
   }
 
   /// Makes what is queued to `far` from now on wait for all that is queued to `near`.
@@ -325,8 +342,7 @@ class ExecutorOnBackend final : public GpuExecutor {
   /// Copies all rows of the plan to `out`.
   void gather(const Lists& lists, int64_t count, const std::byte* staged, std::byte* out) {
     const TierRows rows = tiers(lists, out);
-    const uint32_t* const positions = far_list_.upload(far_position_);
-    const auto num_far = static_cast<int64_t>(far_position_.size());
+    const uint32_t* const positions = upload_far(lists);
     const std::byte* near_staged = staging_ == Staging::kResident ? staged : nullptr;
     if (staging_ == Staging::kCopy) near_staged = copied_.grow(num_staged_ * row_bytes_);
     const uintptr_t alignment = tiers_alignment(staged) |
@@ -337,7 +353,7 @@ class ExecutorOnBackend final : public GpuExecutor {
       join();
     }
     const int64_t first = near_staged == nullptr ? 0 : num_staged_;
-    copy_rows_on(*far_, num_far - first, row_bytes_, alignment,
+    copy_rows_on(*far_, num_far(lists) - first, row_bytes_, alignment,
                  PlacedRows{{rows, staged, positions, num_staged_}, first});
     if (near_staged != nullptr) {
       copy_rows_on(*backend_, num_staged_, row_bytes_, alignment,
@@ -350,10 +366,10 @@ class ExecutorOnBackend final : public GpuExecutor {
   /// Copies to the GPU the rows that lie behind PCIe, and rows that later steps need after their
   /// place may have been written. Updates the tiers and slots of the lists.
   void fill_scratch(const Lists& lists, const std::byte* staged) {
-    const auto count = static_cast<int64_t>(far_position_.size());
+    const int64_t count = num_far(lists);
     scratch_.grow(count * row_bytes_);
     if (count == 0) return;
-    const uint32_t* const positions = far_list_.upload(far_position_);
+    const uint32_t* const positions = upload_far(lists);
     const ListedRows rows{tiers(lists, scratch_.data()), staged, positions, num_staged_};
     const bool by_copy = staging_ != Staging::kGather;
     fork();

@@ -15,10 +15,12 @@ class GpuMoves {
 
   /// The same on the host.
   struct Listed {
-    std::vector<int64_t> slot;       // [n] by position: of the tier, or -1 for storage
-    std::vector<uint32_t> position;  // [k] of the row that asked
-    std::vector<int64_t> line;       // [k] that it got, or -1
-    std::vector<uint8_t> evicts;     // [k] whether another row leaves that line
+    std::vector<int64_t> ids;             // [n] requests, in order
+    std::vector<int64_t> slot;            // [n] by position: of the tier, or -1 for storage
+    std::vector<uint32_t> miss_position;  // [misses] of the rows from storage
+    std::vector<uint32_t> position;       // [k] of the row that asked
+    std::vector<int64_t> line;            // [k] that it got, or -1
+    std::vector<uint8_t> evicts;          // [k] whether another row leaves that line
   };
   /// Copies them to the host. Blocks. Precondition: they were not replayed.
   virtual Listed list() const = 0;

@@ -18,19 +18,23 @@ namespace lsm {
 template <class Backend>
 struct MoveArrays {
   explicit MoveArrays(Backend& backend)
-      : source(backend),
+      : ids(backend),
+        source(backend),
         slot(backend),
+        miss_position(backend),
         position(backend),
         line(backend),
         evicts(backend),
         replayed(backend) {}
 
-  BackendArray<uint8_t, Backend> source;     // [n] by position: a RowSource
-  BackendArray<int64_t, Backend> slot;       // [n]
-  BackendArray<uint32_t, Backend> position;  // [k]
-  BackendArray<int64_t, Backend> line;       // [k]
-  BackendArray<uint8_t, Backend> evicts;     // [k]
-  typename Backend::Event replayed;          // behind the executor's last use
+  BackendArray<int64_t, Backend> ids;             // [n]
+  BackendArray<uint8_t, Backend> source;          // [n] by position: a RowSource
+  BackendArray<int64_t, Backend> slot;            // [n]
+  BackendArray<uint32_t, Backend> miss_position;  // [misses]
+  BackendArray<uint32_t, Backend> position;       // [k]
+  BackendArray<int64_t, Backend> line;            // [k]
+  BackendArray<uint8_t, Backend> evicts;          // [k]
+  typename Backend::Event replayed;               // behind the executor's last use
 };
 
 /// A Backend and the arrays of plans that are over. Plans may outlive the planner, so they share
@@ -81,8 +85,10 @@ template <class Backend>
 class MovesOnBackend final : public GpuMoves {
  public:
   MovesOnBackend(std::shared_ptr<MovesMemory<Backend>> memory,
-                 std::unique_ptr<MoveArrays<Backend>> arrays, int64_t num_rows, int64_t num_asking)
+                 std::unique_ptr<MoveArrays<Backend>> arrays, int64_t num_rows, int64_t num_misses,
+                 int64_t num_asking)
       : num_rows(num_rows),
+        num_misses(num_misses),
         num_asking(num_asking),
         memory_(std::move(memory)),
         arrays_(std::move(arrays)) {}
@@ -99,7 +105,9 @@ class MovesOnBackend final : public GpuMoves {
       values.resize(static_cast<size_t>(count));
       backend.download(values.data(), array.data(), values.size() * sizeof(values[0]));
     };
+    download(listed.ids, arrays_->ids, num_rows);
     download(listed.slot, arrays_->slot, num_rows);
+    download(listed.miss_position, arrays_->miss_position, num_misses);
     download(listed.position, arrays_->position, num_asking);
     download(listed.line, arrays_->line, num_asking);
     download(listed.evicts, arrays_->evicts, num_asking);
@@ -108,6 +116,7 @@ class MovesOnBackend final : public GpuMoves {
   }
 
   const int64_t num_rows;
+  const int64_t num_misses;
   const int64_t num_asking;
 
  private:

@@ -26,7 +26,9 @@ struct BufferedRow {
 /// The decisions of GpuSetCache::decide() about one batch.
 struct Decisions {
   std::span<const BufferedRow> buffered;  // in
-  std::span<RowSource> source;            // out: [n] the tier
+  int64_t num_victims = 0;                // in: of these, rows of the victim buffer
+  std::vector<RowSource> source;          // out: [n] the tier
+  std::vector<int64_t> miss_id;           // out: ids from storage, in request order
   int64_t num_evictions = 0;
   int64_t num_bypasses = 0;
   std::vector<Leaving> leaving;  // out, if there is a victim buffer: of each row that asks
@@ -41,9 +43,11 @@ class GpuSetCache {
   virtual bool refreshes() const = 0;
   virtual bool needs_scores() const = 0;
 
-  /// Adds a batch to the window as NextUseChain::push(). Its ids' lines without a next use get this
-  /// batch.
+  /// Adds a batch to the window as NextUseChain::push(), and checks it as check_ids(). Its ids'
+  /// lines without a next use get this batch.
   virtual void push(std::span<const int64_t> ids) = 0;
+  /// The ids of batch `b` of the window. Blocks.
+  virtual std::vector<int64_t> batch(int64_t b) = 0;
   /// Refreshes the reuse data of all lines from the window. May return before it has ended.
   virtual void refresh() = 0;
   /// Looks up the cache's requests of batch t, the first of the window, touches the lines hit, and

@@ -16,8 +16,11 @@ bool asks_line(RowSource source) {
 
 class HostSets final : public WindowSets {
  public:
-  HostSets(const PlannerConfig& config, Scores scores, std::shared_ptr<ThreadPool> pool)
+  HostSets(const PlannerConfig& config, Scores scores, const FixedTiers& fixed,
+           std::shared_ptr<ThreadPool> pool)
       : pool_(std::move(pool)),
+        fixed_(fixed),
+        num_nodes_(config.num_nodes),
         cache_(make_set_cache(config, scores)),
         ways_(config.ways),
         num_sets_(config.num_lines / config.ways),
@@ -27,6 +30,7 @@ class HostSets final : public WindowSets {
   bool needs_scores() const override { return cache_->needs_scores(); }
 
   std::optional<std::span<const uint32_t>> push(std::span<const int64_t> ids) override {
+    check_ids(ids, num_nodes_);
     const std::span<const uint32_t> unlinked = chain_.push(ids);
     const int64_t batch = chain_.end_batch() - 1;
     const bool is_filled = chain_.first_batch() > 0;  // before the first plan all lines are empty
@@ -46,9 +50,12 @@ class HostSets final : public WindowSets {
                         [&](int64_t begin, int64_t end) { cache_->refresh(begin, end); });
   }
 
-  std::span<const Leaving> decide(const Buffers& buffers, Plan* plan) override {
-    look_up(buffers, plan);
-    bucket_candidates(buffers, plan);
+  std::span<const Leaving> decide(std::span<const VictimBuffer::Row> due, Plan* plan) override {
+    look_up(plan);
+    for (const auto& row : due) plan->source[row.position] = RowSource::kVictim;
+    bucket_candidates(plan);
+    for (const auto& row : due) plan->slot[row.position] = row.slot;
+    plan->count_sources();
     place_candidates(static_cast<uint32_t>(plan->iteration));
     chain_.retire();
     for (size_t i = 0; i < lines_.size(); ++i) {
@@ -81,7 +88,7 @@ class HostSets final : public WindowSets {
   bool evicts(size_t i) const { return lines_[i] >= 0 && leaving_[i].id != kEmptyTag; }
 
   /// Finds every request; leaves -1 - its set in the slots of those that ask for a line.
-  void look_up(const Buffers& buffers, Plan* plan) {
+  void look_up(Plan* plan) {
     const int64_t t = plan->iteration;
     const int64_t count = static_cast<int64_t>(chain_.batch(t).size());
     accesses_.resize(count);
@@ -95,13 +102,13 @@ class HostSets final : public WindowSets {
       for (int64_t i = begin; i < end; ++i) {
         plan->ids[i] = accesses_[i].id;
         plan->source[i] =
-            plan->slot[i] >= 0 ? RowSource::kCache : buffers.find(plan->ids[i], &plan->slot[i]);
+            plan->slot[i] >= 0 ? RowSource::kCache : fixed_.find(plan->ids[i], &plan->slot[i]);
       }
     });
   }
 
   /// Sorts the requests that ask for a line by set.
-  void bucket_candidates(const Buffers& buffers, Plan* plan) {
+  void bucket_candidates(Plan* plan) {
     const int64_t count = static_cast<int64_t>(plan->source.size());
     std::fill(offsets_.begin(), offsets_.end(), 0);
     for (int64_t i = 0; i < count; ++i) {
@@ -116,8 +123,7 @@ class HostSets final : public WindowSets {
     for (int64_t i = count - 1; i >= 0; --i) {
       if (!asks_line(plan->source[i])) continue;
       candidates_[--offsets_[-1 - plan->slot[i]]] = {accesses_[i], static_cast<uint32_t>(i)};
-      const bool is_victim = plan->source[i] == RowSource::kVictim;
-      plan->slot[i] = is_victim ? buffers.victims.find(plan->ids[i]) : -1;
+      plan->slot[i] = -1;
     }
   }
 
@@ -129,6 +135,8 @@ class HostSets final : public WindowSets {
   }
 
   const std::shared_ptr<ThreadPool> pool_;
+  const FixedTiers fixed_;
+  const int64_t num_nodes_;
   const std::unique_ptr<SetCache> cache_;
   const int64_t ways_;
   const int64_t num_sets_;
@@ -145,8 +153,9 @@ class HostSets final : public WindowSets {
 }  // namespace
 
 std::unique_ptr<WindowSets> make_host_sets(const PlannerConfig& config, Scores scores,
+                                           const FixedTiers& fixed,
                                            std::shared_ptr<ThreadPool> pool) {
-  return std::make_unique<HostSets>(config, scores, std::move(pool));
+  return std::make_unique<HostSets>(config, scores, fixed, std::move(pool));
 }
 
 }  // namespace lsm::cache

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -17,6 +18,16 @@ uint64_t hash_of(int64_t id) {
 }
 
 }  // namespace
+
+void check_ids(std::span<const int64_t> ids, int64_t num_nodes) {
+  const int64_t end = num_nodes < 0 ? INT64_MAX : num_nodes;
+  const auto bad =
+      std::find_if(ids.begin(), ids.end(), [end](int64_t id) { return id < 0 || id >= end; });
+  if (bad == ids.end()) return;
+  const std::string expected = num_nodes < 0 ? ">= 0" : concat("in [0, ", end, ")");
+  throw ArgumentError(
+      concat("ids: expected ids ", expected, ", got ", *bad, " at position ", bad - ids.begin()));
+}
 
 void throw_repeated(std::span<const int64_t> ids, int64_t b) {
   std::unordered_map<int64_t, size_t> seen;

@@ -34,6 +34,9 @@ struct Access {
   uint32_t next_position;
 };
 
+/// Throws ArgumentError, which names the first id of a batch that is not in [0, num_nodes), or
+/// below 0 if `num_nodes` is negative.
+void check_ids(std::span<const int64_t> ids, int64_t num_nodes);
 /// Throws ArgumentError, which names the first repeated id of batch `b`. Precondition: there is
 /// one.
 [[noreturn]] void throw_repeated(std::span<const int64_t> ids, int64_t b);

@@ -54,17 +54,19 @@ struct EnteringRef {
   uint32_t first;  // number of its first occurrence
   uint32_t count;
   uint32_t batch;
-  uint32_t* previous;     // [count] slot values: earlier occurrence, kEmpty if none, or kRepeated
-  uint32_t* place;        // [count] the slot that names it
-  uint32_t* is_repeated;  // [1] not 0 if any id is; 0 before
+  uint32_t* previous;    // [count] slot values: earlier occurrence, kEmpty if none, or kRepeated
+  uint32_t* place;       // [count] the slot that names it
+  uint32_t* is_refused;  // [2] not 0 if any id is repeated, and if any is out of range; 0 before
 };
 
-/// Writes the occurrences, with no next uses.
+/// Writes the occurrences, with no next uses, and checks that ids are in [0, end).
 struct WriteOccurrence {
   EnteringRef entering;
   const int64_t* ids;  // [count]
+  int64_t end;
 
   LSM_HOST_DEVICE void operator()(int64_t i) const {
+    if (ids[i] < 0 || ids[i] >= end) atomic_compare_exchange(entering.is_refused + 1, 0u, 1u);
     entering.chain.at(entering.first + static_cast<uint32_t>(i)) = {ids[i], kNoNextUse, 0};
   }
 };
@@ -89,7 +91,7 @@ struct LinkOccurrence {
       if (ChainRef::distance(entering.first, held) < entering.count ||
           atomic_compare_exchange(&chain.slots[slot], held, number) != held) {
         entering.previous[i] = EnteringRef::kRepeated;
-        atomic_compare_exchange(entering.is_repeated, 0u, 1u);
+        atomic_compare_exchange(entering.is_refused, 0u, 1u);
         return;
       }
       chain.at(held).next_use = entering.batch;
@@ -133,6 +135,17 @@ struct EnterLatest {
            ChainRef::kEmpty) {
       slot = chain.next(slot);
     }
+  }
+};
+
+/// Copies the ids of occurrences from number `first` on.
+struct ReadIds {
+  ChainRef chain;
+  uint32_t first;
+  int64_t* ids;
+
+  LSM_HOST_DEVICE void operator()(int64_t i) const {
+    ids[i] = chain.at(first + static_cast<uint32_t>(i)).id;
   }
 };
 

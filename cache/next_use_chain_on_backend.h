@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "cache/next_use_chain_functors.h"
 #include "kernels/core/backend_array.h"
@@ -19,12 +20,12 @@ template <class Backend>
 class NextUseChainOnBackend {
  public:
   explicit NextUseChainOnBackend(Backend& backend) : backend_(&backend) {
-    is_repeated_.assign(1, 0);
+    is_refused_.assign(2, 0);
   }
 
-  /// As NextUseChain::push(), but blocks until the batch is checked. In the result, valid until the
-  /// next call, `previous` marks the ids without an earlier occurrence.
-  EnteringRef push(std::span<const int64_t> ids) {
+  /// As NextUseChain::push(), but blocks until the batch is checked, also as check_ids() does. In
+  /// the result, valid until the next call, `previous` marks the ids without an earlier occurrence.
+  EnteringRef push(std::span<const int64_t> ids, int64_t num_nodes) {
     make_room(static_cast<int64_t>(ids.size()));
     const uint32_t count = static_cast<uint32_t>(ids.size());
     const uint32_t number = static_cast<uint32_t>(end_batch());
@@ -34,17 +35,19 @@ class NextUseChainOnBackend {
                             number,
                             previous_.grow(count),
                             place_.grow(count),
-                            is_repeated_.data()};
+                            is_refused_.data()};
     entering.chain.live += count;
-    backend_->for_each(count, WriteOccurrence{entering, ids_.upload(ids)});
+    backend_->for_each(
+        count, WriteOccurrence{entering, ids_.upload(ids), num_nodes < 0 ? INT64_MAX : num_nodes});
     backend_->for_each(count, LinkOccurrence{entering});
-    uint32_t is_repeated = 0;
-    backend_->download(&is_repeated, is_repeated_.data(), sizeof(is_repeated));
+    uint32_t is_refused[2] = {};
+    backend_->download(is_refused, is_refused_.data(), sizeof(is_refused));
     backend_->synchronize();
     num_slots_used_ += count;
-    if (is_repeated != 0) {
+    if (is_refused[0] != 0 || is_refused[1] != 0) {
       backend_->for_each(count, UnlinkOccurrence{entering});
-      backend_->fill(is_repeated_.data(), 0, sizeof(is_repeated));
+      backend_->fill(is_refused_.data(), 0, sizeof(is_refused));
+      check_ids(ids, num_nodes);
       throw_repeated(ids, number);
     }
     counts_.push_back(count);
@@ -54,6 +57,20 @@ class NextUseChainOnBackend {
 
   int64_t end_batch() const { return first_batch_ + static_cast<int64_t>(counts_.size()); }
   int64_t num_entries() const { return num_entries_; }
+  /// The ids of the first batch.
+  int64_t first_size() const { return counts_.front(); }
+
+  /// The ids of batch `b` of the window. Blocks.
+  std::vector<int64_t> batch(int64_t b) {
+    uint32_t first = first_;
+    for (int64_t k = 0; k < b - first_batch_; ++k) first += counts_[k];
+    std::vector<int64_t> ids(counts_[b - first_batch_]);
+    const auto count = static_cast<int64_t>(ids.size());
+    backend_->for_each(count, ReadIds{ref(), first, ids_.grow(count)});
+    backend_->download(ids.data(), ids_.data(), ids.size() * sizeof(ids[0]));
+    backend_->synchronize();
+    return ids;
+  }
 
   /// The chain, whose first occurrences are those of the first batch. Valid until the next push().
   ChainRef ref() const {
@@ -124,7 +141,7 @@ class NextUseChainOnBackend {
   Array<int64_t> ids_{*backend_};
   Array<uint32_t> previous_{*backend_};
   Array<uint32_t> place_{*backend_};
-  Array<uint32_t> is_repeated_{*backend_};
+  Array<uint32_t> is_refused_{*backend_};
 };
 
 }  // namespace lsm::cache

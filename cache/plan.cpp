@@ -81,7 +81,9 @@ void Plan::list() {
   if (on_gpu == nullptr || is_listed_) return;
   is_listed_ = true;
   GpuMoves::Listed listed = on_gpu->list();
+  ids = std::move(listed.ids);
   slot = std::move(listed.slot);
+  miss_position.assign(listed.miss_position.begin(), listed.miss_position.end());
   add_moves(listed.line.size(), [&](size_t i) {
     return Move{listed.position[i], listed.line[i], listed.evicts[i] != 0};
   });

@@ -77,9 +77,9 @@ struct Plan {
   std::vector<int64_t> victim_position;  // [v] requests that are served from the victim buffer
   std::vector<int64_t> victim_slot;      // [v]
 
-  // Of a plan that a GPU made: its moves, of which slot, evict, insert and spill are what list()
-  // reads back. The rows that leave the device for the victim buffer are the host's to choose: an
-  // entry per move, none without such a buffer.
+  // Of a plan that a GPU made: its moves, of which ids, miss_position, slot, evict, insert and
+  // spill are what list() reads back. The rows that leave the device for the victim buffer are the
+  // host's to choose: an entry per move, none without such a buffer.
   std::shared_ptr<GpuMoves> on_gpu;
   std::vector<int64_t> leaving_slot;  // [moves] or [0]; -1: the row is dropped, or there is none
   std::vector<int64_t> leaving_word;  // [moves] or [0]
@@ -108,12 +108,13 @@ struct Plan {
 
   /// Requests and their sources by range of ids; range k ends before ends[k], where range k + 1
   /// begins. The other counters are 0. `row_of`: the requests of ranks, as indices into `ids`,
-  /// which count in place of one request for each id; empty: one rank has made all.
+  /// which count in place of one request for each id; empty: one rank has made all. Precondition:
+  /// ids are on the host.
   std::vector<Counters> count_by_range(std::span<const int64_t> ends,
                                        std::span<const int32_t> row_of) const;
 
-  /// Counts the requests by source and lists those of storage and, if slots are on the host, of the
-  /// victim buffer.
+  /// Counts the requests by source and lists those of storage and, if there is a slot for each, of
+  /// the victim buffer.
   void count_sources();
 
   /// Reads back what is on the GPU only; nothing the second time.

@@ -25,6 +25,10 @@ void check_scores(Scores scores) {
   }
 }
 
+void check_size(std::span<const int64_t> ids) {
+  check_argument(ids.size() < kMaxIterations, "ids: expected fewer than 2^32 ids in a batch");
+}
+
 void check_rank_starts(std::span<const int64_t> starts, int64_t num_ids) {
   if (starts.empty()) return;
   check_metadata_limits(1, static_cast<int64_t>(starts.size()), num_ids);
@@ -46,8 +50,7 @@ Planner::Planner(const PlannerConfig& config, const PlannerInput& input,
       has_trace_(policy_kind(config.policy) == PolicyKind::kBelady),
       static_ids_(index_ids("static_ids", input.static_ids)),
       constant_ids_(index_ids("constant_ids", input.constant_ids)),
-      sets_(gpu_sets ? make_gpu_sets(std::move(gpu_sets), std::move(pool))
-                     : make_host_sets(config_, input.scores, std::move(pool))),
+      sets_(make_sets(input.scores, std::move(pool), std::move(gpu_sets))),
       victims_(victim_mode(config.victim_mode), config.victim_rows, config_.window),
       scores_(input.scores),
       has_leaving_scores_(sets_->needs_scores()) {
@@ -55,20 +58,16 @@ Planner::Planner(const PlannerConfig& config, const PlannerInput& input,
   collapse_into_huge_pages(std::as_bytes(scores_));
   check_argument(has_trace_ || input.trace.empty(), "trace: only the policy 'belady' takes one");
   for (const std::span<const int64_t> ids : input.trace) {
-    check_ids(ids);
+    check_size(ids);
     sets_->push(ids);
   }
 }
 
-void Planner::check_ids(std::span<const int64_t> ids) const {
-  check_argument(ids.size() < kMaxIterations, "ids: expected fewer than 2^32 ids in a batch");
-  const int64_t end = config_.num_nodes < 0 ? INT64_MAX : config_.num_nodes;
-  const auto bad =
-      std::find_if(ids.begin(), ids.end(), [end](int64_t id) { return id < 0 || id >= end; });
-  if (bad == ids.end()) return;
-  const std::string expected = config_.num_nodes < 0 ? ">= 0" : concat("in [0, ", end, ")");
-  throw ArgumentError(
-      concat("ids: expected ids ", expected, ", got ", *bad, " at position ", bad - ids.begin()));
+std::unique_ptr<WindowSets> Planner::make_sets(Scores scores, std::shared_ptr<ThreadPool> pool,
+                                               std::unique_ptr<GpuSetCache> gpu_sets) const {
+  const FixedTiers fixed = {static_ids_, constant_ids_};
+  if (gpu_sets) return make_gpu_sets(std::move(gpu_sets), fixed, std::move(pool));
+  return make_host_sets(config_, scores, fixed, std::move(pool));
 }
 
 void Planner::check_against_trace(std::span<const int64_t> ids) const {
@@ -87,7 +86,7 @@ void Planner::push(std::span<const int64_t> ids, std::span<const int64_t> rank_s
   if (has_trace_) {
     check_against_trace(ids);
   } else {
-    check_ids(ids);
+    check_size(ids);
     unlinked = sets_->push(ids);
   }
   rank_starts_.emplace_back(rank_starts.begin(), rank_starts.end());
@@ -126,10 +125,8 @@ void Planner::plan(Plan* plan) {
   plan->iteration = t;
   list_tags(plan);
   if (t % config_.update_period == 0) sets_->refresh();
-  victims_.open(static_cast<uint32_t>(t));
-  const auto leaving = sets_->decide({static_ids_, constant_ids_, victims_}, plan);
-  victims_.serve();
-  plan->count_sources();
+  const auto leaving = sets_->decide(victims_.due(static_cast<uint32_t>(t)), plan);
+  victims_.serve(static_cast<uint32_t>(t));
   if (victims_.is_on()) spill_leaving(leaving, plan);
   sets_->list_moves(plan);
   ++num_planned_;
@@ -186,8 +183,8 @@ Planner::Spilled Planner::spill(const Leaving& row, Plan* plan) {
     if (scores_.empty()) return row.touched;
     return has_leaving_scores_ ? row.score : score_of(row.id);
   };
-  const VictimBuffer::Entry entry =
-      is_known ? victims_.put(row.id, row.next_use) : victims_.put_unknown(row.id, rank());
+  const VictimBuffer::Entry entry = is_known ? victims_.put(row.id, row.next_use, row.next_position)
+                                             : victims_.put_unknown(row.id, rank());
   plan->counters.victim_overflow += entry.is_lost;
   if (entry.slot < 0) return {};
   ++plan->counters.spilled;

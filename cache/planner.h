@@ -65,7 +65,8 @@ class Planner {
     int64_t word = 0;
   };
 
-  void check_ids(std::span<const int64_t> ids) const;
+  std::unique_ptr<WindowSets> make_sets(Scores scores, std::shared_ptr<ThreadPool> pool,
+                                        std::unique_ptr<GpuSetCache> gpu_sets) const;
   void check_against_trace(std::span<const int64_t> ids) const;
   void tag_victims(std::span<const int64_t> ids,
                    const std::optional<std::span<const uint32_t>>& positions);

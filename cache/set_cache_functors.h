@@ -58,6 +58,7 @@ struct SetsRef {
 /// its set, that of any other row num_sets.
 struct BatchRef {
   ChainRef chain;
+  int64_t* ids;        // [n]
   RowSource* source;   // [n]
   int64_t* slot;       // [n]
   uint32_t* key;       // [n] in request order
@@ -87,6 +88,7 @@ struct LookUp {
       const bool asks_line = way < 0 && (asks_cache || tier == RowSource::kVictim);
       rows.key[i] = asks_line ? set : sets.num_sets;
       rows.position[i] = static_cast<uint32_t>(i);
+      rows.ids[i] = row.id;
       if (!asks_cache) return;
       rows.slot[i] = way < 0 ? -1 : int64_t{set} * sets.ways + way;
       if (way < 0) return;
@@ -110,6 +112,26 @@ struct SetBuffered {
     rows.source[buffered[i].position] = buffered[i].source;
     rows.slot[buffered[i].position] = buffered[i].slot;
   }
+};
+
+/// Items of an OrderedSum: the rows of a batch, of which it lists those from storage.
+struct ListMisses {
+  static constexpr int kTile = 128;
+
+  BatchRef rows;
+  int64_t num_rows;
+  uint32_t* position;  // [misses]
+  int64_t* id;         // [misses]
+  int64_t* num_misses;
+
+  LSM_HOST_DEVICE int64_t count() const { return num_rows; }
+  LSM_HOST_DEVICE int64_t value(int64_t i) const { return rows.source[i] == RowSource::kStorage; }
+  LSM_HOST_DEVICE void place(int64_t i, int64_t is_miss, int64_t before) const {
+    if (is_miss == 0) return;
+    position[before] = static_cast<uint32_t>(i);
+    id[before] = rows.ids[i];
+  }
+  LSM_HOST_DEVICE void end(int64_t total) const { *num_misses = total; }
 };
 
 /// The decisions about candidates, in the order of the keys. Not owned.

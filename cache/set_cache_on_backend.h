@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "cache/gpu_moves_on_backend.h"
 #include "cache/gpu_set_cache.h"
@@ -16,6 +17,8 @@
 #include "cache/set_cache_functors.h"
 #include "kernels/core/backend_array.h"
 #include "kernels/core/check.h"
+#include "kernels/core/ordered_sum.h"
+#include "kernels/sample/sums_on_backend.h"
 
 namespace lsm::cache {
 
@@ -27,6 +30,7 @@ class SetCacheOnBackend final : public GpuSetCache {
                     const PlannerConfig& config, Scores scores)
       : memory_(std::make_shared<MovesMemory<Backend>>(std::move(backend))),
         policy_(policy),
+        num_nodes_(config.num_nodes),
         ways_(static_cast<int32_t>(config.ways)) {
     backend_->enter();
     const int64_t num_sets = config.num_lines / config.ways;
@@ -53,9 +57,15 @@ class SetCacheOnBackend final : public GpuSetCache {
   void push(std::span<const int64_t> ids) override {
     const std::lock_guard lock(memory_->mutex());
     backend_->enter();
-    const EnteringRef entering = chain_.push(ids);
+    const EnteringRef entering = chain_.push(ids, num_nodes_);
     if (!Policy::kNeedsWindow && next_positions_.data() == nullptr) return;
     backend_->for_each_warp(entering.count, LinkLine<Policy>{sets(), entering});
+  }
+
+  std::vector<int64_t> batch(int64_t b) override {
+    const std::lock_guard lock(memory_->mutex());
+    backend_->enter();
+    return chain_.batch(b);
   }
 
   void refresh() override {
@@ -67,9 +77,10 @@ class SetCacheOnBackend final : public GpuSetCache {
   void decide(uint32_t t, Decisions* decisions) override {
     const std::lock_guard lock(memory_->mutex());
     backend_->enter();
-    const int64_t count = static_cast<int64_t>(decisions->source.size());
+    const int64_t count = chain_.first_size();
     auto arrays = memory_->take();
     const BatchRef rows = {chain_.ref(),
+                           arrays->ids.grow(count),
                            reinterpret_cast<RowSource*>(arrays->source.grow(count)),
                            arrays->slot.grow(count),
                            key_.grow(count),
@@ -82,10 +93,12 @@ class SetCacheOnBackend final : public GpuSetCache {
     }
     backend_->for_each_warp(count, LookUp<Policy>{sets(), rows});
     place(rows, count, *arrays);
-    const int64_t num_asking = download(rows, count, decisions);
+    list_misses(rows, count, *arrays);
+    download(rows, count, decisions);
     chain_.retire();
-    decisions->moves =
-        std::make_shared<MovesOnBackend<Backend>>(memory_, std::move(arrays), count, num_asking);
+    const int64_t num_misses = std::ssize(decisions->miss_id);
+    decisions->moves = std::make_shared<MovesOnBackend<Backend>>(
+        memory_, std::move(arrays), count, num_misses, num_misses + decisions->num_victims);
   }
 
   void set_scores(Scores scores) override {
@@ -137,30 +150,50 @@ class SetCacheOnBackend final : public GpuSetCache {
     backend_->for_each_warp(count, PlaceRows<Policy>{sets(), rows, keys, positions, count, moves});
   }
 
-  /// Returns how many rows ask for a line.
-  int64_t download(const BatchRef& rows, int64_t count, Decisions* decisions) {
+  void list_misses(const BatchRef& rows, int64_t count, MoveArrays<Backend>& arrays) {
+    using Sum = OrderedSum<ListMisses>;
+    sums_.clear(Sum::state_words(count));
+    sums_.run(ListMisses{rows, count, arrays.miss_position.grow(count), miss_id_.grow(count),
+                         counts_.data() + kMisses},
+              count);
+  }
+
+  /// Waits once, unless there are far more misses than in the last batch.
+  void download(const BatchRef& rows, int64_t count, Decisions* decisions) {
+    const auto fetch = [&](auto* values, const auto* array, int64_t size) {
+      values->resize(static_cast<size_t>(size));
+      backend_->download(values->data(), array, values->size() * sizeof((*values)[0]));
+    };
+    const auto fetch_lists = [&](int64_t num_misses) {
+      fetch(&decisions->miss_id, miss_id_.data(), num_misses);
+      fetch(&decisions->leaving, leaving_.data(),
+            keeps_leaving() ? num_misses + decisions->num_victims : 0);
+    };
+    const int64_t expected = std::min(count - std::ssize(decisions->buffered), most_misses_);
     int64_t counts[kNumCounts];
-    backend_->download(decisions->source.data(), rows.source, count * sizeof(RowSource));
+    fetch(&decisions->source, rows.source, count);
     backend_->download(counts, counts_.data(), sizeof(counts));
+    fetch_lists(expected);
     backend_->synchronize();
     decisions->num_evictions = counts[0];
     decisions->num_bypasses = counts[1];
-    const int64_t num_asking = std::ranges::count_if(decisions->source, [](RowSource source) {
-      return source == RowSource::kVictim || source == RowSource::kStorage;
-    });
-    decisions->leaving.clear();
-    if (!keeps_leaving() || num_asking == 0) return num_asking;
-    decisions->leaving.resize(num_asking);
-    backend_->download(decisions->leaving.data(), leaving_.data(), num_asking * sizeof(Leaving));
-    backend_->synchronize();
-    return num_asking;
+    const int64_t num_misses = counts[kMisses];
+    most_misses_ = num_misses + num_misses / 8 + 64;
+    if (num_misses > expected) {
+      fetch_lists(num_misses);
+      backend_->synchronize();
+    }
+    decisions->miss_id.resize(num_misses);
+    if (keeps_leaving()) decisions->leaving.resize(num_misses + decisions->num_victims);
   }
 
-  static constexpr int kNumCounts = 2;  // evictions, bypasses
+  static constexpr int kMisses = 2;
+  static constexpr int kNumCounts = 3;  // evictions, bypasses, misses
 
   const std::shared_ptr<MovesMemory<Backend>> memory_;  // outlives the arrays
   Backend* const backend_ = &memory_->backend();
   const Policy policy_;
+  const int64_t num_nodes_;
   const int32_t ways_;
   uint32_t num_sets_ = 0;
   int64_t num_scores_ = 0;
@@ -177,7 +210,10 @@ class SetCacheOnBackend final : public GpuSetCache {
   Array<uint32_t> position_{*backend_};
   Array<uint32_t> sorted_key_{*backend_};
   Array<Leaving> leaving_{*backend_};
+  Array<int64_t> miss_id_{*backend_};
   Array<int64_t> counts_{*backend_};
+  SumsOnBackend<Backend> sums_{*backend_};
+  int64_t most_misses_ = 0;  // that are expected
 };
 
 template <class Backend>

@@ -20,23 +20,15 @@ VictimBuffer::VictimBuffer(VictimMode mode, int64_t rows, int64_t window)
       slots_(mode == VictimMode::kQueues ? rows * window : rows),
       rows_(mode == VictimMode::kNone ? 0 : window) {}
 
-void VictimBuffer::open(uint32_t t) {
-  open_ = t;
+void VictimBuffer::serve(uint32_t t) {
   if (!is_on()) return;
-  const std::vector<Row>& rows = rows_of(t).rows;
-  due_.reset(static_cast<int64_t>(rows.size()));
-  for (const Row& row : rows) due_.insert(row.id, row.slot);
-}
-
-void VictimBuffer::serve() {
-  if (!is_on()) return;
-  Rows& due = rows_of(open_);
+  Rows& due = rows_of(t);
   for (const Row& row : due.rows) slots_.give_back(row.slot);
   due.rows.clear();
   due.heap_size = 0;
 }
 
-VictimBuffer::Entry VictimBuffer::put(int64_t id, uint32_t next_use) {
+VictimBuffer::Entry VictimBuffer::put(int64_t id, uint32_t next_use, uint32_t position) {
   const bool is_full = mode_ == VictimMode::kQueues
                            ? static_cast<int64_t>(rows_of(next_use).rows.size()) == max_rows_
                            : slots_.is_full();
@@ -53,7 +45,7 @@ VictimBuffer::Entry VictimBuffer::put(int64_t id, uint32_t next_use) {
   } else {
     entry.is_lost = true;
   }
-  if (entry.slot >= 0) add(id, next_use, entry.slot);
+  if (entry.slot >= 0) add(id, next_use, position, entry.slot);
   return entry;
 }
 
@@ -71,8 +63,8 @@ int64_t VictimBuffer::take_slot() {
   return slot;
 }
 
-void VictimBuffer::add(int64_t id, uint32_t next_use, int64_t slot) {
-  rows_of(next_use).rows.push_back({id, slot});
+void VictimBuffer::add(int64_t id, uint32_t next_use, uint32_t position, int64_t slot) {
+  rows_of(next_use).rows.push_back({id, static_cast<uint32_t>(slot), position});
   farthest_ = std::max(farthest_, next_use);
 }
 

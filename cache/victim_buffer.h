@@ -5,10 +5,10 @@
 
 #include <cstdint>
 #include <queue>
+#include <span>
 #include <vector>
 
 #include "cache/config.h"
-#include "cache/id_map.h"
 #include "cache/unknown_rows.h"
 #include "kernels/core/huge_pages.h"
 
@@ -42,20 +42,28 @@ class VictimBuffer {
   /// True if rows of unknown next use may enter.
   bool takes_unknown() const { return mode_ == VictimMode::kPool; }
 
-  /// Prepares find() for the rows tagged `t`.
-  void open(uint32_t t);
-  /// The slot of a row tagged with the open iteration, or -1. Thread-safe.
-  int64_t find(int64_t id) const { return due_.find(id); }
-  /// Removes the rows of the open iteration.
-  void serve();
+  struct Row {
+    int64_t id;
+    uint32_t slot;
+    uint32_t position;  // in the batch of its next use
+    friend bool operator<(const Row& a, const Row& b) { return a.id < b.id; }
+  };
+
+  /// The rows that iteration `t` requests.
+  std::span<const Row> due(uint32_t t) const {
+    if (!is_on()) return {};
+    return rows_[t % rows_.size()].rows;
+  }
+  /// Removes them.
+  void serve(uint32_t t);
 
   struct Entry {
     int64_t slot = -1;      // -1: refused
     bool is_lost = false;   // this row, or the one whose slot it got, had a next use
     bool is_taken = false;  // replaced another row
   };
-  /// Adds a row that iteration `next_use` requests, after the open one and in the window.
-  Entry put(int64_t id, uint32_t next_use);
+  /// Adds a row that iteration `next_use` of the window requests at `position`.
+  Entry put(int64_t id, uint32_t next_use, uint32_t position);
   /// Adds a row of unknown next use. Precondition: takes_unknown().
   Entry put_unknown(int64_t id, uint32_t rank);
   /// Records this move as the last that fills `slot`.
@@ -69,7 +77,7 @@ class VictimBuffer {
   void enter_window(uint32_t t, std::span<const int64_t> ids, const Tagged& tagged,
                     const Positions&... positions) {
     unknown_.take(ids, positions..., [&](uint32_t position, int64_t slot) {
-      add(ids[position], t, slot);
+      add(ids[position], t, position, slot);
       tagged(position, slot);
     });
   }
@@ -83,18 +91,13 @@ class VictimBuffer {
   int64_t num_bytes() const;
 
  private:
-  struct Row {
-    int64_t id;
-    int64_t slot;
-    friend bool operator<(const Row& a, const Row& b) { return a.id < b.id; }
-  };
   struct Rows {
     std::vector<Row> rows;
     size_t heap_size = 0;  // of the first of them, a heap with the highest id on top
   };
 
   Rows& rows_of(uint32_t t) { return rows_[t % rows_.size()]; }
-  void add(int64_t id, uint32_t next_use, int64_t slot);
+  void add(int64_t id, uint32_t next_use, uint32_t position, int64_t slot);
   int64_t displace(uint32_t next_use);
   int64_t take_slot();
 
@@ -103,10 +106,8 @@ class VictimBuffer {
   SlotAllocator slots_;
   std::vector<Rows> rows_;  // by next use mod the window
   UnknownRows unknown_;
-  IdMap due_;
   HugePageVector<uint32_t> moves_;  // by slot: number of the move that filled it last
-  uint32_t open_ = 0;
-  uint32_t farthest_ = 0;  // no row has a later next use
+  uint32_t farthest_ = 0;           // no row has a later next use
 };
 
 }  // namespace lsm::cache

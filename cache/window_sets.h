@@ -20,31 +20,26 @@ namespace lsm::cache {
 /// Ids that one task looks up at a time.
 inline constexpr int64_t kLookUpGrain = 4096;
 
-/// The tiers beside the cache.
-struct Buffers {
+/// The tiers beside the cache whose rows stay.
+struct FixedTiers {
   const IdMap& static_ids;
   const IdMap& constant_ids;
-  const VictimBuffer& victims;
 
-  /// The tier of a row that is not in the cache, and its slot there; kStorage leaves the slot as it
-  /// is, and so does kVictim, whose slot is victims.find(). No row is in two tiers, so their order
-  /// is free.
+  /// The tier of a row that is in no other, and its slot there; kStorage leaves the slot as it is.
+  /// No row is in two tiers, so their order is free.
   RowSource find(int64_t id, int64_t* slot) const {
     int64_t found;
     if ((found = static_ids.find(id)) >= 0) {
       *slot = found;
       return RowSource::kStatic;
     }
-    if (victims.find(id) >= 0) return RowSource::kVictim;
     if ((found = constant_ids.find(id)) >= 0) {
       *slot = found;
       return RowSource::kConstant;
     }
     return RowSource::kStorage;
   }
-  bool are_empty() const {
-    return static_ids.size() == 0 && constant_ids.size() == 0 && !victims.is_on();
-  }
+  bool are_empty() const { return static_ids.size() == 0 && constant_ids.size() == 0; }
 };
 
 /// Not thread-safe. Batches are numbered from 0.
@@ -57,7 +52,7 @@ class WindowSets {
 
   /// Adds a batch to the window. Its ids' lines without a next use get this batch. Returns the
   /// positions of the ids that the window did not hold, valid until the next call, if they are
-  /// known here. Throws ArgumentError, and changes nothing, if an id is repeated.
+  /// known here. Throws ArgumentError, and changes nothing, if an id is repeated or out of range.
   virtual std::optional<std::span<const uint32_t>> push(std::span<const int64_t> ids) = 0;
   /// One more than the number of the batch pushed last.
   virtual int64_t end_batch() const = 0;
@@ -68,10 +63,11 @@ class WindowSets {
   virtual void refresh() = 0;
 
   /// Decides about batch plan->iteration, the first of the window, which then leaves it: writes
-  /// ids, source and, on the host, slot; counts evictions and bypasses. Returns the rows that leave
-  /// the device, one for each row that asked for a line, valid until the next call; none if there
-  /// is no victim buffer to take them.
-  virtual std::span<const Leaving> decide(const Buffers& buffers, Plan* plan) = 0;
+  /// source, the lists of misses and victims and, on the host, ids and slot; counts all but the
+  /// rows that are spilled. `due`: its rows in the victim buffer. Returns the rows that leave the
+  /// device, one for each row that asked for a line, valid until the next call; none if there is no
+  /// victim buffer to take them.
+  virtual std::span<const Leaving> decide(std::span<const VictimBuffer::Row> due, Plan* plan) = 0;
   /// Lists the moves of the plan decided last, whose rows leave for plan->leaving_slot; a GPU keeps
   /// its moves.
   virtual void list_moves(Plan* plan) const = 0;
@@ -86,9 +82,11 @@ class WindowSets {
 
 /// Sets of the host, shared by the threads of `pool`. `scores` is not copied.
 std::unique_ptr<WindowSets> make_host_sets(const PlannerConfig& config, Scores scores,
+                                           const FixedTiers& fixed,
                                            std::shared_ptr<ThreadPool> pool);
-/// Sets of a GPU or its twin; the host keeps the batches and the tiers beside the cache.
+/// Sets of a GPU or its twin, which also keeps the batches; the host keeps the other tiers.
 std::unique_ptr<WindowSets> make_gpu_sets(std::unique_ptr<GpuSetCache> cache,
+                                          const FixedTiers& fixed,
                                           std::shared_ptr<ThreadPool> pool);
 
 }  // namespace lsm::cache

@@ -90,9 +90,9 @@ class PlannerConfig(PlannerOptions):
 class Plan:
     """The moves of one iteration. Executors take ``native``; tensors are views of it, on the host.
 
-    A plan that was made on a GPU keeps its moves there. The first access to one of them, ``slot``
-    to ``spill_word``, copies them, and blocks. Precondition of that access: the plan has not been
-    replayed.
+    A plan that was made on a GPU keeps its moves there. The first access to one of them, ``ids``,
+    ``miss_position`` or ``slot`` to ``spill_word``, copies them, and blocks. Precondition of that
+    access: the plan has not been replayed.
 
     ``ids`` [n] int64: the requests. ``source`` [n] uint8: a Source. ``miss_position``, ``miss_id``
     [k] int64: the rows from storage; ``victim_position``, ``victim_slot`` [v] int64: those from the

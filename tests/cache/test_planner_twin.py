@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm.cache.planner import POLICIES, VICTIM_MODES, Planner
-from support.native_plans import assert_same_plans, config_of, plans, skewed_batches
+from support.native_plans import (
+    NUM_NODES,
+    assert_same_plans,
+    config_of,
+    plans,
+    skewed_batches,
+)
 from support.planner_traces import ARRAYS
 
 
@@ -44,23 +50,28 @@ def test_random_traces(seed, policy, mode, ways, num_sets, window):
     policy=st.sampled_from(("lookahead", "hybrid", "window")),
 )
 def test_next_uses_over_many_windows(seed, window, policy):
-    """Long enough that the chain's table is made anew many times; batches with a repeated id are
-    refused and leave no trace."""
+    """Long enough that the chain's table is made anew many times; batches with an id that is
+    repeated or out of range are refused and leave no trace."""
     rng = np.random.default_rng(seed)
     batches = skewed_batches(seed, num_batches=6 * window, max_ids=int(rng.integers(2, 100)))
     config = config_of(policy, "pool", 40, 8, window=window)
-    host, twin = (Planner(config, sets=sets) for sets in ("host", "twin_backwards"))
+    host, twin = (
+        Planner(config, num_nodes=NUM_NODES, sets=sets) for sets in ("host", "twin_backwards")
+    )
     for t in range(len(batches)):
         for ids in batches[host.num_pushed : t + window]:
             if len(ids) > 0 and rng.random() < 0.1:
                 again = ids[torch.from_numpy(rng.permutation(len(ids))[:3])]
                 repeated = torch.cat((ids, again)).flip(0)
-                errors = []
-                for planner in (host, twin):
-                    with pytest.raises(ValueError, match="distinct ids") as error:
-                        planner.push(repeated)
-                    errors.append(str(error.value))
-                assert errors[0] == errors[1]
+                outside = ids.clone()
+                outside[rng.integers(len(ids), size=2)] = int(rng.choice([-1, NUM_NODES]))
+                for refused, what in ((repeated, "distinct ids"), (outside, "expected ids in")):
+                    errors = []
+                    for planner in (host, twin):
+                        with pytest.raises(ValueError, match=what) as error:
+                            planner.push(refused)
+                        errors.append(str(error.value))
+                    assert errors[0] == errors[1]
             host.push(ids)
             twin.push(ids)
         assert host.metadata_bytes()["window_entries"] == twin.metadata_bytes()["window_entries"]

@@ -46,51 +46,69 @@ std::unique_ptr<cache::Planner> make_twin(const PlannerCase& planned,
                                           std::move(sets));
 }
 
-/// Expects the rows of a plan in `rows`, from the last to the first if `backwards`.
-void expect_rows(const cache::Plan& plan, std::span<const std::byte> rows, int64_t row_bytes,
+/// Expects that a batch is refused, which leaves no trace in later plans.
+void expect_refused(cache::Planner& planner, const std::vector<int64_t>& ids) {
+  bool is_refused = false;
+  try {
+    planner.push(ids);
+  } catch (const ArgumentError&) {
+    is_refused = true;
+  }
+  LSM_EXPECT(is_refused, "a batch with an id of ", ids.back());
+}
+
+/// A plan, which a GPU may hold, and its requests.
+struct PlannedBatch {
+  const cache::Plan& plan;
+  std::span<const int64_t> ids;
+};
+
+/// Expects the rows of a batch in `rows`, from the last to the first if `backwards`.
+void expect_rows(const PlannedBatch& batch, std::span<const std::byte> rows, int64_t row_bytes,
                  bool backwards = false) {
-  const size_t count = plan.ids.size();
+  const size_t count = batch.ids.size();
   for (size_t i = 0; i < count; ++i) {
     const auto row = rows.subspan(i * static_cast<size_t>(row_bytes), row_bytes);
-    LSM_EXPECT(is_row(row, plan.ids[backwards ? count - 1 - i : i]), "iteration ", plan.iteration,
-               ", position ", i);
+    LSM_EXPECT(is_row(row, batch.ids[backwards ? count - 1 - i : i]), "iteration ",
+               batch.plan.iteration, ", position ", i);
   }
 }
 
 /// For three ranks: one wants all rows in order, one all of them backwards, one none.
-void replay_to(const CheckedExecutor& checked, const cache::Plan& plan,
+void replay_to(const CheckedExecutor& checked, const PlannedBatch& batch,
                std::span<const std::byte> staged, int64_t row_bytes) {
-  const auto count = static_cast<int64_t>(plan.ids.size());
-  const size_t bytes = plan.ids.size() * static_cast<size_t>(row_bytes);
-  std::vector<int32_t> in_order(plan.ids.size());
+  const auto count = static_cast<int64_t>(batch.ids.size());
+  const size_t bytes = batch.ids.size() * static_cast<size_t>(row_bytes);
+  std::vector<int32_t> in_order(batch.ids.size());
   std::iota(in_order.begin(), in_order.end(), 0);
   const std::vector<int32_t> backwards(in_order.rbegin(), in_order.rend());
   std::byte* const first = checked.memory->rows(bytes);
   std::byte* const second = checked.memory->rows(bytes);
-  checked.executor->replay_to(plan, staged,
+  checked.executor->replay_to(batch.plan, staged,
                               std::array<RowTargets, 3>{{{in_order, first, count, {}},
                                                          {{}, nullptr, 0, {}},
                                                          {in_order, second, count, backwards}}});
   checked.executor->wait_delivered();
-  expect_rows(plan, checked.memory->fetch(first, bytes), row_bytes);
-  expect_rows(plan, checked.memory->fetch(second, bytes), row_bytes, true);
+  expect_rows(batch, checked.memory->fetch(first, bytes), row_bytes);
+  expect_rows(batch, checked.memory->fetch(second, bytes), row_bytes, true);
 }
 
 /// One batch of `planned` through the executor, its rows from storage as the files have them.
-void replay(const CheckedExecutor& checked, const cache::Plan& plan, int64_t row_bytes,
+void replay(const CheckedExecutor& checked, const PlannedBatch& batch, int64_t row_bytes,
             bool is_resident) {
-  const size_t bytes = plan.ids.size() * static_cast<size_t>(row_bytes);
+  const cache::Plan& plan = batch.plan;
+  const size_t bytes = batch.ids.size() * static_cast<size_t>(row_bytes);
   std::vector<std::byte> read;
   for (const int64_t id : plan.miss_id) {
     for (int64_t b = 0; b < row_bytes; ++b) read.push_back(byte_of(id, b));
   }
   const std::span staged(
       is_resident ? checked.memory->resident(read) : checked.memory->staging(read), read.size());
-  if (plan.iteration % 3 > 0) return replay_to(checked, plan, staged, row_bytes);
+  if (plan.iteration % 3 > 0) return replay_to(checked, batch, staged, row_bytes);
   std::byte* const out = checked.memory->rows(bytes);
   checked.executor->replay(plan, staged, {out, bytes});
   checked.executor->synchronize();
-  expect_rows(plan, checked.memory->fetch(out, bytes), row_bytes);
+  expect_rows(batch, checked.memory->fetch(out, bytes), row_bytes);
 }
 
 SampledGraph draw_edges(Random& random, int64_t num_sources, int64_t num_destinations) {
@@ -219,14 +237,25 @@ void check_plans(const PlannerCase& planned, std::unique_ptr<cache::GpuSetCache>
   TierModel model(planned);
   cache::Plan plan, other;
   for (int64_t t = 0; t < planned.num_batches(); ++t) {
+    if (t % 4 == 1) {
+      const int64_t end = planned.config.num_nodes;
+      for (const auto& ids : {std::vector{end - 1, int64_t{0}, end}, std::vector<int64_t>{0, -1},
+                              std::vector{end - 1, int64_t{0}, int64_t{0}}}) {
+        expect_refused(*twin, ids);
+      }
+    }
     planned.push_until(*host, t);
     planned.push_until(*twin, t);
     host->plan(&plan);
     twin->plan(&other);
     other.list();
     LSM_EXPECT(plan.source == other.source && plan.slot == other.slot, planned.name(), ", ", t);
-    LSM_EXPECT(plan.miss_id == other.miss_id && plan.victim_slot == other.victim_slot,
+    LSM_EXPECT(plan.counters == other.counters, planned.name(), ", ", t);
+    LSM_EXPECT(plan.miss_id == other.miss_id && plan.miss_position == other.miss_position,
                planned.name(), ", iteration ", t);
+    LSM_EXPECT(
+        plan.victim_slot == other.victim_slot && plan.victim_position == other.victim_position,
+        planned.name(), ", iteration ", t);
     LSM_EXPECT(plan.insert_line == other.insert_line && plan.evict_slot == other.evict_slot &&
                    plan.evict_word == other.evict_word && plan.spill_word == other.spill_word,
                planned.name(), ", iteration ", t);
@@ -255,7 +284,8 @@ void check_rows(const PlannerCase& planned, int64_t prefetch_rows, RowFiles& fil
                                  Staging::kGather};
     const Staging way = kWays[t % 4];
     checked.executor->set_staging(way);
-    replay(checked, made.front(), row_bytes, way == Staging::kResident);
+    replay(checked, {made.front(), planned.batches[static_cast<size_t>(t)]}, row_bytes,
+           way == Staging::kResident);
     made.pop_front();
     if (!made.empty()) checked.executor->prefetch(made.front().victim_slot);
   }
