@@ -69,6 +69,14 @@ class HostLanes {
   /// The value of `lane`.
   LSM_HOST_DEVICE int32_t get(const Var<int32_t>& values, int lane) const { return values[lane]; }
 
+  /// For each lane, the value of lane from_of(lane).
+  template <class FromOf>
+  LSM_HOST_DEVICE Var<uint64_t> shuffle(const Var<uint64_t>& values, const FromOf& from_of) const {
+    Var<uint64_t> shuffled;
+    for (int lane = 0; lane < kLanes; ++lane) shuffled[lane] = values[from_of(lane)];
+    return shuffled;
+  }
+
   /// The lowest lane whose vote is true, or -1.
   LSM_HOST_DEVICE int first(const Var<bool>& votes) const {
     for (int lane = 0; lane < kLanes; ++lane) {
@@ -162,6 +170,18 @@ class GpuWarp {
 #else
     return values[lane];
 #endif
+  }
+
+  template <class FromOf>
+  LSM_HOST_DEVICE Var<uint64_t> shuffle(const Var<uint64_t>& values, const FromOf& from_of) const {
+    Var<uint64_t> shuffled;
+#if defined(__CUDA_ARCH__)
+    const int from = from_of(static_cast<int>(threadIdx.x % kLanes));
+    shuffled[0] = __shfl_sync(0xFFFFFFFFu, values[0], from);
+#else
+    shuffled[0] = values[from_of(0)];
+#endif
+    return shuffled;
   }
 
   LSM_HOST_DEVICE int first(const Var<bool>& votes) const {

@@ -17,6 +17,9 @@ struct alignas(16) Word16 {
   uint32_t part[4];
 };
 
+/// 8 bytes, of rows such as those of 50 float32.
+using Word8 = unsigned long long;
+
 /// Loads of a lane that are under way at once: they hide the latency of memory, or of PCIe.
 inline constexpr int kCopyAhead = 4;
 
@@ -68,44 +71,71 @@ struct CopyRows {
   }
 };
 
-/// The same for rows of no more words than a warp has lanes. As few lanes as a row has words, or a
-/// few more, copy it, and each has several rows under way.
+/// The same for rows of up to kMaxBytes. As few lanes as a row has words, or a few more, and at
+/// most all, copy it, and each has several rows under way. Lanes that share rows look up a row
+/// each, and pass on the addresses.
 template <class Word, class Rows>
 struct CopyShortRows {
-  static constexpr int kMaxWords = 32;
+  static constexpr int64_t kMaxBytes = 1024;
 
   Rows rows;
   int32_t num_words;
-  int32_t row_lanes;  // a power of two, at least num_words
+  int32_t row_lanes;  // a power of two, up to the lanes of a warp
   int64_t count;
 
-  LSM_HOST_DEVICE int64_t rows_of_warp() const { return kCopyAhead * (kMaxWords / row_lanes); }
+  static CopyShortRows of(const Rows& rows, int64_t row_bytes, int64_t count) {
+    const auto words = static_cast<int32_t>(row_bytes / static_cast<int64_t>(sizeof(Word)));
+    const auto lanes = static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(words)));
+    return {rows, words, lanes < kWarpLanes ? lanes : kWarpLanes, count};
+  }
+  int64_t num_warps() const { return (count + rows_of_warp() - 1) / rows_of_warp(); }
 
   template <class Lanes>
   LSM_HOST_DEVICE void operator()(const Lanes& lanes, int64_t warp) const {
-    const int per_row = row_lanes < Lanes::kLanes ? row_lanes : Lanes::kLanes;
-    const int64_t step = Lanes::kLanes / per_row;  // rows from one of a lane's to its next
+    static_assert(Lanes::kLanes == kWarpLanes);
+    using Address = typename Lanes::template Var<uint64_t>;
+    const int step = kWarpLanes / row_lanes;  // rows from one of a lane's to its next
     const int64_t first = warp * rows_of_warp();
-    const int64_t end = first + rows_of_warp() < count ? first + rows_of_warp() : count;
+    Address own_source, own_target, source[kCopyAhead], target[kCopyAhead];
+    const bool is_shared = row_lanes >= kCopyAhead;  // no more rows than lanes
+    if (is_shared) {
+      lanes.each([&](int lane) {
+        if (lane < rows_of_warp()) look_up(first + lane, &own_source[lane], &own_target[lane]);
+      });
+    }
+    for (int k = 0; k < kCopyAhead; ++k) {
+      const auto row_of = [&](int lane) { return lane / row_lanes + k * step; };
+      if (is_shared) {
+        source[k] = lanes.shuffle(own_source, row_of);
+        target[k] = lanes.shuffle(own_target, row_of);
+      } else {
+        lanes.each(
+            [&](int lane) { look_up(first + row_of(lane), &source[k][lane], &target[k][lane]); });
+      }
+    }
     lanes.each([&](int lane) {
-      for (int64_t i = first + lane / per_row; i < end; i += kCopyAhead * step) {
-        const Word* from[kCopyAhead];
+      for (int32_t at = lane % row_lanes; at < num_words; at += row_lanes) {
+        Word words[kCopyAhead] = {};
         for (int k = 0; k < kCopyAhead; ++k) {
-          const bool is_row = i + k * step < end;
-          from[k] = reinterpret_cast<const Word*>(is_row ? rows.source(i + k * step) : nullptr);
+          if (source[k][lane] != 0) words[k] = reinterpret_cast<const Word*>(source[k][lane])[at];
         }
-        for (int32_t at = lane % per_row; at < num_words; at += per_row) {
-          Word words[kCopyAhead] = {};
-          for (int k = 0; k < kCopyAhead; ++k) {
-            if (from[k] != nullptr) words[k] = from[k][at];
-          }
-          for (int k = 0; k < kCopyAhead; ++k) {
-            if (from[k] == nullptr) continue;
-            store_streaming(reinterpret_cast<Word*>(rows.target(i + k * step)) + at, words[k]);
-          }
+        for (int k = 0; k < kCopyAhead; ++k) {
+          if (source[k][lane] == 0) continue;
+          store_streaming(reinterpret_cast<Word*>(target[k][lane]) + at, words[k]);
         }
       }
     });
+  }
+
+ private:
+  static constexpr int kWarpLanes = 32;
+
+  LSM_HOST_DEVICE int64_t rows_of_warp() const { return kCopyAhead * (kWarpLanes / row_lanes); }
+
+  /// The addresses of row i; source 0: there is nothing to copy.
+  LSM_HOST_DEVICE void look_up(int64_t i, uint64_t* source, uint64_t* target) const {
+    *source = i < count ? reinterpret_cast<uint64_t>(rows.source(i)) : 0;
+    *target = *source != 0 ? reinterpret_cast<uint64_t>(rows.target(i)) : 0;
   }
 };
 
@@ -139,15 +169,12 @@ uintptr_t alignment_bits(int64_t row_bytes, const Address*... address) {
 template <class Word, class Backend, class Rows>
 void copy_words_on(Backend& backend, int64_t count, int64_t row_bytes, const Rows& rows) {
   using Short = CopyShortRows<Word, Rows>;
-  const int64_t num_words = row_bytes / static_cast<int64_t>(sizeof(Word));
-  if (num_words > Short::kMaxWords) {
+  if (row_bytes > Short::kMaxBytes) {
     backend.for_each_warp(count, CopyRows<Word, Rows>{rows, row_bytes});
     return;
   }
-  const auto words = static_cast<uint32_t>(num_words);
-  const Short copy{rows, static_cast<int32_t>(words), static_cast<int32_t>(std::bit_ceil(words)),
-                   count};
-  backend.for_each_warp((count + copy.rows_of_warp() - 1) / copy.rows_of_warp(), copy);
+  const Short copy = Short::of(rows, row_bytes, count);
+  backend.for_each_warp(copy.num_warps(), copy);
 }
 
 /// Copies rows [0, count) by the widest word that `alignment` (alignment_bits) allows.
@@ -157,6 +184,8 @@ void copy_rows_on(Backend& backend, int64_t count, int64_t row_bytes, uintptr_t 
   if (row_bytes == 0) return;
   if (alignment % sizeof(Word16) == 0) {
     copy_words_on<Word16>(backend, count, row_bytes, rows);
+  } else if (alignment % sizeof(Word8) == 0) {
+    copy_words_on<Word8>(backend, count, row_bytes, rows);
   } else if (alignment % sizeof(uint32_t) == 0) {
     copy_words_on<uint32_t>(backend, count, row_bytes, rows);
   } else {
