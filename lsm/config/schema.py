@@ -88,13 +88,11 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _exact_evaluation_takes_nodes_of_any_time(self) -> Config:
-        problem = ""
-        if self.train.task == "link":
-            problem = "train.task=link, which ranks the ends of sampled links"
-        elif self.sampler.time_attr is not None:
-            problem = "sampler.time_attr, as it takes the neighbours of all times"
-        if self.train.eval.exact and problem:
-            raise ValueError(f"train.eval.exact: expected false with {problem}, got true")
+        if self.train.eval.exact and self.sampler.time_attr is not None:
+            raise ValueError(
+                "train.eval.exact: expected false with sampler.time_attr, as it takes the "
+                "neighbours of all times, got true"
+            )
         return self
 
     @property

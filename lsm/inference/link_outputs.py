@@ -17,7 +17,7 @@ from lsm import native
 from lsm.graph.types import EdgeType
 from lsm.inference.arrays import ArrayFile
 from lsm.inference.pair_scores import LEAST_PAIRS, EndFiles, PairScorer
-from lsm.inference.stage import Finish, Stage, runs_of
+from lsm.inference.stage import Finish, SizedStage, runs_of
 from lsm.nn.link_models import LinkNetwork
 from lsm.nn.link_scorers import Scorer
 
@@ -60,7 +60,7 @@ class LinkOutputs(ABC):
         rows: Mapping[str, ArrayFile],
         free_bytes: int,
         pool: ThreadPoolExecutor,
-    ) -> Stage:
+    ) -> SizedStage:
         """The stage that makes the ``arrays`` of the ``rows`` of all nodes, by type."""
 
     def ends(self, rows: Mapping[str, ArrayFile]) -> EndFiles:
@@ -99,7 +99,7 @@ class LinkScores(LinkOutputs):
         rows: Mapping[str, ArrayFile],
         free_bytes: int,
         pool: ThreadPoolExecutor,
-    ) -> Stage:
+    ) -> SizedStage:
         """As LinkOutputs.stage()."""
         return _ScoreStage(
             self._pairs, self._scorer, self.ends(rows), arrays["scores"], free_bytes, pool
@@ -122,6 +122,7 @@ class _ScoreStage:
     ) -> None:
         self._pairs, self._rows, self._scores = pairs, rows, scores
         self._scorer = PairScorer(scorer, rows, free_bytes, pool)
+        self.enough_bytes = self._scorer.enough_bytes
         self.num_units = -(-pairs.size(1) // LEAST_PAIRS)
 
     def run(self, units: np.ndarray, finish: Finish) -> int:

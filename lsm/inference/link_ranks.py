@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from lsm import native
-from lsm.core.units import format_bytes
 from lsm.inference.arrays import ArrayFile
 from lsm.inference.link_outputs import LinkOutputs, digest_of_pairs, groups_of, marked
-from lsm.inference.pair_scores import EndFiles, PairScorer
-from lsm.inference.stage import Finish, Stage
+from lsm.inference.pair_scores import EndFiles, PairScorer, pairs_bytes
+from lsm.inference.stage import Finish, SizedStage, TooLittleMemoryError
 from lsm.inference.top_targets import TILE_DESTINATIONS, TILE_SOURCES, tile_bytes, tile_scores
 from lsm.links.ranking import RankCounter, ranks_among, tie_tolerance
 from lsm.nn.link_models import LinkNetwork
@@ -66,7 +65,7 @@ class LinkRanks(LinkOutputs):
         rows: Mapping[str, ArrayFile],
         free_bytes: int,
         pool: ThreadPoolExecutor,
-    ) -> Stage:
+    ) -> SizedStage:
         """As LinkOutputs.stage()."""
         ends, ranks = self.ends(rows), arrays["ranks"]
         if self._candidates.dim() == 2:
@@ -103,11 +102,10 @@ class _GivenStage:
         self._links, self._candidates, self._rows, self._ranks = links, candidates, rows, ranks
         self._width = 1 + candidates.size(1)
         self._scorer = PairScorer(scorer, rows, free_bytes, pool)
-        if self._scorer.most_pairs < self._width:
-            raise ValueError(
-                f"--memory-bytes: a link with {self._width - 1} candidates takes more than "
-                f"{format_bytes(max(0, free_bytes))}; give more memory"
-            )
+        missing = pairs_bytes(max(0, self._width - self._scorer.most_pairs))
+        self.enough_bytes = self._scorer.enough_bytes + pairs_bytes(self._width)
+        if missing:
+            raise TooLittleMemoryError("a link with its candidates", missing, "use fewer threads")
         self.num_units = links.size(1)
 
     def run(self, units: np.ndarray, finish: Finish) -> int:
@@ -148,14 +146,11 @@ class _DrawnStage:
         unit = TILE_SOURCES * rows.sources.row_bytes * _LINK_COPIES
         tile = TILE_DESTINATIONS * rows.destinations.row_bytes
         half = (free_bytes - at_work) // 2
-        if half < max(unit, 2 * tile):
-            least = at_work + 2 * max(unit, 2 * tile)
-            raise ValueError(
-                f"--memory-bytes: expected at least {format_bytes(least)} next to the process "
-                f"itself for {self.name}, got {format_bytes(max(0, free_bytes))}; give more "
-                "memory, or use fewer threads"
-            )
+        least = 2 * max(unit, 2 * tile)
+        if 2 * half < least:
+            raise TooLittleMemoryError(self.name, least - 2 * half, "use fewer threads")
         self._own = PairScorer(scorer, rows, half, pool)
+        self.enough_bytes = at_work + max(least, 2 * self._own.enough_bytes) + 1
         self._group = min(half // 2 // unit or 1, max(1, self._own.most_pairs // TILE_SOURCES))
         self._block = max(1, half // 2 // tile) * TILE_DESTINATIONS
 

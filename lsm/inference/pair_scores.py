@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lsm.core.units import format_bytes
 from lsm.data.feature_files import FeatureFiles
-from lsm.inference.stage import bytes_read
+from lsm.inference.stage import TooLittleMemoryError, bytes_read
 from lsm.nn.link_scorers import Scorer
 from lsm.storage.engine import Storage, Ticket
 from lsm.storage.open import open_storage
@@ -94,20 +93,18 @@ class PairScorer:
     def __init__(
         self, scorer: Scorer, rows: EndFiles, free_bytes: int, pool: ThreadPoolExecutor
     ) -> None:
-        """``free_bytes``: memory to use. Raises ValueError, with the memory needed, if that is too
-        little."""
+        """``free_bytes``: memory to use. Raises TooLittleMemoryError."""
         self._scorer, self._rows, self._pool = scorer, rows, pool
         row_bytes = rows.row_bytes
         at_work = (pool._max_workers + 1) * CALL_PAIRS * _CALL_COPIES * row_bytes
         least = _PAIRS_SHARE * max(
             LEAST_PAIRS * _PAIR_BYTES, CALL_PAIRS * row_bytes * _HELD // (_PAIRS_SHARE - 1)
         )
-        if free_bytes < at_work + least:
-            raise ValueError(
-                f"--memory-bytes: expected at least {format_bytes(at_work + least)} next to the "
-                f"process itself for pairs of nodes, got {format_bytes(max(0, free_bytes))}; give "
-                "more memory, or use fewer threads"
-            )
+        self.enough_bytes = at_work + least
+        """Memory to use without an error."""
+        if free_bytes < self.enough_bytes:
+            missing = self.enough_bytes - free_bytes
+            raise TooLittleMemoryError("pairs of nodes", missing, "use fewer threads")
         left = free_bytes - at_work
         self.most_pairs = left // _PAIRS_SHARE // _PAIR_BYTES
         """Pairs to score at once."""
@@ -160,6 +157,11 @@ class PairScorer:
                 return found[: min(CALL_PAIRS, piece.end - piece.first - first)].float()
 
         return torch.cat([*self._pool.map(work, range(0, piece.end - piece.first, CALL_PAIRS))])
+
+
+def pairs_bytes(count: int) -> int:
+    """Memory with which as many pairs more can be scored at once."""
+    return count * _PAIR_BYTES * _PAIRS_SHARE
 
 
 def _padded(places: Tensor, count: int) -> Tensor:

@@ -17,12 +17,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from lsm import native
-from lsm.core.units import format_bytes
 from lsm.graph.topology import Topology
 from lsm.inference.arrays import ArrayFile
 from lsm.inference.link_outputs import LinkOutputs, groups_of
 from lsm.inference.pair_scores import EndFiles
-from lsm.inference.stage import Finish, Stage
+from lsm.inference.stage import Finish, SizedStage, TooLittleMemoryError
 from lsm.nn.link_models import LinkNetwork
 from lsm.nn.link_scorers import DistMult, Dot, Scorer
 
@@ -87,7 +86,7 @@ class TopTargets(LinkOutputs):
         rows: Mapping[str, ArrayFile],
         free_bytes: int,
         pool: ThreadPoolExecutor,
-    ) -> Stage:
+    ) -> SizedStage:
         """As LinkOutputs.stage()."""
         return _TopStage(
             self.selection,
@@ -176,12 +175,9 @@ class _TopStage:
         unit = TILE_SOURCES * (rows.sources.row_bytes + self._k * _BEST_BYTES * _BEST_COPIES)
         tile = TILE_DESTINATIONS * rows.destinations.row_bytes
         least = at_work + max(2 * unit, 4 * tile)
+        self.enough_bytes = least
         if free_bytes < least:
-            raise ValueError(
-                f"--memory-bytes: expected at least {format_bytes(least)} next to the process "
-                f"itself for {self.name}, got {format_bytes(max(0, free_bytes))}; give more "
-                "memory, or use fewer threads"
-            )
+            raise TooLittleMemoryError(self.name, least - free_bytes, "use fewer threads")
         half = (free_bytes - at_work) // 2
         self._group = half // unit
         self._block_rows = min(half // 2, _MOST_BLOCK_BYTES) // tile * TILE_DESTINATIONS

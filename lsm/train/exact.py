@@ -17,6 +17,7 @@ from lsm.train.evaluate import Evaluation
 from lsm.train.exact_options import exact_options
 from lsm.train.job import Job
 from lsm.train.memory_plan import EXACT
+from lsm.train.tasks.link_prediction import LinkPrediction
 from lsm.train.tasks.node_prediction import NodePrediction
 
 _FOLDER = ".exact"
@@ -26,29 +27,39 @@ _SCORES_AT_ONCE = 1 << 20  # numbers
 def evaluate_exactly(job: Job, split: str) -> Evaluation:
     """The metrics of a split, each seed with all its neighbours. A collective. Leaves the model in
     evaluation mode. The rows of layers lie in the run's directory meanwhile."""
-    tally, ids = _task(job).tally(), torch.unique(job.task.seeds(job.store, split))
     model, rows = job.network.model.eval(), dict.fromkeys(COUNTERS, 0)
-    if len(ids) == 0:
-        return Evaluation(tally.metrics(job.world), rows)
+    if len(job.task.seeds(job.store, split)) == 0:
+        return Evaluation(job.task.tally().metrics(job.world), rows)
     out = job.run_dir / _FOLDER
     _remove(job)
     room = job.memory.terms[EXACT] + max(0, job.memory.budget - job.memory.total)
     own = host_memory.resident_bytes()["anonymous"]
-    summary = infer(
-        _on_host(model), job.store, out, exact_options(job, ids, own + room), world=job.world
-    )
-    scores = np.load(summary["outputs"]["scores"]["file"], mmap_mode="r")
-    labels = job.store.nodes(job.task.input_type(job.store)).labels()
-    for part in _parts(len(ids), scores.shape[1], job):
-        outputs = torch.from_numpy(np.array(scores[part]))
-        tally.add_rows(outputs, labels.index_select(0, ids[part]))
-    found = tally.metrics(job.world)
+    model = _on_host(model)
+    options = exact_options(job, model, split, own + room)
+    summary = infer(model, job.store, out, options, world=job.world)
+    (written,) = summary["outputs"].values()
+    values = np.load(written["file"], mmap_mode="r")
+    if isinstance(job.task, LinkPrediction):
+        found = job.task.metrics_of(torch.from_numpy(np.array(values)))
+    else:
+        assert options.nodes is not None, "those of the split"
+        found = _metrics(job, options.nodes, values)
     _remove(job)
     return Evaluation(found, rows, summary["bytes_read"])
 
 
+def _metrics(job: Job, ids: torch.Tensor, scores: np.ndarray) -> dict[str, float | None]:
+    """The metrics of nodes ``ids`` [n] with ``scores`` [n, classes]. A collective."""
+    tally = _task(job).tally()
+    labels = job.store.nodes(job.task.input_type(job.store)).labels()
+    for part in _parts(len(ids), scores.shape[1], job):
+        outputs = torch.from_numpy(np.array(scores[part]))
+        tally.add_rows(outputs, labels.index_select(0, ids[part]))
+    return tally.metrics(job.world)
+
+
 def _task(job: Job) -> NodePrediction:
-    assert isinstance(job.task, NodePrediction), "the configuration allows no other with it"
+    assert isinstance(job.task, NodePrediction), "there is no other task"
     return job.task
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch import nn
 
 from lsm.inference.driver import enough_bytes
 from lsm.inference.options import InferenceOptions
+from lsm.nn.link_models import LinkNetwork
 from lsm.train.model import new_model
 from lsm.train.setup import Setup
+from lsm.train.tasks.link_prediction import LinkPrediction
 
 
 def exact_bytes(setup: Setup) -> int:
@@ -17,27 +22,32 @@ def exact_bytes(setup: Setup) -> int:
         return 0
     with torch.random.fork_rng(devices=[]):
         model = new_model(setup)
-    seeds = {split: setup.task.seeds(setup.store, split) for split in ("valid", "test")}
     try:
         return max(
-            enough_bytes(model.eval(), setup.store, exact_options(setup, ids), setup.world)
-            for ids in seeds.values()
-            if len(ids)
+            enough_bytes(model.eval(), setup.store, exact_options(setup, model, each), setup.world)
+            for each in ("valid", "test")
+            if len(setup.task.seeds(setup.store, each))
         )
     except ValueError as error:
         raise ValueError(f"train.eval.exact: {error}; or set it to false") from error
 
 
 def exact_options(
-    setup: Setup, ids: torch.Tensor, memory_bytes: int | None = None
+    setup: Setup, model: nn.Module, split: str, memory_bytes: int | None = None
 ) -> InferenceOptions:
-    config = setup.config
+    """The inference that evaluates ``split``: scores of its nodes, or ranks of its links."""
+    config, task, store = setup.config, setup.task, setup.store
     storage = config.storage
     if storage.engine == "memory":  # the rows in memory are those of the training
         storage = storage.model_copy(update={"engine": "auto"})
+    outputs: dict[str, Any]
+    if isinstance(task, LinkPrediction):
+        assert isinstance(model, LinkNetwork), "the task made it"
+        outputs = {"links": task.ranks(model, split), "edges": task.message_graph(store, split)}
+    else:
+        outputs = {"nodes": torch.unique(task.seeds(store, split)), "outputs": ("scores",)}
     return InferenceOptions(
-        nodes=ids,
-        outputs=("scores",),
+        **outputs,
         prediction="value",
         memory_bytes=memory_bytes,
         memory_key="memory.bytes",

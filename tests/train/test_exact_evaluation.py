@@ -2,12 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
 import lsm
 from lsm.data.typed.synth import synthesize_typed
 from lsm.train.trainer import train
+from support.link_runs import NUM_NODES, learn, link_store, rows_of
 from support.training import config, losses, make_store, overrides, run_job
 
 EXACT = "train.eval.exact=true"
@@ -79,10 +81,32 @@ def test_memory_is_planned_and_a_small_one_is_named(store, tmp_path, caplog):
         train(config(store, tmp_path / "small", EXACT, "memory.bytes=100MiB"))
 
 
+@pytest.mark.parametrize("scorer", ["dot", "mlp"])
+def test_links_rank_by_the_rows_of_all_nodes(tmp_path, scorer):
+    store, count = link_store(tmp_path), 100
+    keys = ("links.filtered=false", f"links.eval_candidates={count}", f"links.scorer={scorer}")
+    keys = (*keys, "train.select=last")
+    learn(store, tmp_path / "plain", *keys)
+    run = learn(store, tmp_path / "run", *keys, EXACT)
+    assert losses(run) == losses(tmp_path / "plain")
+    rows, model = rows_of(run, tmp_path / "rows"), lsm.load_model(run)
+    with torch.no_grad():
+        scores = model.scorer.matrix(rows, rows).numpy()
+    drawn = np.sort(np.random.default_rng(0).choice(NUM_NODES, count, replace=False))
+    sources, own = lsm.LinkSplits.open(tmp_path / "g.links").edges("test").numpy()
+    others = np.where(drawn == own[:, None], -np.inf, scores[sources][:, drawn])
+    ranks = 1 + (others > scores[sources, own][:, None]).sum(1)
+    result = json.loads((run / "result.json").read_text())
+    assert result["test_mrr"] == pytest.approx((1 / ranks).mean(), rel=2e-3)
+    assert result["test_hits_at_10"] == pytest.approx((ranks <= 10).mean(), abs=0.01)
+    plain = json.loads((tmp_path / "plain" / "result.json").read_text())
+    assert result["test_mrr"] != plain["test_mrr"]
+    assert not (run / ".exact").exists()
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (("train.task=link",), r"train\.eval\.exact: expected false with train\.task=link"),
         (("sampler.time_attr=time",), r"train\.eval\.exact: .*neighbours of all times"),
         (
             ("model.name=torch_geometric.nn:GraphSAGE", "model.args.jk=cat"),
