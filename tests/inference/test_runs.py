@@ -129,6 +129,13 @@ def test_a_changed_store_is_refused(trained, store, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_another_store_is_refused(trained, tmp_path):
+    other = make_store(tmp_path / "other", num_train=90)
+    with pytest.raises(ValueError, match=r"is not the store that .* was trained on"):
+        lsm.predict(trained, other, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 KILLED = """
 import os, signal, sys
 from lsm.inference import driver, gather, intervals, state
@@ -191,7 +198,7 @@ def test_another_job_does_not_continue_it(trained, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("num_ranks", "route"), [(2, ROUTES[0]), (3, ROUTES[1])])
+@pytest.mark.parametrize(("num_ranks", "route"), [(2, ROUTES[0]), (4, ROUTES[0]), (4, ROUTES[1])])
 def test_ranks_write_the_same_bits(trained, tmp_path, num_ranks, route):
     program = tmp_path / "ranks.py"
     program.write_text(KILLED)
