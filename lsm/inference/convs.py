@@ -13,7 +13,7 @@ from lsm.graph.topology import Topology
 from lsm.inference.blocks import Block
 from lsm.loader.layers import Layer
 
-_NODES_AT_ONCE = 1 << 20
+_NODES_AT_ONCE = 1 << 16
 # They take the rows of destinations apart, and so compute nothing for the other nodes.
 _BIPARTITE = (SAGEConv, GATConv, GATv2Conv, GINConv, GraphConv)
 

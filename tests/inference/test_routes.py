@@ -14,7 +14,7 @@ from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 import lsm
 from lsm import native
 from lsm.core import host_memory
-from lsm.inference import driver, gather, intervals
+from lsm.inference import convs, driver, gather, intervals
 from lsm.inference.options import InferenceOptions
 
 DIM, CLASSES = 12, 5
@@ -307,3 +307,10 @@ def test_blocks_cover_all_nodes_once(store):
     assert min(costs) > 0
     degrees = topology.indptr.diff()
     assert max(costs) <= 256 + int(degrees.max())
+
+
+def test_degrees_are_counted_by_parts_of_the_nodes(store, monkeypatch):
+    conv = GCNConv(DIM, 4)
+    whole = convs.gcn_scale(conv, store.topology())
+    monkeypatch.setattr(convs, "_NODES_AT_ONCE", 64)
+    assert torch.equal(convs.gcn_scale(conv, store.topology()), whole)
