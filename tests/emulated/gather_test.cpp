@@ -15,7 +15,7 @@ const std::vector<int64_t>& row_sizes() {
   static const std::vector<int64_t> kAll = {1,   2,    3,    4,    7,    8,    15,  16,
                                             20,  31,   48,   64,   100,  200,  300, 512,
                                             516, 1000, 1023, 1024, 1025, 2047, 4096};
-  static const std::vector<int64_t> kPart = {1, 20, 200, 300, 1024};
+  static const std::vector<int64_t> kPart = {1, 20, 200, 300, 1024, 1040};
   return is_part() ? kPart : kAll;
 }
 

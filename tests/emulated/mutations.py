@@ -195,7 +195,7 @@ MUTATIONS = [
         "if (lane == first && !PLANTED) offered[lane] = kNone;",
         "memory",
         "sampler",
-        "same(edges",
+        "gpu_checks.cpp",
     ),
     Mutation(
         "counts of a hop are of nodes that have moved",
