@@ -433,8 +433,8 @@ class GraphStore:
         if key is None:
             raise ValueError(
                 f"{self.path}: a graph of several types (nodes: {', '.join(self.node_types)}; "
-                f"{len(self.edge_types)} types of edges): training and loading take graphs of one "
-                "type at present; store.nodes(type) and store.edges(type) have the data of a type"
+                f"{len(self.edge_types)} types of edges): store.nodes(type) and store.edges(type) "
+                "have the data of a type"
             )
         known = ", ".join(map(str, of))
         raise ValueError(f"{self.path}: {noun}: expected one of {known}, got {key!r}")
