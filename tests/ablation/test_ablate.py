@@ -175,7 +175,7 @@ def test_a_constant_buffer_serves_the_best_nodes():
 
 def test_surprises_are_said():
     trace = random_trace(scored=False)
-    with pytest.warns(UserWarning, match="no static_score: static take every node"):
+    with pytest.warns(UserWarning, match="no static_score: static: every node counts"):
         run_one(trace, "static", 16, ways=4)
     with pytest.raises(ValueError, match="victim rows 1000000000000: expected a cache that"):
         run_one(trace, "lru", 16, ways=4, victim="queues", victim_rows=10**12)
