@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 # Parameters of glibc's mallopt(3).
 _M_TRIM_THRESHOLD = -1
@@ -11,6 +13,9 @@ _M_MMAP_THRESHOLD = -3
 
 _LARGEST_HEAP_BLOCK_BYTES = 128 << 20
 _LARGEST_IDLE_HEAP_BYTES = 512 << 20
+_LARGEST_BLOCK_OF_A_STREAM = 256 << 10
+
+_keeps_freed = False
 
 
 def keep_freed_memory() -> bool:
@@ -21,8 +26,10 @@ def keep_freed_memory() -> bool:
     1,024, a tenth of the step's processor time. At most ``_LARGEST_IDLE_HEAP_BYTES`` stay idle.
     Does nothing without glibc.
     """
+    global _keeps_freed
     if platform.libc_ver()[0] != "glibc":
         return False
+    _keeps_freed = True
     mallopt = ctypes.CDLL(None).mallopt
     return bool(
         mallopt(_M_MMAP_THRESHOLD, _LARGEST_HEAP_BLOCK_BYTES)
@@ -34,3 +41,24 @@ def release_freed_memory() -> None:
     """Returns the pages of freed blocks to the system. Does nothing without glibc."""
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)
+
+
+@contextmanager
+def returning_freed_memory() -> Iterator[None]:
+    """A context in which freed blocks of 256 KiB and more go back to the system at once.
+
+    By default glibc keeps blocks of up to 32 MiB once the first of such a size has been freed:
+    buffers of a stream and blocks of all threads then lie between each other, and the process takes
+    up to four times what it holds. Ends with keep_freed_memory() if that was called before. Does
+    nothing without glibc.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        yield
+        return
+    ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK_OF_A_STREAM)
+    try:
+        yield
+    finally:
+        if _keeps_freed:
+            keep_freed_memory()
+        release_freed_memory()

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from lsm import native
 from lsm.core import host_memory
+from lsm.core.allocator import returning_freed_memory
 from lsm.core.atomic_file import write_bytes_atomic
 from lsm.core.progress import counting
 from lsm.core.units import format_bytes
@@ -69,7 +70,7 @@ def infer(
     if isinstance(model, nn.Module):
         model.eval()
     threads = options.num_threads or cores_per_rank(world)
-    with torch.inference_mode(), workers(threads) as pool:
+    with returning_freed_memory(), torch.inference_mode(), workers(threads) as pool:
         job = _Inference(model, store, out, options, world)
         with job.telling_memory():
             plan = job.plan(pool)
