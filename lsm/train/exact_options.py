@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 
 from lsm.inference.driver import enough_bytes
 from lsm.inference.options import InferenceOptions
-from lsm.nn.link_models import LinkNetwork
 from lsm.train.model import new_model
 from lsm.train.setup import Setup
-from lsm.train.tasks.link_prediction import LinkPrediction
 
 
 def exact_bytes(setup: Setup) -> int:
@@ -36,18 +32,12 @@ def exact_options(
     setup: Setup, model: nn.Module, split: str, memory_bytes: int | None = None
 ) -> InferenceOptions:
     """The inference that evaluates ``split``: scores of its nodes, or ranks of its links."""
-    config, task, store = setup.config, setup.task, setup.store
+    config, store = setup.config, setup.store
     storage = config.storage
     if storage.engine == "memory":  # the rows in memory are those of the training
         storage = storage.model_copy(update={"engine": "auto"})
-    outputs: dict[str, Any]
-    if isinstance(task, LinkPrediction):
-        assert isinstance(model, LinkNetwork), "the task made it"
-        outputs = {"links": task.ranks(model, split), "edges": task.message_graph(store, split)}
-    else:
-        outputs = {"nodes": torch.unique(task.seeds(store, split)), "outputs": ("scores",)}
     return InferenceOptions(
-        **outputs,
+        **setup.task.exact_outputs(model, store, split),
         prediction="value",
         memory_bytes=memory_bytes,
         memory_key="memory.bytes",

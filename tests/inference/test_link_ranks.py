@@ -6,6 +6,7 @@ import torch
 
 import lsm
 from lsm.config.load import load_config
+from lsm.distributed.environment import World
 from lsm.inference import link_ranks, pair_scores, top_targets
 from lsm.inference.driver import infer
 from lsm.inference.options import InferenceOptions
@@ -30,9 +31,8 @@ def ranks_of(run, out, *settings, split="test", **options):
     task = task_of(config)
     task.check(config, saved.store, 1)
     model = saved.load_model()
-    edges = task.message_graph(saved.store, split)
-    links = task.ranks(model, split)
-    given = InferenceOptions(links=links, edges=edges, progress=False, **options)
+    outputs = task.exact_outputs(model, saved.store, split)
+    given = InferenceOptions(**outputs, progress=False, **options)
     infer(model, saved.store, out, given)
     return np.load(out / "ranks.npy"), task.splits.edges(split).numpy(), task
 
@@ -75,7 +75,8 @@ def test_ranks_among_drawn_candidates(tmp_path, filtered, count):
     scores = all_scores(run, rows, rows)
     own = [[each for each in drawn if each != link[1]] for link in links.T]
     assert_ranks(found, scores, links, own, known)
-    assert task.metrics_of(torch.from_numpy(found))["mrr"] == pytest.approx((1 / found).mean())
+    metrics = task.exact_metrics(store, "test", found, World())
+    assert metrics["mrr"] == pytest.approx((1 / found).mean())
 
 
 def test_ranks_among_given_candidates_between_types(tmp_path):

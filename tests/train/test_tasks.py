@@ -110,3 +110,8 @@ def test_the_check_of_the_task_is_asked(store, tmp_path, monkeypatch):
     monkeypatch.setattr(Regression, "check", refuse)
     with pytest.raises(ValueError, match="no numbers to predict"):
         train(config(store, tmp_path), Regression())
+
+
+def test_an_exact_evaluation_needs_the_outputs_of_the_task(store, tmp_path):
+    with pytest.raises(ValueError, match="give this task exact_outputs"):
+        train(config(store, tmp_path, "train.eval.exact=true"), Regression())

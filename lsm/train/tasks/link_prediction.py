@@ -13,6 +13,7 @@ from lsm import native
 from lsm.config.schema import Config
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import LinkSplits, MessageEdges
+from lsm.distributed.collectives import World
 from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType
 from lsm.inference.link_ranks import LinkRanks
@@ -210,14 +211,18 @@ class LinkPrediction(Task):
         scores = scores.cpu()
         return _counts(self._candidates.ranks(scores, sources, destinations))
 
-    def ranks(self, model: LinkNetwork, split: str) -> LinkRanks:
-        """The ranks of the links of a split as an output of an inference of all nodes."""
-        return self._candidates.outputs(model, split)
+    def exact_outputs(self, model: nn.Module, store: GraphStore, split: str) -> dict[str, Any]:
+        """Ranks of the links."""
+        assert isinstance(model, LinkNetwork), "network() makes it"
+        ranks = self._candidates.outputs(model, split)
+        return {"links": ranks, "edges": self.message_graph(store, split)}
 
-    def metrics_of(self, ranks: Tensor) -> dict[str, float | None]:
-        """The metrics of links with ``ranks`` [n] float64."""
-        sums = {name: float(value) for name, value in _counts(ranks).items()}
-        return self.metrics(sums, len(ranks))
+    def exact_metrics(
+        self, store: GraphStore, split: str, values: np.ndarray, world: World
+    ) -> dict[str, float | None]:
+        """The metrics of links by their ranks [n] float64."""
+        counts = _counts(torch.from_numpy(np.array(values)))
+        return self.metrics({name: float(value) for name, value in counts.items()}, len(values))
 
     def metrics(self, counts: Mapping[str, float], num_seeds: float) -> dict[str, float | None]:
         """MRR, and Hits at 1, 3 and 10."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lsm import native
 from lsm.config.schema import Config
 from lsm.config.train import TrainConfig
 from lsm.data.graph_store import GraphStore
 from lsm.data.node_data import NodeData
+from lsm.distributed.collectives import World
 from lsm.loader.batch import Batch
 from lsm.train.tasks.labels import (
     check_classes,
@@ -28,6 +31,8 @@ from lsm.train.tasks.losses import CrossEntropy, Loss, open_loss
 from lsm.train.tasks.metrics import METRICS, ScoreMetric, SumMetric
 from lsm.train.tasks.tally import MetricTally
 from lsm.train.tasks.task import Counts, Model, Task
+
+_SCORES_AT_ONCE = 1 << 20  # numbers
 
 
 class NodePrediction(Task):
@@ -132,11 +137,34 @@ class NodePrediction(Task):
         """The metrics of an evaluation."""
         return MetricTally(self._metrics)
 
+    def exact_outputs(self, model: nn.Module, store: GraphStore, split: str) -> dict[str, Any]:
+        """Scores of the seeds, each of which comes once."""
+        return {"nodes": torch.unique(self.seeds(store, split)), "outputs": ("scores",)}
+
+    def exact_metrics(
+        self, store: GraphStore, split: str, values: np.ndarray, world: World
+    ) -> dict[str, float | None]:
+        """The metrics of the seeds by their scores [n, out_dim]."""
+        ids, labels = torch.unique(self.seeds(store, split)), self._nodes(store).labels()
+        tally = self.tally()
+        for part in _parts(len(ids), values.shape[1], world):
+            outputs = torch.from_numpy(np.array(values[part]))
+            tally.add_rows(outputs, labels.index_select(0, ids[part]))
+        return tally.metrics(world)
+
     def _of_training(self) -> list[SumMetric]:
         return [each for each in self._metrics if isinstance(each, SumMetric) and each.in_training]
 
     def _nodes(self, store: GraphStore) -> NodeData:
         return store.nodes(self.input_type(store))
+
+
+def _parts(num_rows: int, width: int, world: World) -> list[slice]:
+    """This rank's part of the rows in pieces, as many on every rank."""
+    pieces = -(-num_rows * width // (_SCORES_AT_ONCE * world.size)) or 1
+    bounds = np.linspace(0, num_rows, world.size * pieces + 1).astype(int).tolist()
+    first = world.rank * pieces
+    return [slice(bounds[first + i], bounds[first + i + 1]) for i in range(pieces)]
 
 
 def _labels_of(batch: Batch) -> Tensor:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+import numpy as np
 from torch import Tensor, nn
 
 from lsm.cache import scores
@@ -100,6 +101,18 @@ class Task(ABC):
     def settings(self) -> dict[str, Any]:
         """The settings that a resumed run must share, by name."""
         return {}
+
+    def exact_outputs(self, model: nn.Module, store: GraphStore, split: str) -> dict[str, Any]:
+        """The options of an inference over all neighbours whose output exact_metrics() takes.
+        Raises ValueError for a task without."""
+        raise ValueError("give this task exact_outputs() and exact_metrics()")
+
+    def exact_metrics(
+        self, store: GraphStore, split: str, values: np.ndarray, world: World
+    ) -> dict[str, float | None]:
+        """Metrics of ``split`` by name from the rows of that output, in a mapped file. A
+        collective."""
+        raise ValueError("give this task exact_outputs() and exact_metrics()")
 
     @property
     def protocol(self) -> str:
