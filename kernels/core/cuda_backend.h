@@ -21,6 +21,8 @@
 namespace lsm {
 class CudaBackend {
  public:
+  using Warp = GpuWarp;
+
   /// Every wait takes at most `timeout_secs`.
   CudaBackend(int device, double timeout_secs, GpuShare share = GpuShare::kWhole)
       : device_(device),

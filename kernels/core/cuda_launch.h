@@ -42,6 +42,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 /// Queues functors over items to a stream of the current device.
 class CudaLauncher {
  public:
+  using Warp = GpuWarp;
+
   explicit CudaLauncher(cudaStream_t stream, GpuShare share = GpuShare::kWhole)
       : stream_(stream),
         max_blocks_(share == GpuShare::kFar ? kFarBlocks : cuda_launch_detail::kMaxBlocks) {}

@@ -19,6 +19,8 @@ namespace lsm {
 /// one. `backwards`: starts with the last item and the last lane; no result may depend on it.
 class HostBackend {
  public:
+  using Warp = HostWarp;
+
   explicit HostBackend(bool backwards = false) : backwards_(backwards) {}
 
   /// Must be called by a thread before the functions below.

@@ -74,7 +74,7 @@ struct CopyRows {
 /// The same for rows of up to kMaxBytes. As few lanes as a row has words, or a few more, and at
 /// most all, copy it, and each has several rows under way. Lanes that share rows look up a row
 /// each, and pass on the addresses.
-template <class Word, class Rows>
+template <class Word, class Rows, int kWarpLanes>
 struct CopyShortRows {
   static constexpr int64_t kMaxBytes = 1024;
 
@@ -128,8 +128,6 @@ struct CopyShortRows {
   }
 
  private:
-  static constexpr int kWarpLanes = 32;
-
   LSM_HOST_DEVICE int64_t rows_of_warp() const { return kCopyAhead * (kWarpLanes / row_lanes); }
 
   /// The addresses of row i; source 0: there is nothing to copy.
@@ -168,7 +166,7 @@ uintptr_t alignment_bits(int64_t row_bytes, const Address*... address) {
 /// Copies rows [0, count), whose size is a multiple of sizeof(Word).
 template <class Word, class Backend, class Rows>
 void copy_words_on(Backend& backend, int64_t count, int64_t row_bytes, const Rows& rows) {
-  using Short = CopyShortRows<Word, Rows>;
+  using Short = CopyShortRows<Word, Rows, Backend::Warp::kLanes>;
   if (row_bytes > Short::kMaxBytes) {
     backend.for_each_warp(count, CopyRows<Word, Rows>{rows, row_bytes});
     return;

@@ -57,6 +57,15 @@ class ThreadLanes {
     return value;
   }
 
+  template <class FromOf>
+  Var<uint64_t> shuffle(const Var<uint64_t>& values, const FromOf& from_of) const {
+    share(values[0]);
+    Var<uint64_t> shuffled;
+    shuffled[0] = warp_.words[from_of(lane_)];
+    warp_.barrier.arrive_and_wait();
+    return shuffled;
+  }
+
   int first(const Var<bool>& votes) const {
     share(votes[0] ? 1 : 0);
     const auto* const found = std::find(warp_.words, warp_.words + kLanes, 1u);
@@ -85,6 +94,8 @@ class ThreadLanes {
 
 class ThreadBackend : public HostBackend {
  public:
+  using Warp = ThreadLanes;
+
   template <class F>
   void for_each(int64_t count, const F& f) {
     run(kThreads, [&](int thread) {
