@@ -96,12 +96,12 @@ void next_uses_of(Backend backend, uint64_t seed, int num_batches) {
                         random.pick(ids));
       }
       const std::string expected = message_of([&] { host.push(repeated); });
-      const std::string message = message_of([&] { chain.push(repeated); });
+      const std::string message = message_of([&] { chain.push(repeated, num_nodes); });
       LSM_EXPECT(!expected.empty() && message == expected, message, ", not ", expected);
       expect_same_links(host, chain);
     }
     std::vector<uint32_t> unlinked;
-    const cache::EnteringRef entering = chain.push(ids);
+    const cache::EnteringRef entering = chain.push(ids, num_nodes);
     for (uint32_t i = 0; i < entering.count; ++i) {
       if (entering.previous[i] == cache::ChainRef::kEmpty) unlinked.push_back(i);
     }
