@@ -1,4 +1,4 @@
-"""Makes modules of classes that the user names."""
+"""Makes modules of classes that the user names, and calls them."""
 
 from __future__ import annotations
 
@@ -38,4 +38,26 @@ def construct(
         listed = ", ".join(f"{each}={value!r}" for each, value in given.items())
         raise ValueError(
             f"{keys[1]}: {name}({listed}): {type(error).__name__}: {error}{place_of(error)}"
+        ) from error
+
+
+def call_own(option: str, name: str, module: nn.Module, *positional: Any, **named: Any) -> Any:
+    """The result of a module of the user. Errors of memory pass.
+
+    Args:
+        option: The option that names its class, for errors.
+        name: The name of the class, for errors.
+        module: The module.
+        positional, named: Its arguments.
+
+    Raises:
+        RuntimeError: The module raised an error, which the message quotes with its place.
+    """
+    try:
+        return module(*positional, **named)
+    except (torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as error:  # the module is the user's, and may raise anything
+        raise RuntimeError(
+            f"{option}: {name}: {type(error).__name__}: {error}{place_of(error)}"
         ) from error

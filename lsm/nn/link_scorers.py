@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lsm.core.imported import import_named, is_imported, place_of
-from lsm.nn.construct import construct
+from lsm.core.imported import import_named, is_imported
+from lsm.nn.construct import call_own, construct
 
 _CHUNK_BYTES = 64 << 20
 
@@ -118,14 +118,7 @@ class OwnScorer(Scorer):
         source, destination = torch.broadcast_tensors(source, destination)
         shape, width = source.shape[:-1], source.size(-1)
         rows = source.reshape(-1, width), destination.reshape(-1, width)
-        try:
-            scores = self.module(*rows)
-        except (torch.OutOfMemoryError, MemoryError):
-            raise
-        except Exception as error:  # the module is the user's, and may raise anything
-            raise RuntimeError(
-                f"links.scorer: {self._own_name}: {type(error).__name__}: {error}{place_of(error)}"
-            ) from error
+        scores = call_own("links.scorer", self._own_name, self.module, *rows)
         if not isinstance(scores, Tensor) or scores.shape != rows[0].shape[:1]:
             got = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
             raise ValueError(

@@ -11,16 +11,15 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch_geometric.nn.models.basic_gnn import BasicGNN
 from torch_geometric.nn.module_dict import ModuleDict
 
-from lsm.core.imported import import_named, place_of
+from lsm.core.imported import import_named
 from lsm.graph.types import EDGE, EdgeType, TypedMap
 from lsm.loader.batch import Batch
-from lsm.nn.construct import construct
+from lsm.nn.construct import call_own, construct
 from lsm.nn.embeddings import no_outputs
 from lsm.nn.options import ModelOptions
 from lsm.nn.templates import remove_templates
@@ -93,14 +92,7 @@ class OwnModel(nn.Module):
         if batch.batch_size == 0:
             return no_outputs(self, self.out_dim)
         positional, named = self._arguments(batch)
-        try:
-            found = self.network(*positional, **named)
-        except (torch.OutOfMemoryError, MemoryError):
-            raise
-        except Exception as error:  # the module is the user's, and may raise anything
-            raise RuntimeError(
-                f"model.name: {self._name}: {type(error).__name__}: {error}{place_of(error)}"
-            ) from error
+        found = call_own("model.name", self._name, self.network, *positional, **named)
         return self._of_seeds(found, batch.batch_size).float()
 
     def _arguments(self, batch: Batch) -> tuple[tuple[Any, ...], dict[str, Any]]:
