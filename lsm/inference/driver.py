@@ -38,7 +38,7 @@ from lsm.inference.outputs import Plan
 from lsm.inference.parquet import FILE, check_installed, parquet_bytes, write_parquet
 from lsm.inference.plan import choose_plan
 from lsm.inference.sampled import SampledNetwork, plan_sampled
-from lsm.inference.stage import SizedStage, Stage, TooLittleMemoryError, workers
+from lsm.inference.stage import Resources, SizedStage, Stage, TooLittleMemoryError, workers
 from lsm.inference.state import State
 from lsm.run.directory import RunDirectory
 
@@ -73,7 +73,7 @@ def infer(
     with returning_freed_memory(), torch.inference_mode(), workers(threads) as pool:
         job = _Inference(model, store, out, options, world)
         with job.telling_memory():
-            plan = job.plan(pool)
+            plan = job.plan(pool, threads)
             with RunDirectory(out / WORK, "--out") if world.is_main else nullcontext():
                 return job.run(plan)
 
@@ -86,7 +86,7 @@ def enough_bytes(
     world, options = world or World(), replace(options, memory_bytes=_WITHOUT_BOUND)
     threads = options.num_threads or cores_per_rank(world)
     with torch.inference_mode(), workers(threads) as pool:
-        plan = _Inference(model, store, Path(), options, world).plan(pool)
+        plan = _Inference(model, store, Path(), options, world).plan(pool, threads)
     return plan.shared_bytes + max(cast(SizedStage, each).enough_bytes for each in plan.stages)
 
 
@@ -131,10 +131,10 @@ class _Inference:
                 f"give more memory, or {error.remedy}"
             ) from None
 
-    def plan(self, pool: ThreadPoolExecutor) -> Plan:
+    def plan(self, pool: ThreadPoolExecutor, num_threads: int) -> Plan:
         """The stages of the route that the options name, or that reads least."""
         network, store, options = self.network, self._store, self._options
-        common = self._out / WORK, options, pool, self._free
+        common = self._out / WORK, options, Resources(pool, num_threads, self._free)
         if isinstance(network, SampledNetwork):
             assert options.sampled is not None, "the network is sampled by it"
             return plan_sampled(network, store, options.sampled, *common)

@@ -7,7 +7,7 @@ once, sorted by id, while the group before is computed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -21,7 +21,7 @@ from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType
 from lsm.inference.blocks import BLOCK_EDGES, Block, block_bounds, make_block
 from lsm.inference.network import BlockLayer
-from lsm.inference.stage import Finish, Sink, TooLittleMemoryError, bytes_read, runs_of
+from lsm.inference.stage import Finish, Resources, Sink, TooLittleMemoryError, bytes_read, runs_of
 from lsm.storage.engine import Storage, Ticket
 from lsm.storage.open import open_storage
 from lsm.storage.options import StorageOptions
@@ -53,8 +53,7 @@ class GatherStage:
         num_nodes: Nodes by type.
         sink: Takes the rows.
         wanted: [N] bool, the nodes to compute; None: all.
-        free_bytes: Memory to use.
-        pool: Threads that compute.
+        resources: Threads that compute, and memory to use.
         storage: Options of reading.
         name: For messages and bars.
     """
@@ -67,20 +66,19 @@ class GatherStage:
         num_nodes: Mapping[str, int],
         sink: Sink,
         wanted: Tensor | None,
-        free_bytes: int,
-        pool: ThreadPoolExecutor,
+        resources: Resources,
         storage: Mapping[str, StorageOptions],
         name: str,
     ) -> None:
         self.name, self.sink = name, sink
-        self._layer, self._wanted, self._pool = layer, wanted, pool
+        self._layer, self._wanted, self._pool = layer, wanted, resources.pool
         self._topologies = {each: topologies[each] for each in layer.edge_types}
         self._sources, self._num_nodes, self._storage = sources, num_nodes, storage
         self._bounds = block_bounds(
             [*self._topologies.values()], num_nodes[layer.node_type], BLOCK_EDGES
         )
         self.num_units = len(self._bounds) - 1
-        self._divide(free_bytes)
+        self._divide(resources)
 
     def run(self, units: np.ndarray, finish: Finish) -> int:
         """As Stage.run()."""
@@ -99,13 +97,13 @@ class GatherStage:
                 self._compute(before, finish)
             return bytes_read(storages.values())
 
-    def _divide(self, free_bytes: int) -> None:
+    def _divide(self, resources: Resources) -> None:
         """Divides memory among marks, blocks at work, and groups of rows."""
         marks = _MARK_BYTES * sum(self._num_nodes[name] for name in self._sources)
         width = max([self._layer.width, *(files.dim for files in self._sources.values())])
-        at_work = (self._pool._max_workers + 1) * BLOCK_EDGES * 4 * 4 * width
+        at_work = (resources.num_threads + 1) * BLOCK_EDGES * 4 * 4 * width
         self.enough_bytes = marks + at_work + _GROUPS * self._largest_block()
-        left = free_bytes - marks - at_work
+        left = resources.free_bytes - marks - at_work
         if left <= 0:
             raise TooLittleMemoryError(self.name, 1 - left, "use fewer threads")
         self._budget = left // _GROUPS

@@ -8,7 +8,6 @@ sources, so that results have the same bits whatever the intervals are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,7 @@ from lsm import native
 from lsm.data.feature_files import FeatureFiles
 from lsm.graph.topology import Topology
 from lsm.inference.arrays import ArrayFile
-from lsm.inference.stage import Finish, Sink, TooLittleMemoryError, bytes_read, runs_of
+from lsm.inference.stage import Finish, Resources, Sink, TooLittleMemoryError, bytes_read, runs_of
 from lsm.inference.streamed import Streamed
 from lsm.storage.engine import Storage, Ticket
 from lsm.storage.open import open_storage
@@ -66,16 +65,16 @@ class ProjectStage:
         self,
         features: FeatureFiles,
         made: Projected,
-        free_bytes: int,
-        pool: ThreadPoolExecutor,
+        resources: Resources,
         storage: StorageOptions,
     ) -> None:
-        self._features, self._made, self._pool, self._storage = features, made, pool, storage
+        self._features, self._made, self._storage = features, made, storage
+        self._pool = resources.pool
         self._num_nodes = made.z.num_rows
         self.num_units = -(-self._num_nodes // CHUNK_ROWS)
         row_bytes = max(features.row_bytes, 4 * (made.streamed.width + made.streamed.own_width))
-        self.enough_bytes = CHUNK_ROWS * row_bytes * (_COPIES * pool._max_workers + 2)
-        room = min(_MOST_STREAM_BYTES, free_bytes // _STREAM_SHARE)
+        self.enough_bytes = CHUNK_ROWS * row_bytes * (_COPIES * resources.num_threads + 2)
+        room = min(_MOST_STREAM_BYTES, resources.free_bytes // _STREAM_SHARE)
         self._chunks = max(1, room // (CHUNK_ROWS * features.row_bytes))
 
     def run(self, units: np.ndarray, finish: Finish) -> int:
@@ -112,8 +111,8 @@ class IntervalStage:
         after: The map of the convolution's rows to the layer's.
         made: The next layer's rows; None: the last.
         sink: Takes the layer's rows.
-        free_bytes: Memory to use.
-        pool, threads: Threads that compute.
+        resources: Threads that compute, and memory to use.
+        threads: Native threads.
     """
 
     def __init__(
@@ -124,16 +123,16 @@ class IntervalStage:
         after: Callable[[Tensor], Tensor],
         made: Projected | None,
         sink: Sink,
-        free_bytes: int,
-        pool: ThreadPoolExecutor,
+        resources: Resources,
         threads: native.ThreadPool,
     ) -> None:
         self.name = f"layer {number}"
         self._topology, self._rows, self._after = topology, rows, after
-        self._made, self._sink, self._pool, self._threads = made, sink, pool, threads
+        self._made, self._sink, self._threads = made, sink, threads
+        self._pool = resources.pool
         self._num_nodes = rows.z.num_rows
         self.num_units = -(-self._num_nodes // CHUNK_ROWS)
-        self._divide(free_bytes)
+        self._divide(resources.free_bytes)
 
     def _divide(self, free_bytes: int) -> None:
         """Divides memory among the rows that stream by and the accumulators with their edges."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from lsm import native
 from lsm.graph.types import EdgeType
 from lsm.inference.arrays import ArrayFile
 from lsm.inference.pair_scores import LEAST_PAIRS, EndFiles, PairScorer
-from lsm.inference.stage import Finish, SizedStage, runs_of
+from lsm.inference.stage import Finish, Resources, SizedStage, runs_of
 from lsm.nn.link_models import LinkNetwork
 from lsm.nn.link_scorers import Scorer
 
@@ -58,8 +57,7 @@ class LinkOutputs(ABC):
         self,
         arrays: Mapping[str, ArrayFile],
         rows: Mapping[str, ArrayFile],
-        free_bytes: int,
-        pool: ThreadPoolExecutor,
+        resources: Resources,
     ) -> SizedStage:
         """The stage that makes the ``arrays`` of the ``rows`` of all nodes, by type."""
 
@@ -97,13 +95,10 @@ class LinkScores(LinkOutputs):
         self,
         arrays: Mapping[str, ArrayFile],
         rows: Mapping[str, ArrayFile],
-        free_bytes: int,
-        pool: ThreadPoolExecutor,
+        resources: Resources,
     ) -> SizedStage:
         """As LinkOutputs.stage()."""
-        return _ScoreStage(
-            self._pairs, self._scorer, self.ends(rows), arrays["scores"], free_bytes, pool
-        )
+        return _ScoreStage(self._pairs, self._scorer, self.ends(rows), arrays["scores"], resources)
 
 
 class _ScoreStage:
@@ -117,11 +112,10 @@ class _ScoreStage:
         scorer: Scorer,
         rows: EndFiles,
         scores: ArrayFile,
-        free_bytes: int,
-        pool: ThreadPoolExecutor,
+        resources: Resources,
     ) -> None:
         self._pairs, self._rows, self._scores = pairs, rows, scores
-        self._scorer = PairScorer(scorer, rows, free_bytes, pool)
+        self._scorer = PairScorer(scorer, rows, resources)
         self.enough_bytes = self._scorer.enough_bytes
         self.num_units = -(-pairs.size(1) // LEAST_PAIRS)
 

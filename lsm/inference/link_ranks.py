@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from lsm import native
 from lsm.inference.arrays import ArrayFile
 from lsm.inference.link_outputs import LinkOutputs, digest_of_pairs, groups_of, marked
 from lsm.inference.pair_scores import EndFiles, PairScorer, pairs_bytes
-from lsm.inference.stage import Finish, SizedStage, TooLittleMemoryError
+from lsm.inference.stage import Finish, Resources, SizedStage, TooLittleMemoryError
 from lsm.inference.top_targets import TILE_DESTINATIONS, TILE_SOURCES, tile_bytes, tile_scores
 from lsm.links.ranking import RankCounter, ranks_among, tie_tolerance
 from lsm.nn.link_models import LinkNetwork
@@ -63,15 +63,12 @@ class LinkRanks(LinkOutputs):
         self,
         arrays: Mapping[str, ArrayFile],
         rows: Mapping[str, ArrayFile],
-        free_bytes: int,
-        pool: ThreadPoolExecutor,
+        resources: Resources,
     ) -> SizedStage:
         """As LinkOutputs.stage()."""
         ends, ranks = self.ends(rows), arrays["ranks"]
         if self._candidates.dim() == 2:
-            return _GivenStage(
-                self._links, self._candidates, self._scorer, ends, ranks, free_bytes, pool
-            )
+            return _GivenStage(self._links, self._candidates, self._scorer, ends, ranks, resources)
         return _DrawnStage(
             self._links,
             self._candidates,
@@ -79,8 +76,7 @@ class LinkRanks(LinkOutputs):
             self._scorer,
             ends,
             ranks,
-            free_bytes,
-            pool,
+            resources,
         )
 
 
@@ -96,12 +92,11 @@ class _GivenStage:
         scorer: Scorer,
         rows: EndFiles,
         ranks: ArrayFile,
-        free_bytes: int,
-        pool: ThreadPoolExecutor,
+        resources: Resources,
     ) -> None:
         self._links, self._candidates, self._rows, self._ranks = links, candidates, rows, ranks
         self._width = 1 + candidates.size(1)
-        self._scorer = PairScorer(scorer, rows, free_bytes, pool)
+        self._scorer = PairScorer(scorer, rows, resources)
         missing = pairs_bytes(max(0, self._width - self._scorer.most_pairs))
         self.enough_bytes = self._scorer.enough_bytes + pairs_bytes(self._width)
         if missing:
@@ -136,20 +131,20 @@ class _DrawnStage:
         scorer: Scorer,
         rows: EndFiles,
         ranks: ArrayFile,
-        free_bytes: int,
-        pool: ThreadPoolExecutor,
+        resources: Resources,
     ) -> None:
         self._links, self._candidates, self._left_out = links, candidates, left_out
-        self._scorer, self._rows, self._ranks, self._pool = scorer, rows, ranks, pool
+        self._scorer, self._rows, self._ranks = scorer, rows, ranks
+        self._pool = resources.pool
         self.num_units = -(-links.size(1) // TILE_SOURCES)
-        at_work = pool._max_workers * tile_bytes(scorer, rows)
+        at_work = resources.num_threads * tile_bytes(scorer, rows)
         unit = TILE_SOURCES * rows.sources.row_bytes * _LINK_COPIES
         tile = TILE_DESTINATIONS * rows.destinations.row_bytes
-        half = (free_bytes - at_work) // 2
+        half = (resources.free_bytes - at_work) // 2
         least = 2 * max(unit, 2 * tile)
         if 2 * half < least:
             raise TooLittleMemoryError(self.name, least - 2 * half, "use fewer threads")
-        self._own = PairScorer(scorer, rows, half, pool)
+        self._own = PairScorer(scorer, rows, replace(resources, free_bytes=half))
         self.enough_bytes = at_work + max(least, 2 * self._own.enough_bytes) + 1
         self._group = min(half // 2 // unit or 1, max(1, self._own.most_pairs // TILE_SOURCES))
         self._block = max(1, half // 2 // tile) * TILE_DESTINATIONS

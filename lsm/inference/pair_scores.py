@@ -8,7 +8,6 @@ scores have the same bits whatever the blocks are.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from lsm.data.feature_files import FeatureFiles
-from lsm.inference.stage import TooLittleMemoryError, bytes_read
+from lsm.inference.stage import Resources, TooLittleMemoryError, bytes_read
 from lsm.nn.link_scorers import Scorer
 from lsm.storage.engine import Storage, Ticket
 from lsm.storage.open import open_storage
@@ -90,13 +89,12 @@ class _Piece:
 class PairScorer:
     """Scores pairs within a budget of memory."""
 
-    def __init__(
-        self, scorer: Scorer, rows: EndFiles, free_bytes: int, pool: ThreadPoolExecutor
-    ) -> None:
-        """``free_bytes``: memory to use. Raises TooLittleMemoryError."""
-        self._scorer, self._rows, self._pool = scorer, rows, pool
+    def __init__(self, scorer: Scorer, rows: EndFiles, resources: Resources) -> None:
+        """Raises TooLittleMemoryError."""
+        self._scorer, self._rows, self._pool = scorer, rows, resources.pool
+        free_bytes = resources.free_bytes
         row_bytes = rows.row_bytes
-        at_work = (pool._max_workers + 1) * CALL_PAIRS * _CALL_COPIES * row_bytes
+        at_work = (resources.num_threads + 1) * CALL_PAIRS * _CALL_COPIES * row_bytes
         least = _PAIRS_SHARE * max(
             LEAST_PAIRS * _PAIR_BYTES, CALL_PAIRS * row_bytes * _HELD // (_PAIRS_SHARE - 1)
         )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -23,7 +22,7 @@ from lsm.inference.link_outputs import LinkOutputs
 from lsm.inference.network import BlockLayer, Network
 from lsm.inference.options import InferenceOptions
 from lsm.inference.outputs import Outputs, Plan, counts, outputs_of
-from lsm.inference.stage import Sink, Stage
+from lsm.inference.stage import Resources, Sink, Stage
 from lsm.inference.streamed import Streamed
 from lsm.storage.options import StorageOptions
 
@@ -64,8 +63,7 @@ def plan_gather(
     topologies: Topologies,
     work: Path,
     options: InferenceOptions,
-    pool: ThreadPoolExecutor,
-    free_bytes: int,
+    resources: Resources,
 ) -> Plan:
     """The stages of the route ``gather``: the maps of inputs, then each layer by type."""
     num_nodes = counts(store)
@@ -97,8 +95,7 @@ def plan_gather(
                     num_nodes,
                     Sink(made.get(name), writers),
                     None if wanted is None else wanted[place][name],
-                    free_bytes,
-                    pool,
+                    resources,
                     _storage(options, before, from_store),
                     _name(level.number, name, store),
                 )
@@ -110,7 +107,7 @@ def plan_gather(
         held, from_store = [*made.values()], False
         before = {name: file.feature_files for name, file in made.items()}
     if options.links is not None:
-        stages.append(options.links.stage(outputs.arrays, made, free_bytes, pool))
+        stages.append(options.links.stage(outputs.arrays, made, resources))
         written.append([*outputs.arrays.values()])
         freed.append(held)
     return Plan("gather", stages, outputs, written, freed)
@@ -122,8 +119,7 @@ def plan_intervals(
     topologies: Topologies,
     work: Path,
     options: InferenceOptions,
-    pool: ThreadPoolExecutor,
-    free_bytes: int,
+    resources: Resources,
 ) -> Plan:
     """The stages of the route ``intervals``: the first layer's rows of the features, then each
     layer. Precondition: each layer has a form that streams."""
@@ -133,7 +129,7 @@ def plan_intervals(
     )
     levels = needed_levels(network, outputs)
     num_nodes = store.nodes(name).num_nodes
-    threads = native.ThreadPool(pool._max_workers)
+    threads = native.ThreadPool(resources.num_threads)
     rows = [
         _projected(work / f"layer-{level.number}", num_nodes, level.by_type[name])
         for level in levels
@@ -143,9 +139,9 @@ def plan_intervals(
         width = levels[-1].by_type[name].width
         ends = [_rows_file(work / "ends.rows", num_nodes, width)]
     scale_bytes = _SCALE_BYTES * num_nodes * len(levels)
-    free_bytes -= scale_bytes
+    resources = replace(resources, free_bytes=resources.free_bytes - scale_bytes)
     features = store.nodes(name).feature_files
-    stages: list[Stage] = [ProjectStage(features, rows[0], free_bytes, pool, options.storage)]
+    stages: list[Stage] = [ProjectStage(features, rows[0], resources, options.storage)]
     written: list[list[ArrayFile]] = [rows[0].files]
     for place, level in enumerate(levels):
         made = rows[place + 1] if place + 1 < len(levels) else None
@@ -159,8 +155,7 @@ def plan_intervals(
                 level.by_type[name].after or _as_it_is,
                 made,
                 sink,
-                free_bytes,
-                pool,
+                resources,
                 threads,
             )
         )
@@ -168,7 +163,7 @@ def plan_intervals(
         written.append([*files, *_arrays_of(network, outputs, level.number, name)])
     freed = [[], *(each.files for each in rows)]
     if options.links is not None:
-        stages.append(options.links.stage(outputs.arrays, {name: ends[0]}, free_bytes, pool))
+        stages.append(options.links.stage(outputs.arrays, {name: ends[0]}, resources))
         written.append([*outputs.arrays.values()])
         freed.append(ends)
     return Plan("intervals", stages, outputs, written, freed, scale_bytes)

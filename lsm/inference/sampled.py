@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from lsm.data.graph_store import GraphStore
 from lsm.inference.network import Model, end_of
 from lsm.inference.options import InferenceOptions, Sampled
 from lsm.inference.outputs import Outputs, Plan, outputs_of
-from lsm.inference.stage import Finish, TooLittleMemoryError
+from lsm.inference.stage import Finish, Resources, TooLittleMemoryError
 from lsm.loader.batch import Batch
 from lsm.loader.inputs import (
     find_seed_times,
@@ -112,12 +112,11 @@ def plan_sampled(
     sampled: Sampled,
     work: Path,
     options: InferenceOptions,
-    pool: ThreadPoolExecutor,
-    free_bytes: int,
+    resources: Resources,
 ) -> Plan:
     """The one stage of the route: all batches."""
     outputs = outputs_of(network.widths, store, network.node_type, options, work)
-    stage = SampledStage(network, store, sampled, outputs, options, pool, free_bytes)
+    stage = SampledStage(network, store, sampled, outputs, options, resources)
     return Plan("sampled", [stage], outputs, [[*outputs.arrays.values()]], [[]])
 
 
@@ -130,8 +129,7 @@ class SampledStage:
         sampled: The draws.
         outputs: Take the rows.
         options: With the edges and the options of reading.
-        pool: Threads that compute a batch each.
-        free_bytes: Memory to use.
+        resources: Threads that compute a batch each, and memory to use.
     """
 
     name = "batches"
@@ -143,10 +141,9 @@ class SampledStage:
         sampled: Sampled,
         outputs: Outputs,
         options: InferenceOptions,
-        pool: ThreadPoolExecutor,
-        free_bytes: int,
+        resources: Resources,
     ) -> None:
-        self._network, self._outputs, self._pool = network, outputs, pool
+        self._network, self._outputs, self._pool = network, outputs, resources.pool
         self._store, self._storage = store, options.storage
         drawing, node_type = sampled.drawing, network.node_type
         nodes = outputs.selection
@@ -164,22 +161,23 @@ class SampledStage:
             self._batches = NodeBatches(sampler, values, None)
         self.num_units = -(-len(nodes) // sampled.batch_size)
         self._sampler = sampler
-        self._divide(sampled.batch_size, free_bytes)
+        self._divide(sampled.batch_size, resources)
 
-    def _divide(self, batch_size: int, free_bytes: int) -> None:
+    def _divide(self, batch_size: int, resources: Resources) -> None:
         """Divides memory among the batches that are computed and those that are read."""
         nodes = {name: self._store.nodes(name) for name in self._store.node_types}
         sizes = {name: own.features.row_bytes for name, own in nodes.items() if own.features}
         largest, _ = largest_batch(self._sampler, self._seeds(np.arange(self.num_units)), sizes)
         rows = largest.mixed_bytes or largest.nodes * max(sizes.values(), default=0)
         each = rows + graph_bytes(largest)
-        self.enough_bytes = (2 + _COPIES) * each
+        self.enough_bytes, free_bytes = (2 + _COPIES) * each, resources.free_bytes
         if free_bytes < self.enough_bytes:
             what = f"batches of {batch_size} nodes with their neighbours"
             missing = self.enough_bytes - free_bytes
             raise TooLittleMemoryError(what, missing, "take fewer --num-neighbors")
-        threads = self._pool._max_workers
-        self._at_once = max(1, min(threads, (free_bytes // max(1, each) - 2) // _COPIES))
+        self._at_once = max(
+            1, min(resources.num_threads, (free_bytes // max(1, each) - 2) // _COPIES)
+        )
         left = free_bytes - self._at_once * _COPIES * each
         self._staging_bytes = max(1, min(left - each, _MOST_AHEAD * rows))
 

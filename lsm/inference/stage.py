@@ -20,6 +20,18 @@ Finish = Callable[[int, int, int], None]
 """Takes the first and the end of units whose rows are written, and the number of bad rows."""
 
 
+@dataclass(frozen=True)
+class Resources:
+    """The threads and the memory of a stage.
+
+    pool: threads that compute. num_threads: their number. free_bytes: memory to use.
+    """
+
+    pool: ThreadPoolExecutor
+    num_threads: int
+    free_bytes: int
+
+
 class TooLittleMemoryError(ValueError):
     """The memory of a rank is too small for a stage.
 

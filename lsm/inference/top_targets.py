@@ -7,7 +7,6 @@ the order of scores and ids is total: the targets are the same for any memory, t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from lsm.graph.topology import Topology
 from lsm.inference.arrays import ArrayFile
 from lsm.inference.link_outputs import LinkOutputs, groups_of
 from lsm.inference.pair_scores import EndFiles
-from lsm.inference.stage import Finish, SizedStage, TooLittleMemoryError
+from lsm.inference.stage import Finish, Resources, SizedStage, TooLittleMemoryError
 from lsm.nn.link_models import LinkNetwork
 from lsm.nn.link_scorers import DistMult, Dot, Scorer
 
@@ -84,8 +83,7 @@ class TopTargets(LinkOutputs):
         self,
         arrays: Mapping[str, ArrayFile],
         rows: Mapping[str, ArrayFile],
-        free_bytes: int,
-        pool: ThreadPoolExecutor,
+        resources: Resources,
     ) -> SizedStage:
         """As LinkOutputs.stage()."""
         return _TopStage(
@@ -95,8 +93,7 @@ class TopTargets(LinkOutputs):
             self._scorer,
             self.ends(rows),
             arrays,
-            free_bytes,
-            pool,
+            resources,
         )
 
 
@@ -154,21 +151,21 @@ class _TopStage:
         scorer: Scorer,
         rows: EndFiles,
         arrays: Mapping[str, ArrayFile],
-        free_bytes: int,
-        pool: ThreadPoolExecutor,
+        resources: Resources,
     ) -> None:
         """``has_self``: sources are among the destinations."""
         self._sources, self._known, self._has_self = sources, known, has_self
-        self._scorer, self._rows, self._arrays, self._pool = scorer, rows, arrays, pool
+        self._scorer, self._rows, self._arrays = scorer, rows, arrays
+        self._pool, self._threads = resources.pool, resources.num_threads
         self._num_sources = arrays["targets"].num_rows
         (self._k,) = arrays["targets"].shape
         self.num_units = -(-self._num_sources // TILE_SOURCES)
-        self._divide(free_bytes)
+        self._divide(resources.free_bytes)
 
     def _divide(self, free_bytes: int) -> None:
         """Divides memory among rows of sources with their best targets, and two blocks of
         destinations."""
-        rows, threads = self._rows, self._pool._max_workers
+        rows, threads = self._rows, self._threads
         at_work = threads * tile_bytes(self._scorer, rows)
         at_work += threads * TILE_SOURCES * self._k * _BEST_BYTES * _BEST_COPIES
         at_work += 4 * 8 * _EDGES_AT_ONCE * (self._known is not None)
@@ -220,7 +217,7 @@ class _TopStage:
     ) -> None:
         """Takes a block of destinations, whose first is ``start`` and whose rows are ``theirs``."""
         left_out = self._left_out(ids, start, start + len(theirs))
-        parts = -(-self._pool._max_workers // len(best))
+        parts = -(-self._threads // len(best))
         step = -(-len(theirs) // (parts * TILE_DESTINATIONS)) * TILE_DESTINATIONS
 
         def work(task: tuple[int, int]) -> Best:
