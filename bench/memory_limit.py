@@ -7,15 +7,27 @@ gives "less memory than features" on a machine that has more.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 _REMEDY = (
     "run as root, or inside a group of your own: systemd-run --user --scope -p Delegate=yes COMMAND"
 )
+
+
+_POLL_SECS = 0.01
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Resident anonymous memory of a process; 0 once it has ended."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon:"))
 
 
 class MemoryLimit:
@@ -53,11 +65,12 @@ class MemoryLimit:
                 "memory.limit_in_bytes",
                 "memory.max_usage_in_bytes",
                 "memory.memsw.limit_in_bytes",
+                "memory.usage_in_bytes",
             ),
-            2: ("memory.max", "memory.peak", "memory.swap.max"),
+            2: ("memory.max", "memory.peak", "memory.swap.max", "memory.current"),
         }
-        limit, self._peak, swap = names[version]
-        (self._group / limit).write_text(str(self.limit_bytes))
+        self._limit, self._peak, swap, self._charged = names[version]
+        (self._group / self._limit).write_text(str(self.limit_bytes))
         if (self._group / swap).exists():  # swapping would be a way round the limit
             (self._group / swap).write_text(str(self.limit_bytes) if version == 1 else "0")
 
@@ -71,6 +84,62 @@ class MemoryLimit:
 
     def _enter(self) -> None:
         (self._group / "cgroup.procs").write_text(str(os.getpid()))
+
+    def lower_to(self, room_bytes: int) -> None:
+        """Lowers the limit to the memory charged now but for the page cache, and ``room_bytes``.
+        The kernel drops pages of the page cache above it."""
+        lines = (self._group / "memory.stat").read_text().splitlines()
+        cached = dict(line.split() for line in lines)
+        charged = int((self._group / self._charged).read_text())
+        charged -= int(cached["inactive_file"]) + int(cached["active_file"])
+        self.limit_bytes = charged + room_bytes
+        (self._group / self._limit).write_text(str(self.limit_bytes))
+
+    def run_when_ready(
+        self,
+        command: Sequence[object],
+        room_bytes: int | None,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 1800,
+    ) -> dict:
+        """The JSON in the last line of a command's output, with the limit and the peak of its
+        anonymous memory. The command writes a line once it is ready, and waits for one; then the
+        limit is lowered to ``room_bytes`` (None: it stays). Raises RuntimeError if the command
+        fails."""
+        with tempfile.TemporaryFile("w+") as errors:
+            process = self.start(
+                list(map(str, command)),
+                env=os.environ | dict(env or {}),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+            assert process.stdin is not None, "it is a pipe"
+            assert process.stdout is not None, "it is a pipe"
+            if process.stdout.readline():
+                if room_bytes is not None:
+                    self.lower_to(room_bytes)
+                process.stdin.write("\n")
+                process.stdin.flush()
+            peak, deadline = 0, time.monotonic() + timeout
+            while process.poll() is None:
+                peak = max(peak, anonymous_bytes(process.pid))
+                if time.monotonic() > deadline:
+                    process.kill()
+                time.sleep(_POLL_SECS)
+            lines = process.stdout.read().strip().splitlines()
+            if process.returncode or not lines:
+                errors.seek(0)
+                last = (errors.read().strip().splitlines() or ["no message"])[-1]
+                raise RuntimeError(
+                    f"exit status {process.returncode}, peak {peak} bytes of a limit of "
+                    f"{self.limit_bytes}: {last}"
+                )
+            return json.loads(lines[-1]) | {
+                "limit_bytes": self.limit_bytes,
+                "peak_anonymous_bytes": peak,
+            }
 
     def peak_bytes(self) -> int | None:
         """Peak of charged memory; None where the kernel does not report it."""
