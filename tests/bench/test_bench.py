@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import lsm
+from bench.memory_limit import MemoryLimit
 from lsm.ablation.trace_sampling import sample_trace
 from lsm.data.synth import synthesize
 from lsm.embed.orders.order import make_order
@@ -210,6 +211,22 @@ def test_limited_training(bench, store):
     assert "failed" not in every | cached
     assert "hit_ratio" not in every
     assert 0 < cached["hit_ratio"] < 1
+
+
+def test_limited_inference(tmp_path):
+    try:
+        with MemoryLimit(1 << 30):
+            pass
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    options = ["--nodes", 3000, "--dim", 256, "--models", "gcn", "--rounds", 1, "--share", 16]
+    script = REPOSITORY / "bench" / "limited_inference.py"
+    record = json.loads(run(script, "--workdir", tmp_path, *options))
+    (ours,) = record["gcn"]["ours"]
+    assert ours["memory_bytes"] > 16 * 3000 * 1024
+    assert ours["peak_anonymous_bytes"] <= ours["limit_bytes"]
+    assert ours["bytes_ratio"] >= 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_embed_disk(bench, tmp_path):
