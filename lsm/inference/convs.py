@@ -13,7 +13,7 @@ from lsm.graph.topology import Topology
 from lsm.inference.blocks import Block
 from lsm.loader.layers import Layer
 
-_NODES_AT_ONCE = 1 << 16
+_NODES_AT_ONCE = 1 << 13
 # They take the rows of destinations apart, and so compute nothing for the other nodes.
 _BIPARTITE = (SAGEConv, GATConv, GATv2Conv, GINConv, GraphConv)
 
@@ -50,7 +50,7 @@ class _GCN:
 
     @cached_property
     def _scale(self) -> Tensor:
-        return gcn_scale(self._conv, self._topology)
+        return gcn_scale(self._conv, self._topology, 0, self._topology.num_nodes)
 
     def __call__(self, block: Block) -> Tensor:
         x, layer = _only(block)
@@ -73,20 +73,24 @@ class _GCN:
         return out if conv.bias is None else out + conv.bias
 
 
-def gcn_scale(conv: GCNConv, topology: Topology) -> Tensor:
-    """The inverse square root of each node's degree as GCNConv counts it: [N] float32; empty
-    without normalisation. One self loop replaces those that there are; PyG has no use for
-    ``improved`` without weights."""
+def gcn_scale(conv: GCNConv, topology: Topology, first: int, end: int) -> Tensor:
+    """The inverse square roots of the degrees of nodes ``first`` to ``end - 1`` as GCNConv counts
+    them: [end - first] float32; empty without normalisation. One self loop replaces those that
+    there are; PyG has no use for ``improved`` without weights."""
     if not conv.normalize:
         return torch.empty(0)
-    scale = torch.empty(topology.num_nodes)
-    for first in range(0, topology.num_nodes, _NODES_AT_ONCE):
-        end = min(first + _NODES_AT_ONCE, topology.num_nodes)
-        indptr = topology.indptr[first : end + 1]
-        degrees = indptr.diff()
-        if conv.add_self_loops:
-            nodes = torch.arange(first, end).repeat_interleave(degrees)
-            loops = nodes[topology.indices[int(indptr[0]) : int(indptr[-1])] == nodes] - first
-            degrees = degrees - torch.bincount(loops, minlength=end - first) + 1
-        scale[first:end] = degrees.float().pow(-0.5)
+    degrees = topology.indptr[first : end + 1].diff()
+    if conv.add_self_loops:
+        for at in range(first, end, _NODES_AT_ONCE):
+            last = min(at + _NODES_AT_ONCE, end)
+            degrees[at - first : last - first] -= _count_loops(topology, at, last) - 1
+    scale = degrees.float().pow(-0.5)
     return scale.masked_fill_(scale == float("inf"), 0.0)
+
+
+def _count_loops(topology: Topology, first: int, end: int) -> Tensor:
+    """The edges from each of nodes ``first`` to ``end - 1`` to itself: [end - first] int64."""
+    indptr, indices = topology.indptr[first : end + 1], topology.indices
+    nodes = torch.arange(first, end, dtype=indices.dtype).repeat_interleave(indptr.diff())
+    loops = nodes[indices[int(indptr[0]) : int(indptr[-1])] == nodes] - first
+    return torch.bincount(loops, minlength=end - first)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
@@ -120,12 +119,10 @@ def _gin(conv: GINConv, topology: Topology, width: int, aggr: str) -> Streamed:
 
 
 def _gcn(conv: GCNConv, topology: Topology) -> Streamed:
-    @cache
-    def scale() -> Tensor:
-        return gcn_scale(conv, topology).unsqueeze(1)
-
     def scaled(rows: Tensor, first: int) -> Tensor:
-        return rows * scale()[first : first + len(rows)] if conv.normalize else rows
+        if not conv.normalize:
+            return rows
+        return rows * gcn_scale(conv, topology, first, first + len(rows)).unsqueeze(1)
 
     def project(x: Tensor, first: int) -> tuple[Tensor, Tensor | None]:
         return scaled(conv.lin(x), first), None
