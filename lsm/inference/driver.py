@@ -87,7 +87,7 @@ def enough_bytes(
     threads = options.num_threads or cores_per_rank(world)
     with torch.inference_mode(), workers(threads) as pool:
         plan = _Inference(model, store, Path(), options, world).plan(pool, threads)
-    return plan.shared_bytes + max(cast(SizedStage, each).enough_bytes for each in plan.stages)
+    return max(cast(SizedStage, each).enough_bytes for each in plan.stages)
 
 
 class _Inference:

@@ -7,10 +7,10 @@ sources, so that results have the same bits whatever the intervals are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
 
 import numpy as np
 import torch
@@ -20,19 +20,18 @@ from lsm import native
 from lsm.data.feature_files import FeatureFiles
 from lsm.graph.topology import Topology
 from lsm.inference.arrays import ArrayFile
-from lsm.inference.stage import Finish, Resources, Sink, TooLittleMemoryError, bytes_read, runs_of
+from lsm.inference.interval_memory import IntervalMemory, Needs, enough_with_reads, read_options
+from lsm.inference.stage import Finish, Resources, Sink, bytes_read, runs_of
 from lsm.inference.streamed import Streamed
 from lsm.storage.engine import Storage, Ticket
 from lsm.storage.open import open_storage
 from lsm.storage.options import StorageOptions
 
-CHUNK_ROWS = 1024
+CHUNK_ROWS = 512
 """Rows that a thread computes at once. They are a function of the graph alone, as results are."""
 _MOST_STREAM_BYTES = 32 << 20
-_STREAM_SHARE = 8  # of memory, for each of two buffers of rows that stream by
 _EDGE_BYTES = 8
-_COPIES = 6  # of a chunk's rows while it is computed
-_READS: dict[str, Any] = {"max_read_bytes": 256 << 10, "queue_depth": 32}
+_COPIES = 3  # of the reduced rows of a chunk, while the layer's rows are made of them
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,11 @@ class Projected:
     streamed: Streamed
     z: ArrayFile
     own: ArrayFile | None
+
+    @property
+    def num_values(self) -> int:
+        """Values of a node in both."""
+        return self.streamed.width + self.streamed.own_width
 
     @property
     def files(self) -> list[ArrayFile]:
@@ -68,28 +72,28 @@ class ProjectStage:
         resources: Resources,
         storage: StorageOptions,
     ) -> None:
-        self._features, self._made, self._storage = features, made, storage
-        self._pool = resources.pool
+        self._features, self._made, self._pool = features, made, resources.pool
         self._num_nodes = made.z.num_rows
         self.num_units = -(-self._num_nodes // CHUNK_ROWS)
-        row_bytes = max(features.row_bytes, 4 * (made.streamed.width + made.streamed.own_width))
-        self.enough_bytes = CHUNK_ROWS * row_bytes * (_COPIES * resources.num_threads + 2)
-        room = min(_MOST_STREAM_BYTES, resources.free_bytes // _STREAM_SHARE)
-        self._chunks = max(1, room // (CHUNK_ROWS * features.row_bytes))
+        self._storage, reads = read_options(storage, resources.free_bytes)
+        values = features.dim + 2 * made.num_values
+        at_work = resources.num_threads * CHUNK_ROWS * 4 * values
+        rows_bytes = CHUNK_ROWS * features.row_bytes
+        self.enough_bytes = enough_with_reads(
+            at_work + 2 * rows_bytes, lambda free: read_options(storage, free)[1]
+        )
+        room = min(_MOST_STREAM_BYTES, (resources.free_bytes - reads - at_work) // 2)
+        self._chunks = max(1, room // rows_bytes)
 
     def run(self, units: np.ndarray, finish: Finish) -> int:
         """As Stage.run()."""
-        pieces = [
-            (first, min(first + self._chunks, end))
-            for begin, end in runs_of(units)
-            for first in range(begin, end, self._chunks)
-        ]
-        bounds = [(a * CHUNK_ROWS, min(b * CHUNK_ROWS, self._num_nodes)) for a, b in pieces]
-        with open_storage(self._features, self._storage.model_copy(update=_READS)) as storage:
-            rows_in_order = _stream(storage, self._features, bounds)
-            for (begin, end), (first, _), rows in zip(pieces, bounds, rows_in_order, strict=True):
-                self._project(rows, first)
-                finish(begin, end, 0)
+        with open_storage(self._features, self._storage) as storage:
+            for begin, end in runs_of(units):
+                first, last = begin * CHUNK_ROWS, min(end * CHUNK_ROWS, self._num_nodes)
+                streaming = _stream(storage, self._features, first, last, self._chunks * CHUNK_ROWS)
+                for done, rows in zip(range(begin, end, self._chunks), streaming, strict=True):
+                    self._project(rows, done * CHUNK_ROWS)
+                    finish(done, min(done + self._chunks, end), 0)
             return bytes_read([storage])
 
     def _project(self, rows: Tensor, first: int) -> None:
@@ -132,69 +136,57 @@ class IntervalStage:
         self._pool = resources.pool
         self._num_nodes = rows.z.num_rows
         self.num_units = -(-self._num_nodes // CHUNK_ROWS)
-        self._divide(resources.free_bytes)
-
-    def _divide(self, free_bytes: int) -> None:
-        """Divides memory among the rows that stream by and the accumulators with their edges."""
-        row_bytes, all_bytes = self._rows.z.row_bytes, self._num_nodes * self._rows.z.row_bytes
-        widths = [self._rows.streamed.width + self._rows.streamed.own_width]
-        if self._made is not None:
-            widths.append(self._made.streamed.width + self._made.streamed.own_width)
-        chunk = CHUNK_ROWS * 4 * max(widths) * _COPIES * self._threads.num_threads
-        left = free_bytes - chunk
-        least = max(self._cost(unit, unit + 1) for unit in range(self.num_units))
-        few = CHUNK_ROWS * row_bytes  # rows that stream by, at least
-        share = min(
-            -(-least * _STREAM_SHARE // (_STREAM_SHARE - 2)), least + 2 * _MOST_STREAM_BYTES
+        needs = Needs(
+            costs=self._costs(),
+            at_work=resources.num_threads * CHUNK_ROWS * 4 * self._values_at_work(),
+            num_rows=self._num_nodes,
+            row_bytes=rows.z.row_bytes,
+            few_rows=CHUNK_ROWS,
+            has_own=rows.own is not None,
         )
-        needed = max(least + 2 * few, share)
-        self.enough_bytes = needed + chunk
-        if left < needed:
-            raise TooLittleMemoryError(self.name, needed - left, "use fewer threads")
-        self.stays = all_bytes <= min(left // 2, left - least)
-        """True if all rows z stay in memory, and are read once."""
-        streaming = max(few, min(_MOST_STREAM_BYTES, left // _STREAM_SHARE))
-        self._batch_rows = self._num_nodes if self.stays else streaming // row_bytes
-        self._budget = left - (all_bytes if self.stays else 2 * streaming)
+        self._memory = IntervalMemory(self.name, resources.free_bytes, needs)
+        self.enough_bytes = self._memory.enough_bytes
 
     def run(self, units: np.ndarray, finish: Finish) -> int:
         """As Stage.run()."""
-        direct = {"direct": "off"} if self.stays else {}
-        options = StorageOptions().model_copy(update=_READS | direct)
+        division = self._memory.divide(units)
         with ExitStack() as stack:
-            z = stack.enter_context(open_storage(self._rows.z.feature_files, options))
+            z = stack.enter_context(open_storage(self._rows.z.feature_files, self._memory.reads))
             own = None
             if self._rows.own is not None:
-                own = stack.enter_context(open_storage(self._rows.own.feature_files, options))
+                files = self._rows.own.feature_files
+                own = stack.enter_context(open_storage(files, self._memory.own_reads))
             elif self._rows.streamed.takes_own:
                 own = z
-            kept = self._read_all(z) if self.stays and len(units) else None
-            for begin, end in self._intervals(units):
-                self._run_interval(begin, end, z, own, kept, finish)
+            kept = self._read_kept(z, division.num_kept)
+            for begin, end in division.intervals:
+                self._run_interval(begin, end, z, own, kept, division.batch_rows, finish)
             return bytes_read({z, own or z})
 
-    def _cost(self, begin: int, end: int) -> int:
-        """Memory of the sums and the edges of chunks ``begin`` to ``end - 1``."""
-        first, last = self._nodes(begin, end)
-        edges = int(self._topology.indptr[last] - self._topology.indptr[first])
-        edges += (last - first) * self._rows.streamed.one_loop
-        return (last - first) * self._rows.z.row_bytes + edges * _EDGE_BYTES
+    def _costs(self) -> np.ndarray:
+        """Memory of the sums and the edges of each chunk: [chunks] int64."""
+        bounds = np.minimum(np.arange(self.num_units + 1) * CHUNK_ROWS, self._num_nodes)
+        edges = np.diff(self._topology.indptr.numpy()[bounds])
+        sizes = np.diff(bounds)
+        edges += sizes * self._rows.streamed.one_loop
+        return sizes * self._rows.z.row_bytes + edges * _EDGE_BYTES
+
+    def _values_at_work(self) -> int:
+        """Values of a node while the layer's rows are made of the reduced ones."""
+        made = 0 if self._made is None else self._made.num_values
+        return _COPIES * self._rows.streamed.width + self._rows.streamed.own_width + 2 * made
 
     def _nodes(self, begin: int, end: int) -> tuple[int, int]:
         return begin * CHUNK_ROWS, min(end * CHUNK_ROWS, self._num_nodes)
 
-    def _intervals(self, units: np.ndarray) -> Iterator[tuple[int, int]]:
-        """Runs of chunks whose sums fit in memory."""
-        for first, last in runs_of(units):
-            begin = first
-            for end in range(first + 1, last + 1):
-                if end == last or self._cost(begin, end + 1) > self._budget:
-                    yield begin, end
-                    begin = end
-
-    def _read_all(self, z: Storage) -> Tensor:
-        (rows,) = _stream(z, self._rows.z.feature_files, [(0, self._num_nodes)])
-        return rows
+    def _read_kept(self, z: Storage, num_kept: int) -> Tensor:
+        """The first rows, which stay in memory: [num_kept, width]."""
+        files, step = self._rows.z.feature_files, self._memory.read_rows
+        kept = torch.empty(num_kept, files.dim)
+        for first in range(0, num_kept, step):
+            last = min(first + step, num_kept)
+            _submit(z, first, kept[first:last]).wait()
+        return kept
 
     def _run_interval(
         self,
@@ -202,11 +194,12 @@ class IntervalStage:
         end: int,
         z: Storage,
         own: Storage | None,
-        kept: Tensor | None,
+        kept: Tensor,
+        batch_rows: int,
         finish: Finish,
     ) -> None:
         first, last = self._nodes(begin, end)
-        reduced = self._reduce(first, last, z, kept)
+        reduced = self._reduce(first, last, z, kept, batch_rows)
 
         def work(unit: int) -> int:
             with torch.inference_mode():
@@ -215,7 +208,7 @@ class IntervalStage:
         chunks = range(begin, end)
         finish(begin, end, sum(self._pool.map(work, chunks)))
 
-    def _reduce(self, first: int, last: int, z: Storage, kept: Tensor | None) -> Tensor:
+    def _reduce(self, first: int, last: int, z: Storage, kept: Tensor, batch_rows: int) -> Tensor:
         """The reduced rows of nodes ``first`` to ``last - 1``: [n, width]."""
         streamed, files = self._rows.streamed, self._rows.z.feature_files
         start = 0.0 if streamed.reduction == "sum" else -torch.inf
@@ -227,31 +220,28 @@ class IntervalStage:
             first,
             last,
             self._num_nodes,
-            self._batch_rows,
+            batch_rows,
             streamed.one_loop,
         )
-        bounds = [
-            (at, min(at + self._batch_rows, self._num_nodes))
-            for at in range(0, self._num_nodes, self._batch_rows)
-        ]
-        batches = _stream(z, files, bounds) if kept is None else iter([kept])
+        streaming = _stream(z, files, len(kept), self._num_nodes, batch_rows)
         reduction = getattr(native.Reduction, streamed.reduction)
-        for number, rows in enumerate(batches):
+        batches = kept.split(batch_rows) if len(kept) else ()
+        for number, rows in enumerate(chain(batches, streaming)):
             edges.reduce(self._threads, number, rows, reduction, reduced)
         return reduced
 
     def _emit(
-        self, unit: int, reduced: Tensor, base: int, own: Storage | None, kept: Tensor | None
+        self, unit: int, reduced: Tensor, base: int, own: Storage | None, kept: Tensor
     ) -> int:
         """Writes the layer's rows of a chunk, and what the next one makes of them. Returns the
         number of bad rows."""
         first, last = self._nodes(unit, unit + 1)
         rows_own: Tensor | None = None
-        if self._rows.own is None and self._rows.streamed.takes_own and kept is not None:
+        if self._rows.own is None and self._rows.streamed.takes_own and last <= len(kept):
             rows_own = kept[first:last]
         elif own is not None:
             files = (self._rows.own or self._rows.z).feature_files
-            rows_own = _read(own, files, first, last)
+            rows_own = _submit(own, first, torch.empty(last - first, files.dim)).wait()
         part = reduced[first - base : last - base]
         rows = self._after(self._rows.streamed.emit(part, rows_own, first))
         if self._made is not None:
@@ -260,23 +250,23 @@ class IntervalStage:
 
 
 def _stream(
-    storage: Storage, files: FeatureFiles, bounds: Sequence[tuple[int, int]]
+    storage: Storage, files: FeatureFiles, first: int, end: int, step: int
 ) -> Iterator[Tensor]:
-    """The rows between each of ``bounds``, the next ones being read meanwhile."""
-    ticket = None
-    for first, last in bounds:
-        following = _submit(storage, files, first, last)
-        if ticket is not None:
-            yield ticket.wait()
-        ticket = following
-    if ticket is not None:
-        yield ticket.wait()
+    """Rows ``first`` to ``end - 1``, ``step`` at a time, the next ones being read meanwhile. Rows
+    are valid until the next ones are taken."""
+    starts = range(first, end, step)
+    buffers = torch.empty(min(2, len(starts)), min(step, end - first), files.dim, dtype=files.dtype)
+
+    def submit(number: int) -> Ticket:
+        start = starts[number]
+        return _submit(storage, start, buffers[number % 2, : min(step, end - start)])
+
+    following = submit(0) if len(starts) else None
+    for number in range(1, len(starts) + 1):
+        assert following is not None, "there are rows"
+        current, following = following, submit(number) if number < len(starts) else None
+        yield current.wait()
 
 
-def _submit(storage: Storage, files: FeatureFiles, first: int, last: int) -> Ticket:
-    out = torch.empty(last - first, files.dim, dtype=files.dtype)
-    return storage.submit(torch.arange(first, last), out)
-
-
-def _read(storage: Storage, files: FeatureFiles, first: int, last: int) -> Tensor:
-    return _submit(storage, files, first, last).wait()
+def _submit(storage: Storage, first: int, out: Tensor) -> Ticket:
+    return storage.submit(torch.arange(first, first + len(out)), out)

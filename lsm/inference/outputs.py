@@ -105,8 +105,6 @@ class Plan:
     outputs: Outputs
     written: Sequence[Sequence[ArrayFile]]
     freed: Sequence[Sequence[ArrayFile]]
-    shared_bytes: int = 0
-    """Memory that the stages share, of which they do not know."""
 
 
 def outputs_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -29,7 +29,6 @@ from lsm.storage.options import StorageOptions
 Topologies = Mapping[EdgeType, Topology]
 _EDGES_AT_ONCE = 1 << 22
 _SMALL_SHARE = 16  # fewer nodes reach few others, which blocks alone compute
-_SCALE_BYTES = 4  # of a node, for each layer that has one
 
 
 def choose_plan(
@@ -138,8 +137,6 @@ def plan_intervals(
     if options.links is not None:
         width = levels[-1].by_type[name].width
         ends = [_rows_file(work / "ends.rows", num_nodes, width)]
-    scale_bytes = _SCALE_BYTES * num_nodes * len(levels)
-    resources = replace(resources, free_bytes=resources.free_bytes - scale_bytes)
     features = store.nodes(name).feature_files
     stages: list[Stage] = [ProjectStage(features, rows[0], resources, options.storage)]
     written: list[list[ArrayFile]] = [rows[0].files]
@@ -166,7 +163,7 @@ def plan_intervals(
         stages.append(options.links.stage(outputs.arrays, {name: ends[0]}, resources))
         written.append([*outputs.arrays.values()])
         freed.append(ends)
-    return Plan("intervals", stages, outputs, written, freed, scale_bytes)
+    return Plan("intervals", stages, outputs, written, freed)
 
 
 def _projected(path: Path, num_nodes: int, layer: BlockLayer) -> Projected:

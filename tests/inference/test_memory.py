@@ -53,6 +53,7 @@ def test_freed_buffers_do_not_pile_up(tmp_path, model):
     )
     assert done.returncode == 0, done.stderr
     taken = json.loads(done.stdout.splitlines()[-1])
-    # Buffers of reads and the libraries' own blocks come on top. With blocks that the C library
-    # keeps it was three to four times the room.
-    assert taken < 2 * ROOM_BYTES
+    # The libraries' own blocks come on top. With blocks that the C library keeps it was three to
+    # four times the room, and up to twice as much with buffers of reads and temporary tensors that
+    # were not part of the plan.
+    assert taken < 1.2 * ROOM_BYTES

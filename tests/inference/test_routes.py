@@ -84,7 +84,7 @@ def test_intervals_give_the_rows_of_the_whole_graph(name, data, store, tmp_path,
     close(found["scores"], full(made, data))
     _, gathered = run(made, store, tmp_path / "b", route="gather")
     close(gathered["embeddings"], torch.from_numpy(found["embeddings"]))
-    for number, num_bytes in enumerate((80_000, 120_000)):
+    for number, num_bytes in enumerate((130_000, 160_000)):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(driver, "_own_bytes", lambda: 0)
             out = tmp_path / f"small{number}"
