@@ -27,9 +27,13 @@ class NegativeSampling:
         kind: uniform: each link has its own, drawn by the weights; degree: its own, drawn in
             proportion to the links that end at a node; joint: ``amount`` destinations that all
             links of a batch share; inbatch: none are drawn, and the destinations of the batch's
-            other links serve; given: those in ``candidates``.
+            other links serve; resident: ``amount`` destinations that all links of a batch share,
+            drawn from the destinations of links of nearby iterations, whose rows a cache holds;
+            given: those in ``candidates``.
         nodes: Draw negatives from these nodes of the destinations' type, [n] int64; None: from all.
         candidates: Destinations for each link, [links, k] int64, or for all links, [k].
+        iterations: resident: iterations in a group; the batches of a rank in one group draw from
+            the destinations of all their links.
 
     Raises:
         ValueError: A value is wrong, or does not suit another.
@@ -39,17 +43,22 @@ class NegativeSampling:
     amount: float = 1
     src_weight: Tensor | None = None
     dst_weight: Tensor | None = None
-    kind: Literal["uniform", "degree", "joint", "inbatch", "given"] = "uniform"
+    kind: Literal["uniform", "degree", "joint", "inbatch", "resident", "given"] = "uniform"
     nodes: Tensor | None = None
     candidates: Tensor | None = None
+    iterations: int = 8
 
     def __post_init__(self) -> None:
         if self.mode not in ("binary", "triplet"):
             raise ValueError(f"neg_sampling: expected binary or triplet, got {self.mode!r}")
-        if self.kind not in ("uniform", "degree", "joint", "inbatch", "given"):
+        if self.kind not in ("uniform", "degree", "joint", "inbatch", "resident", "given"):
             raise ValueError(
-                "neg_sampling: kind: expected uniform, degree, joint, inbatch or given, got "
-                f"{self.kind!r}"
+                "neg_sampling: kind: expected uniform, degree, joint, inbatch, resident or given, "
+                f"got {self.kind!r}"
+            )
+        if self.iterations < 1:
+            raise ValueError(
+                f"neg_sampling: iterations: expected at least 1, got {self.iterations}"
             )
         if not self.amount > 0 or not math.isfinite(self.amount):
             raise ValueError(f"neg_sampling: amount: expected more than 0, got {self.amount}")
@@ -95,7 +104,7 @@ class NegativeSampling:
     def is_shared(self) -> bool:
         """True if all links of a batch have the same negatives."""
         shared = self.candidates is not None and self.candidates.dim() == 1
-        return self.kind in ("joint", "inbatch") or shared
+        return self.kind in ("joint", "inbatch", "resident") or shared
 
     def count(self, num_links: int) -> int:
         """Negatives of ``num_links`` links that have their own."""

@@ -55,8 +55,10 @@ class LinkNeighborLoader(Loader):
         neg_sampling: Negatives, as PyG's: "binary", "triplet", its NegativeSampling, or a dict of
             mode, amount, src_weight and dst_weight. A dict may also have ``kind``: uniform,
             degree (in proportion to the links of a node), joint (``amount`` destinations that all
-            links of a batch share), inbatch (the destinations of the other links) or given (those
-            in ``candidates``, [n, k] or [k]); and ``nodes``, the destinations to draw from.
+            links of a batch share), inbatch (the destinations of the other links), resident
+            (``amount`` that all share, of the destinations of the links of this rank's group of
+            ``iterations`` batches, 8 by default) or given (those in ``candidates``, [n, k] or
+            [k]); and ``nodes``, the destinations to draw from.
         neg_sampling_ratio: Binary negatives for each link.
         batch_size: Links per rank and iteration.
         shuffle: As of NeighborLoader; so are drop_last, seed, rank, world_size, features, storage

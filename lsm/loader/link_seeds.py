@@ -99,10 +99,26 @@ class LinkSeeds(SeedSource):
         return partial(self._at, epoch, self._order(epoch))
 
     def _at(self, epoch: int, order: Tensor | None, iteration: int) -> LinkBatch:
-        return self._batch(self._name(epoch, iteration), self._positions(order, iteration))
+        nearby = self._nearby(order, iteration)
+        name = self._name(epoch, iteration)
+        return self._batch(name, self._positions(order, iteration), nearby=nearby)
 
-    def _batch(self, name: BatchName, positions: Tensor) -> LinkBatch:
-        """The batch of the links at ``positions`` [p]."""
+    def _nearby(self, order: Tensor | None, iteration: int) -> Tensor | None:
+        """The positions of this rank's links in the group of iterations around ``iteration``, which
+        resident negatives are drawn from: [n] int64. The last group reaches back, so that all have
+        the same size."""
+        negatives = self._negatives
+        if negatives is None or negatives.kind != "resident":
+            return None
+        size = min(negatives.iterations, self.num_iterations)
+        first = min(iteration // size * size, self.num_iterations - size)
+        return torch.cat([self._positions(order, each) for each in range(first, first + size)])
+
+    def _batch(
+        self, name: BatchName, positions: Tensor, *, nearby: Tensor | None = None
+    ) -> LinkBatch:
+        """The batch of the links at ``positions`` [p]. ``nearby``: those that resident negatives
+        are drawn from."""
         edges, negatives = self._edges, self._negatives
         ends = edges.ends.index_select(1, positions)
         labels = None if edges.labels is None else edges.labels.index_select(0, positions)
@@ -114,8 +130,11 @@ class LinkSeeds(SeedSource):
         generator = torch.Generator().manual_seed(key)
         sources, destinations = [ends[0]], [ends[1]]
         if negatives is not None and len(positions):
-            drawn = self._drawn(negatives, positions, times, generator)
-            sources, destinations = [*sources, *drawn[0]], [*destinations, *drawn[1]]
+            if nearby is not None:
+                destinations.append(self._resident(negatives, nearby, generator))
+            else:
+                drawn = self._drawn(negatives, positions, times, generator)
+                sources, destinations = [*sources, *drawn[0]], [*destinations, *drawn[1]]
         places = self._places(sources, destinations)
         return LinkBatch(
             name,
@@ -124,8 +143,15 @@ class LinkSeeds(SeedSource):
             places.seeds,
             None if times is None else self._seed_times(places, times),
             self._excluded(ends) if self._excluded_types else None,
-            self._batch,
+            partial(self._batch, nearby=nearby),
         )
+
+    def _resident(
+        self, negatives: NegativeSampling, nearby: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        """Destinations of the links at ``nearby``, drawn with replacement: [k] int64."""
+        places = torch.randint(len(nearby), (negatives.count(1),), generator=generator)
+        return self._edges.ends[1].index_select(0, nearby[places])
 
     def _drawn(
         self,

@@ -278,6 +278,70 @@ def test_negatives_are_drawn_as_their_kind_says(stores):
         assert torch.equal(batch.n_id[batch.links.dst_neg_index], candidates[batch.input_id])
 
 
+@pytest.mark.parametrize(
+    ("kind", "edge_type"), [("plain", None), ("typed", CITES), ("typed", WRITES)]
+)
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_resident_negatives_are_destinations_of_their_group(stores, kind, edge_type, shuffle):
+    """Of 10 iterations in groups of 4: 0 to 3, 4 to 7, and 6 to 9. Each rank has its own."""
+    store = stores[kind]
+    pairs = pairs_of(store, edge_type)[:, :240]
+    sampling = {"mode": "triplet", "amount": 400, "kind": "resident", "iterations": 4}
+    for rank in (0, 1):
+        with lsm.LinkNeighborLoader(
+            *(store, [2], pairs if edge_type is None else (edge_type, pairs)),
+            neg_sampling=sampling,
+            batch_size=12,
+            shuffle=shuffle,
+            rank=rank,
+            world_size=2,
+        ) as loader:
+            batches = list(loader.iterate(3))
+            later = list(loader.iterate(3, start_iteration=7))
+        assert len(batches) == 10
+        for iteration, batch in enumerate(batches):
+            first = {0: 0, 1: 4, 2: 6}[iteration // 4]
+            group = torch.cat([each.input_id for each in batches[first : first + 4]])
+            ids = batch.n_id_dict.get(batch.links.edge_type[2], batch.n_id)
+            drawn = ids[batch.links.dst_neg_index]
+            assert drawn.shape == (400,)
+            assert batch.links.is_shared
+            ends = torch.bincount(pairs[1, group], minlength=NUM_NODES).double()
+            counts = torch.bincount(drawn, minlength=NUM_NODES).double()
+            used = ends > 0
+            assert not counts[~used].any()
+            expected = 400 * ends[used] / ends.sum()
+            statistic = ((counts[used] - expected) ** 2 / expected).sum()
+            freedom = int(used.sum()) - 1
+            assert statistic < freedom + 6 * (2 * freedom) ** 0.5
+        for batch, again in zip(batches[7:], later, strict=True):
+            assert torch.equal(
+                batch.n_id_dict[batch.links.edge_type[2]], again.n_id_dict[again.links.edge_type[2]]
+            )
+            assert torch.equal(batch.links.dst_neg_index, again.links.dst_neg_index)
+
+
+def test_resident_negatives_need_no_row_that_their_group_does_not(stores):
+    """With all neighbours, a group requests the same nodes as with the negatives of its batches."""
+    found = {}
+    for kind in ("inbatch", "resident", "joint"):
+        sampling = {"mode": "triplet", "amount": 30, "kind": kind, "iterations": 4}
+        with lsm.LinkNeighborLoader(
+            *(stores["plain"], [-1], pairs_of(stores["plain"])[:, :48]),
+            neg_sampling=sampling,
+            exclude_seed_edges=False,
+            batch_size=4,
+            shuffle=True,
+        ) as loader:
+            batches = list(loader.iterate(0))
+        found[kind] = [
+            set(torch.cat([batch.n_id for batch in batches[first : first + 4]]).tolist())
+            for first in (0, 4, 8)
+        ]
+    assert found["resident"] == found["inbatch"]
+    assert found["joint"] != found["inbatch"]
+
+
 def test_no_negative_is_later_than_its_link(tmp_path):
     """As PyG has it, with times of nodes."""
     data = plain_graph()
@@ -333,6 +397,14 @@ BAD = {
     ),
     "shared and disjoint": (
         {"neg_sampling": {"mode": "triplet", "kind": "joint"}, "disjoint": True},
+        "links share negatives",
+    ),
+    "no group": (
+        {"neg_sampling": {"mode": "triplet", "kind": "resident", "iterations": 0}},
+        "iterations: expected at least 1, got 0",
+    ),
+    "resident and disjoint": (
+        {"neg_sampling": {"mode": "triplet", "kind": "resident"}, "disjoint": True},
         "links share negatives",
     ),
     "ladies": ({"sampling": "ladies"}, "ladies"),

@@ -65,6 +65,7 @@ def chance(num_candidates):
     [
         (),
         ("links.negatives=inbatch", "links.scorer=mlp"),
+        ("links.negatives=resident", "links.resident_iterations=3"),
         ("links.negatives=uniform", "links.num_negatives=4", "links.loss=bpr"),
         (
             "links.negatives=degree",
@@ -230,9 +231,43 @@ def test_typed_links_are_learnt(tmp_path):
         )
 
 
+@pytest.mark.parametrize("kind", ["inbatch", "resident"])
+def test_the_loss_is_corrected_for_the_chances_of_destinations(store, tmp_path, kind):
+    """As NumPy has it, from the edges that training samples."""
+    options = (f"links.negatives={kind}", "links.num_negatives=6")
+    settings = config(store, tmp_path / "run", *LINKS, *options)
+    graph, task = lsm.GraphStore.open(store), LinkPrediction(settings)
+    task.check(settings, graph, 1)
+    _, destinations = lsm.LinkSplits.open(f"{store}.links").edges("train").numpy()
+    with lsm.LinkNeighborLoader(
+        graph,
+        [3],
+        "train",
+        links=f"{store}.links",
+        neg_sampling={"mode": "triplet", "kind": kind, "amount": 6},
+        batch_size=20,
+        shuffle=True,
+    ) as loader:
+        batch = next(iter(loader))
+    ids, links = batch.n_id.numpy(), batch.links
+    own = ids[links.dst_pos_index]
+    drawn = own if kind == "inbatch" else ids[links.dst_neg_index]
+    scores = np.random.default_rng(0).standard_normal((20, 1 + len(drawn)))
+    scores[:, 1:][own[:, None] == drawn] = -np.inf
+    shares = np.bincount(destinations, minlength=graph.num_nodes) / len(destinations)
+    corrected = scores - np.log(
+        np.concatenate((shares[own][:, None], shares[drawn][None].repeat(20, 0)), 1)
+    )
+    expected = (np.log(np.exp(corrected).sum(1)) - corrected[:, 0]).sum()
+    loss, _ = task.loss_sum(lambda _: torch.from_numpy(scores), batch)
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+
+
 @pytest.mark.slow
-def test_a_killed_run_continues_with_the_same_losses(store, tmp_path):
+@pytest.mark.parametrize("kind", ["joint", "resident"])
+def test_a_killed_run_continues_with_the_same_losses(store, tmp_path, kind):
     settings = (*LINKS, "checkpoint.every_steps=2", "train.batch_size=256")
+    settings = (*settings, f"links.negatives={kind}")
     train(config(store, tmp_path / "whole", *settings))
     command = overrides(store, tmp_path / "killed", *settings)
     killed = run_forked(CRASH_AT, "kill", 0, 1, 3, "base", *command)
@@ -303,6 +338,14 @@ BAD = {
     "disjoint": (("sampler.disjoint=true",), "links.negatives: joint shares nodes"),
     "gpu": (("topology.placement=uva",), "topology.placement: uva"),
     "loss": (("links.negatives=inbatch", "links.loss=bce"), "links.loss: expected infonce"),
+    "loss of resident": (
+        ("links.negatives=resident", "links.loss=bpr"),
+        "links.loss: expected infonce with links.negatives=resident, got bpr",
+    ),
+    "resident, disjoint": (
+        ("links.negatives=resident", "sampler.disjoint=true"),
+        "links.negatives: resident shares nodes",
+    ),
 }
 
 

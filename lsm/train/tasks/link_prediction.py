@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lsm import native
+from lsm.config.links import CORRECTED
 from lsm.config.schema import Config
 from lsm.data.graph_store import GraphStore
 from lsm.data.links.splits import LinkSplits, MessageEdges
@@ -112,6 +113,8 @@ class LinkPrediction(Task):
         own = {f"links.{name}": value for name, value in self._options.model_dump().items()}
         if not self._options.scorer_args:  # which earlier versions did not have
             del own["links.scorer_args"]
+        if self._options.negatives != "resident":  # which earlier versions did not have, too
+            del own["links.resident_iterations"]
         meta = self.splits.meta
         named = ("edge_type", "reverse_type", "order", "seed", "message_edges", "splits")
         return own | {"data.links": {name: getattr(meta, name) for name in named}}
@@ -186,7 +189,12 @@ class LinkPrediction(Task):
         """The negatives of a split."""
         if split == "train":
             options = self._options
-            return NegativeSampling("triplet", options.num_negatives, kind=options.negatives)
+            return NegativeSampling(
+                "triplet",
+                options.num_negatives,
+                kind=options.negatives,
+                iterations=options.resident_iterations,
+            )
         candidates = self._candidates.of_split(split, is_disjoint=is_disjoint)
         return NegativeSampling("triplet", kind="given", candidates=candidates)
 
@@ -195,7 +203,7 @@ class LinkPrediction(Task):
         scores = model(batch)
         found = scores.detach()
         counts = _counts(ranks_among(found[:, 0], found[:, 1:]))
-        if self._options.negatives == "inbatch" and len(scores):
+        if self._options.negatives in CORRECTED and len(scores):
             scores = scores - self._log_chances(batch).to(scores.device)
         return link_loss_sum(self._options.loss, scores), counts
 
@@ -242,16 +250,23 @@ class LinkPrediction(Task):
         return self._evaluation
 
     def _log_chances(self, batch: Batch) -> Tensor:
-        """[p, 1 + p]: logarithms of the chances that the destinations of in-batch negatives are
-        drawn, those of links: their shares of all links. The softmax is then over all nodes (Yi et
-        al., 2019)."""
-        assert batch.links is not None, "the model has looked"
-        assert self._indptr is not None, "check() opens it"
-        ids = batch.n_id_dict[self.edge_type[2]][batch.links.destinations].cpu()
-        counts = self._indptr[ids + 1] - self._indptr[ids]
-        native.check_mapped(self._indptr)
-        chances = (counts.clamp(min=1) / int(self._indptr[-1])).log().float()
-        return torch.cat((chances[:, None], chances.expand(len(ids), -1)), 1)
+        """[p, 1 + k]: logarithms of the chances that the destinations of links and of their
+        negatives are drawn where links end: their shares of all links. The softmax is then over all
+        nodes (Yi et al., 2019)."""
+        links = batch.links
+        assert links is not None, "the model has looked"
+        ids = batch.n_id_dict[self.edge_type[2]]
+        own = self._log_shares(ids[links.destinations])
+        drawn = own if links.dst_neg_index is None else self._log_shares(ids[links.dst_neg_index])
+        return torch.cat((own[:, None], drawn.expand(len(own), -1)), 1)
+
+    def _log_shares(self, destinations: Tensor) -> Tensor:
+        """Logarithms of the shares of all links that end at ``destinations`` [n]: [n] float32."""
+        indptr, ids = self._indptr, destinations.cpu()
+        assert indptr is not None, "check() opens it"
+        counts = indptr[ids + 1] - indptr[ids]
+        native.check_mapped(indptr)
+        return (counts.clamp(min=1) / int(indptr[-1])).log().float()
 
 
 class _Candidates:
@@ -358,7 +373,7 @@ def _check_sampling(config: Config) -> None:
             "batch, which the host does; set it to auto or host"
         )
     is_disjoint = config.sampler.disjoint or config.sampler.time_attr is not None
-    if is_disjoint and config.links.negatives in ("joint", "inbatch"):
+    if is_disjoint and config.links.negatives in ("joint", *CORRECTED):
         raise ValueError(
             f"links.negatives: {config.links.negatives} shares nodes between links, and with "
             "sampler.disjoint or sampler.time_attr each has a subgraph of its own; set uniform or "
