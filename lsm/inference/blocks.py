@@ -18,8 +18,9 @@ from lsm.graph.types import EdgeType
 from lsm.loader.layers import Layer
 
 BLOCK_EDGES = 16_384
-"""Edges and destinations of a block, about."""
-_NODES_AT_ONCE = 1 << 20
+"""Edges and destinations of a block, about, where rows are narrow (block_edges)."""
+_NARROW = 128
+_NODES_AT_ONCE = 1 << 16
 
 
 @dataclass
@@ -42,6 +43,12 @@ class Block:
     def own_ids(self) -> Tensor:
         """The destinations: [num_dst] int64."""
         return self.ids[self.node_type][: self.num_dst]
+
+
+def block_edges(width: int, most: int) -> int:
+    """Edges and destinations of a block with rows of at most ``width`` values: ``most``, and fewer
+    of wide rows, so that blocks take about the same memory."""
+    return max(1, most * _NARROW // max(_NARROW, width))
 
 
 def block_bounds(topologies: list[Topology], num_nodes: int, size: int) -> Tensor:

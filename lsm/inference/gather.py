@@ -19,7 +19,7 @@ from lsm.core.units import format_bytes
 from lsm.data.feature_files import FeatureFiles
 from lsm.graph.topology import Topology
 from lsm.graph.types import EdgeType
-from lsm.inference.blocks import BLOCK_EDGES, Block, block_bounds, make_block
+from lsm.inference.blocks import BLOCK_EDGES, Block, block_bounds, block_edges, make_block
 from lsm.inference.network import BlockLayer
 from lsm.inference.stage import Finish, Resources, Sink, TooLittleMemoryError, bytes_read, runs_of
 from lsm.storage.engine import Storage, Ticket
@@ -74,8 +74,10 @@ class GatherStage:
         self._layer, self._wanted, self._pool = layer, wanted, resources.pool
         self._topologies = {each: topologies[each] for each in layer.edge_types}
         self._sources, self._num_nodes, self._storage = sources, num_nodes, storage
+        self._width = max([layer.width, *(files.dim for files in sources.values())])
+        self._block_edges = block_edges(self._width, BLOCK_EDGES)
         self._bounds = block_bounds(
-            [*self._topologies.values()], num_nodes[layer.node_type], BLOCK_EDGES
+            [*self._topologies.values()], num_nodes[layer.node_type], self._block_edges
         )
         self.num_units = len(self._bounds) - 1
         self._divide(resources)
@@ -100,8 +102,7 @@ class GatherStage:
     def _divide(self, resources: Resources) -> None:
         """Divides memory among marks, blocks at work, and groups of rows."""
         marks = _MARK_BYTES * sum(self._num_nodes[name] for name in self._sources)
-        width = max([self._layer.width, *(files.dim for files in self._sources.values())])
-        at_work = (resources.num_threads + 1) * BLOCK_EDGES * 4 * 4 * width
+        at_work = (resources.num_threads + 1) * self._block_edges * 4 * 4 * self._width
         self.enough_bytes = marks + at_work + _GROUPS * self._largest_block()
         left = resources.free_bytes - marks - at_work
         if left <= 0:

@@ -314,3 +314,14 @@ def test_degrees_are_counted_by_parts_of_the_nodes(store, monkeypatch):
     whole = convs.gcn_scale(conv, store.topology(), 0, 520)
     monkeypatch.setattr(convs, "_NODES_AT_ONCE", 64)
     assert torch.equal(convs.gcn_scale(conv, store.topology(), 5, 520), whole[5:])
+
+
+def test_blocks_of_wide_rows_take_no_more_memory(store, monkeypatch):
+    monkeypatch.setattr(gather, "BLOCK_EDGES", 16_384)
+    options = InferenceOptions(route="gather", num_threads=2)
+    narrow, wide = (
+        driver.enough_bytes(GraphSAGE(DIM, width, 2, CLASSES), store, options)
+        for width in (128, 4096)
+    )
+    all_rows = 2 * 520 * 4 * 4096  # of both groups
+    assert wide < 2 * narrow + all_rows
