@@ -164,6 +164,14 @@ def current(device: torch.device) -> AbstractContextManager[None]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
+def moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """``tensor`` of the host or of ``device`` on ``device``. The current stream copies it, through
+    page-locked memory, and this thread does not wait."""
+    if tensor.device.type == device.type:
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
 def empty_rows(num_rows: int, dim: int, dtype: torch.dtype) -> torch.Tensor:
     """Page-locked host memory [num_rows, dim] from torch's pool, not initialised. Raises
     RuntimeError, with a remedy, if no more can be locked."""

@@ -27,12 +27,18 @@ class BatchLoss:
     """The loss of a batch.
 
     Attributes:
-        sum: Sum of the losses of corrupted edges, penalties included.
+        unread_sum: Sum of the losses of corrupted edges, penalties included. Of tables on a GPU, a
+            tensor of one number there.
         count: Number of corrupted edges. Each edge counts twice, for both sides.
     """
 
-    sum: float
+    unread_sum: Tensor
     count: int
+
+    @property
+    def sum(self) -> float:
+        """``unread_sum`` as a number, which waits for the GPU."""
+        return self.unread_sum.item()
 
 
 class EdgeTrainer:
@@ -95,11 +101,17 @@ class EdgeTrainer:
         has_kernels = on_gpu and options.edge_model.takes("gpu")
         if on_gpu and options.gpu_scores == "fused":
             import_fused_softmax()
+        self._on_gpu = on_gpu
         self._gradients_of = gradients_on_gpu if has_kernels else gradients_of
         self._update_rows = gpu_kernels.update_rows if on_gpu else update_rows
         self._tables = Tables(
             rows[:, : options.dim], None if relations is None else relations[:, : options.dim]
         )
+
+    @property
+    def loss_remedy(self) -> str:
+        """The next step of a user whose losses are not finite."""
+        return f"set a smaller embed.lr (now {self._options.lr:g})"
 
     def train(
         self,
@@ -123,10 +135,11 @@ class EdgeTrainer:
                 to sum them over ranks.
 
         Returns:
-            The loss of the batch, before the step.
+            The loss of the batch, before the step. On a GPU it is not awaited, and the caller has
+            to look whether it is finite.
 
         Raises:
-            FloatingPointError: The loss is not finite. No table was updated.
+            FloatingPointError: On the host, the loss is not finite. No table was updated.
             ValueError: ``edges`` has another shape.
         """
         options = self._options
@@ -134,10 +147,10 @@ class EdgeTrainer:
         found = self._gradients_of(
             options, self._tables, edges, candidates, generator, self._workspace, self._own
         )
-        if not math.isfinite(found.loss):
+        loss = torch.as_tensor(found.loss, dtype=torch.float64)
+        if not self._on_gpu and not math.isfinite(loss.item()):
             raise FloatingPointError(
-                f"the loss of step {step} is {found.loss}; set a smaller embed.lr (now "
-                f"{options.lr:g})"
+                f"the loss of step {step} is {loss.item()}; {self.loss_remedy}"
             )
         self._update_rows(options, self._rows, found.ids, found.grads)
         if self._relations is not None and found.relations is not None:
@@ -145,7 +158,7 @@ class EdgeTrainer:
                 reduce(found.relations)
             ids = torch.arange(len(self._relations), device=edges.device)
             self._update_rows(options, self._relations, ids, found.relations)
-        return BatchLoss(found.loss, 2 * len(edges))
+        return BatchLoss(loss, 2 * len(edges))
 
 
 def _check_table(name: str, table: Tensor, options: EmbedOptions) -> None:

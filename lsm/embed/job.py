@@ -53,6 +53,8 @@ class EmbedJob:
     config: EmbedConfig
     """The configuration, with the model that ``embed.model=auto`` chose."""
     world: World
+    device: torch.device
+    """The device that trains."""
     run_dir: Path
     """The same on every rank."""
     store: TripleStore
@@ -139,6 +141,7 @@ def open_job(config: EmbedConfig, world: World, run_dir: Path) -> Iterator[Embed
         yield EmbedJob(
             config=config,
             world=world,
+            device=device,
             run_dir=run_dir,
             store=store,
             order=order,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -29,9 +30,9 @@ from lsm.embed.table.slots import SlotAccess
 from lsm.links.ranking import Ranking
 from lsm.run.directory import RunDirectory
 from lsm.run.log import RunLog
-from lsm.run.loop import Cadence, Loop, Validation
+from lsm.run.loop import Cadence, Loop, Validation, read_every
 from lsm.run.records import open_records
-from lsm.run.totals import Totals
+from lsm.run.totals import NO_SUM, Totals
 
 STEP_SCALARS = ("loss", "step_secs", "wait_secs")
 
@@ -85,7 +86,13 @@ def _train(config: EmbedConfig, world: World) -> dict[str, Any]:
 
 def _cadence(job: EmbedJob) -> Cadence:
     eval_every = job.schedule.eval_every
-    return Cadence.of(job.config, eval_every, saves_best=job.keeps_best, saves_last=True)
+    return Cadence.of(
+        job.config,
+        eval_every,
+        saves_best=job.keeps_best,
+        saves_last=True,
+        read_every=read_every(job.config, job.device),
+    )
 
 
 def _chosen_model(job: EmbedJob) -> str:
@@ -98,6 +105,13 @@ def _in_words(record: dict[str, Any]) -> str:
     """The validation of an epoch, for its line to the user."""
     mrr = record.get("valid_mrr")
     return f"valid MRR {mrr:.4f}  " if mrr is not None else ""
+
+
+@dataclass
+class StepTotals(Totals):
+    """Totals of an iteration, with its step of the order."""
+
+    step: int = field(default=0, metadata=NO_SUM)
 
 
 class EmbedTrainer:
@@ -114,6 +128,7 @@ class EmbedTrainer:
         self._reduce = self._sum_relations if job.world.size > 1 else None
         self._bytes_before = (job.position.bytes_read, job.position.bytes_written)
         self._best = job.best  # on rank 0
+        self.loss_remedy = job.edges.loss_remedy
         steps = self._steps
         self._step = steps[min(self._place_in(steps)[0], len(steps) - 1)]
 
@@ -150,16 +165,17 @@ class EmbedTrainer:
                 job.buffer.finish()
             is_saved, first = False, 0
 
-    def train(self, edges: Tensor) -> Totals:
+    def train(self, edges: Tensor) -> StepTotals:
         """Does one optimiser step on this rank's edges."""
         job, at = self.job, self.position
         key = native.batch_key(job.config.train.seed, at.epoch, at.iteration, job.world.rank)
         loss = job.edges.train(edges, self._residents(), key, at.iteration, self._reduce)
-        return Totals(loss_sum=loss.sum, loss_count=loss.count)
+        step = self._step.number
+        return StepTotals(loss_count=loss.count, unread={"loss_sum": loss.unread_sum}, step=step)
 
-    def step_record(self, totals: Totals) -> dict[str, Any]:
+    def step_record(self, totals: StepTotals) -> dict[str, Any]:
         """Edges of an iteration, and its step."""
-        return {"num_edges": totals.loss_count // 2, "step": self._step.number}
+        return {"num_edges": totals.loss_count // 2, "step": totals.step}
 
     def epoch_record(self) -> dict[str, Any]:
         """Bytes of partitions since the run began."""

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from lsm.core.device import moved
+
 Candidates = Sequence[tuple[int, int]]
 """Ranges of rows, first and end, that do not overlap."""
 
@@ -21,7 +23,8 @@ class NegativeDraws:
         self._num_by_degree = round(count * degree_fraction)
         self._num_uniform = count - self._num_by_degree
         firsts = torch.tensor([first for first, _ in candidates])
-        self._ends = torch.tensor([end - first for first, end in candidates]).cumsum(0)
+        sizes = [end - first for first, end in candidates]
+        self._total, self._ends = sum(sizes), torch.tensor(sizes).cumsum(0)
         # Adding this to a number below the total size gives a row of the number's range.
         self._shifts = firsts - torch.cat((torch.zeros(1, dtype=torch.int64), self._ends[:-1]))
 
@@ -33,9 +36,9 @@ class NegativeDraws:
     def draw_many(self, ends: Tensor, generator: torch.Generator, times: int) -> Tensor:
         """[times, count]: :meth:`draw` several times, with few launches on a GPU."""
         device, shape = ends.device, (times, self._num_uniform)
-        numbers = torch.randint(int(self._ends[-1]), shape, generator=generator, device=device)
-        which = torch.searchsorted(self._ends.to(device), numbers, right=True)
-        uniform = numbers + self._shifts.to(device)[which]
+        numbers = torch.randint(self._total, shape, generator=generator, device=device)
+        which = torch.searchsorted(moved(self._ends, device), numbers, right=True)
+        uniform = numbers + moved(self._shifts, device)[which]
         if not self._num_by_degree:
             return uniform
         shape = (times, self._num_by_degree)

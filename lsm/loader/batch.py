@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from lsm import native
+from lsm.core.device import moved
 from lsm.graph.types import EDGE, NODE, EdgeType, TypedMap
 from lsm.loader.dgl import to_blocks
 from lsm.loader.layers import Edges, Layer, shapes, typed_edges
@@ -305,27 +306,22 @@ def select(values: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
-    """``batch`` with its tensors on ``device``, copied there through page-locked memory by the
-    current stream. On the host it is ``batch`` itself."""
+    """``batch`` with its tensors on ``device``, as moved() copies them. On the host it is ``batch``
+    itself."""
     if device.type == "cpu":
         return batch
-    return _moved(
-        batch,
-        lambda tensor: (
-            tensor if tensor.is_cuda else tensor.pin_memory().to(device, non_blocking=True)
-        ),
-    )
+    return _moved(batch, partial(moved, device=device))
 
 
 def _moved(batch: Batch, move: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
     """``batch`` with ``move`` applied to its tensors."""
-    moved: dict[str, Any] = {
+    changes: dict[str, Any] = {
         each.name: move(value)
         for each in fields(batch)
         if isinstance(value := getattr(batch, each.name), torch.Tensor)
     }
     if isinstance(batch.x, TypedMap):
-        moved["x"] = batch.x.apply(move)
+        changes["x"] = batch.x.apply(move)
     if batch.links is not None:
-        moved["links"] = batch.links.apply(move)
-    return replace(batch, **moved)
+        changes["links"] = batch.links.apply(move)
+    return replace(batch, **changes)

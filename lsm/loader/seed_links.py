@@ -29,6 +29,9 @@ class SeedLinks:
         dst_neg_index: [p] or [p, k] int64 places of each link's negatives; [k] if all links share
             them (``is_shared``); None: the destinations of the other links are the negatives.
         seed_time: [p] int64 times of triplets. None without.
+        log_chances: [p] float32 logarithms of the chances that the destinations are drawn as
+            negatives of other links. None unless a loss takes them.
+        neg_log_chances: [k] those of shared negatives.
         is_shared: True if all links share ``dst_neg_index``.
     """
 
@@ -40,6 +43,8 @@ class SeedLinks:
     dst_pos_index: Tensor | None = None
     dst_neg_index: Tensor | None = None
     seed_time: Tensor | None = None
+    log_chances: Tensor | None = None
+    neg_log_chances: Tensor | None = None
     is_shared: bool = False
 
     @property

@@ -7,11 +7,14 @@ runs it, in lock-step.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+
+import torch
 
 from lsm.core.atomic_file import write_bytes_atomic
 from lsm.core.device import memory_errors
@@ -21,7 +24,7 @@ from lsm.distributed.collectives import World
 from lsm.run.position import Position
 from lsm.run.record import places
 from lsm.run.records import Records
-from lsm.run.totals import Totals
+from lsm.run.totals import Totals, read
 
 Item = TypeVar("Item")
 ItemTotals = TypeVar("ItemTotals", bound=Totals)
@@ -44,6 +47,8 @@ class Trainable(Protocol[Item, ItemTotals]):
     """The progress of training, which the loop moves."""
     first_keys: tuple[str, ...]
     """The order in which the summary starts, keys of the loop included."""
+    loss_remedy: str
+    """The next step of a user whose losses are not finite."""
 
     @property
     def num_iterations(self) -> int:
@@ -58,12 +63,13 @@ class Trainable(Protocol[Item, ItemTotals]):
         """The batches of the current epoch from the current iteration on."""
 
     def train(self, item: Item) -> ItemTotals:
-        """Does one iteration, which may end an optimiser step. Returns the totals of this rank.
-        Raises FloatingPointError for a loss that is not finite; the loop adds the position."""
+        """Does one iteration, which may end an optimiser step. Returns the totals of this rank,
+        without waiting for numbers that a GPU computes. May raise FloatingPointError for a loss
+        that is not finite; the loop adds the position."""
 
     def step_record(self, totals: ItemTotals) -> dict[str, Any]:
-        """Numbers for the record of an iteration, from its totals over all ranks. Raises
-        FloatingPointError, as train() does."""
+        """Numbers for the record of an iteration, from its totals over all ranks. The position may
+        be a later one."""
 
     def epoch_record(self) -> dict[str, Any]:
         """Numbers for the record of the epoch that ends."""
@@ -99,6 +105,8 @@ class Cadence:
     """Write a checkpoint after each validation that is the best so far."""
     saves_last: bool = False
     """Write a checkpoint after the last epoch."""
+    read_every: int = 1
+    """Iterations whose totals are read together, as reading waits for the device."""
 
     @classmethod
     def of(cls, config: Any, eval_every: int | None, **others: Any) -> Cadence:
@@ -114,6 +122,23 @@ class Cadence:
     def is_regular(self, epoch: int) -> bool:
         """True if there is a validation after ``epoch`` in a run of any length."""
         return bool(self.eval_every) and epoch % (self.eval_every or 1) == 0
+
+
+def read_every(config: Any, device: torch.device) -> int:
+    """Iterations whose totals are read together: ``metrics.log_every`` on a GPU. On the host, which
+    has nothing to wait for, each is read by itself."""
+    return 1 if device.type == "cpu" else config.metrics.log_every
+
+
+@dataclass
+class _Unread:
+    """An iteration whose totals are not read."""
+
+    place: str
+    """Its position, for messages."""
+    iteration: int
+    totals: Totals
+    secs: dict[str, float]
 
 
 class Loop:
@@ -132,6 +157,8 @@ class Loop:
         self._records, self._metrics = records, records.metrics
         self._checkpoints = checkpoints
         self._last_time = time.perf_counter()
+        self._unread: list[_Unread] = []
+        self._is_stopping = False
 
     @property
     def position(self) -> Position:
@@ -182,12 +209,12 @@ class Loop:
         every, num_iterations = self._cadence.every_steps, trainee.num_iterations
         title = f"epoch {position.epoch + 1}/{self._cadence.epochs}"
         self._metrics.begin(title, num_iterations, position.iteration)
-        is_due = is_last = False
+        is_due = False
         waiting_since = time.perf_counter()
         for item in trainee.items():
             wait_secs = time.perf_counter() - waiting_since
             with memory_errors(f"at {position}"), span("step"):
-                is_last |= self._train(item, wait_secs)
+                self._train(item, wait_secs)
             del item  # not kept while the next is awaited
             self._records.profiler.step()
             count = position.epoch * num_iterations + position.iteration
@@ -195,34 +222,57 @@ class Loop:
             if trainee.is_between_steps:
                 if is_due:
                     self._save()
-                if is_last:
+                if self._is_stopping:
                     self._stop()
                 is_due = False
             waiting_since = time.perf_counter()
+        self._read()
         self._metrics.end()
 
-    def _train(self, item: Any, wait_secs: float) -> bool:
-        """Does one iteration and records it. Returns True if a rank was asked to stop."""
+    def _train(self, item: Any, wait_secs: float) -> None:
+        """Does one iteration. Reads totals if it is time to."""
         position, started = self.position, time.perf_counter()
         watchdog.at(str(position))
         try:
             totals = self._trainee.train(item)
-            totals.num_stopping = int(signals.requested() is not None)
-            totals = totals.over_ranks(self._world)
-            numbers = self._trainee.step_record(totals)
         except FloatingPointError as error:
             raise RuntimeError(f"{position}: {error}") from None
+        totals.num_stopping = int(signals.requested() is not None)
+        secs = {"wait_secs": wait_secs, "step_secs": time.perf_counter() - started}
+        self._unread.append(_Unread(str(position), position.iteration, totals, secs))
+        position.iteration += 1
+        # Alone, a rank need not ask the others when it is told to stop.
+        stops = self._world.size == 1 and totals.num_stopping
+        if stops or position.iteration % self._cadence.read_every == 0:
+            self._read()
+
+    def _read(self) -> None:
+        """Reads the totals that are not read, and records them. A collective."""
+        unread, self._unread = self._unread, []
+        if not unread:
+            return
+        started = time.perf_counter()
+        found = read([each.totals for each in unread], self._world)
+        unread[-1].secs["step_secs"] += time.perf_counter() - started
+        for each, totals in zip(unread, found, strict=True):
+            self._record(each, totals)
+
+    def _record(self, step: _Unread, totals: Totals) -> None:
+        """Records an iteration by its totals over all ranks."""
+        if not math.isfinite(totals.loss):
+            raise RuntimeError(
+                f"{step.place}: the loss is {totals.loss}; {self._trainee.loss_remedy}"
+            )
+        self._is_stopping |= totals.num_stopping > 0
         record = {
-            "epoch": position.epoch + 1,
-            "iteration": position.iteration,
+            "epoch": self.position.epoch + 1,
+            "iteration": step.iteration,
             "loss": totals.loss,
-            **numbers,
-            "wait_secs": wait_secs,
-            "step_secs": time.perf_counter() - started,
+            **self._trainee.step_record(totals),
+            **step.secs,
         }
-        position.add(totals)
+        self.position.add(totals)
         self._metrics.step(record)
-        return totals.num_stopping > 0
 
     def _compare(self, score: float | None, epoch: int) -> bool:
         """Compares a validation with the best one. Returns True if it is better. Training stops
@@ -275,7 +325,9 @@ class Loop:
         )
 
     def _save(self, best: bool = False) -> None:
-        """Writes a checkpoint after the metrics before it."""
+        """Writes a checkpoint after the metrics before it. Raises RuntimeError for a loss before it
+        that is not finite."""
+        self._read()
         self._count_time()
         self._records.keep_directory(self.position)
         self._metrics.flush()

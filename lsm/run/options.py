@@ -73,7 +73,9 @@ class MetricsOptions(Section):
     progress: Literal["auto", "on", "off"] = "auto"
     """Progress bars on standard error of rank 0. auto: where that is a terminal."""
     log_every: Positive = 10
-    """Iterations between two points of the loggers and two flushes of metrics.jsonl."""
+    """Iterations between two points of the loggers and two flushes of metrics.jsonl. On a GPU also
+    between two readings of losses: a loss that is not finite, and a signal to several ranks, may be
+    seen as many iterations late."""
     profile_steps: NonNegative = 0
     """Iterations to trace on each rank with torch.profiler, after two warm-up iterations. Traces go
     to run.dir/profile. 0: none."""

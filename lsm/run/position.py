@@ -17,7 +17,8 @@ class Position(BaseModel):
     epoch: int = 0
     """Epoch that training continues, from 0."""
     iteration: int = 0
-    """Its next iteration."""
+    """Its next iteration. Sums are those of the iterations before it, but for totals that are not
+    read yet."""
     loss_sum: float = 0.0
     """Sum of the epoch's losses so far."""
     loss_count: int = 0
@@ -57,8 +58,7 @@ class Position(BaseModel):
         return self.best_epoch < 0 or score > self.best_score
 
     def add(self, totals: Totals) -> None:
-        """Moves past the iteration that these are the totals of, over all ranks."""
-        self.iteration += 1
+        """Adds the totals of an iteration, over all ranks."""
         self.loss_sum += totals.loss_sum
         self.loss_count += totals.loss_count
         self.bytes_read += totals.bytes_read

@@ -8,7 +8,6 @@ change no bit of them.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from lsm.distributed.collectives import World
 from lsm.loader.batch import Batch, to_device
 from lsm.run.directory import RunDirectory
 from lsm.run.log import RunLog
-from lsm.run.loop import Cadence, Loop, Validation
+from lsm.run.loop import Cadence, Loop, Validation, read_every
 from lsm.run.metrics import Metrics
 from lsm.run.records import open_records
 from lsm.run.totals import OF_RANK, Totals
@@ -83,7 +82,8 @@ def _train(config: Config, task: Task, world: World) -> dict[str, Any]:
             trainer = Trainer(job, state, records.metrics)
             options = config.train
             plateau = options.plateau_patience if options.schedule == "plateau" else 0
-            cadence = Cadence.of(config, options.eval_every, plateau=plateau)
+            often = read_every(config, job.device)
+            cadence = Cadence.of(config, options.eval_every, plateau=plateau, read_every=often)
             return Loop(trainer, cadence, records, world, job.checkpoint_dir).run()
 
 
@@ -91,8 +91,6 @@ def _train(config: Config, task: Task, world: World) -> dict[str, Any]:
 class StepTotals(Totals):
     """Totals of an iteration. The losses are those of the seeds."""
 
-    counts: dict[str, float] = field(default_factory=dict)
-    """Counts of the task, while training."""
     num_nodes: int = 0
     num_edges: int = 0
     rows: dict[str, float] = field(default_factory=dict)
@@ -116,6 +114,8 @@ _FIRST_KEYS = ("epochs", "world_size", "engine", "bytes_read", "seconds")
 
 class Trainer:
     """Trains, validates and tests the network of a job."""
+
+    loss_remedy = "lower train.lr, or look for bad features with `lsm data verify`"
 
     def __init__(self, job: Job, state: State, metrics: Metrics) -> None:
         self.job, self.position = job, state.position
@@ -155,7 +155,7 @@ class Trainer:
             self._step_seeds = sum(map(job.loaders["train"].global_batch_size, step))
             network.optimizer.zero_grad()
         with span("copy"):
-            batch = to_device(batch, job.device)
+            batch = to_device(job.task.on_host(batch), job.device)
         local_loss, counts = job.task.loss_sum(self._forward, batch)
         with span("backward"), watchdog.awaiting("the exchange of gradients"):
             # DDP averages over ranks, and ranks may have different numbers of seeds, even none.
@@ -169,9 +169,8 @@ class Trainer:
             else:
                 network.keep_gradients()
         return StepTotals(
-            loss_sum=local_loss.item(),
             loss_count=batch.batch_size,
-            counts={name: count.item() for name, count in counts.items()},
+            unread={"loss_sum": local_loss.detach(), **counts},
             num_nodes=sum(batch.num_sampled_nodes),
             num_edges=sum(batch.num_sampled_edges),
             rows=self._reads.take()
@@ -184,16 +183,7 @@ class Trainer:
             return self.job.network.parallel(batch)
 
     def step_record(self, totals: StepTotals) -> dict[str, Any]:
-        """Sizes, bytes and tiers of an iteration.
-
-        Raises:
-            FloatingPointError: The loss is not finite.
-        """
-        if not math.isfinite(totals.loss):
-            raise FloatingPointError(
-                f"the loss is {totals.loss}; lower train.lr, or look for bad features with "
-                "`lsm data verify`"
-            )
+        """Sizes, bytes and tiers of an iteration."""
         return {
             "num_seeds": totals.loss_count,
             "num_nodes": totals.num_nodes,

@@ -108,7 +108,7 @@ def compare(options, drawn, dtype=torch.float64, own=None):
     loss.backward()
     # Of float64, the matrix form of Euclidean distances loses up to half of the digits.
     rtol, atol = (1e-8, 1e-10) if dtype == torch.float64 else (1e-4, 1e-4)
-    assert found.loss == pytest.approx(loss.item(), rel=rtol)
+    assert float(found.loss) == pytest.approx(loss.item(), rel=rtol)
     dense = torch.zeros_like(tables.entities).index_add_(0, found.ids, found.grads)
     torch.testing.assert_close(dense.double(), copies[0].grad, rtol=rtol, atol=atol)
     if options.has_relations:

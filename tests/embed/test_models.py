@@ -112,7 +112,7 @@ def test_gradients_of_a_new_model(options_of, loss, reciprocal, dtype):
     found = gradients_of(
         options, Tables(*tables), EDGES, [(0, NODES)], torch.Generator(), Workspace()
     )
-    assert found.loss == pytest.approx(expected.item(), rel=1e-5)
+    assert float(found.loss) == pytest.approx(expected.item(), rel=1e-5)
     sums = torch.zeros(NODES, DIM, dtype=torch.float64)
     sums.index_add_(0, found.ids, found.grads.double())
     torch.testing.assert_close(sums, leaves[0].grad, rtol=1e-4, atol=1e-4)

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, field
 
 import pytest
+import torch
 
 from lsm.config.load import load_config
 from lsm.distributed import signals
@@ -29,6 +30,8 @@ class Counted:
     num_iterations: int = ITERATIONS
     accumulate: int = 1
     first_keys: tuple[str, ...] = ("test", "seconds")
+    loss_remedy: str = "train nothing"
+    bad: tuple[int, int] | None = None  # epoch and iteration of a loss that is not finite
 
     @property
     def is_between_steps(self):
@@ -40,7 +43,10 @@ class Counted:
 
     def train(self, item):
         self.trained.append((self.position.epoch, item))
-        return Totals(loss_sum=self.position.epoch + 1 + item, loss_count=2)
+        loss = torch.tensor(float(self.position.epoch + 1 + item))
+        if (self.position.epoch, item) == self.bad:
+            loss /= 0
+        return Totals(loss_count=2, unread={"loss_sum": loss, "tried": torch.tensor(1)})
 
     def step_record(self, totals):
         return {}
@@ -188,17 +194,70 @@ def test_losses_are_means_over_iterations_and_epochs(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("method", ["train", "step_record"])
-def test_a_loss_that_is_not_finite_says_when(tmp_path, method):
-    """That of a rank, and that of all ranks."""
+def test_a_loss_that_is_not_finite_says_when(tmp_path):
     trainee = Counted()
 
     def fail(item):
         raise FloatingPointError("the loss is nan")
 
-    setattr(trainee, method, fail)
+    trainee.train = fail
     with pytest.raises(RuntimeError, match=r"^epoch 1, iteration 0: the loss is nan$"):
         run(trainee, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("bad", "read_every", "every_steps", "trained", "saved"),
+    [
+        ((0, 2), 1, 0, 3, []),
+        ((0, 1), 3, 0, 3, []),
+        ((0, 3), 3, 0, 4, []),  # at the end of the epoch, before its checkpoint
+        ((1, 0), 9, 2, 6, [(0, 2, False), (0, 4, False), (1, 0, False)]),  # before the next one
+    ],
+)
+def test_no_checkpoint_follows_a_loss_that_is_not_finite(
+    tmp_path, bad, read_every, every_steps, trained, saved
+):
+    trainee = Counted(bad=bad)
+    place = f"epoch {bad[0] + 1}, iteration {bad[1]}"
+    with pytest.raises(RuntimeError, match=f"^{place}: the loss is inf; train nothing$"):
+        run(
+            trainee,
+            tmp_path,
+            read_every=read_every,
+            every_steps=every_steps,
+            every_epochs=1,
+            eval_every=None,
+        )
+    assert (len(trainee.trained), trainee.saved) == (trained, saved)
+    steps = [(epoch - 1, i) for kind, epoch, i, _ in records(tmp_path) if kind == "step"]
+    assert steps == trainee.trained[: trainee.trained.index(bad)]
+
+
+@pytest.mark.parametrize("read_every", [2, 3, 9])
+def test_records_are_those_of_losses_that_are_read_at_once(tmp_path, read_every):
+    trainees = Counted(), Counted()
+    for trainee, often in zip(trainees, (1, read_every), strict=True):
+        (tmp_path / str(often)).mkdir()
+        run(trainee, tmp_path / str(often), epochs=2, every_steps=3, read_every=often)
+    assert records(tmp_path / "1") == records(tmp_path / str(read_every))
+    assert trainees[0].saved == trainees[1].saved
+
+
+def test_a_signal_does_not_wait_for_losses_to_be_read(tmp_path):
+    trainee = Counted()
+    train = trainee.train
+
+    def signalled(item):
+        signals._received = signals.signal.SIGTERM
+        return train(item)
+
+    trainee.train = signalled
+    try:
+        with pytest.raises(signals.Stopped, match="epoch 1, iteration 0; a checkpoint"):
+            run(trainee, tmp_path, read_every=3)
+    finally:
+        signals._received = None
+    assert trainee.saved == [(0, 1, False)]
 
 
 def test_the_summary_starts_as_the_trainee_wants(tmp_path):

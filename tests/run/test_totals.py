@@ -19,7 +19,14 @@ class Some(Totals):
 
 def some(rank):
     rows = {"hits": rank, "misses": 10 * rank}
-    return Some(0.5 + rank, 3 + rank, int(rank == 1), 2 * rank, rows, {"secs": rank})
+    return Some(
+        loss_sum=0.5 + rank,
+        loss_count=3 + rank,
+        num_stopping=int(rank == 1),
+        num_correct=2 * rank,
+        rows=rows,
+        spans={"secs": rank},
+    )
 
 
 def over_ranks_case(context):
@@ -30,7 +37,14 @@ def over_ranks_case(context):
 
 def test_fields_are_summed_over_ranks(ranks):
     for rank, totals in enumerate(ranks.check(over_ranks_case)):
-        expected = Some(8.0, 18, 1, 12, {"hits": 6.0, "misses": 60.0}, {"secs": rank})
+        expected = Some(
+            loss_sum=8.0,
+            loss_count=18,
+            num_stopping=1,
+            num_correct=12,
+            rows={"hits": 6.0, "misses": 60.0},
+            spans={"secs": rank},
+        )
         assert totals == expected
         assert type(totals.loss_count) is int
         assert totals.loss == 8.0 / 18
@@ -40,7 +54,7 @@ def test_a_position_adds_all_but_the_loss_by_name():
     position = Position(epoch=1)
     for rank in (1, 2):
         position.add(some(rank))
-    assert (position.iteration, position.loss_sum, position.loss_count) == (2, 4.0, 9)
+    assert (position.loss_sum, position.loss_count) == (4.0, 9)
     assert position.sums == {"num_correct": 6, "hits": 3, "misses": 30, "secs": 3}
     position.start_epoch(2)
     assert position == Position(epoch=2)

@@ -259,7 +259,7 @@ def test_the_loss_is_corrected_for_the_chances_of_destinations(store, tmp_path, 
         np.concatenate((shares[own][:, None], shares[drawn][None].repeat(20, 0)), 1)
     )
     expected = (np.log(np.exp(corrected).sum(1)) - corrected[:, 0]).sum()
-    loss, _ = task.loss_sum(lambda _: torch.from_numpy(scores), batch)
+    loss, _ = task.loss_sum(lambda _: torch.from_numpy(scores), task.on_host(batch))
     assert float(loss) == pytest.approx(expected, rel=1e-5)
 
 

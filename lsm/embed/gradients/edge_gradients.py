@@ -32,10 +32,11 @@ class Tables(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Gradients of the loss of a batch, and the loss itself, a sum. ``grads`` [m, dim] belong to
-    the rows ``ids`` [m], which may repeat; ``relations`` [relation rows, dim] to all relations."""
+    """Gradients of the loss of a batch, and the loss itself, a sum, as a number or a float64 tensor
+    of one. ``grads`` [m, dim] belong to the rows ``ids`` [m], which may repeat; ``relations``
+    [relation rows, dim] to all relations."""
 
-    loss: float
+    loss: float | Tensor
     ids: Tensor
     grads: Tensor
     relations: Tensor | None
@@ -134,7 +135,7 @@ class _Batch:
         self._in_one_pass = (
             self._model.takes("host") and options.dropout == 0 and takes(tables.entities)
         )
-        self._loss = 0.0
+        self._loss: float | Tensor = 0.0
         self._grads = workspace.allocate("gradients", len(ids), options.dim, tables.entities)
         # Each of the other gradients is written by one chunk only.
         self._all_negatives = None

@@ -138,7 +138,7 @@ class _Batch:
         if of_relations is not None and rows.relation_rows is not None:
             num_rows = 0 if rows.relations is None else len(rows.relations)
             sums = gpu_kernels.sum_rows(rows.relation_rows.flatten(), of_relations, num_rows)
-        loss = float(self._losses.sum(dtype=torch.float64))
+        loss = self._losses.sum(dtype=torch.float64)
         return Gradients(loss, self._ids, self._grads, sums)
 
     def _contrast(self) -> None:

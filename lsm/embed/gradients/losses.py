@@ -13,9 +13,10 @@ from lsm.embed.options import LossName
 
 def replace_by_gradients(
     loss: LossName, positives: Tensor, negatives: Tensor, margin: float
-) -> float:
-    """The sum of the losses of edges with scores ``positives`` [c] and negatives [c, k]. Overwrites
-    the scores with the gradients of that sum. A negative with score -inf is left out."""
+) -> float | Tensor:
+    """The sum of the losses of edges with scores ``positives`` [c] and negatives [c, k], as a
+    number or a float64 tensor of one. Overwrites the scores with the gradients of that sum. A
+    negative with score -inf is left out."""
     if loss == "softmax" and takes(negatives):
         return host_kernels.softmax_loss(positives, negatives)
     if loss == "softmax":
@@ -25,7 +26,7 @@ def replace_by_gradients(
     else:
         total, of_positives = _margin(positives, negatives, margin)
     positives.copy_(of_positives)
-    return float(total)
+    return total.double()
 
 
 def _softmax(positives: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,8 +8,11 @@ from torch import Tensor
 from lsm.embed.options import EmbedOptions
 
 
-def add_penalty(options: EmbedOptions, embeddings: Tensor, grad: Tensor, times: int) -> float:
-    """Returns ``times`` the penalty of ``embeddings`` [n, dim], and adds its gradient to ``grad``.
+def add_penalty(
+    options: EmbedOptions, embeddings: Tensor, grad: Tensor, times: int
+) -> float | Tensor:
+    """Returns ``times`` the penalty of ``embeddings`` [n, dim], as a number or a float64 tensor of
+    one, and adds its gradient to ``grad``.
 
     n3 is the nuclear 3-norm of Lacroix et al. (2018). l3 differs from it in complex models only.
     """
@@ -24,4 +27,4 @@ def add_penalty(options: EmbedOptions, embeddings: Tensor, grad: Tensor, times: 
         factors = modulus = embeddings.abs()
     # The gradient of |x|^3 is 3 |x| x.
     grad.add_(factors.mul(embeddings), alpha=3 * weight)
-    return weight * float(torch.pow(modulus, 3).sum())
+    return weight * torch.pow(modulus, 3).sum().double()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from lsm.loader.batch import Batch
 from lsm.loader.inputs import Drawing, open_typed_topology
 from lsm.loader.link_parts import open_link_parts
 from lsm.loader.parts import LoaderParts
+from lsm.loader.seed_links import SeedLinks
 from lsm.nn.link_models import LinkNetwork
 from lsm.nn.link_scorers import build_scorer
 from lsm.run.store import open_at
@@ -55,6 +57,7 @@ class LinkPrediction(Task):
         self._evaluation: _Candidates | None = None
         self._opened: LinkSplits | None = None
         self._indptr: Tensor | None = None
+        self._num_edges = 0
 
     @property
     def splits(self) -> LinkSplits:
@@ -95,7 +98,7 @@ class LinkPrediction(Task):
         self._evaluation = _Candidates.of(store, self.splits, config)
         edges = self.message_graph(store, "train").get(self.edge_type)
         topology = store.edges(self.edge_type).topology() if edges is None else edges.topology
-        self._indptr = topology.indptr
+        self._indptr, self._num_edges = topology.indptr, topology.num_edges
 
     @property
     def edge_type(self) -> EdgeType:
@@ -198,13 +201,26 @@ class LinkPrediction(Task):
         candidates = self._candidates.of_split(split, is_disjoint=is_disjoint)
         return NegativeSampling("triplet", kind="given", candidates=candidates)
 
+    def on_host(self, batch: Batch) -> Batch:
+        """``batch`` with the chances that destinations are drawn where links end: their shares of
+        all links. The softmax is then over all nodes (Yi et al., 2019)."""
+        links = batch.links
+        if self._options.negatives not in CORRECTED or links is None:
+            return batch
+        ids = batch.n_id_dict[self.edge_type[2]]
+        own, drawn = self._log_shares(ids[links.destinations]), None
+        if links.dst_neg_index is not None:
+            drawn = self._log_shares(ids[links.dst_neg_index])
+        return replace(batch, links=replace(links, log_chances=own, neg_log_chances=drawn))
+
     def loss_sum(self, model: Model, batch: Batch) -> tuple[Tensor, Counts]:
         """Sum of the links' losses, and their counts among the negatives of training."""
         scores = model(batch)
         found = scores.detach()
         counts = _counts(ranks_among(found[:, 0], found[:, 1:]))
         if self._options.negatives in CORRECTED and len(scores):
-            scores = scores - self._log_chances(batch).to(scores.device)
+            assert batch.links is not None, "the model has looked"
+            scores = scores - _log_chances(batch.links)
         return link_loss_sum(self._options.loss, scores), counts
 
     def counts(self, model: Model, batch: Batch) -> Counts:
@@ -249,24 +265,19 @@ class LinkPrediction(Task):
         assert self._evaluation is not None, "check() draws the candidates"
         return self._evaluation
 
-    def _log_chances(self, batch: Batch) -> Tensor:
-        """[p, 1 + k]: logarithms of the chances that the destinations of links and of their
-        negatives are drawn where links end: their shares of all links. The softmax is then over all
-        nodes (Yi et al., 2019)."""
-        links = batch.links
-        assert links is not None, "the model has looked"
-        ids = batch.n_id_dict[self.edge_type[2]]
-        own = self._log_shares(ids[links.destinations])
-        drawn = own if links.dst_neg_index is None else self._log_shares(ids[links.dst_neg_index])
-        return torch.cat((own[:, None], drawn.expand(len(own), -1)), 1)
-
     def _log_shares(self, destinations: Tensor) -> Tensor:
         """Logarithms of the shares of all links that end at ``destinations`` [n]: [n] float32."""
-        indptr, ids = self._indptr, destinations.cpu()
-        assert indptr is not None, "check() opens it"
-        counts = indptr[ids + 1] - indptr[ids]
-        native.check_mapped(indptr)
-        return (counts.clamp(min=1) / int(indptr[-1])).log().float()
+        assert self._indptr is not None, "check() opens it"
+        counts = self._indptr[destinations + 1] - self._indptr[destinations]
+        native.check_mapped(self._indptr)
+        return (counts.clamp(min=1) / self._num_edges).log().float()
+
+
+def _log_chances(links: SeedLinks) -> Tensor:
+    """[p, 1 + k]: those of each link's destination, and of its negatives'."""
+    own, drawn = links.log_chances, links.neg_log_chances
+    assert own is not None, "on_host() finds them"
+    return torch.cat((own[:, None], (own if drawn is None else drawn).expand(len(own), -1)), 1)
 
 
 class _Candidates:

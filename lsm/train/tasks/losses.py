@@ -37,7 +37,7 @@ class CrossEntropy:
         self._class_weights, self._label_smoothing = class_weights, label_smoothing
 
     def sum(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        if self._class_weights is not None:
+        if self._class_weights is not None and self._class_weights.device != outputs.device:
             self._class_weights = self._class_weights.to(outputs.device)
         return loss_sum(
             outputs,

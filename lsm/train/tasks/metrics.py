@@ -70,8 +70,10 @@ def _confusions(outputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
     if are_classes(labels):
         found = outputs.argmax(dim=1)
         right = found == labels
-        parts = (labels[right], found[~right], labels[~right])
-        counts = [torch.bincount(part, minlength=width) for part in parts]
+        cases = ((labels, right), (found, ~right), (labels, ~right))
+        # A GPU would be awaited for the sizes of bincount() and of masks as indices.
+        none = labels.new_zeros(width)
+        counts = [none.scatter_add(0, classes, count.long()) for classes, count in cases]
         return dict(zip(_CONFUSIONS, counts, strict=True))
     (wanted, known), found = in_columns(labels), outputs > 0
     is_one = wanted > 0.5
@@ -117,7 +119,7 @@ class RootMeanSquaredError(SumMetric):
     def sums(self, outputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
         wanted, known = in_columns(labels)
         squares = (outputs - wanted).double().square()
-        return {"squared_error": squares[known].sum(), "num_values": known.sum()}
+        return {"squared_error": torch.where(known, squares, 0).sum(), "num_values": known.sum()}
 
     def value(self, sums: Sums, num_seeds: float) -> float | None:
         count = sums["num_values"].item()
@@ -132,7 +134,7 @@ class MeanAbsoluteError(SumMetric):
     def sums(self, outputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
         wanted, known = in_columns(labels)
         errors = (outputs - wanted).double().abs()
-        return {"absolute_error": errors[known].sum(), "num_values": known.sum()}
+        return {"absolute_error": torch.where(known, errors, 0).sum(), "num_values": known.sum()}
 
     def value(self, sums: Sums, num_seeds: float) -> float | None:
         count = sums["num_values"].item()

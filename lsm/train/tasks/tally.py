@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -11,7 +10,7 @@ from torch import Tensor
 from lsm.distributed import collectives
 from lsm.distributed.collectives import World
 from lsm.loader.batch import Batch
-from lsm.run.totals import Totals
+from lsm.run.totals import Totals, read
 from lsm.train.tasks.metrics import ScoreMetric, SumMetric
 from lsm.train.tasks.task import Counts, Model
 
@@ -28,28 +27,20 @@ class CountTally:
         metrics: Callable[[Mapping[str, float], float], dict[str, float | None]],
     ) -> None:
         self._counts, self._metrics = counts, metrics
-        self._totals = CountTotals()
+        self._num_seeds = 0
+        self._sums: dict[str, Tensor] = {}
 
     def add(self, model: Model, batch: Batch) -> None:
         """Counts the seeds of a batch."""
-        totals = self._totals
-        totals.num_seeds += batch.batch_size
+        self._num_seeds += batch.batch_size
         for name, value in self._counts(model, batch).items():
-            totals.counts[name] = totals.counts.get(name, 0) + value.item()
+            self._sums[name] = self._sums.get(name, 0) + value.double()
 
     def metrics(self, world: World) -> dict[str, float | None]:
         """The metrics of the seeds of all ranks. A collective. Precondition: every rank has counted
         as many batches."""
-        totals = self._totals.over_ranks(world)
-        return self._metrics(totals.counts, totals.num_seeds)
-
-
-@dataclass
-class CountTotals(Totals):
-    """The counts of an evaluation."""
-
-    num_seeds: int = 0
-    counts: dict[str, float] = field(default_factory=dict)
+        (totals,) = read([Totals(loss_count=self._num_seeds, unread=self._sums)], world)
+        return self._metrics(totals.counts, totals.loss_count)
 
 
 class MetricTally:
@@ -73,7 +64,7 @@ class MetricTally:
             if isinstance(each, SumMetric):
                 sums |= each.sums(outputs, labels)
         for name, value in sums.items():
-            self._sums[name] = self._sums.get(name, 0) + value.double().cpu()
+            self._sums[name] = self._sums.get(name, 0) + value.double()
         if any(isinstance(each, ScoreMetric) for each in self._metrics):
             self._rows.append((outputs.cpu(), labels.cpu()))
         self._num_seeds += len(outputs)
@@ -83,11 +74,12 @@ class MetricTally:
         Precondition: every rank has counted as many batches."""
         if not self._sums and not self._rows:
             return {each.name: None for each in self._metrics}
-        values = [torch.tensor([self._num_seeds], dtype=torch.float64), *self._sums.values()]
+        own = [each.cpu() for each in self._sums.values()]
+        values = [torch.tensor([self._num_seeds], dtype=torch.float64), *own]
         flat = collectives.all_reduce_sum(torch.cat([each.reshape(-1) for each in values]), world)
         num_seeds, *parts = flat.split([each.numel() for each in values])
-        shapes = zip(parts, self._sums.values(), strict=True)
-        sums = dict(zip(self._sums, [part.view(own.shape) for part, own in shapes], strict=True))
+        parts = [part.view(each.shape) for part, each in zip(parts, own, strict=True)]
+        sums = dict(zip(self._sums, parts, strict=True))
         outputs, labels = self._all_rows(world)
         found: dict[str, float | None] = {}
         for each in self._metrics:

@@ -72,10 +72,15 @@ class Task(ABC):
     def seeds(self, store: GraphStore, split: str) -> Tensor:
         """The nodes of ``split``, by their ids in the type: [N] int64."""
 
+    def on_host(self, batch: Batch) -> Batch:
+        """``batch`` with what the loss takes from the host. A batch that the host samples is
+        still there."""
+        return batch
+
     @abstractmethod
     def loss_sum(self, model: Model, batch: Batch) -> tuple[Tensor, Counts]:
-        """Sum of the seeds' losses, to be differentiated, and their counts. Without seeds, a sum
-        of 0 that depends on the output of ``model``, as DDP needs."""
+        """Sum of the seeds' losses, to be differentiated, and their counts, without waiting for a
+        GPU. Without seeds, a sum of 0 that depends on the output of ``model``, as DDP needs."""
 
     @abstractmethod
     def metrics(self, counts: Mapping[str, float], num_seeds: float) -> dict[str, float | None]:

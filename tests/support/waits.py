@@ -1,0 +1,80 @@
+"""Finds calls of torch that wait for a GPU, on the host, where they return at once."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils._python_dispatch import TorchDispatchMode
+
+WAITING = {
+    *("_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select", "bincount"),
+    *("_unique", "_unique2", "unique_dim", "unique_consecutive", "_coalesce"),
+}
+"""Operators whose result, or its size, the host has to know."""
+LEAVING = {Tensor.cpu, Tensor.numpy, Tensor.tolist, Tensor.item}
+"""Calls that copy to the host; here some of them do nothing."""
+
+
+class _Operators(TorchDispatchMode):
+    def __init__(self, found: list[str]) -> None:
+        super().__init__()
+        self._found = found
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__
+        if name in WAITING or _has_mask(name, args) or _has_unknown_size(name, args, kwargs):
+            self._found.append(f"{func} {_caller()}")
+        return func(*args, **kwargs)
+
+
+def _has_mask(name: str, args: tuple) -> bool:
+    """An index of booleans has a size that depends on them."""
+    if name not in ("index", "index_put", "index_put_", "_unsafe_index"):
+        return False
+    return any(each is not None and each.dtype is torch.bool for each in args[1])
+
+
+def _has_unknown_size(name: str, args: tuple, kwargs: dict) -> bool:
+    return name == "repeat_interleave" and kwargs.get("output_size") is None
+
+
+class _Calls(TorchFunctionMode):
+    def __init__(self, found: list[str]) -> None:
+        super().__init__()
+        self._found = found
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        to_host = func is Tensor.to and any(map(_is_host, (*args[1:], *kwargs.values())))
+        # What torch's own functions move is on the device that they move it to.
+        if func in LEAVING or (to_host and "/torch/" not in sys._getframe(1).f_code.co_filename):
+            self._found.append(f"{resolve_name(func)} {_caller()}")
+        return func(*args, **kwargs)
+
+
+def _caller() -> str:
+    """The lines of the callers, without those of torch."""
+    frames = traceback.extract_stack()[:-2]
+    own = [each for each in frames if "/torch/" not in each.filename][-3:]
+    return " < ".join(f"{Path(each.filename).name}:{each.lineno}" for each in reversed(own))
+
+
+def _is_host(argument: object) -> bool:
+    if isinstance(argument, Tensor):
+        return False
+    return argument == "cpu" or argument == torch.device("cpu")
+
+
+@contextmanager
+def finding_waits(found: list[str]) -> Iterator[None]:
+    """Adds to ``found`` the calls of this thread that would wait if tensors were on a GPU."""
+    with _Operators(found), _Calls(found):
+        yield
