@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 from lsm.data.close_names import close_names
@@ -26,10 +27,11 @@ def write_names(sink: FileSink, names: Iterable[str]) -> None:
         sink.write("".join(lines).encode())
 
 
-def read_names(path: Path) -> Iterator[str]:
-    """The names in ``path``, streamed. ValueError, with the line, unless it is as written."""
+def read_names(path: Path, ids: Iterable[int] | None = None) -> Iterator[str]:
+    """The names of ``ids``, ascending, in ``path``, streamed; None: all names. ValueError, with the
+    line, unless it is as written."""
     with open(path, "rb") as file:
-        for number, line in enumerate(file):
+        for number, line in enumerate(file) if ids is None else _lines_at(file, ids):
             given, tab, name = line.removesuffix(b"\n").partition(b"\t")
             try:
                 if not tab or given != b"%d" % number:
@@ -40,6 +42,14 @@ def read_names(path: Path) -> Iterator[str]:
                     f"{path}: line {number + 1}: expected {number}, a tab and a name in UTF-8, got "
                     f"{line[:200]!r}; convert the data again"
                 ) from None
+
+
+def _lines_at(lines: Iterable[bytes], numbers: Iterable[int]) -> Iterator[tuple[int, bytes]]:
+    """The ``lines`` with ``numbers``, ascending; no line behind the last is read."""
+    lines, begin = iter(lines), 0
+    for number in numbers:
+        yield from zip((number,), islice(lines, number - begin, None), strict=False)
+        begin = number + 1
 
 
 def find_names(path: Path, names: Sequence[str]) -> list[int]:
@@ -73,14 +83,8 @@ def look_up_names(path: Path, names: Sequence[str]) -> list[int]:
 
 def names_at(path: Path, ids: Sequence[int]) -> list[str]:
     """The names of ``ids``, by one pass over ``path`` that ends at the last of them."""
-    wanted = set(ids)
-    last = max(wanted, default=-1)
-    names: dict[int, str] = {}
-    for number, name in enumerate(read_names(path)):
-        if number > last:
-            break
-        if number in wanted:
-            names[number] = name
+    wanted = sorted(set(ids))
+    names = dict(zip(wanted, read_names(path, wanted), strict=False))
     return [names[number] for number in ids]
 
 

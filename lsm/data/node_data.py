@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -157,9 +157,10 @@ class NodeData:
         path = self._path(layout.NODE_TIMES, "times")
         return load_array(path, "int64", (self.num_nodes,), in_memory)
 
-    def names(self) -> Iterator[str]:
-        """Names by id, streamed. Raises ValueError without them."""
-        return read_names(self._path(layout.NAMES, "names"))
+    def names(self, ids: Iterable[int] | None = None) -> Iterator[str]:
+        """Names by id, streamed: of ``ids``, ascending, or of all nodes. Raises ValueError without
+        them."""
+        return read_names(self._path(layout.NAMES, "names"), ids)
 
     def names_of(self, ids: Sequence[int]) -> list[str]:
         """The names of ``ids``; one pass over the file of names."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from importlib import import_module, util
 from itertools import islice
 from pathlib import Path
@@ -48,23 +47,26 @@ def write_parquet(folder: Path, outputs: Outputs, nodes: NodeData) -> Path:
     columns |= {name: _column_type(pyarrow, each) for name, each in arrays.items()}
     schema = pyarrow.schema(list(columns.items()))
     num_rows = next(iter(arrays.values())).num_rows
-    names = _names(nodes, outputs.selection) if nodes.has_names else iter(())
+    ids = None if outputs.selection is None else outputs.selection.tolist()
+    names = nodes.names(ids) if nodes.has_names else iter(())
     path = next(iter(arrays.values())).path.with_name(FILE)
     row_bytes = sum(each.row_bytes for each in arrays.values())
     rows = max(1, min(_MOST_ROWS, _MOST_BYTES // row_bytes))
     with explaining_no_room(path, parquet_bytes(outputs, nodes), REMEDY):
-        with parquet.ParquetWriter(path, schema) as writer:
-            for first in range(0, num_rows, rows):
-                last = min(first + rows, num_rows)
-                values: list[Any] = [_ids(outputs.selection, first, last)]
-                if nodes.has_names:
-                    values.append(list(islice(names, last - first)))
-                values += [
-                    _column(pyarrow, each[first:last], schema.field(name).type)
-                    for name, each in opened.items()
-                ]
-                writer.write_table(pyarrow.table(values, schema=schema))
-        _sync(path)
+        with open(path, "wb") as file:
+            with parquet.ParquetWriter(file, schema) as writer:
+                for first in range(0, num_rows, rows):
+                    last = min(first + rows, num_rows)
+                    values: list[Any] = [_ids(outputs.selection, first, last)]
+                    if nodes.has_names:
+                        values.append(list(islice(names, last - first)))
+                    values += [
+                        _column(pyarrow, each[first:last], schema.field(name).type)
+                        for name, each in opened.items()
+                    ]
+                    writer.write_table(pyarrow.table(values, schema=schema))
+            file.flush()
+            os.fsync(file.fileno())
         folder.mkdir(parents=True, exist_ok=True)
         os.replace(path, folder / FILE)
     return folder / FILE
@@ -84,22 +86,3 @@ def _column(pyarrow: Any, values: np.ndarray, kind: Any) -> Any:
 
 def _ids(selection: torch.Tensor | None, first: int, last: int) -> np.ndarray:
     return np.arange(first, last) if selection is None else selection[first:last].numpy()
-
-
-def _names(nodes: NodeData, selection: torch.Tensor | None) -> Iterator[str]:
-    """The names of the nodes, of all or of ``selection`` [n], ascending."""
-    if selection is None:
-        yield from nodes.names()
-        return
-    names, begin = nodes.names(), 0
-    for number in selection.tolist():
-        yield next(islice(names, number - begin, None))
-        begin = number + 1
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
