@@ -1,7 +1,6 @@
 """Scores of pairs and best targets by a run of links, against all rows at once."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +10,8 @@ import lsm
 from lsm.inference import link_outputs, pair_scores
 from lsm.train.trainer import train
 from support.link_runs import NUM_NODES, learn, link_store, rows_of, typed_link_store
-from support.training import config, make_store, run_forked, run_job
+from support.training import LSM, config, make_store, run_forked, run_job
 
-LSM = Path(lsm.__file__).parent / "__main__.py"
 TYPED = ("model.name=rsage", "links.scorer=mlp", "links.out_dim=9")
 
 

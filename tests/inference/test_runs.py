@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import signal
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,22 +13,8 @@ from torch_geometric.data import Data
 import lsm
 from lsm.inference import gather
 from lsm.train.trainer import train
-from support.training import config, make_store, run_forked, run_job
+from support.training import LSM, config, make_store, run_forked, run_job
 from support.typed_graphs import typed_graph
-
-LSM = Path(lsm.__file__).parent / "__main__.py"
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("predict") / "store")
-
-
-@pytest.fixture(scope="module")
-def trained(store, tmp_path_factory):
-    settings = config(store, tmp_path_factory.mktemp("run"), "train.epochs=1")
-    train(settings)
-    return settings.run_dir
 
 
 def full_batch(store, ids, input_type=None):

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,24 +11,10 @@ from torch_geometric.data import Data
 import lsm
 from lsm.inference import driver
 from lsm.train.trainer import train
-from support.training import config, make_store, run_job
+from support.training import LSM, config, run_job
 from support.typed_graphs import typed_graph
 
-LSM = Path(lsm.__file__).parent / "__main__.py"
 ALL = [-1, -1]
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("sampled") / "store")
-
-
-@pytest.fixture(scope="module")
-def trained(store, tmp_path_factory):
-    """A run whose model exact routes take, too."""
-    settings = config(store, tmp_path_factory.mktemp("run"), "train.epochs=1")
-    train(settings)
-    return settings.run_dir
 
 
 def run(path, out, **options):

@@ -1,7 +1,5 @@
 """The best targets of nodes, against a sort of all scores in NumPy."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -10,9 +8,7 @@ import lsm
 from lsm.inference import top_targets
 from lsm.inference.top_targets import Best
 from support.link_runs import NUM_NODES, learn, link_store, rows_of, typed_link_store
-from support.training import run_forked, run_job
-
-LSM = Path(lsm.__file__).parent / "__main__.py"
+from support.training import LSM, run_forked, run_job
 
 
 @pytest.fixture(scope="module")

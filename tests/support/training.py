@@ -18,8 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
+import lsm
 from support.store_files import save_npy
 
+LSM = Path(lsm.__file__).with_name("__main__.py")
+"""The program `lsm`."""
 REPOSITORY = Path(__file__).resolve().parents[2]
 CRASH_AT = Path(__file__).with_name("crash_at.py")
 TRAIN_WITH_TWINS = Path(__file__).with_name("train_with_twins.py")

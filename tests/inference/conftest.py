@@ -1,0 +1,18 @@
+"""A run of `lsm train` on a small store, whose model every route takes."""
+
+import pytest
+
+from lsm.train.trainer import train
+from support.training import config, make_store
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("predict") / "store")
+
+
+@pytest.fixture(scope="session")
+def trained(store, tmp_path_factory):
+    settings = config(store, tmp_path_factory.mktemp("run"), "train.epochs=1")
+    train(settings)
+    return settings.run_dir
